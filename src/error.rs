@@ -1,0 +1,206 @@
+//! The one error type of the crate.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Everything that can go wrong, with what was found and what was expected.
+///
+/// An operation that returns an error has left the file as it was, but for the
+/// batch verbs of [`Index`](crate::Index): when a batch fails half way (a full
+/// disk while the table grows, for example), some of its operations may have
+/// been applied, each of them whole.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An option, or a combination of options, that cannot be.
+    #[error("invalid option {option}: {found}; expected {expected}")]
+    InvalidOption {
+        /// Name of the option as in [`Options`](crate::Options).
+        option: &'static str,
+        /// What was given.
+        found: String,
+        /// What would have been accepted.
+        expected: String,
+    },
+
+    /// Two slices of one batch differ in length. Nothing was done.
+    #[error("a batch of {keys} keys came with {values} values; give one value for each key")]
+    LengthMismatch {
+        /// Length of the slice of keys.
+        keys: usize,
+        /// Length of the other slice.
+        values: usize,
+    },
+
+    /// The file was made for keys or values of another size.
+    #[error("{}: the file holds {what}s of {found} bytes, the program asks for {expected}", path.display())]
+    SizeMismatch {
+        /// The file.
+        path: PathBuf,
+        /// `"key"` or `"value"`.
+        what: &'static str,
+        /// Size in the file, in bytes.
+        found: u64,
+        /// Size of the program's type, in bytes.
+        expected: u64,
+    },
+
+    /// `create` was given a path that exists.
+    #[error("{}: exists already; open it, or choose another path", path.display())]
+    AlreadyExists {
+        /// The path.
+        path: PathBuf,
+    },
+
+    /// The path leads to something that is not a regular file or DAX device.
+    #[error("{}: is a {found}, not a regular file", path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+        /// What stands there: `"directory"`, `"socket"`, …
+        found: &'static str,
+    },
+
+    /// Not a gphash file.
+    #[error("{}: not a gphash file: {found}", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What stands where the magic should be.
+        found: String,
+    },
+
+    /// A file of a later format than this build reads.
+    #[error("{}: format version {found}; this build reads up to version {supported}", path.display())]
+    NewerFormat {
+        /// The file.
+        path: PathBuf,
+        /// Version in the file.
+        found: u32,
+        /// The latest version that this build reads.
+        supported: u32,
+    },
+
+    /// The file is shorter than its superblock says.
+    #[error("{}: the file has {found} bytes, its superblock speaks of {expected}: it was truncated", path.display())]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// Length of the file in bytes.
+        found: u64,
+        /// Length that the superblock states.
+        expected: u64,
+    },
+
+    /// The file holds something that no crash can leave behind.
+    #[error("{}: damaged: {what} at byte {at}: {found}; `gphash-recover` may save the rest", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Which structure is damaged.
+        what: &'static str,
+        /// Byte offset of that structure in the file.
+        at: u64,
+        /// What was found there and what was expected.
+        found: String,
+    },
+
+    /// Another process, or another handle of this one, has the file open.
+    #[error("{}: in use by another handle or process; close that one first", path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+
+    /// The file, or its folder, may not be written.
+    #[error("{}: may not be written: {source}", path.display())]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+
+    /// The disk has no room for the file to grow. The table goes on working with what it has.
+    #[error("{}: no room for {needed} more bytes: {source}", path.display())]
+    NoSpace {
+        /// The file.
+        path: PathBuf,
+        /// How many bytes more were asked for.
+        needed: u64,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+
+    /// The file cannot have the persistence domain that was asked for.
+    #[error("{}: the domain {wanted} is not to be had here: {reason}", path.display())]
+    Domain {
+        /// The file.
+        path: PathBuf,
+        /// The domain that was asked for.
+        wanted: crate::Domain,
+        /// Why not, and what to do.
+        reason: String,
+    },
+
+    /// Any other answer of the operating system.
+    #[error("{}: cannot {action}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was being done: `"open"`, `"map"`, `"write the journal"`, …
+        action: &'static str,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+
+    /// The table would have to grow past a limit of the format.
+    #[error("{}: {what} would have to be {needed}; the limit is {limit}", path.display())]
+    Limit {
+        /// The file.
+        path: PathBuf,
+        /// Which limit.
+        what: &'static str,
+        /// What would be needed.
+        needed: u64,
+        /// The limit.
+        limit: u64,
+    },
+
+    /// The GPU is absent, too old, out of memory, or refused the file.
+    #[error("GPU: {what}: {found}; {expected}")]
+    Gpu {
+        /// What was being done.
+        what: &'static str,
+        /// What the driver answered.
+        found: String,
+        /// What is needed, or what to do.
+        expected: String,
+    },
+}
+
+/// `Result` with the crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// Wraps an answer of the operating system about `path`, naming what was being done.
+    /// Read-only and full-disk answers get their own variants.
+    pub(crate) fn io(path: &Path, action: &'static str, source: io::Error) -> Self {
+        let path = path.to_path_buf();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                Error::ReadOnly { path, source }
+            }
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace {
+                path,
+                needed: 0,
+                source,
+            },
+            _ => Error::Io {
+                path,
+                action,
+                source,
+            },
+        }
+    }
+}

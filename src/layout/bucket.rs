@@ -1,0 +1,74 @@
+//! Slots: their state words, and where the parts of a slot lie in its bucket.
+//!
+//! A bucket of *S* slots is `state[S]`, `record[S]`, and for keys of 16 bytes and more `keys[S]`.
+//! The state word of an occupied slot is the key itself (8-byte keys; GPHash §3.1, in-place key
+//! placement) or the key's fingerprint.
+
+use super::Shape;
+
+/// State word of a slot that holds nothing. Fresh extents are zero, hence all empty.
+pub const EMPTY: u64 = 0;
+
+/// State word of a slot that someone has claimed and is filling (the paper's INSERT).
+pub const BUSY: u64 = u64::MAX;
+
+/// State word of an occupied slot of a reserved bucket. A reserved bucket serves a single key,
+/// one that equals [`EMPTY`] or [`BUSY`], so any third word says "this key".
+pub const RESERVED_WORD: u64 = 1;
+
+/// Offsets of one slot's parts in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotPlace {
+    /// Offset of the state word.
+    pub state: u64,
+    /// Offset of the record word.
+    pub record: u64,
+    /// Offset of the key bytes (equal to `state` for 8-byte keys).
+    pub key: u64,
+}
+
+impl Shape {
+    /// Where slot `slot` of the bucket at offset `bucket` lies.
+    #[inline]
+    pub fn slot_place(&self, bucket: u64, slot: u32) -> SlotPlace {
+        let slots = u64::from(self.slots);
+        let slot = u64::from(slot);
+        let state = bucket + slot * 8;
+        SlotPlace {
+            state,
+            record: state + slots * 8,
+            key: if self.key_size <= 8 {
+                state
+            } else {
+                bucket + slots * 16 + slot * self.key_size
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_slot_do_not_overlap_and_fill_the_bucket() {
+        for key_size in [8u64, 16, 24, 32, 128] {
+            for slots in 1..=32u32 {
+                let shape = Shape::new(key_size, 100, slots, 1, 1).unwrap();
+                let mut taken = vec![false; shape.bucket_size as usize];
+                for slot in 0..slots {
+                    let place = shape.slot_place(0, slot);
+                    let mut parts = vec![(place.state, 8), (place.record, 8)];
+                    if key_size > 8 {
+                        parts.push((place.key, key_size));
+                    }
+                    for (at, len) in parts {
+                        for byte in at..at + len {
+                            assert!(!std::mem::replace(&mut taken[byte as usize], true));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

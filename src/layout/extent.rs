@@ -1,0 +1,99 @@
+//! The extent table: what each range of the file holds.
+
+use bytemuck::{Pod, Zeroable};
+use static_assertions::const_assert_eq;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{DATA_START, EXTENT_TABLE};
+
+/// Most extents a file can have.
+pub const MAX_EXTENTS: u32 = ((DATA_START - EXTENT_TABLE) / size_of::<ExtentEntry>() as u64) as u32;
+
+/// What an extent holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExtentKind {
+    /// The buckets and the overflow map of one level; `class` is the level.
+    Level,
+    /// Records; `class` is the size class (0: the fixed records of the table).
+    Arena,
+}
+
+/// One entry of the extent table. Entries are appended and never change; the superblock's count
+/// says how many there are. A level that a resize has emptied becomes an arena extent by a
+/// second, later entry over the same range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct ExtentEntry {
+    /// First byte of the extent in the file.
+    pub offset: u64,
+    /// Bytes of the extent.
+    pub len: u64,
+    kind: u32,
+    /// Level or size class.
+    pub class: u32,
+    checksum: u64,
+}
+
+const_assert_eq!(size_of::<ExtentEntry>(), 32);
+const_assert_eq!(std::mem::offset_of!(ExtentEntry, offset), 0);
+const_assert_eq!(std::mem::offset_of!(ExtentEntry, len), 8);
+const_assert_eq!(std::mem::offset_of!(ExtentEntry, kind), 16);
+const_assert_eq!(std::mem::offset_of!(ExtentEntry, class), 20);
+const_assert_eq!(std::mem::offset_of!(ExtentEntry, checksum), 24);
+
+impl ExtentEntry {
+    /// An entry with its checksum.
+    pub fn new(kind: ExtentKind, class: u32, offset: u64, len: u64) -> Self {
+        let mut entry = Self {
+            offset,
+            len,
+            kind: match kind {
+                ExtentKind::Level => 1,
+                ExtentKind::Arena => 2,
+            },
+            class,
+            checksum: 0,
+        };
+        entry.checksum = entry.sum();
+        entry
+    }
+
+    fn sum(&self) -> u64 {
+        xxh3_64(&bytemuck::bytes_of(self)[..24])
+    }
+
+    /// What the extent holds, if the entry is whole.
+    pub fn kind(&self) -> Option<ExtentKind> {
+        if self.checksum != self.sum() {
+            return None;
+        }
+        match self.kind {
+            1 => Some(ExtentKind::Level),
+            2 => Some(ExtentKind::Arena),
+            _ => None,
+        }
+    }
+
+    /// Offset of entry `index` in the file.
+    pub fn place(index: u32) -> u64 {
+        EXTENT_TABLE + u64::from(index) * size_of::<Self>() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_entry_has_no_kind() {
+        let entry = ExtentEntry::new(ExtentKind::Arena, 0, 65536, 4096);
+        assert_eq!(entry.kind(), Some(ExtentKind::Arena));
+        let mut bytes = bytemuck::bytes_of(&entry).to_vec();
+        for byte in 0..bytes.len() {
+            bytes[byte] ^= 1;
+            let damaged: ExtentEntry = bytemuck::pod_read_unaligned(&bytes);
+            assert_eq!(damaged.kind(), None);
+            bytes[byte] ^= 1;
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The shape of a table: what its keys, buckets, levels and records measure.
+
+use super::hash::OVERFLOW_ROUNDS;
+use super::{HUGE_PAGE, PAGE, align_up};
+use crate::{Error, Result};
+
+/// How a bucket holds its keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyClass {
+    /// 8 bytes: the key is the slot's state word.
+    Word,
+    /// 16 to 128 bytes in multiples of 8: fingerprint in the state word, key in the bucket.
+    Wide,
+    /// Any length: fingerprint in the state word, key in the record.
+    Variable,
+}
+
+/// Sizes and counts of a table, fixed when its file is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of a key; 0 for keys of variable length.
+    pub key_size: u64,
+    /// Bytes of a value; 0 for values of variable length.
+    pub value_size: u64,
+    /// Slots in a bucket.
+    pub slots: u32,
+    /// Levels of a table that is not being resized.
+    pub levels: u32,
+    /// Hash locations of a key.
+    pub locations: u32,
+    /// Bytes from one bucket to the next.
+    pub bucket_size: u64,
+    /// Bytes from one value slot of the arena to the next.
+    pub record_stride: u64,
+}
+
+impl Shape {
+    /// Slots that one warp can look at at once: the limit of levels × locations × slots.
+    pub const MAX_CANDIDATES: u32 = 32;
+    /// Largest fixed key in bytes.
+    pub const MAX_KEY: u64 = 128;
+    /// Largest fixed value in bytes.
+    pub const MAX_VALUE: u64 = 64 << 10;
+    /// Highest level: 2^39 buckets, 64 TiB of them at 128 bytes.
+    pub const MAX_LEVEL: u32 = 39;
+
+    /// The shape of a table of fixed keys and values.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] for keys that are not 8 to 128 bytes in multiples of 8, values
+    /// that are not 1 byte to 64 KiB, and counts whose product is not 1 to 32.
+    pub fn new(
+        key_size: u64,
+        value_size: u64,
+        slots: u32,
+        levels: u32,
+        locations: u32,
+    ) -> Result<Self> {
+        let refuse = |option, found: String, expected: &str| {
+            Err(Error::InvalidOption {
+                option,
+                found,
+                expected: expected.into(),
+            })
+        };
+        if !(8..=Self::MAX_KEY).contains(&key_size) || key_size % 8 != 0 {
+            return refuse(
+                "key type",
+                format!("{key_size} bytes"),
+                "8 to 128 bytes in multiples of 8",
+            );
+        }
+        if !(1..=Self::MAX_VALUE).contains(&value_size) {
+            return refuse(
+                "value type",
+                format!("{value_size} bytes"),
+                "1 byte to 64 KiB",
+            );
+        }
+        let product = [slots, levels, locations]
+            .into_iter()
+            .try_fold(1u32, |product, count| product.checked_mul(count));
+        if !product.is_some_and(|product| (1..=Self::MAX_CANDIDATES).contains(&product)) {
+            return refuse(
+                "shape",
+                format!("{levels} levels × {locations} locations × {slots} slots"),
+                "each at least 1, their product at most 32",
+            );
+        }
+        let slot = 16 + if key_size > 8 { key_size } else { 0 };
+        Ok(Self {
+            key_size,
+            value_size,
+            slots,
+            levels,
+            locations,
+            bucket_size: align_up(u64::from(slots) * slot, 64),
+            record_stride: record_stride(value_size),
+        })
+    }
+
+    /// How buckets hold keys.
+    #[inline]
+    pub fn key_class(&self) -> KeyClass {
+        match self.key_size {
+            0 => KeyClass::Variable,
+            8 => KeyClass::Word,
+            _ => KeyClass::Wide,
+        }
+    }
+
+    /// Bytes of the buckets of `level`.
+    #[inline]
+    pub fn buckets_len(&self, level: u32) -> u64 {
+        self.bucket_size << level
+    }
+
+    /// Bytes of the overflow map of `level`: one bit a bucket, in whole 64-bit words.
+    ///
+    /// Bit *b* says that while this level was the top one, an item whose location 0 is bucket
+    /// *b* found all buckets of its first hash locations full and went to those of a further
+    /// set. So only a look-up that passes such a bucket has more than one set to read.
+    #[inline]
+    pub fn overflow_len(&self, level: u32) -> u64 {
+        (1u64 << level).div_ceil(64) * 8
+    }
+
+    /// Bytes of the extent of `level`: its buckets, then its overflow map.
+    pub fn level_len(&self, level: u32) -> u64 {
+        align_up(self.buckets_len(level) + self.overflow_len(level), PAGE)
+    }
+
+    /// Slots of a table whose top level is `top`.
+    pub fn capacity(&self, top: u32) -> u64 {
+        (0..self.levels.min(top + 1))
+            .map(|below| u64::from(self.slots) << (top - below))
+            .sum()
+    }
+
+    /// The lowest top level at which `items` fill at most nine tenths of the slots, or more than
+    /// [`MAX_LEVEL`](Self::MAX_LEVEL) if there is none.
+    pub fn top_level_for(&self, items: u64) -> u32 {
+        let slots = items.saturating_add(items / 9);
+        (self.levels - 1..=Self::MAX_LEVEL)
+            .find(|&top| self.capacity(top) >= slots)
+            .unwrap_or(Self::MAX_LEVEL + 1)
+    }
+
+    /// All hash locations an item may have, over every set.
+    #[inline]
+    pub fn all_locations(&self) -> u32 {
+        self.locations * (1 + OVERFLOW_ROUNDS)
+    }
+}
+
+/// Where an extent of `len` bytes may start.
+pub fn extent_alignment(len: u64) -> u64 {
+    if len >= HUGE_PAGE { HUGE_PAGE } else { PAGE }
+}
+
+/// A stride that makes a value touch as few places as it can without wasting much: a power of
+/// two up to one place, multiples of a cache line above.
+fn record_stride(value_size: u64) -> u64 {
+    if value_size <= super::PLACE {
+        value_size.next_power_of_two().max(8)
+    } else {
+        align_up(value_size, 64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_bucket_is_one_cache_line_of_the_gpu() {
+        let shape = Shape::new(8, 128, 8, 2, 2).unwrap();
+        assert_eq!(shape.bucket_size, 128);
+        assert_eq!(Shape::new(32, 128, 8, 2, 2).unwrap().bucket_size, 384);
+        assert_eq!(shape.record_stride, 128);
+    }
+
+    #[test]
+    fn absurd_shapes_are_refused() {
+        for (slots, levels, locations) in [
+            (0, 2, 2),
+            (8, 0, 2),
+            (8, 2, 0),
+            (8, 2, 3),
+            (u32::MAX, 2, 2),
+            (33, 1, 1),
+        ] {
+            assert!(Shape::new(8, 8, slots, levels, locations).is_err());
+        }
+        for key in [0, 4, 9, 12, 136, 1 << 40] {
+            assert!(Shape::new(key, 8, 8, 2, 2).is_err());
+        }
+        for value in [0, (64 << 10) + 1] {
+            assert!(Shape::new(8, value, 8, 2, 2).is_err());
+        }
+    }
+
+    #[test]
+    fn capacity_is_the_sum_of_the_levels() {
+        let shape = Shape::new(8, 8, 8, 2, 2).unwrap();
+        assert_eq!(shape.capacity(3), 8 * 8 + 8 * 4);
+        assert_eq!(shape.top_level_for(1), 1);
+        for items in [1, 20, 21, 22, 1000, 1 << 24] {
+            let top = shape.top_level_for(items);
+            assert!(shape.capacity(top) * 9 / 10 + 1 >= items);
+        }
+        assert!(shape.top_level_for(u64::MAX) > Shape::MAX_LEVEL);
+    }
+}

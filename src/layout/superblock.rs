@@ -1,0 +1,379 @@
+//! The superblock: what a file is, and where its parts are.
+//!
+//! Two copies, each with a generation and a checksum. A change goes to the older copy, so a torn
+//! write leaves the other one.
+
+use std::path::Path;
+
+use bytemuck::{Pod, Zeroable};
+use static_assertions::const_assert_eq;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::extent::MAX_EXTENTS;
+use super::{DATA_START, MAX_FILE, PAGE, SUPERBLOCKS, Shape, hash};
+use crate::{Error, Result};
+
+/// First eight bytes of every gphash file.
+pub const MAGIC: [u8; 8] = *b"GPHASH\r\n";
+
+/// The format that this build writes, and the latest that it reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Entries of the level directory.
+pub const DIRECTORY: usize = 48;
+
+bitflags::bitflags! {
+    /// Flags of a file.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Flags: u32 {
+        /// The file was closed in order: its counts and its chain of free records hold.
+        const CLEAN = 1;
+        /// Keys and values of variable length.
+        const VARIABLE = 2;
+    }
+}
+
+/// The superblock as it stands in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Superblock {
+    /// [`MAGIC`].
+    pub magic: [u8; 8],
+    /// [`FORMAT_VERSION`] of the build that made the file.
+    pub version: u32,
+    /// [`Flags`].
+    pub flags: u32,
+    /// Grows by one with every change; the valid copy with the greater one holds.
+    pub generation: u64,
+    /// Random name of the file, which ties a journal to it.
+    pub file_id: [u64; 2],
+    /// Seed of the key hash, random for each file.
+    pub hash_seed: u64,
+    /// Bytes of a key; 0 for variable length.
+    pub key_size: u32,
+    /// Bytes of a value; 0 for variable length.
+    pub value_size: u32,
+    /// Slots in a bucket.
+    pub slots: u32,
+    /// Levels of a table at rest.
+    pub levels: u32,
+    /// Hash locations.
+    pub locations: u32,
+    /// Number of the hash function ([`hash::XXH3`]).
+    pub hash_function: u32,
+    /// The level that hash locations address.
+    pub top_level: u32,
+    /// The lowest level that may hold items. Lower than `top_level + 1 - levels` while a
+    /// resize empties it.
+    pub bottom_level: u32,
+    /// Entries of the extent table.
+    pub extent_count: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Bytes of the file that are in use.
+    pub file_len: u64,
+    /// Items in the table, if `CLEAN`.
+    pub items: u64,
+    /// Records ever taken from the arena, counted over its extents in order, if `CLEAN`.
+    pub arena_high_water: u64,
+    /// Offset of the first link of the chain of free records, 0 for none, if `CLEAN`.
+    pub free_chain: u64,
+    /// Records in that chain, if `CLEAN`.
+    pub free_count: u64,
+    /// Checkpoints taken.
+    pub checkpoints: u64,
+    /// Offset of each level by its number; 0 where there is none.
+    pub level_directory: [u64; DIRECTORY],
+    /// XXH3 of all bytes before this field.
+    pub checksum: u64,
+}
+
+const_assert_eq!(size_of::<Superblock>(), 528);
+const_assert_eq!(std::mem::offset_of!(Superblock, flags), 12);
+const_assert_eq!(std::mem::offset_of!(Superblock, generation), 16);
+const_assert_eq!(std::mem::offset_of!(Superblock, file_id), 24);
+const_assert_eq!(std::mem::offset_of!(Superblock, hash_seed), 40);
+const_assert_eq!(std::mem::offset_of!(Superblock, key_size), 48);
+const_assert_eq!(std::mem::offset_of!(Superblock, slots), 56);
+const_assert_eq!(std::mem::offset_of!(Superblock, hash_function), 68);
+const_assert_eq!(std::mem::offset_of!(Superblock, top_level), 72);
+const_assert_eq!(std::mem::offset_of!(Superblock, extent_count), 80);
+const_assert_eq!(std::mem::offset_of!(Superblock, file_len), 88);
+const_assert_eq!(std::mem::offset_of!(Superblock, items), 96);
+const_assert_eq!(std::mem::offset_of!(Superblock, free_chain), 112);
+const_assert_eq!(std::mem::offset_of!(Superblock, checkpoints), 128);
+const_assert_eq!(std::mem::offset_of!(Superblock, level_directory), 136);
+const_assert_eq!(
+    std::mem::offset_of!(Superblock, checksum),
+    136 + 8 * DIRECTORY
+);
+static_assertions::const_assert!((Shape::MAX_LEVEL as usize) < DIRECTORY);
+
+impl Superblock {
+    /// The superblock of a new, empty file without levels.
+    pub fn new(shape: &Shape, file_id: [u64; 2], hash_seed: u64) -> Self {
+        let mut superblock = Self::zeroed();
+        superblock.magic = MAGIC;
+        superblock.version = FORMAT_VERSION;
+        superblock.file_id = file_id;
+        superblock.hash_seed = hash_seed;
+        superblock.key_size = shape.key_size as u32;
+        superblock.value_size = shape.value_size as u32;
+        superblock.slots = shape.slots;
+        superblock.levels = shape.levels;
+        superblock.locations = shape.locations;
+        superblock.hash_function = hash::XXH3;
+        superblock.file_len = DATA_START;
+        superblock
+    }
+
+    /// Sets the checksum; to be called after the last change before writing.
+    pub fn seal(&mut self) {
+        self.checksum = self.sum();
+    }
+
+    fn sum(&self) -> u64 {
+        xxh3_64(&bytemuck::bytes_of(self)[..std::mem::offset_of!(Superblock, checksum)])
+    }
+
+    /// Offset of the copy that this generation is written to.
+    pub fn place(&self) -> u64 {
+        SUPERBLOCKS[(self.generation % 2) as usize]
+    }
+
+    /// Whether the file was closed in order.
+    pub fn is_clean(&self) -> bool {
+        Flags::from_bits_retain(self.flags).contains(Flags::CLEAN)
+    }
+
+    /// Sets or clears one flag.
+    pub fn set_flag(&mut self, flag: Flags, on: bool) {
+        let mut flags = Flags::from_bits_retain(self.flags);
+        flags.set(flag, on);
+        self.flags = flags.bits();
+    }
+
+    /// The shape that the file states, checked.
+    pub fn shape(&self, path: &Path) -> Result<Shape> {
+        Shape::new(
+            u64::from(self.key_size),
+            u64::from(self.value_size),
+            self.slots,
+            self.levels,
+            self.locations,
+        )
+        .map_err(|error| Error::Damaged {
+            path: path.to_path_buf(),
+            what: "superblock",
+            at: self.place(),
+            found: error.to_string(),
+        })
+    }
+
+    /// Reads the newer valid copy out of `head`, the first bytes of the file at `path`, which
+    /// has `actual_len` bytes, and checks every field that does not need more of the file.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`], [`Error::NewerFormat`], [`Error::Truncated`] or [`Error::Damaged`].
+    pub fn parse(head: &[u8], actual_len: u64, path: &Path) -> Result<Self> {
+        let copies = SUPERBLOCKS.map(|at| {
+            head.get(at as usize..at as usize + size_of::<Self>())
+                .map(bytemuck::pod_read_unaligned::<Self>)
+                .filter(|copy| copy.magic == MAGIC)
+        });
+        if copies.iter().all(Option::is_none) {
+            let found = match head.len() {
+                0 => "it is empty".into(),
+                len => format!("it begins with {:02x?}", &head[..len.min(8)]),
+            };
+            return Err(Error::Foreign {
+                path: path.to_path_buf(),
+                found,
+            });
+        }
+        // A later format may well keep its checksum elsewhere, so the version comes first.
+        let newest_version = copies.iter().flatten().map(|copy| copy.version).max();
+        let valid = copies
+            .into_iter()
+            .flatten()
+            .filter(|copy| copy.checksum == copy.sum())
+            .max_by_key(|copy| copy.generation);
+        let Some(superblock) = valid else {
+            return Err(match newest_version {
+                Some(version) if version > FORMAT_VERSION => Error::NewerFormat {
+                    path: path.to_path_buf(),
+                    found: version,
+                    supported: FORMAT_VERSION,
+                },
+                _ => Error::Damaged {
+                    path: path.to_path_buf(),
+                    what: "superblock",
+                    at: 0,
+                    found: "neither copy has a matching checksum".into(),
+                },
+            });
+        };
+        superblock.check(actual_len, path)?;
+        Ok(superblock)
+    }
+
+    fn check(&self, actual_len: u64, path: &Path) -> Result<()> {
+        let damaged = |found: String| {
+            Err(Error::Damaged {
+                path: path.to_path_buf(),
+                what: "superblock",
+                at: self.place(),
+                found,
+            })
+        };
+        if self.version > FORMAT_VERSION {
+            return Err(Error::NewerFormat {
+                path: path.to_path_buf(),
+                found: self.version,
+                supported: FORMAT_VERSION,
+            });
+        }
+        if self.version == 0 || Flags::from_bits(self.flags).is_none() {
+            return damaged(format!("version {}, flags {:#x}", self.version, self.flags));
+        }
+        if self.flags & Flags::VARIABLE.bits() != 0 {
+            return damaged("keys of variable length in an index of fixed keys".into());
+        }
+        if self.hash_function != hash::XXH3 {
+            return damaged(format!("hash function {}; expected 1", self.hash_function));
+        }
+        let shape = self.shape(path)?;
+        if self.file_len < DATA_START || self.file_len > MAX_FILE || self.file_len % PAGE != 0 {
+            return damaged(format!("a file length of {} bytes", self.file_len));
+        }
+        if self.file_len > actual_len {
+            return Err(Error::Truncated {
+                path: path.to_path_buf(),
+                found: actual_len,
+                expected: self.file_len,
+            });
+        }
+        if self.extent_count > MAX_EXTENTS {
+            return damaged(format!(
+                "{} extents; at most {MAX_EXTENTS} fit",
+                self.extent_count
+            ));
+        }
+        if self.top_level > Shape::MAX_LEVEL || self.bottom_level > self.top_level {
+            return damaged(format!(
+                "levels {} to {}; expected at most level {}",
+                self.bottom_level,
+                self.top_level,
+                Shape::MAX_LEVEL
+            ));
+        }
+        for (level, &offset) in self.level_directory.iter().enumerate() {
+            let live = (self.bottom_level as usize..=self.top_level as usize).contains(&level);
+            let fits = || {
+                offset >= DATA_START
+                    && offset % PAGE == 0
+                    && offset <= self.file_len
+                    && shape.level_len(level as u32) <= self.file_len - offset
+            };
+            if live && !fits() || !live && offset != 0 {
+                return damaged(format!(
+                    "level {level} at byte {offset} of {}; levels {} to {} are in use",
+                    self.file_len, self.bottom_level, self.top_level
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sealed(generation: u64) -> Superblock {
+        let shape = Shape::new(8, 8, 8, 2, 2).unwrap();
+        let mut superblock = Superblock::new(&shape, [1, 2], 3);
+        superblock.generation = generation;
+        superblock.top_level = 1;
+        superblock.level_directory[0] = DATA_START;
+        superblock.level_directory[1] = DATA_START + PAGE;
+        superblock.file_len = DATA_START + 2 * PAGE;
+        superblock.seal();
+        superblock
+    }
+
+    fn head(copies: [Option<Superblock>; 2]) -> Vec<u8> {
+        let mut head = vec![0; 2 * PAGE as usize];
+        for (at, copy) in SUPERBLOCKS.into_iter().zip(copies) {
+            if let Some(copy) = copy {
+                head[at as usize..][..size_of::<Superblock>()]
+                    .copy_from_slice(bytemuck::bytes_of(&copy));
+            }
+        }
+        head
+    }
+
+    fn parse(head: &[u8]) -> Result<Superblock> {
+        Superblock::parse(head, 1 << 30, Path::new("x"))
+    }
+
+    #[test]
+    fn the_newer_valid_copy_holds_and_a_torn_one_does_not() {
+        let both = head([Some(sealed(8)), Some(sealed(7))]);
+        assert_eq!(parse(&both).unwrap().generation, 8);
+        for byte in 0..size_of::<Superblock>() {
+            let mut torn = both.clone();
+            torn[byte] ^= 0x40;
+            assert_eq!(parse(&torn).unwrap().generation, 7, "byte {byte}");
+        }
+    }
+
+    #[test]
+    fn each_way_to_be_wrong_has_its_own_error() {
+        assert!(matches!(parse(&[]), Err(Error::Foreign { .. })));
+        assert!(matches!(parse(b"hello world"), Err(Error::Foreign { .. })));
+        let mut newer = sealed(1);
+        newer.version = 2;
+        newer.seal();
+        assert!(matches!(
+            parse(&head([Some(newer), None])),
+            Err(Error::NewerFormat { found: 2, .. })
+        ));
+        newer.checksum ^= 1;
+        assert!(matches!(
+            parse(&head([Some(newer), None])),
+            Err(Error::NewerFormat { found: 2, .. })
+        ));
+        let mut damaged = sealed(1);
+        damaged.checksum ^= 1;
+        assert!(matches!(
+            parse(&head([Some(damaged), None])),
+            Err(Error::Damaged { .. })
+        ));
+        assert!(matches!(
+            Superblock::parse(&head([Some(sealed(1)), None]), DATA_START, Path::new("x")),
+            Err(Error::Truncated { .. })
+        ));
+    }
+
+    #[test]
+    fn sealed_nonsense_is_damage() {
+        let spoil: [fn(&mut Superblock); 8] = [
+            |s| s.key_size = 7,
+            |s| s.slots = 0,
+            |s| s.locations = 1 << 31,
+            |s| s.top_level = 60,
+            |s| s.bottom_level = 2,
+            |s| s.level_directory[1] = u64::MAX - 4095,
+            |s| s.extent_count = u32::MAX,
+            |s| s.hash_function = 9,
+        ];
+        for spoil in spoil {
+            let mut superblock = sealed(1);
+            spoil(&mut superblock);
+            superblock.seal();
+            let parsed = parse(&head([Some(superblock), None]));
+            assert!(matches!(parsed, Err(Error::Damaged { .. })), "{parsed:?}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! How an index is created and opened.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::layout::Shape;
+use crate::{Error, Result};
+
+/// Which processor executes the batches of an [`Index`](crate::Index).
+///
+/// Both engines open the same file and give the same answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Engine {
+    /// A GPU if this build (feature `cuda`) and this machine have one, else the CPU.
+    #[default]
+    Auto,
+    /// Threads of the CPU.
+    Cpu,
+    /// The GPU with this ordinal.
+    Cuda {
+        /// Ordinal of the device as the driver counts, from 0.
+        device: u32,
+    },
+}
+
+/// What a store into the file is worth: which crash it survives, and from when on.
+///
+/// | domain | file | durable | process crash | power cut |
+/// | --- | --- | --- | --- | --- |
+/// | `Dax` | DAX file or device | when the operation returns | nothing acknowledged is lost | the same |
+/// | `Shared` | tmpfs, hugetlbfs | when the operation returns | nothing acknowledged is lost | the file is gone |
+/// | `Checkpointed` | any file | at [`sync`](crate::Index::sync) | state of the last `sync` | state of the last `sync` |
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Domain {
+    /// The strongest domain that the file can have; [`Stats`](crate::Stats) says which.
+    #[default]
+    Auto,
+    /// A file whose mapped stores become durable at a fence (`MAP_SYNC`).
+    Dax,
+    /// A file in memory that all processes see: survives a process, not a power cut.
+    Shared,
+    /// Any ordinary file; [`sync`](crate::Index::sync) takes an atomic checkpoint.
+    Checkpointed,
+}
+
+impl fmt::Display for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Domain::Auto => "auto",
+            Domain::Dax => "dax",
+            Domain::Shared => "shared",
+            Domain::Checkpointed => "checkpointed",
+        })
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Engine::Auto => f.write_str("auto"),
+            Engine::Cpu => f.write_str("cpu"),
+            Engine::Cuda { device: 0 } => f.write_str("cuda"),
+            Engine::Cuda { device } => write!(f, "cuda:{device}"),
+        }
+    }
+}
+
+impl FromStr for Engine {
+    type Err = String;
+
+    /// `auto`, `cpu`, `cuda` (device 0) or `cuda:N`.
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "auto" => Ok(Engine::Auto),
+            "cpu" => Ok(Engine::Cpu),
+            "cuda" => Ok(Engine::Cuda { device: 0 }),
+            _ => text
+                .strip_prefix("cuda:")
+                .and_then(|ordinal| ordinal.parse().ok())
+                .map(|device| Engine::Cuda { device })
+                .ok_or_else(|| format!("engine {text:?}; expected auto, cpu, cuda or cuda:N")),
+        }
+    }
+}
+
+/// Options of [`Index::create`](crate::Index::create), [`open`](crate::Index::open) and
+/// [`open_or_create`](crate::Index::open_or_create).
+///
+/// ```
+/// use gphash::{Domain, Engine, Options};
+///
+/// let options = Options::new()
+///     .capacity(1_000_000)
+///     .engine(Engine::Cpu)
+///     .domain(Domain::Auto);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub(crate) capacity: u64,
+    pub(crate) engine: Engine,
+    pub(crate) domain: Domain,
+    pub(crate) cache_ratio: f64,
+    pub(crate) threads: usize,
+    pub(crate) assume_dax: bool,
+    pub(crate) device_mirror: bool,
+    pub(crate) slots: u32,
+    pub(crate) levels: u32,
+    pub(crate) locations: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            capacity: 1024,
+            engine: Engine::Auto,
+            domain: Domain::Auto,
+            cache_ratio: 0.2,
+            threads: 0,
+            assume_dax: false,
+            device_mirror: true,
+            slots: 8,
+            levels: 2,
+            locations: 2,
+        }
+    }
+}
+
+impl Options {
+    /// Largest number of items that [`capacity`](Self::capacity) takes.
+    pub const MAX_CAPACITY: u64 = 1 << 40;
+
+    /// The defaults: 1,024 items, engine and domain chosen by themselves, 2L-2H-8S.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Items expected (at least 1). Space for them is allocated when the file is created;
+    /// the table grows past them by itself. Opening ignores it.
+    #[must_use]
+    pub fn capacity(mut self, items: u64) -> Self {
+        self.capacity = items;
+        self
+    }
+
+    /// Which processor executes the batches.
+    #[must_use]
+    pub fn engine(mut self, engine: Engine) -> Self {
+        self.engine = engine;
+        self
+    }
+
+    /// Which crash a store must survive.
+    #[must_use]
+    pub fn domain(mut self, domain: Domain) -> Self {
+        self.domain = domain;
+        self
+    }
+
+    /// Share of the buckets that the frozen bucket cache in device memory may hold, 0.0 to 1.0.
+    #[must_use]
+    pub fn cache_ratio(mut self, ratio: f64) -> Self {
+        self.cache_ratio = ratio;
+        self
+    }
+
+    /// How many threads of the CPU engine may work on one large batch; 0 (the default) means
+    /// one for each core. Batches of several callers run side by side whatever this says.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Whether the CUDA engine keeps a copy of the buckets in device memory, where that fits
+    /// (the default). Without it every probe reads the file, as in the paper.
+    #[must_use]
+    pub fn device_mirror(mut self, mirror: bool) -> Self {
+        self.device_mirror = mirror;
+        self
+    }
+
+    /// Shape of a new table: levels × locations × slots at most 32 (2L-2H-8S by default, as in
+    /// the GPHash paper §3.1). Opening ignores it: the file knows its shape.
+    #[must_use]
+    pub fn shape(mut self, levels: u32, locations: u32, slots: u32) -> Self {
+        self.levels = levels;
+        self.locations = locations;
+        self.slots = slots;
+        self
+    }
+
+    /// Treats the file as DAX although it cannot be mapped with `MAP_SYNC`: the CPU writes back
+    /// and fences as on persistent memory. For tests of that path on tmpfs.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn assume_dax(mut self, assume: bool) -> Self {
+        self.assume_dax = assume;
+        self
+    }
+
+    /// Checks what does not depend on a file, and gives the shape of a new table.
+    pub(crate) fn shape_for(&self, key_size: usize, value_size: usize) -> Result<Shape> {
+        if self.capacity == 0 || self.capacity > Self::MAX_CAPACITY {
+            return Err(Error::InvalidOption {
+                option: "capacity",
+                found: self.capacity.to_string(),
+                expected: format!("1 to {}", Self::MAX_CAPACITY),
+            });
+        }
+        if !(0.0..=1.0).contains(&self.cache_ratio) {
+            return Err(Error::InvalidOption {
+                option: "cache_ratio",
+                found: self.cache_ratio.to_string(),
+                expected: "0.0 to 1.0".into(),
+            });
+        }
+        Shape::new(
+            key_size as u64,
+            value_size as u64,
+            self.slots,
+            self.levels,
+            self.locations,
+        )
+    }
+}

@@ -1,0 +1,71 @@
+//! Persistent memory: a file that is used in place, and what a store into it is worth.
+
+use crate::{Domain, Result};
+
+/// The one door through which the index reaches its file.
+///
+/// Offsets are bytes from the start of the file. Words are 8-byte aligned and atomic; byte
+/// ranges are not, and callers never let a write race with a read of the same bytes.
+///
+/// A store is **persistent** once its line has been [written back](Self::write_back) and a
+/// [`fence`](Self::fence) has followed on the same thread. In domains where stores are durable
+/// at once, or only at a checkpoint, both cost nothing.
+pub trait Medium: Send + Sync {
+    /// Bytes that can be accessed.
+    fn len(&self) -> u64;
+
+    /// Loads a word (acquire).
+    fn load(&self, at: u64) -> u64;
+
+    /// Stores a word (release).
+    fn store(&self, at: u64, word: u64);
+
+    /// Replaces a word if it is `current` (sequentially consistent), else gives what it is.
+    fn compare_exchange(&self, at: u64, current: u64, new: u64) -> std::result::Result<u64, u64>;
+
+    /// Sets bits of a word and gives what it was.
+    fn fetch_or(&self, at: u64, bits: u64) -> u64;
+
+    /// Copies bytes out.
+    fn read(&self, at: u64, bytes: &mut [u8]);
+
+    /// Copies bytes in.
+    fn write(&self, at: u64, bytes: &[u8]);
+
+    /// Starts the write-back of every line of a range.
+    fn write_back(&self, at: u64, len: u64);
+
+    /// Waits until all that this thread has written back is durable.
+    fn fence(&self);
+
+    /// Asks for the line at `at` ahead of its use.
+    #[inline]
+    fn prefetch(&self, at: u64) {
+        let _ = at;
+    }
+
+    /// Which of the eight words from `at` on equal `word`: bit *i* for the *i*th. A hint: what
+    /// matters is loaded again by itself.
+    #[inline]
+    fn match_eight(&self, at: u64, word: u64) -> u8 {
+        (0..8).fold(0, |mask, i| {
+            mask | u8::from(self.load(at + 8 * i) == word) << i
+        })
+    }
+
+    /// Makes at least `len` bytes accessible, the new ones zero, with room on the disk for them.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](crate::Error::NoSpace) and the like; the medium is as it was.
+    fn grow(&self, len: u64) -> Result<()>;
+
+    /// Makes one atomic checkpoint of all stores so far, where the domain needs one. No store
+    /// may run beside it.
+    ///
+    /// # Errors
+    /// What the disk answers; the last checkpoint stands.
+    fn checkpoint(&self) -> Result<()>;
+
+    /// What a store is worth here; never [`Domain::Auto`].
+    fn domain(&self) -> Domain;
+}
