@@ -1,5 +1,19 @@
 //! Persistent memory: a file that is used in place, and what a store into it is worth.
 
+mod dirty;
+mod domain;
+mod file;
+mod flush;
+mod journal;
+mod lock;
+mod mapping;
+mod matching;
+mod range;
+
+#[doc(hidden)]
+pub use file::{Call, Faults};
+pub use mapping::{MapOptions, Mapping};
+
 use crate::{Domain, Result};
 
 /// The one door through which the index reaches its file.
@@ -10,6 +24,10 @@ use crate::{Domain, Result};
 /// A store is **persistent** once its line has been [written back](Self::write_back) and a
 /// [`fence`](Self::fence) has followed on the same thread. In domains where stores are durable
 /// at once, or only at a checkpoint, both cost nothing.
+#[expect(
+    clippy::len_without_is_empty,
+    reason = "a file with a superblock is not empty"
+)]
 pub trait Medium: Send + Sync {
     /// Bytes that can be accessed.
     fn len(&self) -> u64;

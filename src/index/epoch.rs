@@ -1,0 +1,135 @@
+//! Epochs: when a record that was taken out of the table may be used again.
+//!
+//! Every operation runs pinned to the global epoch. The epoch advances only when all pinned
+//! operations have seen it, so what was unlinked in epoch *e* is out of everybody's reach in
+//! epoch *e* + [`GRACE`]. (Epoch-based reclamation; Fraser, *Practical lock-freedom*, 2004, §5.2.3.)
+
+use crossbeam_utils::CachePadded;
+
+use crate::sync::{AtomicU64, Ordering, fence, pause};
+
+/// Most operations that can be pinned at once; a further one waits for a place.
+#[cfg(not(loom))]
+pub const MAX_PINS: usize = 256;
+/// Two are enough for the models, and every place costs states.
+#[cfg(loom)]
+pub const MAX_PINS: usize = 2;
+
+/// Epochs after which nobody that could have reached an unlinked record is still pinned.
+pub const GRACE: u64 = 2;
+
+/// Value of a pin place that nobody holds; epochs start above it.
+const FREE: u64 = 0;
+
+/// The epochs of one table.
+pub struct Epochs {
+    global: CachePadded<AtomicU64>,
+    pins: Box<[CachePadded<AtomicU64>]>,
+}
+
+/// Holds an operation in its epoch until dropped.
+pub struct Pin<'e> {
+    epochs: &'e Epochs,
+    place: usize,
+}
+
+impl Epochs {
+    /// No one is pinned.
+    pub fn new() -> Self {
+        Self {
+            global: CachePadded::new(AtomicU64::new(1)),
+            pins: (0..MAX_PINS)
+                .map(|_| CachePadded::new(AtomicU64::new(FREE)))
+                .collect(),
+        }
+    }
+
+    /// The global epoch.
+    pub fn current(&self) -> u64 {
+        self.global.load(Ordering::Acquire)
+    }
+
+    /// Pins the caller. `hint` picks where to look for a place first: the same one for the same
+    /// thread keeps its cache line there.
+    pub fn pin(&self, hint: usize) -> Pin<'_> {
+        let mut place = hint % MAX_PINS;
+        loop {
+            let epoch = self.current();
+            if self.pins[place]
+                .compare_exchange(FREE, epoch, Ordering::SeqCst, Ordering::Relaxed)
+                .is_ok()
+            {
+                return self.settle(place, epoch);
+            }
+            place = (place + 1) % MAX_PINS;
+            if place == hint % MAX_PINS {
+                pause();
+            }
+        }
+    }
+
+    /// Moves a fresh pin to the newest epoch: the global one may have advanced between reading
+    /// it and being seen in the pin place.
+    fn settle(&self, place: usize, mut epoch: u64) -> Pin<'_> {
+        loop {
+            fence(Ordering::SeqCst);
+            let current = self.global.load(Ordering::SeqCst);
+            if current == epoch {
+                return Pin {
+                    epochs: self,
+                    place,
+                };
+            }
+            epoch = current;
+            self.pins[place].store(epoch, Ordering::SeqCst);
+        }
+    }
+
+    /// Advances the global epoch if everyone who is pinned has seen it; gives the epoch after.
+    pub fn try_advance(&self) -> u64 {
+        let epoch = self.global.load(Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let seen_by_all = self.pins.iter().all(|pin| {
+            let pinned = pin.load(Ordering::SeqCst);
+            pinned == FREE || pinned == epoch
+        });
+        if seen_by_all {
+            let _ = self.global.compare_exchange(
+                epoch,
+                epoch + 1,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            );
+        }
+        self.current()
+    }
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        self.epochs.pins[self.place].store(FREE, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pin_holds_the_epoch_back_after_one_step() {
+        let epochs = Epochs::new();
+        let pin = epochs.pin(0);
+        assert_eq!(epochs.try_advance(), 2);
+        assert_eq!(epochs.try_advance(), 2);
+        drop(pin);
+        assert_eq!(epochs.try_advance(), 3);
+    }
+
+    #[test]
+    fn pins_find_other_places_when_theirs_is_taken() {
+        let epochs = Epochs::new();
+        let pins: Vec<_> = (0..MAX_PINS).map(|_| epochs.pin(7)).collect();
+        drop(pins);
+        let _ = epochs.pin(7);
+    }
+}

@@ -1,0 +1,86 @@
+//! The chain of free records that a close in order leaves behind, threaded through the free
+//! records themselves.
+//!
+//! A link is a free record that holds, as 64-bit words: the offset of the next link (0 for the
+//! last), how many offsets follow, and the offsets of that many further free records. Records of
+//! 8 bytes hold the next link only. The chain is read link by link when the arena has nothing
+//! else left, so that opening does not read it.
+
+use super::table::Table;
+use crate::pm::Medium;
+
+/// The unread rest of the chain.
+#[derive(Default)]
+pub(crate) struct FreeChain {
+    /// Offset of the next link; 0 for none.
+    pub(crate) head: u64,
+    /// Records in the rest of the chain.
+    pub(crate) count: u64,
+}
+
+/// Records read from the chain at a time.
+const AT_ONCE: usize = 4096;
+
+impl<M: Medium> Table<M> {
+    /// Writes the chain of `free` and gives the offset of its first link, 0 for none.
+    pub(crate) fn write_free_chain(&self, free: &[u64]) -> u64 {
+        let words = (self.shape.record_stride / 8) as usize;
+        let mut next = 0;
+        for group in free.chunks(words.saturating_sub(1).max(1)) {
+            let (&link, members) = group.split_first().expect("chunks are not empty");
+            let mut content = vec![next];
+            if words > 1 {
+                content.push(members.len() as u64);
+                content.extend(members);
+            }
+            self.persist_later(link, bytemuck::cast_slice(&content));
+            next = link;
+        }
+        self.medium.fence();
+        next
+    }
+
+    /// Moves the next records of the chain to the arena; `false` when there are no more. A chain
+    /// that leads astray ends there: its records are found again by the next recovery.
+    pub(crate) fn read_free_chain(&self) -> bool {
+        let mut chain = self.free_chain.lock().unwrap_or_else(|poison| poison.into_inner());
+        let mut records = Vec::new();
+        while chain.count > 0 && records.len() < AT_ONCE {
+            let before = records.len();
+            let Some(next) = self.read_link(chain.head, &mut records) else {
+                tracing::warn!(at = chain.head, "the chain of free records leads astray");
+                *chain = FreeChain::default();
+                break;
+            };
+            chain.head = next;
+            chain.count = chain.count.saturating_sub((records.len() - before) as u64);
+        }
+        let any = !records.is_empty();
+        self.arena.give(records);
+        any
+    }
+
+    fn read_link(&self, link: u64, records: &mut Vec<u64>) -> Option<u64> {
+        let words = self.shape.record_stride / 8;
+        let is_free = |record: u64| {
+            self.arena
+                .ordinal(record)
+                .is_some_and(|ordinal| ordinal < self.arena.high_water())
+        };
+        if !is_free(link) {
+            return None;
+        }
+        let members = if words > 1 { self.medium.load(link + 8) } else { 0 };
+        if members > words.saturating_sub(2) {
+            return None;
+        }
+        let start = records.len();
+        records.push(link);
+        records.extend((0..members).map(|i| self.medium.load(link + 16 + i * 8)));
+        if !records[start..].iter().copied().all(is_free) {
+            records.truncate(start);
+            return None;
+        }
+        Some(self.medium.load(link))
+    }
+}

@@ -1,0 +1,227 @@
+//! insert: claim a slot, write the item, decide among rivals, publish.
+//!
+//! Two insertions of one key at once must not both succeed, although they may claim different
+//! slots. Each shows itself as TENTATIVE before it looks for rivals, so at least one of any two
+//! sees the other. A member makes it give up; a rival in a later slot is struck out (COLLIDED);
+//! a rival in an earlier slot is helped to its own decision first. So no one waits for anyone.
+//! (Purcell and Harris, *Non-blocking hashtables with open addressing*, DISC 2005, §2.3; GPHash
+//! §3.2.2 lets duplicates happen and removes them afterwards, which can undo an acknowledged
+//! insertion.)
+
+use super::lookup::Walk;
+use super::table::{Session, Table};
+use super::target::{Bucket, ROUNDS, Target};
+use crate::Result;
+use crate::layout::bucket::SlotPlace;
+use crate::layout::{BUSY, EMPTY, KeyClass, KeyHash, RecordWord};
+use crate::pm::Medium;
+use crate::sync::{Ordering, fence};
+
+/// What became of an insertion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inserted {
+    /// The key was absent and is stored.
+    New,
+    /// The key was present and keeps its value.
+    Present,
+}
+
+/// What the walk over a tentative insertion's rivals found.
+enum Rivals {
+    None,
+    Member,
+    Earlier(SlotPlace, RecordWord),
+}
+
+impl<M: Medium> Session<'_, M> {
+    /// Stores `value` under the target's key if the key is absent.
+    pub(crate) fn insert(&mut self, target: &Target, value: &[u8]) -> Result<Inserted> {
+        loop {
+            let levels = self.levels();
+            if self.table.find(target, &mut self.touches).is_some() {
+                return Ok(Inserted::Present);
+            }
+            let Some(record) = self.allocate() else {
+                self.grow_arena()?;
+                continue;
+            };
+            let Some(place) = self.table.claim(target)? else {
+                self.shard.put_back(record);
+                self.grow(levels)?;
+                continue;
+            };
+            if self.fill_and_decide(target, place, record, value) {
+                self.items += 1;
+                return Ok(Inserted::New);
+            }
+        }
+    }
+
+    /// Writes the item into its claimed slot and publishes it, unless a rival wins.
+    fn fill_and_decide(
+        &mut self,
+        target: &Target,
+        place: SlotPlace,
+        record: u64,
+        value: &[u8],
+    ) -> bool {
+        let table = self.table;
+        let medium = &table.medium;
+        let tentative = RecordWord::member(record).with(RecordWord::TENTATIVE);
+        medium.write(record, value);
+        medium.store(place.record, tentative.0);
+        table.write_key(place, target);
+        medium.store(place.state, target.word);
+        table.persist_slot(place, record);
+        self.touches += 1 + u64::from(table.shape.key_class() != KeyClass::Word);
+        if table.decide(target, place, tentative) {
+            medium.write_back(place.record, 8);
+            medium.fence();
+            return true;
+        }
+        medium.store(place.record, RecordWord::NONE.0);
+        medium.store(place.state, EMPTY);
+        // A helper may still hold the word that named it, so it must not come back at once.
+        self.shard.retire(record);
+        false
+    }
+}
+
+impl<M: Medium> Table<M> {
+    /// Claims an empty slot in the candidate bucket with most of them, of the first round that
+    /// has any; ties go to the higher level. `None` when all rounds are full.
+    pub(crate) fn claim(&self, target: &Target) -> Result<Option<SlotPlace>> {
+        let rounds = if target.reserved.is_some() { 1 } else { ROUNDS };
+        for round in 0..rounds {
+            loop {
+                let Some((bucket, empty)) = self.emptiest(target, round) else {
+                    break;
+                };
+                if round > 0 {
+                    self.mark_overflow(target);
+                }
+                let place = self.shape.slot_place(bucket.at, empty.trailing_zeros());
+                if self.medium.compare_exchange(place.state, EMPTY, BUSY).is_ok() {
+                    return Ok(Some(place));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn emptiest(&self, target: &Target, round: u32) -> Option<(Bucket, u32)> {
+        let levels = self.directory.levels();
+        let lowest = levels.lowest_insertable(self.shape.levels);
+        let mut best: Option<(Bucket, u32)> = None;
+        for bucket in self.candidates(target, round, levels.top, lowest) {
+            let empty = self.matches(bucket, EMPTY);
+            if empty.count_ones() > best.map_or(0, |(_, most)| most.count_ones()) {
+                best = Some((bucket, empty));
+            }
+        }
+        best
+    }
+
+    /// Sets the overflow bit of the target's home bucket, in the file first.
+    fn mark_overflow(&self, target: &Target) {
+        let top = self.directory.levels().top;
+        let home = KeyHash::bucket(target.hash.location(0), top);
+        if self.overflow.is_set(top, home) {
+            return;
+        }
+        let word = self.directory.offset(top) + self.shape.buckets_len(top) + home / 64 * 8;
+        self.medium.fetch_or(word, 1 << (home % 64));
+        self.medium.write_back(word, 8);
+        self.medium.fence();
+        self.overflow.set(top, home);
+    }
+
+    /// Writes the key into the slot, where it does not stand in the state word.
+    pub(crate) fn write_key(&self, place: SlotPlace, target: &Target) {
+        if self.shape.key_class() == KeyClass::Wide {
+            for (i, bytes) in target.key.chunks_exact(8).enumerate() {
+                let mut word = [0; 8];
+                word.copy_from_slice(bytes);
+                self.medium
+                    .store(place.key + i as u64 * 8, u64::from_le_bytes(word));
+            }
+        }
+    }
+
+    /// Makes a filled slot and its record persistent.
+    fn persist_slot(&self, place: SlotPlace, record: u64) {
+        self.medium.write_back(record, self.shape.record_stride);
+        self.persist_key(place);
+        self.medium.write_back(place.record, 8);
+        self.medium.fence();
+    }
+
+    /// Starts the write-back of a slot's state word and key.
+    pub(crate) fn persist_key(&self, place: SlotPlace) {
+        self.medium.write_back(place.state, 8);
+        if self.shape.key_class() == KeyClass::Wide {
+            self.medium.write_back(place.key, self.shape.key_size);
+        }
+    }
+
+    /// Decides whether the tentative insertion at `mine` becomes a member.
+    fn decide(&self, target: &Target, mine: SlotPlace, tentative: RecordWord) -> bool {
+        let medium = &self.medium;
+        let (mut place, mut record) = (mine, tentative);
+        loop {
+            fence(Ordering::SeqCst);
+            match self.rivals(target, place, record) {
+                Rivals::None => {
+                    if place != mine {
+                        // Its owner may not have got so far as to persist it.
+                        self.persist_slot(place, record.offset());
+                    }
+                    let _ = medium.compare_exchange(place.record, record.0, record.with(0).0);
+                    break;
+                }
+                Rivals::Member => {
+                    self.strike_out(place, record);
+                    break;
+                }
+                Rivals::Earlier(rival, rival_record) => {
+                    self.strike_out(place, record);
+                    (place, record) = (rival, rival_record);
+                }
+            }
+        }
+        // Only its owner moves a struck-out insertion on, so the flag is still there if it lost.
+        medium.load(mine.record) & RecordWord::COLLIDED == 0
+    }
+
+    fn strike_out(&self, place: SlotPlace, record: RecordWord) {
+        let struck = record.with(RecordWord::COLLIDED);
+        let _ = self.medium.compare_exchange(place.record, record.0, struck.0);
+    }
+
+    fn rivals(&self, target: &Target, place: SlotPlace, record: RecordWord) -> Rivals {
+        let mut found = Rivals::None;
+        self.walk(target, &mut 0, |other, word| {
+            if other == place {
+                return Walk::Next;
+            }
+            if word.is_member() {
+                found = Rivals::Member;
+                return Walk::Stop;
+            }
+            if !word.is_tentative() {
+                return Walk::Next;
+            }
+            if other.state < place.state {
+                found = Rivals::Earlier(other, word);
+                return Walk::Stop;
+            }
+            // If we are decided already, the later one must not suffer for it.
+            if self.medium.load(place.record) != record.0 {
+                return Walk::Stop;
+            }
+            self.strike_out(other, word);
+            Walk::Again
+        });
+        found
+    }
+}

@@ -1,0 +1,283 @@
+//! The index: a table of fixed keys and values in a file, and the verbs on it.
+
+pub(crate) mod arena;
+pub(crate) mod directory;
+pub(crate) mod epoch;
+mod free_chain;
+mod get;
+pub(crate) mod insert;
+mod iter;
+pub(crate) mod lookup;
+mod open;
+pub(crate) mod overflow;
+pub(crate) mod recover;
+mod remove;
+mod repair;
+pub(crate) mod resize;
+pub(crate) mod scan;
+mod stats;
+pub(crate) mod table;
+pub(crate) mod target;
+mod update;
+
+use bytemuck::Pod;
+use fixedbitset::FixedBitSet;
+
+use crate::engine::Backend;
+use crate::pm::Mapping;
+use crate::{Error, Result};
+
+pub use iter::Iter;
+pub use recover::{Progress, Recovery};
+pub use repair::{Report, ReportState, recover};
+pub use stats::Stats;
+
+/// A persistent hash index of keys `K` and values `V` in one file.
+///
+/// Keys are [`Pod`] of 8 to 128 bytes in multiples of 8, values [`Pod`] of 1 byte to 64 KiB.
+/// Every key is legal. All methods take `&self` and may be called from many threads at once.
+///
+/// A batch behaves as if its operations ran one after another in the order given, also for equal
+/// keys inside it. Batches of several threads run side by side; two operations on one key then
+/// take effect in one order or the other, each whole. A value is never seen torn, and a key that
+/// was there before a [`get`](Self::get) began and is not removed is found, also while the table
+/// grows. When a batch returns, its changes are as durable as the [`Domain`](crate::Domain) says.
+///
+/// The structure is that of GPHash (USENIX ATC 2025) §3: levels of buckets with several slots,
+/// several hash locations, buckets of lower levels shared by those above.
+///
+/// ```
+/// use gphash::{Index, Options};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("embeddings");
+/// let index = Index::<u64, [f32; 4]>::create(&path, &Options::new().capacity(1000))?;
+/// let stored = index.insert(&[7, 8, 7], &[[0.5; 4], [1.5; 4], [2.5; 4]])?;
+/// assert_eq!(stored.ones().collect::<Vec<_>>(), [0, 1]); // the first of equal keys wins
+///
+/// let mut values = [[0.0; 4]; 3];
+/// let found = index.get(&[8, 9, 7], &mut values)?;
+/// assert_eq!(found.ones().collect::<Vec<_>>(), [0, 2]);
+/// assert_eq!(values[2], [0.5; 4]);
+/// index.close()?;
+///
+/// let index = Index::<u64, [f32; 4]>::open(&path, &Options::new())?;
+/// assert!(index.recovery().clean);
+/// assert_eq!(index.get_one(&8)?, Some([1.5; 4]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Index<K: Pod, V: Pod> {
+    backend: Backend,
+    table: std::sync::Arc<table::Table<Mapping>>,
+    recovery: Recovery,
+    closed: bool,
+    types: std::marker::PhantomData<fn(K) -> V>,
+}
+
+impl<K: Pod, V: Pod> Index<K, V> {
+    /// Stores the value of every key that is absent. Bit *i* of the answer says that key *i* was
+    /// absent and is now stored; a key that is present keeps its value, and of equal keys in the
+    /// batch the first is stored.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] before anything is done. [`Error::NoSpace`] or [`Error::Limit`]
+    /// when the table cannot grow: then some operations of the batch may have been done, each
+    /// whole, and the table goes on working.
+    pub fn insert(&self, keys: &[K], values: &[V]) -> Result<FixedBitSet> {
+        same_length(keys.len(), values.len())?;
+        match &self.backend {
+            Backend::Cpu(engine) => engine.insert(&self.table, keys, values),
+        }
+    }
+
+    /// Stores every value. Bit *i* of the answer says that key *i* was absent before; of equal
+    /// keys in the batch the last value stays.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn upsert(&self, keys: &[K], values: &[V]) -> Result<FixedBitSet> {
+        same_length(keys.len(), values.len())?;
+        match &self.backend {
+            Backend::Cpu(engine) => engine.upsert(&self.table, keys, values),
+        }
+    }
+
+    /// Stores the value of every key that is present. Bit *i* of the answer says that key *i* is;
+    /// of equal keys in the batch the last value stays.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn update(&self, keys: &[K], values: &[V]) -> Result<FixedBitSet> {
+        same_length(keys.len(), values.len())?;
+        match &self.backend {
+            Backend::Cpu(engine) => engine.update(&self.table, keys, values),
+        }
+    }
+
+    /// Copies the values of the keys that are present. Bit *i* of the answer says that key *i*
+    /// is; `values[i]` is untouched otherwise.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] before anything is done; [`Error::Damaged`] when a slot names a
+    /// record outside the file.
+    pub fn get(&self, keys: &[K], values: &mut [V]) -> Result<FixedBitSet> {
+        same_length(keys.len(), values.len())?;
+        match &self.backend {
+            Backend::Cpu(engine) => engine.get(&self.table, keys, values),
+        }
+    }
+
+    /// Says of every key whether it is present.
+    ///
+    /// # Errors
+    /// None on the CPU; [`Error::Gpu`] when the device fails.
+    pub fn contains(&self, keys: &[K]) -> Result<FixedBitSet> {
+        match &self.backend {
+            Backend::Cpu(engine) => engine.contains(&self.table, keys),
+        }
+    }
+
+    /// Removes the keys. Bit *i* of the answer says that key *i* was present and is gone; of
+    /// equal keys in the batch the first has it.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn remove(&self, keys: &[K]) -> Result<FixedBitSet> {
+        match &self.backend {
+            Backend::Cpu(engine) => engine.remove(&self.table, keys),
+        }
+    }
+
+    /// [`insert`](Self::insert) of one key: whether it was absent and is now stored.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn insert_one(&self, key: &K, value: &V) -> Result<bool> {
+        Ok(self.insert(from_ref(key), from_ref(value))?.contains(0))
+    }
+
+    /// [`upsert`](Self::upsert) of one key: whether it was absent before.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn upsert_one(&self, key: &K, value: &V) -> Result<bool> {
+        Ok(self.upsert(from_ref(key), from_ref(value))?.contains(0))
+    }
+
+    /// [`update`](Self::update) of one key: whether it is present.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn update_one(&self, key: &K, value: &V) -> Result<bool> {
+        Ok(self.update(from_ref(key), from_ref(value))?.contains(0))
+    }
+
+    /// [`get`](Self::get) of one key: its value, if it is present.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_one(&self, key: &K) -> Result<Option<V>> {
+        let mut value = V::zeroed();
+        let found = self.get(from_ref(key), std::slice::from_mut(&mut value))?;
+        Ok(found.contains(0).then_some(value))
+    }
+
+    /// [`remove`](Self::remove) of one key: whether it was present.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn remove_one(&self, key: &K) -> Result<bool> {
+        Ok(self.remove(from_ref(key))?.contains(0))
+    }
+
+    /// Items in the index. Batches that run at the same time count when they end.
+    pub fn len(&self) -> u64 {
+        self.table.len()
+    }
+
+    /// Whether there are no items.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All items, in no order.
+    ///
+    /// Items that others insert or remove meanwhile may be seen or not. An item that is there all
+    /// the while is seen exactly once, unless the table begins to grow meanwhile: then it may be
+    /// seen twice. A resize that is under way is finished first.
+    pub fn iter(&self) -> impl Iterator<Item = (K, V)> + '_ {
+        Iter::new(&*self.table)
+    }
+
+    /// Makes room for `additional` more items, so that inserting them does not wait for the file
+    /// to grow.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] and [`Error::Limit`]; what was gained before stays.
+    pub fn reserve(&self, additional: u64) -> Result<()> {
+        match &self.backend {
+            Backend::Cpu(_) => self.table.reserve(additional),
+        }
+    }
+
+    /// In the domain `Checkpointed`, makes one atomic checkpoint of all batches that have
+    /// returned; a crash leaves it or the one before. Waits for running batches to pause. In
+    /// other domains what has returned is durable already.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] and [`Error::Io`]; the last checkpoint stands, and a further `sync` may
+    /// try again.
+    pub fn sync(&self) -> Result<()> {
+        self.table.sync()
+    }
+
+    /// Fetches the hottest buckets into the cache in device memory now. Without a GPU there is
+    /// no such cache, and nothing to do.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub fn reload_cache(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// What opening the file found, and what it mended.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// Closes the index in order, so that the next open scans nothing. Finishes a resize under
+    /// way. (Dropping does the same but cannot say what failed.)
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync); the file is then as after a crash, and the next open recovers it.
+    pub fn close(mut self) -> Result<()> {
+        self.shut()
+    }
+
+    fn shut(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.closed, true) {
+            return Ok(());
+        }
+        self.table.close()
+    }
+}
+
+impl<K: Pod, V: Pod> Drop for Index<K, V> {
+    fn drop(&mut self) {
+        if let Err(error) = self.shut() {
+            tracing::error!(%error, "the index was not closed in order");
+        }
+    }
+}
+
+fn same_length(keys: usize, values: usize) -> Result<()> {
+    if keys == values {
+        Ok(())
+    } else {
+        Err(Error::LengthMismatch { keys, values })
+    }
+}
+
+fn from_ref<T>(one: &T) -> &[T] {
+    std::slice::from_ref(one)
+}

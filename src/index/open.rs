@@ -1,0 +1,102 @@
+//! create, open, open_or_create.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+
+use super::Index;
+use super::recover::{Policy, Recovery};
+use super::table::Table;
+use crate::engine::Backend;
+use crate::layout::{DATA_START, Superblock};
+use crate::options::Options;
+use crate::pm::{Mapping, Medium};
+use crate::{Error, Result};
+
+impl<K: Pod, V: Pod> Index<K, V> {
+    /// Makes a new file at `path` with an empty index and opens it.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] if something stands at `path`; [`Error::InvalidOption`],
+    /// [`Error::NoSpace`], [`Error::Domain`], [`Error::Gpu`]. Then nothing new is left there.
+    pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        let path = path.as_ref();
+        let shape = options.shape_for(size_of::<K>(), size_of::<V>())?;
+        let backend = Backend::choose(options)?;
+        let medium = Mapping::create(path, DATA_START, options.domain, options.assume_dax)?;
+        let made = Table::create(medium, shape, options.capacity, path).and_then(|table| {
+            table.sync()?;
+            let recovery = Recovery {
+                created: true,
+                ..Recovery::default()
+            };
+            Self::with_table(table, recovery, backend)
+        });
+        if made.is_err() {
+            // Nobody else can have opened the half-made file: it is locked.
+            let _ = std::fs::remove_file(path);
+        }
+        made
+    }
+
+    /// Opens the index in the file at `path`, and recovers it if it was not closed in order.
+    ///
+    /// # Errors
+    /// [`Error::SizeMismatch`] for keys or values of another size; [`Error::Foreign`],
+    /// [`Error::NewerFormat`], [`Error::Truncated`], [`Error::Damaged`], [`Error::InUse`],
+    /// [`Error::NotAFile`], [`Error::ReadOnly`], [`Error::Io`]. The file stays as it was.
+    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        let path = path.as_ref();
+        // The file knows its shape; checking ours finds types that no file can have.
+        options.shape_for(size_of::<K>(), size_of::<V>())?;
+        let backend = Backend::choose(options)?;
+        let medium = Mapping::open(path, options.domain, options.assume_dax)?;
+        let superblock = read_superblock(&medium, path)?;
+        for (what, found, expected) in [
+            ("key", superblock.key_size, size_of::<K>()),
+            ("value", superblock.value_size, size_of::<V>()),
+        ] {
+            if found as usize != expected {
+                return Err(Error::SizeMismatch {
+                    path: path.to_path_buf(),
+                    what,
+                    found: u64::from(found),
+                    expected: expected as u64,
+                });
+            }
+        }
+        let (table, recovery) = Table::open(medium, superblock, path, Policy::INDEX)?;
+        tracing::info!(path = %path.display(), ?recovery, "opened");
+        Self::with_table(table, recovery, backend)
+    }
+
+    /// Opens the file at `path` if there is one, else makes it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) and [`create`](Self::create).
+    pub fn open_or_create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        let path = path.as_ref();
+        match Self::create(path, options) {
+            Err(Error::AlreadyExists { .. }) => Self::open(path, options),
+            made => made,
+        }
+    }
+
+    fn with_table(table: Table<Mapping>, recovery: Recovery, backend: Backend) -> Result<Self> {
+        Ok(Self {
+            backend,
+            table: Arc::new(table),
+            recovery,
+            closed: false,
+            types: std::marker::PhantomData,
+        })
+    }
+}
+
+/// Reads the superblock of a file that is mapped.
+pub(crate) fn read_superblock(medium: &Mapping, path: &Path) -> Result<Superblock> {
+    let mut head = vec![0; DATA_START.min(medium.len()) as usize];
+    medium.read(0, &mut head);
+    Superblock::parse(&head, medium.len(), path)
+}

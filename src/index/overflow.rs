@@ -1,0 +1,45 @@
+//! The overflow maps in volatile memory, so that asking them touches no persistent memory.
+//!
+//! When all candidate buckets of a key are full while most of the table is not, the item goes to
+//! a further set of hash locations, and the bit of its home bucket (location 0, top level) says
+//! so. About one item in two thousand does at a load factor of 92 %, so that look-ups that find
+//! nothing read one set in all but that share. A bit stays until its level is emptied.
+
+use std::sync::OnceLock;
+
+use crate::layout::superblock::DIRECTORY;
+use crate::sync::{AtomicU64, Ordering};
+
+/// One map for each live level.
+pub struct OverflowMaps {
+    levels: [OnceLock<Box<[AtomicU64]>>; DIRECTORY],
+}
+
+impl OverflowMaps {
+    /// No maps.
+    pub fn new() -> Self {
+        Self {
+            levels: std::array::from_fn(|_| OnceLock::new()),
+        }
+    }
+
+    /// Adds the map of `level` with these words. Before the level is published.
+    pub fn add(&self, level: u32, words: impl Iterator<Item = u64>) {
+        let _ = self.levels[level as usize].set(words.map(AtomicU64::new).collect());
+    }
+
+    /// Whether the bit of `bucket` is set.
+    #[inline]
+    pub fn is_set(&self, level: u32, bucket: u64) -> bool {
+        self.levels[level as usize].get().is_some_and(|words| {
+            words[(bucket / 64) as usize].load(Ordering::Acquire) >> (bucket % 64) & 1 != 0
+        })
+    }
+
+    /// Sets the bit of `bucket`; to be called after the file's own bit is persistent.
+    pub fn set(&self, level: u32, bucket: u64) {
+        if let Some(words) = self.levels[level as usize].get() {
+            words[(bucket / 64) as usize].fetch_or(1 << (bucket % 64), Ordering::SeqCst);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Recovery: what opening a file does before its first operation.
+//!
+//! A file that was closed in order says what it holds, and nothing is scanned. Any other is
+//! scanned once, in parallel: the scan only looks and lists what to mend, so that a damaged file
+//! is refused untouched; then the list is applied. Every mending is one that a crash inside it
+//! leaves for the next recovery. (GPHash §3.2.3, recovery.)
+
+use std::path::Path;
+use std::sync::atomic::AtomicU64 as Count;
+use std::time::{Duration, Instant};
+
+use rayon::prelude::*;
+
+use super::directory::Levels;
+use super::free_chain::FreeChain;
+use super::scan::{Findings, Fix};
+use super::table::Table;
+use crate::layout::superblock::Flags;
+use crate::layout::{
+    DATA_START, EMPTY, ExtentEntry, ExtentKind, PAGE, RecordWord, Superblock,
+};
+use crate::pm::Medium;
+use crate::sync::Ordering;
+use crate::{Error, Result};
+
+/// What opening a file found, and what it mended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// The file was made by this call.
+    pub created: bool,
+    /// The file had been closed in order, so that nothing had to be scanned.
+    pub clean: bool,
+    /// Items in the table.
+    pub items: u64,
+    /// Slots that were scanned.
+    pub slots_scanned: u64,
+    /// Slots of insertions and removals that the crash cut short, now empty.
+    pub slots_cleared: u64,
+    /// Second copies of items that a resize was moving, now gone.
+    pub duplicates_removed: u64,
+    /// Records that were taken but belong to no item, now free.
+    pub records_reclaimed: u64,
+    /// A resize was under way and goes on.
+    pub resize_resumed: bool,
+    /// What no crash leaves behind, one line each; empty but for `gphash-recover`, since an
+    /// index does not open a damaged file.
+    pub damage: Vec<String>,
+    /// How long opening took, from the superblock to the first operation.
+    pub elapsed: Duration,
+}
+
+/// How far a long pass has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// What is being done: `"scan"`, `"mend"`, `"resize"`.
+    pub phase: &'static str,
+    /// Units done.
+    pub done: u64,
+    /// Units in all.
+    pub total: u64,
+}
+
+/// How an open treats what it finds.
+#[derive(Clone, Copy)]
+pub(crate) struct Policy<'p> {
+    /// Scan also a file that was closed in order.
+    pub(crate) always_scan: bool,
+    /// Drop the items that damage makes unusable, instead of refusing the file.
+    pub(crate) mend_damage: bool,
+    /// Called now and then, from any thread.
+    pub(crate) progress: &'p (dyn Fn(Progress) + Sync),
+}
+
+impl Policy<'_> {
+    /// What an index does.
+    pub(crate) const INDEX: Policy<'static> = Policy {
+        always_scan: false,
+        mend_damage: false,
+        progress: &|_| {},
+    };
+}
+
+impl<M: Medium> Table<M> {
+    /// Opens the table of `superblock` in `medium`.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if something is there that no crash leaves behind; nothing was written.
+    pub(crate) fn open(
+        medium: M,
+        superblock: Superblock,
+        path: &Path,
+        policy: Policy,
+    ) -> Result<(Self, Recovery)> {
+        let started = Instant::now();
+        let shape = superblock.shape(path)?;
+        let table = Self::with_superblock(medium, superblock, shape, path);
+        table.read_extents(&superblock)?;
+        for level in superblock.bottom_level..=superblock.top_level {
+            table.publish_level(&superblock, level);
+        }
+        let draining = table.directory.levels().draining(shape.levels);
+        let mut recovery = Recovery {
+            clean: superblock.is_clean(),
+            resize_resumed: draining && !superblock.is_clean(),
+            ..Recovery::default()
+        };
+        if superblock.is_clean() {
+            table.trust_counts(&superblock)?;
+        }
+        if !superblock.is_clean() || policy.always_scan {
+            table.scan_and_mend(policy, &mut recovery)?;
+        }
+        recovery.items = table.len();
+        {
+            let mut superblock = table.superblock();
+            superblock.set_flag(Flags::CLEAN, false);
+            table.commit(&mut superblock);
+        }
+        recovery.elapsed = started.elapsed();
+        Ok((table, recovery))
+    }
+
+    /// Checks the extent table and gives the arena its extents.
+    fn read_extents(&self, superblock: &Superblock) -> Result<()> {
+        let mut ranges: Vec<(u64, u64)> = (superblock.bottom_level..=superblock.top_level)
+            .map(|level| {
+                let offset = superblock.level_directory[level as usize];
+                (offset, self.shape.level_len(level))
+            })
+            .collect();
+        for index in 0..superblock.extent_count {
+            let place = ExtentEntry::place(index);
+            let mut entry = ExtentEntry::new(ExtentKind::Arena, 0, 0, 0);
+            self.medium.read(place, bytemuck::bytes_of_mut(&mut entry));
+            let inside = entry.offset >= DATA_START
+                && entry.offset % PAGE == 0
+                && entry.offset <= superblock.file_len
+                && entry.len <= superblock.file_len - entry.offset;
+            match entry.kind() {
+                Some(ExtentKind::Level) if inside => {}
+                Some(ExtentKind::Arena) if inside && entry.class == 0 => {
+                    ranges.push((entry.offset, entry.len));
+                    self.arena.add_extent(entry.offset, entry.len);
+                }
+                _ => {
+                    return Err(self.damaged(
+                        "extent table",
+                        place,
+                        format!("entry {index} is torn or lies outside the file: {entry:?}"),
+                    ));
+                }
+            }
+        }
+        ranges.sort_unstable();
+        match ranges.windows(2).find(|pair| pair[0].0 + pair[0].1 > pair[1].0) {
+            Some(pair) => Err(self.damaged(
+                "extent table",
+                crate::layout::EXTENT_TABLE,
+                format!("extents at bytes {} and {} overlap", pair[0].0, pair[1].0),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the counts of a file that was closed in order.
+    fn trust_counts(&self, superblock: &Superblock) -> Result<()> {
+        let total = self.arena.total();
+        let (items, taken, free) = (
+            superblock.items,
+            superblock.arena_high_water,
+            superblock.free_count,
+        );
+        if taken > total || items.checked_add(free).is_none_or(|used| used > taken) {
+            return Err(self.damaged(
+                "superblock",
+                superblock.place(),
+                format!("{items} items and {free} free records among {taken} of {total} records"),
+            ));
+        }
+        self.items.store(items as i64, Ordering::Relaxed);
+        self.arena.set_high_water(taken);
+        *self.free_chain.lock().unwrap_or_else(|poison| poison.into_inner()) = FreeChain {
+            head: superblock.free_chain,
+            count: free,
+        };
+        Ok(())
+    }
+
+    fn scan_and_mend(&self, policy: Policy, recovery: &mut Recovery) -> Result<()> {
+        let used: Vec<Count> = (0..self.arena.total().div_ceil(64))
+            .map(|_| Count::new(0))
+            .collect();
+        let findings = self.scan(&used, policy.progress);
+        self.apply(&findings, &used, policy, recovery)
+    }
+
+    /// Applies what a scan found. `used` has a bit for each record that an item names.
+    pub(crate) fn apply(
+        &self,
+        findings: &Findings,
+        used: &[Count],
+        policy: Policy,
+        recovery: &mut Recovery,
+    ) -> Result<()> {
+        if let Some(first) = findings.damage.first()
+            && !policy.mend_damage
+        {
+            return Err(Error::Damaged {
+                path: self.path().to_path_buf(),
+                what: first.what,
+                at: first.at,
+                found: first.found.clone(),
+            });
+        }
+        recovery.slots_scanned = findings.slots;
+        recovery.damage = findings.damage.iter().map(ToString::to_string).collect();
+        for (done, fix) in findings.fixes.iter().enumerate() {
+            match *fix {
+                Fix::Clear { place, duplicate } => {
+                    self.medium.store(place.record, RecordWord::NONE.0);
+                    self.medium.store(place.state, EMPTY);
+                    self.medium.write_back(place.state, 8);
+                    if duplicate {
+                        recovery.duplicates_removed += 1;
+                    } else {
+                        recovery.slots_cleared += 1;
+                    }
+                    self.medium.write_back(place.record, 8);
+                }
+                Fix::Thaw { place, record } => {
+                    self.medium.store(place.record, record.with(0).0);
+                    self.medium.write_back(place.record, 8);
+                }
+            }
+            if done % 4096 == 0 {
+                (policy.progress)(Progress {
+                    phase: "mend",
+                    done: done as u64,
+                    total: findings.fixes.len() as u64,
+                });
+            }
+        }
+        self.medium.fence();
+        self.items.store(findings.items as i64, Ordering::Relaxed);
+        recovery.records_reclaimed = self.rebuild_free(used);
+        Ok(())
+    }
+
+    /// Makes every record free that no item names, below the last that one names.
+    fn rebuild_free(&self, used: &[Count]) -> u64 {
+        *self.free_chain.lock().unwrap_or_else(|poison| poison.into_inner()) = FreeChain::default();
+        let word = |index: usize| used[index].load(Ordering::Relaxed);
+        let high_water = (0..used.len())
+            .rev()
+            .find(|&index| word(index) != 0)
+            .map_or(0, |index| (index as u64 + 1) * 64 - u64::from(word(index).leading_zeros()));
+        self.arena.set_high_water(high_water);
+        (0..high_water.div_ceil(64) as usize)
+            .into_par_iter()
+            .with_min_len(1024)
+            .map(|word_index| {
+                let index = word_index as u64;
+                let below = (high_water - index * 64).min(64);
+                let mut free = !word(word_index);
+                if below < 64 {
+                    free &= (1 << below) - 1;
+                }
+                let mut records = Vec::with_capacity(free.count_ones() as usize);
+                while free != 0 {
+                    let ordinal = index * 64 + u64::from(free.trailing_zeros());
+                    records.extend(self.arena.offset(ordinal));
+                    free &= free - 1;
+                }
+                let count = records.len() as u64;
+                self.arena.give(records);
+                count
+            })
+            .sum()
+    }
+
+    /// Levels that a resize has still to empty.
+    pub(crate) fn levels_to_drain(&self) -> impl Iterator<Item = u32> {
+        let Levels { top, bottom } = self.directory.levels();
+        bottom..(top + 1).saturating_sub(self.shape.levels).max(bottom)
+    }
+}

@@ -1,0 +1,289 @@
+//! resize: a new top level, then the bottom level is emptied in slices between batches.
+//!
+//! GPHash §3.2.3, resizing. Three moments have to be kept apart by epochs, because operations
+//! load the live levels once and then act on them:
+//!
+//! 1. The new top level is published. An operation that loaded the levels before may still put a
+//!    new item into the level that is to be emptied.
+//! 2. Emptying starts [`SETTLED`] epochs later: such operations have ended, and so have those
+//!    that might have looked at the level before the last of them. From here on an item that is
+//!    in the level has been there for everyone, and can only move up.
+//! 3. When the level is empty it leaves the superblock, and [`GRACE`] epochs later, when no one
+//!    reads it any more, its space goes to the arena.
+//!
+//! An item moves like this: freeze its record word, so that no one changes the item; write it
+//! above; clear it below. Both copies name the same record. A crash in between leaves two copies,
+//! of which the one above is valid.
+
+use super::directory::Levels;
+use super::epoch::GRACE;
+use super::recover::Progress;
+use super::table::{Table, thread_number};
+use super::target::{Bucket, Target};
+use crate::layout::bucket::SlotPlace;
+use crate::layout::{BUSY, EMPTY, ExtentEntry, ExtentKind, RecordWord, Shape};
+use crate::pm::Medium;
+use crate::sync::pause;
+use crate::Result;
+
+/// Epochs from publishing a top level to emptying the bottom one.
+const SETTLED: u64 = GRACE + 1;
+
+/// Slots of the bottom level that one slice empties.
+const SLICE: u64 = 2048;
+
+/// Growth is refused below this share of full slots: keys that all go to the same buckets must
+/// not make the table grow without bound. One in this many slots must be full.
+const LEAST_LOAD: u64 = 32;
+
+/// What a resize under way has come to.
+#[derive(Default)]
+pub(crate) struct Resize {
+    /// Epoch in which the top level was published; 0 if that was before the file was opened.
+    since: u64,
+    /// Next bucket of the bottom level to empty.
+    cursor: u64,
+    /// Emptied levels whose space still waits for its readers: epoch, offset, length.
+    leaving: Vec<(u64, u64, u64)>,
+}
+
+impl<M: Medium> Table<M> {
+    /// Adds a top level, unless the levels are no longer those that the caller saw.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Limit`]; the table is as it was.
+    pub(crate) fn grow_levels(&self, seen: Levels) -> Result<()> {
+        let slots = self.shape.capacity(seen.top);
+        let full = self.len();
+        if seen.top > self.shape.levels + 4 && full < slots / LEAST_LOAD {
+            return Err(self.limit("full slots before the table grows", slots / LEAST_LOAD, full));
+        }
+        self.add_level(seen)
+    }
+
+    fn add_level(&self, seen: Levels) -> Result<()> {
+        let _gate = self.store_gate();
+        let mut superblock = self.superblock();
+        if self.directory.levels() != seen {
+            return Ok(());
+        }
+        let top = seen.top + 1;
+        if top > Shape::MAX_LEVEL {
+            return Err(self.limit("the top level", u64::from(top), u64::from(Shape::MAX_LEVEL)));
+        }
+        let len = self.shape.level_len(top);
+        let offset = self.append_extent(&mut superblock, ExtentKind::Level, top, len)?;
+        superblock.level_directory[top as usize] = offset;
+        superblock.top_level = top;
+        self.commit(&mut superblock);
+        self.publish_level(&superblock, top);
+        tracing::debug!(top, "resize begins");
+        drop(superblock);
+        self.resize().since = self.epochs.current();
+        Ok(())
+    }
+
+    fn resize(&self) -> std::sync::MutexGuard<'_, Resize> {
+        self.resize.lock().unwrap_or_else(|poison| poison.into_inner())
+    }
+
+    /// Empties a slice of the bottom level, if no one else is at it. The caller is not pinned.
+    pub(crate) fn drain_slice(&self) {
+        let Ok(mut resize) = self.resize.try_lock() else {
+            return;
+        };
+        let _ = self.step(&mut resize);
+    }
+
+    /// Drives a resize under way to its end. The caller is not pinned.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] when items of the bottom level find no place above.
+    pub(crate) fn finish_draining(&self) -> Result<()> {
+        self.finish_draining_with(&|_| {})
+    }
+
+    /// As [`finish_draining`](Self::finish_draining), telling how far it has come.
+    pub(crate) fn finish_draining_with(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<()> {
+        loop {
+            let mut resize = self.resize();
+            if !self.directory.levels().draining(self.shape.levels) && resize.leaving.is_empty() {
+                return Ok(());
+            }
+            self.step(&mut resize)?;
+            progress(Progress {
+                phase: "resize",
+                done: resize.cursor,
+                total: 1 << self.directory.levels().bottom,
+            });
+            drop(resize);
+            pause();
+        }
+    }
+
+    /// As [`finish_draining`](Self::finish_draining) for a close, which goes on without it: the
+    /// next open resumes the resize.
+    pub(crate) fn finish_draining_quietly(&self) {
+        if let Err(error) = self.finish_draining() {
+            tracing::warn!(%error, "the resize is left for the next open");
+        }
+    }
+
+    fn step(&self, resize: &mut Resize) -> Result<()> {
+        let epoch = self.epochs.try_advance();
+        self.reclaim_levels(resize, epoch);
+        let levels = self.directory.levels();
+        if !levels.draining(self.shape.levels) || epoch < resize.since + SETTLED {
+            return Ok(());
+        }
+        let buckets = 1u64 << levels.bottom;
+        let slice = (SLICE / u64::from(self.shape.slots)).max(1);
+        let end = (resize.cursor + slice).min(buckets);
+        let _pin = self.pin(thread_number());
+        for index in resize.cursor..end {
+            let at = self.directory.offset(levels.bottom) + index * self.shape.bucket_size;
+            self.drain_bucket(Bucket {
+                at,
+                level: levels.bottom,
+            })?;
+            resize.cursor = index + 1;
+        }
+        if end == buckets {
+            self.drop_bottom(resize, levels);
+        }
+        Ok(())
+    }
+
+    fn drain_bucket(&self, bucket: Bucket) -> Result<()> {
+        for slot in 0..self.shape.slots {
+            let place = self.shape.slot_place(bucket.at, slot);
+            let mut key = vec![0; self.shape.key_size as usize];
+            loop {
+                let state = self.medium.load(place.state);
+                let record = RecordWord(self.medium.load(place.record));
+                // What is no member is on its way out, and its remover clears it.
+                if state == EMPTY || state == BUSY || !record.is_member() {
+                    break;
+                }
+                self.medium.read(place.key, &mut key);
+                let target = self.target(&key);
+                if self.move_up(&target, place, record, bucket.level)? {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves one item out of `from`; `false` if it changed meanwhile.
+    fn move_up(
+        &self,
+        target: &Target,
+        from: SlotPlace,
+        record: RecordWord,
+        level: u32,
+    ) -> Result<bool> {
+        let medium = &self.medium;
+        let frozen = record.with(RecordWord::FROZEN);
+        // A frozen item that no one is moving was left by a crash; we go on with it.
+        if !record.is_frozen()
+            && medium
+                .compare_exchange(from.record, record.0, frozen.0)
+                .is_err()
+        {
+            return Ok(false);
+        }
+        // A copy above was written before a crash.
+        if !self.has_copy(target, from) {
+            let Some(to) = self.claim(target)? else {
+                medium.store(from.record, record.with(0).0);
+                return Err(self.limit(
+                    "places above for the items of a level that is being emptied",
+                    u64::from(level),
+                    0,
+                ));
+            };
+            self.write_key(to, target);
+            medium.store(to.state, target.word);
+            self.persist_key(to);
+            medium.fence();
+            medium.store(to.record, record.with(0).0);
+            medium.write_back(to.record, 8);
+            medium.fence();
+        }
+        medium.store(from.record, RecordWord::NONE.0);
+        medium.write_back(from.record, 8);
+        medium.fence();
+        medium.store(from.state, EMPTY);
+        medium.write_back(from.state, 8);
+        Ok(true)
+    }
+
+    fn drop_bottom(&self, resize: &mut Resize, levels: Levels) {
+        let mut superblock = self.superblock();
+        let level = levels.bottom;
+        let offset = superblock.level_directory[level as usize];
+        superblock.level_directory[level as usize] = 0;
+        superblock.bottom_level = level + 1;
+        self.commit(&mut superblock);
+        let now = Levels {
+            top: superblock.top_level,
+            bottom: level + 1,
+        };
+        self.directory.publish(now, level, offset);
+        let epoch = self.epochs.current();
+        resize
+            .leaving
+            .push((epoch, offset, self.shape.level_len(level)));
+        resize.cursor = 0;
+        tracing::debug!(level, "resize has emptied a level");
+    }
+
+    fn reclaim_levels(&self, resize: &mut Resize, epoch: u64) {
+        resize.leaving.retain(|&(left_in, offset, len)| {
+            if left_in + GRACE > epoch {
+                return true;
+            }
+            self.level_to_arena(offset, len);
+            false
+        });
+    }
+
+    /// Gives the space of an emptied level to the arena, if the extent table has room.
+    fn level_to_arena(&self, offset: u64, len: u64) {
+        let _gate = self.store_gate();
+        let mut superblock = self.superblock();
+        if superblock.extent_count < crate::layout::extent::MAX_EXTENTS
+            && len >= self.shape.record_stride
+        {
+            self.enter_extent(
+                &mut superblock,
+                ExtentEntry::new(ExtentKind::Arena, 0, offset, len),
+            );
+            self.commit(&mut superblock);
+            self.arena.add_extent(offset, len);
+        }
+    }
+
+    /// Makes the table ready for `additional` more items: slots and records.
+    pub(crate) fn reserve(&self, additional: u64) -> Result<()> {
+        let items = self.len().saturating_add(additional);
+        let top = self.shape.top_level_for(items);
+        loop {
+            let levels = self.directory.levels();
+            if levels.top >= top {
+                break;
+            }
+            if top > Shape::MAX_LEVEL {
+                return Err(self.limit("the top level", u64::from(top), u64::from(Shape::MAX_LEVEL)));
+            }
+            self.add_level(levels)?;
+            self.finish_draining()?;
+        }
+        let free = self.arena.total() - self.arena.high_water();
+        if free < additional {
+            self.grow_arena(additional)?;
+        }
+        Ok(())
+    }
+}

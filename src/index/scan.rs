@@ -1,0 +1,214 @@
+//! The recovery scan: one parallel pass over all slots that changes nothing.
+
+use std::fmt;
+use std::sync::atomic::AtomicU64 as Count;
+
+use rayon::prelude::*;
+
+use super::recover::Progress;
+use super::table::Table;
+use super::target::{ROUNDS, Target, reserved_bucket_at};
+use crate::layout::bucket::SlotPlace;
+use crate::layout::{BUSY, EMPTY, KeyClass, KeyHash, RESERVED_WORD, RecordWord};
+use crate::pm::Medium;
+use crate::sync::Ordering;
+
+/// Buckets that one task scans.
+const TASK: u64 = 4096;
+
+/// Most damages that are listed; the first of them tells the story.
+const MOST_DAMAGES: usize = 100;
+
+/// What has to be mended in one slot.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Fix {
+    /// Empty the slot.
+    Clear { place: SlotPlace, duplicate: bool },
+    /// Take the mark of a resize off a member.
+    Thaw { place: SlotPlace, record: RecordWord },
+}
+
+/// Something that no crash leaves behind.
+#[derive(Debug, Clone)]
+pub(crate) struct Damage {
+    pub(crate) what: &'static str,
+    pub(crate) at: u64,
+    pub(crate) found: String,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at byte {}: {}", self.what, self.at, self.found)
+    }
+}
+
+/// What a scan saw.
+#[derive(Default)]
+pub(crate) struct Findings {
+    pub(crate) slots: u64,
+    pub(crate) items: u64,
+    pub(crate) fixes: Vec<Fix>,
+    pub(crate) damage: Vec<Damage>,
+}
+
+impl Findings {
+    fn merge(mut self, mut other: Self) -> Self {
+        self.slots += other.slots;
+        self.items += other.items;
+        self.fixes.append(&mut other.fixes);
+        self.damage.append(&mut other.damage);
+        self.damage.truncate(MOST_DAMAGES);
+        self
+    }
+}
+
+/// Where a bucket lies, as the scan counts.
+#[derive(Clone, Copy)]
+enum Home {
+    Level { level: u32, index: u64 },
+    Reserved(u32),
+}
+
+impl<M: Medium> Table<M> {
+    /// Scans all slots, and sets the bit of every record that an item names.
+    pub(crate) fn scan(&self, used: &[Count], progress: &(dyn Fn(Progress) + Sync)) -> Findings {
+        let levels = self.directory.levels();
+        let total: u64 = (levels.bottom..=levels.top).map(|level| 1 << level).sum();
+        let done = Count::new(0);
+        let mut tasks: Vec<(u32, u64)> = Vec::new();
+        // A draining level comes last: its items are duplicates if they also stand above.
+        for level in (levels.bottom..=levels.top).rev() {
+            tasks.extend((0..1u64 << level).step_by(TASK as usize).map(|first| (level, first)));
+        }
+        let mut findings = tasks
+            .into_par_iter()
+            .map(|(level, first)| {
+                let mut found = Findings::default();
+                let end = (first + TASK).min(1 << level);
+                for index in first..end {
+                    let at = self.directory.offset(level) + index * self.shape.bucket_size;
+                    self.scan_bucket(at, Home::Level { level, index }, used, &mut found);
+                }
+                let done = done.fetch_add(end - first, Ordering::Relaxed) + end - first;
+                progress(Progress {
+                    phase: "scan",
+                    done,
+                    total,
+                });
+                found
+            })
+            .reduce(Findings::default, Findings::merge);
+        if self.shape.key_class() == KeyClass::Word {
+            for bucket in 0..2 {
+                let home = Home::Reserved(bucket);
+                self.scan_bucket(reserved_bucket_at(bucket), home, used, &mut findings);
+            }
+        }
+        findings
+    }
+
+    fn scan_bucket(&self, at: u64, home: Home, used: &[Count], found: &mut Findings) {
+        found.slots += u64::from(self.shape.slots);
+        for slot in 0..self.shape.slots {
+            let place = self.shape.slot_place(at, slot);
+            let state = self.medium.load(place.state);
+            let record = RecordWord(self.medium.load(place.record));
+            if state == EMPTY && record == RecordWord::NONE {
+                continue;
+            }
+            if state == EMPTY || state == BUSY || !record.is_member() {
+                found.fixes.push(Fix::Clear {
+                    place,
+                    duplicate: false,
+                });
+                continue;
+            }
+            self.scan_member(place, state, record, home, used, found);
+        }
+    }
+
+    fn scan_member(
+        &self,
+        place: SlotPlace,
+        state: u64,
+        record: RecordWord,
+        home: Home,
+        used: &[Count],
+        found: &mut Findings,
+    ) {
+        let mut damaged = |what, at, text: String| {
+            found.damage.push(Damage {
+                what,
+                at,
+                found: text,
+            });
+            found.damage.truncate(MOST_DAMAGES);
+            found.fixes.push(Fix::Clear {
+                place,
+                duplicate: false,
+            });
+        };
+        let mut buffer = [0u8; crate::layout::Shape::MAX_KEY as usize];
+        let key = &mut buffer[..self.shape.key_size as usize];
+        self.medium.read(place.key, key);
+        let target = self.target(key);
+        if let Err(text) = self.check_home(&target, state, home) {
+            return damaged("slot", place.state, text);
+        }
+        let Some(ordinal) = self.arena.ordinal(record.offset()) else {
+            return damaged(
+                "record word",
+                place.record,
+                format!("no record starts at byte {}", record.offset()),
+            );
+        };
+        if let Home::Level { level, .. } = home
+            && self.levels_to_drain().any(|draining| draining == level)
+            && self.has_copy(&target, place)
+        {
+            found.fixes.push(Fix::Clear {
+                place,
+                duplicate: true,
+            });
+            return;
+        }
+        let bit = 1u64 << (ordinal % 64);
+        let before = used[(ordinal / 64) as usize].fetch_or(bit, Ordering::Relaxed);
+        if before & bit != 0 {
+            return damaged(
+                "record word",
+                place.record,
+                format!("a second item names the record at byte {}", record.offset()),
+            );
+        }
+        if record.is_frozen() {
+            found.fixes.push(Fix::Thaw { place, record });
+        }
+        found.items += 1;
+    }
+
+    /// Whether a look-up of the key would come to this bucket and know the slot.
+    fn check_home(&self, target: &Target, state: u64, home: Home) -> Result<(), String> {
+        match home {
+            Home::Reserved(_) if state == RESERVED_WORD => Ok(()),
+            Home::Reserved(_) => Err(format!("state {state:#x} in a reserved bucket")),
+            Home::Level { .. } if state != target.word => Err(format!(
+                "fingerprint {state:#x}; the key beside it has {:#x}",
+                target.word
+            )),
+            Home::Level { level, index } => {
+                let leads_here =
+                    |nth| KeyHash::bucket(target.hash.location(nth), level) == index;
+                let near = self.shape.locations;
+                if (0..near).any(leads_here) {
+                    return Ok(());
+                }
+                let overflowed = self.rounds(target, self.directory.levels()) > 1;
+                if overflowed && (near..near * ROUNDS).any(leads_here) {
+                    return Ok(());
+                }
+                Err(format!("key {state:#x} does not belong to bucket {index} of level {level}"))
+            }
+        }
+    }
+}

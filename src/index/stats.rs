@@ -1,0 +1,87 @@
+//! Figures of an index.
+
+use bytemuck::Pod;
+
+use super::Index;
+use crate::pm::Medium;
+use crate::sync::Ordering;
+use crate::{Domain, Engine};
+
+/// Figures of an index at one moment; counters begin at its opening.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The engine that runs the batches; never `Auto`.
+    pub engine: Engine,
+    /// What a store into the file is worth; never `Auto`.
+    pub domain: Domain,
+    /// Items.
+    pub items: u64,
+    /// Slots of all live levels.
+    pub slots: u64,
+    /// Items divided by slots.
+    pub load_factor: f64,
+    /// Live levels.
+    pub levels: u32,
+    /// Number of the top level, which has 2^`top_level` buckets.
+    pub top_level: u32,
+    /// Bytes of the file.
+    pub file_len: u64,
+    /// Whether a resize is under way.
+    pub resizing: bool,
+    /// Operations that batches have done.
+    pub operations: u64,
+    /// PM touches of those operations: distinct 128-byte places of the file that each one read
+    /// or wrote.
+    pub pm_touches: u64,
+    /// Checkpoints ever taken of the file.
+    pub checkpoints: u64,
+    /// Look-ups that asked the bucket cache.
+    pub cache_lookups: u64,
+    /// Look-ups that the bucket cache answered.
+    pub cache_hits: u64,
+}
+
+impl Stats {
+    /// PM touches for each operation; 0 before the first.
+    pub fn pm_touches_per_op(&self) -> f64 {
+        ratio(self.pm_touches, self.operations)
+    }
+
+    /// Share of the look-ups that the bucket cache answered; 0 without a cache.
+    pub fn hit_rate(&self) -> f64 {
+        ratio(self.cache_hits, self.cache_lookups)
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+impl<K: Pod, V: Pod> Index<K, V> {
+    /// Figures of the index. Batches that run at the same time count when they pause or end.
+    pub fn stats(&self) -> Stats {
+        let table = &self.table;
+        let levels = table.directory.levels();
+        let slots = (levels.bottom..=levels.top)
+            .map(|level| u64::from(table.shape.slots) << level)
+            .sum();
+        let superblock = *table.superblock();
+        Stats {
+            engine: self.backend.engine(),
+            domain: table.medium.domain(),
+            items: table.len(),
+            slots,
+            load_factor: ratio(table.len(), slots),
+            levels: levels.top - levels.bottom + 1,
+            top_level: levels.top,
+            file_len: superblock.file_len,
+            resizing: levels.draining(table.shape.levels),
+            operations: table.operations.load(Ordering::Relaxed),
+            pm_touches: table.touches.load(Ordering::Relaxed),
+            checkpoints: superblock.checkpoints,
+            cache_lookups: 0,
+            cache_hits: 0,
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! A table in its medium: the state that all operations share.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicI64;
+use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+
+use crossbeam_utils::CachePadded;
+
+use super::arena::{Arena, Shard};
+use super::directory::{Directory, Levels};
+use super::epoch::{Epochs, Pin};
+use super::free_chain::FreeChain;
+use super::overflow::OverflowMaps;
+use super::resize::Resize;
+use crate::layout::shape::extent_alignment;
+use crate::layout::superblock::Flags;
+use crate::layout::{ExtentEntry, ExtentKind, Shape, Superblock, align_up};
+use crate::pm::Medium;
+use crate::sync::{AtomicU64, Ordering};
+use crate::{Domain, Error, Result};
+
+/// Least bytes by which the arena grows, if the disk has them.
+const LEAST_ARENA: u64 = 64 << 10;
+
+/// A table of fixed keys and values in a medium, without knowing their types.
+pub struct Table<M> {
+    pub(crate) medium: M,
+    pub(crate) shape: Shape,
+    pub(crate) hash_seed: u64,
+    pub(crate) directory: Directory,
+    pub(crate) overflow: OverflowMaps,
+    pub(crate) arena: Arena,
+    pub(crate) epochs: Epochs,
+    pub(crate) resize: Mutex<Resize>,
+    pub(crate) free_chain: Mutex<FreeChain>,
+    pub(crate) items: AtomicI64,
+    pub(crate) touches: CachePadded<AtomicU64>,
+    pub(crate) operations: CachePadded<AtomicU64>,
+    superblock: Mutex<Superblock>,
+    /// Held shared by whoever stores into a `Checkpointed` medium, alone by a checkpoint.
+    gate: RwLock<()>,
+    path: PathBuf,
+}
+
+/// What one batch holds while it runs: its epoch, its records, its counts.
+pub struct Session<'t, M: Medium> {
+    pub(crate) table: &'t Table<M>,
+    pub(crate) shard: MutexGuard<'t, Shard>,
+    pin: Option<(Pin<'t>, Option<RwLockReadGuard<'t, ()>>)>,
+    hint: usize,
+    /// Places of persistent memory touched.
+    pub(crate) touches: u64,
+    /// Items added less items removed.
+    pub(crate) items: i64,
+    operations: u64,
+}
+
+impl<M: Medium> Table<M> {
+    /// Writes a new, empty table of `shape` with room for `capacity` items.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] and [`Error::Limit`].
+    pub fn create(medium: M, shape: Shape, capacity: u64, path: &Path) -> Result<Self> {
+        let superblock = Superblock::new(&shape, rand::random(), rand::random());
+        let table = Self::with_superblock(medium, superblock, shape, path);
+        let top = shape.top_level_for(capacity);
+        if top > Shape::MAX_LEVEL {
+            return Err(table.limit("the top level", u64::from(top), u64::from(Shape::MAX_LEVEL)));
+        }
+        {
+            let mut superblock = table.superblock();
+            for level in top + 1 - shape.levels..=top {
+                let offset =
+                    table.append_extent(&mut superblock, ExtentKind::Level, level, shape.level_len(level))?;
+                superblock.level_directory[level as usize] = offset;
+            }
+            superblock.top_level = top;
+            superblock.bottom_level = top + 1 - shape.levels;
+            let len = capacity * shape.record_stride;
+            table.append_arena(&mut superblock, len)?;
+            table.commit(&mut superblock);
+            for level in superblock.bottom_level..=top {
+                table.publish_level(&superblock, level);
+            }
+        }
+        Ok(table)
+    }
+
+    /// A table around a superblock, without levels and arena yet.
+    pub(crate) fn with_superblock(
+        medium: M,
+        superblock: Superblock,
+        shape: Shape,
+        path: &Path,
+    ) -> Self {
+        let levels = Levels {
+            top: superblock.top_level,
+            bottom: superblock.bottom_level,
+        };
+        Self {
+            medium,
+            shape,
+            hash_seed: superblock.hash_seed,
+            directory: Directory::new(levels, &superblock.level_directory),
+            overflow: OverflowMaps::new(),
+            arena: Arena::new(shape.record_stride),
+            epochs: Epochs::new(),
+            resize: Mutex::new(Resize::default()),
+            free_chain: Mutex::default(),
+            items: AtomicI64::new(0),
+            touches: CachePadded::new(AtomicU64::new(0)),
+            operations: CachePadded::new(AtomicU64::new(0)),
+            superblock: Mutex::new(superblock),
+            gate: RwLock::new(()),
+            path: path.to_path_buf(),
+        }
+    }
+
+    /// Path of the file, for errors.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Items in the table. Batches that run count when they end.
+    pub fn len(&self) -> u64 {
+        self.items.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// The superblock; whoever holds it may change the file's structure.
+    pub(crate) fn superblock(&self) -> MutexGuard<'_, Superblock> {
+        self.superblock.lock().unwrap_or_else(|poison| poison.into_inner())
+    }
+
+    /// Begins a batch.
+    pub fn session(&self) -> Session<'_, M> {
+        let hint = thread_number();
+        Session {
+            table: self,
+            shard: self.arena.shard(hint),
+            pin: Some(self.pin(hint)),
+            hint,
+            touches: 0,
+            items: 0,
+            operations: 0,
+        }
+    }
+
+    /// Pins the caller, and keeps checkpoints away while it stores.
+    pub(crate) fn pin(&self, hint: usize) -> (Pin<'_>, Option<RwLockReadGuard<'_, ()>>) {
+        let gate = self.store_gate();
+        (self.epochs.pin(hint), gate)
+    }
+
+    /// Keeps checkpoints away, in the domain that has them.
+    pub(crate) fn store_gate(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        (self.medium.domain() == Domain::Checkpointed)
+            .then(|| self.gate.read().unwrap_or_else(|poison| poison.into_inner()))
+    }
+
+    /// Stores bytes and starts their write-back.
+    pub(crate) fn persist_later(&self, at: u64, bytes: &[u8]) {
+        self.medium.write(at, bytes);
+        self.medium.write_back(at, bytes.len() as u64);
+    }
+
+    /// Writes the next generation of the superblock, durably as far as the domain goes.
+    pub(crate) fn commit(&self, superblock: &mut Superblock) {
+        superblock.generation += 1;
+        superblock.seal();
+        // What the superblock speaks of must be durable before it.
+        self.medium.fence();
+        self.persist_later(superblock.place(), bytemuck::bytes_of(superblock));
+        self.medium.fence();
+    }
+
+    /// Makes room for an extent behind the last one and enters it; takes effect with the next
+    /// [`commit`](Self::commit). Gives its offset.
+    pub(crate) fn append_extent(
+        &self,
+        superblock: &mut Superblock,
+        kind: ExtentKind,
+        class: u32,
+        len: u64,
+    ) -> Result<u64> {
+        let limit = crate::layout::extent::MAX_EXTENTS;
+        if superblock.extent_count >= limit {
+            return Err(self.limit("the number of extents", u64::from(limit) + 1, u64::from(limit)));
+        }
+        let offset = align_up(superblock.file_len, extent_alignment(len));
+        let end = offset.checked_add(len).filter(|&end| end <= crate::layout::MAX_FILE);
+        let Some(end) = end else {
+            return Err(self.limit("the file length", u64::MAX, crate::layout::MAX_FILE));
+        };
+        self.medium.grow(end)?;
+        superblock.file_len = end;
+        self.enter_extent(superblock, ExtentEntry::new(kind, class, offset, len));
+        Ok(offset)
+    }
+
+    /// Appends an entry to the extent table.
+    pub(crate) fn enter_extent(&self, superblock: &mut Superblock, entry: ExtentEntry) {
+        self.persist_later(ExtentEntry::place(superblock.extent_count), bytemuck::bytes_of(&entry));
+        superblock.extent_count += 1;
+    }
+
+    /// Adds `len` bytes of records, rounded up to whole pages.
+    fn append_arena(&self, superblock: &mut Superblock, len: u64) -> Result<()> {
+        let len = align_up(len.max(self.shape.record_stride), crate::layout::PAGE);
+        let offset = self.append_extent(superblock, ExtentKind::Arena, 0, len)?;
+        self.arena.add_extent(offset, len);
+        Ok(())
+    }
+
+    /// Makes room for at least `records` more records.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; the table is as it was.
+    pub(crate) fn grow_arena(&self, records: u64) -> Result<()> {
+        let _gate = self.store_gate();
+        let mut superblock = self.superblock();
+        let before = self.arena.total();
+        if before >= self.arena.high_water() + records {
+            return Ok(());
+        }
+        let least = records * self.shape.record_stride;
+        // An eighth at a time keeps the extents few; a disk that is nearly full gives what is
+        // needed right now.
+        let eighth = before / 8 * self.shape.record_stride;
+        let wanted = least.max(eighth).max(LEAST_ARENA);
+        let grown = self
+            .append_arena(&mut superblock, wanted)
+            .or_else(|_| self.append_arena(&mut superblock, least));
+        if grown.is_ok() {
+            self.commit(&mut superblock);
+        }
+        grown
+    }
+
+    /// Makes a level of the superblock visible to operations.
+    pub(crate) fn publish_level(&self, superblock: &Superblock, level: u32) {
+        let offset = superblock.level_directory[level as usize];
+        let map = offset + self.shape.buckets_len(level);
+        let words = self.shape.overflow_len(level) / 8;
+        self.overflow
+            .add(level, (0..words).map(|word| self.medium.load(map + word * 8)));
+        let levels = Levels {
+            top: superblock.top_level,
+            bottom: superblock.bottom_level,
+        };
+        self.directory.publish(levels, level, offset);
+    }
+
+    /// Makes everything so far durable, as far as the domain needs it said.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let _gate = self.gate.write().unwrap_or_else(|poison| poison.into_inner());
+        self.medium.fence();
+        if self.medium.domain() == Domain::Checkpointed {
+            let mut superblock = self.superblock();
+            superblock.checkpoints += 1;
+            self.commit(&mut superblock);
+        }
+        self.medium.checkpoint()
+    }
+
+    /// Writes down what a clean open needs, and says so in the superblock.
+    pub(crate) fn close(&self) -> Result<()> {
+        self.finish_draining_quietly();
+        while self.read_free_chain() {}
+        let free = self.arena.take_all();
+        let mut superblock = self.superblock();
+        superblock.items = self.len();
+        superblock.arena_high_water = self.arena.high_water();
+        superblock.free_count = free.len() as u64;
+        superblock.free_chain = self.write_free_chain(&free);
+        superblock.set_flag(Flags::CLEAN, true);
+        self.commit(&mut superblock);
+        drop(superblock);
+        self.sync()
+    }
+
+    pub(crate) fn limit(&self, what: &'static str, needed: u64, limit: u64) -> Error {
+        Error::Limit {
+            path: self.path.clone(),
+            what,
+            needed,
+            limit,
+        }
+    }
+
+    pub(crate) fn damaged(&self, what: &'static str, at: u64, found: String) -> Error {
+        Error::Damaged {
+            path: self.path.clone(),
+            what,
+            at,
+            found,
+        }
+    }
+}
+
+impl<'t, M: Medium> Session<'t, M> {
+    /// Lets go of the epoch for a moment, so that others can reclaim and checkpoint, and takes
+    /// part in a resize that is under way.
+    pub fn breathe(&mut self) {
+        self.pin = None;
+        self.flush();
+        if self.table.directory.levels().draining(self.table.shape.levels) {
+            self.table.drain_slice();
+        }
+        self.pin = Some(self.table.pin(self.hint));
+    }
+
+    /// Adds a level because an operation found no slot, unless another batch just did.
+    pub fn grow(&mut self, seen: Levels) -> Result<()> {
+        self.pin = None;
+        let grown = self.table.grow_levels(seen);
+        self.pin = Some(self.table.pin(self.hint));
+        grown
+    }
+
+    /// Takes a record out of the arena, or `None` when it must grow.
+    #[inline]
+    pub(crate) fn allocate(&mut self) -> Option<u64> {
+        let table = self.table;
+        table.arena.allocate(&mut self.shard, || table.epochs.current())
+    }
+
+    /// Makes room in the arena. Lets go of the epoch: what was looked up before may have changed.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; the table goes on with what it has.
+    pub(crate) fn grow_arena(&mut self) -> Result<()> {
+        self.pin = None;
+        let grown = if self.table.read_free_chain() {
+            Ok(())
+        } else {
+            self.table.grow_arena(1)
+        };
+        self.pin = Some(self.table.pin(self.hint));
+        grown
+    }
+
+    /// Counts operations that were done.
+    pub fn count(&mut self, operations: u64) {
+        self.operations += operations;
+    }
+
+    fn flush(&mut self) {
+        let table = self.table;
+        table.arena.flush(&mut self.shard, || table.epochs.current());
+        table.items.fetch_add(std::mem::take(&mut self.items), Ordering::Relaxed);
+        table.touches.fetch_add(std::mem::take(&mut self.touches), Ordering::Relaxed);
+        table.operations.fetch_add(std::mem::take(&mut self.operations), Ordering::Relaxed);
+    }
+}
+
+impl<M: Medium> Drop for Session<'_, M> {
+    fn drop(&mut self) {
+        self.pin = None;
+        self.flush();
+        if self.table.arena.has_limbo() {
+            self.table.epochs.try_advance();
+        }
+    }
+}
+
+/// A small number that stays with the thread: where it looks first for pins and shards.
+pub(crate) fn thread_number() -> usize {
+    use std::sync::atomic::AtomicUsize;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
+    NUMBER.with(|number| *number)
+}

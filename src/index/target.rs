@@ -1,0 +1,139 @@
+//! What an operation looks for: a key with its hash, its state word and its candidate buckets.
+
+use super::directory::Levels;
+use super::table::Table;
+use crate::layout::hash::OVERFLOW_ROUNDS;
+use crate::layout::{
+    BUSY, EMPTY, KeyClass, KeyHash, RESERVED_BUCKET_STRIDE, RESERVED_BUCKETS, RESERVED_WORD,
+};
+use crate::pm::Medium;
+
+/// Number of the hash location sets of a key: the normal one and the further ones.
+pub const ROUNDS: u32 = 1 + OVERFLOW_ROUNDS;
+
+/// A key on its way to its slot.
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'k> {
+    /// The bytes of the key.
+    pub key: &'k [u8],
+    /// The state word of a slot that holds it.
+    pub word: u64,
+    /// Its hash.
+    pub hash: KeyHash,
+    /// Which reserved bucket serves it, if the key equals a slot state.
+    pub reserved: Option<u32>,
+}
+
+/// One candidate bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bucket {
+    /// Offset in the file.
+    pub at: u64,
+    /// Its level.
+    pub level: u32,
+}
+
+impl<'k> Target<'k> {
+    /// Hashes `key` for a table of keys of class `class`.
+    #[inline]
+    pub fn new(key: &'k [u8], class: KeyClass, seed: u64) -> Self {
+        match class {
+            KeyClass::Word => {
+                let mut bytes = [0; 8];
+                bytes.copy_from_slice(key);
+                let word = u64::from_le_bytes(bytes);
+                let reserved = reserved_bucket(word);
+                Self {
+                    key,
+                    word: if reserved.is_some() { RESERVED_WORD } else { word },
+                    hash: KeyHash::of_word(word, seed),
+                    reserved,
+                }
+            }
+            KeyClass::Wide | KeyClass::Variable => {
+                let hash = KeyHash::of_bytes(key, seed);
+                Self {
+                    key,
+                    word: hash.0,
+                    hash,
+                    reserved: None,
+                }
+            }
+        }
+    }
+}
+
+/// Which reserved bucket serves an 8-byte key, if any.
+#[inline]
+pub fn reserved_bucket(key: u64) -> Option<u32> {
+    match key {
+        EMPTY => Some(0),
+        BUSY => Some(1),
+        _ => None,
+    }
+}
+
+/// Offset of a reserved bucket.
+#[inline]
+pub fn reserved_bucket_at(bucket: u32) -> u64 {
+    RESERVED_BUCKETS + u64::from(bucket) * RESERVED_BUCKET_STRIDE
+}
+
+impl<M: Medium> Table<M> {
+    /// Hashes a key.
+    #[inline]
+    pub fn target<'k>(&self, key: &'k [u8]) -> Target<'k> {
+        Target::new(key, self.shape.key_class(), self.hash_seed)
+    }
+
+    /// The candidate bucket of `target` at location `nth` in `level`.
+    #[inline]
+    pub fn bucket(&self, target: &Target, nth: u32, level: u32) -> Bucket {
+        let at = match target.reserved {
+            Some(bucket) => reserved_bucket_at(bucket),
+            None => {
+                self.directory.offset(level)
+                    + KeyHash::bucket(target.hash.location(nth), level) * self.shape.bucket_size
+            }
+        };
+        Bucket { at, level }
+    }
+
+    /// The candidate buckets of one round, without repetition, in levels from `from` to `to`
+    /// (either may be the higher one).
+    #[inline]
+    pub fn candidates<'t>(
+        &'t self,
+        target: &'t Target<'_>,
+        round: u32,
+        from: u32,
+        to: u32,
+    ) -> impl Iterator<Item = Bucket> + 't {
+        let per_level = if target.reserved.is_some() { 1 } else { self.shape.locations };
+        let levels = if target.reserved.is_some() { 1 } else { from.abs_diff(to) + 1 };
+        let first = round * self.shape.locations;
+        (0..levels).flat_map(move |step| {
+            let level = if from <= to { from + step } else { from - step };
+            (first..first + per_level)
+                .map(move |nth| (nth, self.bucket(target, nth, level)))
+                .filter(move |(nth, bucket)| {
+                    (first..*nth).all(|before| self.bucket(target, before, level) != *bucket)
+                })
+                .map(|(_, bucket)| bucket)
+        })
+    }
+
+    /// How many rounds a look-up of `target` must read. To be asked after reading round 0: an
+    /// item placed in a further round had its bit set before.
+    #[inline]
+    pub fn rounds(&self, target: &Target, levels: Levels) -> u32 {
+        if target.reserved.is_some() {
+            return 1;
+        }
+        let overflowed = (levels.bottom..=levels.top).any(|level| {
+            let home = KeyHash::bucket(target.hash.location(0), level);
+            self.overflow.is_set(level, home)
+        });
+        if overflowed { ROUNDS } else { 1 }
+    }
+}

@@ -1,0 +1,276 @@
+//! A file and its calls to the operating system, all in one place, so that tests can put
+//! faults under them.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::lock;
+use crate::{Error, Result};
+
+/// A call to the operating system about a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// `open` of a file that exists.
+    Open,
+    /// `open` that makes the file.
+    Create,
+    /// `pread`.
+    Read,
+    /// `pwrite`.
+    Write,
+    /// `ftruncate`.
+    SetLen,
+    /// `fallocate`.
+    Allocate,
+    /// `fdatasync`.
+    Sync,
+    /// `unlink`.
+    Remove,
+    /// `fsync` of the folder.
+    SyncFolder,
+}
+
+/// What stands between a [`PmFile`] and the operating system in tests of faults.
+pub trait Faults: Send + Sync + fmt::Debug {
+    /// Asked before each call; an error is what the call answers, and nothing is done.
+    ///
+    /// # Errors
+    /// Whatever the test wants the program to meet.
+    fn before(&self, call: Call, path: &Path) -> io::Result<()>;
+
+    /// The most bytes that one `pwrite` takes.
+    fn write_limit(&self) -> usize {
+        usize::MAX
+    }
+}
+
+/// An open file that knows its path, for errors. Closing it gives up its lock.
+#[derive(Debug)]
+pub struct PmFile {
+    file: File,
+    path: PathBuf,
+    faults: Option<Arc<dyn Faults>>,
+}
+
+impl PmFile {
+    /// Opens a file that exists, for reading and, if `write`, for writing.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] or [`Error::Io`].
+    pub fn open(path: &Path, write: bool, faults: Option<Arc<dyn Faults>>) -> Result<Self> {
+        Self::with(
+            path,
+            Call::Open,
+            OpenOptions::new().read(true).write(write),
+            faults,
+        )
+    }
+
+    /// Makes a file.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`], [`Error::ReadOnly`], [`Error::NoSpace`] or [`Error::Io`].
+    pub fn create(path: &Path, faults: Option<Arc<dyn Faults>>) -> Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true);
+        Self::with(path, Call::Create, &options, faults)
+    }
+
+    fn with(
+        path: &Path,
+        call: Call,
+        options: &OpenOptions,
+        faults: Option<Arc<dyn Faults>>,
+    ) -> Result<Self> {
+        let action = match call {
+            Call::Create => "create",
+            _ => "open",
+        };
+        before(&faults, call, path)
+            .and_then(|()| options.open(path))
+            .map(|file| Self {
+                file,
+                path: path.to_path_buf(),
+                faults,
+            })
+            .map_err(|source| match source.kind() {
+                io::ErrorKind::AlreadyExists => Error::AlreadyExists {
+                    path: path.to_path_buf(),
+                },
+                _ => Error::io(path, action, source),
+            })
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The fault layer under this file, for its siblings.
+    pub fn faults(&self) -> Option<Arc<dyn Faults>> {
+        self.faults.clone()
+    }
+
+    /// Takes the advisory lock: exclusive, or shared with other readers.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if another handle has it.
+    pub fn lock(&self, exclusive: bool) -> Result<()> {
+        lock::take(&self.file, exclusive, &self.path)
+    }
+
+    /// Length in bytes.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn len(&self) -> Result<u64> {
+        self.file
+            .metadata()
+            .map(|metadata| metadata.len())
+            .map_err(|source| self.error("inspect", source))
+    }
+
+    /// Reads from `at` on until `bytes` is full or the file ends; gives how many were read.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn read(&self, mut bytes: &mut [u8], mut at: u64) -> Result<usize> {
+        let mut total = 0;
+        while !bytes.is_empty() {
+            let read = before(&self.faults, Call::Read, &self.path)
+                .and_then(|()| self.file.read_at(bytes, at));
+            match read {
+                Ok(0) => break,
+                Ok(count) => {
+                    bytes = &mut bytes[count..];
+                    at += count as u64;
+                    total += count;
+                }
+                Err(source) if source.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(self.error("read", source)),
+            }
+        }
+        Ok(total)
+    }
+
+    /// Writes all of `bytes` at `at`. After an error, any part of them may have been written.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] or [`Error::Io`].
+    pub fn write(&self, mut bytes: &[u8], mut at: u64) -> Result<()> {
+        let limit = self
+            .faults
+            .as_ref()
+            .map_or(usize::MAX, |faults| faults.write_limit().max(1));
+        while !bytes.is_empty() {
+            let part = &bytes[..bytes.len().min(limit)];
+            let written = before(&self.faults, Call::Write, &self.path)
+                .and_then(|()| self.file.write_at(part, at));
+            match written {
+                Ok(0) => return Err(self.error("write", io::ErrorKind::WriteZero.into())),
+                Ok(count) => {
+                    bytes = &bytes[count..];
+                    at += count as u64;
+                }
+                Err(source) if source.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(self.error("write", source)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Cuts the file, or extends it by a hole.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn set_len(&self, len: u64) -> io::Result<()> {
+        before(&self.faults, Call::SetLen, &self.path)?;
+        self.file.set_len(len)
+    }
+
+    /// Makes the disk set space aside for `from..to`, so that no store there can fail later.
+    ///
+    /// # Errors
+    /// What the operating system answers; space may have been set aside for a part.
+    pub fn allocate(&self, from: u64, to: u64) -> io::Result<()> {
+        let (Ok(offset), Ok(len)) = (i64::try_from(from), i64::try_from(to - from)) else {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        };
+        loop {
+            before(&self.faults, Call::Allocate, &self.path)?;
+            // SAFETY: fallocate reads no memory of ours; the descriptor is open.
+            if unsafe { libc::fallocate(self.file.as_raw_fd(), 0, offset, len) } == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                // The C library then writes to every block by itself.
+                Some(libc::EOPNOTSUPP) => {
+                    // SAFETY: as above.
+                    let code = unsafe { libc::posix_fallocate(self.file.as_raw_fd(), offset, len) };
+                    return match code {
+                        0 => Ok(()),
+                        _ => Err(io::Error::from_raw_os_error(code)),
+                    };
+                }
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// Waits until contents and length are durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; what was written since the last success may then be lost at a power cut.
+    pub fn sync(&self) -> Result<()> {
+        before(&self.faults, Call::Sync, &self.path)
+            .and_then(|()| self.file.sync_data())
+            .map_err(|source| self.error("sync", source))
+    }
+
+    /// Removes the file from its folder; the open handle stays.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] or [`Error::Io`].
+    pub fn remove(&self) -> Result<()> {
+        before(&self.faults, Call::Remove, &self.path)
+            .and_then(|()| std::fs::remove_file(&self.path))
+            .map_err(|source| self.error("remove", source))
+    }
+
+    /// Makes the names in the file's folder durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn sync_folder(&self) -> Result<()> {
+        let folder = match self.path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        before(&self.faults, Call::SyncFolder, &self.path)
+            .and_then(|()| File::open(folder)?.sync_all())
+            .map_err(|source| self.error("sync the folder of", source))
+    }
+
+    fn error(&self, action: &'static str, source: io::Error) -> Error {
+        Error::io(&self.path, action, source)
+    }
+}
+
+impl AsRawFd for PmFile {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+fn before(faults: &Option<Arc<dyn Faults>>, call: Call, path: &Path) -> io::Result<()> {
+    faults
+        .as_ref()
+        .map_or(Ok(()), |faults| faults.before(call, path))
+}

@@ -1,0 +1,189 @@
+//! A reserved range of addresses into which a file is mapped piece by piece, so that nothing
+//! moves when the file grows.
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+use memmap2::{MmapOptions, MmapRaw};
+
+use super::file::PmFile;
+use crate::layout::{HUGE_PAGE, align_up};
+
+/// What is reserved at first: far more than a file of today, and little enough that a process
+/// can have a hundred files open within the 128 TiB that it can address.
+const WANTED: u64 = 1 << 40;
+
+/// A file may grow to at least this many times its length while it is open.
+const HEADROOM: u64 = 8;
+
+/// The reserved range. Dropping it unmaps all that was mapped into it.
+#[derive(Debug)]
+pub struct Range {
+    base: *mut u8,
+    len: u64,
+    /// Owns the addresses, some of which stand before the base for the sake of alignment.
+    _addresses: MmapRaw,
+}
+
+// SAFETY: a range hands out addresses and changes mappings by calls that any thread may make;
+// what is done with the addresses is up to those who do it.
+unsafe impl Send for Range {}
+// SAFETY: as above.
+unsafe impl Sync for Range {}
+
+/// How stores reach a mapped file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// All processes see them at once.
+    Shared,
+    /// The same, and a fence makes them durable (`MAP_SYNC`).
+    Synchronous,
+    /// They stay in this process.
+    Private,
+}
+
+impl Range {
+    /// Reserves addresses for a file of `file_len` bytes that is mapped in pieces of `unit`
+    /// bytes, a power of two.
+    ///
+    /// # Errors
+    /// What the operating system answers when even eight times the file is too much.
+    pub fn reserve(file_len: u64, unit: u64) -> io::Result<Self> {
+        let align = unit.max(HUGE_PAGE);
+        let least = align_up(file_len.max(1), align).saturating_mul(HEADROOM);
+        let mut len = least.next_power_of_two().max(WANTED);
+        loop {
+            match Self::try_reserve(len, align) {
+                Err(_) if len / 2 >= least => len /= 2,
+                answer => return answer,
+            }
+        }
+    }
+
+    fn try_reserve(len: u64, align: u64) -> io::Result<Self> {
+        let total = usize::try_from(len + align).map_err(io::Error::other)?;
+        let range = MmapOptions::new().len(total).no_reserve_swap().map_anon()?;
+        let addresses = MmapRaw::from(range);
+        let first = addresses.as_mut_ptr();
+        // SAFETY: the range is ours alone and nothing has been stored in it.
+        if unsafe { libc::mprotect(first.cast(), total, libc::PROT_NONE) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self {
+            base: first.map_addr(|address| align_up(address as u64, align) as usize),
+            len,
+            _addresses: addresses,
+        })
+    }
+
+    /// Address of offset 0, aligned to 2 MiB at least.
+    #[inline]
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Bytes that the file can have.
+    #[inline]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Maps the bytes `from..to` of the file at their place.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn map(&self, file: &PmFile, from: u64, to: u64, sharing: Sharing) -> io::Result<()> {
+        let flags = match sharing {
+            Sharing::Shared => libc::MAP_SHARED,
+            Sharing::Synchronous => libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC,
+            // Private pages cost memory when they are stored to, not before.
+            Sharing::Private => libc::MAP_PRIVATE | libc::MAP_NORESERVE,
+        };
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        self.map_fixed(from, to, access, flags, file.as_raw_fd(), from)
+    }
+
+    /// Takes the bytes `from..to` out of the range again; no one may have used them.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn unmap(&self, from: u64, to: u64) -> io::Result<()> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        self.map_fixed(from, to, libc::PROT_NONE, flags, -1, 0)
+    }
+
+    fn map_fixed(
+        &self,
+        from: u64,
+        to: u64,
+        access: libc::c_int,
+        flags: libc::c_int,
+        descriptor: libc::c_int,
+        offset: u64,
+    ) -> io::Result<()> {
+        assert!(from <= to && to <= self.len, "{from}..{to} of {}", self.len);
+        if from == to {
+            return Ok(());
+        }
+        // SAFETY: the assertion keeps the mapping inside the range, which is ours; callers only
+        // replace what no one has a reference into.
+        let address = unsafe {
+            libc::mmap(
+                self.base().wrapping_add(from as usize).cast(),
+                (to - from) as usize,
+                access,
+                flags | libc::MAP_FIXED,
+                descriptor,
+                offset as libc::off_t,
+            )
+        };
+        match address {
+            libc::MAP_FAILED => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Backs the whole huge pages within `from..to`, just mapped, by huge pages if the system
+    /// gives some: random access to a large table is bound by address translation. Small pages
+    /// do as well, so nothing is said of failure.
+    pub fn populate_huge(&self, from: u64, to: u64) {
+        let first = align_up(from, HUGE_PAGE);
+        let last = to / HUGE_PAGE * HUGE_PAGE;
+        if first >= last {
+            return;
+        }
+        let start = self.base().wrapping_add(first as usize);
+        let len = (last - first) as usize;
+        for advice in [libc::MADV_HUGEPAGE, MADV_POPULATE_WRITE] {
+            // SAFETY: the range is mapped, and both calls keep the contents of its pages.
+            if unsafe { libc::madvise(start.cast(), len, advice) } != 0 {
+                return;
+            }
+        }
+    }
+}
+
+/// Since Linux 5.14: takes all page faults of writing to a range at once.
+const MADV_POPULATE_WRITE: libc::c_int = 23;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_aligned_and_has_headroom() {
+        let small = Range::reserve(1, 4096).unwrap();
+        assert_eq!(small.base().addr() as u64 % HUGE_PAGE, 0);
+        assert!(small.len() >= HEADROOM * HUGE_PAGE);
+        let large = Range::reserve(1 << 39, 4096).unwrap();
+        assert!(large.len() >= HEADROOM << 39);
+        let gigantic = Range::reserve(1, 1 << 30).unwrap();
+        assert_eq!(gigantic.base().addr() % (1 << 30), 0);
+    }
+
+    #[test]
+    fn a_hundred_files_fit() {
+        let ranges: Vec<_> = (0..100).map(|_| Range::reserve(1 << 30, 4096)).collect();
+        assert!(ranges.iter().all(Result::is_ok));
+    }
+}

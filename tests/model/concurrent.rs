@@ -1,0 +1,148 @@
+//! Several threads on one index.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use gphash::Index;
+use rand::RngExt;
+
+use crate::{folder, options, rng};
+
+const THREADS: u64 = 4;
+
+#[test]
+fn threads_with_keys_of_their_own_see_only_their_own_changes() {
+    let folder = folder();
+    let index =
+        Index::<u64, [u64; 2]>::create(folder.path().join("f"), &options().capacity(64)).unwrap();
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let index = &index;
+            let mut rng = rng("own keys");
+            scope.spawn(move || {
+                let mut model: HashMap<u64, [u64; 2]> = HashMap::new();
+                for _ in 0..150 {
+                    let keys: Vec<u64> =
+                        (0..200).map(|_| rng.random_range(0..2000) * THREADS + thread).collect();
+                    let values: Vec<[u64; 2]> = keys.iter().map(|&key| [key, rng.random()]).collect();
+                    if rng.random_range(0..3) == 0 {
+                        let answers = index.remove(&keys).unwrap();
+                        for (i, key) in keys.iter().enumerate() {
+                            assert_eq!(answers.contains(i), model.remove(key).is_some());
+                        }
+                    } else {
+                        let answers = index.upsert(&keys, &values).unwrap();
+                        for (i, key) in keys.iter().enumerate() {
+                            assert_eq!(answers.contains(i), model.insert(*key, values[i]).is_none());
+                        }
+                    }
+                }
+                let keys: Vec<u64> = (0..2000).map(|n| n * THREADS + thread).collect();
+                let mut held = vec![[0; 2]; keys.len()];
+                let found = index.get(&keys, &mut held).unwrap();
+                for (i, key) in keys.iter().enumerate() {
+                    assert_eq!(found.contains(i).then_some(held[i]), model.get(key).copied());
+                }
+            });
+        }
+    });
+    assert_eq!(index.iter().count() as u64, index.len());
+}
+
+#[test]
+fn of_several_threads_that_insert_one_key_exactly_one_wins() {
+    let folder = folder();
+    let index =
+        Index::<u64, u64>::create(folder.path().join("f"), &options().capacity(16)).unwrap();
+    const KEYS: u64 = 20_000;
+    let wins: Vec<u64> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let index = &index;
+                scope.spawn(move || {
+                    (0..KEYS)
+                        .collect::<Vec<_>>()
+                        .chunks(64)
+                        .map(|keys| {
+                            let values: Vec<u64> = keys.iter().map(|key| key * THREADS + thread).collect();
+                            index.insert(keys, &values).unwrap().count_ones(..) as u64
+                        })
+                        .sum::<u64>()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(wins.iter().sum::<u64>(), KEYS, "{wins:?}");
+    assert_eq!(index.len(), KEYS);
+    assert!(index.iter().all(|(key, value)| value / THREADS == key));
+    assert_eq!(index.iter().count() as u64, KEYS);
+}
+
+#[test]
+fn inserts_less_removes_of_the_same_keys_is_what_is_left() {
+    let folder = folder();
+    let index =
+        Index::<[u64; 2], u64>::create(folder.path().join("f"), &options().capacity(16)).unwrap();
+    let (inserted, removed) = (AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            let (index, inserted, removed) = (&index, &inserted, &removed);
+            let mut rng = rng("inserts and removes");
+            scope.spawn(move || {
+                for _ in 0..300 {
+                    let keys: Vec<[u64; 2]> =
+                        (0..50).map(|_| [rng.random_range(0..40), 5]).collect();
+                    if rng.random() {
+                        let answers = index.insert(&keys, &[9; 50]).unwrap();
+                        inserted.fetch_add(answers.count_ones(..) as u64, Ordering::Relaxed);
+                    } else {
+                        let answers = index.remove(&keys).unwrap();
+                        removed.fetch_add(answers.count_ones(..) as u64, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let left = inserted.into_inner() - removed.into_inner();
+    assert_eq!(index.len(), left);
+    assert_eq!(index.iter().count() as u64, left);
+}
+
+#[test]
+fn readers_find_every_key_whole_while_the_table_grows_and_values_change() {
+    let folder = folder();
+    let index =
+        Index::<u64, [u64; 16]>::create(folder.path().join("f"), &options().capacity(16)).unwrap();
+    const STABLE: u64 = 1000;
+    let keys: Vec<u64> = (0..STABLE).collect();
+    let values: Vec<[u64; 16]> = keys.iter().map(|&key| [key; 16]).collect();
+    index.insert(&keys, &values).unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            let (index, keys, stop) = (&index, &keys, &stop);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let mut held = vec![[0; 16]; keys.len()];
+                    let found = index.get(keys, &mut held).unwrap();
+                    for (key, value) in keys.iter().zip(&held) {
+                        assert!(found.contains(*key as usize), "{key} was lost");
+                        assert_eq!(value[0] % STABLE, *key, "a value of another key");
+                        assert!(value.iter().all(|word| *word == value[0]), "torn: {value:?}");
+                    }
+                }
+            });
+        }
+        let mut next = STABLE;
+        for round in 1..40 {
+            let new: Vec<u64> = (next..next + 500).map(|n| n * STABLE).collect();
+            index.insert(&new, &vec![[3; 16]; 500]).unwrap();
+            let changed: Vec<[u64; 16]> = keys.iter().map(|&key| [key + round * STABLE; 16]).collect();
+            assert_eq!(index.update(&keys, &changed).unwrap().count_ones(..), STABLE as usize);
+            next += 500;
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}

@@ -1,0 +1,71 @@
+//! Tables that start tiny and grow many times, and how full a table gets before it grows.
+
+use gphash::Index;
+
+use crate::{Checked, folder, options};
+
+#[test]
+fn a_tiny_table_grows_many_times_and_loses_nothing() {
+    let folder = folder();
+    let path = folder.path().join("f");
+    let options = options().capacity(1);
+    let mut checked = Checked::new(Index::<u64, u64>::create(&path, &options).unwrap());
+    let keys: Vec<u64> = (0..30_000u64).map(|n| n.wrapping_mul(0xD129_0D3B_3B6A_3C4B)).collect();
+    for chunk in keys.chunks(700) {
+        checked.insert(chunk, chunk);
+        checked.get(chunk, 1);
+    }
+    assert!(checked.index.stats().top_level >= 11, "{:?}", checked.index.stats());
+    checked.check();
+    let Checked { index, model } = checked;
+    index.close().unwrap();
+    Checked { index: Index::open(&path, &options).unwrap(), model }.check();
+}
+
+#[test]
+fn reserve_makes_room_ahead() {
+    let folder = folder();
+    let index =
+        Index::<u64, u64>::create(folder.path().join("f"), &options().capacity(10)).unwrap();
+    index.insert(&[1, 2, 3], &[1, 2, 3]).unwrap();
+    index.reserve(50_000).unwrap();
+    let (len, top) = (index.stats().file_len, index.stats().top_level);
+    let keys: Vec<u64> = (100..50_100).collect();
+    index.insert(&keys, &keys).unwrap();
+    assert_eq!((index.stats().file_len, index.stats().top_level), (len, top));
+    assert_eq!(index.get_one(&2).unwrap(), Some(2));
+}
+
+#[test]
+fn a_table_fills_to_nine_tenths_before_it_grows() {
+    let folder = folder();
+    let index =
+        Index::<u64, u8>::create(folder.path().join("f"), &options().capacity(300_000)).unwrap();
+    let slots = index.stats().slots;
+    let mut next = 0u64;
+    let mut fullest = 0.0;
+    while index.stats().slots == slots {
+        fullest = index.stats().load_factor;
+        let keys: Vec<u64> = (next..next + 1000).collect();
+        index.insert(&keys, &[0; 1000]).unwrap();
+        next += 1000;
+    }
+    println!("grew at a load factor of {fullest:.3} of {slots} slots");
+    assert!(fullest >= 0.90, "grew at a load factor of {fullest}");
+}
+
+#[test]
+fn freed_records_are_used_again() {
+    let folder = folder();
+    let index =
+        Index::<u64, [u8; 256]>::create(folder.path().join("f"), &options().capacity(2000)).unwrap();
+    let keys: Vec<u64> = (0..1000).collect();
+    index.insert(&keys, &[[0; 256]; 1000]).unwrap();
+    for round in 0..200u8 {
+        index.upsert(&keys, &[[round; 256]; 1000]).unwrap();
+        index.remove(&keys[..500]).unwrap();
+        index.insert(&keys[..500], &[[round; 256]; 500]).unwrap();
+    }
+    let len = index.stats().file_len;
+    assert!(len < 6 << 20, "200,000 changes of 1,000 items made the file {len} bytes long");
+}

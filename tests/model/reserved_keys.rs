@@ -1,0 +1,44 @@
+//! The two keys that equal the slot states are keys like any other.
+
+use gphash::Index;
+
+use crate::{Checked, folder, options};
+
+#[test]
+fn keys_that_equal_slot_states_live_and_die_like_others() {
+    let folder = folder();
+    let path = folder.path().join("f");
+    let index = Index::<u64, u64>::create(&path, &options().capacity(10)).unwrap();
+    let mut checked = Checked::new(index);
+    let keys = [0, u64::MAX, 1, u64::MAX - 1];
+    for round in 0..30 {
+        checked.get(&keys, 7);
+        checked.insert(&keys, &[round, round + 1, round + 2, round + 3]);
+        checked.update(&[u64::MAX, 0], &[round * 2, round * 3]);
+        checked.upsert(&[0, 0, u64::MAX], &[4, 5, 6]);
+        checked.get(&keys, 7);
+        checked.check();
+        if round % 3 == 0 {
+            checked.remove(&[0, u64::MAX, 0]);
+            checked.check();
+        }
+        if round % 7 == 0 {
+            let Checked { index, model } = checked;
+            index.close().unwrap();
+            checked = Checked { index: Index::open(&path, &options()).unwrap(), model };
+        }
+    }
+}
+
+#[test]
+fn wide_keys_of_all_zeros_and_ones_are_ordinary() {
+    let folder = folder();
+    let index = Index::<[u64; 2], u64>::create(folder.path().join("f"), &options()).unwrap();
+    let mut checked = Checked::new(index);
+    let keys = [[0, 0], [u64::MAX, u64::MAX], [0, u64::MAX]];
+    checked.insert(&keys, &[1, 2, 3]);
+    checked.update(&keys, &[4, 5, 6]);
+    checked.get(&keys, 0);
+    checked.remove(&keys[..2]);
+    checked.check();
+}
