@@ -64,13 +64,13 @@ fn main() -> ExitCode {
                     if position > 0 {
                         output.line("");
                     }
-                    output.report(file, report);
+                    output.report(file, report, arguments.check);
                 }
             }
             if arguments.quiet
                 && let Ok(report) = &outcome
             {
-                for damage in &report.damage {
+                for damage in named(report) {
                     complain(format_args!("{}: damaged: {damage}", file.display()));
                 }
             }
@@ -161,7 +161,7 @@ impl Output {
         self.line(&format!("  {label:<20} {value}"));
     }
 
-    fn report(&mut self, file: &Path, report: &Report) {
+    fn report(&mut self, file: &Path, report: &Report, check: bool) {
         let state = match report.state {
             ReportState::Clean => "clean",
             ReportState::Recovered => "recovered",
@@ -206,7 +206,7 @@ impl Output {
             self.row(resumed, if report.resize_resumed { "yes" } else { "none" });
         }
         self.row("time", format_args!("{:.1} ms", milliseconds(report)));
-        for damage in &report.damage {
+        for damage in named(report) {
             self.row("damage", damage);
         }
         self.line(match report.state {
@@ -216,12 +216,30 @@ impl Output {
                 "A program was interrupted; nothing durable is lost. Run gphash-recover without \
                  --check, or open the file: opening recovers it too."
             }
+            ReportState::Damaged if check => {
+                "No crash leaves this behind: suspect the disk, or another program. Restore a \
+                 backup, or copy the file and run gphash-recover without --check: it drops the \
+                 items concerned and keeps the others."
+            }
             ReportState::Damaged => {
-                "No crash leaves this behind: suspect the disk, or another program. \
-                 Keep a copy of the file and restore it from a backup."
+                "No crash leaves this behind: suspect the disk, or another program. The items \
+                 concerned are dropped and the file can be opened; a backup may have them."
             }
         });
     }
+}
+
+/// Damage in words: the first of it, and how much more there is.
+fn named(report: &Report) -> Vec<String> {
+    const NAMED: usize = 20;
+    let mut lines: Vec<String> = report.damage.iter().take(NAMED).cloned().collect();
+    if report.damage.len() > NAMED {
+        lines.push(format!(
+            "and {} more",
+            HumanCount((report.damage.len() - NAMED) as u64)
+        ));
+    }
+    lines
 }
 
 fn complain(message: impl Display) {
@@ -263,7 +281,7 @@ impl Object {
                 ReportState::Clean => ("clean", None),
                 ReportState::Recovered => ("recovered", None),
                 ReportState::NeedsRecovery => ("needs_recovery", None),
-                ReportState::Damaged => ("damaged", Some(report.damage.join("; "))),
+                ReportState::Damaged => ("damaged", Some(named(report).join("; "))),
             },
             Err(error @ (Error::Damaged { .. } | Error::Truncated { .. })) => {
                 ("damaged", Some(error.to_string()))
