@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Pod;
 
 use super::table::{Table, thread_number};
 use super::target::reserved_bucket_at;

@@ -140,7 +140,9 @@ impl<M: Medium> Table<M> {
             if !record.is_member() {
                 return Walk::Next;
             }
-            if record.is_frozen() || matches!(found, Found::One(_)) {
+            // The rounds may lead to one bucket twice; only another slot is another copy.
+            let is_copy = matches!(&found, Found::One(first) if first.place != place);
+            if record.is_frozen() || is_copy {
                 found = Found::Moving;
                 return Walk::Stop;
             }

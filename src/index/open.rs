@@ -11,7 +11,7 @@ use super::table::Table;
 use crate::engine::Backend;
 use crate::layout::{DATA_START, Superblock};
 use crate::options::Options;
-use crate::pm::{Mapping, Medium};
+use crate::pm::{MapOptions, Mapping, Medium};
 use crate::{Error, Result};
 
 impl<K: Pod, V: Pod> Index<K, V> {
@@ -24,7 +24,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
         let path = path.as_ref();
         let shape = options.shape_for(size_of::<K>(), size_of::<V>())?;
         let backend = Backend::choose(options)?;
-        let medium = Mapping::create(path, DATA_START, options.domain, options.assume_dax)?;
+        let medium = Mapping::create(path, DATA_START, &map_options(options))?;
         let made = Table::create(medium, shape, options.capacity, path).and_then(|table| {
             table.sync()?;
             let recovery = Recovery {
@@ -51,7 +51,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
         // The file knows its shape; checking ours finds types that no file can have.
         options.shape_for(size_of::<K>(), size_of::<V>())?;
         let backend = Backend::choose(options)?;
-        let medium = Mapping::open(path, options.domain, options.assume_dax)?;
+        let medium = Mapping::open(path, &map_options(options))?;
         let superblock = read_superblock(&medium, path)?;
         for (what, found, expected) in [
             ("key", superblock.key_size, size_of::<K>()),
@@ -99,4 +99,12 @@ pub(crate) fn read_superblock(medium: &Mapping, path: &Path) -> Result<Superbloc
     let mut head = vec![0; DATA_START.min(medium.len()) as usize];
     medium.read(0, &mut head);
     Superblock::parse(&head, medium.len(), path)
+}
+
+fn map_options(options: &Options) -> MapOptions {
+    MapOptions {
+        domain: options.domain,
+        assume_dax: options.assume_dax,
+        ..MapOptions::default()
+    }
 }

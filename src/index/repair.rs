@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::open::read_superblock;
 use super::recover::{Policy, Progress};
 use super::table::Table;
-use crate::pm::{Mapping, Medium};
+use crate::pm::{MapOptions, Mapping, Medium};
 use crate::{Domain, Result};
 
 /// What became of a file, or what would.
@@ -76,7 +76,7 @@ pub fn recover(
     let medium = if check {
         Mapping::open_private(path)?
     } else {
-        Mapping::open(path, Domain::Auto, false)?
+        Mapping::open(path, &MapOptions::default())?
     };
     let superblock = read_superblock(&medium, path)?;
     let policy = Policy {

@@ -66,7 +66,7 @@ impl Findings {
 #[derive(Clone, Copy)]
 enum Home {
     Level { level: u32, index: u64 },
-    Reserved(u32),
+    Reserved,
 }
 
 impl<M: Medium> Table<M> {
@@ -100,8 +100,7 @@ impl<M: Medium> Table<M> {
             .reduce(Findings::default, Findings::merge);
         if self.shape.key_class() == KeyClass::Word {
             for bucket in 0..2 {
-                let home = Home::Reserved(bucket);
-                self.scan_bucket(reserved_bucket_at(bucket), home, used, &mut findings);
+                self.scan_bucket(reserved_bucket_at(bucket), Home::Reserved, used, &mut findings);
             }
         }
         findings
@@ -190,8 +189,8 @@ impl<M: Medium> Table<M> {
     /// Whether a look-up of the key would come to this bucket and know the slot.
     fn check_home(&self, target: &Target, state: u64, home: Home) -> Result<(), String> {
         match home {
-            Home::Reserved(_) if state == RESERVED_WORD => Ok(()),
-            Home::Reserved(_) => Err(format!("state {state:#x} in a reserved bucket")),
+            Home::Reserved if state == RESERVED_WORD => Ok(()),
+            Home::Reserved => Err(format!("state {state:#x} in a reserved bucket")),
             Home::Level { .. } if state != target.word => Err(format!(
                 "fingerprint {state:#x}; the key beside it has {:#x}",
                 target.word

@@ -13,7 +13,7 @@ use super::lock;
 use crate::{Error, Result};
 
 /// A call to the operating system about a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Call {
     /// `open` of a file that exists.
     Open,

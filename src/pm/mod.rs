@@ -9,6 +9,8 @@ mod lock;
 mod mapping;
 mod matching;
 mod range;
+#[doc(hidden)]
+pub mod simulated;
 
 #[doc(hidden)]
 pub use file::{Call, Faults};

@@ -19,7 +19,7 @@ use std::hash::Hash;
 use bytemuck::Pod;
 use gphash::{Engine, Index, Options};
 use rand::rngs::SmallRng;
-use rand::{RngExt, SeedableRng};
+use rand::SeedableRng;
 use tempfile::TempDir;
 
 /// The engine under test.

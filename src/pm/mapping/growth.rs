@@ -1,7 +1,7 @@
 //! Growing a mapped file in its place.
 
-use std::io;
 use std::sync::atomic::Ordering;
+use std::{io, ptr};
 
 use super::{Access, Mapping, lock};
 use crate::layout::{PAGE, align_up};
@@ -103,14 +103,28 @@ impl Mapping {
                 unsynced: true,
             };
         }
+        self.clear(old, mapped.min(len));
         self.len.store(len, Ordering::Release);
-        // The rest of a large page may still hold what a crashed growth stored there.
-        let rest = mapped.min(len).saturating_sub(old);
-        if rest > 0 {
-            self.write(old, &vec![0; rest as usize]);
-            self.write_back(old, rest);
-            self.fence();
-        }
         Ok(())
+    }
+
+    /// Zeroes mapped bytes that no one has been told of: the rest of a large page, where a crashed
+    /// growth may have stored something.
+    fn clear(&self, from: u64, to: u64) {
+        if from >= to {
+            return;
+        }
+        let (start, len) = (
+            self.base().wrapping_add(from as usize),
+            (to - from) as usize,
+        );
+        // SAFETY: the bytes are mapped and out of everyone's reach until the new length is told.
+        unsafe { ptr::write_bytes(start, 0, len) };
+        self.mark_dirty(from, to - from);
+        if let Some(write_back) = self.write_back {
+            // SAFETY: as above; the instruction was asked for at opening.
+            unsafe { write_back.range(start, len) };
+            write_back.fence();
+        }
     }
 }

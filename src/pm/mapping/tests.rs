@@ -1,11 +1,16 @@
 //! Tests of mapped files in every domain.
 
+use std::collections::HashMap;
 use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tempfile::TempDir;
 
 use super::*;
-use crate::layout::{DATA_START, PAGE, Shape, Superblock};
+use crate::layout::{DATA_START, HUGE_PAGE, PAGE, Shape, Superblock};
+use crate::pm::Call;
 
 /// Folders on a file system in memory and on an ordinary one.
 fn in_memory() -> TempDir {
@@ -90,4 +95,362 @@ fn what_is_stored_is_there_when_the_file_is_opened_again() {
         drop(mapping);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
+}
+
+/// Calls that fail while the test says so.
+#[derive(Debug, Default)]
+struct Failing {
+    calls: HashMap<Call, i32>,
+    off: AtomicBool,
+}
+
+impl Failing {
+    fn at(call: Call, code: i32) -> Arc<Self> {
+        Arc::new(Self {
+            calls: [(call, code)].into(),
+            off: AtomicBool::new(false),
+        })
+    }
+
+    fn set(&self, on: bool) {
+        self.off.store(!on, Ordering::Relaxed);
+    }
+}
+
+impl Faults for Failing {
+    fn before(&self, call: Call, _: &Path) -> io::Result<()> {
+        match self.calls.get(&call) {
+            Some(&code) if !self.off.load(Ordering::Relaxed) => {
+                Err(io::Error::from_raw_os_error(code))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn auto_takes_the_strongest_domain() {
+    for (folder, expected) in [
+        (in_memory(), Domain::Shared),
+        (on_disk(), Domain::Checkpointed),
+    ] {
+        let path = folder.path().join("table");
+        let mapping = Mapping::create(&path, LEN, &options(Domain::Auto)).unwrap();
+        assert_eq!(mapping.domain(), expected);
+    }
+}
+
+#[test]
+fn a_domain_that_cannot_be_had_is_refused_and_leaves_no_file() {
+    let mut assumed = options(Domain::Auto);
+    assumed.assume_dax = true;
+    for (folder, options) in [
+        (on_disk(), options(Domain::Shared)),
+        (on_disk(), options(Domain::Dax)),
+        (on_disk(), assumed),
+        (in_memory(), options(Domain::Dax)),
+    ] {
+        let path = folder.path().join("table");
+        let refused = Mapping::create(&path, LEN, &options).unwrap_err();
+        assert!(matches!(refused, Error::Domain { .. }), "{refused}");
+        assert!(!path.exists());
+    }
+}
+
+#[test]
+fn a_file_may_change_its_domain_from_one_opening_to_the_next() {
+    let folder = in_memory();
+    let path = folder.path().join("table");
+    let mapping = Mapping::create(&path, LEN, &options(Domain::Shared)).unwrap();
+    superblock(&mapping, 1, LEN);
+    mapping.store(DATA_START, 1);
+    drop(mapping);
+    let mapping = Mapping::open(&path, &options(Domain::Checkpointed)).unwrap();
+    mapping.store(DATA_START, 2);
+    mapping.checkpoint().unwrap();
+    mapping.store(DATA_START, 3);
+    drop(mapping);
+    let mapping = Mapping::open(&path, &options(Domain::Auto)).unwrap();
+    assert_eq!(mapping.load(DATA_START), 2);
+}
+
+#[test]
+fn only_a_checkpoint_reaches_an_ordinary_file() {
+    let folder = on_disk();
+    let path = folder.path().join("table");
+    let mapping = Mapping::create(&path, LEN, &options(Domain::Checkpointed)).unwrap();
+    superblock(&mapping, 1, LEN);
+    mapping.checkpoint().unwrap();
+    let before = fs::read(&path).unwrap();
+    mapping.store(DATA_START, 7);
+    // A store past the mapping's methods counts when it is noted.
+    // SAFETY: a word within the file that no one else uses.
+    unsafe { mapping.base().add(LEN as usize - 8).cast::<u64>().write(8) };
+    assert!(fs::read(&path).unwrap() == before);
+    mapping.merge_dirty(0, &[1 << ((LEN - 1) / PAGE)]);
+    mapping.checkpoint().unwrap();
+    drop(mapping);
+    let mapping = Mapping::open(&path, &options(Domain::Checkpointed)).unwrap();
+    assert_eq!(mapping.load(DATA_START), 7);
+    assert_eq!(mapping.load(LEN - 8), 8);
+}
+
+#[test]
+fn a_checkpoint_without_a_superblock_is_refused() {
+    let folder = in_memory();
+    let path = folder.path().join("table");
+    let mapping = Mapping::create(&path, LEN, &options(Domain::Checkpointed)).unwrap();
+    mapping.store(DATA_START, 7);
+    let refused = mapping.checkpoint().unwrap_err();
+    assert!(matches!(refused, Error::Foreign { .. }), "{refused}");
+    superblock(&mapping, 1, LEN);
+    mapping.checkpoint().unwrap();
+    drop(mapping);
+    let mapping = Mapping::open(&path, &options(Domain::Checkpointed)).unwrap();
+    assert_eq!(mapping.load(DATA_START), 7);
+}
+
+#[test]
+fn a_full_disk_leaves_the_file_as_it_was() {
+    for (mut options, folder) in domains() {
+        let path = folder.path().join("table");
+        let full = Failing::at(Call::Allocate, libc::ENOSPC);
+        options.faults = Some(full.clone());
+        let refused = Mapping::create(&path, LEN, &options).unwrap_err();
+        assert!(matches!(refused, Error::NoSpace { needed: LEN, .. }));
+        assert!(!path.exists());
+
+        full.set(false);
+        let mapping = Mapping::create(&path, LEN, &options).unwrap();
+        mapping.store(DATA_START, 1);
+        full.set(true);
+        let refused = mapping.grow(LEN + 3 * HUGE_PAGE).unwrap_err();
+        assert!(
+            matches!(refused, Error::NoSpace { needed, .. } if needed == 3 * HUGE_PAGE),
+            "{refused}"
+        );
+        assert_eq!(mapping.len(), LEN);
+        assert_eq!(fs::metadata(&path).unwrap().len(), LEN);
+        full.set(false);
+        mapping.grow(LEN + 3 * HUGE_PAGE).unwrap();
+        assert_eq!(mapping.load(LEN + 3 * HUGE_PAGE - 8), 0);
+        assert_eq!(mapping.load(DATA_START), 1);
+    }
+}
+
+#[test]
+fn a_full_disk_under_the_journal_leaves_the_last_checkpoint() {
+    let folder = on_disk();
+    let path = folder.path().join("table");
+    let full = Failing::at(Call::Write, libc::ENOSPC);
+    let mut options = options(Domain::Checkpointed);
+    options.faults = Some(full.clone());
+    let mapping = Mapping::create(&path, LEN, &options).unwrap();
+    superblock(&mapping, 1, LEN);
+    let refused = mapping.checkpoint().unwrap_err();
+    let needed = 64 + 8 + PAGE + 8;
+    assert!(
+        matches!(refused, Error::NoSpace { needed: n, .. } if n == needed),
+        "{refused}"
+    );
+    full.set(false);
+    mapping.checkpoint().unwrap();
+    drop(mapping);
+    Mapping::open(&path, &options).unwrap();
+}
+
+#[test]
+fn a_growth_past_the_reserved_addresses_is_refused() {
+    let folder = in_memory();
+    let path = folder.path().join("table");
+    let mapping = Mapping::create(&path, LEN, &options(Domain::Shared)).unwrap();
+    for len in [mapping.reserved() + 1, u64::MAX] {
+        let refused = mapping.grow(len).unwrap_err();
+        assert!(matches!(refused, Error::Limit { .. }), "{refused}");
+    }
+    assert_eq!(mapping.len(), LEN);
+}
+
+#[test]
+fn what_a_crashed_growth_left_does_not_return() {
+    for (options, folder) in domains() {
+        let path = folder.path().join("table");
+        let mapping = Mapping::create(&path, LEN, &options).unwrap();
+        superblock(&mapping, 1, LEN);
+        mapping.checkpoint().unwrap();
+        drop(mapping);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes.resize(bytes.len() + 10_000, 0xAA);
+        fs::write(&path, bytes).unwrap();
+        let mapping = Mapping::open(&path, &options).unwrap();
+        assert_eq!(mapping.len(), LEN);
+        mapping.grow(LEN + 4 * PAGE).unwrap();
+        for at in (LEN..LEN + 4 * PAGE).step_by(8) {
+            assert_eq!(mapping.load(at), 0);
+        }
+    }
+}
+
+#[test]
+fn a_file_is_open_once() {
+    for (options, folder) in domains() {
+        let path = folder.path().join("table");
+        let mapping = Mapping::create(&path, LEN, &options).unwrap();
+        superblock(&mapping, 1, LEN);
+        mapping.checkpoint().unwrap();
+        for second in [Mapping::open(&path, &options), Mapping::open_private(&path)] {
+            assert!(matches!(second, Err(Error::InUse { .. })));
+        }
+        drop(mapping);
+        let looking = Mapping::open_private(&path).unwrap();
+        let second = Mapping::open(&path, &options);
+        assert!(matches!(second, Err(Error::InUse { .. })));
+        drop(looking);
+        Mapping::open(&path, &options).unwrap();
+    }
+}
+
+#[test]
+fn create_takes_no_place_that_is_taken() {
+    let folder = in_memory();
+    let path = folder.path().join("table");
+    let create = || Mapping::create(&path, LEN, &options(Domain::Auto));
+    fs::create_dir(&path).unwrap();
+    assert!(matches!(create(), Err(Error::AlreadyExists { .. })));
+    fs::remove_dir(&path).unwrap();
+    let journal = folder.path().join("table.journal");
+    fs::write(&journal, "").unwrap();
+    assert!(matches!(create(), Err(Error::AlreadyExists { path }) if path == journal));
+    fs::remove_file(&journal).unwrap();
+    create().unwrap();
+    assert!(matches!(create(), Err(Error::AlreadyExists { .. })));
+}
+
+#[test]
+fn what_is_no_table_is_refused_and_untouched() {
+    let folder = in_memory();
+    let path = folder.path().join("table");
+    let options = options(Domain::Auto);
+    let open = |path: &Path| {
+        let error = Mapping::open(path, &options).unwrap_err();
+        let looked = Mapping::open_private(path).unwrap_err();
+        assert_eq!(error.to_string(), looked.to_string());
+        error
+    };
+    let missing = open(&path);
+    assert!(
+        matches!(missing, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    );
+    let directory = open(folder.path());
+    assert!(matches!(
+        directory,
+        Error::NotAFile {
+            found: "directory",
+            ..
+        }
+    ));
+    let device = open(Path::new("/dev/null"));
+    assert!(matches!(
+        device,
+        Error::NotAFile {
+            found: "character device",
+            ..
+        }
+    ));
+
+    let mapping = Mapping::create(&path, LEN, &options).unwrap();
+    superblock(&mapping, 1, LEN);
+    drop(mapping);
+    let whole = fs::read(&path).unwrap();
+    let mut damaged = whole.clone();
+    damaged[PAGE as usize + 100] ^= 1;
+    for bytes in [
+        b"".as_slice(),
+        b"a letter",
+        &whole[..LEN as usize - 1],
+        &damaged,
+    ] {
+        fs::write(&path, bytes).unwrap();
+        let error = open(&path);
+        assert!(
+            matches!(
+                error,
+                Error::Foreign { .. } | Error::Truncated { .. } | Error::Damaged { .. }
+            ),
+            "{error}"
+        );
+        assert!(fs::read(&path).unwrap() == bytes);
+    }
+}
+
+#[test]
+fn a_file_that_may_not_be_written_is_refused_but_can_be_looked_at() {
+    let folder = in_memory();
+    let path = folder.path().join("table");
+    let mut options = options(Domain::Auto);
+    let mapping = Mapping::create(&path, LEN, &options).unwrap();
+    superblock(&mapping, 1, LEN);
+    drop(mapping);
+    // Root may write any file, so the operating system's answer is played.
+    options.faults = Some(Failing::at(Call::Open, libc::EROFS));
+    let refused = Mapping::open(&path, &options).unwrap_err();
+    assert!(matches!(refused, Error::ReadOnly { .. }), "{refused}");
+    let mut permissions = fs::metadata(&path).unwrap().permissions();
+    permissions.set_readonly(true);
+    fs::set_permissions(&path, permissions).unwrap();
+    assert_eq!(Mapping::open_private(&path).unwrap().len(), LEN);
+}
+
+#[test]
+fn threads_use_the_file_while_it_grows() {
+    for (options, folder) in domains() {
+        let path = folder.path().join("table");
+        let mapping = Mapping::create(&path, LEN, &options).unwrap();
+        let steps = 40;
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let mapping = &mapping;
+                scope.spawn(move || {
+                    for step in 1..=steps {
+                        let len = LEN + step * 16 * PAGE;
+                        mapping.grow(len).unwrap();
+                        let at = len - 16 * (thread + 1);
+                        assert_eq!(mapping.load(at), 0);
+                        mapping.store(at, step);
+                        mapping.write_back(at, 8);
+                        mapping.fence();
+                        assert_eq!(mapping.match_eight(len - 64, step) & 1, 0);
+                    }
+                });
+            }
+        });
+        assert_eq!(mapping.len(), LEN + steps * 16 * PAGE);
+        for step in 1..=steps {
+            for thread in 0..2 {
+                let at = LEN + step * 16 * PAGE - 16 * (thread + 1);
+                assert_eq!(mapping.load(at), step);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_access_out_of_reach_stops_the_program() {
+    let folder = in_memory();
+    let path = folder.path().join("table");
+    let mapping = Mapping::create(&path, LEN, &options(Domain::Auto)).unwrap();
+    let accesses: [&dyn Fn(); 7] = [
+        &|| assert_eq!(mapping.load(LEN), 0),
+        &|| assert_eq!(mapping.load(4), 0),
+        &|| mapping.store(u64::MAX - 7, 1),
+        &|| mapping.read(LEN - 1, &mut [0; 2]),
+        &|| mapping.write(LEN + 1, &[]),
+        &|| assert_eq!(u64::from(mapping.match_eight(LEN - 56, 0)), 0),
+        &|| assert_eq!(mapping.load(LEN - 4), 0),
+    ];
+    for access in accesses {
+        let access = std::panic::AssertUnwindSafe(access);
+        assert!(std::panic::catch_unwind(access).is_err());
+    }
+    assert_eq!(mapping.load(LEN - 8), 0);
 }
