@@ -1,26 +1,85 @@
 //! The engines: the same operations on the same file, with the same answers.
 
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub(crate) mod cuda;
 
+use crate::index::table::Table;
 use crate::options::{Engine, Options};
+use crate::pm::Mapping;
 use crate::{Error, Result};
 use cpu::CpuEngine;
 
 /// The engine of an open index.
 pub(crate) enum Backend {
     Cpu(CpuEngine),
+    #[cfg(feature = "cuda")]
+    Cuda(Box<cuda::CudaEngine>),
 }
 
 impl Backend {
     /// The engine that the options ask for.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`] if they ask for a GPU by name and it cannot be had.
     pub(crate) fn choose(options: &Options) -> Result<Self> {
         match options.engine {
-            Engine::Auto | Engine::Cpu => Ok(Backend::Cpu(CpuEngine::new(options.threads))),
-            Engine::Cuda { device } => Err(Error::Gpu {
-                what: "opening the device",
-                found: format!("device {device} asked of a build without the feature `cuda`"),
-                expected: "build with `--features cuda`, or use Engine::Auto or Engine::Cpu".into(),
-            }),
+            Engine::Cpu => Ok(Self::cpu(options)),
+            Engine::Auto => Ok(Self::cuda(0, options).unwrap_or_else(|error| {
+                say_once(&error);
+                Self::cpu(options)
+            })),
+            Engine::Cuda { device } => Self::cuda(device, options),
+        }
+    }
+
+    fn cpu(options: &Options) -> Self {
+        Backend::Cpu(CpuEngine::new(options.threads))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(device: u32, options: &Options) -> Result<Self> {
+        cuda::CudaEngine::open(device, options.device_mirror)
+            .map(|engine| Backend::Cuda(Box::new(engine)))
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn cuda(device: u32, _: &Options) -> Result<Self> {
+        Err(Error::Gpu {
+            what: "opening the device",
+            found: format!("device {device} asked of a build without the feature `cuda`"),
+            expected: "build with `--features cuda`, or use Engine::Auto or Engine::Cpu".into(),
+        })
+    }
+
+    /// Makes the engine ready for `table`. `Auto` goes on with the CPU if the GPU refuses it.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub(crate) fn attach(&mut self, table: &Table<Mapping>, options: &Options) -> Result<()> {
+        let attached: Result<()> = match self {
+            Backend::Cpu(_) => Ok(()),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => engine.attach(table),
+        };
+        if let (Err(error), Engine::Auto) = (&attached, options.engine) {
+            say_once(error);
+            *self = Self::cpu(options);
+            return Ok(());
+        }
+        attached
+    }
+
+    /// Gives the table back, so that it can be closed.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub(crate) fn detach(&mut self, table: &Table<Mapping>) -> Result<()> {
+        let _ = table;
+        match self {
+            Backend::Cpu(_) => Ok(()),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => engine.detach(table),
         }
     }
 
@@ -28,6 +87,16 @@ impl Backend {
     pub(crate) fn engine(&self) -> Engine {
         match self {
             Backend::Cpu(_) => Engine::Cpu,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => Engine::Cuda {
+                device: engine.ordinal(),
+            },
         }
     }
+}
+
+/// Says, once in the life of the program, why `Auto` chose the CPU.
+fn say_once(error: &Error) {
+    static SAID: std::sync::Once = std::sync::Once::new();
+    SAID.call_once(|| tracing::info!(%error, "Engine::Auto uses the CPU"));
 }

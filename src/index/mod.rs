@@ -20,10 +20,14 @@ pub(crate) mod table;
 pub(crate) mod target;
 mod update;
 
+#[cfg(feature = "cuda")]
+use bytemuck::cast_slice;
 use bytemuck::Pod;
 use fixedbitset::FixedBitSet;
 
 use crate::engine::Backend;
+#[cfg(feature = "cuda")]
+use crate::engine::cuda::Write;
 use crate::pm::Mapping;
 use crate::{Error, Result};
 
@@ -87,6 +91,10 @@ impl<K: Pod, V: Pod> Index<K, V> {
         same_length(keys.len(), values.len())?;
         match &self.backend {
             Backend::Cpu(engine) => engine.insert(&self.table, keys, values),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => {
+                engine.write(&self.table, Write::Insert, cast_slice(keys), cast_slice(values))
+            }
         }
     }
 
@@ -99,6 +107,10 @@ impl<K: Pod, V: Pod> Index<K, V> {
         same_length(keys.len(), values.len())?;
         match &self.backend {
             Backend::Cpu(engine) => engine.upsert(&self.table, keys, values),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => {
+                engine.write(&self.table, Write::Upsert, cast_slice(keys), cast_slice(values))
+            }
         }
     }
 
@@ -111,6 +123,10 @@ impl<K: Pod, V: Pod> Index<K, V> {
         same_length(keys.len(), values.len())?;
         match &self.backend {
             Backend::Cpu(engine) => engine.update(&self.table, keys, values),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => {
+                engine.write(&self.table, Write::Update, cast_slice(keys), cast_slice(values))
+            }
         }
     }
 
@@ -124,6 +140,10 @@ impl<K: Pod, V: Pod> Index<K, V> {
         same_length(keys.len(), values.len())?;
         match &self.backend {
             Backend::Cpu(engine) => engine.get(&self.table, keys, values),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => {
+                engine.get(&self.table, cast_slice(keys), bytemuck::cast_slice_mut(values))
+            }
         }
     }
 
@@ -134,6 +154,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
     pub fn contains(&self, keys: &[K]) -> Result<FixedBitSet> {
         match &self.backend {
             Backend::Cpu(engine) => engine.contains(&self.table, keys),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => engine.contains(&self.table, cast_slice(keys)),
         }
     }
 
@@ -145,6 +167,10 @@ impl<K: Pod, V: Pod> Index<K, V> {
     pub fn remove(&self, keys: &[K]) -> Result<FixedBitSet> {
         match &self.backend {
             Backend::Cpu(engine) => engine.remove(&self.table, keys),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => {
+                engine.write(&self.table, Write::Remove, cast_slice(keys), &[])
+            }
         }
     }
 
@@ -206,6 +232,12 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// the while is seen exactly once, unless the table begins to grow meanwhile: then it may be
     /// seen twice. A resize that is under way is finished first.
     pub fn iter(&self) -> impl Iterator<Item = (K, V)> + '_ {
+        #[cfg(feature = "cuda")]
+        if let Backend::Cuda(engine) = &self.backend
+            && let Err(error) = engine.finish_draining(&self.table)
+        {
+            tracing::warn!(%error, "iterating although a resize is under way");
+        }
         Iter::new(&*self.table)
     }
 
@@ -217,6 +249,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
     pub fn reserve(&self, additional: u64) -> Result<()> {
         match &self.backend {
             Backend::Cpu(_) => self.table.reserve(additional),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => engine.reserve(&self.table, additional),
         }
     }
 
@@ -228,7 +262,11 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// [`Error::NoSpace`] and [`Error::Io`]; the last checkpoint stands, and a further `sync` may
     /// try again.
     pub fn sync(&self) -> Result<()> {
-        self.table.sync()
+        match &self.backend {
+            Backend::Cpu(_) => self.table.sync(),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => engine.sync(&self.table),
+        }
     }
 
     /// Fetches the hottest buckets into the cache in device memory now. Without a GPU there is
@@ -258,6 +296,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
         if std::mem::replace(&mut self.closed, true) {
             return Ok(());
         }
+        self.backend.detach(&self.table)?;
         self.table.close()
     }
 }

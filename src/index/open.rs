@@ -31,7 +31,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
                 created: true,
                 ..Recovery::default()
             };
-            Self::with_table(table, recovery, backend)
+            Self::with_table(table, recovery, backend, options)
         });
         if made.is_err() {
             // Nobody else can have opened the half-made file: it is locked.
@@ -68,7 +68,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
         }
         let (table, recovery) = Table::open(medium, superblock, path, Policy::INDEX)?;
         tracing::info!(path = %path.display(), ?recovery, "opened");
-        Self::with_table(table, recovery, backend)
+        Self::with_table(table, recovery, backend, options)
     }
 
     /// Opens the file at `path` if there is one, else makes it.
@@ -83,7 +83,13 @@ impl<K: Pod, V: Pod> Index<K, V> {
         }
     }
 
-    fn with_table(table: Table<Mapping>, recovery: Recovery, backend: Backend) -> Result<Self> {
+    fn with_table(
+        table: Table<Mapping>,
+        recovery: Recovery,
+        mut backend: Backend,
+        options: &Options,
+    ) -> Result<Self> {
+        backend.attach(&table, options)?;
         Ok(Self {
             backend,
             table: Arc::new(table),

@@ -43,6 +43,8 @@ pub(crate) struct Resize {
     since: u64,
     /// Next bucket of the bottom level to empty.
     cursor: u64,
+    /// An engine empties the bottom level by itself; nobody else may.
+    by_engine: bool,
     /// Emptied levels whose space still waits for its readers: epoch, offset, length.
     leaving: Vec<(u64, u64, u64)>,
 }
@@ -61,7 +63,8 @@ impl<M: Medium> Table<M> {
         self.add_level(seen)
     }
 
-    fn add_level(&self, seen: Levels) -> Result<()> {
+    /// Adds a top level to the levels `seen`, unless they have changed since.
+    pub(crate) fn add_level(&self, seen: Levels) -> Result<()> {
         let _gate = self.store_gate();
         let mut superblock = self.superblock();
         if self.directory.levels() != seen {
@@ -107,6 +110,9 @@ impl<M: Medium> Table<M> {
     pub(crate) fn finish_draining_with(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<()> {
         loop {
             let mut resize = self.resize();
+            if resize.by_engine {
+                return Ok(());
+            }
             if !self.directory.levels().draining(self.shape.levels) && resize.leaving.is_empty() {
                 return Ok(());
             }
@@ -133,7 +139,7 @@ impl<M: Medium> Table<M> {
         let epoch = self.epochs.try_advance();
         self.reclaim_levels(resize, epoch);
         let levels = self.directory.levels();
-        if !levels.draining(self.shape.levels) || epoch < resize.since + SETTLED {
+        if resize.by_engine || !levels.draining(self.shape.levels) || epoch < resize.since + SETTLED {
             return Ok(());
         }
         let buckets = 1u64 << levels.bottom;
@@ -217,6 +223,28 @@ impl<M: Medium> Table<M> {
         medium.store(from.state, EMPTY);
         medium.write_back(from.state, 8);
         Ok(true)
+    }
+
+    /// Says that an engine empties the bottom level by itself, or no longer does.
+    pub(crate) fn set_drained_by_engine(&self, by_engine: bool) {
+        let mut resize = self.resize();
+        resize.by_engine = by_engine;
+        resize.cursor = 0;
+    }
+
+    /// Takes the bottom one of `levels` out of the table, which an engine has emptied and no one
+    /// reads on the device any more.
+    pub(crate) fn leave_bottom_level(&self, levels: Levels) {
+        self.drop_bottom(&mut self.resize(), levels);
+    }
+
+    /// Gives the arena the space of levels that were left and that no one reads any more.
+    pub(crate) fn reclaim_levels_left(&self) {
+        let mut resize = self.resize();
+        if !resize.leaving.is_empty() {
+            let epoch = self.epochs.try_advance();
+            self.reclaim_levels(&mut resize, epoch);
+        }
     }
 
     fn drop_bottom(&self, resize: &mut Resize, levels: Levels) {

@@ -250,6 +250,13 @@ impl<M: Medium> Table<M> {
         self.directory.publish(levels, level, offset);
     }
 
+    /// Counts what an engine's batch has done.
+    pub(crate) fn count_batch(&self, operations: u64, items: i64, touches: u64) {
+        self.operations.fetch_add(operations, Ordering::Relaxed);
+        self.items.fetch_add(items, Ordering::Relaxed);
+        self.touches.fetch_add(touches, Ordering::Relaxed);
+    }
+
     /// Makes everything so far durable, as far as the domain needs it said.
     pub(crate) fn sync(&self) -> Result<()> {
         let _gate = self.gate.write().unwrap_or_else(|poison| poison.into_inner());

@@ -1,0 +1,58 @@
+// Equal keys of a batch. Operations of one verb with one key come down to a single one: the first
+// insert or remove wins, the last update or upsert does, so the kernels of index.cu execute one
+// position a key and may execute the keys in any order.
+//
+// The groups are found by a hash table in device memory, made anew for each batch.
+#include "hash.cuh"
+
+__device__ inline bool equal_keys(const u8 *keys, u64 a, u64 b, u32 key_size) {
+    #pragma unroll 1
+    for (u32 at = 0; at < key_size; at += 8) {
+        if (load(keys + a * key_size + at) != load(keys + b * key_size + at)) return false;
+    }
+    return true;
+}
+
+// The entry of the group of the key at a position.
+__device__ inline u64 group_entry(const Groups &groups, const u8 *keys, u32 position, u32 key_size) {
+    auto words = reinterpret_cast<const u64 *>(keys + static_cast<u64>(position) * key_size);
+    u64 hash = key_size == 8 ? hash_word(words[0], 0) : hash_words(words, key_size / 8, 0);
+    #pragma unroll 1
+    for (u64 entry = hash & groups.mask;; entry = (entry + 1) & groups.mask) {
+        u32 opened = *static_cast<volatile u32 *>(groups.claims + entry);
+        if (opened == 0) opened = atomicCAS(groups.claims + entry, 0, position + 1);
+        if (opened == 0 || equal_keys(keys, opened - 1, position, key_size)) return entry;
+    }
+}
+
+// Sorts the positions of a batch into groups of equal keys.
+extern "C" __global__ void group_keys(const __grid_constant__ Groups groups, const u8 *keys, u32 len,
+                                      u32 key_size) {
+    #pragma unroll 1
+    for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
+         at += static_cast<u64>(gridDim.x) * blockDim.x) {
+        u32 position = static_cast<u32>(at);
+        u64 entry = group_entry(groups, keys, position, key_size);
+        groups.entry[position] = static_cast<u32>(entry);
+        // A popular key would queue its atomics at one address, and few of them change anything.
+        if (position < *static_cast<volatile u32 *>(groups.first + entry)) {
+            atomicMin(groups.first + entry, position);
+        }
+        if (position > *static_cast<volatile u32 *>(groups.last + entry)) {
+            atomicMax(groups.last + entry, position);
+        }
+    }
+}
+
+// Gives every position of a group the answer of its last one, which is the one that was executed.
+extern "C" __global__ void spread_answers(const __grid_constant__ Groups groups, u32 *answers,
+                                          u32 len) {
+    #pragma unroll 1
+    for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
+         at += static_cast<u64>(gridDim.x) * blockDim.x) {
+        u32 last = groups.last[groups.entry[at]];
+        if (last == at) continue;
+        u32 answer = *static_cast<volatile u32 *>(answers + last / 32) >> last % 32 & 1;
+        if (answer != 0) atomicOr(answers + at / 32, 1u << at % 32);
+    }
+}

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Compiles the kernels to gphash.ptx, on any Linux machine, with or without a GPU.
+
+    python3 ptx/build.py            writes gphash.ptx
+    python3 ptx/build.py --check    fails if gphash.ptx is not what the sources give
+
+The compiler is NVRTC from PyPI, pinned, in a virtual environment of its own.
+"""
+
+import argparse
+import ctypes
+import difflib
+import pathlib
+import subprocess
+import sys
+import venv
+
+COMPILER = "nvidia-cuda-nvrtc-cu12==12.4.127"
+# Volta is the oldest card served; its PTX loads on every later one. PTX ISA 8.4 needs a driver
+# of the 550 series (2024) or later.
+OPTIONS = ["--gpu-architecture=compute_70", "--std=c++17"]
+SOURCES = ["batch.cu", "index.cu", "layout.cu", "recover.cu", "resize.cu"]
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+OUTPUT = FOLDER / "gphash.ptx"
+TOOLCHAIN = FOLDER / ".toolchain"
+
+
+def compiler() -> ctypes.CDLL:
+    """The pinned NVRTC, installed if it is not there yet."""
+    stamp = TOOLCHAIN / "installed"
+    if not stamp.exists() or stamp.read_text() != COMPILER:
+        venv.create(TOOLCHAIN, clear=True, with_pip=True)
+        subprocess.run([TOOLCHAIN / "bin/pip", "install", "--quiet", COMPILER], check=True)
+        stamp.write_text(COMPILER)
+    (library,) = TOOLCHAIN.glob("lib/python3*/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12")
+    return ctypes.CDLL(str(library))
+
+
+def compile_kernels(nvrtc: ctypes.CDLL) -> str:
+    """The PTX of all sources as one module."""
+    source = "".join(f'#include "{name}"\n' for name in SOURCES)
+    program = ctypes.c_void_p()
+    check(nvrtc.nvrtcCreateProgram(
+        ctypes.byref(program), source.encode(), b"gphash.cu", 0, None, None))
+    options = [option.encode() for option in OPTIONS + [f"-I{FOLDER}"]]
+    result = nvrtc.nvrtcCompileProgram(
+        program, len(options), (ctypes.c_char_p * len(options))(*options))
+    log = text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+    if log.strip():
+        print(log, file=sys.stderr)
+    check(result)
+    return text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
+
+
+def text(size_of, read, program: ctypes.c_void_p) -> str:
+    size = ctypes.c_size_t()
+    check(size_of(program, ctypes.byref(size)))
+    buffer = ctypes.create_string_buffer(size.value)
+    check(read(program, buffer))
+    return buffer.value.decode()
+
+
+def check(result: int) -> None:
+    if result != 0:
+        sys.exit(f"NVRTC answered {result}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare, write nothing")
+    arguments = parser.parse_args()
+    ptx = compile_kernels(compiler())
+    if not arguments.check:
+        OUTPUT.write_text(ptx)
+        print(f"{OUTPUT.name}: {len(ptx)} bytes")
+        return
+    found = OUTPUT.read_text() if OUTPUT.exists() else ""
+    if found != ptx:
+        difference = difflib.unified_diff(
+            found.splitlines(), ptx.splitlines(), "checked in", "compiled", n=0, lineterm="")
+        print("\n".join(list(difference)[:40]), file=sys.stderr)
+        sys.exit(f"{OUTPUT.name} is not what the sources give; run python3 ptx/build.py")
+    print(f"{OUTPUT.name}: as the sources give it")
+
+
+if __name__ == "__main__":
+    main()

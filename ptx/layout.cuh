@@ -1,0 +1,143 @@
+// What the host and the kernels share: the words of the file (mirror of src/layout) and the
+// structs that a launch passes (mirror of src/engine/cuda/view.rs, whose test compares the
+// offsets that layout.cu states).
+#pragma once
+
+#include "memory.cuh"
+
+// State words (src/layout/bucket.rs).
+constexpr u64 EMPTY = 0;
+constexpr u64 BUSY = ~0ull;
+constexpr u64 RESERVED_WORD = 1;
+
+// Record words (src/layout/record.rs).
+constexpr u64 RECORD_OFFSET = (1ull << 56) - 1;
+constexpr u64 FROZEN = 1ull << 61;
+constexpr u64 COLLIDED = 1ull << 62;
+constexpr u64 TENTATIVE = 1ull << 63;
+
+// Places of the file (src/layout/mod.rs).
+constexpr u64 PAGE = 4096;
+constexpr u64 PLACE = 128;
+constexpr u64 RESERVED_BUCKETS = 2 * PAGE;
+constexpr u64 RESERVED_BUCKET_STRIDE = PAGE;
+constexpr u64 DATA_START = 16 * PAGE;
+
+constexpr u32 DIRECTORY = 48;
+constexpr u32 OVERFLOW_ROUNDS = 3;
+
+// The table as one launch sees it. A non-owning view: levels and file outlive the launch.
+//
+// `level_probe` is where the kernels probe a level and claim its slots: a copy in device memory,
+// or the level itself (`file + level_offset`) where no copy is kept. A copy holds the whole level,
+// buckets and overflow map.
+struct TableView {
+    u8 *file;
+    u64 file_len;
+    u64 hash_seed;
+    u32 key_size;
+    u32 value_size;
+    u32 slots;
+    u32 levels;
+    u32 locations;
+    u32 bottom_level;
+    u32 top_level;
+    u32 bucket_size;
+    u32 record_stride;
+    u32 reserved;
+    u8 *reserved_probe[2];
+    u32 *dirty; // one bit for each page of the file, or null
+    u64 level_offset[DIRECTORY];
+    u8 *level_probe[DIRECTORY];
+};
+
+// Records that a launch may take, and where it leaves those it retires. `ring` holds offsets;
+// [head, tail) are free, [tail, retired_tail) were retired earlier and are not free yet. The host
+// sees to it that a launch's operations find room behind `retired_tail`. Counts are not wrapped;
+// entry n stands at n % ring_capacity, a power of two.
+struct Records {
+    u64 *ring;
+    u64 ring_capacity;
+    u64 head;
+    u64 tail;
+    u64 retired_tail;
+    u64 bump_offset[2];
+    u64 bump_count[2];
+    u64 bump_stride;
+};
+
+// One batch of one verb. Keys and values lie tightly packed in device memory. `entry`, `first`
+// and `last` come from batch.cu; without them (null) every position is an operation of its own.
+struct Batch {
+    const u8 *keys;
+    u8 *values;
+    u32 *answers; // one bit a position, zero before the first launch
+    u8 *pending;  // one byte a position: 1 if it awaits slots or records
+    const u32 *entry;
+    const u32 *first;
+    const u32 *last;
+    u32 len;
+    u32 tile;  // positions that a warp takes at a time: 1, 2, 4, 8, 16 or 32
+    u32 retry; // 1: execute pending positions only
+    u32 reserved;
+};
+
+// The groups of equal keys of a batch: a hash table whose entries are groups, and the entry of each
+// position.
+struct Groups {
+    u32 *claims; // 1 + the position that opened the group, 0 for an empty entry; zero before
+    u32 *first;  // the first of its positions; all ones before
+    u32 *last;   // the last of them; zero before
+    u32 *entry;  // one a position
+    u64 mask;    // entries - 1; entries are a power of two, at least twice the batch
+};
+
+// What a launch did. Zero before it, read by the host after it.
+struct Counters {
+    u64 taken;   // records taken, from the ring first, then from the bump ranges
+    u64 retired; // records retired
+    u64 items;   // members added less members removed (two's complement)
+    u64 full;    // operations or moves that found no slot
+    u64 starved; // operations that found no record
+    u64 touches; // places of the file read or written
+    u64 operations;
+    u64 damaged; // file offset of a record word that names no record, 0 for none
+};
+
+// A range of the file that holds records, which are numbered over all ranges.
+struct RecordRange {
+    u64 offset;
+    u64 count;
+    u64 first_ordinal;
+};
+
+// What is wrong with a slot and how it is mended.
+constexpr u64 REPAIR_CLEAR = 1;     // half inserted or half removed: state EMPTY, record 0
+constexpr u64 REPAIR_DUPLICATE = 2; // moved up already: the same
+constexpr u64 REPAIR_THAW = 3;      // about to be moved: record without FROZEN
+
+struct Repair {
+    u64 at; // file offset of the slot's state word
+    u64 kind;
+};
+
+// What no crash leaves, in the top byte of `Findings::damage`.
+constexpr u64 DAMAGE_NO_RECORD = 1;      // the record word names no record
+constexpr u64 DAMAGE_SHARED_RECORD = 2;  // another item has the same record
+constexpr u64 DAMAGE_FOREIGN_BUCKET = 3; // the key cannot stand in this bucket
+
+// Where a survey of the levels leaves what it finds.
+struct Survey {
+    const RecordRange *ranges;
+    u32 *used; // one bit a record, by its number
+    Repair *repairs;
+    u64 repair_capacity;
+    u32 range_count;
+    u32 reserved;
+};
+
+struct Findings {
+    u64 members;
+    u64 repairs; // may exceed the capacity
+    u64 damage;  // kind in the top byte, file offset of the slot's state word below; 0 for none
+};

@@ -1,0 +1,32 @@
+// How the kernels touch memory: every access that another warp, another kernel or the file's
+// persistence cares about goes through one of these.
+#pragma once
+
+using u8 = unsigned char;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+
+constexpr u32 WARP = 32;
+constexpr u32 ALL_LANES = 0xffffffff;
+
+__device__ inline u32 lane_number() { return threadIdx.x % WARP; }
+
+// Words that change under a running kernel.
+__device__ inline u64 load(const u8 *at) { return *reinterpret_cast<const volatile u64 *>(at); }
+
+__device__ inline void store(u8 *at, u64 word) { *reinterpret_cast<volatile u64 *>(at) = word; }
+
+__device__ inline u64 compare_exchange(u8 *at, u64 current, u64 wanted) {
+    return atomicCAS_system(reinterpret_cast<u64 *>(at), current, wanted);
+}
+
+__device__ inline void fetch_or(u8 *at, u64 bits) {
+    atomicOr_system(reinterpret_cast<u64 *>(at), bits);
+}
+
+// Orders what this thread loaded and stored before against what it does after, as seen by other
+// warps.
+__device__ inline void order() { __threadfence(); }
+
+// Makes this thread's stores to the file durable, in the domains where a fence can.
+__device__ inline void persist() { __threadfence_system(); }

@@ -1,0 +1,106 @@
+// Looking over the levels of a file that was not closed in order: which slots a crash left half
+// done, which records are in use, and what no crash can have left. Nothing is changed here; the
+// host mends what is reported.
+#include "table.cuh"
+#include "tile.cuh"
+
+// Notes a slot to mend; past the capacity only the count goes on.
+__device__ inline void note_repair(const Survey &survey, Findings *findings, u64 at, u64 kind) {
+    u64 number = atomicAdd(&findings->repairs, 1ull);
+    if (number < survey.repair_capacity) survey.repairs[number] = {at, kind};
+}
+
+// Notes damage; the first find stays.
+__device__ inline void note_damage(Findings *findings, u64 at, u64 kind) {
+    atomicCAS(&findings->damage, 0, kind << 56 | at);
+}
+
+// Marks a record as used. False if it is none, or marked already: `kind` then says which.
+__device__ inline bool mark_record(const Survey &survey, u64 record, u32 stride, u64 *kind) {
+    *kind = DAMAGE_NO_RECORD;
+    #pragma unroll 1
+    for (u32 each = 0; each < survey.range_count; each++) {
+        const RecordRange &range = survey.ranges[each];
+        if (record < range.offset || record - range.offset >= range.count * stride) continue;
+        u64 within = record - range.offset;
+        if (within % stride != 0) return false;
+        u64 ordinal = range.first_ordinal + within / stride;
+        u32 bit = 1u << ordinal % 32;
+        *kind = DAMAGE_SHARED_RECORD;
+        return (atomicOr(survey.used + ordinal / 32, bit) & bit) == 0;
+    }
+    return false;
+}
+
+// Whether a bucket is one of those that a hash may go to in its level.
+__device__ inline bool belongs(const TableView &view, u64 hash, u32 level, u64 bucket) {
+    #pragma unroll 1
+    for (u32 nth = 0; nth < view.locations * (1 + OVERFLOW_ROUNDS); nth++) {
+        if (bucket_of(location(hash, nth), level) == bucket) return true;
+    }
+    return false;
+}
+
+// Surveys one level. The levels that are not being drained come first, since an item of a level
+// that is may also stand above already.
+template <bool WIDE>
+__device__ void survey_level(const TableView &view, u32 level, const Survey &survey,
+                             Findings *findings) {
+    Counters *unused = nullptr;
+    Table<WIDE> table(view, unused);
+    u32 lane = lane_number();
+    u32 side_by_side = WARP / view.slots;
+    u64 buckets = 1ull << level;
+    u64 warp = (static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x) / WARP;
+    u64 stride = static_cast<u64>(gridDim.x) * blockDim.x / WARP * side_by_side;
+    u32 members = 0;
+    #pragma unroll 1
+    for (u64 first = warp * side_by_side; first < buckets; first += stride) {
+        u64 bucket = first + lane / view.slots;
+        Slot slot{};
+        u64 state = EMPTY;
+        u64 record = 0;
+        if (lane / view.slots < side_by_side && bucket < buckets) {
+            slot = table.bucket_at(level, bucket);
+            slot.index = lane % view.slots;
+            state = load(table.state_of(slot));
+            record = load(table.record_of(slot));
+        }
+        u64 at = slot.offset + slot.index * 8;
+        bool member = state != EMPTY && state != BUSY && is_member(record);
+        if (!member && (state != EMPTY || record != 0)) note_repair(survey, findings, at, REPAIR_CLEAR);
+
+        bool duplicate = false;
+        if (level < table.resting_bottom()) {
+            #pragma unroll 1
+            for (u32 rest = __ballot_sync(ALL_LANES, member); rest != 0; rest &= rest - 1) {
+                u32 which = __ffs(rest) - 1;
+                Key key = table.key_of_slot(shuffle(slot, which),
+                                            __shfl_sync(ALL_LANES, state, which));
+                bool above = table.find_from(key, table.resting_bottom()).record != 0;
+                if (lane == which) duplicate = above;
+            }
+        }
+        if (duplicate) note_repair(survey, findings, at, REPAIR_DUPLICATE);
+        if (member && !duplicate) {
+            members++;
+            if ((record & FROZEN) != 0) note_repair(survey, findings, at, REPAIR_THAW);
+            u64 hash = WIDE ? state : hash_word(state, view.hash_seed);
+            u64 kind = DAMAGE_FOREIGN_BUCKET;
+            bool sound = belongs(view, hash, level, bucket) &&
+                         mark_record(survey, record & RECORD_OFFSET, view.record_stride, &kind);
+            if (!sound) note_damage(findings, at, kind);
+        }
+    }
+    Tally::sum(&findings->members, members);
+}
+
+extern "C" __global__ void survey_word(const __grid_constant__ TableView view, u32 level,
+                                       const __grid_constant__ Survey survey, Findings *findings) {
+    survey_level<false>(view, level, survey, findings);
+}
+
+extern "C" __global__ void survey_wide(const __grid_constant__ TableView view, u32 level,
+                                       const __grid_constant__ Survey survey, Findings *findings) {
+    survey_level<true>(view, level, survey, findings);
+}

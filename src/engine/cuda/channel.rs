@@ -1,0 +1,211 @@
+//! A stream and the buffers of the batch that is on it.
+
+use cust::stream::{Stream, StreamFlags};
+
+use super::device::failed;
+use super::memory::{DeviceMemory, PinnedMemory, copy_in, copy_out, fill};
+use super::view::{Address, Counters, GroupsView};
+use crate::Result;
+
+/// One batch at a time, and memory for it that stays from one to the next.
+pub struct Channel {
+    pub stream: Stream,
+    keys: DeviceMemory,
+    values: DeviceMemory,
+    answers: DeviceMemory,
+    pending: DeviceMemory,
+    groups: DeviceMemory,
+    counters: DeviceMemory,
+    staged_keys: PinnedMemory,
+    staged_values: PinnedMemory,
+    /// Counters, then answer words.
+    outcome: PinnedMemory,
+}
+
+/// A batch in device memory: where it is, and how long.
+#[derive(Debug, Clone, Copy)]
+pub struct Operands {
+    /// Keys, one behind the other, 8-byte aligned.
+    pub keys: Address,
+    /// Values, one behind the other; 0 for the verbs that have none.
+    pub values: Address,
+    /// One bit a position, in whole 64-bit words.
+    pub answers: Address,
+    /// Positions.
+    pub len: u32,
+}
+
+/// Bytes of the answers of `len` positions.
+pub fn answers_len(len: u32) -> usize {
+    len.div_ceil(64) as usize * 8
+}
+
+impl Channel {
+    /// A channel of the current device.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn new() -> Result<Self> {
+        let stream = Stream::new(StreamFlags::DEFAULT, None)
+            .map_err(|error| failed("making a stream", error))?;
+        Ok(Self {
+            stream,
+            keys: DeviceMemory::new(0)?,
+            values: DeviceMemory::new(0)?,
+            answers: DeviceMemory::new(0)?,
+            pending: DeviceMemory::new(0)?,
+            groups: DeviceMemory::new(0)?,
+            counters: DeviceMemory::new(size_of::<Counters>())?,
+            staged_keys: PinnedMemory::empty(),
+            staged_values: PinnedMemory::empty(),
+            outcome: PinnedMemory::empty(),
+        })
+    }
+
+    /// Sends keys and values on their way to the device. `values_len` is the room for values,
+    /// which may be more than are given.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn stage(
+        &mut self,
+        len: u32,
+        keys: &[u8],
+        values: &[u8],
+        values_len: usize,
+    ) -> Result<Operands> {
+        self.staged_keys.reserve(keys.len())?;
+        self.staged_values.reserve(values_len)?;
+        self.keys.reserve(keys.len())?;
+        self.values.reserve(values_len)?;
+        self.answers.reserve(answers_len(len))?;
+        let stream = &self.stream;
+        for (staged, device, bytes) in [
+            (&mut self.staged_keys, &self.keys, keys),
+            (&mut self.staged_values, &self.values, values),
+        ] {
+            let staged = &mut staged.bytes_mut()[..bytes.len()];
+            copy(staged, bytes);
+            // SAFETY: the device's block is as long; the staged bytes stay until the batch is
+            // done, and so does the block.
+            unsafe { copy_in(stream, device.address(), staged)? };
+        }
+        Ok(Operands {
+            keys: self.keys.address(),
+            values: self.values.address(),
+            answers: self.answers.address(),
+            len,
+        })
+    }
+
+    /// Zeroed counters for the next launch.
+    pub fn counters(&mut self) -> Result<Address> {
+        // SAFETY: the block is ours.
+        unsafe {
+            fill(
+                &self.stream,
+                self.counters.address(),
+                0,
+                self.counters.len(),
+            )?
+        };
+        Ok(self.counters.address())
+    }
+
+    /// One zero byte for each of `len` positions.
+    pub fn pending(&mut self, len: u32) -> Result<Address> {
+        self.pending.reserve(len as usize)?;
+        // SAFETY: the block is ours and as long.
+        unsafe { fill(&self.stream, self.pending.address(), 0, len as usize)? };
+        Ok(self.pending.address())
+    }
+
+    /// An empty table for the groups of `len` positions.
+    pub fn groups(&mut self, len: u32) -> Result<GroupsView> {
+        let entries = (len as usize * 2).next_power_of_two();
+        self.groups.reserve((entries * 3 + len as usize) * 4)?;
+        let claims = self.groups.address();
+        let array = entries as u64 * 4;
+        // SAFETY: the block has room for the arrays laid out here.
+        unsafe {
+            fill(&self.stream, claims, 0, entries * 8)?;
+            fill(&self.stream, claims + 2 * array, 0xFF, entries * 4)?;
+        }
+        Ok(GroupsView {
+            claims,
+            last: claims + array,
+            first: claims + 2 * array,
+            entry: claims + 3 * array,
+            mask: entries as u64 - 1,
+        })
+    }
+
+    /// Sends the counters on their way back.
+    pub fn fetch_counters(&mut self) -> Result<()> {
+        self.outcome.reserve(size_of::<Counters>())?;
+        let counters = &mut self.outcome.bytes_mut()[..size_of::<Counters>()];
+        // SAFETY: both blocks are as long, and no one looks before the stream has come past.
+        unsafe { copy_out(&self.stream, counters, self.counters.address()) }
+    }
+
+    /// Sends the counters, and the answers of `operands`, on their way back.
+    pub fn fetch_outcome(&mut self, operands: &Operands) -> Result<()> {
+        let answers = answers_len(operands.len);
+        self.outcome.reserve(size_of::<Counters>() + answers)?;
+        let (counters, words) = self.outcome.bytes_mut().split_at_mut(size_of::<Counters>());
+        // SAFETY: both blocks are as long, and no one looks before the stream has come past.
+        unsafe {
+            copy_out(&self.stream, counters, self.counters.address())?;
+            copy_out(&self.stream, &mut words[..answers], operands.answers)
+        }
+    }
+
+    /// Sends the first `len` bytes of values on their way back.
+    pub fn fetch_values(&mut self, len: usize) -> Result<()> {
+        // SAFETY: both blocks are as long, and no one looks before the stream has come past.
+        unsafe {
+            copy_out(
+                &self.stream,
+                &mut self.staged_values.bytes_mut()[..len],
+                self.values.address(),
+            )
+        }
+    }
+
+    /// The counters that came back, once the stream has come past them.
+    pub fn fetched_counters(&self) -> Counters {
+        bytemuck::pod_read_unaligned(&self.outcome.bytes()[..size_of::<Counters>()])
+    }
+
+    /// The answers that came back, in 64-bit words.
+    pub fn fetched_answers(&self, len: u32) -> impl ExactSizeIterator<Item = u64> + '_ {
+        self.outcome.bytes()[size_of::<Counters>()..][..answers_len(len)]
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().expect("chunks of eight")))
+    }
+
+    /// The values that came back.
+    pub fn fetched_values(&self) -> &[u8] {
+        self.staged_values.bytes()
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // After an error a batch may still be using the buffers that are about to be freed.
+        let _ = self.stream.synchronize();
+    }
+}
+
+/// Copies with several threads what is long enough for it to pay.
+fn copy(to: &mut [u8], from: &[u8]) {
+    use rayon::prelude::*;
+    const PART: usize = 1 << 20;
+    if to.len() < 4 * PART {
+        to.copy_from_slice(from);
+    } else {
+        to.par_chunks_mut(PART)
+            .zip(from.par_chunks(PART))
+            .for_each(|(to, from)| to.copy_from_slice(from));
+    }
+}

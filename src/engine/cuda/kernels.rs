@@ -1,0 +1,254 @@
+//! The kernels and how they are launched.
+
+use std::ffi::c_void;
+
+use cust::module::{Module, ModuleJitOption};
+use cust::stream::Stream;
+
+use super::device::{Device, failed};
+use super::view::{Address, BatchView, GroupsView, RecordsView, TableView};
+use crate::Result;
+
+/// The compiled kernels; `ptx/build.py` makes them.
+pub(super) const PTX: &str = include_str!("../../../ptx/gphash.ptx");
+
+/// Threads of a block, eight warps.
+const THREADS: u32 = 256;
+
+/// Lanes of a warp.
+const WARP: u32 = 32;
+
+/// Most blocks a multiprocessor is given: as many as its registers can hold of the verbs'
+/// kernels, so that each warp stays for the whole launch.
+const BLOCKS: u32 = 4;
+
+/// Verbs that write records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Write {
+    /// The first of equal keys is stored, if absent.
+    Insert,
+    /// The last of equal keys is stored.
+    Upsert,
+    /// The last of equal keys is stored, if present.
+    Update,
+    /// The key is taken out.
+    Remove,
+}
+
+/// Verbs that write nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    /// Copies values.
+    Get,
+    /// Copies nothing.
+    Contains,
+}
+
+/// The loaded kernels for one size of keys.
+pub struct Kernels {
+    module: Module,
+    wide: bool,
+    key_size: u32,
+    blocks: u32,
+}
+
+impl Kernels {
+    /// Loads the kernels into the current context.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu) if the driver is too old for them.
+    pub fn load(device: &Device, key_size: u64) -> Result<Self> {
+        let options: [ModuleJitOption; 0] = [];
+        let module = Module::from_ptx(PTX, &options)
+            .map_err(|error| failed("loading the kernels", error))?;
+        Ok(Self {
+            module,
+            wide: key_size > 8,
+            key_size: key_size as u32,
+            blocks: device.processors() * BLOCKS,
+        })
+    }
+
+    /// How many positions a warp should take at a time in a batch of `len`: few in a small
+    /// batch, so that all of the device works on it, and up to a warp's width in a large one, so
+    /// that its operations share fences and atomics.
+    pub fn tile(&self, len: u32) -> u32 {
+        let warps = self.blocks * (THREADS / WARP);
+        let share = (len / warps).clamp(1, WARP);
+        1 << share.ilog2()
+    }
+
+    /// Executes a batch of a verb that changes the table.
+    ///
+    /// # Safety
+    /// All addresses must be valid for the sizes that the views state until the stream has come
+    /// past, and no other launch may change the table meanwhile.
+    pub unsafe fn write(
+        &self,
+        stream: &Stream,
+        verb: Write,
+        mut table: TableView,
+        mut records: RecordsView,
+        mut batch: BatchView,
+        mut counters: Address,
+    ) -> Result<()> {
+        let name = match verb {
+            Write::Insert => "insert",
+            Write::Upsert => "upsert",
+            Write::Update => "update",
+            Write::Remove => "remove",
+        };
+        let blocks = self.blocks_for_warps(u64::from(batch.len.div_ceil(batch.tile)));
+        let arguments = [
+            argument(&mut table),
+            argument(&mut records),
+            argument(&mut batch),
+            argument(&mut counters),
+        ];
+        // SAFETY: these are the kernel's parameters; the rest is as the caller says.
+        unsafe { self.launch(stream, name, true, blocks, &arguments) }
+    }
+
+    /// Executes a batch of a verb that looks up.
+    ///
+    /// # Safety
+    /// All addresses must be valid for the sizes that the views state until the stream has come
+    /// past.
+    pub unsafe fn read(
+        &self,
+        stream: &Stream,
+        verb: Read,
+        mut table: TableView,
+        mut batch: BatchView,
+        mut counters: Address,
+    ) -> Result<()> {
+        let name = match verb {
+            Read::Get => "get",
+            Read::Contains => "contains",
+        };
+        let blocks = self.blocks_for_warps(u64::from(batch.len.div_ceil(batch.tile)));
+        let arguments = [
+            argument(&mut table),
+            argument(&mut batch),
+            argument(&mut counters),
+        ];
+        // SAFETY: as above.
+        unsafe { self.launch(stream, name, true, blocks, &arguments) }
+    }
+
+    /// Finds the groups of equal keys of a batch.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    pub unsafe fn group(
+        &self,
+        stream: &Stream,
+        mut groups: GroupsView,
+        mut keys: Address,
+        mut len: u32,
+    ) -> Result<()> {
+        let mut key_size = self.key_size;
+        let arguments = [
+            argument(&mut groups),
+            argument(&mut keys),
+            argument(&mut len),
+            argument(&mut key_size),
+        ];
+        // SAFETY: as above.
+        unsafe {
+            self.launch(
+                stream,
+                "group_keys",
+                false,
+                self.blocks_for_threads(len),
+                &arguments,
+            )
+        }
+    }
+
+    /// Gives every position the answer of the last one of its group.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    pub unsafe fn spread(
+        &self,
+        stream: &Stream,
+        mut groups: GroupsView,
+        mut answers: Address,
+        mut len: u32,
+    ) -> Result<()> {
+        let arguments = [
+            argument(&mut groups),
+            argument(&mut answers),
+            argument(&mut len),
+        ];
+        // SAFETY: as above.
+        unsafe {
+            self.launch(
+                stream,
+                "spread_answers",
+                false,
+                self.blocks_for_threads(len),
+                &arguments,
+            )
+        }
+    }
+
+    /// Moves the items of some buckets of the bottom level up.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
+    pub unsafe fn drain(
+        &self,
+        stream: &Stream,
+        mut table: TableView,
+        buckets: std::ops::Range<u64>,
+        mut counters: Address,
+    ) -> Result<()> {
+        let (mut from, mut to) = (buckets.start, buckets.end);
+        let arguments = [
+            argument(&mut table),
+            argument(&mut from),
+            argument(&mut to),
+            argument(&mut counters),
+        ];
+        let blocks = self.blocks_for_warps(to - from);
+        // SAFETY: as above.
+        unsafe { self.launch(stream, "drain", true, blocks, &arguments) }
+    }
+
+    fn blocks_for_warps(&self, warps: u64) -> u32 {
+        let blocks = warps.div_ceil(u64::from(THREADS / WARP));
+        blocks.clamp(1, u64::from(self.blocks)) as u32
+    }
+
+    fn blocks_for_threads(&self, threads: u32) -> u32 {
+        self.blocks_for_warps(u64::from(threads.div_ceil(WARP)))
+    }
+
+    unsafe fn launch(
+        &self,
+        stream: &Stream,
+        name: &str,
+        by_key: bool,
+        blocks: u32,
+        arguments: &[*mut c_void],
+    ) -> Result<()> {
+        let suffix = match (by_key, self.wide) {
+            (false, _) => "",
+            (true, false) => "_word",
+            (true, true) => "_wide",
+        };
+        let function = self
+            .module
+            .get_function(format!("{name}{suffix}"))
+            .map_err(|error| failed("finding a kernel", error))?;
+        // SAFETY: the arguments are those of the kernel, by its callers here.
+        unsafe { stream.launch(&function, blocks, THREADS, 0, arguments) }
+            .map_err(|error| failed("launching a kernel", error))
+    }
+}
+
+fn argument<T>(value: &mut T) -> *mut c_void {
+    std::ptr::from_mut(value).cast()
+}

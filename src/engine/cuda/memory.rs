@@ -1,0 +1,186 @@
+//! Memory of the device and pinned memory of the host, and copies between them on a stream.
+
+use cust::stream::Stream;
+use cust::sys;
+
+use super::device::check;
+use super::view::Address;
+use crate::Result;
+
+/// A block of device memory.
+pub struct DeviceMemory {
+    address: Address,
+    len: usize,
+}
+
+impl DeviceMemory {
+    /// Allocates `len` bytes, whatever they hold. The device must have been entered.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu) when the device has no such block left.
+    pub fn new(len: usize) -> Result<Self> {
+        let mut address = 0;
+        if len > 0 {
+            // SAFETY: the driver writes the address.
+            let answer = unsafe { sys::cuMemAlloc_v2(&mut address, len) };
+            check("allocating device memory", answer)?;
+        }
+        Ok(Self { address, len })
+    }
+
+    /// Makes room for at least `len` bytes; what the block held is lost if it was shorter.
+    /// Nothing may be using it.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn reserve(&mut self, len: usize) -> Result<()> {
+        if self.len < len {
+            // The old block goes first: there may not be room for both.
+            *self = Self { address: 0, len: 0 };
+            *self = Self::new(len.next_power_of_two())?;
+        }
+        Ok(())
+    }
+
+    /// Where the block is.
+    pub fn address(&self) -> Address {
+        self.address
+    }
+
+    /// Its bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        if self.address != 0 {
+            // SAFETY: the block is ours. A failure means that the context is gone, and it with it.
+            let _ = unsafe { sys::cuMemFree_v2(self.address) };
+        }
+    }
+}
+
+/// A block of host memory that the device copies from and to at full speed.
+pub struct PinnedMemory {
+    start: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the block belongs to the value alone.
+unsafe impl Send for PinnedMemory {}
+
+impl PinnedMemory {
+    /// No bytes.
+    pub const fn empty() -> Self {
+        Self {
+            start: std::ptr::null_mut(),
+            len: 0,
+        }
+    }
+
+    /// Makes room for at least `len` bytes; what the block held is lost if it was shorter.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu) when the host cannot pin so much.
+    pub fn reserve(&mut self, len: usize) -> Result<()> {
+        if self.len >= len {
+            return Ok(());
+        }
+        *self = Self::empty();
+        let len = len.next_power_of_two();
+        let mut start = std::ptr::null_mut();
+        // SAFETY: the driver writes the address.
+        let answer = unsafe { sys::cuMemAllocHost_v2(&mut start, len) };
+        check("allocating pinned memory", answer)?;
+        let start = start.cast::<u8>();
+        // SAFETY: `len` bytes are ours from here on; zeroed, so that they may be read.
+        unsafe { start.write_bytes(0, len) };
+        *self = Self { start, len };
+        Ok(())
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: `len` initialized bytes are ours. The device writes to them only between a
+        // copy and the end of its stream, when the owner does not look.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+
+    /// The bytes, to write to.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        if self.len == 0 {
+            return &mut [];
+        }
+        // SAFETY: as above, and `self` is borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+    }
+}
+
+impl Drop for PinnedMemory {
+    fn drop(&mut self) {
+        if !self.start.is_null() {
+            // SAFETY: the block is ours.
+            let _ = unsafe { sys::cuMemFreeHost(self.start.cast()) };
+        }
+    }
+}
+
+/// Copies `bytes` to device address `to`, in the order of `stream`.
+///
+/// # Safety
+/// `to` must have room; `bytes` must stay as they are until the stream has come past.
+pub unsafe fn copy_in(stream: &Stream, to: Address, bytes: &[u8]) -> Result<()> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    // SAFETY: as the caller says.
+    let answer = unsafe {
+        sys::cuMemcpyHtoDAsync_v2(to, bytes.as_ptr().cast(), bytes.len(), stream.as_inner())
+    };
+    check("copying to the device", answer)
+}
+
+/// Copies `bytes.len()` bytes from device address `from`, in the order of `stream`.
+///
+/// # Safety
+/// So many bytes must be there; nobody may look at `bytes` until the stream has come past.
+pub unsafe fn copy_out(stream: &Stream, bytes: &mut [u8], from: Address) -> Result<()> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    // SAFETY: as the caller says.
+    let answer = unsafe {
+        sys::cuMemcpyDtoHAsync_v2(
+            bytes.as_mut_ptr().cast(),
+            from,
+            bytes.len(),
+            stream.as_inner(),
+        )
+    };
+    check("copying from the device", answer)
+}
+
+/// Fills `len` bytes at device address `to`, in the order of `stream`.
+///
+/// # Safety
+/// `to` must have room.
+pub unsafe fn fill(stream: &Stream, to: Address, byte: u8, len: usize) -> Result<()> {
+    if len == 0 {
+        return Ok(());
+    }
+    // SAFETY: as the caller says.
+    let answer = unsafe { sys::cuMemsetD8Async(to, byte, len, stream.as_inner()) };
+    check("filling device memory", answer)
+}
+
+/// Waits until `stream` has done all that was put on it.
+pub fn wait(stream: &Stream) -> Result<()> {
+    stream
+        .synchronize()
+        .map_err(|error| super::device::failed("waiting for the device", error))
+}

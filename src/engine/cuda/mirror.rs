@@ -1,0 +1,102 @@
+//! Copies of the levels in device memory, on which the kernels probe and claim.
+
+use cust::stream::Stream;
+
+use super::memory::{DeviceMemory, copy_in, wait};
+use super::view::Address;
+use crate::Result;
+use crate::index::table::Table;
+use crate::layout::superblock::DIRECTORY;
+use crate::layout::{RESERVED_BUCKET_STRIDE, RESERVED_BUCKETS};
+use crate::pm::{Mapping, Medium};
+
+/// The copies of a table's levels, as far as the device has room for them.
+pub struct Mirror {
+    wanted: bool,
+    levels: [Option<DeviceMemory>; DIRECTORY],
+    reserved: Option<DeviceMemory>,
+}
+
+impl Mirror {
+    /// No copies; ever, unless they are `wanted`.
+    pub fn new(wanted: bool) -> Self {
+        Self {
+            wanted,
+            levels: [const { None }; DIRECTORY],
+            reserved: None,
+        }
+    }
+
+    /// Copies `level`, which lies at `offset`, and gives the address where it is to be probed.
+    /// A level for which there is no room is probed in the file.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu) when copying fails.
+    pub fn add_level(
+        &mut self,
+        table: &Table<Mapping>,
+        stream: &Stream,
+        level: u32,
+        offset: u64,
+    ) -> Result<Address> {
+        let len = table.shape.buckets_len(level) + table.shape.overflow_len(level);
+        let copy = self.copy(table, stream, offset, len)?;
+        let file = table.medium.base() as Address + offset;
+        let address = copy.as_ref().map_or(file, DeviceMemory::address);
+        if copy.is_none() && self.wanted {
+            tracing::info!(
+                level,
+                "no room in device memory for this level; probing the file"
+            );
+        }
+        self.levels[level as usize] = copy;
+        Ok(address)
+    }
+
+    /// Copies the reserved buckets and gives the address of each.
+    ///
+    /// # Errors
+    /// As [`add_level`](Self::add_level).
+    pub fn add_reserved(
+        &mut self,
+        table: &Table<Mapping>,
+        stream: &Stream,
+    ) -> Result<[Address; 2]> {
+        self.reserved = self.copy(table, stream, RESERVED_BUCKETS, 2 * RESERVED_BUCKET_STRIDE)?;
+        let file = table.medium.base() as Address + RESERVED_BUCKETS;
+        let first = self.reserved.as_ref().map_or(file, DeviceMemory::address);
+        Ok([first, first + RESERVED_BUCKET_STRIDE])
+    }
+
+    /// Frees the copy of a level that no launch uses any more.
+    pub fn remove_level(&mut self, level: u32) {
+        self.levels[level as usize] = None;
+    }
+
+    fn copy(
+        &self,
+        table: &Table<Mapping>,
+        stream: &Stream,
+        offset: u64,
+        len: u64,
+    ) -> Result<Option<DeviceMemory>> {
+        if !self.wanted {
+            return Ok(None);
+        }
+        let Ok(copy) = DeviceMemory::new(len as usize) else {
+            return Ok(None);
+        };
+        debug_assert!(offset + len <= table.medium.len());
+        // SAFETY: the range is mapped. It is copied by the device, and nothing changes it
+        // meanwhile: the engine is the only one who stores, and its caller is alone in it.
+        unsafe {
+            let bytes = std::slice::from_raw_parts(
+                table.medium.base().wrapping_add(offset as usize),
+                len as usize,
+            );
+            copy_in(stream, copy.address(), bytes)?;
+        }
+        wait(stream)?;
+        Ok(Some(copy))
+    }
+}

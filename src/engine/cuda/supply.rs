@@ -1,0 +1,220 @@
+//! The records that launches may take, and those that they have retired.
+//!
+//! A ring of offsets in device memory holds both: free ones, then retired ones, which become free
+//! when no launch and no reader of the host can hold them. Runs of fresh records that lie one
+//! behind the other come on top, so that inserts write sequentially.
+
+use cust::stream::Stream;
+
+use super::memory::{DeviceMemory, copy_in, copy_out, wait};
+use super::view::{Counters, RecordsView};
+use crate::Result;
+use crate::index::epoch::GRACE;
+use crate::index::table::Table;
+use crate::pm::Mapping;
+
+/// Where the counts of the ring begin: records that were freed earlier go before the head.
+const START: u64 = 1 << 40;
+
+/// Fresh records taken at a time, at least, if the arena has them.
+const RUN: u64 = 1 << 14;
+
+/// Least entries of the ring.
+const LEAST_RING: usize = 1 << 16;
+
+/// The supply of records of one table.
+pub struct Supply {
+    ring: DeviceMemory,
+    view: RecordsView,
+    /// The epoch in which the oldest retired record was retired.
+    retired_in: u64,
+}
+
+impl Supply {
+    /// An empty supply.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu) when the device has no room.
+    pub fn new(stride: u64) -> Result<Self> {
+        let ring = DeviceMemory::new(LEAST_RING * 8)?;
+        let view = RecordsView {
+            ring: ring.address(),
+            ring_capacity: LEAST_RING as u64,
+            head: START,
+            tail: START,
+            retired_tail: START,
+            bump_stride: stride,
+            ..RecordsView::default()
+        };
+        Ok(Self {
+            ring,
+            view,
+            retired_in: 0,
+        })
+    }
+
+    /// What the next launch is told.
+    pub fn view(&self) -> RecordsView {
+        self.view
+    }
+
+    /// Records that a launch may take.
+    pub fn available(&self) -> u64 {
+        self.view.tail - self.view.head + self.view.bump_count.iter().sum::<u64>()
+    }
+
+    /// Whether records wait for their readers.
+    pub fn has_retired(&self) -> bool {
+        self.view.retired_tail != self.view.tail
+    }
+
+    /// Sees to it that a launch of `operations` has room to retire as many records, and, if it
+    /// `takes` records, finds as many as the arena has without growing.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn prepare(
+        &mut self,
+        table: &Table<Mapping>,
+        stream: &Stream,
+        operations: u64,
+        takes: bool,
+    ) -> Result<()> {
+        self.make_room(stream, operations)?;
+        if !takes || self.available() >= operations {
+            return Ok(());
+        }
+        let free = table.arena.take_all();
+        self.give(stream, &free)?;
+        self.take_runs(table, operations);
+        while self.available() < operations && table.read_free_chain() {
+            let free = table.arena.take_all();
+            self.give(stream, &free)?;
+        }
+        Ok(())
+    }
+
+    /// Takes runs of fresh records until `operations` are available or the arena has no more.
+    fn take_runs(&mut self, table: &Table<Mapping>, operations: u64) {
+        let stride = self.view.bump_stride;
+        while self.available() < operations {
+            // A run is only put where none is left, so at most two extents serve one launch.
+            let Some(at) = self.view.bump_count.iter().position(|&count| count == 0) else {
+                return;
+            };
+            let missing = operations - self.available();
+            let Some(run) = table.arena.take_run(missing.max(RUN)) else {
+                return;
+            };
+            self.view.bump_offset[at] = run.start;
+            self.view.bump_count[at] = (run.end - run.start) / stride;
+        }
+    }
+
+    /// Makes retired records free, if no reader of the host can hold them. The caller sees to it
+    /// that no launch can, either. Says whether any became free.
+    pub fn recycle(&mut self, table: &Table<Mapping>) -> bool {
+        while table.epochs.current() < self.retired_in + GRACE {
+            let before = table.epochs.current();
+            if table.epochs.try_advance() == before {
+                return false;
+            }
+        }
+        let any = self.has_retired();
+        self.view.tail = self.view.retired_tail;
+        any
+    }
+
+    /// Takes note of what a launch has taken and retired.
+    pub fn settle(&mut self, table: &Table<Mapping>, counters: &Counters) {
+        let view = &mut self.view;
+        let mut taken = counters.taken;
+        let from_ring = taken.min(view.tail - view.head);
+        view.head += from_ring;
+        taken -= from_ring;
+        for (offset, count) in view.bump_offset.iter_mut().zip(&mut view.bump_count) {
+            let from_run = taken.min(*count);
+            *offset += from_run * view.bump_stride;
+            *count -= from_run;
+            taken -= from_run;
+        }
+        if counters.retired > 0 {
+            view.retired_tail += counters.retired;
+            self.retired_in = table.epochs.current();
+        }
+    }
+
+    /// Gives all records back to the arena. No launch is under way, and none follows.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn hand_back(&mut self, table: &Table<Mapping>, stream: &Stream) -> Result<()> {
+        let mut records = self.entries(stream)?;
+        let view = &mut self.view;
+        for (offset, count) in view.bump_offset.iter().zip(&mut view.bump_count) {
+            records.extend((0..std::mem::take(count)).map(|nth| offset + nth * view.bump_stride));
+        }
+        view.head = view.retired_tail;
+        view.tail = view.retired_tail;
+        table.arena.give(records);
+        Ok(())
+    }
+
+    /// Puts free records before the head.
+    fn give(&mut self, stream: &Stream, records: &[u64]) -> Result<()> {
+        self.make_room(stream, records.len() as u64)?;
+        self.view.head -= records.len() as u64;
+        self.write(stream, self.view.head, records)
+    }
+
+    /// Makes the ring larger until `more` entries fit behind the retired ones.
+    fn make_room(&mut self, stream: &Stream, more: u64) -> Result<()> {
+        let used = self.view.retired_tail - self.view.head;
+        if used + more <= self.view.ring_capacity {
+            return Ok(());
+        }
+        let entries = self.entries(stream)?;
+        let capacity = (used + more).next_power_of_two();
+        self.ring = DeviceMemory::new(capacity as usize * 8)?;
+        self.view.ring = self.ring.address();
+        self.view.ring_capacity = capacity;
+        self.write(stream, self.view.head, &entries)
+    }
+
+    /// All entries, from the head to the end of the retired ones.
+    fn entries(&self, stream: &Stream) -> Result<Vec<u64>> {
+        let mut entries = vec![0u64; (self.view.retired_tail - self.view.head) as usize];
+        let mut rest = entries.as_mut_slice();
+        let mut from = self.view.head;
+        while !rest.is_empty() {
+            let at = from % self.view.ring_capacity;
+            let some = rest.len().min((self.view.ring_capacity - at) as usize);
+            let (part, later) = rest.split_at_mut(some);
+            // SAFETY: the ring has these entries, and nobody looks before the wait below.
+            unsafe {
+                copy_out(
+                    stream,
+                    bytemuck::cast_slice_mut(part),
+                    self.view.ring + at * 8,
+                )?
+            };
+            from += some as u64;
+            rest = later;
+        }
+        wait(stream)?;
+        Ok(entries)
+    }
+
+    fn write(&self, stream: &Stream, mut to: u64, mut entries: &[u64]) -> Result<()> {
+        while !entries.is_empty() {
+            let at = to % self.view.ring_capacity;
+            let some = entries.len().min((self.view.ring_capacity - at) as usize);
+            let (part, later) = entries.split_at(some);
+            // SAFETY: the ring has room for them; they stay until the wait below.
+            unsafe { copy_in(stream, self.view.ring + at * 8, bytemuck::cast_slice(part))? };
+            to += some as u64;
+            entries = later;
+        }
+        wait(stream)
+    }
+}

@@ -1,0 +1,231 @@
+//! The structs that a launch passes to the kernels, as `ptx/layout.cuh` has them.
+//!
+//! All of them are plain data: device addresses are numbers here. The tests compare sizes and
+//! offsets with those that the compiled kernels state.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::layout::superblock::DIRECTORY;
+
+/// An address in the address space that the GPU and the process share.
+pub type Address = u64;
+
+/// The table as one launch sees it.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct TableView {
+    /// Address of offset 0 of the file.
+    pub file: Address,
+    /// Bytes of the file that the GPU can reach.
+    pub file_len: u64,
+    /// The file's hash seed.
+    pub hash_seed: u64,
+    /// Bytes of a key.
+    pub key_size: u32,
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// Slots of a bucket.
+    pub slots: u32,
+    /// Levels at rest.
+    pub levels: u32,
+    /// Hash locations.
+    pub locations: u32,
+    /// The lowest live level.
+    pub bottom_level: u32,
+    /// The highest live level.
+    pub top_level: u32,
+    /// Bytes of a bucket.
+    pub bucket_size: u32,
+    /// Bytes of a record.
+    pub record_stride: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Where the reserved buckets are probed.
+    pub reserved_probe: [Address; 2],
+    /// One bit for each page of the file, or 0.
+    pub dirty: Address,
+    /// Offset of each live level in the file.
+    pub level_offset: [u64; DIRECTORY],
+    /// Where each live level is probed: its copy in device memory, or the file itself.
+    pub level_probe: [Address; DIRECTORY],
+}
+
+/// Records that a launch may take, and where it leaves those it retires.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct RecordsView {
+    /// Offsets of records; entry *n* stands at *n* modulo the capacity.
+    pub ring: Address,
+    /// Entries of the ring, a power of two.
+    pub ring_capacity: u64,
+    /// First free entry.
+    pub head: u64,
+    /// End of the free entries, begin of the retired ones.
+    pub tail: u64,
+    /// End of the retired entries.
+    pub retired_tail: u64,
+    /// Offsets of two runs of fresh records.
+    pub bump_offset: [u64; 2],
+    /// Records in each of them.
+    pub bump_count: [u64; 2],
+    /// Bytes from one to the next.
+    pub bump_stride: u64,
+}
+
+/// A batch in device memory.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct BatchView {
+    /// Keys, one behind the other.
+    pub keys: Address,
+    /// Values, one behind the other.
+    pub values: Address,
+    /// One bit a position.
+    pub answers: Address,
+    /// One byte a position: 1 for those that await slots or records.
+    pub pending: Address,
+    /// Group of each position, or 0.
+    pub entry: Address,
+    /// First position of each group.
+    pub first: Address,
+    /// Last position of each group.
+    pub last: Address,
+    /// Positions.
+    pub len: u32,
+    /// Positions that a warp takes at a time: a power of two up to 32.
+    pub tile: u32,
+    /// 1 to execute pending positions only.
+    pub retry: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// The groups of equal keys of a batch.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct GroupsView {
+    /// 1 + the position that opened each group.
+    pub claims: Address,
+    /// First position of each group.
+    pub first: Address,
+    /// Last position of each group.
+    pub last: Address,
+    /// Group of each position.
+    pub entry: Address,
+    /// Entries less one; a power of two of them.
+    pub mask: u64,
+}
+
+/// What a launch did.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct Counters {
+    /// Records taken: from the ring first, then from the runs. May exceed what there was.
+    pub taken: u64,
+    /// Records retired.
+    pub retired: u64,
+    /// Members added less members removed, in two's complement.
+    pub items: u64,
+    /// Operations that found no slot.
+    pub full: u64,
+    /// Operations that found no record.
+    pub starved: u64,
+    /// PM touches.
+    pub touches: u64,
+    /// Operations executed.
+    pub operations: u64,
+    /// File offset of a record word that names no record, 0 for none.
+    pub damaged: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+    use crate::engine::cuda::kernels::PTX;
+    use crate::layout::{self, RecordWord};
+
+    /// The numbers of a `layout_…` array in the compiled kernels.
+    fn stated(name: &str) -> Vec<u64> {
+        let declaration = format!("layout_{name}[");
+        let line = PTX
+            .lines()
+            .find(|line| line.contains(&declaration))
+            .unwrap();
+        let between = |from: char, to: char| {
+            let start = line.find(from).unwrap() + 1;
+            &line[start..start + line[start..].find(to).unwrap()]
+        };
+        let len: usize = between('[', ']').parse().unwrap();
+        let list = between('{', '}').split(',');
+        let mut numbers: Vec<u64> = list.map(|number| number.trim().parse().unwrap()).collect();
+        if line.contains(".u64") {
+            numbers.resize(len, 0);
+            return numbers;
+        }
+        // The compiler writes arrays of words as bytes, and leaves out zeros at the end.
+        let mut bytes: Vec<u8> = numbers.into_iter().map(|byte| byte as u8).collect();
+        bytes.resize(len, 0);
+        bytes
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
+            .collect()
+    }
+
+    macro_rules! layout_of {
+        ($type:ty: $($field:ident)*) => {
+            vec![size_of::<$type>() as u64, $(offset_of!($type, $field) as u64),*]
+        };
+    }
+
+    #[test]
+    fn host_and_kernels_agree_on_every_shared_struct() {
+        assert_eq!(
+            stated("table_view"),
+            layout_of!(TableView: file file_len hash_seed key_size value_size slots levels
+                locations bottom_level top_level bucket_size record_stride reserved_probe dirty
+                level_offset level_probe)
+        );
+        assert_eq!(
+            stated("records"),
+            layout_of!(RecordsView: ring ring_capacity head tail retired_tail bump_offset
+                bump_count bump_stride)
+        );
+        assert_eq!(
+            stated("batch"),
+            layout_of!(BatchView: keys values answers pending entry first last len tile retry)
+        );
+        assert_eq!(
+            stated("groups"),
+            layout_of!(GroupsView: claims first last entry mask)
+        );
+        assert_eq!(
+            stated("counters"),
+            layout_of!(Counters: taken retired items full starved touches operations damaged)
+        );
+    }
+
+    #[test]
+    fn host_and_kernels_agree_on_the_words_of_the_file() {
+        assert_eq!(
+            stated("words"),
+            [
+                layout::EMPTY,
+                layout::BUSY,
+                layout::RESERVED_WORD,
+                RecordWord::OFFSET,
+                RecordWord::FROZEN,
+                RecordWord::COLLIDED,
+                RecordWord::TENTATIVE,
+                layout::PAGE,
+                layout::PLACE,
+                layout::RESERVED_BUCKETS,
+                layout::RESERVED_BUCKET_STRIDE,
+                layout::DATA_START,
+                DIRECTORY as u64,
+                u64::from(layout::hash::OVERFLOW_ROUNDS),
+            ]
+        );
+    }
+}
