@@ -4,6 +4,7 @@
 //!       0  superblock, copy 0
 //!    4096  superblock, copy 1
 //!    8192  reserved buckets: one for each key value that equals a slot state
+//!          (keys of variable length: the table of size classes)
 //!   16384  extent table: one entry for each extent, appended
 //!   65536  extents: levels and record arenas, in the order of their making
 //! ```
@@ -16,6 +17,7 @@ pub mod extent;
 pub mod hash;
 pub mod record;
 pub mod shape;
+pub mod size_class;
 pub mod superblock;
 
 pub use bucket::{BUSY, EMPTY, RESERVED_WORD};

@@ -1,0 +1,207 @@
+//! Records of tables with keys and values of variable length: their size classes, the header that
+//! begins them, and the count of each class.
+//!
+//! A record of such a table holds a [`RecordHeader`], the bytes of the key, zeros up to the next
+//! multiple of 8, and the bytes of the value. Its place in the arena is as long as its size class
+//! says; what is left of the place means nothing.
+//!
+//! Classes are numbered from 0 (32 bytes) on, four in every doubling: 32, 40, 48, 56, 64, 80, 96,
+//! 112, 128, … So a place is less than a quarter longer than the record that needs it.
+
+use bytemuck::{Pod, Zeroable};
+use static_assertions::{const_assert, const_assert_eq};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+use super::{RESERVED_BUCKETS, align_up};
+
+/// Longest key of variable length, in bytes.
+pub const MAX_VARIABLE_KEY: u64 = 64 << 10;
+
+/// Longest value of variable length, in bytes.
+pub const MAX_VARIABLE_VALUE: u64 = 1 << 30;
+
+/// Bytes of a record of class 0.
+pub const SMALLEST_RECORD: u64 = 32;
+
+/// Classes in every doubling of the size.
+pub const CLASSES_PER_DOUBLING: u32 = 4;
+
+/// How many classes there are; the last one takes the longest key with the longest value.
+pub const SIZE_CLASSES: u32 = 102;
+
+/// Offset of the [`ClassTable`]: where other tables have their reserved buckets, which keys of
+/// variable length do not need.
+pub const CLASS_TABLE: u64 = RESERVED_BUCKETS;
+
+/// Bytes from one record of `class` to the next; `class` is below [`SIZE_CLASSES`].
+pub const fn class_size(class: u32) -> u64 {
+    let quarters = (CLASSES_PER_DOUBLING + class % CLASSES_PER_DOUBLING) as u64;
+    (quarters * (SMALLEST_RECORD / CLASSES_PER_DOUBLING as u64)) << (class / CLASSES_PER_DOUBLING)
+}
+
+/// The smallest class whose records have `len` bytes, or `None` if no record is that long.
+pub fn class_of(len: u64) -> Option<u32> {
+    let doublings = (len / SMALLEST_RECORD).checked_ilog2().unwrap_or(0);
+    (doublings * CLASSES_PER_DOUBLING..SIZE_CLASSES).find(|&class| class_size(class) >= len)
+}
+
+/// Bytes of the record of a key of `key_len` bytes and a value of `value_len` bytes.
+pub const fn record_len(key_len: u64, value_len: u64) -> u64 {
+    value_offset(key_len) + value_len
+}
+
+/// Where in its record the value beside a key of `key_len` bytes begins.
+pub const fn value_offset(key_len: u64) -> u64 {
+    size_of::<RecordHeader>() as u64 + align_up(key_len, 8)
+}
+
+/// First bytes of a record of variable length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct RecordHeader {
+    /// Bytes of the key, at most [`MAX_VARIABLE_KEY`].
+    pub key_len: u32,
+    /// Bytes of the value, at most [`MAX_VARIABLE_VALUE`].
+    pub value_len: u32,
+    /// Number of the request that wrote the record; of two records of one key the greater holds.
+    pub sequence: u64,
+    /// XXH3 of the 16 bytes before this field, the key and the value.
+    pub checksum: u64,
+}
+
+const_assert_eq!(size_of::<RecordHeader>(), 24);
+const_assert_eq!(std::mem::offset_of!(RecordHeader, value_len), 4);
+const_assert_eq!(std::mem::offset_of!(RecordHeader, sequence), 8);
+const_assert_eq!(std::mem::offset_of!(RecordHeader, checksum), 16);
+const_assert!(size_of::<RecordHeader>() < SMALLEST_RECORD as usize);
+const_assert!(
+    record_len(MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE) <= class_size(SIZE_CLASSES - 1)
+        && record_len(MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE) > class_size(SIZE_CLASSES - 2)
+);
+
+impl RecordHeader {
+    /// The header of a key and a value, or `None` if one of them is too long.
+    pub fn new(key: &[u8], value: &[u8], sequence: u64) -> Option<Self> {
+        if key.len() as u64 > MAX_VARIABLE_KEY || value.len() as u64 > MAX_VARIABLE_VALUE {
+            return None;
+        }
+        let mut header = Self {
+            key_len: key.len() as u32,
+            value_len: value.len() as u32,
+            sequence,
+            checksum: 0,
+        };
+        header.checksum = header.sum(key, value);
+        Some(header)
+    }
+
+    /// Whether this is the header of this key and this value.
+    pub fn matches(&self, key: &[u8], value: &[u8]) -> bool {
+        (self.key_len as usize, self.value_len as usize) == (key.len(), value.len())
+            && self.checksum == self.sum(key, value)
+    }
+
+    fn sum(&self, key: &[u8], value: &[u8]) -> u64 {
+        let mut hash = Xxh3::new();
+        hash.update(&bytemuck::bytes_of(self)[..std::mem::offset_of!(RecordHeader, checksum)]);
+        hash.update(key);
+        hash.update(value);
+        hash.digest()
+    }
+}
+
+/// How many records of each class were ever taken: what the superblock's `arena_high_water` says
+/// of tables that have only one class. Holds if the file is `CLEAN`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct ClassTable {
+    /// Records taken of each class, counted over the extents of the class in order.
+    pub taken: [u64; SIZE_CLASSES as usize],
+    /// XXH3 of all bytes before this field.
+    pub checksum: u64,
+}
+
+const_assert_eq!(size_of::<ClassTable>(), 824);
+const_assert_eq!(std::mem::offset_of!(ClassTable, checksum), 816);
+
+impl ClassTable {
+    /// The table of these counts.
+    pub fn new(taken: [u64; SIZE_CLASSES as usize]) -> Self {
+        let mut table = Self { taken, checksum: 0 };
+        table.checksum = table.sum();
+        table
+    }
+
+    /// Whether the table is whole.
+    pub fn is_whole(&self) -> bool {
+        self.checksum == self.sum()
+    }
+
+    fn sum(&self) -> u64 {
+        xxh3_64(&bytemuck::bytes_of(self)[..std::mem::offset_of!(ClassTable, checksum)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_grow_by_quarters_of_a_power_of_two() {
+        let first: Vec<u64> = (0..9).map(class_size).collect();
+        assert_eq!(first, [32, 40, 48, 56, 64, 80, 96, 112, 128]);
+        assert_eq!(class_size(100), 1 << 30);
+        for class in 1..SIZE_CLASSES {
+            assert!(class_size(class) > class_size(class - 1));
+            assert!(class_size(class) * 4 <= class_size(class - 1) * 5);
+            assert_eq!(class_size(class) % 8, 0);
+        }
+    }
+
+    #[test]
+    fn the_class_of_a_length_is_the_smallest_that_fits() {
+        for class in 0..SIZE_CLASSES {
+            let size = class_size(class);
+            assert_eq!(class_of(size), Some(class));
+            assert_eq!(class_of(size - 1), Some(class));
+            let next = (class + 1 < SIZE_CLASSES).then_some(class + 1);
+            assert_eq!(class_of(size + 1), next);
+        }
+        assert_eq!(class_of(0), Some(0));
+        assert_eq!(class_of(u64::MAX), None);
+    }
+
+    #[test]
+    fn a_header_knows_its_key_and_value() {
+        let header = RecordHeader::new(b"key", b"value", 7).unwrap();
+        assert!(header.matches(b"key", b"value"));
+        assert!(!header.matches(b"keyv", b"alue"));
+        assert!(!header.matches(b"key", b"valuE"));
+        let later = RecordHeader {
+            sequence: 8,
+            ..header
+        };
+        assert!(!later.matches(b"key", b"value"));
+        let longest = vec![0; MAX_VARIABLE_KEY as usize];
+        assert!(RecordHeader::new(&longest, b"", 1).is_some());
+        assert_eq!(
+            RecordHeader::new(&[longest, vec![0]].concat(), b"", 1),
+            None
+        );
+    }
+
+    #[test]
+    fn values_are_aligned_to_words() {
+        assert_eq!(value_offset(0), 24);
+        assert_eq!(value_offset(1), 32);
+        assert_eq!(record_len(8, 5), 37);
+    }
+
+    #[test]
+    fn a_damaged_class_table_is_not_whole() {
+        let mut table = ClassTable::new([3; SIZE_CLASSES as usize]);
+        assert!(table.is_whole());
+        table.taken[101] = 4;
+        assert!(!table.is_whole());
+    }
+}
