@@ -1,5 +1,40 @@
 //! A persistent hash index that lives in one file and is used in place by GPU kernels and by CPU
-//! threads. See [`Index`].
+//! threads.
+//!
+//! [`Index`] is the whole of it for most programs: create or open a file, run batches of
+//! [`insert`](Index::insert), [`upsert`](Index::upsert), [`update`](Index::update),
+//! [`get`](Index::get), [`contains`](Index::contains) and [`remove`](Index::remove) on it from any
+//! thread, [`close`](Index::close) it. Keys are [`Pod`](bytemuck::Pod) of 8 to 128 bytes, values
+//! of 1 byte to 64 KiB; the answers of a batch are one bit a key.
+//!
+//! ```
+//! use gphash::{Index, Options};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("counters");
+//! let index = Index::<[u8; 16], u64>::open_or_create(&path, &Options::new())?;
+//! index.insert_one(b"sixteen bytes :)", &1)?;
+//! assert_eq!(index.get_one(b"sixteen bytes :)")?, Some(1));
+//! index.close()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - **[`Options`]** say how a file is made and opened: how many items to make room for, which
+//!   [`Engine`] runs the batches, which [`Domain`] the file must have.
+//! - **[`Domain`]** is what a store is worth: durable when a call returns (persistent memory; shared
+//!   memory, for the death of a process), or when [`sync`](Index::sync) returns (any other file).
+//! - **[`Engine`]** is who executes: threads of the CPU, or a GPU with the cargo feature `cuda`. Both
+//!   use the same file and give the same answers.
+//! - **Crashes** need no call: opening a file recovers it, and [`Index::recovery`] tells what was
+//!   found. [`recover`] does the same without knowing the types of keys and values; it is what the
+//!   tool `gphash-recover` calls.
+//! - **[`Stats`]** say how full the table is, which engine and domain it has, and how many places of
+//!   the file its operations touched.
+//! - **[`Error`]** is the one error type. Nothing panics on bad input.
+//!
+//! [`layout`] and [`pm`] are the lower rows, public for tools that read files: what the bytes mean,
+//! and how a file is mapped in its domain. The folder `docs` of the repository draws the file byte
+//! by byte and describes the architecture.
 
 mod engine;
 mod error;
@@ -12,3 +47,8 @@ mod sync;
 pub use error::{Error, Result};
 pub use index::{Index, Iter, Progress, Recovery, Report, ReportState, Stats, recover};
 pub use options::{Domain, Engine, Options};
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
