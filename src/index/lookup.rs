@@ -4,6 +4,8 @@
 //! was there all the while, because a record does not come back to any slot while someone is
 //! pinned who may have seen it (see [`epoch`](super::epoch)). So state and record belong together.
 
+use std::ops::ControlFlow;
+
 use super::directory::Levels;
 use super::table::{Session, Table};
 use super::target::{Bucket, Target};
@@ -69,17 +71,30 @@ impl<M: Medium> Table<M> {
 
     /// Walks over all slots of the live levels that hold the target's key, lower levels first:
     /// items only ever move upward, so a walk in that order never misses one that moves.
+    #[inline]
     pub fn walk(
         &self,
         target: &Target,
         touches: &mut u64,
-        mut visit: impl FnMut(SlotPlace, RecordWord) -> Walk,
+        visit: impl FnMut(SlotPlace, RecordWord) -> Walk,
     ) {
         let levels = self.directory.levels();
+        self.walk_levels(target, levels, (levels.bottom, levels.top), touches, visit);
+    }
+
+    #[inline(always)]
+    fn walk_levels(
+        &self,
+        target: &Target,
+        levels: Levels,
+        (from, to): (u32, u32),
+        touches: &mut u64,
+        mut visit: impl FnMut(SlotPlace, RecordWord) -> Walk,
+    ) {
         let mut rounds = 1;
         let mut round = 0;
         while round < rounds {
-            for bucket in self.candidates(target, round, levels.bottom, levels.top) {
+            let walked = self.candidates(target, round, from, to, |bucket| {
                 *touches += 1;
                 let mut mask = self.matches(bucket, target.word);
                 // The levels must be read in this order, and the match is no atomic load.
@@ -89,9 +104,13 @@ impl<M: Medium> Table<M> {
                     match self.visit_slot(place, target, &mut visit) {
                         Walk::Next => mask &= mask - 1,
                         Walk::Again => {}
-                        Walk::Stop => return,
+                        Walk::Stop => return ControlFlow::Break(()),
                     }
                 }
+                ControlFlow::Continue(())
+            });
+            if walked.is_break() {
+                return;
             }
             if round == 0 {
                 rounds = self.rounds(target, levels);
@@ -100,6 +119,7 @@ impl<M: Medium> Table<M> {
         }
     }
 
+    #[inline(always)]
     fn visit_slot(
         &self,
         place: SlotPlace,
@@ -117,17 +137,53 @@ impl<M: Medium> Table<M> {
     }
 
     /// The member of a key, for a reader. While a resize copies it, the copy in the highest
-    /// level is the valid one.
+    /// level is the valid one; at rest there is one copy, most likely in the highest level.
+    #[inline]
     pub fn find(&self, target: &Target, touches: &mut u64) -> Option<Member> {
-        let draining = self.directory.levels().draining(self.shape.levels);
+        let levels = self.directory.levels();
+        let draining = levels.draining(self.shape.levels);
+        let order = if draining {
+            (levels.bottom, levels.top)
+        } else {
+            (levels.top, levels.bottom)
+        };
         let mut found = None;
-        self.walk(target, touches, |place, record| {
-            if record.is_member() {
-                found = Some(Member { place, record });
-                if !draining {
-                    return Walk::Stop;
-                }
+        self.walk_levels(target, levels, order, touches, |place, record| {
+            if !record.is_member() {
+                return Walk::Next;
             }
+            found = Some(Member { place, record });
+            if draining { Walk::Next } else { Walk::Stop }
+        });
+        found
+    }
+
+    /// The first slot with the target's state word that a reader comes to, at rest. What it holds
+    /// is for [`member_at`](Self::member_at) to say; `None` says nothing.
+    #[inline]
+    pub fn spot(&self, target: &Target, touches: &mut u64) -> Option<SlotPlace> {
+        let levels = self.directory.levels();
+        if levels.draining(self.shape.levels) {
+            return None;
+        }
+        let spotted = self.candidates(target, 0, levels.top, levels.bottom, |bucket| {
+            *touches += 1;
+            let mask = self.matches(bucket, target.word);
+            if mask == 0 {
+                return ControlFlow::Continue(());
+            }
+            let place = self.shape.slot_place(bucket.at, mask.trailing_zeros());
+            ControlFlow::Break(place)
+        });
+        spotted.break_value()
+    }
+
+    /// The member in a slot, if it is the target's.
+    #[inline]
+    pub fn member_at(&self, place: SlotPlace, target: &Target) -> Option<Member> {
+        let mut found = None;
+        self.visit_slot(place, target, &mut |place, record| {
+            found = record.is_member().then_some(Member { place, record });
             Walk::Next
         });
         found

@@ -16,9 +16,7 @@ use super::free_chain::FreeChain;
 use super::scan::{Findings, Fix};
 use super::table::Table;
 use crate::layout::superblock::Flags;
-use crate::layout::{
-    DATA_START, EMPTY, ExtentEntry, ExtentKind, PAGE, RecordWord, Superblock,
-};
+use crate::layout::{DATA_START, EMPTY, ExtentEntry, ExtentKind, PAGE, RecordWord, Superblock};
 use crate::pm::Medium;
 use crate::sync::Ordering;
 use crate::{Error, Result};
@@ -152,7 +150,10 @@ impl<M: Medium> Table<M> {
             }
         }
         ranges.sort_unstable();
-        match ranges.windows(2).find(|pair| pair[0].0 + pair[0].1 > pair[1].0) {
+        match ranges
+            .windows(2)
+            .find(|pair| pair[0].0 + pair[0].1 > pair[1].0)
+        {
             Some(pair) => Err(self.damaged(
                 "extent table",
                 crate::layout::EXTENT_TABLE,
@@ -179,7 +180,10 @@ impl<M: Medium> Table<M> {
         }
         self.items.store(items as i64, Ordering::Relaxed);
         self.arena.set_high_water(taken);
-        *self.free_chain.lock().unwrap_or_else(|poison| poison.into_inner()) = FreeChain {
+        *self
+            .free_chain
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner()) = FreeChain {
             head: superblock.free_chain,
             count: free,
         };
@@ -248,12 +252,17 @@ impl<M: Medium> Table<M> {
 
     /// Makes every record free that no item names, below the last that one names.
     fn rebuild_free(&self, used: &[Count]) -> u64 {
-        *self.free_chain.lock().unwrap_or_else(|poison| poison.into_inner()) = FreeChain::default();
+        *self
+            .free_chain
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner()) = FreeChain::default();
         let word = |index: usize| used[index].load(Ordering::Relaxed);
         let high_water = (0..used.len())
             .rev()
             .find(|&index| word(index) != 0)
-            .map_or(0, |index| (index as u64 + 1) * 64 - u64::from(word(index).leading_zeros()));
+            .map_or(0, |index| {
+                (index as u64 + 1) * 64 - u64::from(word(index).leading_zeros())
+            });
         self.arena.set_high_water(high_water);
         (0..high_water.div_ceil(64) as usize)
             .into_par_iter()

@@ -8,6 +8,7 @@ use cust::stream::Stream;
 use super::device::{Device, failed};
 use super::view::{Address, BatchView, GroupsView, RecordsView, TableView};
 use crate::Result;
+use crate::engine::Write;
 
 /// The compiled kernels; `ptx/build.py` makes them.
 pub(super) const PTX: &str = include_str!("../../../ptx/gphash.ptx");
@@ -21,19 +22,6 @@ const WARP: u32 = 32;
 /// Most blocks a multiprocessor is given: as many as its registers can hold of the verbs'
 /// kernels, so that each warp stays for the whole launch.
 const BLOCKS: u32 = 4;
-
-/// Verbs that write records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Write {
-    /// The first of equal keys is stored, if absent.
-    Insert,
-    /// The last of equal keys is stored.
-    Upsert,
-    /// The last of equal keys is stored, if present.
-    Update,
-    /// The key is taken out.
-    Remove,
-}
 
 /// Verbs that write nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

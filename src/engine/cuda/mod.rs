@@ -25,6 +25,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use bytemuck::Zeroable;
 use fixedbitset::FixedBitSet;
 
+use crate::engine::Write;
 use crate::index::table::Table;
 use crate::pm::Mapping;
 use crate::{Error, Result};
@@ -36,8 +37,6 @@ use mirror::Mirror;
 use registration::Registration;
 use supply::Supply;
 use view::{BatchView, Counters, GroupsView, TableView};
-
-pub(crate) use kernels::Write;
 
 /// Most positions that are on the device at a time; a multiple of 64.
 const PART: usize = 1 << 18;
