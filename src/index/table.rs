@@ -319,6 +319,8 @@ impl<'t, M: Medium> Session<'t, M> {
     /// Adds a level because an operation found no slot, unless another batch just did.
     pub fn grow(&mut self, seen: Levels) -> Result<()> {
         self.pin = None;
+        // The table must know how full it is.
+        self.flush();
         let grown = self.table.grow_levels(seen);
         self.pin = Some(self.table.pin(self.hint));
         grown

@@ -35,7 +35,7 @@ pub enum Call {
     SyncFolder,
 }
 
-/// What stands between a [`PmFile`] and the operating system in tests of faults.
+/// What stands between an open file and the operating system in tests of faults.
 pub trait Faults: Send + Sync + fmt::Debug {
     /// Asked before each call; an error is what the call answers, and nothing is done.
     ///

@@ -108,6 +108,16 @@ impl Mapping {
         self.dirty.is_some()
     }
 
+    fn only_looks(&self) -> Error {
+        Error::ReadOnly {
+            path: self.path().to_path_buf(),
+            source: io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "it was opened only to look at it",
+            ),
+        }
+    }
+
     #[inline]
     fn bytes(&self, at: u64, len: u64) -> *mut u8 {
         let total = self.len();
@@ -238,18 +248,6 @@ impl Medium for Mapping {
     #[inline]
     fn domain(&self) -> Domain {
         self.domain
-    }
-}
-
-impl Mapping {
-    fn only_looks(&self) -> Error {
-        Error::ReadOnly {
-            path: self.path().to_path_buf(),
-            source: io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                "it was opened only to look at it",
-            ),
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use memmap2::{MmapOptions, MmapRaw};
 
 use super::file::PmFile;
-use crate::layout::{HUGE_PAGE, align_up};
+use crate::layout::{HUGE_PAGE, PAGE, align_up};
 
 /// What is reserved at first: far more than a file of today, and little enough that a process
 /// can have a hundred files open within the 128 TiB that it can address.
@@ -143,28 +143,28 @@ impl Range {
         }
     }
 
-    /// Backs the whole huge pages within `from..to`, just mapped, by huge pages if the system
-    /// gives some: random access to a large table is bound by address translation. Small pages
-    /// do as well, so nothing is said of failure.
-    pub fn populate_huge(&self, from: u64, to: u64) {
+    /// Backs the whole huge pages within `from..to` of a file in memory by huge pages, if the
+    /// system has some: random access to a large table is bound by address translation. Small
+    /// pages do as well, so nothing is said of failure.
+    ///
+    /// Only this call asks for them whatever the mount options of the tmpfs say; it wants at least
+    /// one small page in each of them to begin with.
+    pub fn gather(&self, file: &PmFile, from: u64, to: u64) {
         let first = align_up(from, HUGE_PAGE);
         let last = to / HUGE_PAGE * HUGE_PAGE;
-        if first >= last {
-            return;
-        }
-        let start = self.base().wrapping_add(first as usize);
-        let len = (last - first) as usize;
-        for advice in [libc::MADV_HUGEPAGE, MADV_POPULATE_WRITE] {
-            // SAFETY: the range is mapped, and both calls keep the contents of its pages.
-            if unsafe { libc::madvise(start.cast(), len, advice) } != 0 {
+        for at in (first..last).step_by(HUGE_PAGE as usize) {
+            if file.allocate(at, at + PAGE).is_err() {
                 return;
             }
         }
+        if first < last {
+            let start = self.base().wrapping_add(first as usize);
+            let len = (last - first) as usize;
+            // SAFETY: the range is mapped, and the call keeps the contents of its pages.
+            unsafe { libc::madvise(start.cast(), len, libc::MADV_COLLAPSE) };
+        }
     }
 }
-
-/// Since Linux 5.14: takes all page faults of writing to a range at once.
-const MADV_POPULATE_WRITE: libc::c_int = 23;
 
 #[cfg(test)]
 mod tests {

@@ -56,7 +56,7 @@ impl Mapping {
         self.file.set_len(to)?;
         self.range.map(&self.file, from, to, self.sharing)?;
         if self.place.in_memory && self.sharing == Sharing::Shared {
-            self.range.populate_huge(from, to);
+            self.range.gather(&self.file, from, to);
         }
         self.file.allocate(from, to)
     }

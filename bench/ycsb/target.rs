@@ -1,0 +1,75 @@
+//! What a workload runs against.
+
+use std::error::Error;
+
+use bytemuck::Pod;
+use gphash::{Index, Options, Stats};
+
+use crate::case::Case;
+
+/// Any failure, on any thread.
+pub type Failure = Box<dyn Error + Send + Sync>;
+
+/// A table under test. Every verb takes one batch and returns how many of its keys were there
+/// (for `insert`: were not), so that a wrong answer is seen.
+pub trait Target<K, V>: Sync {
+    /// Inserts the records of the load phase.
+    fn load(&self, keys: &[K], values: &[V]) -> Result<usize, Failure> {
+        self.insert(keys, values)
+    }
+
+    /// Copies the values of the keys that are there to the same positions of `values`.
+    fn get(&self, keys: &[K], values: &mut [V]) -> Result<usize, Failure>;
+
+    /// Inserts the keys that are not there.
+    fn insert(&self, keys: &[K], values: &[V]) -> Result<usize, Failure>;
+
+    /// Gives the keys that are there new values.
+    fn update(&self, keys: &[K], values: &[V]) -> Result<usize, Failure>;
+
+    /// Removes the keys that are there.
+    fn remove(&self, keys: &[K]) -> Result<usize, Failure>;
+
+    /// Figures of a gphash index; peers have none.
+    fn stats(&self) -> Option<Stats> {
+        None
+    }
+}
+
+/// Makes the index of `case`.
+pub fn gphash<K: Pod, V: Pod>(case: &Case) -> Result<Index<K, V>, Failure> {
+    let options = Options::new()
+        .capacity(case.capacity())
+        .engine(case.engine)
+        .domain(case.domain)
+        .cache_ratio(case.cache_ratio)
+        // The callers are the threads; more of them would only share their cores.
+        .threads(1);
+    Ok(Index::create(&case.path, &options)?)
+}
+
+impl<K, V> Target<K, V> for Index<K, V>
+where
+    K: Pod + Send + Sync,
+    V: Pod + Send + Sync,
+{
+    fn get(&self, keys: &[K], values: &mut [V]) -> Result<usize, Failure> {
+        Ok(Index::get(self, keys, values)?.count_ones(..))
+    }
+
+    fn insert(&self, keys: &[K], values: &[V]) -> Result<usize, Failure> {
+        Ok(Index::insert(self, keys, values)?.count_ones(..))
+    }
+
+    fn update(&self, keys: &[K], values: &[V]) -> Result<usize, Failure> {
+        Ok(Index::update(self, keys, values)?.count_ones(..))
+    }
+
+    fn remove(&self, keys: &[K]) -> Result<usize, Failure> {
+        Ok(Index::remove(self, keys)?.count_ones(..))
+    }
+
+    fn stats(&self) -> Option<Stats> {
+        Some(Index::stats(self))
+    }
+}
