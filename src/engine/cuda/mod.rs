@@ -23,6 +23,7 @@ mod view;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 
 use bytemuck::Zeroable;
+use cust::stream::Stream;
 use fixedbitset::FixedBitSet;
 
 use crate::index::table::Table;
@@ -30,14 +31,14 @@ use crate::pm::Mapping;
 use crate::{Error, Result};
 use channel::{Channel, Operands};
 use device::Device;
-use kernels::{Kernels, Read};
+use kernels::Kernels;
 use memory::{DeviceMemory, fill, wait};
 use mirror::Mirror;
 use registration::Registration;
 use supply::Supply;
-use view::{BatchView, Counters, GroupsView, TableView};
+use view::{Address, BatchView, Counters, GroupsView, TableView};
 
-pub(crate) use kernels::Write;
+pub(crate) use kernels::{Read, Write};
 
 /// Most positions that are on the device at a time; a multiple of 64.
 const PART: usize = 1 << 18;
@@ -305,6 +306,60 @@ impl CudaEngine {
         Ok(answers)
     }
 
+    /// Executes a batch that changes the table and whose keys, values and answers are in device
+    /// memory, after what is on `stream`; it is done when the call returns.
+    ///
+    /// # Safety
+    /// The operands must be addresses of this device, valid for the whole batch.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub(crate) unsafe fn write_device(
+        &self,
+        table: &Table<Mapping>,
+        stream: &Stream,
+        verb: Write,
+        operands: DeviceOperands,
+    ) -> Result<()> {
+        let attached = self.attached()?;
+        let mut writer = attached.writer();
+        let mut channel = attached.channel()?;
+        channel.follow(stream)?;
+        for part in operands.parts(table) {
+            let batch = attached.begin_write(table, &mut writer, &mut channel, verb, part)?;
+            attached.end_write(table, &mut writer, &mut channel, verb, batch)?;
+        }
+        attached.give(channel);
+        Ok(())
+    }
+
+    /// Looks up a batch whose keys, values and answers are in device memory, after what is on
+    /// `stream`; it is done when the call returns.
+    ///
+    /// # Safety
+    /// As [`write_device`](Self::write_device).
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub(crate) unsafe fn read_device(
+        &self,
+        table: &Table<Mapping>,
+        stream: &Stream,
+        verb: Read,
+        operands: DeviceOperands,
+    ) -> Result<()> {
+        let attached = self.attached()?;
+        let view = attached.hold_view();
+        let mut channel = attached.channel()?;
+        channel.follow(stream)?;
+        for part in operands.parts(table) {
+            attached.begin_read(*view, &mut channel, verb, part)?;
+            attached.end_read(table, &channel)?;
+        }
+        attached.give(channel);
+        Ok(())
+    }
+
     /// Makes room for `additional` more items.
     ///
     /// # Errors
@@ -548,6 +603,29 @@ impl Attached {
         }
         let found = "a record outside the file".into();
         Err(table.damaged("slot", counters.damaged, found))
+    }
+}
+
+/// A batch in the caller's device memory; see [`Operands`] for the fields.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DeviceOperands {
+    pub(crate) keys: Address,
+    pub(crate) values: Address,
+    pub(crate) answers: Address,
+    pub(crate) len: usize,
+}
+
+impl DeviceOperands {
+    /// The batch in parts that the engine's own buffers are made for.
+    fn parts(self, table: &Table<Mapping>) -> impl Iterator<Item = Operands> {
+        const LONGEST: usize = 1 << 24;
+        let (key_size, value_size) = sizes(table);
+        (0..self.len).step_by(LONGEST).map(move |first| Operands {
+            keys: self.keys + (first * key_size) as u64,
+            values: self.values + (first * value_size) as u64,
+            answers: self.answers + first as u64 / 8,
+            len: LONGEST.min(self.len - first) as u32,
+        })
     }
 }
 
