@@ -4,6 +4,11 @@ pub mod cpu;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
 
+use std::sync::atomic::AtomicU64;
+#[cfg(feature = "cuda")]
+use std::sync::atomic::Ordering;
+
+use crate::index::scan::Findings;
 use crate::index::table::Table;
 use crate::options::{Engine, Options};
 use crate::pm::Mapping;
@@ -57,6 +62,7 @@ impl Backend {
     /// # Errors
     /// [`Error::Gpu`].
     pub(crate) fn attach(&mut self, table: &Table<Mapping>, options: &Options) -> Result<()> {
+        let _ = table;
         let attached: Result<()> = match self {
             Backend::Cpu(_) => Ok(()),
             #[cfg(feature = "cuda")]
@@ -68,6 +74,21 @@ impl Backend {
             return Ok(());
         }
         attached
+    }
+
+    /// Scans a table that was not closed in order, before it is attached.
+    pub(crate) fn scan(&mut self, table: &Table<Mapping>, used: &[AtomicU64]) -> Findings {
+        #[cfg(feature = "cuda")]
+        if let Backend::Cuda(engine) = self {
+            match engine.survey(table, used) {
+                Ok(Some(findings)) => return findings,
+                // The CPU's scan says what is damaged in words.
+                Ok(None) => {}
+                Err(error) => tracing::warn!(%error, "scanning on the CPU"),
+            }
+            used.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        }
+        table.scan(used, &|_| {})
     }
 
     /// Gives the table back, so that it can be closed.

@@ -90,7 +90,10 @@ impl<K: Pod + DeviceCopy, V: Pod + DeviceCopy> Index<K, V> {
     ) -> Result<()> {
         let operands = operands(keys, Some(values), answers)?;
         // SAFETY: the slices are device memory of these lengths, borrowed until the batch is done.
-        unsafe { self.engine_on_device()?.read_device(&self.table, stream, Read::Get, operands) }
+        unsafe {
+            self.engine_on_device()?
+                .read_device(&self.table, stream, Read::Get, operands)
+        }
     }
 
     /// [`contains`](Self::contains) on device slices.
@@ -121,7 +124,10 @@ impl<K: Pod + DeviceCopy, V: Pod + DeviceCopy> Index<K, V> {
     ) -> Result<()> {
         let operands = operands(keys, values, answers)?;
         // SAFETY: as above.
-        unsafe { self.engine_on_device()?.write_device(&self.table, stream, verb, operands) }
+        unsafe {
+            self.engine_on_device()?
+                .write_device(&self.table, stream, verb, operands)
+        }
     }
 
     fn engine_on_device(&self) -> Result<&CudaEngine> {
@@ -151,7 +157,7 @@ fn operands<K: DeviceCopy, V: DeviceCopy>(
         });
     }
     let keys_at = keys.as_device_ptr().as_raw();
-    if keys_at % 8 != 0 {
+    if !keys_at.is_multiple_of(8) {
         return Err(Error::InvalidOption {
             option: "keys",
             found: format!("a device address of {keys_at:#x}"),

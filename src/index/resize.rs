@@ -226,6 +226,7 @@ impl<M: Medium> Table<M> {
     }
 
     /// Says that an engine empties the bottom level by itself, or no longer does.
+    #[cfg(feature = "cuda")]
     pub(crate) fn set_drained_by_engine(&self, by_engine: bool) {
         let mut resize = self.resize();
         resize.by_engine = by_engine;
@@ -234,11 +235,13 @@ impl<M: Medium> Table<M> {
 
     /// Takes the bottom one of `levels` out of the table, which an engine has emptied and no one
     /// reads on the device any more.
+    #[cfg(feature = "cuda")]
     pub(crate) fn leave_bottom_level(&self, levels: Levels) {
         self.drop_bottom(&mut self.resize(), levels);
     }
 
     /// Gives the arena the space of levels that were left and that no one reads any more.
+    #[cfg(feature = "cuda")]
     pub(crate) fn reclaim_levels_left(&self) {
         let mut resize = self.resize();
         if !resize.leaving.is_empty() {

@@ -251,6 +251,7 @@ impl<M: Medium> Table<M> {
     }
 
     /// Counts what an engine's batch has done.
+    #[cfg(feature = "cuda")]
     pub(crate) fn count_batch(&self, operations: u64, items: i64, touches: u64) {
         self.operations.fetch_add(operations, Ordering::Relaxed);
         self.items.fetch_add(items, Ordering::Relaxed);

@@ -6,7 +6,7 @@ use cust::module::{Module, ModuleJitOption};
 use cust::stream::Stream;
 
 use super::device::{Device, failed};
-use super::view::{Address, BatchView, GroupsView, RecordsView, TableView};
+use super::view::{Address, BatchView, GroupsView, RecordsView, SurveyView, TableView};
 use crate::Result;
 
 /// The compiled kernels; `ptx/build.py` makes them.
@@ -215,6 +215,30 @@ impl Kernels {
         let blocks = self.blocks_for_warps(to - from);
         // SAFETY: as above.
         unsafe { self.launch(stream, "drain", true, blocks, &arguments) }
+    }
+
+    /// Surveys one level.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    pub unsafe fn survey(
+        &self,
+        stream: &Stream,
+        mut table: TableView,
+        mut level: u32,
+        mut survey: SurveyView,
+        mut findings: Address,
+    ) -> Result<()> {
+        let at_once = u64::from(WARP / table.slots);
+        let blocks = self.blocks_for_warps((1u64 << level).div_ceil(at_once));
+        let arguments = [
+            argument(&mut table),
+            argument(&mut level),
+            argument(&mut survey),
+            argument(&mut findings),
+        ];
+        // SAFETY: as above.
+        unsafe { self.launch(stream, "survey", true, blocks, &arguments) }
     }
 
     fn blocks_for_warps(&self, warps: u64) -> u32 {

@@ -18,6 +18,7 @@ mod memory;
 mod mirror;
 mod registration;
 mod supply;
+mod survey;
 mod view;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
@@ -27,7 +28,7 @@ use cust::stream::Stream;
 use fixedbitset::FixedBitSet;
 
 use crate::index::table::Table;
-use crate::pm::Mapping;
+use crate::pm::{Mapping, Medium};
 use crate::{Error, Result};
 use channel::{Channel, Operands};
 use device::Device;
@@ -50,6 +51,8 @@ const PART_BYTES: usize = 64 << 20;
 pub(crate) struct CudaEngine {
     // Attached goes before the device whose memory it has.
     attached: Option<Attached>,
+    /// What a survey has made and attaching needs as well.
+    surveyed: Option<(Kernels, Registration)>,
     device: Device,
     ordinal: u32,
     mirror: bool,
@@ -87,6 +90,7 @@ impl CudaEngine {
         tracing::info!(device = device.name(), ordinal, "the CUDA engine is open");
         Ok(Self {
             attached: None,
+            surveyed: None,
             device,
             ordinal,
             mirror,
@@ -104,51 +108,40 @@ impl CudaEngine {
     /// [`Error::Gpu`] if the file cannot be pinned.
     pub(crate) fn attach(&mut self, table: &Table<Mapping>) -> Result<()> {
         self.device.enter()?;
-        let shape = &table.shape;
-        let levels = table.directory.levels();
-        let mut view = TableView::zeroed();
-        view.file = table.medium.base() as u64;
-        view.hash_seed = table.hash_seed;
-        view.key_size = shape.key_size as u32;
-        view.value_size = shape.value_size as u32;
-        view.slots = shape.slots;
-        view.levels = shape.levels;
-        view.locations = shape.locations;
-        view.bottom_level = levels.bottom;
-        view.top_level = levels.top;
-        view.bucket_size = shape.bucket_size as u32;
-        view.record_stride = shape.record_stride as u32;
+        let (kernels, registration) = self.prepare(table)?;
         let attached = Attached {
-            kernels: Kernels::load(&self.device, shape.key_size)?,
-            view: RwLock::new(view),
+            kernels,
+            view: RwLock::new(TableView::zeroed()),
             writer: Mutex::new(Writer {
-                supply: Supply::new(shape.record_stride)?,
+                supply: Supply::new(table.shape.record_stride)?,
                 mirror: Mirror::new(self.mirror),
                 dirty: DeviceMemory::new(0)?,
                 drained: 0,
-                registration: Registration::new(table.medium.base()),
+                registration,
             }),
             channels: Mutex::default(),
         };
         let channel = attached.channel()?;
         let mut writer = attached.writer();
+        *attached.view_alone() = writer.mirror.add_table(table, &channel.stream)?;
         attached.extend(table, &mut writer, &channel)?;
-        let mut view = attached.view_alone();
-        view.reserved_probe = writer.mirror.add_reserved(table, &channel.stream)?;
-        for level in levels.bottom..=levels.top {
-            let offset = table.directory.offset(level);
-            view.level_offset[level as usize] = offset;
-            view.level_probe[level as usize] =
-                writer
-                    .mirror
-                    .add_level(table, &channel.stream, level, offset)?;
-        }
-        drop(view);
         drop(writer);
         attached.give(channel);
         table.set_drained_by_engine(true);
         self.attached = Some(attached);
         Ok(())
+    }
+
+    /// The kernels for a table, and its file pinned.
+    fn prepare(&mut self, table: &Table<Mapping>) -> Result<(Kernels, Registration)> {
+        if let Some(prepared) = self.surveyed.take() {
+            return Ok(prepared);
+        }
+        let kernels = Kernels::load(&self.device, table.shape.key_size)?;
+        let mut registration = Registration::new(table.medium.base());
+        // SAFETY: the mapping keeps what it has mapped where it is, and outlives the engine.
+        unsafe { registration.extend(table.medium.len())? };
+        Ok((kernels, registration))
     }
 
     fn attached(&self) -> Result<&Attached> {
