@@ -161,14 +161,16 @@ impl CudaEngine {
         let attached = self.attached()?;
         let mut writer = attached.writer();
         let mut channel = attached.channel()?;
-        if let Err(error) = attached.finish_draining(table, &mut writer, &mut channel) {
+        let drained = attached.finish_draining(table, &mut writer, &mut channel);
+        if let Err(error) = &drained {
             tracing::warn!(%error, "the resize is left for the next open");
         }
         writer.supply.hand_back(table, &channel.stream)?;
         attached.save_dirty(table, &writer, &channel)?;
         drop((channel, writer));
         self.attached = None;
-        table.set_drained_by_engine(false);
+        // What the GPU could not empty is not for the host, which has not followed its changes.
+        table.set_drained_by_engine(drained.is_err());
         Ok(())
     }
 
@@ -652,16 +654,22 @@ fn keep(answers: &mut FixedBitSet, first: usize, words: impl Iterator<Item = u64
 /// Copies those values that were found.
 fn copy_found(to: &mut [u8], from: &[u8], size: usize, answers: &FixedBitSet, first: usize) {
     use rayon::prelude::*;
-    const TOGETHER: usize = 4096;
-    to.par_chunks_mut(size * TOGETHER)
-        .zip(from.par_chunks(size * TOGETHER))
-        .enumerate()
-        .for_each(|(chunk, (to, from))| {
-            let first = first + chunk * TOGETHER;
-            for (nth, value) in to.chunks_exact_mut(size).enumerate() {
-                if answers.contains(first + nth) {
-                    value.copy_from_slice(&from[nth * size..][..size]);
-                }
+    const TOGETHER: usize = 8192;
+    let copy_part = |(part, (to, from)): (usize, (&mut [u8], &[u8]))| {
+        let first = first + part * TOGETHER;
+        for (nth, value) in to.chunks_exact_mut(size).enumerate() {
+            if answers.contains(first + nth) {
+                value.copy_from_slice(&from[nth * size..][..size]);
             }
-        });
+        }
+    };
+    // Waking other threads takes longer than copying a small batch.
+    if to.len() <= size * TOGETHER {
+        copy_part((0, (to, from)));
+    } else {
+        to.par_chunks_mut(size * TOGETHER)
+            .zip(from.par_chunks(size * TOGETHER))
+            .enumerate()
+            .for_each(copy_part);
+    }
 }
