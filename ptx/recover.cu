@@ -103,12 +103,12 @@ __device__ void survey_level(const TableView &view, u32 level, const Survey &sur
     Tally::sum(&findings->members, members);
 }
 
-extern "C" __global__ void survey_word(const __grid_constant__ TableView view, u32 level,
-                                       const __grid_constant__ Survey survey, Findings *findings) {
+KERNEL survey_word(const __grid_constant__ TableView view, u32 level,
+                   const __grid_constant__ Survey survey, Findings *findings) {
     survey_level<false>(view, level, survey, findings);
 }
 
-extern "C" __global__ void survey_wide(const __grid_constant__ TableView view, u32 level,
-                                       const __grid_constant__ Survey survey, Findings *findings) {
+KERNEL survey_wide(const __grid_constant__ TableView view, u32 level,
+                   const __grid_constant__ Survey survey, Findings *findings) {
     survey_level<true>(view, level, survey, findings);
 }

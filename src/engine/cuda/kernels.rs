@@ -13,14 +13,14 @@ use crate::Result;
 pub(super) const PTX: &str = include_str!("../../../ptx/gphash.ptx");
 
 /// Threads of a block, eight warps.
-const THREADS: u32 = 256;
+pub(super) const THREADS: u32 = 256;
 
 /// Lanes of a warp.
 const WARP: u32 = 32;
 
-/// Most blocks a multiprocessor is given: as many as its registers can hold of the verbs'
-/// kernels, so that each warp stays for the whole launch.
-const BLOCKS: u32 = 4;
+/// Most blocks a multiprocessor is given: as many as its registers hold, so that each warp stays
+/// for the whole launch.
+pub(super) const BLOCKS: u32 = 4;
 
 /// Verbs that write records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

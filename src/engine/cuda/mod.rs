@@ -396,6 +396,8 @@ impl CudaEngine {
     }
 }
 
+static_assertions::assert_impl_all!(CudaEngine: Send, Sync);
+
 impl Drop for CudaEngine {
     fn drop(&mut self) {
         // Device memory is freed in the context of the calling thread.

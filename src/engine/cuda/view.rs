@@ -201,7 +201,7 @@ mod tests {
     use std::mem::offset_of;
 
     use super::*;
-    use crate::engine::cuda::kernels::PTX;
+    use crate::engine::cuda::kernels::{self, PTX};
     use crate::layout::{self, RecordWord};
 
     /// The numbers of a `layout_…` array in the compiled kernels.
@@ -290,6 +290,8 @@ mod tests {
                 layout::DATA_START,
                 DIRECTORY as u64,
                 u64::from(layout::hash::OVERFLOW_ROUNDS),
+                u64::from(kernels::THREADS),
+                u64::from(kernels::BLOCKS),
                 1,
                 REPAIR_DUPLICATE,
                 REPAIR_THAW,
