@@ -4,8 +4,13 @@ pub mod cpu;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
 
+use std::sync::atomic::AtomicU64;
+#[cfg(feature = "cuda")]
+use std::sync::atomic::Ordering;
+
 use fixedbitset::FixedBitSet;
 
+use crate::index::scan::Findings;
 use crate::index::table::Table;
 use crate::options::{Engine, Options};
 use crate::pm::Mapping;
@@ -84,6 +89,22 @@ impl Backend {
             return Ok(());
         }
         attached
+    }
+
+    /// Scans a table that was not closed in order, before it is attached.
+    pub(crate) fn scan(&mut self, table: &Table<Mapping>, used: &[AtomicU64]) -> Findings {
+        #[cfg(feature = "cuda")]
+        if let Backend::Cuda(engine) = self {
+            match engine.survey(table, used) {
+                Ok(Some(findings)) => return findings,
+                // The CPU's scan says what is damaged in words.
+                Ok(None) => {}
+                Err(error) => tracing::warn!(%error, "scanning on the CPU"),
+            }
+            used.iter()
+                .for_each(|word| word.store(0, Ordering::Relaxed));
+        }
+        table.scan(used, &|_| {})
     }
 
     /// Gives the table back, so that it can be closed.

@@ -69,54 +69,67 @@ impl<M: Medium> Table<M> {
         })
     }
 
-    /// Walks over all slots of the live levels that hold the target's key, lower levels first:
-    /// items only ever move upward, so a walk in that order never misses one that moves.
+    /// Walks over all slots of the live levels that hold the target's key; one that two rounds
+    /// lead to may come twice.
+    ///
+    /// While a resize moves items up, all of a level is read before the levels above it: what
+    /// leaves a level has arrived above before, so such a walk misses nothing.
     #[inline]
     pub fn walk(
         &self,
         target: &Target,
         touches: &mut u64,
-        visit: impl FnMut(SlotPlace, RecordWord) -> Walk,
+        mut visit: impl FnMut(SlotPlace, RecordWord) -> Walk,
     ) {
         let levels = self.directory.levels();
-        self.walk_levels(target, levels, (levels.bottom, levels.top), touches, visit);
+        let mut bucket = |bucket| self.walk_bucket(bucket, target, touches, &mut visit);
+        if !levels.draining(self.shape.levels) {
+            // At rest nothing moves, and most items are in the top level.
+            let mut round = 0;
+            loop {
+                let walked = self.candidates(target, round, levels.top, levels.bottom, &mut bucket);
+                round += 1;
+                if walked.is_break() || round >= self.rounds(target, levels) {
+                    return;
+                }
+            }
+        }
+        let mut rounds = 0;
+        // An item that was placed in a further round meanwhile had its bit set before.
+        while rounds < self.rounds(target, levels) {
+            rounds = self.rounds(target, levels);
+            for level in levels.bottom..=levels.top {
+                for round in 0..rounds {
+                    let walked = self.candidates(target, round, level, level, &mut bucket);
+                    if walked.is_break() {
+                        return;
+                    }
+                }
+            }
+        }
     }
 
     #[inline(always)]
-    fn walk_levels(
+    fn walk_bucket(
         &self,
+        bucket: Bucket,
         target: &Target,
-        levels: Levels,
-        (from, to): (u32, u32),
         touches: &mut u64,
-        mut visit: impl FnMut(SlotPlace, RecordWord) -> Walk,
-    ) {
-        let mut rounds = 1;
-        let mut round = 0;
-        while round < rounds {
-            let walked = self.candidates(target, round, from, to, |bucket| {
-                *touches += 1;
-                let mut mask = self.matches(bucket, target.word);
-                // The levels must be read in this order, and the match is no atomic load.
-                fence(Ordering::Acquire);
-                while mask != 0 {
-                    let place = self.shape.slot_place(bucket.at, mask.trailing_zeros());
-                    match self.visit_slot(place, target, &mut visit) {
-                        Walk::Next => mask &= mask - 1,
-                        Walk::Again => {}
-                        Walk::Stop => return ControlFlow::Break(()),
-                    }
-                }
-                ControlFlow::Continue(())
-            });
-            if walked.is_break() {
-                return;
+        visit: &mut impl FnMut(SlotPlace, RecordWord) -> Walk,
+    ) -> ControlFlow<()> {
+        *touches += 1;
+        let mut mask = self.matches(bucket, target.word);
+        // Buckets must be read in the walk's order, and the match is no atomic load.
+        fence(Ordering::Acquire);
+        while mask != 0 {
+            let place = self.shape.slot_place(bucket.at, mask.trailing_zeros());
+            match self.visit_slot(place, target, visit) {
+                Walk::Next => mask &= mask - 1,
+                Walk::Again => {}
+                Walk::Stop => return ControlFlow::Break(()),
             }
-            if round == 0 {
-                rounds = self.rounds(target, levels);
-            }
-            round += 1;
         }
+        ControlFlow::Continue(())
     }
 
     #[inline(always)]
@@ -137,22 +150,17 @@ impl<M: Medium> Table<M> {
     }
 
     /// The member of a key, for a reader. While a resize copies it, the copy in the highest
-    /// level is the valid one; at rest there is one copy, most likely in the highest level.
+    /// level is the valid one.
     #[inline]
     pub fn find(&self, target: &Target, touches: &mut u64) -> Option<Member> {
-        let levels = self.directory.levels();
-        let draining = levels.draining(self.shape.levels);
-        let order = if draining {
-            (levels.bottom, levels.top)
-        } else {
-            (levels.top, levels.bottom)
-        };
+        let draining = self.directory.levels().draining(self.shape.levels);
         let mut found = None;
-        self.walk_levels(target, levels, order, touches, |place, record| {
+        self.walk(target, touches, |place, record| {
             if !record.is_member() {
                 return Walk::Next;
             }
             found = Some(Member { place, record });
+            // Lower levels come first while items move, so the last one found is valid.
             if draining { Walk::Next } else { Walk::Stop }
         });
         found

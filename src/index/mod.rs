@@ -1,6 +1,8 @@
 //! The index: a table of fixed keys and values in a file, and the verbs on it.
 
 pub(crate) mod arena;
+#[cfg(feature = "cuda")]
+mod device;
 pub(crate) mod directory;
 pub(crate) mod epoch;
 mod free_chain;
@@ -27,6 +29,8 @@ use crate::engine::{Backend, Write};
 use crate::pm::Mapping;
 use crate::{Error, Result};
 
+#[cfg(feature = "cuda")]
+pub use device::answer_words;
 pub use iter::Iter;
 pub use recover::{Progress, Recovery};
 pub use repair::{Report, ReportState, recover};

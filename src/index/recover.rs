@@ -89,6 +89,20 @@ impl<M: Medium> Table<M> {
         path: &Path,
         policy: Policy,
     ) -> Result<(Self, Recovery)> {
+        Self::open_with(medium, superblock, path, policy, |table, used| {
+            table.scan(used, policy.progress)
+        })
+    }
+
+    /// As [`open`](Self::open), with someone else to [scan](Self::scan) the table if it needs to
+    /// be.
+    pub(crate) fn open_with(
+        medium: M,
+        superblock: Superblock,
+        path: &Path,
+        policy: Policy,
+        scan: impl FnOnce(&Self, &[Count]) -> Findings,
+    ) -> Result<(Self, Recovery)> {
         let started = Instant::now();
         let shape = superblock.shape(path)?;
         let table = Self::with_superblock(medium, superblock, shape, path);
@@ -106,7 +120,7 @@ impl<M: Medium> Table<M> {
             table.trust_counts(&superblock)?;
         }
         if !superblock.is_clean() || policy.always_scan {
-            table.scan_and_mend(policy, &mut recovery)?;
+            table.scan_and_mend(policy, scan, &mut recovery)?;
         }
         recovery.items = table.len();
         {
@@ -190,11 +204,16 @@ impl<M: Medium> Table<M> {
         Ok(())
     }
 
-    fn scan_and_mend(&self, policy: Policy, recovery: &mut Recovery) -> Result<()> {
+    fn scan_and_mend(
+        &self,
+        policy: Policy,
+        scan: impl FnOnce(&Self, &[Count]) -> Findings,
+        recovery: &mut Recovery,
+    ) -> Result<()> {
         let used: Vec<Count> = (0..self.arena.total().div_ceil(64))
             .map(|_| Count::new(0))
             .collect();
-        let findings = self.scan(&used, policy.progress);
+        let findings = scan(self, &used);
         self.apply(&findings, &used, policy, recovery)
     }
 

@@ -105,17 +105,17 @@ impl<M: Medium> Table<M> {
                 found
             })
             .reduce(Findings::default, Findings::merge);
+        self.scan_reserved(used, &mut findings);
+        findings
+    }
+
+    /// Scans the reserved buckets.
+    pub(crate) fn scan_reserved(&self, used: &[Count], findings: &mut Findings) {
         if self.shape.key_class() == KeyClass::Word {
             for bucket in 0..2 {
-                self.scan_bucket(
-                    reserved_bucket_at(bucket),
-                    Home::Reserved,
-                    used,
-                    &mut findings,
-                );
+                self.scan_bucket(reserved_bucket_at(bucket), Home::Reserved, used, findings);
             }
         }
-        findings
     }
 
     fn scan_bucket(&self, at: u64, home: Home, used: &[Count], found: &mut Findings) {
