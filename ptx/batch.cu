@@ -26,8 +26,8 @@ __device__ inline u64 group_entry(const Groups &groups, const u8 *keys, u32 posi
 }
 
 // Sorts the positions of a batch into groups of equal keys.
-extern "C" __global__ void group_keys(const __grid_constant__ Groups groups, const u8 *keys, u32 len,
-                                      u32 key_size) {
+KERNEL group_keys(const __grid_constant__ Groups groups, const u8 *keys, u32 len,
+                  u32 key_size) {
     #pragma unroll 1
     for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
          at += static_cast<u64>(gridDim.x) * blockDim.x) {
@@ -45,8 +45,8 @@ extern "C" __global__ void group_keys(const __grid_constant__ Groups groups, con
 }
 
 // Gives every position of a group the answer of its last one, which is the one that was executed.
-extern "C" __global__ void spread_answers(const __grid_constant__ Groups groups, u32 *answers,
-                                          u32 len) {
+KERNEL spread_answers(const __grid_constant__ Groups groups, u32 *answers,
+                      u32 len) {
     #pragma unroll 1
     for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
          at += static_cast<u64>(gridDim.x) * blockDim.x) {

@@ -141,24 +141,24 @@ __device__ void look_up(const TableView &view, const Batch &batch, Counters *cou
     tally.add_to(counters, table.touches.total);
 }
 
-#define WRITE_KERNEL(name, wide, verb)                                                              \
-    extern "C" __global__ void name(const __grid_constant__ TableView view,                         \
-                                    const __grid_constant__ Records records,                        \
-                                    const __grid_constant__ Batch batch, Counters *counters) {      \
-        write<wide, verb>(view, records, batch, counters);                                          \
+#define WRITE_KERNEL(name, wide, verb)                                                  \
+    KERNEL name(const __grid_constant__ TableView view,                                 \
+                const __grid_constant__ Records records,                                \
+                const __grid_constant__ Batch batch, Counters *counters) {              \
+        write<wide, verb>(view, records, batch, counters);                              \
     }
 
-#define REMOVE_KERNEL(name, wide)                                                                   \
-    extern "C" __global__ void name(const __grid_constant__ TableView view,                         \
-                                    const __grid_constant__ Records records,                        \
-                                    const __grid_constant__ Batch batch, Counters *counters) {      \
-        remove<wide>(view, records, batch, counters);                                               \
+#define REMOVE_KERNEL(name, wide)                                                       \
+    KERNEL name(const __grid_constant__ TableView view,                                 \
+                const __grid_constant__ Records records,                                \
+                const __grid_constant__ Batch batch, Counters *counters) {              \
+        remove<wide>(view, records, batch, counters);                                   \
     }
 
-#define LOOK_UP_KERNEL(name, wide, copy)                                                            \
-    extern "C" __global__ void name(const __grid_constant__ TableView view,                         \
-                                    const __grid_constant__ Batch batch, Counters *counters) {      \
-        look_up<wide, copy>(view, batch, counters);                                                 \
+#define LOOK_UP_KERNEL(name, wide, copy)                                                \
+    KERNEL name(const __grid_constant__ TableView view,                                 \
+                const __grid_constant__ Batch batch, Counters *counters) {              \
+        look_up<wide, copy>(view, batch, counters);                                     \
     }
 
 WRITE_KERNEL(insert_word, false, Verb::INSERT)

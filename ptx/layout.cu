@@ -108,5 +108,10 @@ __device__ u64 layout_words[] = {
     DATA_START,
     DIRECTORY,
     OVERFLOW_ROUNDS,
+    BLOCK_THREADS,
+    RESIDENT_BLOCKS,
+    REPAIR_CLEAR,
+    REPAIR_DUPLICATE,
+    REPAIR_THAW,
 };
 }

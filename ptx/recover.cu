@@ -32,11 +32,19 @@ __device__ inline bool mark_record(const Survey &survey, u64 record, u32 stride,
     return false;
 }
 
-// Whether a bucket is one of those that a hash may go to in its level.
-__device__ inline bool belongs(const TableView &view, u64 hash, u32 level, u64 bucket) {
+// Whether a look-up of a hash comes to this bucket of its level.
+template <bool WIDE>
+__device__ bool belongs(const Table<WIDE> &table, u64 hash, u32 level, u64 bucket) {
+    u32 near = table.view.locations;
     #pragma unroll 1
-    for (u32 nth = 0; nth < view.locations * (1 + OVERFLOW_ROUNDS); nth++) {
-        if (bucket_of(location(hash, nth), level) == bucket) return true;
+    for (u32 nth = 0; nth < near * (1 + OVERFLOW_ROUNDS); nth++) {
+        if (bucket_of(location(hash, nth), level) != bucket) continue;
+        if (nth < near) return true;
+        #pragma unroll 1
+        for (u32 each = table.view.bottom_level; each <= table.view.top_level; each++) {
+            if (table.is_marked(each, hash)) return true;
+        }
+        return false;
     }
     return false;
 }
@@ -85,9 +93,9 @@ __device__ void survey_level(const TableView &view, u32 level, const Survey &sur
         if (member && !duplicate) {
             members++;
             if ((record & FROZEN) != 0) note_repair(survey, findings, at, REPAIR_THAW);
-            u64 hash = WIDE ? state : hash_word(state, view.hash_seed);
+            u64 hash = table.hash_of_slot(slot, state);
             u64 kind = DAMAGE_FOREIGN_BUCKET;
-            bool sound = belongs(view, hash, level, bucket) &&
+            bool sound = (!WIDE || hash == state) && belongs(table, hash, level, bucket) &&
                          mark_record(survey, record & RECORD_OFFSET, view.record_stride, &kind);
             if (!sound) note_damage(findings, at, kind);
         }
@@ -95,12 +103,12 @@ __device__ void survey_level(const TableView &view, u32 level, const Survey &sur
     Tally::sum(&findings->members, members);
 }
 
-extern "C" __global__ void survey_word(const __grid_constant__ TableView view, u32 level,
-                                       const __grid_constant__ Survey survey, Findings *findings) {
+KERNEL survey_word(const __grid_constant__ TableView view, u32 level,
+                   const __grid_constant__ Survey survey, Findings *findings) {
     survey_level<false>(view, level, survey, findings);
 }
 
-extern "C" __global__ void survey_wide(const __grid_constant__ TableView view, u32 level,
-                                       const __grid_constant__ Survey survey, Findings *findings) {
+KERNEL survey_wide(const __grid_constant__ TableView view, u32 level,
+                   const __grid_constant__ Survey survey, Findings *findings) {
     survey_level<true>(view, level, survey, findings);
 }

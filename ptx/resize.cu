@@ -69,12 +69,12 @@ __device__ void drain_buckets(const TableView &view, u64 from, u64 to, Counters 
     tally.add_to(counters, table.touches.total);
 }
 
-extern "C" __global__ void drain_word(const __grid_constant__ TableView view, u64 from, u64 to,
-                                      Counters *counters) {
+KERNEL drain_word(const __grid_constant__ TableView view, u64 from, u64 to,
+                  Counters *counters) {
     drain_buckets<false>(view, from, to, counters);
 }
 
-extern "C" __global__ void drain_wide(const __grid_constant__ TableView view, u64 from, u64 to,
-                                      Counters *counters) {
+KERNEL drain_wide(const __grid_constant__ TableView view, u64 from, u64 to,
+                  Counters *counters) {
     drain_buckets<true>(view, from, to, counters);
 }

@@ -105,6 +105,13 @@ struct Table {
         return key;
     }
 
+    // The hash of the key in this lane's occupied slot.
+    __device__ u64 hash_of_slot(const Slot &slot, u64 state) const {
+        if constexpr (!WIDE) return hash_word(state, view.hash_seed);
+        auto key = reinterpret_cast<const u64 *>(slot.bucket + key_offset(slot.index));
+        return fingerprint(hash_words(key, key_words(), view.hash_seed));
+    }
+
     // ---- Slots.
 
     __device__ u8 *state_of(const Slot &slot) const { return slot.bucket + slot.index * 8; }
@@ -252,17 +259,19 @@ struct Table {
     __device__ bool may_overflow(const Key &key) {
         if (key.reserved != 0) return false;
         u32 level = view.bottom_level + lane_number();
-        bool marked = false;
-        if (level <= view.top_level) {
-            u64 bucket = bucket_of(key.hash, level);
-            marked = load(view.level_probe[level] + overflow_word(level, bucket)) >> bucket % 64 & 1;
-        }
+        bool marked = level <= view.top_level && is_marked(level, key.hash);
         #pragma unroll 1
         for (u32 each = view.bottom_level; each <= view.top_level; each++) {
             if (view.level_probe[each] != view.file + view.level_offset[each]) continue;
             touches.one(view.level_offset[each] + overflow_word(each, bucket_of(key.hash, each)));
         }
         return __any_sync(ALL_LANES, marked);
+    }
+
+    // Whether the overflow map of one level has the bit of this hash.
+    __device__ bool is_marked(u32 level, u64 hash) const {
+        u64 bucket = bucket_of(hash, level);
+        return load(view.level_probe[level] + overflow_word(level, bucket)) >> bucket % 64 & 1;
     }
 
     __device__ u64 overflow_word(u32 level, u64 bucket) const {

@@ -45,6 +45,8 @@ pub mod pm;
 mod sync;
 
 pub use error::{Error, Result};
+#[cfg(feature = "cuda")]
+pub use index::answer_words;
 pub use index::{Index, Iter, Progress, Recovery, Report, ReportState, Stats, recover};
 pub use options::{Domain, Engine, Options};
 

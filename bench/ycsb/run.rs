@@ -62,14 +62,15 @@ fn with_sizes<const K: usize, const V: usize>(
 
     let index = gphash::<Words<K>, Words<V>>(case)?;
     let doomed = Doomed(&case.path);
-    let (measured, stats) = plans.execute(&index)?;
+    let outcome = plans.execute(&index);
+    drop(index);
+    drop(doomed);
+    let (measured, stats) = outcome?;
     let line = match stats {
         Some((before, after)) => Line::of_index(case, &measured, &before, &after),
         None => Line::of_peer(case, "gphash", &measured),
     };
     print(&line, None);
-    drop(index);
-    drop(doomed);
 
     if peers {
         let gphash = line.mops;
@@ -83,11 +84,12 @@ fn with_sizes<const K: usize, const V: usize>(
         }
         let doomed = Doomed(&path);
         let database = Redb::create(&path)?;
-        let (measured, _) = plans.execute::<V>(&database)?;
-        let line = Line::of_peer(case, "redb", &measured);
-        print(&line, Some(gphash / line.mops));
+        let outcome = plans.execute::<V>(&database);
         drop(database);
         drop(doomed);
+        let (measured, _) = outcome?;
+        let line = Line::of_peer(case, "redb", &measured);
+        print(&line, Some(gphash / line.mops));
     }
     Ok(())
 }

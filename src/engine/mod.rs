@@ -4,13 +4,33 @@ pub mod cpu;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
 
+use std::sync::atomic::AtomicU64;
+#[cfg(feature = "cuda")]
+use std::sync::atomic::Ordering;
+
+use fixedbitset::FixedBitSet;
+
+use crate::index::scan::Findings;
 use crate::index::table::Table;
 use crate::options::{Engine, Options};
 use crate::pm::Mapping;
 use crate::{Error, Result};
 use cpu::CpuEngine;
 
-/// The engine of an open index.
+/// Verbs that change the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Write {
+    /// The first of equal keys is stored, if absent.
+    Insert,
+    /// The last of equal keys is stored.
+    Upsert,
+    /// The last of equal keys is stored, if present.
+    Update,
+    /// The key is taken out. Comes without values.
+    Remove,
+}
+
+/// The engine of an open index. Keys and values are packed bytes of the table's sizes.
 pub(crate) enum Backend {
     Cpu(CpuEngine),
     #[cfg(feature = "cuda")]
@@ -57,6 +77,7 @@ impl Backend {
     /// # Errors
     /// [`Error::Gpu`].
     pub(crate) fn attach(&mut self, table: &Table<Mapping>, options: &Options) -> Result<()> {
+        let _ = table;
         let attached: Result<()> = match self {
             Backend::Cpu(_) => Ok(()),
             #[cfg(feature = "cuda")]
@@ -70,6 +91,22 @@ impl Backend {
         attached
     }
 
+    /// Scans a table that was not closed in order, before it is attached.
+    pub(crate) fn scan(&mut self, table: &Table<Mapping>, used: &[AtomicU64]) -> Findings {
+        #[cfg(feature = "cuda")]
+        if let Backend::Cuda(engine) = self {
+            match engine.survey(table, used) {
+                Ok(Some(findings)) => return findings,
+                // The CPU's scan says what is damaged in words.
+                Ok(None) => {}
+                Err(error) => tracing::warn!(%error, "scanning on the CPU"),
+            }
+            used.iter()
+                .for_each(|word| word.store(0, Ordering::Relaxed));
+        }
+        table.scan(used, &|_| {})
+    }
+
     /// Gives the table back, so that it can be closed.
     ///
     /// # Errors
@@ -80,6 +117,62 @@ impl Backend {
             Backend::Cpu(_) => Ok(()),
             #[cfg(feature = "cuda")]
             Backend::Cuda(engine) => engine.detach(table),
+        }
+    }
+
+    /// Executes a batch that changes the table.
+    pub(crate) fn write(
+        &self,
+        table: &Table<Mapping>,
+        verb: Write,
+        keys: &[u8],
+        values: &[u8],
+    ) -> Result<FixedBitSet> {
+        match self {
+            Backend::Cpu(engine) => engine.write(table, verb, keys, values),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => engine.write(table, verb, keys, values),
+        }
+    }
+
+    /// Copies the values of the keys that are there.
+    pub(crate) fn get(
+        &self,
+        table: &Table<Mapping>,
+        keys: &[u8],
+        values: &mut [u8],
+    ) -> Result<FixedBitSet> {
+        match self {
+            Backend::Cpu(engine) => engine.get(table, keys, values),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => engine.get(table, keys, values),
+        }
+    }
+
+    /// Says which keys are there.
+    pub(crate) fn contains(&self, table: &Table<Mapping>, keys: &[u8]) -> Result<FixedBitSet> {
+        match self {
+            Backend::Cpu(engine) => engine.contains(table, keys),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => engine.contains(table, keys),
+        }
+    }
+
+    /// Makes room for more items.
+    pub(crate) fn reserve(&self, table: &Table<Mapping>, additional: u64) -> Result<()> {
+        match self {
+            Backend::Cpu(_) => table.reserve(additional),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => engine.reserve(table, additional),
+        }
+    }
+
+    /// Takes a checkpoint, where the domain has them.
+    pub(crate) fn sync(&self, table: &Table<Mapping>) -> Result<()> {
+        match self {
+            Backend::Cpu(_) => table.sync(),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => engine.sync(table),
         }
     }
 

@@ -72,11 +72,6 @@ impl Arena {
         }
     }
 
-    /// Bytes from one record to the next.
-    pub fn stride(&self) -> u64 {
-        self.stride
-    }
-
     /// All extents, in order.
     pub fn extents(&self) -> impl DoubleEndedIterator<Item = ArenaExtent> + '_ {
         let count = self.extent_count.load(Ordering::Acquire) as usize;
@@ -101,8 +96,7 @@ impl Arena {
             count: len / self.stride,
         };
         let _ = self.extents[index].set(extent);
-        self.extent_count
-            .store(index as u64 + 1, Ordering::Release);
+        self.extent_count.store(index as u64 + 1, Ordering::Release);
     }
 
     /// Number of the record at `offset`, or `None` if no record starts there.
@@ -118,7 +112,10 @@ impl Arena {
 
     /// Offset of the record with number `ordinal`.
     pub fn offset(&self, ordinal: u64) -> Option<u64> {
-        let extent = self.extents().rev().find(|extent| ordinal >= extent.first)?;
+        let extent = self
+            .extents()
+            .rev()
+            .find(|extent| ordinal >= extent.first)?;
         let inside = ordinal - extent.first;
         (inside < extent.count).then(|| extent.offset + inside * self.stride)
     }
@@ -276,8 +273,7 @@ mod tests {
         let arena = Arena::new(1 << 20);
         arena.add_extent(4096, 10 << 20);
         let mut shard = arena.shard(3);
-        let mut taken: Vec<_> =
-            std::iter::from_fn(|| arena.allocate(&mut shard, || 1)).collect();
+        let mut taken: Vec<_> = std::iter::from_fn(|| arena.allocate(&mut shard, || 1)).collect();
         taken.sort_unstable();
         taken.dedup();
         assert_eq!(taken.len(), 10);

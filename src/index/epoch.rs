@@ -94,12 +94,9 @@ impl Epochs {
             pinned == FREE || pinned == epoch
         });
         if seen_by_all {
-            let _ = self.global.compare_exchange(
-                epoch,
-                epoch + 1,
-                Ordering::SeqCst,
-                Ordering::Relaxed,
-            );
+            let _ =
+                self.global
+                    .compare_exchange(epoch, epoch + 1, Ordering::SeqCst, Ordering::Relaxed);
         }
         self.current()
     }

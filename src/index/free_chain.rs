@@ -43,7 +43,10 @@ impl<M: Medium> Table<M> {
     /// Moves the next records of the chain to the arena; `false` when there are no more. A chain
     /// that leads astray ends there: its records are found again by the next recovery.
     pub(crate) fn read_free_chain(&self) -> bool {
-        let mut chain = self.free_chain.lock().unwrap_or_else(|poison| poison.into_inner());
+        let mut chain = self
+            .free_chain
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner());
         let mut records = Vec::new();
         while chain.count > 0 && records.len() < AT_ONCE {
             let before = records.len();
@@ -70,7 +73,11 @@ impl<M: Medium> Table<M> {
         if !is_free(link) {
             return None;
         }
-        let members = if words > 1 { self.medium.load(link + 8) } else { 0 };
+        let members = if words > 1 {
+            self.medium.load(link + 8)
+        } else {
+            0
+        };
         if members > words.saturating_sub(2) {
             return None;
         }

@@ -1,28 +1,28 @@
-//! get and contains for one key.
+//! get and contains.
 //!
 //! The record of a member does not change and is not used again while anyone is pinned who may
 //! have found it, so the value is copied out without a check afterwards and is never torn.
 
+use super::lookup::Member;
 use super::table::Session;
 use super::target::Target;
 use crate::Result;
 use crate::pm::Medium;
 
 impl<M: Medium> Session<'_, M> {
-    /// Copies the value of the target's key into `value`; says whether the key is there.
-    pub(crate) fn get(&mut self, target: &Target, value: &mut [u8]) -> Result<bool> {
-        let Some(member) = self.table.find(target, &mut self.touches) else {
-            return Ok(false);
-        };
+    /// Copies the value of a member that was found while this session was pinned.
+    #[inline]
+    pub(crate) fn read(&mut self, member: Member, value: &mut [u8]) -> Result<()> {
         if !self.table.record_in_bounds(member.record) {
             return Err(self.table.dangling(member));
         }
         self.touches += 1;
         self.table.medium.read(member.record.offset(), value);
-        Ok(true)
+        Ok(())
     }
 
     /// Whether the target's key is there.
+    #[inline]
     pub(crate) fn contains(&mut self, target: &Target) -> bool {
         self.table.find(target, &mut self.touches).is_some()
     }

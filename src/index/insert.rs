@@ -8,6 +8,8 @@
 //! §3.2.2 lets duplicates happen and removes them afterwards, which can undo an acknowledged
 //! insertion.)
 
+use std::ops::ControlFlow;
+
 use super::lookup::Walk;
 use super::table::{Session, Table};
 use super::target::{Bucket, ROUNDS, Target};
@@ -101,7 +103,11 @@ impl<M: Medium> Table<M> {
                     self.mark_overflow(target);
                 }
                 let place = self.shape.slot_place(bucket.at, empty.trailing_zeros());
-                if self.medium.compare_exchange(place.state, EMPTY, BUSY).is_ok() {
+                if self
+                    .medium
+                    .compare_exchange(place.state, EMPTY, BUSY)
+                    .is_ok()
+                {
                     return Ok(Some(place));
                 }
             }
@@ -113,12 +119,13 @@ impl<M: Medium> Table<M> {
         let levels = self.directory.levels();
         let lowest = levels.lowest_insertable(self.shape.levels);
         let mut best: Option<(Bucket, u32)> = None;
-        for bucket in self.candidates(target, round, levels.top, lowest) {
+        let _ = self.candidates::<()>(target, round, levels.top, lowest, |bucket| {
             let empty = self.matches(bucket, EMPTY);
             if empty.count_ones() > best.map_or(0, |(_, most)| most.count_ones()) {
                 best = Some((bucket, empty));
             }
-        }
+            ControlFlow::Continue(())
+        });
         best
     }
 
@@ -195,7 +202,9 @@ impl<M: Medium> Table<M> {
 
     fn strike_out(&self, place: SlotPlace, record: RecordWord) {
         let struck = record.with(RecordWord::COLLIDED);
-        let _ = self.medium.compare_exchange(place.record, record.0, struck.0);
+        let _ = self
+            .medium
+            .compare_exchange(place.record, record.0, struck.0);
     }
 
     fn rivals(&self, target: &Target, place: SlotPlace, record: RecordWord) -> Rivals {

@@ -71,15 +71,21 @@ impl<'t, M: Medium, K: Pod, V: Pod> Iter<'t, M, K, V> {
                 }
                 let mut key = K::zeroed();
                 match reserved {
-                    Some(word) => bytemuck::bytes_of_mut(&mut key).copy_from_slice(&word.to_le_bytes()),
-                    None => table.medium.read(place.key, bytemuck::bytes_of_mut(&mut key)),
+                    Some(word) => {
+                        bytemuck::bytes_of_mut(&mut key).copy_from_slice(&word.to_le_bytes())
+                    }
+                    None => table
+                        .medium
+                        .read(place.key, bytemuck::bytes_of_mut(&mut key)),
                 }
                 if table.medium.load(place.record) != record.0 {
                     continue;
                 }
                 if table.record_in_bounds(record) {
                     let mut value = V::zeroed();
-                    table.medium.read(record.offset(), bytemuck::bytes_of_mut(&mut value));
+                    table
+                        .medium
+                        .read(record.offset(), bytemuck::bytes_of_mut(&mut value));
                     self.ready.push((key, value));
                 }
                 break;

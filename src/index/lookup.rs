@@ -4,6 +4,8 @@
 //! was there all the while, because a record does not come back to any slot while someone is
 //! pinned who may have seen it (see [`epoch`](super::epoch)). So state and record belong together.
 
+use std::ops::ControlFlow;
+
 use super::directory::Levels;
 use super::table::{Session, Table};
 use super::target::{Bucket, Target};
@@ -67,8 +69,12 @@ impl<M: Medium> Table<M> {
         })
     }
 
-    /// Walks over all slots of the live levels that hold the target's key, lower levels first:
-    /// items only ever move upward, so a walk in that order never misses one that moves.
+    /// Walks over all slots of the live levels that hold the target's key; one that two rounds
+    /// lead to may come twice.
+    ///
+    /// While a resize moves items up, all of a level is read before the levels above it: what
+    /// leaves a level has arrived above before, so such a walk misses nothing.
+    #[inline]
     pub fn walk(
         &self,
         target: &Target,
@@ -76,30 +82,57 @@ impl<M: Medium> Table<M> {
         mut visit: impl FnMut(SlotPlace, RecordWord) -> Walk,
     ) {
         let levels = self.directory.levels();
-        let mut rounds = 1;
-        let mut round = 0;
-        while round < rounds {
-            for bucket in self.candidates(target, round, levels.bottom, levels.top) {
-                *touches += 1;
-                let mut mask = self.matches(bucket, target.word);
-                // The levels must be read in this order, and the match is no atomic load.
-                fence(Ordering::Acquire);
-                while mask != 0 {
-                    let place = self.shape.slot_place(bucket.at, mask.trailing_zeros());
-                    match self.visit_slot(place, target, &mut visit) {
-                        Walk::Next => mask &= mask - 1,
-                        Walk::Again => {}
-                        Walk::Stop => return,
+        let mut bucket = |bucket| self.walk_bucket(bucket, target, touches, &mut visit);
+        if !levels.draining(self.shape.levels) {
+            // At rest nothing moves, and most items are in the top level.
+            let mut round = 0;
+            loop {
+                let walked = self.candidates(target, round, levels.top, levels.bottom, &mut bucket);
+                round += 1;
+                if walked.is_break() || round >= self.rounds(target, levels) {
+                    return;
+                }
+            }
+        }
+        let mut rounds = 0;
+        // An item that was placed in a further round meanwhile had its bit set before.
+        while rounds < self.rounds(target, levels) {
+            rounds = self.rounds(target, levels);
+            for level in levels.bottom..=levels.top {
+                for round in 0..rounds {
+                    let walked = self.candidates(target, round, level, level, &mut bucket);
+                    if walked.is_break() {
+                        return;
                     }
                 }
             }
-            if round == 0 {
-                rounds = self.rounds(target, levels);
-            }
-            round += 1;
         }
     }
 
+    #[inline(always)]
+    fn walk_bucket(
+        &self,
+        bucket: Bucket,
+        target: &Target,
+        touches: &mut u64,
+        visit: &mut impl FnMut(SlotPlace, RecordWord) -> Walk,
+    ) -> ControlFlow<()> {
+        *touches += 1;
+        let mut mask = self.matches(bucket, target.word);
+        // Buckets must be read in the walk's order, and the match is no atomic load.
+        fence(Ordering::Acquire);
+        while mask != 0 {
+            let place = self.shape.slot_place(bucket.at, mask.trailing_zeros());
+            match self.visit_slot(place, target, visit) {
+                Walk::Next => mask &= mask - 1,
+                Walk::Again => {}
+                Walk::Stop => return ControlFlow::Break(()),
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    #[inline(always)]
     fn visit_slot(
         &self,
         place: SlotPlace,
@@ -118,16 +151,47 @@ impl<M: Medium> Table<M> {
 
     /// The member of a key, for a reader. While a resize copies it, the copy in the highest
     /// level is the valid one.
+    #[inline]
     pub fn find(&self, target: &Target, touches: &mut u64) -> Option<Member> {
         let draining = self.directory.levels().draining(self.shape.levels);
         let mut found = None;
         self.walk(target, touches, |place, record| {
-            if record.is_member() {
-                found = Some(Member { place, record });
-                if !draining {
-                    return Walk::Stop;
-                }
+            if !record.is_member() {
+                return Walk::Next;
             }
+            found = Some(Member { place, record });
+            // Lower levels come first while items move, so the last one found is valid.
+            if draining { Walk::Next } else { Walk::Stop }
+        });
+        found
+    }
+
+    /// The first slot with the target's state word that a reader comes to, at rest. What it holds
+    /// is for [`member_at`](Self::member_at) to say; `None` says nothing.
+    #[inline]
+    pub fn spot(&self, target: &Target, touches: &mut u64) -> Option<SlotPlace> {
+        let levels = self.directory.levels();
+        if levels.draining(self.shape.levels) {
+            return None;
+        }
+        let spotted = self.candidates(target, 0, levels.top, levels.bottom, |bucket| {
+            *touches += 1;
+            let mask = self.matches(bucket, target.word);
+            if mask == 0 {
+                return ControlFlow::Continue(());
+            }
+            let place = self.shape.slot_place(bucket.at, mask.trailing_zeros());
+            ControlFlow::Break(place)
+        });
+        spotted.break_value()
+    }
+
+    /// The member in a slot, if it is the target's.
+    #[inline]
+    pub fn member_at(&self, place: SlotPlace, target: &Target) -> Option<Member> {
+        let mut found = None;
+        self.visit_slot(place, target, &mut |place, record| {
+            found = record.is_member().then_some(Member { place, record });
             Walk::Next
         });
         found

@@ -1,6 +1,8 @@
 //! The index: a table of fixed keys and values in a file, and the verbs on it.
 
 pub(crate) mod arena;
+#[cfg(feature = "cuda")]
+mod device;
 pub(crate) mod directory;
 pub(crate) mod epoch;
 mod free_chain;
@@ -20,17 +22,15 @@ pub(crate) mod table;
 pub(crate) mod target;
 mod update;
 
-#[cfg(feature = "cuda")]
-use bytemuck::cast_slice;
-use bytemuck::Pod;
+use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use fixedbitset::FixedBitSet;
 
-use crate::engine::Backend;
-#[cfg(feature = "cuda")]
-use crate::engine::cuda::Write;
+use crate::engine::{Backend, Write};
 use crate::pm::Mapping;
 use crate::{Error, Result};
 
+#[cfg(feature = "cuda")]
+pub use device::answer_words;
 pub use iter::Iter;
 pub use recover::{Progress, Recovery};
 pub use repair::{Report, ReportState, recover};
@@ -89,13 +89,12 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// whole, and the table goes on working.
     pub fn insert(&self, keys: &[K], values: &[V]) -> Result<FixedBitSet> {
         same_length(keys.len(), values.len())?;
-        match &self.backend {
-            Backend::Cpu(engine) => engine.insert(&self.table, keys, values),
-            #[cfg(feature = "cuda")]
-            Backend::Cuda(engine) => {
-                engine.write(&self.table, Write::Insert, cast_slice(keys), cast_slice(values))
-            }
-        }
+        self.backend.write(
+            &self.table,
+            Write::Insert,
+            cast_slice(keys),
+            cast_slice(values),
+        )
     }
 
     /// Stores every value. Bit *i* of the answer says that key *i* was absent before; of equal
@@ -105,13 +104,12 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// As [`insert`](Self::insert).
     pub fn upsert(&self, keys: &[K], values: &[V]) -> Result<FixedBitSet> {
         same_length(keys.len(), values.len())?;
-        match &self.backend {
-            Backend::Cpu(engine) => engine.upsert(&self.table, keys, values),
-            #[cfg(feature = "cuda")]
-            Backend::Cuda(engine) => {
-                engine.write(&self.table, Write::Upsert, cast_slice(keys), cast_slice(values))
-            }
-        }
+        self.backend.write(
+            &self.table,
+            Write::Upsert,
+            cast_slice(keys),
+            cast_slice(values),
+        )
     }
 
     /// Stores the value of every key that is present. Bit *i* of the answer says that key *i* is;
@@ -121,13 +119,12 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// As [`insert`](Self::insert).
     pub fn update(&self, keys: &[K], values: &[V]) -> Result<FixedBitSet> {
         same_length(keys.len(), values.len())?;
-        match &self.backend {
-            Backend::Cpu(engine) => engine.update(&self.table, keys, values),
-            #[cfg(feature = "cuda")]
-            Backend::Cuda(engine) => {
-                engine.write(&self.table, Write::Update, cast_slice(keys), cast_slice(values))
-            }
-        }
+        self.backend.write(
+            &self.table,
+            Write::Update,
+            cast_slice(keys),
+            cast_slice(values),
+        )
     }
 
     /// Copies the values of the keys that are present. Bit *i* of the answer says that key *i*
@@ -138,13 +135,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// record outside the file.
     pub fn get(&self, keys: &[K], values: &mut [V]) -> Result<FixedBitSet> {
         same_length(keys.len(), values.len())?;
-        match &self.backend {
-            Backend::Cpu(engine) => engine.get(&self.table, keys, values),
-            #[cfg(feature = "cuda")]
-            Backend::Cuda(engine) => {
-                engine.get(&self.table, cast_slice(keys), bytemuck::cast_slice_mut(values))
-            }
-        }
+        self.backend
+            .get(&self.table, cast_slice(keys), cast_slice_mut(values))
     }
 
     /// Says of every key whether it is present.
@@ -152,11 +144,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// # Errors
     /// None on the CPU; [`Error::Gpu`] when the device fails.
     pub fn contains(&self, keys: &[K]) -> Result<FixedBitSet> {
-        match &self.backend {
-            Backend::Cpu(engine) => engine.contains(&self.table, keys),
-            #[cfg(feature = "cuda")]
-            Backend::Cuda(engine) => engine.contains(&self.table, cast_slice(keys)),
-        }
+        self.backend.contains(&self.table, cast_slice(keys))
     }
 
     /// Removes the keys. Bit *i* of the answer says that key *i* was present and is gone; of
@@ -165,13 +153,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn remove(&self, keys: &[K]) -> Result<FixedBitSet> {
-        match &self.backend {
-            Backend::Cpu(engine) => engine.remove(&self.table, keys),
-            #[cfg(feature = "cuda")]
-            Backend::Cuda(engine) => {
-                engine.write(&self.table, Write::Remove, cast_slice(keys), &[])
-            }
-        }
+        self.backend
+            .write(&self.table, Write::Remove, cast_slice(keys), &[])
     }
 
     /// [`insert`](Self::insert) of one key: whether it was absent and is now stored.
@@ -247,11 +230,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// # Errors
     /// [`Error::NoSpace`] and [`Error::Limit`]; what was gained before stays.
     pub fn reserve(&self, additional: u64) -> Result<()> {
-        match &self.backend {
-            Backend::Cpu(_) => self.table.reserve(additional),
-            #[cfg(feature = "cuda")]
-            Backend::Cuda(engine) => engine.reserve(&self.table, additional),
-        }
+        self.backend.reserve(&self.table, additional)
     }
 
     /// In the domain `Checkpointed`, makes one atomic checkpoint of all batches that have
@@ -262,11 +241,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// [`Error::NoSpace`] and [`Error::Io`]; the last checkpoint stands, and a further `sync` may
     /// try again.
     pub fn sync(&self) -> Result<()> {
-        match &self.backend {
-            Backend::Cpu(_) => self.table.sync(),
-            #[cfg(feature = "cuda")]
-            Backend::Cuda(engine) => engine.sync(&self.table),
-        }
+        self.backend.sync(&self.table)
     }
 
     /// Fetches the hottest buckets into the cache in device memory now. Without a GPU there is

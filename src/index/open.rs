@@ -50,7 +50,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
         let path = path.as_ref();
         // The file knows its shape; checking ours finds types that no file can have.
         options.shape_for(size_of::<K>(), size_of::<V>())?;
-        let backend = Backend::choose(options)?;
+        let mut backend = Backend::choose(options)?;
         let medium = Mapping::open(path, &map_options(options))?;
         let superblock = read_superblock(&medium, path)?;
         for (what, found, expected) in [
@@ -66,7 +66,10 @@ impl<K: Pod, V: Pod> Index<K, V> {
                 });
             }
         }
-        let (table, recovery) = Table::open(medium, superblock, path, Policy::INDEX)?;
+        let (table, recovery) =
+            Table::open_with(medium, superblock, path, Policy::INDEX, |table, used| {
+                backend.scan(table, used)
+            })?;
         tracing::info!(path = %path.display(), ?recovery, "opened");
         Self::with_table(table, recovery, backend, options)
     }

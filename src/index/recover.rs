@@ -16,9 +16,7 @@ use super::free_chain::FreeChain;
 use super::scan::{Findings, Fix};
 use super::table::Table;
 use crate::layout::superblock::Flags;
-use crate::layout::{
-    DATA_START, EMPTY, ExtentEntry, ExtentKind, PAGE, RecordWord, Superblock,
-};
+use crate::layout::{DATA_START, EMPTY, ExtentEntry, ExtentKind, PAGE, RecordWord, Superblock};
 use crate::pm::Medium;
 use crate::sync::Ordering;
 use crate::{Error, Result};
@@ -91,6 +89,20 @@ impl<M: Medium> Table<M> {
         path: &Path,
         policy: Policy,
     ) -> Result<(Self, Recovery)> {
+        Self::open_with(medium, superblock, path, policy, |table, used| {
+            table.scan(used, policy.progress)
+        })
+    }
+
+    /// As [`open`](Self::open), with someone else to [scan](Self::scan) the table if it needs to
+    /// be.
+    pub(crate) fn open_with(
+        medium: M,
+        superblock: Superblock,
+        path: &Path,
+        policy: Policy,
+        scan: impl FnOnce(&Self, &[Count]) -> Findings,
+    ) -> Result<(Self, Recovery)> {
         let started = Instant::now();
         let shape = superblock.shape(path)?;
         let table = Self::with_superblock(medium, superblock, shape, path);
@@ -108,7 +120,7 @@ impl<M: Medium> Table<M> {
             table.trust_counts(&superblock)?;
         }
         if !superblock.is_clean() || policy.always_scan {
-            table.scan_and_mend(policy, &mut recovery)?;
+            table.scan_and_mend(policy, scan, &mut recovery)?;
         }
         recovery.items = table.len();
         {
@@ -152,7 +164,10 @@ impl<M: Medium> Table<M> {
             }
         }
         ranges.sort_unstable();
-        match ranges.windows(2).find(|pair| pair[0].0 + pair[0].1 > pair[1].0) {
+        match ranges
+            .windows(2)
+            .find(|pair| pair[0].0 + pair[0].1 > pair[1].0)
+        {
             Some(pair) => Err(self.damaged(
                 "extent table",
                 crate::layout::EXTENT_TABLE,
@@ -179,18 +194,26 @@ impl<M: Medium> Table<M> {
         }
         self.items.store(items as i64, Ordering::Relaxed);
         self.arena.set_high_water(taken);
-        *self.free_chain.lock().unwrap_or_else(|poison| poison.into_inner()) = FreeChain {
+        *self
+            .free_chain
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner()) = FreeChain {
             head: superblock.free_chain,
             count: free,
         };
         Ok(())
     }
 
-    fn scan_and_mend(&self, policy: Policy, recovery: &mut Recovery) -> Result<()> {
+    fn scan_and_mend(
+        &self,
+        policy: Policy,
+        scan: impl FnOnce(&Self, &[Count]) -> Findings,
+        recovery: &mut Recovery,
+    ) -> Result<()> {
         let used: Vec<Count> = (0..self.arena.total().div_ceil(64))
             .map(|_| Count::new(0))
             .collect();
-        let findings = self.scan(&used, policy.progress);
+        let findings = scan(self, &used);
         self.apply(&findings, &used, policy, recovery)
     }
 
@@ -248,12 +271,17 @@ impl<M: Medium> Table<M> {
 
     /// Makes every record free that no item names, below the last that one names.
     fn rebuild_free(&self, used: &[Count]) -> u64 {
-        *self.free_chain.lock().unwrap_or_else(|poison| poison.into_inner()) = FreeChain::default();
+        *self
+            .free_chain
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner()) = FreeChain::default();
         let word = |index: usize| used[index].load(Ordering::Relaxed);
         let high_water = (0..used.len())
             .rev()
             .find(|&index| word(index) != 0)
-            .map_or(0, |index| (index as u64 + 1) * 64 - u64::from(word(index).leading_zeros()));
+            .map_or(0, |index| {
+                (index as u64 + 1) * 64 - u64::from(word(index).leading_zeros())
+            });
         self.arena.set_high_water(high_water);
         (0..high_water.div_ceil(64) as usize)
             .into_par_iter()

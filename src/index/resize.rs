@@ -20,11 +20,11 @@ use super::epoch::GRACE;
 use super::recover::Progress;
 use super::table::{Table, thread_number};
 use super::target::{Bucket, Target};
+use crate::Result;
 use crate::layout::bucket::SlotPlace;
 use crate::layout::{BUSY, EMPTY, ExtentEntry, ExtentKind, RecordWord, Shape};
 use crate::pm::Medium;
 use crate::sync::pause;
-use crate::Result;
 
 /// Epochs from publishing a top level to emptying the bottom one.
 const SETTLED: u64 = GRACE + 1;
@@ -58,7 +58,11 @@ impl<M: Medium> Table<M> {
         let slots = self.shape.capacity(seen.top);
         let full = self.len();
         if seen.top > self.shape.levels + 4 && full < slots / LEAST_LOAD {
-            return Err(self.limit("full slots before the table grows", slots / LEAST_LOAD, full));
+            return Err(self.limit(
+                "full slots before the table grows",
+                slots / LEAST_LOAD,
+                full,
+            ));
         }
         self.add_level(seen)
     }
@@ -87,7 +91,9 @@ impl<M: Medium> Table<M> {
     }
 
     fn resize(&self) -> std::sync::MutexGuard<'_, Resize> {
-        self.resize.lock().unwrap_or_else(|poison| poison.into_inner())
+        self.resize
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner())
     }
 
     /// Empties a slice of the bottom level, if no one else is at it. The caller is not pinned.
@@ -139,7 +145,8 @@ impl<M: Medium> Table<M> {
         let epoch = self.epochs.try_advance();
         self.reclaim_levels(resize, epoch);
         let levels = self.directory.levels();
-        if resize.by_engine || !levels.draining(self.shape.levels) || epoch < resize.since + SETTLED {
+        if resize.by_engine || !levels.draining(self.shape.levels) || epoch < resize.since + SETTLED
+        {
             return Ok(());
         }
         let buckets = 1u64 << levels.bottom;
@@ -226,6 +233,7 @@ impl<M: Medium> Table<M> {
     }
 
     /// Says that an engine empties the bottom level by itself, or no longer does.
+    #[cfg(feature = "cuda")]
     pub(crate) fn set_drained_by_engine(&self, by_engine: bool) {
         let mut resize = self.resize();
         resize.by_engine = by_engine;
@@ -234,11 +242,13 @@ impl<M: Medium> Table<M> {
 
     /// Takes the bottom one of `levels` out of the table, which an engine has emptied and no one
     /// reads on the device any more.
+    #[cfg(feature = "cuda")]
     pub(crate) fn leave_bottom_level(&self, levels: Levels) {
         self.drop_bottom(&mut self.resize(), levels);
     }
 
     /// Gives the arena the space of levels that were left and that no one reads any more.
+    #[cfg(feature = "cuda")]
     pub(crate) fn reclaim_levels_left(&self) {
         let mut resize = self.resize();
         if !resize.leaving.is_empty() {
@@ -303,7 +313,11 @@ impl<M: Medium> Table<M> {
                 break;
             }
             if top > Shape::MAX_LEVEL {
-                return Err(self.limit("the top level", u64::from(top), u64::from(Shape::MAX_LEVEL)));
+                return Err(self.limit(
+                    "the top level",
+                    u64::from(top),
+                    u64::from(Shape::MAX_LEVEL),
+                ));
             }
             self.add_level(levels)?;
             self.finish_draining()?;

@@ -25,7 +25,10 @@ pub(crate) enum Fix {
     /// Empty the slot.
     Clear { place: SlotPlace, duplicate: bool },
     /// Take the mark of a resize off a member.
-    Thaw { place: SlotPlace, record: RecordWord },
+    Thaw {
+        place: SlotPlace,
+        record: RecordWord,
+    },
 }
 
 /// Something that no crash leaves behind.
@@ -78,7 +81,11 @@ impl<M: Medium> Table<M> {
         let mut tasks: Vec<(u32, u64)> = Vec::new();
         // A draining level comes last: its items are duplicates if they also stand above.
         for level in (levels.bottom..=levels.top).rev() {
-            tasks.extend((0..1u64 << level).step_by(TASK as usize).map(|first| (level, first)));
+            tasks.extend(
+                (0..1u64 << level)
+                    .step_by(TASK as usize)
+                    .map(|first| (level, first)),
+            );
         }
         let mut findings = tasks
             .into_par_iter()
@@ -98,12 +105,17 @@ impl<M: Medium> Table<M> {
                 found
             })
             .reduce(Findings::default, Findings::merge);
+        self.scan_reserved(used, &mut findings);
+        findings
+    }
+
+    /// Scans the reserved buckets.
+    pub(crate) fn scan_reserved(&self, used: &[Count], findings: &mut Findings) {
         if self.shape.key_class() == KeyClass::Word {
             for bucket in 0..2 {
-                self.scan_bucket(reserved_bucket_at(bucket), Home::Reserved, used, &mut findings);
+                self.scan_bucket(reserved_bucket_at(bucket), Home::Reserved, used, findings);
             }
         }
-        findings
     }
 
     fn scan_bucket(&self, at: u64, home: Home, used: &[Count], found: &mut Findings) {
@@ -196,8 +208,7 @@ impl<M: Medium> Table<M> {
                 target.word
             )),
             Home::Level { level, index } => {
-                let leads_here =
-                    |nth| KeyHash::bucket(target.hash.location(nth), level) == index;
+                let leads_here = |nth| KeyHash::bucket(target.hash.location(nth), level) == index;
                 let near = self.shape.locations;
                 if (0..near).any(leads_here) {
                     return Ok(());
@@ -206,7 +217,9 @@ impl<M: Medium> Table<M> {
                 if overflowed && (near..near * ROUNDS).any(leads_here) {
                     return Ok(());
                 }
-                Err(format!("key {state:#x} does not belong to bucket {index} of level {level}"))
+                Err(format!(
+                    "key {state:#x} does not belong to bucket {index} of level {level}"
+                ))
             }
         }
     }

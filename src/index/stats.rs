@@ -55,7 +55,11 @@ impl Stats {
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
 }
 
 impl<K: Pod, V: Pod> Index<K, V> {

@@ -70,8 +70,12 @@ impl<M: Medium> Table<M> {
         {
             let mut superblock = table.superblock();
             for level in top + 1 - shape.levels..=top {
-                let offset =
-                    table.append_extent(&mut superblock, ExtentKind::Level, level, shape.level_len(level))?;
+                let offset = table.append_extent(
+                    &mut superblock,
+                    ExtentKind::Level,
+                    level,
+                    shape.level_len(level),
+                )?;
                 superblock.level_directory[level as usize] = offset;
             }
             superblock.top_level = top;
@@ -128,7 +132,9 @@ impl<M: Medium> Table<M> {
 
     /// The superblock; whoever holds it may change the file's structure.
     pub(crate) fn superblock(&self) -> MutexGuard<'_, Superblock> {
-        self.superblock.lock().unwrap_or_else(|poison| poison.into_inner())
+        self.superblock
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner())
     }
 
     /// Begins a batch.
@@ -153,8 +159,11 @@ impl<M: Medium> Table<M> {
 
     /// Keeps checkpoints away, in the domain that has them.
     pub(crate) fn store_gate(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        (self.medium.domain() == Domain::Checkpointed)
-            .then(|| self.gate.read().unwrap_or_else(|poison| poison.into_inner()))
+        (self.medium.domain() == Domain::Checkpointed).then(|| {
+            self.gate
+                .read()
+                .unwrap_or_else(|poison| poison.into_inner())
+        })
     }
 
     /// Stores bytes and starts their write-back.
@@ -184,10 +193,16 @@ impl<M: Medium> Table<M> {
     ) -> Result<u64> {
         let limit = crate::layout::extent::MAX_EXTENTS;
         if superblock.extent_count >= limit {
-            return Err(self.limit("the number of extents", u64::from(limit) + 1, u64::from(limit)));
+            return Err(self.limit(
+                "the number of extents",
+                u64::from(limit) + 1,
+                u64::from(limit),
+            ));
         }
         let offset = align_up(superblock.file_len, extent_alignment(len));
-        let end = offset.checked_add(len).filter(|&end| end <= crate::layout::MAX_FILE);
+        let end = offset
+            .checked_add(len)
+            .filter(|&end| end <= crate::layout::MAX_FILE);
         let Some(end) = end else {
             return Err(self.limit("the file length", u64::MAX, crate::layout::MAX_FILE));
         };
@@ -199,7 +214,10 @@ impl<M: Medium> Table<M> {
 
     /// Appends an entry to the extent table.
     pub(crate) fn enter_extent(&self, superblock: &mut Superblock, entry: ExtentEntry) {
-        self.persist_later(ExtentEntry::place(superblock.extent_count), bytemuck::bytes_of(&entry));
+        self.persist_later(
+            ExtentEntry::place(superblock.extent_count),
+            bytemuck::bytes_of(&entry),
+        );
         superblock.extent_count += 1;
     }
 
@@ -241,8 +259,10 @@ impl<M: Medium> Table<M> {
         let offset = superblock.level_directory[level as usize];
         let map = offset + self.shape.buckets_len(level);
         let words = self.shape.overflow_len(level) / 8;
-        self.overflow
-            .add(level, (0..words).map(|word| self.medium.load(map + word * 8)));
+        self.overflow.add(
+            level,
+            (0..words).map(|word| self.medium.load(map + word * 8)),
+        );
         let levels = Levels {
             top: superblock.top_level,
             bottom: superblock.bottom_level,
@@ -251,6 +271,7 @@ impl<M: Medium> Table<M> {
     }
 
     /// Counts what an engine's batch has done.
+    #[cfg(feature = "cuda")]
     pub(crate) fn count_batch(&self, operations: u64, items: i64, touches: u64) {
         self.operations.fetch_add(operations, Ordering::Relaxed);
         self.items.fetch_add(items, Ordering::Relaxed);
@@ -259,7 +280,10 @@ impl<M: Medium> Table<M> {
 
     /// Makes everything so far durable, as far as the domain needs it said.
     pub(crate) fn sync(&self) -> Result<()> {
-        let _gate = self.gate.write().unwrap_or_else(|poison| poison.into_inner());
+        let _gate = self
+            .gate
+            .write()
+            .unwrap_or_else(|poison| poison.into_inner());
         self.medium.fence();
         if self.medium.domain() == Domain::Checkpointed {
             let mut superblock = self.superblock();
@@ -310,7 +334,12 @@ impl<'t, M: Medium> Session<'t, M> {
     pub fn breathe(&mut self) {
         self.pin = None;
         self.flush();
-        if self.table.directory.levels().draining(self.table.shape.levels) {
+        if self
+            .table
+            .directory
+            .levels()
+            .draining(self.table.shape.levels)
+        {
             self.table.drain_slice();
         }
         self.pin = Some(self.table.pin(self.hint));
@@ -330,7 +359,9 @@ impl<'t, M: Medium> Session<'t, M> {
     #[inline]
     pub(crate) fn allocate(&mut self) -> Option<u64> {
         let table = self.table;
-        table.arena.allocate(&mut self.shard, || table.epochs.current())
+        table
+            .arena
+            .allocate(&mut self.shard, || table.epochs.current())
     }
 
     /// Makes room in the arena. Lets go of the epoch: what was looked up before may have changed.
@@ -355,10 +386,18 @@ impl<'t, M: Medium> Session<'t, M> {
 
     fn flush(&mut self) {
         let table = self.table;
-        table.arena.flush(&mut self.shard, || table.epochs.current());
-        table.items.fetch_add(std::mem::take(&mut self.items), Ordering::Relaxed);
-        table.touches.fetch_add(std::mem::take(&mut self.touches), Ordering::Relaxed);
-        table.operations.fetch_add(std::mem::take(&mut self.operations), Ordering::Relaxed);
+        table
+            .arena
+            .flush(&mut self.shard, || table.epochs.current());
+        table
+            .items
+            .fetch_add(std::mem::take(&mut self.items), Ordering::Relaxed);
+        table
+            .touches
+            .fetch_add(std::mem::take(&mut self.touches), Ordering::Relaxed);
+        table
+            .operations
+            .fetch_add(std::mem::take(&mut self.operations), Ordering::Relaxed);
     }
 }
 

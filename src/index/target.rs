@@ -1,5 +1,7 @@
 //! What an operation looks for: a key with its hash, its state word and its candidate buckets.
 
+use std::ops::ControlFlow;
+
 use super::directory::Levels;
 use super::table::Table;
 use crate::layout::hash::OVERFLOW_ROUNDS;
@@ -45,7 +47,11 @@ impl<'k> Target<'k> {
                 let reserved = reserved_bucket(word);
                 Self {
                     key,
-                    word: if reserved.is_some() { RESERVED_WORD } else { word },
+                    word: if reserved.is_some() {
+                        RESERVED_WORD
+                    } else {
+                        word
+                    },
                     hash: KeyHash::of_word(word, seed),
                     reserved,
                 }
@@ -86,41 +92,46 @@ impl<M: Medium> Table<M> {
         Target::new(key, self.shape.key_class(), self.hash_seed)
     }
 
-    /// The candidate bucket of `target` at location `nth` in `level`.
-    #[inline]
-    pub fn bucket(&self, target: &Target, nth: u32, level: u32) -> Bucket {
-        let at = match target.reserved {
-            Some(bucket) => reserved_bucket_at(bucket),
-            None => {
-                self.directory.offset(level)
-                    + KeyHash::bucket(target.hash.location(nth), level) * self.shape.bucket_size
-            }
-        };
-        Bucket { at, level }
-    }
-
-    /// The candidate buckets of one round, without repetition, in levels from `from` to `to`
-    /// (either may be the higher one).
-    #[inline]
-    pub fn candidates<'t>(
-        &'t self,
-        target: &'t Target<'_>,
+    /// Visits the candidate buckets of one round, without repetition, level by level from `from`
+    /// to `to` (either may be the higher one), until `visit` breaks.
+    #[inline(always)]
+    pub fn candidates<B>(
+        &self,
+        target: &Target<'_>,
         round: u32,
         from: u32,
         to: u32,
-    ) -> impl Iterator<Item = Bucket> + 't {
-        let per_level = if target.reserved.is_some() { 1 } else { self.shape.locations };
-        let levels = if target.reserved.is_some() { 1 } else { from.abs_diff(to) + 1 };
-        let first = round * self.shape.locations;
-        (0..levels).flat_map(move |step| {
-            let level = if from <= to { from + step } else { from - step };
-            (first..first + per_level)
-                .map(move |nth| (nth, self.bucket(target, nth, level)))
-                .filter(move |(nth, bucket)| {
-                    (first..*nth).all(|before| self.bucket(target, before, level) != *bucket)
-                })
-                .map(|(_, bucket)| bucket)
-        })
+        mut visit: impl FnMut(Bucket) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        if let Some(bucket) = target.reserved {
+            let at = reserved_bucket_at(bucket);
+            return visit(Bucket { at, level: from });
+        }
+        let count = self.shape.locations;
+        // Computed once for all levels, as far as they are the usual two.
+        let first = target.hash.location(round * count);
+        let second = target.hash.location(round * count + 1);
+        let location = |nth: u32| match nth {
+            0 => first,
+            1 => second,
+            _ => target.hash.location(round * count + nth),
+        };
+        let mut level = from;
+        loop {
+            let offset = self.directory.offset(level);
+            for nth in 0..count {
+                let index = KeyHash::bucket(location(nth), level);
+                if (0..nth).any(|before| KeyHash::bucket(location(before), level) == index) {
+                    continue;
+                }
+                let at = offset + index * self.shape.bucket_size;
+                visit(Bucket { at, level })?;
+            }
+            if level == to {
+                return ControlFlow::Continue(());
+            }
+            level = if from < to { level + 1 } else { level - 1 };
+        }
     }
 
     /// How many rounds a look-up of `target` must read. To be asked after reading round 0: an

@@ -10,14 +10,22 @@ fn a_file_passes_between_engines_and_stays_the_same() {
     let path = folder.path().join("f");
     let engines = [options(), options().engine(Engine::Cpu)].map(|options| options.capacity(64));
     let mut model = Default::default();
-    Index::<u64, [u32; 5]>::create(&path, &engines[0]).unwrap().close().unwrap();
+    Index::<u64, [u32; 5]>::create(&path, &engines[0])
+        .unwrap()
+        .close()
+        .unwrap();
     for round in 0..10u64 {
         let index = Index::<u64, [u32; 5]>::open(&path, &engines[round as usize % 2]).unwrap();
         assert!(index.recovery().clean);
         let mut checked = Checked { index, model };
         checked.check();
-        let keys: Vec<u64> = (round * 300..round * 300 + 900).chain([0, u64::MAX]).collect();
-        let values: Vec<[u32; 5]> = keys.iter().map(|key| [*key as u32 ^ round as u32; 5]).collect();
+        let keys: Vec<u64> = (round * 300..round * 300 + 900)
+            .chain([0, u64::MAX])
+            .collect();
+        let values: Vec<[u32; 5]> = keys
+            .iter()
+            .map(|key| [*key as u32 ^ round as u32; 5])
+            .collect();
         checked.upsert(&keys, &values);
         checked.remove(&keys[..200]);
         checked.get(&keys, [7; 5]);

@@ -23,9 +23,11 @@ fn threads_with_keys_of_their_own_see_only_their_own_changes() {
             scope.spawn(move || {
                 let mut model: HashMap<u64, [u64; 2]> = HashMap::new();
                 for _ in 0..150 {
-                    let keys: Vec<u64> =
-                        (0..200).map(|_| rng.random_range(0..2000) * THREADS + thread).collect();
-                    let values: Vec<[u64; 2]> = keys.iter().map(|&key| [key, rng.random()]).collect();
+                    let keys: Vec<u64> = (0..200)
+                        .map(|_| rng.random_range(0..2000) * THREADS + thread)
+                        .collect();
+                    let values: Vec<[u64; 2]> =
+                        keys.iter().map(|&key| [key, rng.random()]).collect();
                     if rng.random_range(0..3) == 0 {
                         let answers = index.remove(&keys).unwrap();
                         for (i, key) in keys.iter().enumerate() {
@@ -34,7 +36,10 @@ fn threads_with_keys_of_their_own_see_only_their_own_changes() {
                     } else {
                         let answers = index.upsert(&keys, &values).unwrap();
                         for (i, key) in keys.iter().enumerate() {
-                            assert_eq!(answers.contains(i), model.insert(*key, values[i]).is_none());
+                            assert_eq!(
+                                answers.contains(i),
+                                model.insert(*key, values[i]).is_none()
+                            );
                         }
                     }
                 }
@@ -42,7 +47,10 @@ fn threads_with_keys_of_their_own_see_only_their_own_changes() {
                 let mut held = vec![[0; 2]; keys.len()];
                 let found = index.get(&keys, &mut held).unwrap();
                 for (i, key) in keys.iter().enumerate() {
-                    assert_eq!(found.contains(i).then_some(held[i]), model.get(key).copied());
+                    assert_eq!(
+                        found.contains(i).then_some(held[i]),
+                        model.get(key).copied()
+                    );
                 }
             });
         }
@@ -65,14 +73,18 @@ fn of_several_threads_that_insert_one_key_exactly_one_wins() {
                         .collect::<Vec<_>>()
                         .chunks(64)
                         .map(|keys| {
-                            let values: Vec<u64> = keys.iter().map(|key| key * THREADS + thread).collect();
+                            let values: Vec<u64> =
+                                keys.iter().map(|key| key * THREADS + thread).collect();
                             index.insert(keys, &values).unwrap().count_ones(..) as u64
                         })
                         .sum::<u64>()
                 })
             })
             .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
     });
     assert_eq!(wins.iter().sum::<u64>(), KEYS, "{wins:?}");
     assert_eq!(index.len(), KEYS);
@@ -130,7 +142,10 @@ fn readers_find_every_key_whole_while_the_table_grows_and_values_change() {
                     for (key, value) in keys.iter().zip(&held) {
                         assert!(found.contains(*key as usize), "{key} was lost");
                         assert_eq!(value[0] % STABLE, *key, "a value of another key");
-                        assert!(value.iter().all(|word| *word == value[0]), "torn: {value:?}");
+                        assert!(
+                            value.iter().all(|word| *word == value[0]),
+                            "torn: {value:?}"
+                        );
                     }
                 }
             });
@@ -139,8 +154,12 @@ fn readers_find_every_key_whole_while_the_table_grows_and_values_change() {
         for round in 1..40 {
             let new: Vec<u64> = (next..next + 500).map(|n| n * STABLE).collect();
             index.insert(&new, &vec![[3; 16]; 500]).unwrap();
-            let changed: Vec<[u64; 16]> = keys.iter().map(|&key| [key + round * STABLE; 16]).collect();
-            assert_eq!(index.update(&keys, &changed).unwrap().count_ones(..), STABLE as usize);
+            let changed: Vec<[u64; 16]> =
+                keys.iter().map(|&key| [key + round * STABLE; 16]).collect();
+            assert_eq!(
+                index.update(&keys, &changed).unwrap().count_ones(..),
+                STABLE as usize
+            );
             next += 500;
         }
         stop.store(true, Ordering::Relaxed);

@@ -10,16 +10,26 @@ fn a_tiny_table_grows_many_times_and_loses_nothing() {
     let path = folder.path().join("f");
     let options = options().capacity(1);
     let mut checked = Checked::new(Index::<u64, u64>::create(&path, &options).unwrap());
-    let keys: Vec<u64> = (0..30_000u64).map(|n| n.wrapping_mul(0xD129_0D3B_3B6A_3C4B)).collect();
+    let keys: Vec<u64> = (0..30_000u64)
+        .map(|n| n.wrapping_mul(0xD129_0D3B_3B6A_3C4B))
+        .collect();
     for chunk in keys.chunks(700) {
         checked.insert(chunk, chunk);
         checked.get(chunk, 1);
     }
-    assert!(checked.index.stats().top_level >= 11, "{:?}", checked.index.stats());
+    assert!(
+        checked.index.stats().top_level >= 11,
+        "{:?}",
+        checked.index.stats()
+    );
     checked.check();
     let Checked { index, model } = checked;
     index.close().unwrap();
-    Checked { index: Index::open(&path, &options).unwrap(), model }.check();
+    Checked {
+        index: Index::open(&path, &options).unwrap(),
+        model,
+    }
+    .check();
 }
 
 #[test]
@@ -32,7 +42,10 @@ fn reserve_makes_room_ahead() {
     let (len, top) = (index.stats().file_len, index.stats().top_level);
     let keys: Vec<u64> = (100..50_100).collect();
     index.insert(&keys, &keys).unwrap();
-    assert_eq!((index.stats().file_len, index.stats().top_level), (len, top));
+    assert_eq!(
+        (index.stats().file_len, index.stats().top_level),
+        (len, top)
+    );
     assert_eq!(index.get_one(&2).unwrap(), Some(2));
 }
 
@@ -57,8 +70,8 @@ fn a_table_fills_to_nine_tenths_before_it_grows() {
 #[test]
 fn freed_records_are_used_again() {
     let folder = folder();
-    let index =
-        Index::<u64, [u8; 256]>::create(folder.path().join("f"), &options().capacity(2000)).unwrap();
+    let index = Index::<u64, [u8; 256]>::create(folder.path().join("f"), &options().capacity(2000))
+        .unwrap();
     let keys: Vec<u64> = (0..1000).collect();
     index.insert(&keys, &[[0; 256]; 1000]).unwrap();
     for round in 0..200u8 {
@@ -67,5 +80,8 @@ fn freed_records_are_used_again() {
         index.insert(&keys[..500], &[[round; 256]; 500]).unwrap();
     }
     let len = index.stats().file_len;
-    assert!(len < 6 << 20, "200,000 changes of 1,000 items made the file {len} bytes long");
+    assert!(
+        len < 6 << 20,
+        "200,000 changes of 1,000 items made the file {len} bytes long"
+    );
 }

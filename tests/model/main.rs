@@ -18,8 +18,8 @@ use std::hash::Hash;
 
 use bytemuck::Pod;
 use gphash::{Engine, Index, Options};
-use rand::rngs::SmallRng;
 use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use tempfile::TempDir;
 
 /// The engine under test.
@@ -112,9 +112,21 @@ impl<K: Pod + Eq + Hash + Debug, V: Pod + PartialEq + Debug> Checked<K, V> {
         let contained = self.index.contains(keys).unwrap();
         for (i, key) in keys.iter().enumerate() {
             let expected = self.model.get(key);
-            assert_eq!(answers.contains(i), expected.is_some(), "get of {key:?} at {i}");
-            assert_eq!(contained.contains(i), expected.is_some(), "contains of {key:?}");
-            assert_eq!(values[i], *expected.unwrap_or(&untouched), "value of {key:?}");
+            assert_eq!(
+                answers.contains(i),
+                expected.is_some(),
+                "get of {key:?} at {i}"
+            );
+            assert_eq!(
+                contained.contains(i),
+                expected.is_some(),
+                "contains of {key:?}"
+            );
+            assert_eq!(
+                values[i],
+                *expected.unwrap_or(&untouched),
+                "value of {key:?}"
+            );
         }
     }
 

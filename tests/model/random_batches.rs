@@ -20,10 +20,14 @@ fn run(name: &str, longest: usize, universe: u64, threads: usize) {
             .map(|_| match rng.random_range(0..50) {
                 0 => 0,
                 1 => u64::MAX,
-                _ => rng.random_range(0..universe).wrapping_mul(0x9E37_79B9_7F4A_7C15),
+                _ => rng
+                    .random_range(0..universe)
+                    .wrapping_mul(0x9E37_79B9_7F4A_7C15),
             })
             .collect();
-        let values: Vec<[u64; 3]> = (0..len).map(|i| [rng.random(), i as u64, round as u64]).collect();
+        let values: Vec<[u64; 3]> = (0..len)
+            .map(|i| [rng.random(), i as u64, round as u64])
+            .collect();
         match rng.random_range(0..6) {
             0 => checked.insert(&keys, &values),
             1 | 2 => checked.upsert(&keys, &values),

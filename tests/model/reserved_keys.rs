@@ -25,7 +25,10 @@ fn keys_that_equal_slot_states_live_and_die_like_others() {
         if round % 7 == 0 {
             let Checked { index, model } = checked;
             index.close().unwrap();
-            checked = Checked { index: Index::open(&path, &options()).unwrap(), model };
+            checked = Checked {
+                index: Index::open(&path, &options()).unwrap(),
+                model,
+            };
         }
     }
 }

@@ -33,7 +33,10 @@ fn exercise<const K: usize, V: Pod + PartialEq + std::fmt::Debug>(
     let untouched = value();
     checked.insert(&keys, &values);
     checked.get(&keys, untouched);
-    checked.upsert(&keys[..keys.len() / 2], &values[keys.len() - keys.len() / 2..]);
+    checked.upsert(
+        &keys[..keys.len() / 2],
+        &values[keys.len() - keys.len() / 2..],
+    );
     checked.remove(&keys[..keys.len() / 3]);
     checked.insert(&keys[..keys.len() / 4], &values[..keys.len() / 4]);
     checked.update(&keys, &values);
@@ -41,7 +44,10 @@ fn exercise<const K: usize, V: Pod + PartialEq + std::fmt::Debug>(
     checked.check();
     let Checked { index, model } = checked;
     index.close().unwrap();
-    let reopened = Checked { index: Index::open(&path, options).unwrap(), model };
+    let reopened = Checked {
+        index: Index::open(&path, options).unwrap(),
+        model,
+    };
     reopened.check();
     reopened.get(&keys, untouched);
 }

@@ -13,16 +13,28 @@ fn equal_keys_inside_a_batch_act_in_order() {
     let folder = folder();
     let index = Index::<u64, u64>::create(folder.path().join("f"), &options()).unwrap();
     let keys = [5, 6, 5, 5, 7];
-    assert_eq!(ones(&index.insert(&keys, &[1, 2, 3, 4, 5]).unwrap()), [0, 1, 4]);
+    assert_eq!(
+        ones(&index.insert(&keys, &[1, 2, 3, 4, 5]).unwrap()),
+        [0, 1, 4]
+    );
     assert_eq!(index.get_one(&5).unwrap(), Some(1));
-    assert_eq!(ones(&index.update(&[5, 8, 5], &[10, 11, 12]).unwrap()), [0, 2]);
+    assert_eq!(
+        ones(&index.update(&[5, 8, 5], &[10, 11, 12]).unwrap()),
+        [0, 2]
+    );
     assert_eq!(index.get_one(&5).unwrap(), Some(12));
-    assert_eq!(ones(&index.upsert(&[9, 5, 9, 9], &[1, 2, 3, 4]).unwrap()), [0]);
+    assert_eq!(
+        ones(&index.upsert(&[9, 5, 9, 9], &[1, 2, 3, 4]).unwrap()),
+        [0]
+    );
     assert_eq!(index.get_one(&9).unwrap(), Some(4));
     assert_eq!(ones(&index.remove(&[9, 9, 5, 1]).unwrap()), [0, 2]);
     assert_eq!(index.len(), 2);
     let mut values = [99; 4];
-    assert_eq!(ones(&index.get(&[6, 9, 7, 6], &mut values).unwrap()), [0, 2, 3]);
+    assert_eq!(
+        ones(&index.get(&[6, 9, 7, 6], &mut values).unwrap()),
+        [0, 2, 3]
+    );
     assert_eq!(values, [2, 99, 5, 2]);
 }
 
@@ -59,7 +71,10 @@ fn slices_of_different_lengths_are_an_error_before_anything_is_done() {
     let folder = folder();
     let index = Index::<u64, u64>::create(folder.path().join("f"), &options()).unwrap();
     let mismatch = |result: Result<_, Error>| {
-        assert!(matches!(result, Err(Error::LengthMismatch { keys: 2, values: 1 })));
+        assert!(matches!(
+            result,
+            Err(Error::LengthMismatch { keys: 2, values: 1 })
+        ));
     };
     mismatch(index.insert(&[1, 2], &[1]));
     mismatch(index.upsert(&[1, 2], &[1]));
@@ -72,11 +87,18 @@ fn slices_of_different_lengths_are_an_error_before_anything_is_done() {
 fn pm_touches_are_counted() {
     let folder = folder();
     let index = Index::<u64, [u8; 128]>::create(folder.path().join("f"), &options()).unwrap();
-    index.insert(&(0..500).collect::<Vec<_>>(), &[[1; 128]; 500]).unwrap();
+    index
+        .insert(&(0..500).collect::<Vec<_>>(), &[[1; 128]; 500])
+        .unwrap();
     let before = index.stats();
     assert_eq!(before.operations, 500);
-    assert!(before.pm_touches_per_op() >= 2.0 && before.pm_touches_per_op() <= 8.0, "{before:?}");
-    index.get(&(0..500).collect::<Vec<_>>(), &mut [[0; 128]; 500]).unwrap();
+    assert!(
+        before.pm_touches_per_op() >= 2.0 && before.pm_touches_per_op() <= 8.0,
+        "{before:?}"
+    );
+    index
+        .get(&(0..500).collect::<Vec<_>>(), &mut [[0; 128]; 500])
+        .unwrap();
     let after = index.stats();
     assert_eq!(after.operations, 1000);
     let get = (after.pm_touches - before.pm_touches) as f64 / 500.0;

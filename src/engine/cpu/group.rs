@@ -1,12 +1,28 @@
 //! A group of operations whose memory is asked for together.
+//!
+//! An operation reads its candidate buckets, then a record word, then the record: three misses
+//! that depend on each other. A group takes each of the three steps for all its operations before
+//! the next one, and asks for what the next step will read. So a core has as many misses under
+//! way as it can, and their latency is paid once a group.
 
-use crate::index::table::Table;
+use std::ops::ControlFlow;
+
+use crate::Result;
+use crate::index::lookup::Member;
+use crate::index::table::{Session, Table};
 use crate::index::target::Target;
+use crate::layout::RecordWord;
 use crate::pm::Medium;
 
-/// Operations in a group: enough to keep the core's outstanding misses busy, few enough that
-/// what was asked for is still in the first-level cache when it is used.
-pub const GROUP: usize = 16;
+/// Operations in a group: enough to keep the core's misses under way, few enough that what was
+/// asked for is still in the first-level cache when it is used.
+pub const GROUP: usize = 32;
+
+/// Bytes of a line of the CPU's cache.
+const LINE: u64 = 64;
+
+/// Most lines of a record that are asked for; the processor sees the pattern of longer ones.
+const RECORD_LINES: u64 = 8;
 
 /// Up to [`GROUP`] targets with their positions in the batch.
 pub struct Group<'k> {
@@ -16,24 +32,23 @@ pub struct Group<'k> {
 
 impl<'k> Group<'k> {
     /// An empty group.
+    #[inline]
     pub fn new() -> Self {
         Self {
-            targets: [None; GROUP],
+            targets: [const { None }; GROUP],
             len: 0,
         }
     }
 
-    /// Hashes a key and asks for its candidate buckets.
+    /// Hashes a key and asks for the state words of its candidate buckets.
     #[inline]
     pub fn push<M: Medium>(&mut self, table: &Table<M>, key: &'k [u8], position: usize) {
         let target = table.target(key);
         let levels = table.directory.levels();
-        for bucket in table.candidates(&target, 0, levels.top, levels.bottom) {
+        let _ = table.candidates::<()>(&target, 0, levels.top, levels.bottom, |bucket| {
             table.medium.prefetch(bucket.at);
-            table
-                .medium
-                .prefetch(bucket.at + u64::from(table.shape.slots) * 8);
-        }
+            ControlFlow::Continue(())
+        });
         self.targets[self.len] = Some((target, position));
         self.len += 1;
     }
@@ -44,10 +59,54 @@ impl<'k> Group<'k> {
     }
 
     /// The targets and their positions, in the order they came.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = (&Target<'k>, usize)> {
         self.targets[..self.len]
             .iter()
             .flatten()
             .map(|(target, position)| (target, *position))
+    }
+
+    /// Finds the members of all keys, asks for their records, and calls `found` with each of
+    /// them and its key's position.
+    #[inline]
+    pub fn find<M: Medium>(
+        &self,
+        session: &mut Session<M>,
+        mut found: impl FnMut(&mut Session<M>, Member, usize) -> Result<()>,
+    ) -> Result<()> {
+        let table = session.table;
+        let mut places = [None; GROUP];
+        for ((target, _), place) in self.iter().zip(&mut places) {
+            *place = table.spot(target, &mut session.touches);
+            if let Some(place) = place {
+                table.medium.prefetch(place.record);
+            }
+        }
+        let mut members: [Option<Member>; GROUP] = [None; GROUP];
+        for (((target, _), place), member) in self.iter().zip(places).zip(&mut members) {
+            *member = place
+                .and_then(|place| table.member_at(place, target))
+                .or_else(|| table.find(target, &mut session.touches));
+            if let Some(Member { record, .. }) = member {
+                prefetch_record(table, *record);
+            }
+        }
+        for ((_, position), member) in self.iter().zip(members) {
+            if let Some(member) = member {
+                found(session, member, position)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[inline]
+fn prefetch_record<M: Medium>(table: &Table<M>, record: RecordWord) {
+    if table.record_in_bounds(record) {
+        let lines = table.shape.value_size.div_ceil(LINE).min(RECORD_LINES);
+        for line in 0..lines {
+            table.medium.prefetch(record.offset() + line * LINE);
+        }
     }
 }

@@ -4,15 +4,15 @@
 //! in. Changes of one key must keep theirs, so a large batch is split by key, not by position:
 //! every thread runs the operations of its keys in the order given.
 //!
-//! Within a thread, operations run in groups: all of a group are hashed and their buckets asked
-//! for before the first is looked at, so that the memory's latency is paid once a group.
+//! Within a thread, operations run in [groups](group), so that the memory's latency is paid once
+//! a group.
 
 mod group;
 
-use bytemuck::Pod;
 use fixedbitset::FixedBitSet;
 use rayon::prelude::*;
 
+use super::Write;
 use crate::Result;
 use crate::index::insert::Inserted;
 use crate::index::table::{Session, Table};
@@ -26,7 +26,7 @@ const PARALLEL: usize = 16 << 10;
 /// Operations after which a batch lets others reclaim, checkpoint and resize.
 const BREATH: usize = 64 * GROUP;
 
-/// Runs batches on threads of the CPU.
+/// Runs batches on threads of the CPU. Keys and values are packed bytes of the table's sizes.
 pub struct CpuEngine {
     threads: usize,
 }
@@ -43,114 +43,79 @@ impl CpuEngine {
     }
 
     fn parts(&self, operations: usize) -> usize {
-        if operations < PARALLEL { 1 } else { self.threads }
+        if operations < PARALLEL {
+            1
+        } else {
+            self.threads
+        }
     }
 
     /// Copies the values of those keys that are there.
-    pub fn get<M: Medium, K: Pod, V: Pod>(
+    pub fn get<M: Medium>(
         &self,
         table: &Table<M>,
-        keys: &[K],
-        values: &mut [V],
+        keys: &[u8],
+        values: &mut [u8],
     ) -> Result<FixedBitSet> {
-        let len = keys.len();
-        let part = len.div_ceil(self.parts(len)).max(1);
-        let values: &mut [u8] = bytemuck::cast_slice_mut(values);
-        bytemuck::cast_slice::<K, u8>(keys)
-            .par_chunks(part * size_of::<K>())
-            .zip(values.par_chunks_mut(part * size_of::<V>()))
+        let (key_size, value_size) = sizes(table);
+        let len = keys.len() / key_size;
+        let parts = self.parts(len);
+        if parts == 1 {
+            return get_part(table, keys, values, 0);
+        }
+        let part = len.div_ceil(parts);
+        keys.par_chunks(part * key_size)
+            .zip(values.par_chunks_mut(part * value_size))
             .enumerate()
-            .map(|(index, (keys, values))| get_part::<M, K, V>(table, keys, values, index * part))
+            .map(|(index, (keys, values))| get_part(table, keys, values, index * part))
             .reduce(|| Ok(FixedBitSet::new()), union)
-            .map(|answers| sized(answers, len))
     }
 
     /// Says which keys are there.
-    pub fn contains<M: Medium, K: Pod>(&self, table: &Table<M>, keys: &[K]) -> Result<FixedBitSet> {
-        let len = keys.len();
-        let part = len.div_ceil(self.parts(len)).max(1);
-        let keys: &[u8] = bytemuck::cast_slice(keys);
-        (0..len.div_ceil(part))
-            .into_par_iter()
-            .map(|index| {
-                let positions = index * part..len.min((index + 1) * part);
-                let mut answers = FixedBitSet::with_capacity(positions.end);
-                each::<M, K>(table, keys, positions, |session, target, i| {
-                    answers.set(i, session.contains(target));
-                    Ok(())
-                })?;
-                Ok(answers)
-            })
-            .reduce(|| Ok(FixedBitSet::new()), union)
-            .map(|answers| sized(answers, len))
-    }
-
-    /// Stores the values of those keys that are absent.
-    pub fn insert<M: Medium, K: Pod, V: Pod>(
-        &self,
-        table: &Table<M>,
-        keys: &[K],
-        values: &[V],
-    ) -> Result<FixedBitSet> {
-        let values: &[u8] = bytemuck::cast_slice(values);
-        self.change(table, keys, |session, target, i| {
-            Ok(session.insert(target, nth::<V>(values, i))? == Inserted::New)
+    pub fn contains<M: Medium>(&self, table: &Table<M>, keys: &[u8]) -> Result<FixedBitSet> {
+        self.split(table, keys, |session, target, _| {
+            Ok(session.contains(target))
         })
     }
 
-    /// Stores all values; says which keys were absent.
-    pub fn upsert<M: Medium, K: Pod, V: Pod>(
+    /// Executes a batch that changes the table.
+    pub fn write<M: Medium>(
         &self,
         table: &Table<M>,
-        keys: &[K],
-        values: &[V],
+        verb: Write,
+        keys: &[u8],
+        values: &[u8],
     ) -> Result<FixedBitSet> {
-        let values: &[u8] = bytemuck::cast_slice(values);
-        self.change(table, keys, |session, target, i| {
-            session.upsert(target, nth::<V>(values, i))
-        })
+        let size = sizes(table).1;
+        match verb {
+            Write::Insert => self.split(table, keys, |session, target, i| {
+                Ok(session.insert(target, nth(values, size, i))? == Inserted::New)
+            }),
+            Write::Upsert => self.split(table, keys, |session, target, i| {
+                session.upsert(target, nth(values, size, i))
+            }),
+            Write::Update => self.split(table, keys, |session, target, i| {
+                session.update(target, nth(values, size, i))
+            }),
+            Write::Remove => self.split(table, keys, |session, target, _| session.remove(target)),
+        }
     }
 
-    /// Stores the values of those keys that are there.
-    pub fn update<M: Medium, K: Pod, V: Pod>(
+    /// Runs an operation on all keys, on each thread those of its own keys in order.
+    fn split<M: Medium>(
         &self,
         table: &Table<M>,
-        keys: &[K],
-        values: &[V],
-    ) -> Result<FixedBitSet> {
-        let values: &[u8] = bytemuck::cast_slice(values);
-        self.change(table, keys, |session, target, i| {
-            session.update(target, nth::<V>(values, i))
-        })
-    }
-
-    /// Removes keys; says which were there.
-    pub fn remove<M: Medium, K: Pod>(&self, table: &Table<M>, keys: &[K]) -> Result<FixedBitSet> {
-        self.change(table, keys, |session, target, _| session.remove(target))
-    }
-
-    fn change<M: Medium, K: Pod>(
-        &self,
-        table: &Table<M>,
-        keys: &[K],
+        keys: &[u8],
         operation: impl Fn(&mut Session<M>, &Target, usize) -> Result<bool> + Sync,
     ) -> Result<FixedBitSet> {
-        let len = keys.len();
-        let keys: &[u8] = bytemuck::cast_slice(keys);
-        let run = |positions: &mut dyn Iterator<Item = usize>| {
-            let mut answers = FixedBitSet::with_capacity(len);
-            each::<M, K>(table, keys, positions, |session, target, i| {
-                answers.set(i, operation(session, target, i)?);
-                Ok(())
-            })?;
-            Ok(answers)
-        };
+        let key_size = sizes(table).0;
+        let len = keys.len() / key_size;
         let parts = self.parts(len);
         if parts == 1 {
-            return run(&mut (0..len));
+            return each(table, keys, len, 0..len, operation);
         }
         let owners: Vec<u16> = keys
-            .par_chunks_exact(size_of::<K>())
+            .par_chunks_exact(key_size)
             .with_min_len(4096)
             .map(|key| {
                 // The top bits choose buckets, so each thread gets buckets of its own as well.
@@ -160,12 +125,18 @@ impl CpuEngine {
         (0..parts as u16)
             .into_par_iter()
             .map(|part| {
-                let mut mine = (0..len).filter(|&i| owners[i] == part);
-                run(&mut mine)
+                let mine = (0..len).filter(|&i| owners[i] == part);
+                each(table, keys, len, mine, &operation)
             })
             .reduce(|| Ok(FixedBitSet::new()), union)
-            .map(|answers| sized(answers, len))
     }
+}
+
+fn sizes<M>(table: &Table<M>) -> (usize, usize) {
+    (
+        table.shape.key_size as usize,
+        table.shape.value_size as usize,
+    )
 }
 
 fn union(left: Result<FixedBitSet>, right: Result<FixedBitSet>) -> Result<FixedBitSet> {
@@ -174,37 +145,35 @@ fn union(left: Result<FixedBitSet>, right: Result<FixedBitSet>) -> Result<FixedB
     Ok(left)
 }
 
-fn sized(mut answers: FixedBitSet, len: usize) -> FixedBitSet {
-    answers.grow(len);
-    answers
-}
-
-/// The bytes of element `i` of a slice of `T`.
+/// The bytes of element `i` of a packed slice.
 #[inline]
-fn nth<T>(bytes: &[u8], i: usize) -> &[u8] {
-    &bytes[i * size_of::<T>()..][..size_of::<T>()]
+fn nth(bytes: &[u8], size: usize, i: usize) -> &[u8] {
+    &bytes[i * size..][..size]
 }
 
-/// Runs `operation` on the keys at `positions`, in that order, group by group.
-fn each<M: Medium, K: Pod>(
+/// Runs `operation` on the keys at `positions`, in that order.
+fn each<M: Medium>(
     table: &Table<M>,
     keys: &[u8],
+    len: usize,
     mut positions: impl Iterator<Item = usize>,
-    mut operation: impl FnMut(&mut Session<M>, &Target, usize) -> Result<()>,
-) -> Result<()> {
+    operation: impl Fn(&mut Session<M>, &Target, usize) -> Result<bool>,
+) -> Result<FixedBitSet> {
+    let key_size = sizes(table).0;
+    let mut answers = FixedBitSet::with_capacity(len);
     let mut session = table.session();
     let mut done = 0;
     loop {
         let mut group = Group::new();
         for i in positions.by_ref().take(GROUP) {
-            group.push(table, nth::<K>(keys, i), i);
+            group.push(table, nth(keys, key_size, i), i);
         }
         for (target, i) in group.iter() {
-            operation(&mut session, target, i)?;
+            answers.set(i, operation(&mut session, target, i)?);
         }
         session.count(group.len() as u64);
         if group.len() < GROUP {
-            return Ok(());
+            return Ok(answers);
         }
         done += GROUP;
         if done % BREATH == 0 {
@@ -213,20 +182,34 @@ fn each<M: Medium, K: Pod>(
     }
 }
 
-fn get_part<M: Medium, K: Pod, V: Pod>(
+/// Looks up packed keys that stand from position `first` on.
+fn get_part<M: Medium>(
     table: &Table<M>,
     keys: &[u8],
     values: &mut [u8],
     first: usize,
 ) -> Result<FixedBitSet> {
-    let len = keys.len() / size_of::<K>();
+    let (key_size, value_size) = sizes(table);
+    let len = keys.len() / key_size;
     let mut answers = FixedBitSet::with_capacity(first + len);
-    each::<M, K>(table, keys, 0..len, |session, target, i| {
-        let value = &mut values[i * size_of::<V>()..][..size_of::<V>()];
-        if session.get(target, value)? {
-            answers.insert(first + i);
+    let mut session = table.session();
+    let groups = keys
+        .chunks(GROUP * key_size)
+        .zip(values.chunks_mut(GROUP * value_size));
+    for (index, (keys, values)) in groups.enumerate() {
+        let mut group = Group::new();
+        for (i, key) in keys.chunks_exact(key_size).enumerate() {
+            group.push(table, key, i);
         }
-        Ok(())
-    })?;
+        let start = first + index * GROUP;
+        group.find(&mut session, |session, member, i| {
+            answers.insert(start + i);
+            session.read(member, &mut values[i * value_size..][..value_size])
+        })?;
+        session.count(group.len() as u64);
+        if (index + 1) * GROUP % BREATH == 0 {
+            session.breathe();
+        }
+    }
     Ok(answers)
 }

@@ -1,6 +1,7 @@
 //! A stream and the buffers of the batch that is on it.
 
-use cust::stream::{Stream, StreamFlags};
+use cust::event::{Event, EventFlags};
+use cust::stream::{Stream, StreamFlags, StreamWaitEventFlags};
 
 use super::device::failed;
 use super::memory::{DeviceMemory, PinnedMemory, copy_in, copy_out, fill};
@@ -60,6 +61,19 @@ impl Channel {
             staged_values: PinnedMemory::empty(),
             outcome: PinnedMemory::empty(),
         })
+    }
+
+    /// Lets what comes next wait for what is on another stream now.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn follow(&self, other: &Stream) -> Result<()> {
+        let order = || {
+            let event = Event::new(EventFlags::DISABLE_TIMING)?;
+            event.record(other)?;
+            self.stream.wait_event(event, StreamWaitEventFlags::DEFAULT)
+        };
+        order().map_err(|error| failed("ordering two streams", error))
     }
 
     /// Sends keys and values on their way to the device. `values_len` is the room for values,

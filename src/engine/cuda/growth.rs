@@ -24,7 +24,7 @@ impl Attached {
         channel: &Channel,
     ) -> Result<()> {
         let len = table.medium.len();
-        if len == writer.registration.len() {
+        if len == self.view_now().file_len {
             return Ok(());
         }
         // SAFETY: the mapping keeps what it has mapped where it is, and outlives the engine.

@@ -6,34 +6,22 @@ use cust::module::{Module, ModuleJitOption};
 use cust::stream::Stream;
 
 use super::device::{Device, failed};
-use super::view::{Address, BatchView, GroupsView, RecordsView, TableView};
+use super::view::{Address, BatchView, GroupsView, RecordsView, SurveyView, TableView};
 use crate::Result;
+use crate::engine::Write;
 
 /// The compiled kernels; `ptx/build.py` makes them.
 pub(super) const PTX: &str = include_str!("../../../ptx/gphash.ptx");
 
 /// Threads of a block, eight warps.
-const THREADS: u32 = 256;
+pub(super) const THREADS: u32 = 256;
 
 /// Lanes of a warp.
 const WARP: u32 = 32;
 
-/// Most blocks a multiprocessor is given: as many as its registers can hold of the verbs'
-/// kernels, so that each warp stays for the whole launch.
-const BLOCKS: u32 = 4;
-
-/// Verbs that write records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Write {
-    /// The first of equal keys is stored, if absent.
-    Insert,
-    /// The last of equal keys is stored.
-    Upsert,
-    /// The last of equal keys is stored, if present.
-    Update,
-    /// The key is taken out.
-    Remove,
-}
+/// Most blocks a multiprocessor is given: as many as its registers hold, so that each warp stays
+/// for the whole launch.
+pub(super) const BLOCKS: u32 = 4;
 
 /// Verbs that write nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,6 +203,30 @@ impl Kernels {
         let blocks = self.blocks_for_warps(to - from);
         // SAFETY: as above.
         unsafe { self.launch(stream, "drain", true, blocks, &arguments) }
+    }
+
+    /// Surveys one level.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    pub unsafe fn survey(
+        &self,
+        stream: &Stream,
+        mut table: TableView,
+        mut level: u32,
+        mut survey: SurveyView,
+        mut findings: Address,
+    ) -> Result<()> {
+        let at_once = u64::from(WARP / table.slots);
+        let blocks = self.blocks_for_warps((1u64 << level).div_ceil(at_once));
+        let arguments = [
+            argument(&mut table),
+            argument(&mut level),
+            argument(&mut survey),
+            argument(&mut findings),
+        ];
+        // SAFETY: as above.
+        unsafe { self.launch(stream, "survey", true, blocks, &arguments) }
     }
 
     fn blocks_for_warps(&self, warps: u64) -> u32 {

@@ -1,9 +1,10 @@
 //! Copies of the levels in device memory, on which the kernels probe and claim.
 
+use bytemuck::Zeroable;
 use cust::stream::Stream;
 
 use super::memory::{DeviceMemory, copy_in, wait};
-use super::view::Address;
+use super::view::{Address, TableView};
 use crate::Result;
 use crate::index::table::Table;
 use crate::layout::superblock::DIRECTORY;
@@ -25,6 +26,34 @@ impl Mirror {
             levels: [const { None }; DIRECTORY],
             reserved: None,
         }
+    }
+
+    /// Copies all live levels and gives the view that a launch has of the table.
+    ///
+    /// # Errors
+    /// As [`add_level`](Self::add_level).
+    pub fn add_table(&mut self, table: &Table<Mapping>, stream: &Stream) -> Result<TableView> {
+        let shape = &table.shape;
+        let levels = table.directory.levels();
+        let mut view = TableView::zeroed();
+        view.file = table.medium.base() as Address;
+        view.hash_seed = table.hash_seed;
+        view.key_size = shape.key_size as u32;
+        view.value_size = shape.value_size as u32;
+        view.slots = shape.slots;
+        view.levels = shape.levels;
+        view.locations = shape.locations;
+        view.bottom_level = levels.bottom;
+        view.top_level = levels.top;
+        view.bucket_size = shape.bucket_size as u32;
+        view.record_stride = shape.record_stride as u32;
+        view.reserved_probe = self.add_reserved(table, stream)?;
+        for level in levels.bottom..=levels.top {
+            let offset = table.directory.offset(level);
+            view.level_offset[level as usize] = offset;
+            view.level_probe[level as usize] = self.add_level(table, stream, level, offset)?;
+        }
+        Ok(view)
     }
 
     /// Copies `level`, which lies at `offset`, and gives the address where it is to be probed.
@@ -54,14 +83,7 @@ impl Mirror {
     }
 
     /// Copies the reserved buckets and gives the address of each.
-    ///
-    /// # Errors
-    /// As [`add_level`](Self::add_level).
-    pub fn add_reserved(
-        &mut self,
-        table: &Table<Mapping>,
-        stream: &Stream,
-    ) -> Result<[Address; 2]> {
+    fn add_reserved(&mut self, table: &Table<Mapping>, stream: &Stream) -> Result<[Address; 2]> {
         self.reserved = self.copy(table, stream, RESERVED_BUCKETS, 2 * RESERVED_BUCKET_STRIDE)?;
         let file = table.medium.base() as Address + RESERVED_BUCKETS;
         let first = self.reserved.as_ref().map_or(file, DeviceMemory::address);

@@ -9,46 +9,46 @@
 //! other, each on a stream of its own. A look-up holds the view of the table while it runs; who
 //! changes the view, or frees what a look-up may still read, waits until none is held.
 
+mod batch;
 mod channel;
 mod device;
 mod driver;
 mod growth;
+mod host;
 mod kernels;
 mod memory;
 mod mirror;
 mod registration;
+mod slices;
 mod supply;
+mod survey;
 mod view;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 
 use bytemuck::Zeroable;
-use fixedbitset::FixedBitSet;
 
 use crate::index::table::Table;
-use crate::pm::Mapping;
+use crate::pm::{Mapping, Medium};
 use crate::{Error, Result};
-use channel::{Channel, Operands};
+use channel::Channel;
 use device::Device;
-use kernels::{Kernels, Read};
-use memory::{DeviceMemory, fill, wait};
+use kernels::Kernels;
+use memory::DeviceMemory;
 use mirror::Mirror;
 use registration::Registration;
 use supply::Supply;
-use view::{BatchView, Counters, GroupsView, TableView};
+use view::TableView;
 
-pub(crate) use kernels::Write;
-
-/// Most positions that are on the device at a time; a multiple of 64.
-const PART: usize = 1 << 18;
-
-/// Most bytes of keys and values that are on the device at a time.
-const PART_BYTES: usize = 64 << 20;
+pub(crate) use kernels::Read;
+pub(crate) use slices::DeviceOperands;
 
 /// Runs batches on a GPU.
 pub(crate) struct CudaEngine {
     // Attached goes before the device whose memory it has.
     attached: Option<Attached>,
+    /// What a survey has made and attaching needs as well.
+    surveyed: Option<(Kernels, Registration)>,
     device: Device,
     ordinal: u32,
     mirror: bool,
@@ -86,6 +86,7 @@ impl CudaEngine {
         tracing::info!(device = device.name(), ordinal, "the CUDA engine is open");
         Ok(Self {
             attached: None,
+            surveyed: None,
             device,
             ordinal,
             mirror,
@@ -103,51 +104,40 @@ impl CudaEngine {
     /// [`Error::Gpu`] if the file cannot be pinned.
     pub(crate) fn attach(&mut self, table: &Table<Mapping>) -> Result<()> {
         self.device.enter()?;
-        let shape = &table.shape;
-        let levels = table.directory.levels();
-        let mut view = TableView::zeroed();
-        view.file = table.medium.base() as u64;
-        view.hash_seed = table.hash_seed;
-        view.key_size = shape.key_size as u32;
-        view.value_size = shape.value_size as u32;
-        view.slots = shape.slots;
-        view.levels = shape.levels;
-        view.locations = shape.locations;
-        view.bottom_level = levels.bottom;
-        view.top_level = levels.top;
-        view.bucket_size = shape.bucket_size as u32;
-        view.record_stride = shape.record_stride as u32;
+        let (kernels, registration) = self.prepare(table)?;
         let attached = Attached {
-            kernels: Kernels::load(&self.device, shape.key_size)?,
-            view: RwLock::new(view),
+            kernels,
+            view: RwLock::new(TableView::zeroed()),
             writer: Mutex::new(Writer {
-                supply: Supply::new(shape.record_stride)?,
+                supply: Supply::new(table.shape.record_stride)?,
                 mirror: Mirror::new(self.mirror),
                 dirty: DeviceMemory::new(0)?,
                 drained: 0,
-                registration: Registration::new(table.medium.base()),
+                registration,
             }),
             channels: Mutex::default(),
         };
         let channel = attached.channel()?;
         let mut writer = attached.writer();
+        *attached.view_alone() = writer.mirror.add_table(table, &channel.stream)?;
         attached.extend(table, &mut writer, &channel)?;
-        let mut view = attached.view_alone();
-        view.reserved_probe = writer.mirror.add_reserved(table, &channel.stream)?;
-        for level in levels.bottom..=levels.top {
-            let offset = table.directory.offset(level);
-            view.level_offset[level as usize] = offset;
-            view.level_probe[level as usize] =
-                writer
-                    .mirror
-                    .add_level(table, &channel.stream, level, offset)?;
-        }
-        drop(view);
         drop(writer);
         attached.give(channel);
         table.set_drained_by_engine(true);
         self.attached = Some(attached);
         Ok(())
+    }
+
+    /// The kernels for a table, and its file pinned.
+    fn prepare(&mut self, table: &Table<Mapping>) -> Result<(Kernels, Registration)> {
+        if let Some(prepared) = self.surveyed.take() {
+            return Ok(prepared);
+        }
+        let kernels = Kernels::load(&self.device, table.shape.key_size)?;
+        let mut registration = Registration::new(table.medium.base());
+        // SAFETY: the mapping keeps what it has mapped where it is, and outlives the engine.
+        unsafe { registration.extend(table.medium.len())? };
+        Ok((kernels, registration))
     }
 
     fn attached(&self) -> Result<&Attached> {
@@ -167,142 +157,17 @@ impl CudaEngine {
         let attached = self.attached()?;
         let mut writer = attached.writer();
         let mut channel = attached.channel()?;
-        if let Err(error) = attached.finish_draining(table, &mut writer, &mut channel) {
+        let drained = attached.finish_draining(table, &mut writer, &mut channel);
+        if let Err(error) = &drained {
             tracing::warn!(%error, "the resize is left for the next open");
         }
         writer.supply.hand_back(table, &channel.stream)?;
         attached.save_dirty(table, &writer, &channel)?;
         drop((channel, writer));
         self.attached = None;
-        table.set_drained_by_engine(false);
+        // What the GPU could not empty is not for the host, which has not followed its changes.
+        table.set_drained_by_engine(drained.is_err());
         Ok(())
-    }
-
-    /// Executes a batch that changes the table. `values` is empty for [`Write::Remove`].
-    ///
-    /// # Errors
-    /// [`Error::Gpu`], [`Error::Damaged`], and those of a table that cannot grow.
-    pub(crate) fn write(
-        &self,
-        table: &Table<Mapping>,
-        verb: Write,
-        keys: &[u8],
-        values: &[u8],
-    ) -> Result<FixedBitSet> {
-        let attached = self.attached()?;
-        let (key_size, value_size) = sizes(table);
-        let value_size = if verb == Write::Remove { 0 } else { value_size };
-        let len = keys.len() / key_size;
-        let mut answers = FixedBitSet::with_capacity(len);
-        let part = part_len(key_size + value_size);
-        let stage = |channel: &mut Channel, first: usize| {
-            let end = len.min(first + part);
-            let values = &values[first * value_size..end * value_size];
-            let keys = &keys[first * key_size..end * key_size];
-            channel.stage((end - first) as u32, keys, values, values.len())
-        };
-        if len == 0 {
-            return Ok(answers);
-        }
-        let mut writer = attached.writer();
-        let mut channel = attached.channel()?;
-        let mut operands = stage(&mut channel, 0)?;
-        for first in (0..len).step_by(part) {
-            // The next part travels while this one is executed.
-            let batch = attached.begin_write(table, &mut writer, &mut channel, verb, operands)?;
-            let next = if first + part < len {
-                let mut next = attached.channel()?;
-                Some((stage(&mut next, first + part)?, next))
-            } else {
-                None
-            };
-            attached.end_write(table, &mut writer, &mut channel, verb, batch)?;
-            keep(&mut answers, first, channel.fetched_answers(operands.len));
-            let done = match next {
-                Some((staged, next)) => {
-                    operands = staged;
-                    std::mem::replace(&mut channel, next)
-                }
-                None => break,
-            };
-            attached.give(done);
-        }
-        attached.give(channel);
-        Ok(answers)
-    }
-
-    /// Copies the values of the keys that are there.
-    ///
-    /// # Errors
-    /// [`Error::Gpu`], [`Error::Damaged`].
-    pub(crate) fn get(
-        &self,
-        table: &Table<Mapping>,
-        keys: &[u8],
-        values: &mut [u8],
-    ) -> Result<FixedBitSet> {
-        let attached = self.attached()?;
-        let (key_size, value_size) = sizes(table);
-        let len = keys.len() / key_size;
-        let part = part_len(key_size + value_size);
-        let mut answers = FixedBitSet::with_capacity(len);
-        let view = attached.hold_view();
-        let mut under_way: Option<(Channel, usize, u32)> = None;
-        for first in (0..len).step_by(part).map(Some).chain([None]) {
-            // One part is copied to the caller while the next one is looked up.
-            let next = match first {
-                Some(first) => {
-                    let end = len.min(first + part);
-                    let mut channel = attached.channel()?;
-                    let some = (end - first) as u32;
-                    let room = (end - first) * value_size;
-                    let keys = &keys[first * key_size..end * key_size];
-                    let operands = channel.stage(some, keys, &[], room)?;
-                    attached.begin_read(*view, &mut channel, Read::Get, operands)?;
-                    channel.fetch_values(room)?;
-                    Some((channel, first, some))
-                }
-                None => None,
-            };
-            if let Some((channel, first, some)) = std::mem::replace(&mut under_way, next) {
-                attached.end_read(table, &channel)?;
-                keep(&mut answers, first, channel.fetched_answers(some));
-                let values = &mut values[first * value_size..][..some as usize * value_size];
-                copy_found(
-                    values,
-                    channel.fetched_values(),
-                    value_size,
-                    &answers,
-                    first,
-                );
-                attached.give(channel);
-            }
-        }
-        Ok(answers)
-    }
-
-    /// Says which keys are there.
-    ///
-    /// # Errors
-    /// [`Error::Gpu`], [`Error::Damaged`].
-    pub(crate) fn contains(&self, table: &Table<Mapping>, keys: &[u8]) -> Result<FixedBitSet> {
-        let attached = self.attached()?;
-        let (key_size, _) = sizes(table);
-        let len = keys.len() / key_size;
-        let part = part_len(key_size);
-        let mut answers = FixedBitSet::with_capacity(len);
-        let view = attached.hold_view();
-        for first in (0..len).step_by(part) {
-            let end = len.min(first + part);
-            let mut channel = attached.channel()?;
-            let some = (end - first) as u32;
-            let operands = channel.stage(some, &keys[first * key_size..end * key_size], &[], 0)?;
-            attached.begin_read(*view, &mut channel, Read::Contains, operands)?;
-            attached.end_read(table, &channel)?;
-            keep(&mut answers, first, channel.fetched_answers(some));
-            attached.give(channel);
-        }
-        Ok(answers)
     }
 
     /// Makes room for `additional` more items.
@@ -345,6 +210,8 @@ impl CudaEngine {
         table.sync()
     }
 }
+
+static_assertions::assert_impl_all!(CudaEngine: Send, Sync);
 
 impl Drop for CudaEngine {
     fn drop(&mut self) {
@@ -390,172 +257,6 @@ impl Attached {
             .unwrap_or_else(PoisonError::into_inner)
             .push(channel);
     }
-
-    /// Puts a batch that changes the table on its stream.
-    fn begin_write(
-        &self,
-        table: &Table<Mapping>,
-        writer: &mut Writer,
-        channel: &mut Channel,
-        verb: Write,
-        operands: Operands,
-    ) -> Result<WriteBatch> {
-        let len = operands.len;
-        self.drain_slice(table, writer, channel, u64::from(len))?;
-        let pending = channel.pending(len)?;
-        let groups = (len > 1).then(|| channel.groups(len)).transpose()?;
-        let view = BatchView {
-            keys: operands.keys,
-            values: operands.values,
-            answers: operands.answers,
-            pending,
-            entry: groups.map_or(0, |groups| groups.entry),
-            first: groups.map_or(0, |groups| groups.first),
-            last: groups.map_or(0, |groups| groups.last),
-            len,
-            tile: self.kernels.tile(len),
-            retry: 0,
-            reserved: 0,
-        };
-        // SAFETY: the channel's buffers have been made for `len` positions, and stay until the
-        // batch is done.
-        unsafe {
-            fill(
-                &channel.stream,
-                operands.answers,
-                0,
-                channel::answers_len(len),
-            )?;
-            if let Some(groups) = groups {
-                self.kernels
-                    .group(&channel.stream, groups, operands.keys, len)?;
-            }
-        }
-        let batch = WriteBatch {
-            operands,
-            groups,
-            view,
-        };
-        self.launch_write(table, writer, channel, verb, &batch)?;
-        Ok(batch)
-    }
-
-    fn launch_write(
-        &self,
-        table: &Table<Mapping>,
-        writer: &mut Writer,
-        channel: &mut Channel,
-        verb: Write,
-        batch: &WriteBatch,
-    ) -> Result<()> {
-        let len = batch.operands.len;
-        writer.supply.prepare(
-            table,
-            &channel.stream,
-            u64::from(len),
-            verb != Write::Remove,
-        )?;
-        let counters = channel.counters()?;
-        // SAFETY: the view's addresses are those of the file and of the mirror, which stay until
-        // the batch is done; the writer's lock keeps other changes away.
-        unsafe {
-            let records = writer.supply.view();
-            self.kernels.write(
-                &channel.stream,
-                verb,
-                self.view_now(),
-                records,
-                batch.view,
-                counters,
-            )?;
-            if let (Write::Update, Some(groups)) = (verb, batch.groups) {
-                self.kernels
-                    .spread(&channel.stream, groups, batch.operands.answers, len)?;
-            }
-        }
-        channel.fetch_outcome(&batch.operands)
-    }
-
-    /// Waits for a batch, and grows the table as long as some of its operations need that.
-    fn end_write(
-        &self,
-        table: &Table<Mapping>,
-        writer: &mut Writer,
-        channel: &mut Channel,
-        verb: Write,
-        mut batch: WriteBatch,
-    ) -> Result<()> {
-        loop {
-            wait(&channel.stream)?;
-            let counters = channel.fetched_counters();
-            writer.supply.settle(table, &counters);
-            let done = counters.operations - counters.full - counters.starved;
-            table.count_batch(done, counters.items as i64, counters.touches);
-            self.check_damage(table, &counters)?;
-            if counters.full + counters.starved == 0 {
-                return Ok(());
-            }
-            if counters.starved > 0 {
-                self.feed(table, writer, channel, counters.starved)?;
-            }
-            if counters.full > 0 {
-                self.grow(table, writer, channel)?;
-            }
-            batch.view.retry = 1;
-            self.launch_write(table, writer, channel, verb, &batch)?;
-        }
-    }
-
-    fn begin_read(
-        &self,
-        table: TableView,
-        channel: &mut Channel,
-        verb: Read,
-        operands: Operands,
-    ) -> Result<()> {
-        let counters = channel.counters()?;
-        let mut view = BatchView::zeroed();
-        view.keys = operands.keys;
-        view.values = operands.values;
-        view.answers = operands.answers;
-        view.len = operands.len;
-        view.tile = self.kernels.tile(operands.len);
-        // SAFETY: the channel's buffers have been made for the batch; whoever holds the table's
-        // view keeps what it names alive.
-        unsafe {
-            fill(
-                &channel.stream,
-                operands.answers,
-                0,
-                channel::answers_len(operands.len),
-            )?;
-            self.kernels
-                .read(&channel.stream, verb, table, view, counters)?;
-        }
-        channel.fetch_outcome(&operands)
-    }
-
-    fn end_read(&self, table: &Table<Mapping>, channel: &Channel) -> Result<()> {
-        wait(&channel.stream)?;
-        let counters = channel.fetched_counters();
-        table.count_batch(counters.operations, 0, counters.touches);
-        self.check_damage(table, &counters)
-    }
-
-    fn check_damage(&self, table: &Table<Mapping>, counters: &Counters) -> Result<()> {
-        if counters.damaged == 0 {
-            return Ok(());
-        }
-        let found = "a record outside the file".into();
-        Err(table.damaged("slot", counters.damaged, found))
-    }
-}
-
-/// A batch on its stream.
-struct WriteBatch {
-    operands: Operands,
-    groups: Option<GroupsView>,
-    view: BatchView,
 }
 
 fn sizes(table: &Table<Mapping>) -> (usize, usize) {
@@ -563,34 +264,4 @@ fn sizes(table: &Table<Mapping>) -> (usize, usize) {
         table.shape.key_size as usize,
         table.shape.value_size as usize,
     )
-}
-
-/// Positions of `bytes` each that are on the device at a time: whole words of answers.
-fn part_len(bytes: usize) -> usize {
-    (PART_BYTES / bytes).clamp(64, PART) & !63
-}
-
-/// Enters the answer words of the positions from `first`, a multiple of 64, on.
-fn keep(answers: &mut FixedBitSet, first: usize, words: impl Iterator<Item = u64>) {
-    let blocks = &mut answers.as_mut_slice()[first / 64..];
-    for (block, word) in blocks.iter_mut().zip(words) {
-        *block = word as usize;
-    }
-}
-
-/// Copies those values that were found.
-fn copy_found(to: &mut [u8], from: &[u8], size: usize, answers: &FixedBitSet, first: usize) {
-    use rayon::prelude::*;
-    const TOGETHER: usize = 4096;
-    to.par_chunks_mut(size * TOGETHER)
-        .zip(from.par_chunks(size * TOGETHER))
-        .enumerate()
-        .for_each(|(chunk, (to, from))| {
-            let first = first + chunk * TOGETHER;
-            for (nth, value) in to.chunks_exact_mut(size).enumerate() {
-                if answers.contains(first + nth) {
-                    value.copy_from_slice(&from[nth * size..][..size]);
-                }
-            }
-        });
 }

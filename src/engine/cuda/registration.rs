@@ -16,6 +16,9 @@ pub struct Registration {
 // SAFETY: the pointer is only handed to the driver, which takes it from any thread.
 unsafe impl Send for Registration {}
 
+// SAFETY: what takes `&self` does not even look at what the pointer leads to.
+unsafe impl Sync for Registration {}
+
 impl Registration {
     /// Nothing of the file at `base` yet.
     pub fn new(base: *mut u8) -> Self {

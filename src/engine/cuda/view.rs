@@ -138,12 +138,70 @@ pub struct Counters {
     pub damaged: u64,
 }
 
+/// A range of the file that holds records.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct RecordRange {
+    /// Offset of the first record.
+    pub offset: u64,
+    /// Records.
+    pub count: u64,
+    /// Number of the first record, counted over all ranges.
+    pub first_ordinal: u64,
+}
+
+/// What a survey found wrong with a slot.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct Repair {
+    /// File offset of the slot's state word.
+    pub at: u64,
+    /// [`REPAIR_DUPLICATE`], [`REPAIR_THAW`], or 1: half filled or half emptied.
+    pub kind: u64,
+}
+
+/// The slot's item has been moved up.
+pub const REPAIR_DUPLICATE: u64 = 2;
+
+/// The slot's item was about to be moved.
+pub const REPAIR_THAW: u64 = 3;
+
+/// Where a survey of the levels leaves what it finds.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct SurveyView {
+    /// [`RecordRange`]s.
+    pub ranges: Address,
+    /// One bit a record, by its number.
+    pub used: Address,
+    /// [`Repair`]s.
+    pub repairs: Address,
+    /// Room for repairs.
+    pub repair_capacity: u64,
+    /// How many ranges.
+    pub range_count: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// What a survey found.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct SurveyFindings {
+    /// Members.
+    pub members: u64,
+    /// Slots to mend; may exceed the room for them.
+    pub repairs: u64,
+    /// Kind and place of something that no crash leaves, 0 for none.
+    pub damage: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use std::mem::offset_of;
 
     use super::*;
-    use crate::engine::cuda::kernels::PTX;
+    use crate::engine::cuda::kernels::{self, PTX};
     use crate::layout::{self, RecordWord};
 
     /// The numbers of a `layout_…` array in the compiled kernels.
@@ -204,6 +262,13 @@ mod tests {
             stated("counters"),
             layout_of!(Counters: taken retired items full starved touches operations damaged)
         );
+        let survey = [
+            layout_of!(SurveyView: ranges used repairs repair_capacity range_count),
+            layout_of!(RecordRange: offset count first_ordinal),
+            layout_of!(Repair: at kind),
+            layout_of!(SurveyFindings: members repairs damage),
+        ];
+        assert_eq!(stated("survey"), survey.concat());
     }
 
     #[test]
@@ -225,6 +290,11 @@ mod tests {
                 layout::DATA_START,
                 DIRECTORY as u64,
                 u64::from(layout::hash::OVERFLOW_ROUNDS),
+                u64::from(kernels::THREADS),
+                u64::from(kernels::BLOCKS),
+                1,
+                REPAIR_DUPLICATE,
+                REPAIR_THAW,
             ]
         );
     }

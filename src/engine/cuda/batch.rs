@@ -1,0 +1,176 @@
+//! One batch on its stream, from its operands in device memory to its answers there.
+
+use bytemuck::Zeroable;
+
+use super::channel::{Channel, Operands, answers_len};
+use super::kernels::Read;
+use super::memory::{fill, wait};
+use super::view::{BatchView, Counters, GroupsView, TableView};
+use super::{Attached, Writer};
+use crate::Result;
+use crate::engine::Write;
+use crate::index::table::Table;
+use crate::pm::Mapping;
+
+/// A batch on its stream.
+pub(super) struct WriteBatch {
+    operands: Operands,
+    groups: Option<GroupsView>,
+    view: BatchView,
+}
+
+impl Attached {
+    /// Puts a batch that changes the table on its stream.
+    pub(super) fn begin_write(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        channel: &mut Channel,
+        verb: Write,
+        operands: Operands,
+    ) -> Result<WriteBatch> {
+        let len = operands.len;
+        self.drain_slice(table, writer, channel, u64::from(len))?;
+        let pending = channel.pending(len)?;
+        let groups = (len > 1).then(|| channel.groups(len)).transpose()?;
+        let view = BatchView {
+            keys: operands.keys,
+            values: operands.values,
+            answers: operands.answers,
+            pending,
+            entry: groups.map_or(0, |groups| groups.entry),
+            first: groups.map_or(0, |groups| groups.first),
+            last: groups.map_or(0, |groups| groups.last),
+            len,
+            tile: self.kernels.tile(len),
+            retry: 0,
+            reserved: 0,
+        };
+        // SAFETY: the channel's buffers have been made for `len` positions, and stay until the
+        // batch is done.
+        unsafe {
+            fill(&channel.stream, operands.answers, 0, answers_len(len))?;
+            if let Some(groups) = groups {
+                self.kernels
+                    .group(&channel.stream, groups, operands.keys, len)?;
+            }
+        }
+        let batch = WriteBatch {
+            operands,
+            groups,
+            view,
+        };
+        self.launch_write(table, writer, channel, verb, &batch)?;
+        Ok(batch)
+    }
+
+    fn launch_write(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        channel: &mut Channel,
+        verb: Write,
+        batch: &WriteBatch,
+    ) -> Result<()> {
+        let len = batch.operands.len;
+        writer.supply.prepare(
+            table,
+            &channel.stream,
+            u64::from(len),
+            verb != Write::Remove,
+        )?;
+        let counters = channel.counters()?;
+        // SAFETY: the view's addresses are those of the file and of the mirror, which stay until
+        // the batch is done; the writer's lock keeps other changes away.
+        unsafe {
+            let records = writer.supply.view();
+            self.kernels.write(
+                &channel.stream,
+                verb,
+                self.view_now(),
+                records,
+                batch.view,
+                counters,
+            )?;
+            if let (Write::Update, Some(groups)) = (verb, batch.groups) {
+                self.kernels
+                    .spread(&channel.stream, groups, batch.operands.answers, len)?;
+            }
+        }
+        channel.fetch_outcome(&batch.operands)
+    }
+
+    /// Waits for a batch, and grows the table as long as some of its operations need that.
+    pub(super) fn end_write(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        channel: &mut Channel,
+        verb: Write,
+        mut batch: WriteBatch,
+    ) -> Result<()> {
+        loop {
+            wait(&channel.stream)?;
+            let counters = channel.fetched_counters();
+            writer.supply.settle(table, &counters);
+            let done = counters.operations - counters.full - counters.starved;
+            table.count_batch(done, counters.items as i64, counters.touches);
+            self.check_damage(table, &counters)?;
+            if counters.full + counters.starved == 0 {
+                return Ok(());
+            }
+            if counters.starved > 0 {
+                self.feed(table, writer, channel, counters.starved)?;
+            }
+            if counters.full > 0 {
+                self.grow(table, writer, channel)?;
+            }
+            batch.view.retry = 1;
+            self.launch_write(table, writer, channel, verb, &batch)?;
+        }
+    }
+
+    pub(super) fn begin_read(
+        &self,
+        table: TableView,
+        channel: &mut Channel,
+        verb: Read,
+        operands: Operands,
+    ) -> Result<()> {
+        let counters = channel.counters()?;
+        let mut view = BatchView::zeroed();
+        view.keys = operands.keys;
+        view.values = operands.values;
+        view.answers = operands.answers;
+        view.len = operands.len;
+        view.tile = self.kernels.tile(operands.len);
+        // SAFETY: the channel's buffers have been made for the batch; whoever holds the table's
+        // view keeps what it names alive.
+        unsafe {
+            fill(
+                &channel.stream,
+                operands.answers,
+                0,
+                answers_len(operands.len),
+            )?;
+            self.kernels
+                .read(&channel.stream, verb, table, view, counters)?;
+        }
+        channel.fetch_outcome(&operands)
+    }
+
+    pub(super) fn end_read(&self, table: &Table<Mapping>, channel: &Channel) -> Result<()> {
+        wait(&channel.stream)?;
+        let counters = channel.fetched_counters();
+        table.count_batch(counters.operations, 0, counters.touches);
+        self.check_damage(table, &counters)
+    }
+
+    pub(super) fn check_damage(&self, table: &Table<Mapping>, counters: &Counters) -> Result<()> {
+        if counters.damaged == 0 {
+            return Ok(());
+        }
+        let found = "a record outside the file".into();
+        Err(table.damaged("slot", counters.damaged, found))
+    }
+}

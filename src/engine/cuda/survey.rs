@@ -1,0 +1,141 @@
+//! The recovery scan on the GPU: one pass over the levels, copied to device memory.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::CudaEngine;
+use super::channel::Channel;
+use super::memory::{DeviceMemory, copy_in, copy_out, fill, wait};
+use super::mirror::Mirror;
+use super::view::{
+    REPAIR_DUPLICATE, REPAIR_THAW, RecordRange, Repair, SurveyFindings, SurveyView, TableView,
+};
+use crate::Result;
+use crate::index::scan::{Findings, Fix};
+use crate::index::table::Table;
+use crate::layout::RecordWord;
+use crate::layout::bucket::SlotPlace;
+use crate::pm::{Mapping, Medium};
+
+/// Most slots to mend that a survey lists. A crash leaves one for each operation that was under
+/// way; more than this is left to the CPU.
+const MOST_REPAIRS: usize = 1 << 20;
+
+impl CudaEngine {
+    /// Does what [`Table::scan`] does, before the table is attached; `None` if something is there
+    /// that only the CPU's scan can tell in full.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub(crate) fn survey(
+        &mut self,
+        table: &Table<Mapping>,
+        used: &[AtomicU64],
+    ) -> Result<Option<Findings>> {
+        self.device.enter()?;
+        let (kernels, registration) = self.prepare(table)?;
+        let channel = Channel::new()?;
+        let stream = &channel.stream;
+        let mut copies = Mirror::new(true);
+        let mut view = copies.add_table(table, stream)?;
+        view.file_len = registration.len();
+
+        let ranges: Vec<RecordRange> = table
+            .arena
+            .extents()
+            .map(|extent| RecordRange {
+                offset: extent.offset,
+                count: extent.count,
+                first_ordinal: extent.first,
+            })
+            .collect();
+        let device_ranges = DeviceMemory::new(size_of_val(&ranges[..]))?;
+        let device_used = DeviceMemory::new(used.len() * 8)?;
+        let device_repairs = DeviceMemory::new(MOST_REPAIRS * size_of::<Repair>())?;
+        let device_findings = DeviceMemory::new(size_of::<SurveyFindings>())?;
+        let survey = SurveyView {
+            ranges: device_ranges.address(),
+            used: device_used.address(),
+            repairs: device_repairs.address(),
+            repair_capacity: MOST_REPAIRS as u64,
+            range_count: ranges.len() as u32,
+            reserved: 0,
+        };
+        let mut found = SurveyFindings::default();
+        // SAFETY: the blocks are as long as is said here, and live until the wait.
+        unsafe {
+            let ranges = bytemuck::cast_slice(&ranges);
+            copy_in(stream, device_ranges.address(), ranges)?;
+            fill(stream, device_used.address(), 0, device_used.len())?;
+            fill(stream, device_findings.address(), 0, device_findings.len())?;
+            // A level that is being emptied comes last: its items are duplicates if they also
+            // stand above.
+            for level in (view.bottom_level..=view.top_level).rev() {
+                kernels.survey(stream, view, level, survey, device_findings.address())?;
+            }
+            let found = bytemuck::bytes_of_mut(&mut found);
+            copy_out(stream, found, device_findings.address())?;
+        }
+        wait(stream)?;
+        self.surveyed = Some((kernels, registration));
+        if found.damage != 0 || found.repairs > MOST_REPAIRS as u64 {
+            return Ok(None);
+        }
+
+        let mut repairs = vec![Repair { at: 0, kind: 0 }; found.repairs as usize];
+        let mut words = vec![0u64; used.len()];
+        // SAFETY: as above.
+        unsafe {
+            let repairs = bytemuck::cast_slice_mut(&mut repairs);
+            copy_out(stream, repairs, device_repairs.address())?;
+            let words = bytemuck::cast_slice_mut(&mut words);
+            copy_out(stream, words, device_used.address())?;
+        }
+        wait(stream)?;
+        for (used, word) in used.iter().zip(words) {
+            used.store(word, Ordering::Relaxed);
+        }
+        let mut findings = Findings {
+            slots: (view.bottom_level..=view.top_level)
+                .map(|level| u64::from(view.slots) << level)
+                .sum(),
+            items: found.members,
+            fixes: repairs
+                .iter()
+                .map(|repair| fix(table, &view, repair))
+                .collect(),
+            ..Findings::default()
+        };
+        table.scan_reserved(used, &mut findings);
+        Ok(Some(findings))
+    }
+}
+
+/// A repair in the words of the recovery.
+fn fix(table: &Table<Mapping>, view: &TableView, repair: &Repair) -> Fix {
+    let place = place(table, view, repair.at);
+    match repair.kind {
+        REPAIR_THAW => {
+            let record = RecordWord(table.medium.load(place.record));
+            Fix::Thaw { place, record }
+        }
+        REPAIR_DUPLICATE => Fix::Clear {
+            place,
+            duplicate: true,
+        },
+        _ => Fix::Clear {
+            place,
+            duplicate: false,
+        },
+    }
+}
+
+/// The slot whose state word stands at `at`, in some level.
+fn place(table: &Table<Mapping>, view: &TableView, at: u64) -> SlotPlace {
+    let level = (view.bottom_level..=view.top_level)
+        .map(|level| view.level_offset[level as usize])
+        .filter(|&offset| offset <= at)
+        .max()
+        .unwrap_or(0);
+    let within = (at - level) % table.shape.bucket_size;
+    table.shape.slot_place(at - within, (within / 8) as u32)
+}
