@@ -195,11 +195,11 @@ mod tests {
     #[test]
     fn a_refusal_names_column_and_content() {
         for wrong in ["68fd1e6", "+8fd1e64", "68fd1e64a", "wxyz1234"] {
-            let refusal = parse(line(wrong).as_bytes()).err().expect("refused");
+            let refusal = parse(line(wrong).as_bytes()).expect_err("refused");
             assert_eq!(refusal.column, Some(15));
             assert!(refusal.what.contains(wrong), "{}", refusal.what);
         }
-        let refusal = parse(b"1\t2\t3").err().expect("refused");
+        let refusal = parse(b"1\t2\t3").expect_err("refused");
         assert!(
             refusal.what.starts_with("3 columns; expected 40"),
             "{}",

@@ -107,7 +107,9 @@ impl Arena {
             offset >= extent.offset && offset - extent.offset < extent.count * self.stride
         })?;
         let inside = offset - extent.offset;
-        (inside % self.stride == 0).then(|| extent.first + inside / self.stride)
+        inside
+            .is_multiple_of(self.stride)
+            .then(|| extent.first + inside / self.stride)
     }
 
     /// Offset of the record with number `ordinal`.

@@ -95,10 +95,7 @@ impl<M: Medium> Table<M> {
     pub(crate) fn claim(&self, target: &Target) -> Result<Option<SlotPlace>> {
         let rounds = if target.reserved.is_some() { 1 } else { ROUNDS };
         for round in 0..rounds {
-            loop {
-                let Some((bucket, empty)) = self.emptiest(target, round) else {
-                    break;
-                };
+            while let Some((bucket, empty)) = self.emptiest(target, round) {
                 if round > 0 {
                     self.mark_overflow(target);
                 }

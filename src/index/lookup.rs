@@ -235,7 +235,7 @@ impl<M: Medium> Table<M> {
     pub fn record_in_bounds(&self, record: RecordWord) -> bool {
         let at = record.offset();
         at >= crate::layout::DATA_START
-            && at % 8 == 0
+            && at.is_multiple_of(8)
             && at + self.shape.record_stride <= self.medium.len()
     }
 }

@@ -145,7 +145,7 @@ impl<M: Medium> Table<M> {
             let mut entry = ExtentEntry::new(ExtentKind::Arena, 0, 0, 0);
             self.medium.read(place, bytemuck::bytes_of_mut(&mut entry));
             let inside = entry.offset >= DATA_START
-                && entry.offset % PAGE == 0
+                && entry.offset.is_multiple_of(PAGE)
                 && entry.offset <= superblock.file_len
                 && entry.len <= superblock.file_len - entry.offset;
             match entry.kind() {

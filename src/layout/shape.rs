@@ -63,7 +63,7 @@ impl Shape {
                 expected: expected.into(),
             })
         };
-        if !(8..=Self::MAX_KEY).contains(&key_size) || key_size % 8 != 0 {
+        if !(8..=Self::MAX_KEY).contains(&key_size) || !key_size.is_multiple_of(8) {
             return refuse(
                 "key type",
                 format!("{key_size} bytes"),

@@ -243,7 +243,10 @@ impl Superblock {
             return damaged(format!("hash function {}; expected 1", self.hash_function));
         }
         let shape = self.shape(path)?;
-        if self.file_len < DATA_START || self.file_len > MAX_FILE || self.file_len % PAGE != 0 {
+        if self.file_len < DATA_START
+            || self.file_len > MAX_FILE
+            || !self.file_len.is_multiple_of(PAGE)
+        {
             return damaged(format!("a file length of {} bytes", self.file_len));
         }
         if self.file_len > actual_len {

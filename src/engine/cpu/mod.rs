@@ -207,7 +207,7 @@ fn get_part<M: Medium>(
             session.read(member, &mut values[i * value_size..][..value_size])
         })?;
         session.count(group.len() as u64);
-        if (index + 1) * GROUP % BREATH == 0 {
+        if ((index + 1) * GROUP).is_multiple_of(BREATH) {
             session.breathe();
         }
     }
