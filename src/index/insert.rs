@@ -19,6 +19,10 @@ use crate::layout::{BUSY, EMPTY, KeyClass, KeyHash, RecordWord};
 use crate::pm::Medium;
 use crate::sync::{Ordering, fence};
 
+/// Empty slots that a home bucket must have to be taken before all others. What is placed so
+/// early costs nothing in the load factor: the last slots of a bucket do the balancing.
+const HOME_SPARE: u32 = 2;
+
 /// What became of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inserted {
@@ -90,8 +94,9 @@ impl<M: Medium> Session<'_, M> {
 }
 
 impl<M: Medium> Table<M> {
-    /// Claims an empty slot in the candidate bucket with most of them, of the first round that
-    /// has any; ties go to the higher level. `None` when all rounds are full.
+    /// Claims an empty slot: in the home bucket while it has [`HOME_SPARE`] of them, so that most
+    /// look-ups end there; else in the candidate bucket with most of them, of the first round
+    /// that has any; ties go to the higher level. `None` when all rounds are full.
     pub(crate) fn claim(&self, target: &Target) -> Result<Option<SlotPlace>> {
         let rounds = if target.reserved.is_some() { 1 } else { ROUNDS };
         for round in 0..rounds {
@@ -116,10 +121,14 @@ impl<M: Medium> Table<M> {
         let levels = self.directory.levels();
         let lowest = levels.lowest_insertable(self.shape.levels);
         let mut best: Option<(Bucket, u32)> = None;
-        let _ = self.candidates::<()>(target, round, levels.top, lowest, |bucket| {
+        let _ = self.candidates(target, round, levels.top, lowest, |bucket| {
             let empty = self.matches(bucket, EMPTY);
+            let at_home = round == 0 && best.is_none();
             if empty.count_ones() > best.map_or(0, |(_, most)| most.count_ones()) {
                 best = Some((bucket, empty));
+            }
+            if at_home && empty.count_ones() >= HOME_SPARE {
+                return ControlFlow::Break(());
             }
             ControlFlow::Continue(())
         });

@@ -166,29 +166,20 @@ impl<M: Medium> Table<M> {
         found
     }
 
-    /// The first slot with the target's state word that a reader comes to, at rest. What it holds
-    /// is for [`member_at`](Self::member_at) to say; `None` says nothing.
+    /// The member of a key if it stands in its home bucket, where most do, and nothing moves.
+    /// `None` says nothing.
     #[inline]
-    pub fn spot(&self, target: &Target, touches: &mut u64) -> Option<SlotPlace> {
+    pub fn find_at_home(&self, target: &Target) -> Option<Member> {
         let levels = self.directory.levels();
         if levels.draining(self.shape.levels) {
             return None;
         }
-        let spotted = self.candidates(target, 0, levels.top, levels.bottom, |bucket| {
-            *touches += 1;
-            let mask = self.matches(bucket, target.word);
-            if mask == 0 {
-                return ControlFlow::Continue(());
-            }
-            let place = self.shape.slot_place(bucket.at, mask.trailing_zeros());
-            ControlFlow::Break(place)
-        });
-        spotted.break_value()
-    }
-
-    /// The member in a slot, if it is the target's.
-    #[inline]
-    pub fn member_at(&self, place: SlotPlace, target: &Target) -> Option<Member> {
+        let home = self.home(target, levels.top);
+        let mask = self.matches(home, target.word);
+        if mask == 0 {
+            return None;
+        }
+        let place = self.shape.slot_place(home.at, mask.trailing_zeros());
         let mut found = None;
         self.visit_slot(place, target, &mut |place, record| {
             found = record.is_member().then_some(Member { place, record });
@@ -198,7 +189,12 @@ impl<M: Medium> Table<M> {
     }
 
     /// The member of a key, for a writer, who may act only on the one copy.
+    #[inline]
     pub fn find_for_write(&self, target: &Target, touches: &mut u64) -> Found {
+        if !self.directory.levels().draining(self.shape.levels) {
+            // At rest there is one copy. Should a resize begin now, it waits for this operation.
+            return self.find(target, touches).map_or(Found::Absent, Found::One);
+        }
         let mut found = Found::Absent;
         self.walk(target, touches, |place, record| {
             if !record.is_member() {

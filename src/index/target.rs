@@ -92,6 +92,20 @@ impl<M: Medium> Table<M> {
         Target::new(key, self.shape.key_class(), self.hash_seed)
     }
 
+    /// The bucket of the target's first location in the top level, which the walk of candidates
+    /// comes to first and insertions prefer.
+    #[inline]
+    pub fn home(&self, target: &Target, top: u32) -> Bucket {
+        let at = match target.reserved {
+            Some(bucket) => reserved_bucket_at(bucket),
+            None => {
+                let index = KeyHash::bucket(target.hash.location(0), top);
+                self.directory.offset(top) + index * self.shape.bucket_size
+            }
+        };
+        Bucket { at, level: top }
+    }
+
     /// Visits the candidate buckets of one round, without repetition, level by level from `from`
     /// to `to` (either may be the higher one), until `visit` breaks.
     #[inline(always)]

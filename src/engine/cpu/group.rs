@@ -1,8 +1,8 @@
 //! A group of operations whose memory is asked for together.
 //!
-//! An operation reads its candidate buckets, then a record word, then the record: three misses
-//! that depend on each other. A group takes each of the three steps for all its operations before
-//! the next one, and asks for what the next step will read. So a core has as many misses under
+//! An operation reads its home bucket, perhaps its other candidate buckets, then the record:
+//! misses that depend on each other. A group takes each of these steps for all its operations
+//! before the next one, and asks for what the next step will read. So a core has as many misses under
 //! way as it can, and their latency is paid once a group.
 
 use std::ops::ControlFlow;
@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use crate::Result;
 use crate::index::lookup::Member;
 use crate::index::table::{Session, Table};
-use crate::index::target::Target;
+use crate::index::target::{Bucket, Target};
 use crate::layout::RecordWord;
 use crate::pm::Medium;
 
@@ -40,15 +40,25 @@ impl<'k> Group<'k> {
         }
     }
 
-    /// Hashes a key and asks for the state words of its candidate buckets.
+    /// Hashes a key for a look-up and asks for its home bucket.
     #[inline]
-    pub fn push<M: Medium>(&mut self, table: &Table<M>, key: &'k [u8], position: usize) {
+    pub fn push_read<M: Medium>(&mut self, table: &Table<M>, key: &'k [u8], position: usize) {
         let target = table.target(key);
-        let levels = table.directory.levels();
-        let _ = table.candidates::<()>(&target, 0, levels.top, levels.bottom, |bucket| {
-            table.medium.prefetch(bucket.at);
-            ControlFlow::Continue(())
-        });
+        let home = table.home(&target, table.directory.levels().top);
+        prefetch_bucket(table, home);
+        self.push(target, position);
+    }
+
+    /// Hashes a key for a change and asks for all of its buckets.
+    #[inline]
+    pub fn push_write<M: Medium>(&mut self, table: &Table<M>, key: &'k [u8], position: usize) {
+        let target = table.target(key);
+        prefetch_candidates(table, &target);
+        self.push(target, position);
+    }
+
+    #[inline]
+    fn push(&mut self, target: Target<'k>, position: usize) {
         self.targets[self.len] = Some((target, position));
         self.len += 1;
     }
@@ -76,20 +86,23 @@ impl<'k> Group<'k> {
         mut found: impl FnMut(&mut Session<M>, Member, usize) -> Result<()>,
     ) -> Result<()> {
         let table = session.table;
-        let mut places = [None; GROUP];
-        for ((target, _), place) in self.iter().zip(&mut places) {
-            *place = table.spot(target, &mut session.touches);
-            if let Some(place) = place {
-                table.medium.prefetch(place.record);
+        let mut members: [Option<Member>; GROUP] = [None; GROUP];
+        for ((target, _), member) in self.iter().zip(&mut members) {
+            *member = table.find_at_home(target);
+            match member {
+                Some(member) => {
+                    session.touches += 1;
+                    prefetch_record(table, member.record);
+                }
+                None => prefetch_candidates(table, target),
             }
         }
-        let mut members: [Option<Member>; GROUP] = [None; GROUP];
-        for (((target, _), place), member) in self.iter().zip(places).zip(&mut members) {
-            *member = place
-                .and_then(|place| table.member_at(place, target))
-                .or_else(|| table.find(target, &mut session.touches));
-            if let Some(Member { record, .. }) = member {
-                prefetch_record(table, *record);
+        for ((target, _), member) in self.iter().zip(&mut members) {
+            if member.is_none() {
+                *member = table.find(target, &mut session.touches);
+                if let Some(member) = member {
+                    prefetch_record(table, member.record);
+                }
             }
         }
         for ((_, position), member) in self.iter().zip(members) {
@@ -99,6 +112,24 @@ impl<'k> Group<'k> {
         }
         Ok(())
     }
+}
+
+/// Asks for the state and record words of a bucket.
+#[inline]
+fn prefetch_bucket<M: Medium>(table: &Table<M>, bucket: Bucket) {
+    table.medium.prefetch(bucket.at);
+    let records = u64::from(table.shape.slots) * 8;
+    table.medium.prefetch(bucket.at + records);
+}
+
+/// Asks for the candidate buckets of the first round.
+#[inline]
+fn prefetch_candidates<M: Medium>(table: &Table<M>, target: &Target) {
+    let levels = table.directory.levels();
+    let _ = table.candidates::<()>(target, 0, levels.top, levels.bottom, |bucket| {
+        prefetch_bucket(table, bucket);
+        ControlFlow::Continue(())
+    });
 }
 
 #[inline]

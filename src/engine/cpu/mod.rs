@@ -166,7 +166,7 @@ fn each<M: Medium>(
     loop {
         let mut group = Group::new();
         for i in positions.by_ref().take(GROUP) {
-            group.push(table, nth(keys, key_size, i), i);
+            group.push_write(table, nth(keys, key_size, i), i);
         }
         for (target, i) in group.iter() {
             answers.set(i, operation(&mut session, target, i)?);
@@ -199,7 +199,7 @@ fn get_part<M: Medium>(
     for (index, (keys, values)) in groups.enumerate() {
         let mut group = Group::new();
         for (i, key) in keys.chunks_exact(key_size).enumerate() {
-            group.push(table, key, i);
+            group.push_read(table, key, i);
         }
         let start = first + index * GROUP;
         group.find(&mut session, |session, member, i| {
