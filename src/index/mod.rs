@@ -1,6 +1,8 @@
 //! The index: a table of fixed keys and values in a file, and the verbs on it.
 
 pub(crate) mod arena;
+#[cfg(test)]
+mod crash_tests;
 pub(crate) mod directory;
 pub(crate) mod epoch;
 mod free_chain;
