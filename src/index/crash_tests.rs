@@ -11,6 +11,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::iter::Iter;
+use super::lookup::Found;
 use super::recover::{Policy, Recovery};
 use super::table::Table;
 use crate::layout::{BUSY, DATA_START, EMPTY, Shape, Superblock};
@@ -38,7 +39,7 @@ enum Op {
     Upsert(u64),
     Update(u64),
     Remove(u64),
-    /// Drives a resize to its end.
+    /// Drives a resize to its end, or as far as there are places above.
     Drain,
     /// Frees the retired records at once, as if their epochs had passed.
     Recycle,
@@ -101,7 +102,7 @@ fn create<K: Key>((levels, locations, slots): (u32, u32, u32), seed: u64) -> Tab
 fn apply<K: Key>(table: &Table<Simulated>, model: &mut Model, op: Op, version: u64) {
     let (Op::Insert(n) | Op::Upsert(n) | Op::Update(n) | Op::Remove(n)) = op else {
         match op {
-            Op::Drain => table.finish_draining().unwrap(),
+            Op::Drain => table.finish_draining_quietly(),
             Op::Recycle => table.arena.give(table.arena.take_all()),
             Op::UseUp => {
                 table.arena.take_all();
@@ -144,6 +145,11 @@ fn look_up<K: Key>(table: &Table<Simulated>) -> Model {
         let key = K::of(n);
         let mut held: Value = [0; 3];
         let target = table.target(bytemuck::bytes_of(&key));
+        let is_moving = matches!(table.find_for_write(&target, &mut 0), Found::Moving);
+        assert!(
+            !is_moving,
+            "nobody is moving key {n}, so a writer would wait for ever"
+        );
         let there = session
             .get(&target, bytemuck::bytes_of_mut(&mut held))
             .unwrap();
