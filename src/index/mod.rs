@@ -1,7 +1,7 @@
 //! The index: a table of fixed keys and values in a file, and the verbs on it.
 
 pub(crate) mod arena;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod crash_tests;
 pub(crate) mod directory;
 pub(crate) mod epoch;
@@ -9,6 +9,8 @@ mod free_chain;
 mod get;
 pub(crate) mod insert;
 mod iter;
+#[cfg(all(test, loom))]
+mod loom_tests;
 pub(crate) mod lookup;
 mod open;
 pub(crate) mod overflow;
