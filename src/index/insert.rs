@@ -87,6 +87,9 @@ impl<M: Medium> Session<'_, M> {
         }
         medium.store(place.record, RecordWord::NONE.0);
         medium.store(place.state, EMPTY);
+        // A file closed in order is not scanned, so no tentative item may outlive the close.
+        medium.write_back(place.record, 8);
+        medium.write_back(place.state, 8);
         // A helper may still hold the word that named it, so it must not come back at once.
         self.shard.retire(record);
         false

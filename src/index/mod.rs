@@ -1,6 +1,8 @@
 //! The index: a table of fixed keys and values in a file, and the verbs on it.
 
 pub(crate) mod arena;
+#[cfg(all(test, not(loom)))]
+mod crash_tests;
 #[cfg(feature = "cuda")]
 mod device;
 pub(crate) mod directory;
@@ -10,6 +12,8 @@ mod get;
 pub(crate) mod insert;
 mod iter;
 pub(crate) mod lookup;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod open;
 pub(crate) mod overflow;
 pub(crate) mod recover;

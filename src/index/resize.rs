@@ -210,6 +210,8 @@ impl<M: Medium> Table<M> {
         if !self.has_copy(target, from) {
             let Some(to) = self.claim(target)? else {
                 medium.store(from.record, record.with(0).0);
+                // A file closed in order is not scanned, so no mark may outlive the close.
+                medium.write_back(from.record, 8);
                 return Err(self.limit(
                     "places above for the items of a level that is being emptied",
                     u64::from(level),

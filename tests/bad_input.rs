@@ -1,0 +1,415 @@
+//! Whatever an index is given that it cannot take: an error that says what was found, a file
+//! that stays as it was, and no panic.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use gphash::layout::superblock::Flags;
+use gphash::layout::{DATA_START, ExtentEntry, SUPERBLOCKS, Superblock};
+use gphash::{Engine, Error, Index, Options, ReportState, recover};
+use tempfile::TempDir;
+
+type Table = Index<u64, [u64; 2]>;
+
+fn options() -> Options {
+    let engine = match std::env::var("GPHASH_TEST_ENGINE") {
+        Ok(name) => name.parse().expect("GPHASH_TEST_ENGINE"),
+        Err(_) => Engine::Cpu,
+    };
+    Options::new().engine(engine)
+}
+
+/// A file with a few items, closed in order.
+fn file() -> (TempDir, PathBuf) {
+    file_in(&std::env::temp_dir())
+}
+
+fn file_in(place: &Path) -> (TempDir, PathBuf) {
+    let folder = TempDir::new_in(place).unwrap();
+    let path = folder.path().join("index");
+    let index = Table::create(&path, &options().capacity(20)).unwrap();
+    index.insert(&[1, 2, 0, u64::MAX], &[[7; 2]; 4]).unwrap();
+    index.close().unwrap();
+    (folder, path)
+}
+
+/// Opens the file as it is, and tells the error; neither may change a byte.
+fn refusal(path: &Path) -> Error {
+    let before = fs::read(path).unwrap();
+    let error = Table::open(path, &options()).err().expect("it opened");
+    assert!(
+        fs::read(path).unwrap() == before,
+        "the file was changed; {error}"
+    );
+    let beside = fs::read_dir(path.parent().unwrap()).unwrap().count();
+    assert_eq!(beside, 1, "something was left beside the file; {error}");
+    error
+}
+
+fn superblock(bytes: &[u8]) -> Superblock {
+    Superblock::parse(bytes, bytes.len() as u64, Path::new("index")).unwrap()
+}
+
+/// Writes `superblock` as both copies.
+fn write_superblock(bytes: &mut [u8], mut superblock: Superblock) {
+    superblock.seal();
+    for at in SUPERBLOCKS {
+        bytes[at as usize..][..size_of::<Superblock>()]
+            .copy_from_slice(bytemuck::bytes_of(&superblock));
+    }
+}
+
+#[test]
+fn options_that_cannot_be() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("index");
+    for (option, wrong) in [
+        ("capacity", options().capacity(0)),
+        ("capacity", options().capacity(u64::MAX)),
+        ("capacity", options().capacity(Options::MAX_CAPACITY + 1)),
+        ("cache_ratio", options().cache_ratio(f64::NAN)),
+        ("cache_ratio", options().cache_ratio(-0.1)),
+        ("cache_ratio", options().cache_ratio(1.1)),
+        ("shape", options().shape(0, 2, 8)),
+        ("shape", options().shape(2, 0, 8)),
+        ("shape", options().shape(2, 2, 0)),
+        ("shape", options().shape(2, 2, 9)),
+        ("shape", options().shape(u32::MAX, u32::MAX, u32::MAX)),
+        ("shape", options().shape(1 << 16, 1 << 16, 1)),
+    ] {
+        for made in [Table::create(&path, &wrong), Table::open(&path, &wrong)] {
+            let error = made.err().expect("it was made");
+            assert!(
+                matches!(error, Error::InvalidOption { option: named, .. } if named == option),
+                "{error}"
+            );
+        }
+        assert!(!path.exists());
+    }
+}
+
+#[test]
+fn types_that_no_table_can_have() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("index");
+    let errors = [
+        Index::<u32, u64>::create(&path, &options()).err(),
+        Index::<[u32; 3], u64>::create(&path, &options()).err(),
+        Index::<[u64; 17], u64>::create(&path, &options()).err(),
+        Index::<[u64; 0], u64>::create(&path, &options()).err(),
+        Index::<u64, [u8; 0]>::create(&path, &options()).err(),
+        Index::<u64, [u64; 8193]>::create(&path, &options()).err(),
+    ];
+    for error in errors {
+        assert!(
+            matches!(error, Some(Error::InvalidOption { .. })),
+            "{error:?}"
+        );
+        assert!(!path.exists());
+    }
+}
+
+#[test]
+fn a_capacity_that_no_disk_has() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("index");
+    let error = Table::create(&path, &options().capacity(Options::MAX_CAPACITY)).err();
+    assert!(
+        matches!(error, Some(Error::NoSpace { .. } | Error::Limit { .. })),
+        "{error:?}"
+    );
+    assert!(!path.exists());
+}
+
+#[test]
+fn an_engine_that_this_build_has_not() {
+    if cfg!(feature = "cuda") {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("index");
+    let cuda = Options::new().engine(Engine::Cuda { device: 0 });
+    let error = Table::create(&path, &cuda).err().expect("it was made");
+    assert!(matches!(error, Error::Gpu { .. }), "{error}");
+    assert!(!path.exists());
+}
+
+#[test]
+fn slices_of_unequal_length() {
+    let (_folder, path) = file();
+    let index = Table::open(&path, &options()).unwrap();
+    let errors = [
+        index.insert(&[5, 6], &[[1; 2]]).err(),
+        index.upsert(&[5], &[[1; 2]; 2]).err(),
+        index.update(&[1], &[]).err(),
+        index.get(&[], &mut [[1; 2]]).err(),
+    ];
+    for error in errors {
+        assert!(
+            matches!(error, Some(Error::LengthMismatch { .. })),
+            "{error:?}"
+        );
+    }
+    assert_eq!(index.len(), 4);
+    assert_eq!(index.get_one(&1).unwrap(), Some([7; 2]));
+}
+
+#[test]
+fn keys_and_values_of_another_size() {
+    let (_folder, path) = file();
+    let before = fs::read(&path).unwrap();
+    let key = Index::<[u64; 2], [u64; 2]>::open(&path, &options()).err();
+    assert!(
+        matches!(
+            key,
+            Some(Error::SizeMismatch {
+                what: "key",
+                found: 8,
+                expected: 16,
+                ..
+            })
+        ),
+        "{key:?}"
+    );
+    let value = Index::<u64, u64>::open(&path, &options()).err();
+    assert!(
+        matches!(
+            value,
+            Some(Error::SizeMismatch {
+                what: "value",
+                found: 16,
+                expected: 8,
+                ..
+            })
+        ),
+        "{value:?}"
+    );
+    assert!(fs::read(&path).unwrap() == before);
+}
+
+#[test]
+fn a_path_that_leads_to_no_file() {
+    let folder = TempDir::new().unwrap();
+    let missing = Table::open(folder.path().join("missing"), &options()).err();
+    assert!(matches!(missing, Some(Error::Io { .. })), "{missing:?}");
+    let nowhere = Table::create(folder.path().join("no/folder"), &options()).err();
+    assert!(matches!(nowhere, Some(Error::Io { .. })), "{nowhere:?}");
+    let directory = Table::open(folder.path(), &options()).err();
+    assert!(
+        matches!(
+            directory,
+            Some(Error::NotAFile {
+                found: "directory",
+                ..
+            })
+        ),
+        "{directory:?}"
+    );
+    let taken = Table::create(folder.path(), &options()).err();
+    assert!(
+        matches!(taken, Some(Error::AlreadyExists { .. })),
+        "{taken:?}"
+    );
+    let device = Table::open("/dev/null", &options()).err();
+    assert!(matches!(device, Some(Error::NotAFile { .. })), "{device:?}");
+}
+
+#[test]
+fn a_file_that_exists_and_one_in_use() {
+    let (_folder, path) = file();
+    let exists = Table::create(&path, &options()).err();
+    assert!(
+        matches!(exists, Some(Error::AlreadyExists { .. })),
+        "{exists:?}"
+    );
+    let index = Table::open(&path, &options()).unwrap();
+    for error in [
+        Table::open(&path, &options()).err(),
+        Table::open_or_create(&path, &options()).err(),
+        recover(&path, false, &|_| {}).err(),
+        recover(&path, true, &|_| {}).err(),
+    ] {
+        assert!(matches!(error, Some(Error::InUse { .. })), "{error:?}");
+    }
+    assert_eq!(index.len(), 4);
+}
+
+#[test]
+fn a_foreign_file() {
+    let (_folder, path) = file();
+    for bytes in [
+        vec![],
+        b"#!/bin/sh\n".to_vec(),
+        vec![0; 1 << 20],
+        vec![255; 5000],
+    ] {
+        fs::write(&path, bytes).unwrap();
+        let error = refusal(&path);
+        assert!(matches!(error, Error::Foreign { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_truncated_file() {
+    let (_folder, path) = file();
+    let whole = fs::read(&path).unwrap();
+    for len in [
+        600,
+        4096,
+        5000,
+        8192,
+        DATA_START as usize,
+        whole.len() - 4096,
+        whole.len() - 1,
+    ] {
+        fs::write(&path, &whole[..len]).unwrap();
+        let error = refusal(&path);
+        assert!(
+            matches!(error, Error::Truncated { .. }),
+            "{len} bytes: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_newer_file() {
+    let (_folder, path) = file();
+    let mut bytes = fs::read(&path).unwrap();
+    let mut newer = superblock(&bytes);
+    newer.version += 1;
+    write_superblock(&mut bytes, newer);
+    fs::write(&path, &bytes).unwrap();
+    let error = refusal(&path);
+    assert!(
+        matches!(
+            error,
+            Error::NewerFormat {
+                found: 2,
+                supported: 1,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_superblock_with_any_byte_damaged() {
+    // More than a thousand opens, which need no disk.
+    let memory = Path::new("/dev/shm");
+    let (_folder, path) = match memory.is_dir() {
+        true => file_in(memory),
+        false => file(),
+    };
+    let whole = fs::read(&path).unwrap();
+    for byte in 0..size_of::<Superblock>() {
+        let mut both = whole.clone();
+        for at in SUPERBLOCKS {
+            both[at as usize + byte] ^= 0x10;
+        }
+        fs::write(&path, &both).unwrap();
+        let error = refusal(&path);
+        let told = match byte {
+            0..8 => matches!(error, Error::Foreign { .. }),
+            8..12 => matches!(error, Error::NewerFormat { .. }),
+            _ => matches!(error, Error::Damaged { .. }),
+        };
+        assert!(told, "byte {byte}: {error}");
+        // One copy alone is what a torn write leaves, and the other one holds.
+        for at in SUPERBLOCKS {
+            let mut one = whole.clone();
+            one[at as usize + byte] ^= 0x10;
+            fs::write(&path, &one).unwrap();
+            let index = Table::open(&path, &options()).unwrap();
+            assert_eq!(
+                index.get_one(&1).unwrap(),
+                Some([7; 2]),
+                "byte {byte} at {at}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_extent_table_with_any_byte_damaged() {
+    let (_folder, path) = file();
+    let whole = fs::read(&path).unwrap();
+    let entries = superblock(&whole).extent_count;
+    for byte in ExtentEntry::place(0)..ExtentEntry::place(entries) {
+        let mut bytes = whole.clone();
+        bytes[byte as usize] ^= 0x10;
+        fs::write(&path, &bytes).unwrap();
+        let error = refusal(&path);
+        assert!(
+            matches!(
+                error,
+                Error::Damaged {
+                    what: "extent table",
+                    ..
+                }
+            ),
+            "byte {byte}: {error}"
+        );
+    }
+}
+
+#[test]
+fn an_item_whose_record_is_nowhere() {
+    let (_folder, path) = file();
+    let whole = fs::read(&path).unwrap();
+    let mut unclean = superblock(&whole);
+    unclean.set_flag(Flags::CLEAN, false);
+    let shape = unclean.shape(&path).unwrap();
+    let slot = (unclean.bottom_level..=unclean.top_level)
+        .flat_map(|level| {
+            let offset = unclean.level_directory[level as usize];
+            (0..1 << level).map(move |bucket| offset + bucket * shape.bucket_size)
+        })
+        .flat_map(|bucket| (0..shape.slots).map(move |slot| shape.slot_place(bucket, slot)))
+        .find(|place| whole[place.state as usize..][..8] == 1u64.to_le_bytes())
+        .expect("key 1 has a slot");
+    for nowhere in [8, DATA_START + 1, unclean.file_len, (1 << 56) - 8] {
+        let mut bytes = whole.clone();
+        bytes[slot.record as usize..][..8].copy_from_slice(&nowhere.to_le_bytes());
+        // A file closed in order is believed, and the look-up meets the damage.
+        fs::write(&path, &bytes).unwrap();
+        if nowhere % 8 != 0 || !(DATA_START..unclean.file_len).contains(&nowhere) {
+            let index = Table::open(&path, &options()).unwrap();
+            assert!(matches!(index.get_one(&1), Err(Error::Damaged { .. })));
+            assert_eq!(index.get_one(&2).unwrap(), Some([7; 2]));
+        }
+        write_superblock(&mut bytes, unclean);
+        fs::write(&path, &bytes).unwrap();
+        let error = refusal(&path);
+        assert!(
+            matches!(
+                error,
+                Error::Damaged {
+                    what: "record word",
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        let report = recover(&path, true, &|_| {}).unwrap();
+        assert_eq!((report.state, report.items), (ReportState::Damaged, 3));
+        assert!(
+            fs::read(&path).unwrap() == bytes,
+            "a check has changed the file"
+        );
+        recover(&path, false, &|_| {}).unwrap();
+        let index = Table::open(&path, &options()).unwrap();
+        assert_eq!((index.len(), index.get_one(&1).unwrap()), (3, None));
+    }
+}
+
+#[test]
+fn a_folder_that_takes_no_file() {
+    let error = Table::create("/proc/index", &options())
+        .err()
+        .expect("it was made");
+    assert!(
+        matches!(error, Error::ReadOnly { .. } | Error::Io { .. }),
+        "{error}"
+    );
+}

@@ -1,0 +1,150 @@
+//! Disks that are full or may only be read: file systems in memory, mounted where the test may
+//! mount, and skipped where it may not.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard};
+
+use gphash::{Engine, Error, Index, Options};
+use tempfile::TempDir;
+
+type Table = Index<u64, [u64; 2]>;
+
+fn options() -> Options {
+    let engine = match std::env::var("GPHASH_TEST_ENGINE") {
+        Ok(name) => name.parse().expect("GPHASH_TEST_ENGINE"),
+        Err(_) => Engine::Cpu,
+    };
+    Options::new().engine(engine)
+}
+
+/// A program that one test starts holds, until it runs, the lock of any file that another test
+/// has open.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// A small file system of its own, where the test may make one.
+struct SmallDisk(
+    TempDir,
+    #[expect(dead_code, reason = "held")] MutexGuard<'static, ()>,
+);
+
+impl SmallDisk {
+    fn mount(size: &str) -> Option<Self> {
+        let alone = ONE_AT_A_TIME
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner());
+        let folder = TempDir::new().unwrap();
+        let options = format!("size={size}");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &options, "gphash-test"])
+            .arg(folder.path())
+            .stderr(Stdio::null())
+            .status();
+        if mounted.is_ok_and(|status| status.success()) {
+            return Some(Self(folder, alone));
+        }
+        println!("skipped: no file system can be mounted here");
+        None
+    }
+
+    fn remount(&self, options: &str) {
+        let options = format!("remount,{options}");
+        let status = Command::new("mount")
+            .args(["-o", &options])
+            .arg(self.0.path())
+            .status();
+        assert!(status.unwrap().success());
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_file_that_may_only_be_read() {
+    let Some(disk) = SmallDisk::mount("4m") else {
+        return;
+    };
+    let path = disk.0.path().join("index");
+    let index = Table::create(&path, &options()).unwrap();
+    index.insert(&[1], &[[7; 2]]).unwrap();
+    index.close().unwrap();
+    disk.remount("ro");
+    let before = fs::read(&path).unwrap();
+    let error = Table::open(&path, &options()).err().expect("it opened");
+    assert!(fs::read(&path).unwrap() == before);
+    assert!(matches!(error, Error::ReadOnly { .. }), "{error}");
+    let error = Table::create(path.with_extension("new"), &options())
+        .err()
+        .expect("it was made");
+    assert!(matches!(error, Error::ReadOnly { .. }), "{error}");
+}
+
+#[test]
+fn a_disk_that_is_full_from_the_start() {
+    let Some(disk) = SmallDisk::mount("1m") else {
+        return;
+    };
+    let path = disk.0.path().join("index");
+    let error = Table::create(&path, &options().capacity(1 << 20))
+        .err()
+        .expect("it was made");
+    assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+    assert_eq!(fs::read_dir(disk.0.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_disk_that_fills_while_the_table_grows() {
+    let Some(disk) = SmallDisk::mount("2m") else {
+        return;
+    };
+    let path = disk.0.path().join("index");
+    let index = Table::create(&path, &options().capacity(100)).unwrap();
+    let batch = |first: u64| -> (Vec<u64>, Vec<[u64; 2]>) {
+        (first..first + 100).map(|key| (key, [key, !key])).unzip()
+    };
+    let mut full = None;
+    for first in (0..1 << 20).step_by(100) {
+        let (keys, values) = batch(first);
+        if let Err(error) = index.insert(&keys, &values) {
+            full = Some((first, error));
+            break;
+        }
+    }
+    let (first, error) = full.expect("the disk never filled");
+    assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+    let has = |keys: std::ops::Range<u64>| {
+        let keys: Vec<u64> = keys.collect();
+        let mut values = vec![[0; 2]; keys.len()];
+        assert_eq!(
+            index.get(&keys, &mut values).unwrap().count_ones(..),
+            keys.len()
+        );
+        assert!(
+            keys.iter()
+                .zip(&values)
+                .all(|(&key, value)| *value == [key, !key])
+        );
+    };
+    has(0..first);
+    assert_eq!(index.iter().count() as u64, index.len());
+    // What fits into the space that the file has goes on.
+    let (keys, values) = batch(0);
+    assert_eq!(index.remove(&keys).unwrap().count_ones(..), 100);
+    assert_eq!(index.contains(&keys).unwrap().count_ones(..), 0);
+    has(100..first);
+    disk.remount("size=64m");
+    assert_eq!(index.insert(&keys, &values).unwrap().count_ones(..), 100);
+    for first in (first..first + 20_000).step_by(100) {
+        let (keys, values) = batch(first);
+        index.upsert(&keys, &values).unwrap();
+    }
+    has(0..first + 20_000);
+    let items = index.len();
+    index.close().unwrap();
+    let index = Table::open(&path, &options()).unwrap();
+    assert_eq!((index.len(), index.iter().count() as u64), (items, items));
+}
