@@ -26,6 +26,8 @@ pub struct Case {
     /// Bytes of a value.
     pub value_size: usize,
     pub cache_ratio: f64,
+    /// Whether batches lie in device memory.
+    pub on_device: bool,
     /// Threads that each issue batches.
     pub threads: usize,
     pub seed: u64,

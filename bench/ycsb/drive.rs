@@ -1,7 +1,7 @@
 //! Runs a plan against a target, and measures it.
 
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::target::{Failure, Target};
 use crate::workload::{Batch, Change, Plan, Words};
@@ -10,7 +10,7 @@ use crate::workload::{Batch, Change, Plan, Words};
 pub struct Measured {
     /// Operations done.
     pub operations: u64,
-    /// From the first batch's start to the last one's end.
+    /// What the verbs of the busiest thread took in all.
     pub elapsed: Duration,
     /// Of each batch: the calls it consists of.
     latencies: Vec<Duration>,
@@ -54,7 +54,7 @@ pub fn drive<const K: usize, const V: usize>(
     mode: Mode,
 ) -> Result<Measured, Failure> {
     let barrier = Barrier::new(plan.len());
-    let threads: Vec<Result<Thread, Failure>> = std::thread::scope(|scope| {
+    let threads: Vec<Result<Vec<Duration>, Failure>> = std::thread::scope(|scope| {
         let running: Vec<_> = plan
             .iter()
             .map(|batches| scope.spawn(|| drive_thread(target, batches, mode, &barrier)))
@@ -70,13 +70,9 @@ pub fn drive<const K: usize, const V: usize>(
     });
     let threads = threads
         .into_iter()
-        .collect::<Result<Vec<Thread>, Failure>>()?;
-    let start = threads.iter().map(|thread| thread.start).min();
-    let end = threads.iter().map(|thread| thread.end).max();
-    let mut latencies: Vec<Duration> = threads
-        .into_iter()
-        .flat_map(|thread| thread.latencies)
-        .collect();
+        .collect::<Result<Vec<Vec<Duration>>, Failure>>()?;
+    let elapsed = threads.iter().map(|batches| batches.iter().sum()).max();
+    let mut latencies: Vec<Duration> = threads.into_iter().flatten().collect();
     latencies.sort_unstable();
     let operations = plan
         .iter()
@@ -85,42 +81,35 @@ pub fn drive<const K: usize, const V: usize>(
         .sum();
     Ok(Measured {
         operations,
-        elapsed: end
-            .zip(start)
-            .map_or(Duration::ZERO, |(end, start)| end - start),
+        elapsed: elapsed.unwrap_or_default(),
         latencies,
     })
 }
 
-struct Thread {
-    start: Instant,
-    end: Instant,
-    latencies: Vec<Duration>,
-}
-
+/// Runs the batches of one thread; gives what the verbs of each took.
 fn drive_thread<const K: usize, const V: usize>(
     target: &dyn Target<Words<K>, Words<V>>,
     batches: &[Batch<Words<K>>],
     mode: Mode,
     barrier: &Barrier,
-) -> Result<Thread, Failure> {
+) -> Result<Vec<Duration>, Failure> {
     let widest = |width: fn(&Batch<Words<K>>) -> usize| batches.iter().map(width).max();
     let mut read = vec![[0; V]; widest(|batch| batch.reads.len()).unwrap_or(0)];
     let mut written = vec![[7; V]; widest(|batch| batch.writes.len()).unwrap_or(0)];
     let mut latencies = Vec::with_capacity(batches.len());
     barrier.wait();
-    let start = Instant::now();
     for batch in batches {
         let read = &mut read[..batch.reads.len()];
         let written = &mut written[..batch.writes.len()];
         for (value, key) in written.iter_mut().zip(&batch.writes) {
             value[0] = key[0];
         }
-        let began = Instant::now();
+        let mut took = Duration::ZERO;
         if !batch.reads.is_empty() {
             let found = target.get(&batch.reads, read)?;
             let expected = if mode.present { batch.reads.len() } else { 0 };
-            agree("reads that found a value", found, expected)?;
+            agree("reads that found a value", found.count, expected)?;
+            took += found.took;
         }
         if !batch.writes.is_empty() {
             let done = match mode.write {
@@ -136,18 +125,15 @@ fn drive_thread<const K: usize, const V: usize>(
                 }
                 Change::Remove => target.remove(&batch.writes)?,
             };
-            agree("writes that did something", done, batch.writes.len())?;
+            agree("writes that did something", done.count, batch.writes.len())?;
+            took += done.took;
         }
-        latencies.push(began.elapsed());
+        latencies.push(took);
         if mode.present {
             check_values(&batch.reads, read)?;
         }
     }
-    Ok(Thread {
-        start,
-        end: Instant::now(),
-        latencies,
-    })
+    Ok(latencies)
 }
 
 /// The first word of a value is the first word of its key, whatever was written.

@@ -9,6 +9,8 @@
 //! for each verb, reads first. Parameters that take several values, separated by commas, sweep.
 
 mod case;
+#[cfg(feature = "cuda")]
+mod device;
 mod distribution;
 mod drive;
 mod peers;
@@ -75,6 +77,9 @@ struct Arguments {
     /// Persistence domain: auto, dax, shared or checkpointed
     #[arg(long, default_value = "auto", value_parser = parse_domain)]
     domain: Domain,
+    /// Batches lie in device memory, so that nothing crosses to the host and back (engine cuda)
+    #[arg(long)]
+    device_slices: bool,
     /// Threads that issue batches at the same time
     #[arg(long, value_name = "N", default_value_t = 2,
         value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -172,6 +177,7 @@ fn cases(arguments: &Arguments, path: &Path) -> Vec<Case> {
         key_size: 0,
         value_size: 0,
         cache_ratio: 0.0,
+        on_device: arguments.device_slices,
         threads: arguments.threads.into(),
         seed: arguments.seed,
         path: path.to_path_buf(),

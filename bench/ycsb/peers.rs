@@ -6,7 +6,7 @@ use std::path::Path;
 use bytemuck::Pod;
 use redb::{Database, ReadableDatabase, TableDefinition};
 
-use crate::target::{Failure, Target};
+use crate::target::{Done, Failure, Target, timed};
 use crate::workload::Words;
 
 /// The volatile peer, with a hasher as fast as the table.
@@ -21,37 +21,45 @@ pub fn papaya<K, V>(capacity: u64) -> Papaya<K, V> {
 }
 
 impl<const K: usize, const V: usize> Target<Words<K>, Words<V>> for Papaya<Words<K>, Words<V>> {
-    fn get(&self, keys: &[Words<K>], values: &mut [Words<V>]) -> Result<usize, Failure> {
-        let map = self.pin();
-        let mut found = 0;
-        for (key, value) in keys.iter().zip(values) {
-            if let Some(stored) = map.get(key) {
-                *value = *stored;
-                found += 1;
+    fn get(&self, keys: &[Words<K>], values: &mut [Words<V>]) -> Result<Done, Failure> {
+        timed(|| {
+            let map = self.pin();
+            let mut found = 0;
+            for (key, value) in keys.iter().zip(values) {
+                if let Some(stored) = map.get(key) {
+                    *value = *stored;
+                    found += 1;
+                }
             }
-        }
-        Ok(found)
+            Ok(found)
+        })
     }
 
-    fn insert(&self, keys: &[Words<K>], values: &[Words<V>]) -> Result<usize, Failure> {
-        let map = self.pin();
-        let pairs = keys.iter().zip(values);
-        Ok(pairs
-            .filter(|(key, value)| map.try_insert(**key, **value).is_ok())
-            .count())
+    fn insert(&self, keys: &[Words<K>], values: &[Words<V>]) -> Result<Done, Failure> {
+        timed(|| {
+            let map = self.pin();
+            let pairs = keys.iter().zip(values);
+            Ok(pairs
+                .filter(|(key, value)| map.try_insert(**key, **value).is_ok())
+                .count())
+        })
     }
 
-    fn update(&self, keys: &[Words<K>], values: &[Words<V>]) -> Result<usize, Failure> {
-        let map = self.pin();
-        let pairs = keys.iter().zip(values);
-        Ok(pairs
-            .filter(|(key, value)| map.update(**key, |_| **value).is_some())
-            .count())
+    fn update(&self, keys: &[Words<K>], values: &[Words<V>]) -> Result<Done, Failure> {
+        timed(|| {
+            let map = self.pin();
+            let pairs = keys.iter().zip(values);
+            Ok(pairs
+                .filter(|(key, value)| map.update(**key, |_| **value).is_some())
+                .count())
+        })
     }
 
-    fn remove(&self, keys: &[Words<K>]) -> Result<usize, Failure> {
-        let map = self.pin();
-        Ok(keys.iter().filter(|key| map.remove(*key).is_some()).count())
+    fn remove(&self, keys: &[Words<K>]) -> Result<Done, Failure> {
+        timed(|| {
+            let map = self.pin();
+            Ok(keys.iter().filter(|key| map.remove(*key).is_some()).count())
+        })
     }
 }
 
@@ -93,33 +101,39 @@ impl Redb {
 }
 
 impl<K: Pod + Sync, V: Pod + Sync> Target<K, V> for Redb {
-    fn get(&self, keys: &[K], values: &mut [V]) -> Result<usize, Failure> {
-        let table = self.0.begin_read()?.open_table(TABLE)?;
-        let mut found = 0;
-        for (key, value) in keys.iter().zip(values) {
-            if let Some(stored) = table.get(bytemuck::bytes_of(key))? {
-                bytemuck::bytes_of_mut(value).copy_from_slice(stored.value());
-                found += 1;
+    fn get(&self, keys: &[K], values: &mut [V]) -> Result<Done, Failure> {
+        timed(|| {
+            let table = self.0.begin_read()?.open_table(TABLE)?;
+            let mut found = 0;
+            for (key, value) in keys.iter().zip(values) {
+                if let Some(stored) = table.get(bytemuck::bytes_of(key))? {
+                    bytemuck::bytes_of_mut(value).copy_from_slice(stored.value());
+                    found += 1;
+                }
             }
-        }
-        Ok(found)
-    }
-
-    fn insert(&self, keys: &[K], values: &[V]) -> Result<usize, Failure> {
-        self.commit(keys, |table, position, key| {
-            let before = table.insert(key, bytemuck::bytes_of(&values[position]))?;
-            Ok(before.is_none())
+            Ok(found)
         })
     }
 
-    fn update(&self, keys: &[K], values: &[V]) -> Result<usize, Failure> {
-        self.commit(keys, |table, position, key| {
-            let before = table.insert(key, bytemuck::bytes_of(&values[position]))?;
-            Ok(before.is_some())
+    fn insert(&self, keys: &[K], values: &[V]) -> Result<Done, Failure> {
+        timed(|| {
+            self.commit(keys, |table, position, key| {
+                let before = table.insert(key, bytemuck::bytes_of(&values[position]))?;
+                Ok(before.is_none())
+            })
         })
     }
 
-    fn remove(&self, keys: &[K]) -> Result<usize, Failure> {
-        self.commit(keys, |table, _, key| Ok(table.remove(key)?.is_some()))
+    fn update(&self, keys: &[K], values: &[V]) -> Result<Done, Failure> {
+        timed(|| {
+            self.commit(keys, |table, position, key| {
+                let before = table.insert(key, bytemuck::bytes_of(&values[position]))?;
+                Ok(before.is_some())
+            })
+        })
+    }
+
+    fn remove(&self, keys: &[K]) -> Result<Done, Failure> {
+        timed(|| self.commit(keys, |table, _, key| Ok(table.remove(key)?.is_some())))
     }
 }

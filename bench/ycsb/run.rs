@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gphash::Stats;
+use gphash::{Index, Stats};
 
 use crate::case::Case;
 use crate::drive::{Measured, Mode, drive};
@@ -62,8 +62,11 @@ fn with_sizes<const K: usize, const V: usize>(
 
     let index = gphash::<Words<K>, Words<V>>(case)?;
     let doomed = Doomed(&case.path);
-    let outcome = plans.execute(&index);
-    drop(index);
+    let outcome = if case.on_device {
+        on_device(index, &plans)
+    } else {
+        plans.execute(&index)
+    };
     drop(doomed);
     let (measured, stats) = outcome?;
     let line = match stats {
@@ -92,6 +95,22 @@ fn with_sizes<const K: usize, const V: usize>(
         print(&line, Some(gphash / line.mops));
     }
     Ok(())
+}
+
+#[cfg(feature = "cuda")]
+fn on_device<const K: usize, const V: usize>(
+    index: Index<Words<K>, Words<V>>,
+    plans: &Plans<K>,
+) -> Result<(Measured, BeforeAndAfter), Failure> {
+    plans.execute(&crate::device::OnDevice(index))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn on_device<const K: usize, const V: usize>(
+    _: Index<Words<K>, Words<V>>,
+    _: &Plans<K>,
+) -> Result<(Measured, BeforeAndAfter), Failure> {
+    Err("--device-slices in a build without the feature `cuda`".into())
 }
 
 /// The load phase, and what is measured after it; of a load, the load phase itself is measured.

@@ -159,10 +159,10 @@ fn look_up<K: Key>(table: &Table<Simulated>) -> Model {
             !is_moving,
             "nobody is moving key {n}, so a writer would wait for ever"
         );
-        let there = session
-            .get(&target, bytemuck::bytes_of_mut(&mut held))
-            .unwrap();
-        if there {
+        if let Some(member) = table.find(&target, &mut 0) {
+            session
+                .read(member, bytemuck::bytes_of_mut(&mut held))
+                .unwrap();
             assert_eq!(
                 held,
                 value(n, held[0]),
