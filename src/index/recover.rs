@@ -125,6 +125,11 @@ impl<M: Medium> Table<M> {
         recovery.items = table.len();
         {
             let mut superblock = table.superblock();
+            if !superblock.is_clean() {
+                // A commit may have been torn by the crash. With its generation, this one would
+                // fill in the words that are missing there, and both would pass for whole.
+                superblock.generation += 2;
+            }
             superblock.set_flag(Flags::CLEAN, false);
             table.commit(&mut superblock);
         }
