@@ -16,12 +16,14 @@ __device__ inline u64 load(const u8 *at) { return *reinterpret_cast<const volati
 
 __device__ inline void store(u8 *at, u64 word) { *reinterpret_cast<volatile u64 *>(at) = word; }
 
+// Atomic among the warps of this device, also on the file: no processor promises more there
+// without native host atomics, and none is needed, because the engine alone changes the file.
 __device__ inline u64 compare_exchange(u8 *at, u64 current, u64 wanted) {
-    return atomicCAS_system(reinterpret_cast<u64 *>(at), current, wanted);
+    return atomicCAS(reinterpret_cast<u64 *>(at), current, wanted);
 }
 
 __device__ inline void fetch_or(u8 *at, u64 bits) {
-    atomicOr_system(reinterpret_cast<u64 *>(at), bits);
+    atomicOr(reinterpret_cast<u64 *>(at), bits);
 }
 
 // Orders what this thread loaded and stored before against what it does after, as seen by other

@@ -8,13 +8,12 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use crossbeam_queue::SegQueue;
 
-use super::epoch::GRACE;
+use super::epoch::{GRACE, MAX_PINS};
 use crate::layout::extent::MAX_EXTENTS;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Caches of free records, one for each operation that runs at once; more operations than that
-/// search a little longer.
-const SHARDS: usize = 64;
+/// Caches of free records, one for each operation that runs at once.
+const SHARDS: usize = MAX_PINS;
 
 /// Bytes of fresh records taken at a time, and most records.
 const RUN: (u64, u64) = (256 << 10, 256);

@@ -2,8 +2,8 @@
 //!
 //! When all candidate buckets of a key are full while most of the table is not, the item goes to
 //! a further set of hash locations, and the bit of its home bucket (location 0, top level) says
-//! so. About one item in two thousand does at a load factor of 92 %, so that look-ups that find
-//! nothing read one set in all but that share. A bit stays until its level is emptied.
+//! so. Fewer than one item in a thousand has done so when the table grows, so that look-ups that
+//! find nothing read one set in all but a hundredth of the cases. A bit stays until its level is emptied.
 
 use std::sync::OnceLock;
 

@@ -106,7 +106,7 @@ impl<M: Medium> Table<M> {
         let started = Instant::now();
         let shape = superblock.shape(path)?;
         let table = Self::with_superblock(medium, superblock, shape, path);
-        table.read_extents(&superblock)?;
+        let lost_levels = table.read_extents(&superblock)?;
         for level in superblock.bottom_level..=superblock.top_level {
             table.publish_level(&superblock, level);
         }
@@ -133,12 +133,17 @@ impl<M: Medium> Table<M> {
             superblock.set_flag(Flags::CLEAN, false);
             table.commit(&mut superblock);
         }
+        for (offset, len) in lost_levels {
+            table.level_to_arena(offset, len);
+        }
         recovery.elapsed = started.elapsed();
         Ok((table, recovery))
     }
 
-    /// Checks the extent table and gives the arena its extents.
-    fn read_extents(&self, superblock: &Superblock) -> Result<()> {
+    /// Checks the extent table and gives the arena its extents. Gives the ranges of emptied
+    /// levels that a crash kept from becoming part of the arena.
+    fn read_extents(&self, superblock: &Superblock) -> Result<Vec<(u64, u64)>> {
+        let mut emptied = Vec::new();
         let mut ranges: Vec<(u64, u64)> = (superblock.bottom_level..=superblock.top_level)
             .map(|level| {
                 let offset = superblock.level_directory[level as usize];
@@ -154,7 +159,11 @@ impl<M: Medium> Table<M> {
                 && entry.offset <= superblock.file_len
                 && entry.len <= superblock.file_len - entry.offset;
             match entry.kind() {
-                Some(ExtentKind::Level) if inside => {}
+                Some(ExtentKind::Level) if inside => {
+                    if !superblock.level_directory.contains(&entry.offset) {
+                        emptied.push((entry.offset, entry.len));
+                    }
+                }
                 Some(ExtentKind::Arena) if inside && entry.class == 0 => {
                     ranges.push((entry.offset, entry.len));
                     self.arena.add_extent(entry.offset, entry.len);
@@ -178,7 +187,10 @@ impl<M: Medium> Table<M> {
                 crate::layout::EXTENT_TABLE,
                 format!("extents at bytes {} and {} overlap", pair[0].0, pair[1].0),
             )),
-            None => Ok(()),
+            None => {
+                emptied.retain(|level| !ranges.contains(level));
+                Ok(emptied)
+            }
         }
     }
 
@@ -270,7 +282,9 @@ impl<M: Medium> Table<M> {
         }
         self.medium.fence();
         self.items.store(findings.items as i64, Ordering::Relaxed);
-        recovery.records_reclaimed = self.rebuild_free(used);
+        let free = self.rebuild_free(used);
+        // What a file closed in order has free, it knew of.
+        recovery.records_reclaimed = if recovery.clean { 0 } else { free };
         Ok(())
     }
 

@@ -290,7 +290,7 @@ impl<M: Medium> Table<M> {
     }
 
     /// Gives the space of an emptied level to the arena, if the extent table has room.
-    fn level_to_arena(&self, offset: u64, len: u64) {
+    pub(super) fn level_to_arena(&self, offset: u64, len: u64) {
         let _gate = self.store_gate();
         let mut superblock = self.superblock();
         if superblock.extent_count < crate::layout::extent::MAX_EXTENTS

@@ -1,5 +1,5 @@
-//! From a key to its buckets: one 64-bit hash gives the state word of wide keys, the hash
-//! locations and the tag.
+//! From a key to its buckets: one 64-bit hash gives the state word of wide keys and the hash
+//! locations.
 //!
 //! The hash is XXH3 with the file's random seed. [`KeyHash::location`] gives location 0 from the
 //! hash itself and every further one from a full mix of it, so that locations are independent of

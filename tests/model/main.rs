@@ -1,7 +1,8 @@
 //! The spec of an index: every verb, batch by batch, against a `HashMap`.
 //!
 //! The same source runs for each engine. `GPHASH_TEST_ENGINE` chooses it (`cpu` by default, or
-//! `cuda`); `GPHASH_TEST_FOLDER` says where the files go (the temporary folder by default, so
+//! `cuda`); `GPHASH_TEST_NO_MIRROR` makes the CUDA engine probe the file itself;
+//! `GPHASH_TEST_FOLDER` says where the files go (the temporary folder by default, so
 //! that the domain is what that folder can have).
 
 mod between_engines;
@@ -30,9 +31,11 @@ fn engine() -> Engine {
     }
 }
 
-/// Options for the engine under test, sequential unless a test says otherwise.
+/// Options for the engine under test.
 fn options() -> Options {
-    Options::new().engine(engine())
+    Options::new()
+        .engine(engine())
+        .device_mirror(std::env::var_os("GPHASH_TEST_NO_MIRROR").is_none())
 }
 
 /// A fresh folder for files.
