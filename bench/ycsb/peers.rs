@@ -1,6 +1,8 @@
-//! Tables that others have made, on the same workload: papaya, which keeps nothing, and redb,
-//! which is durable at each commit (one for a batch).
+//! Tables that others have made, on the same workload: papaya, which keeps nothing, with the
+//! hasher that it comes with and with the fastest one, and redb, which is durable at each commit
+//! (one for a batch).
 
+use std::hash::BuildHasher;
 use std::path::Path;
 
 use bytemuck::Pod;
@@ -9,18 +11,22 @@ use redb::{Database, ReadableDatabase, TableDefinition};
 use crate::target::{Done, Failure, Target, timed};
 use crate::workload::Words;
 
-/// The volatile peer, with a hasher as fast as the table.
-pub type Papaya<K, V> = papaya::HashMap<K, V, foldhash::fast::RandomState>;
+/// The volatile peer.
+pub type Papaya<K, V, S> = papaya::HashMap<K, V, S>;
 
-/// A papaya table with room for `capacity` items.
-pub fn papaya<K, V>(capacity: u64) -> Papaya<K, V> {
+/// A papaya table with room for `capacity` items and a hasher of its own choice (the standard
+/// library's) or a faster one.
+pub fn papaya<K, V, S: Default>(capacity: u64) -> Papaya<K, V, S> {
     Papaya::with_capacity_and_hasher(
         usize::try_from(capacity).unwrap_or(usize::MAX),
-        foldhash::fast::RandomState::default(),
+        S::default(),
     )
 }
 
-impl<const K: usize, const V: usize> Target<Words<K>, Words<V>> for Papaya<Words<K>, Words<V>> {
+impl<const K: usize, const V: usize, S> Target<Words<K>, Words<V>> for Papaya<Words<K>, Words<V>, S>
+where
+    S: BuildHasher + Sync,
+{
     fn get(&self, keys: &[Words<K>], values: &mut [Words<V>]) -> Result<Done, Failure> {
         timed(|| {
             let map = self.pin();

@@ -70,7 +70,7 @@ impl Line {
     pub fn print_text(&self, case: &Case, ratio: Option<f64>) {
         let optional = |figure: Option<f64>| figure.map_or("-".into(), |f| format!("{f:.3}"));
         print(&format!(
-            "{:<9} {:<7} {:<12} {:>11} {:>11} {:>8} {:>9} {:>9.3} {:>11.1} {:>11.1} {:>6} {:>6} {:>7} {:>7}",
+            "{:<9} {:<15} {:<12} {:>11} {:>11} {:>8} {:>9} {:>9.3} {:>11.1} {:>11.1} {:>6} {:>6} {:>7} {:>7}",
             self.workload,
             self.engine,
             self.domain.map_or("-".into(), |domain| domain.to_string()),
@@ -92,7 +92,7 @@ impl Line {
 /// The head of the table.
 pub fn print_head() {
     print(&format!(
-        "{:<9} {:<7} {:<12} {:>11} {:>11} {:>8} {:>9} {:>9} {:>11} {:>11} {:>6} {:>6} {:>7} {:>7}",
+        "{:<9} {:<15} {:<12} {:>11} {:>11} {:>8} {:>9} {:>9} {:>11} {:>11} {:>6} {:>6} {:>7} {:>7}",
         "workload",
         "engine",
         "domain",

@@ -77,9 +77,20 @@ fn with_sizes<const K: usize, const V: usize>(
 
     if peers {
         let gphash = line.mops;
-        let (measured, _) = plans.execute::<V>(&papaya(case.capacity()))?;
-        let line = Line::of_peer(case, "papaya", &measured);
-        print(&line, Some(gphash / line.mops));
+        let volatile = |name, target: &dyn Target<Words<K>, Words<V>>| {
+            let (measured, _) = plans.execute::<V>(target)?;
+            let line = Line::of_peer(case, name, &measured);
+            print(&line, Some(gphash / line.mops));
+            Ok::<(), Failure>(())
+        };
+        volatile(
+            "papaya",
+            &papaya::<_, _, std::hash::RandomState>(case.capacity()),
+        )?;
+        volatile(
+            "papaya-foldhash",
+            &papaya::<_, _, foldhash::fast::RandomState>(case.capacity()),
+        )?;
 
         let path = redb_path(&case.path);
         if path.symlink_metadata().is_ok() {

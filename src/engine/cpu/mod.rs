@@ -4,10 +4,10 @@
 //! in. Changes of one key must keep theirs, so a large batch is split by key, not by position:
 //! every thread runs the operations of its keys in the order given.
 //!
-//! Within a thread, operations run in [groups](group), so that the memory's latency is paid once
-//! a group.
+//! Within a thread, operations go through a [pipeline], so that the memory's latency is paid by
+//! many of them at a time.
 
-mod group;
+mod pipeline;
 
 use fixedbitset::FixedBitSet;
 use rayon::prelude::*;
@@ -18,13 +18,13 @@ use crate::index::insert::Inserted;
 use crate::index::table::{Session, Table};
 use crate::index::target::Target;
 use crate::pm::Medium;
-use group::{GROUP, Group};
+use pipeline::{change, look_up};
 
 /// Batches below this length run on the caller's thread alone.
 const PARALLEL: usize = 16 << 10;
 
 /// Operations after which a batch lets others reclaim, checkpoint and resize.
-const BREATH: usize = 64 * GROUP;
+const BREATH: usize = 2048;
 
 /// Runs batches on threads of the CPU. Keys and values are packed bytes of the table's sizes.
 pub struct CpuEngine {
@@ -156,30 +156,28 @@ fn each<M: Medium>(
     table: &Table<M>,
     keys: &[u8],
     len: usize,
-    mut positions: impl Iterator<Item = usize>,
+    positions: impl Iterator<Item = usize>,
     operation: impl Fn(&mut Session<M>, &Target, usize) -> Result<bool>,
 ) -> Result<FixedBitSet> {
     let key_size = sizes(table).0;
     let mut answers = FixedBitSet::with_capacity(len);
     let mut session = table.session();
-    let mut done = 0;
-    loop {
-        let mut group = Group::new();
-        for i in positions.by_ref().take(GROUP) {
-            group.push_write(table, nth(keys, key_size, i), i);
-        }
-        for (target, i) in group.iter() {
-            answers.set(i, operation(&mut session, target, i)?);
-        }
-        session.count(group.len() as u64);
-        if group.len() < GROUP {
-            return Ok(answers);
-        }
-        done += GROUP;
-        if done % BREATH == 0 {
+    let mut positions = positions.peekable();
+    while positions.peek().is_some() {
+        let mut done = 0;
+        let part = positions.by_ref().take(BREATH);
+        let key = |i| nth(keys, key_size, i);
+        change(&mut session, part, key, |session, target, i| {
+            answers.set(i, operation(session, target, i)?);
+            done += 1;
+            Ok(())
+        })?;
+        session.count(done);
+        if positions.peek().is_some() {
             session.breathe();
         }
     }
+    Ok(answers)
 }
 
 /// Looks up packed keys that stand from position `first` on.
@@ -193,21 +191,16 @@ fn get_part<M: Medium>(
     let len = keys.len() / key_size;
     let mut answers = FixedBitSet::with_capacity(first + len);
     let mut session = table.session();
-    let groups = keys
-        .chunks(GROUP * key_size)
-        .zip(values.chunks_mut(GROUP * value_size));
-    for (index, (keys, values)) in groups.enumerate() {
-        let mut group = Group::new();
-        for (i, key) in keys.chunks_exact(key_size).enumerate() {
-            group.push_read(table, key, i);
-        }
-        let start = first + index * GROUP;
-        group.find(&mut session, |session, member, i| {
-            answers.insert(start + i);
-            session.read(member, &mut values[i * value_size..][..value_size])
+    for start in (0..len).step_by(BREATH) {
+        let part = BREATH.min(len - start);
+        let key = |i| nth(keys, key_size, start + i);
+        look_up(&mut session, part, key, |session, member, i| {
+            answers.insert(first + start + i);
+            let value = &mut values[(start + i) * value_size..][..value_size];
+            session.read(member, value)
         })?;
-        session.count(group.len() as u64);
-        if ((index + 1) * GROUP).is_multiple_of(BREATH) {
+        session.count(part as u64);
+        if start + part < len {
             session.breathe();
         }
     }
