@@ -1,7 +1,8 @@
 //! Random mixed batches with many equal keys, reopening now and then.
 
-use gphash::Index;
+use gphash::{Domain, Index, Options};
 use rand::RngExt;
+use tempfile::TempDir;
 
 use crate::{Checked, folder, options, rng};
 
@@ -9,11 +10,14 @@ use crate::{Checked, folder, options, rng};
 const ROUNDS: usize = 120;
 
 fn run(name: &str, longest: usize, universe: u64, threads: usize) {
-    let folder = folder();
+    let options = options().capacity(100).threads(threads);
+    run_with(name, longest, universe, &folder(), &options);
+}
+
+fn run_with(name: &str, longest: usize, universe: u64, folder: &TempDir, options: &Options) {
     let path = folder.path().join("f");
     let mut rng = rng(name);
-    let options = options().capacity(100).threads(threads);
-    let mut checked = Checked::new(Index::<u64, [u64; 3]>::create(&path, &options).unwrap());
+    let mut checked = Checked::new(Index::<u64, [u64; 3]>::create(&path, options).unwrap());
     for round in 0..ROUNDS {
         let len = rng.random_range(0..longest);
         let keys: Vec<u64> = (0..len)
@@ -39,7 +43,7 @@ fn run(name: &str, longest: usize, universe: u64, threads: usize) {
             checked.check();
             let Checked { index, model } = checked;
             index.close().unwrap();
-            let index = Index::open(&path, &options).unwrap();
+            let index = Index::open(&path, options).unwrap();
             assert!(index.recovery().clean);
             checked = Checked { index, model };
             checked.check();
@@ -60,4 +64,17 @@ fn batches_that_make_the_table_grow() {
 #[test]
 fn large_batches_on_several_threads() {
     run("large batches", 40_000, 30_000, 4);
+}
+
+/// Write-backs and fences as on persistent memory, on a file in memory that passes for it.
+#[test]
+fn batches_in_the_domain_of_persistent_memory() {
+    let memory = std::path::Path::new("/dev/shm");
+    if !memory.is_dir() || cfg!(not(target_arch = "x86_64")) {
+        println!("skipped: no /dev/shm, or not x86-64");
+        return;
+    }
+    let folder = TempDir::new_in(memory).unwrap();
+    let options = options().capacity(100).domain(Domain::Dax).assume_dax(true);
+    run_with("dax", 1000, 5000, &folder, &options);
 }
