@@ -238,6 +238,11 @@ impl Kernels {
         self.blocks_for_warps(u64::from(threads.div_ceil(WARP)))
     }
 
+    /// Puts a kernel on a stream.
+    ///
+    /// # Safety
+    /// `arguments` must be those that the kernel of that name takes, and every address in them
+    /// must stay valid until the stream has run it.
     unsafe fn launch(
         &self,
         stream: &Stream,
