@@ -155,11 +155,8 @@ impl<M: Medium> Table<M> {
     /// Writes the key into the slot, where it does not stand in the state word.
     pub(crate) fn write_key(&self, place: SlotPlace, target: &Target) {
         if self.shape.key_class() == KeyClass::Wide {
-            for (i, bytes) in target.key.chunks_exact(8).enumerate() {
-                let mut word = [0; 8];
-                word.copy_from_slice(bytes);
-                self.medium
-                    .store(place.key + i as u64 * 8, u64::from_le_bytes(word));
+            for (i, word) in (0..).zip(target.key_words()) {
+                self.medium.store(place.key + i * 8, word);
             }
         }
     }

@@ -62,11 +62,9 @@ impl<M: Medium> Table<M> {
         if self.shape.key_class() == KeyClass::Word {
             return true;
         }
-        target.key.chunks_exact(8).enumerate().all(|(i, bytes)| {
-            let mut word = [0; 8];
-            word.copy_from_slice(bytes);
-            self.medium.load(place.key + i as u64 * 8) == u64::from_le_bytes(word)
-        })
+        (0..)
+            .zip(target.key_words())
+            .all(|(i, word)| self.medium.load(place.key + i * 8) == word)
     }
 
     /// Walks over all slots of the live levels that hold the target's key; one that two rounds

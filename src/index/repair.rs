@@ -89,9 +89,7 @@ pub fn recover(
         table.finish_draining_with(progress)?;
     }
     let levels = table.directory.levels();
-    let capacity: u64 = (levels.bottom..=levels.top)
-        .map(|level| u64::from(table.shape.slots) << level)
-        .sum();
+    let capacity = table.slots();
     let report = Report {
         state: if !recovery.damage.is_empty() {
             ReportState::Damaged

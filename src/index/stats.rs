@@ -67,9 +67,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     pub fn stats(&self) -> Stats {
         let table = &self.table;
         let levels = table.directory.levels();
-        let slots = (levels.bottom..=levels.top)
-            .map(|level| u64::from(table.shape.slots) << level)
-            .sum();
+        let slots = table.slots();
         let superblock = *table.superblock();
         Stats {
             engine: self.backend.engine(),

@@ -130,6 +130,14 @@ impl<M: Medium> Table<M> {
         self.items.load(Ordering::Relaxed).max(0) as u64
     }
 
+    /// Slots of all live levels.
+    pub(crate) fn slots(&self) -> u64 {
+        let levels = self.directory.levels();
+        (levels.bottom..=levels.top)
+            .map(|level| u64::from(self.shape.slots) << level)
+            .sum()
+    }
+
     /// The superblock; whoever holds it may change the file's structure.
     pub(crate) fn superblock(&self) -> MutexGuard<'_, Superblock> {
         self.superblock

@@ -69,6 +69,18 @@ impl<'k> Target<'k> {
     }
 }
 
+impl Target<'_> {
+    /// The key as the words that its slot holds.
+    #[inline]
+    pub fn key_words(&self) -> impl Iterator<Item = u64> + '_ {
+        self.key.chunks_exact(8).map(|bytes| {
+            let mut word = [0; 8];
+            word.copy_from_slice(bytes);
+            u64::from_le_bytes(word)
+        })
+    }
+}
+
 /// Which reserved bucket serves an 8-byte key, if any.
 #[inline]
 pub fn reserved_bucket(key: u64) -> Option<u32> {

@@ -1,6 +1,5 @@
 //! The shape of a table: what its keys, buckets, levels and records measure.
 
-use super::hash::OVERFLOW_ROUNDS;
 use super::{HUGE_PAGE, PAGE, align_up};
 use crate::{Error, Result};
 
@@ -144,12 +143,6 @@ impl Shape {
         (self.levels - 1..=Self::MAX_LEVEL)
             .find(|&top| self.capacity(top) >= slots)
             .unwrap_or(Self::MAX_LEVEL + 1)
-    }
-
-    /// All hash locations an item may have, over every set.
-    #[inline]
-    pub fn all_locations(&self) -> u32 {
-        self.locations * (1 + OVERFLOW_ROUNDS)
     }
 }
 
