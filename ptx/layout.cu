@@ -50,6 +50,15 @@ __device__ u64 layout_batch[] = {
     OFFSET(Batch, len),
     OFFSET(Batch, tile),
     OFFSET(Batch, retry),
+    OFFSET(Batch, sample),
+    OFFSET(Batch, order),
+    sizeof(Order),
+    OFFSET(Order, places),
+    OFFSET(Order, ranks),
+    OFFSET(Order, positions),
+    OFFSET(Order, bins),
+    OFFSET(Order, shift),
+    OFFSET(Order, wanted),
 };
 
 __device__ u64 layout_groups[] = {
@@ -110,6 +119,7 @@ __device__ u64 layout_words[] = {
     OVERFLOW_ROUNDS,
     BLOCK_THREADS,
     RESIDENT_BLOCKS,
+    BINS,
     REPAIR_CLEAR,
     REPAIR_DUPLICATE,
     REPAIR_THAW,

@@ -1,11 +1,15 @@
 //! One batch on its stream, from its operands in device memory to its answers there.
 
+use std::sync::atomic::Ordering;
+
 use bytemuck::Zeroable;
+use cust::stream::Stream;
 
 use super::channel::{Channel, Operands, answers_len};
 use super::kernels::Read;
 use super::memory::{fill, wait};
-use super::view::{BatchView, Counters, GroupsView, TableView};
+use super::order::bin_shift;
+use super::view::{Address, BatchView, Counters, GroupsView, OrderView, TableView};
 use super::{Attached, Writer};
 use crate::Result;
 use crate::engine::Write;
@@ -44,7 +48,8 @@ impl Attached {
             len,
             tile: self.kernels.tile(len),
             retry: 0,
-            reserved: 0,
+            sample: 0,
+            order: self.order_of(channel.order(len)?, len, self.view_now().file_len),
         };
         // SAFETY: the channel's buffers have been made for `len` positions, and stay until the
         // batch is done.
@@ -83,15 +88,12 @@ impl Attached {
         // SAFETY: the view's addresses are those of the file and of the mirror, which stay until
         // the batch is done; the writer's lock keeps other changes away.
         unsafe {
-            let records = writer.supply.view();
-            self.kernels.write(
-                &channel.stream,
-                verb,
-                self.view_now(),
-                records,
-                batch.view,
-                counters,
-            )?;
+            let stream = &channel.stream;
+            let (table, records) = (self.view_now(), writer.supply.view());
+            self.kernels
+                .resolve(stream, verb, table, batch.view, counters)?;
+            self.kernels
+                .write(stream, verb, table, records, batch.view, counters)?;
             if let (Write::Update, Some(groups)) = (verb, batch.groups) {
                 self.kernels
                     .spread(&channel.stream, groups, batch.operands.answers, len)?;
@@ -138,25 +140,47 @@ impl Attached {
         operands: Operands,
     ) -> Result<()> {
         let counters = channel.counters()?;
+        let order = channel.order(operands.len)?;
+        // SAFETY: the channel's buffers have been made for the batch; whoever holds the table's
+        // view keeps what it names alive.
+        unsafe { self.launch_read(&channel.stream, table, verb, operands, order, counters)? };
+        channel.fetch_outcome(&operands)
+    }
+
+    /// Puts a batch that looks up on a stream.
+    ///
+    /// # Safety
+    /// The operands, the order's memory and what the view names must stay until the stream has
+    /// come past.
+    pub(super) unsafe fn launch_read(
+        &self,
+        stream: &Stream,
+        table: TableView,
+        verb: Read,
+        operands: Operands,
+        order: OrderView,
+        counters: Address,
+    ) -> Result<()> {
         let mut view = BatchView::zeroed();
         view.keys = operands.keys;
         view.values = operands.values;
         view.answers = operands.answers;
         view.len = operands.len;
         view.tile = self.kernels.tile(operands.len);
-        // SAFETY: the channel's buffers have been made for the batch; whoever holds the table's
-        // view keeps what it names alive.
-        unsafe {
-            fill(
-                &channel.stream,
-                operands.answers,
-                0,
-                answers_len(operands.len),
-            )?;
-            self.kernels
-                .read(&channel.stream, verb, table, view, counters)?;
+        view.sample = self.launches.fetch_add(1, Ordering::Relaxed);
+        view.order = self.order_of(order, operands.len, table.file_len);
+        // SAFETY: as the caller says.
+        unsafe { self.kernels.read(stream, verb, table, view, counters) }
+    }
+
+    /// Says whether a batch of `len` is put in order.
+    fn order_of(&self, order: OrderView, len: u32, file_len: u64) -> OrderView {
+        let wanted = len >= self.ordered_from.load(Ordering::Relaxed);
+        OrderView {
+            shift: bin_shift(file_len),
+            wanted: wanted.into(),
+            ..order
         }
-        channel.fetch_outcome(&operands)
     }
 
     pub(super) fn end_read(&self, table: &Table<Mapping>, channel: &Channel) -> Result<()> {

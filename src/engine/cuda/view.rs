@@ -72,6 +72,27 @@ pub struct RecordsView {
     pub bump_stride: u64,
 }
 
+/// How many bins the places of a batch are sorted into.
+pub const BINS: u64 = 4096;
+
+/// How a batch is put in the order of the places that it touches.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct OrderView {
+    /// Place of each position in the file, 0 for none.
+    pub places: Address,
+    /// Number of each position within its bin.
+    pub ranks: Address,
+    /// The positions that have a place, in order.
+    pub positions: Address,
+    /// Positions in each bin, then in all.
+    pub bins: Address,
+    /// A bin holds 2^`shift` bytes of the file.
+    pub shift: u32,
+    /// 1 to carry the batch out in this order.
+    pub wanted: u32,
+}
+
 /// A batch in device memory.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -80,7 +101,7 @@ pub struct BatchView {
     pub keys: Address,
     /// Values, one behind the other.
     pub values: Address,
-    /// One bit a position.
+    /// One bit a position, in whole 64-bit words.
     pub answers: Address,
     /// One byte a position: 1 for those that await slots or records.
     pub pending: Address,
@@ -92,12 +113,14 @@ pub struct BatchView {
     pub last: Address,
     /// Positions.
     pub len: u32,
-    /// Positions that a warp takes at a time: a power of two up to 32.
+    /// Positions that a warp takes at a time: a power of two, 4 to 32.
     pub tile: u32,
     /// 1 to execute pending positions only.
     pub retry: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Which look-ups are counted.
+    pub sample: u32,
+    /// Its order.
+    pub order: OrderView,
 }
 
 /// The groups of equal keys of a batch.
@@ -252,7 +275,12 @@ mod tests {
         );
         assert_eq!(
             stated("batch"),
-            layout_of!(BatchView: keys values answers pending entry first last len tile retry)
+            [
+                layout_of!(BatchView: keys values answers pending entry first last len tile retry
+                    sample order),
+                layout_of!(OrderView: places ranks positions bins shift wanted),
+            ]
+            .concat()
         );
         assert_eq!(
             stated("groups"),
@@ -292,6 +320,7 @@ mod tests {
                 u64::from(layout::hash::OVERFLOW_ROUNDS),
                 u64::from(kernels::THREADS),
                 u64::from(kernels::BLOCKS),
+                BINS,
                 1,
                 REPAIR_DUPLICATE,
                 REPAIR_THAW,
