@@ -2,10 +2,12 @@
 //
 // cache_survey, cache_elect, cache_release, cache_assign: choose the buckets, one launch after
 //     the other, while nothing changes the table. Look-ups may go on.
-// cache_fill: copies what was chosen, beside everything. The launch counts as a look-up: no record
-//     that it reads is used for another item before it has ended. It comes after the look-ups that
-//     were under way at cache_release have ended, which may still read what was held before.
-// cache_link: shows to readers what was filled, while nothing changes the table.
+// cache_fill: copies the values of what was chosen, beside everything. The launch counts as a
+//     look-up: no record that it reads is used for another item before it has ended. It comes when
+//     the look-ups that were under way at cache_release have ended, which may still read what was
+//     held before.
+// cache_link: makes up for changes since then, and shows what was filled to readers, while nothing
+//     changes the table.
 //
 // cache_leave empties the entries of a level that is given up.
 #include "cache.cuh"
@@ -36,12 +38,12 @@ __device__ inline u32 score_of_count(u32 count) {
 
 // How much a bucket is worth holding: 0 if it is not. One that is held counts for half as much
 // again, so that chance does not change what is held.
-__device__ inline u32 score_of(const TableView &view, const CacheLoad &load, u64 ordinal,
+__device__ inline u32 score_of(const TableView &view, const CacheLoad &choice, u64 ordinal,
                                bool linked) {
     // Items of levels that are being emptied will be elsewhere.
     if (ordinal < 1ull << (view.top_level + 1 - view.levels)) return 0;
     if (view.cache.policy == POLICY_RANDOM) {
-        u64 mixed = (ordinal ^ static_cast<u64>(load.round) << 40) * 0x9E3779B97F4A7C15;
+        u64 mixed = (ordinal ^ static_cast<u64>(choice.round) << 40) * 0x9E3779B97F4A7C15;
         mixed = (mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9;
         return 1 + static_cast<u32>((mixed >> 32) % (SCORES - 1));
     }
@@ -51,7 +53,7 @@ __device__ inline u32 score_of(const TableView &view, const CacheLoad &load, u64
     }
     if (heat == 0) return 0;
     // Look-ups launched since the load began are ahead of it.
-    u32 age = load.round - heat;
+    u32 age = choice.round - heat;
     if (age >> 31 != 0) age = 0;
     return SCORES - 1 - score_of_count(linked ? age - age / 3 : age);
 }
@@ -62,7 +64,7 @@ __device__ inline u64 end_ordinal(const TableView &view) { return 2ull << view.t
 
 // Counts the scores of all buckets.
 KERNEL cache_survey(const __grid_constant__ TableView view,
-                    const __grid_constant__ CacheLoad load) {
+                    const __grid_constant__ CacheLoad choice) {
     // Most buckets have the same few scores: runs of equal ones go into one atomic.
     u32 current = 0;
     u32 run = 0;
@@ -71,15 +73,15 @@ KERNEL cache_survey(const __grid_constant__ TableView view,
     for (u64 at = first_ordinal(view) + thread; at < end_ordinal(view);
          at += static_cast<u64>(gridDim.x) * blockDim.x) {
         bool linked = link_of(view, at) != 0;
-        u32 score = score_of(view, load, at, linked) + (linked ? SCORES : 0);
+        u32 score = score_of(view, choice, at, linked) + (linked ? SCORES : 0);
         if (score != current) {
-            if (run != 0) atomicAdd(load.scores + current, run);
+            if (run != 0) atomicAdd(choice.scores + current, run);
             current = score;
             run = 0;
         }
         run++;
     }
-    if (run != 0) atomicAdd(load.scores + current, run);
+    if (run != 0) atomicAdd(choice.scores + current, run);
 }
 
 // Appends each lane's ordinal to a list. All lanes call.
@@ -89,7 +91,7 @@ __device__ inline void append(u64 *list, u64 *count, u64 capacity, u64 ordinal, 
 }
 
 // Lists the buckets that come in and those that go, and lets earlier uses count half.
-KERNEL cache_elect(const __grid_constant__ TableView view, const __grid_constant__ CacheLoad load,
+KERNEL cache_elect(const __grid_constant__ TableView view, const __grid_constant__ CacheLoad choice,
                    CacheOutcome *outcome) {
     #pragma unroll 1
     for (u64 first = first_ordinal(view) + warp_number() * WARP; first < end_ordinal(view);
@@ -98,18 +100,19 @@ KERNEL cache_elect(const __grid_constant__ TableView view, const __grid_constant
         bool exists = ordinal < end_ordinal(view);
         u32 link = exists ? link_of(view, ordinal) : 0;
         bool linked = link != 0;
-        u32 score = exists ? score_of(view, load, ordinal, linked) : 0;
-        bool above = score > load.threshold;
-        bool tied = score == load.threshold;
-        bool stays = ticket(&outcome->kept, linked && tied) < load.keep;
+        u32 score = exists ? score_of(view, choice, ordinal, linked) : 0;
+        bool above = score > choice.threshold;
+        bool tied = score == choice.threshold;
+        bool stays = ticket(&outcome->kept, linked && tied) < choice.keep;
         stays = linked && (above || stays);
-        bool enters = ticket(&outcome->entered, exists && !linked && tied && score != 0) < load.enter;
+        bool new_and_tied = exists && !linked && tied && score != 0;
+        bool enters = ticket(&outcome->entered, new_and_tied) < choice.enter;
         enters = exists && !linked && (above || enters);
-        enters = ticket(&outcome->admitted, enters) < load.room;
-        append(load.evicted, &outcome->evicted, load.entries, ordinal, linked && !stays);
+        enters = ticket(&outcome->admitted, enters) < choice.room;
+        append(choice.evicted, &outcome->evicted, choice.entries, ordinal, linked && !stays);
         // What an earlier load could not finish is filled again.
         bool unfinished = stays && (link & LOADING) != 0;
-        append(load.incoming, &outcome->incoming, load.entries, ordinal, enters || unfinished);
+        append(choice.incoming, &outcome->incoming, choice.entries, ordinal, enters || unfinished);
         if (exists && view.cache.policy == POLICY_LFU) {
             volatile u32 *heat = view.cache.heat + ordinal;
             if (*heat != 0) *heat = *heat / 2;
@@ -117,7 +120,9 @@ KERNEL cache_elect(const __grid_constant__ TableView view, const __grid_constant
     }
 }
 
-__device__ inline u64 listed(u64 count, u64 capacity) { return count < capacity ? count : capacity; }
+__device__ inline u64 listed(u64 count, u64 capacity) {
+    return count < capacity ? count : capacity;
+}
 
 __device__ inline void mark_values(const TableView &view, u32 entry, u64 tag) {
     #pragma unroll 1
@@ -127,37 +132,39 @@ __device__ inline void mark_values(const TableView &view, u32 entry, u64 tag) {
 }
 
 // Takes a bucket out of its entry, which becomes the free one at `number`.
-__device__ inline void unlink(const TableView &view, const CacheLoad &load, u64 ordinal,
+__device__ inline void unlink(const TableView &view, const CacheLoad &choice, u64 ordinal,
                               u64 number) {
     u32 entry = (link_of(view, ordinal) & ~LOADING) - 1;
     view.cache.links[ordinal] = 0;
     mark_values(view, entry, 0);
-    load.free[number] = entry;
+    choice.free[number] = entry;
 }
 
 // Takes the evicted buckets out.
-KERNEL cache_release(const __grid_constant__ TableView view, const __grid_constant__ CacheLoad load,
+KERNEL cache_release(const __grid_constant__ TableView view,
+                     const __grid_constant__ CacheLoad choice,
                      const CacheOutcome *outcome) {
     u64 thread = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x;
     #pragma unroll 1
-    for (u64 at = thread; at < listed(outcome->evicted, load.entries);
+    for (u64 at = thread; at < listed(outcome->evicted, choice.entries);
          at += static_cast<u64>(gridDim.x) * blockDim.x) {
-        unlink(view, load, load.evicted[at], load.free_count + at);
+        unlink(view, choice, choice.evicted[at], choice.free_count + at);
     }
 }
 
 // Gives each incoming bucket an entry, as far as there are any.
-KERNEL cache_assign(const __grid_constant__ TableView view, const __grid_constant__ CacheLoad load,
+KERNEL cache_assign(const __grid_constant__ TableView view,
+                    const __grid_constant__ CacheLoad choice,
                     CacheOutcome *outcome) {
-    u64 count = listed(outcome->incoming, load.entries);
-    u64 available = load.free_count + listed(outcome->evicted, load.entries);
+    u64 count = listed(outcome->incoming, choice.entries);
+    u64 available = choice.free_count + listed(outcome->evicted, choice.entries);
     #pragma unroll 1
     for (u64 first = warp_number() * WARP; first < count; first += warp_count() * WARP) {
         u64 at = first + lane_number();
-        u64 ordinal = at < count ? load.incoming[at] : 0;
+        u64 ordinal = at < count ? choice.incoming[at] : 0;
         u32 link = ordinal != 0 ? link_of(view, ordinal) : 0;
         u64 number = ticket(&outcome->taken, ordinal != 0 && link == 0);
-        if (number < available) link = LOADING | (load.free[available - 1 - number] + 1);
+        if (number < available) link = LOADING | (choice.free[available - 1 - number] + 1);
         if (link == 0) continue;
         mark_values(view, (link & ~LOADING) - 1, FILLING);
         view.cache.links[ordinal] = link;
@@ -179,64 +186,87 @@ __device__ inline u8 *image_of(const TableView &view, const Bucket &bucket, u32 
     return view.cache.buckets + static_cast<u64>(entry) * view.bucket_size;
 }
 
-// Copies incoming buckets `from` to `to` - 1 and their values, a warp a bucket.
-KERNEL cache_fill(const __grid_constant__ TableView view, const __grid_constant__ CacheLoad load,
-                  u64 from, u64 to) {
-    Table<false> table(view, nullptr);
-    u32 lane = lane_number();
+// A bucket on its way into an entry, for a warp.
+struct Incoming {
+    u64 ordinal;
+    u32 link; // 0: it does not come in any more
+    Bucket bucket;
+    u8 *image;
+
+    __device__ Incoming(const TableView &view, u64 which) : ordinal(which), link(0) {
+        // A level that is given up loses its links meanwhile: the warp goes by one answer.
+        u32 now = __shfl_sync(ALL_LANES, link_of(view, ordinal), 0);
+        if ((now & LOADING) == 0) return;
+        link = now;
+        bucket = bucket_of_ordinal(view, ordinal);
+        image = image_of(view, bucket, entry());
+    }
+
+    __device__ u32 entry() const { return (link & ~LOADING) - 1; }
+
+    // Copies the bucket itself, if its level has no copy.
+    __device__ void copy_image(const TableView &view) const {
+        if (image == nullptr) return;
+        #pragma unroll 1
+        for (u32 at = lane_number() * 8; at < view.bucket_size; at += WARP * 8) {
+            store(image + at, load(bucket.probe + at));
+        }
+    }
+
+    // The record in this lane's slot, 0 for none.
+    __device__ u64 record(const TableView &view) const {
+        if (lane_number() >= view.slots) return 0;
+        u64 word = load_acquire(bucket.probe + (view.slots + lane_number()) * 8);
+        bool valid = is_member(word) && Table<false>(view, nullptr).is_record(word & RECORD_OFFSET);
+        return valid ? word & RECORD_OFFSET : 0;
+    }
+
+    __device__ CachedValue value(const TableView &view) const {
+        if (lane_number() >= view.slots) return {};
+        return value_place(view, entry(), lane_number());
+    }
+};
+
+// Copies the values of incoming buckets `from` to `to` - 1, a warp a bucket.
+KERNEL cache_fill(const __grid_constant__ TableView view,
+                  const __grid_constant__ CacheLoad choice, u64 from, u64 to) {
     #pragma unroll 1
     for (u64 at = from + warp_number(); at < to; at += warp_count()) {
-        u64 ordinal = load.incoming[at];
-        u32 link = link_of(view, ordinal);
-        if ((link & LOADING) == 0) continue;
-        u32 entry = (link & ~LOADING) - 1;
-        Bucket bucket = bucket_of_ordinal(view, ordinal);
-        u8 *image = image_of(view, bucket, entry);
-        if (image != nullptr) {
-            #pragma unroll 1
-            for (u32 at = lane * 8; at < view.bucket_size; at += WARP * 8) {
-                store(image + at, ::load(bucket.probe + at));
-            }
-        }
-        u64 record = 0;
-        CachedValue cached{};
-        if (lane < view.slots) {
-            cached = value_place(view, entry, lane);
-            u64 word = load_acquire(bucket.probe + (view.slots + lane) * 8);
-            if (is_member(word) && table.is_record(word & RECORD_OFFSET)) record = word & RECORD_OFFSET;
-        }
-        copy_values(view.file + record, cached.value, view.cache.values, view.value_size, record != 0);
+        Incoming incoming(view, choice.incoming[at]);
+        if (incoming.link == 0) continue;
+        u64 record = incoming.record(view);
+        CachedValue cached = incoming.value(view);
+        copy_values(view.file + record, cached.value, view.cache.values, view.value_size,
+                    record != 0);
         order();
         __syncwarp();
-        if (lane < view.slots) {
-            // Who has changed the slot since has put a 0 there, which stays.
+        // Who has changed the slot since has put a 0 there, which stays.
+        if (cached.value != nullptr) {
             compare_exchange(reinterpret_cast<u8 *>(cached.tag), FILLING, record);
         }
     }
 }
 
-// Shows incoming buckets `from` to `to` - 1 to readers, a warp a bucket. An image that missed a
-// change is not shown: the bucket is filled again by the next load.
-KERNEL cache_link(const __grid_constant__ TableView view, const __grid_constant__ CacheLoad load,
-                  u64 from, u64 to, CacheOutcome *outcome) {
-    u32 lane = lane_number();
+// Shows incoming buckets `from` to `to` - 1 to readers, a warp a bucket, after copying the buckets
+// themselves and the values that were changed since cache_fill.
+KERNEL cache_link(const __grid_constant__ TableView view,
+                  const __grid_constant__ CacheLoad choice, u64 from, u64 to,
+                  CacheOutcome *outcome) {
     #pragma unroll 1
     for (u64 at = from + warp_number(); at < to; at += warp_count()) {
-        u64 ordinal = load.incoming[at];
-        u32 link = link_of(view, ordinal);
-        if ((link & LOADING) == 0) continue;
-        Bucket bucket = bucket_of_ordinal(view, ordinal);
-        u8 *image = image_of(view, bucket, (link & ~LOADING) - 1);
-        bool differs = false;
-        if (image != nullptr) {
-            #pragma unroll 1
-            for (u32 at = lane * 8; at < view.bucket_size; at += WARP * 8) {
-                differs |= ::load(image + at) != ::load(bucket.probe + at);
-            }
-        }
-        if (__any_sync(ALL_LANES, differs)) continue;
-        if (lane == 0) {
-            view.cache.links[ordinal] = link & ~LOADING;
+        Incoming incoming(view, choice.incoming[at]);
+        if (incoming.link == 0) continue;
+        incoming.copy_image(view);
+        u64 record = incoming.record(view);
+        CachedValue cached = incoming.value(view);
+        bool missing = cached.value != nullptr && load_tag(cached.tag) != record;
+        copy_values(view.file + record, cached.value, view.cache.values, view.value_size,
+                    missing && record != 0);
+        if (missing) store_tag(cached.tag, record);
+        order();
+        __syncwarp();
+        if (lane_number() == 0) {
+            view.cache.links[incoming.ordinal] = incoming.link & ~LOADING;
             atomicAdd(&outcome->linked, 1ull);
         }
     }
@@ -245,7 +275,7 @@ KERNEL cache_link(const __grid_constant__ TableView view, const __grid_constant_
 // ---- Leaving.
 
 // Takes all buckets of a level out.
-KERNEL cache_leave(const __grid_constant__ TableView view, const __grid_constant__ CacheLoad load,
+KERNEL cache_leave(const __grid_constant__ TableView view, const __grid_constant__ CacheLoad choice,
                    u32 level, CacheOutcome *outcome) {
     u64 end = 2ull << level;
     #pragma unroll 1
@@ -254,6 +284,6 @@ KERNEL cache_leave(const __grid_constant__ TableView view, const __grid_constant
         u64 ordinal = first + lane_number();
         bool linked = ordinal < end && link_of(view, ordinal) != 0;
         u64 number = ticket(&outcome->evicted, linked);
-        if (linked) unlink(view, load, ordinal, load.free_count + number);
+        if (linked) unlink(view, choice, ordinal, choice.free_count + number);
     }
 }

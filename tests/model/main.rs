@@ -7,6 +7,7 @@
 //! that the domain is what that folder can have).
 
 mod between_engines;
+mod cache;
 mod concurrent;
 mod growth;
 mod random_batches;
