@@ -50,6 +50,7 @@ __device__ u64 layout_batch[] = {
     OFFSET(Batch, len),
     OFFSET(Batch, tile),
     OFFSET(Batch, retry),
+    OFFSET(Batch, depth),
     OFFSET(Batch, sample),
     OFFSET(Batch, order),
     sizeof(Order),
@@ -80,6 +81,7 @@ __device__ u64 layout_counters[] = {
     OFFSET(Counters, touches),
     OFFSET(Counters, operations),
     OFFSET(Counters, damaged),
+    OFFSET(Counters, wanted),
 };
 
 __device__ u64 layout_survey[] = {
@@ -120,6 +122,7 @@ __device__ u64 layout_words[] = {
     BLOCK_THREADS,
     RESIDENT_BLOCKS,
     BINS,
+    DEEPEST,
     REPAIR_CLEAR,
     REPAIR_DUPLICATE,
     REPAIR_THAW,

@@ -86,6 +86,8 @@ struct Order {
     u32 wanted; // 0: the batch is carried out in the order of its positions
 };
 
+constexpr u32 DEEPEST = 4;
+
 // One batch of one verb. Keys and values lie tightly packed in device memory. `entry`, `first`
 // and `last` come from batch.cu; without them (null) every position is an operation of its own.
 struct Batch {
@@ -99,6 +101,7 @@ struct Batch {
     u32 len;
     u32 tile;  // positions that a warp takes at a time: 4, 8, 16 or 32; at least 8 in a look-up
     u32 retry; // 1: execute pending positions only
+    u32 depth; // tiles that share their fences in a change: up to DEEPEST
     u32 sample; // differs from launch to launch: which look-ups are counted
     Order order;
 };
@@ -123,6 +126,7 @@ struct Counters {
     u64 touches; // places of the file read or written
     u64 operations;
     u64 damaged; // file offset of a record word that names no record, 0 for none
+    u64 wanted;  // operations that need a record
 };
 
 // A range of the file that holds records, which are numbered over all ranges.

@@ -54,3 +54,24 @@ KERNEL scatter(const __grid_constant__ Order order, u32 len, u64 file_len, u32 v
         }
     }
 }
+
+// Free records are handed out in the order in which they stand in the ring. Sorted, a batch's values
+// go to neighbouring places, although they were freed one here, one there.
+KERNEL enter_free(const __grid_constant__ Records records, u64 first, u32 len,
+                  const __grid_constant__ Order order) {
+    #pragma unroll 1
+    for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
+         at += static_cast<u64>(gridDim.x) * blockDim.x) {
+        enter_order(order, at, records.ring[(first + at) & (records.ring_capacity - 1)]);
+    }
+}
+
+KERNEL leave_free(const __grid_constant__ Records records, u64 first, u32 len,
+                  const __grid_constant__ Order order) {
+    #pragma unroll 1
+    for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
+         at += static_cast<u64>(gridDim.x) * blockDim.x) {
+        records.ring[(first + at) & (records.ring_capacity - 1)] = order.places[order.positions[at]];
+    }
+    if (blockIdx.x == 0) clear_bins(order);
+}

@@ -72,6 +72,11 @@ struct Table {
         return {hash, hash, bytes, 0};
     }
 
+    // Where the key of a position of a batch stands.
+    __device__ const u8 *key_at(const Batch &batch, u64 position) const {
+        return batch.keys + position * view.key_size;
+    }
+
     __device__ Key of_word(u64 word) const {
         u32 reserved = word == EMPTY ? 1 : word == BUSY ? 2 : 0;
         u64 state = reserved != 0 ? RESERVED_WORD : word;

@@ -48,7 +48,9 @@ impl Attached {
             len,
             tile: self.kernels.tile(len),
             retry: 0,
+            depth: self.kernels.depth(len),
             sample: 0,
+            reserved: 0,
             order: self.order_of(channel.order(len)?, len, self.view_now().file_len),
         };
         // SAFETY: the channel's buffers have been made for `len` positions, and stay until the
@@ -78,20 +80,28 @@ impl Attached {
         batch: &WriteBatch,
     ) -> Result<()> {
         let len = batch.operands.len;
-        writer.supply.prepare(
-            table,
-            &channel.stream,
-            u64::from(len),
-            verb != Write::Remove,
-        )?;
         let counters = channel.counters()?;
         // SAFETY: the view's addresses are those of the file and of the mirror, which stay until
         // the batch is done; the writer's lock keeps other changes away.
         unsafe {
-            let stream = &channel.stream;
-            let (table, records) = (self.view_now(), writer.supply.view());
             self.kernels
-                .resolve(stream, verb, table, batch.view, counters)?;
+                .resolve(&channel.stream, verb, self.view_now(), batch.view, counters)?;
+        }
+        if verb != Write::Remove && writer.supply.available() < u64::from(len) {
+            // A batch may need fewer records than it has operations. What cannot be had stays
+            // pending, and whoever ends the batch says why.
+            channel.fetch_counters()?;
+            wait(&channel.stream)?;
+            let wanted = channel.fetched_counters().wanted;
+            if let Err(error) = self.stock(table, writer, &channel.stream, wanted) {
+                tracing::debug!(%error, "fewer records than a batch wants");
+            }
+        }
+        let stream = &channel.stream;
+        writer.supply.make_room(stream, u64::from(len))?;
+        // SAFETY: as above.
+        unsafe {
+            let (table, records) = (self.view_now(), writer.supply.view());
             self.kernels
                 .write(stream, verb, table, records, batch.view, counters)?;
             if let (Write::Update, Some(groups)) = (verb, batch.groups) {
@@ -122,7 +132,7 @@ impl Attached {
                 return Ok(());
             }
             if counters.starved > 0 {
-                self.feed(table, writer, channel, counters.starved)?;
+                self.feed(table, writer, &channel.stream, counters.starved)?;
             }
             if counters.full > 0 {
                 self.grow(table, writer, channel)?;

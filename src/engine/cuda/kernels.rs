@@ -2,11 +2,12 @@
 
 use std::ffi::c_void;
 
+use bytemuck::Zeroable;
 use cust::module::{Module, ModuleJitOption};
 use cust::stream::Stream;
 
 use super::device::{Device, failed};
-use super::view::{Address, BatchView, GroupsView, RecordsView, SurveyView, TableView};
+use super::view::{Address, BatchView, DEEPEST, GroupsView, OrderView, RecordsView, SurveyView, TableView};
 use crate::Result;
 use crate::engine::Write;
 
@@ -70,6 +71,12 @@ impl Kernels {
         let warps = self.blocks * (THREADS / WARP);
         let share = (len / warps).clamp(LEAST_TILE, WARP);
         1 << share.ilog2()
+    }
+
+    /// How many tiles of a change should share their fences: as many as leave work for all warps.
+    pub fn depth(&self, len: u32) -> u32 {
+        let warps = self.blocks * (THREADS / WARP);
+        (len / (warps * self.tile(len))).clamp(1, DEEPEST)
     }
 
     /// Finds the slots of a batch of a verb that changes the table.
@@ -189,6 +196,36 @@ impl Kernels {
             self.launch(stream, "scatter", false, blocks, &arguments)?;
             self.arrange(stream, batch)?;
             self.fetch(stream, table, batch)
+        }
+    }
+
+    /// Sorts `len` entries of the ring of records, from `first` on.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
+    pub unsafe fn sort_free(
+        &self,
+        stream: &Stream,
+        mut records: RecordsView,
+        mut first: u64,
+        mut len: u32,
+        mut order: OrderView,
+    ) -> Result<()> {
+        let blocks = self.blocks_for_threads(len);
+        let mut batch = BatchView::zeroed();
+        batch.order = order;
+        batch.len = len;
+        let arguments = [
+            argument(&mut records),
+            argument(&mut first),
+            argument(&mut len),
+            argument(&mut order),
+        ];
+        // SAFETY: as above.
+        unsafe {
+            self.launch(stream, "enter_free", false, blocks, &arguments)?;
+            self.arrange(stream, batch)?;
+            self.launch(stream, "leave_free", false, blocks, &arguments)
         }
     }
 

@@ -75,6 +75,9 @@ pub struct RecordsView {
 /// How many bins the places of a batch are sorted into.
 pub const BINS: u64 = 4096;
 
+/// Most tiles of a change that share their fences.
+pub const DEEPEST: u32 = 4;
+
 /// How a batch is put in the order of the places that it touches.
 #[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
@@ -117,8 +120,12 @@ pub struct BatchView {
     pub tile: u32,
     /// 1 to execute pending positions only.
     pub retry: u32,
+    /// Tiles that share their fences in a change: up to [`DEEPEST`].
+    pub depth: u32,
     /// Which look-ups are counted.
     pub sample: u32,
+    /// Zero.
+    pub reserved: u32,
     /// Its order.
     pub order: OrderView,
 }
@@ -159,6 +166,8 @@ pub struct Counters {
     pub operations: u64,
     /// File offset of a record word that names no record, 0 for none.
     pub damaged: u64,
+    /// Operations that need a record.
+    pub wanted: u64,
 }
 
 /// A range of the file that holds records.
@@ -277,7 +286,7 @@ mod tests {
             stated("batch"),
             [
                 layout_of!(BatchView: keys values answers pending entry first last len tile retry
-                    sample order),
+                    depth sample order),
                 layout_of!(OrderView: places ranks positions bins shift wanted),
             ]
             .concat()
@@ -288,7 +297,8 @@ mod tests {
         );
         assert_eq!(
             stated("counters"),
-            layout_of!(Counters: taken retired items full starved touches operations damaged)
+            layout_of!(Counters: taken retired items full starved touches operations damaged
+                wanted)
         );
         let survey = [
             layout_of!(SurveyView: ranges used repairs repair_capacity range_count),
@@ -321,6 +331,7 @@ mod tests {
                 u64::from(kernels::THREADS),
                 u64::from(kernels::BLOCKS),
                 BINS,
+                u64::from(DEEPEST),
                 1,
                 REPAIR_DUPLICATE,
                 REPAIR_THAW,
