@@ -24,7 +24,9 @@ OPTIONS = ["--gpu-architecture=compute_70", "--std=c++17"]
 FOLDER = pathlib.Path(__file__).resolve().parent
 # What each PTX file is made of, as one module; the sources lie beside it.
 MODULES = {
-    FOLDER / "gphash.ptx": ["batch.cu", "index.cu", "layout.cu", "recover.cu", "resize.cu"],
+    FOLDER / "gphash.ptx": [
+        "batch.cu", "index.cu", "layout.cu", "order.cu", "recover.cu", "resize.cu",
+    ],
     FOLDER.parent / "bench/limits/limits.ptx": ["limits.cu"],
 }
 TOOLCHAIN = FOLDER / ".toolchain"

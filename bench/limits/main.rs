@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use gphash::{Engine, Index, Options};
+use gphash::{AddressOrder, Engine, Index, Options};
 
 use cpu::Cpu;
 use index::Setting;
@@ -41,7 +41,7 @@ use kind::Limit;
 use places::STRIDE;
 use region::{Region, room};
 use report::{Finding, Report};
-use workload::case::{AddressOrder, CachePolicy};
+use workload::case::CachePolicy;
 use workload::target::Failure;
 
 /// The limits of this machine, and the index beside them.
@@ -61,11 +61,11 @@ struct Arguments {
     /// Share of the buckets that the bucket cache in device memory may hold
     #[arg(long, value_name = "X", default_value_t = 0.2)]
     cache_ratio: f64,
-    /// Which buckets a load of the bucket cache takes
-    #[arg(long, value_enum, default_value = "lfu")]
+    /// Which buckets a load of the bucket cache takes: lfu, lru or random
+    #[arg(long, default_value = "lfu")]
     cache_policy: CachePolicy,
-    /// Which batches are put in the order of the places they touch
-    #[arg(long, value_enum, default_value = "auto")]
+    /// Which batches are put in the order of the places they touch: auto, always or never
+    #[arg(long, default_value = "auto")]
     address_order: AddressOrder,
     /// Probe the file, not a copy of its buckets in device memory
     #[arg(long)]

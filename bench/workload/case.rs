@@ -1,9 +1,10 @@
 //! One combination of parameters.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::ValueEnum;
-use gphash::{Domain, Engine, Options};
+use gphash::{AddressOrder, Domain, Engine, Options};
 
 use super::distribution::Law;
 use super::plan::Workload;
@@ -62,13 +63,13 @@ impl Case {
     pub fn caption(&self) -> String {
         let cache = match self.cache_ratio {
             0.0 => "no cache".into(),
-            ratio => format!("cache ratio {ratio}, {}", name(self.cache_policy)),
+            ratio => format!("cache ratio {ratio}, {:?}", self.cache_policy),
         };
         format!(
-            "{} (theta {}), {cache}, address order {}, {}{} threads",
+            "{} (theta {}), {cache}, address order {:?}, {}{} threads",
             name(self.law()),
             self.theta,
-            name(self.address_order),
+            self.address_order,
             if self.mirror { "" } else { "no mirror, " },
             self.threads
         )
@@ -104,13 +105,14 @@ impl Case {
             .domain(self.domain)
             .cache_ratio(self.cache_ratio)
             .device_mirror(self.mirror)
+            .address_order(self.address_order)
             // The callers are the threads; more of them would only share their cores.
             .threads(1)
     }
 }
 
 /// Which buckets a load of the bucket cache takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CachePolicy {
     /// Those that were asked most often.
     Lfu,
@@ -120,15 +122,19 @@ pub enum CachePolicy {
     Random,
 }
 
-/// Which batches are put in the order of the places they touch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum AddressOrder {
-    /// Those that are long enough for it to pay.
-    Auto,
-    /// All.
-    Always,
-    /// None.
-    Never,
+impl FromStr for CachePolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "lfu" => Ok(CachePolicy::Lfu),
+            "lru" => Ok(CachePolicy::Lru),
+            "random" => Ok(CachePolicy::Random),
+            _ => Err(format!(
+                "cache policy {text:?}; expected lfu, lru or random"
+            )),
+        }
+    }
 }
 
 /// The name of a choice on the command line.

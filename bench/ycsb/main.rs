@@ -24,9 +24,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use gphash::{Domain, Engine};
+use gphash::{AddressOrder, Domain, Engine};
 
-use workload::case::{AddressOrder, CachePolicy, Case};
+use workload::case::{CachePolicy, Case};
 use workload::distribution::Law;
 use workload::plan::Workload;
 use workload::target::Failure;
@@ -73,8 +73,8 @@ struct Arguments {
     /// Share of the buckets that the bucket cache in device memory may hold
     #[arg(long, value_name = "X", value_delimiter = ',', default_value = "0.2")]
     cache_ratio: Vec<f64>,
-    /// Which buckets a load of the bucket cache takes
-    #[arg(long, value_enum, default_value = "lfu")]
+    /// Which buckets a load of the bucket cache takes: lfu, lru or random
+    #[arg(long, default_value = "lfu")]
     cache_policy: CachePolicy,
     /// Look-ups before what is measured, for the bucket cache to learn from; 0 for none
     /// [default: a quarter of the operations]
@@ -83,8 +83,9 @@ struct Arguments {
     /// Load the bucket cache again and again beside what is measured
     #[arg(long)]
     reload_during: bool,
-    /// Which batches are put in the order of the places they touch (engine cuda)
-    #[arg(long, value_enum, default_value = "auto")]
+    /// Which batches are put in the order of the places they touch (engine cuda): auto, always or
+    /// never
+    #[arg(long, default_value = "auto")]
     address_order: AddressOrder,
     /// Probe the file, not a copy of its buckets in device memory (engine cuda)
     #[arg(long)]
