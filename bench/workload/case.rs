@@ -61,14 +61,18 @@ impl Case {
 
     /// What distinguishes runs and has no column of its own.
     pub fn caption(&self) -> String {
+        let law = name(self.law());
+        format!("{law} (theta {}), {}", self.theta, self.making())
+    }
+
+    /// How the index is made and run, as far as that can be chosen.
+    pub fn making(&self) -> String {
         let cache = match self.cache_ratio {
             0.0 => "no cache".into(),
-            ratio => format!("cache ratio {ratio}, {:?}", self.cache_policy),
+            ratio => format!("cache ratio {ratio} {:?}", self.cache_policy),
         };
         format!(
-            "{} (theta {}), {cache}, address order {:?}, {}{} threads",
-            name(self.law()),
-            self.theta,
+            "{cache}, address order {:?}, {}{} threads",
             self.address_order,
             if self.mirror { "" } else { "no mirror, " },
             self.threads
