@@ -234,11 +234,7 @@ impl Attached {
     }
 
     /// Makes retired records free; says whether there were any.
-    fn recycle(
-        &self,
-        table: &Table<Mapping>,
-        writer: &mut Writer,
-    ) -> Result<bool> {
+    fn recycle(&self, table: &Table<Mapping>, writer: &mut Writer) -> Result<bool> {
         if writer.supply.retired() == 0 {
             return Ok(false);
         }

@@ -10,7 +10,9 @@ use cust::stream::Stream;
 use cust::sys;
 
 use super::device::{Device, check, failed};
-use super::view::{Address, BatchView, DEEPEST, GroupsView, OrderView, RecordsView, SurveyView, TableView};
+use super::view::{
+    Address, BatchView, DEEPEST, GroupsView, OrderView, RecordsView, SurveyView, TableView,
+};
 use crate::Result;
 use crate::engine::Write;
 
@@ -111,7 +113,13 @@ impl Kernels {
         ];
         // SAFETY: these are the kernel's parameters; the rest is as the caller says.
         unsafe {
-            self.launch(stream, name, true, self.blocks_for_tiles(&batch), &arguments)?;
+            self.launch(
+                stream,
+                name,
+                true,
+                self.blocks_for_tiles(&batch),
+                &arguments,
+            )?;
             self.arrange(stream, batch)
         }
     }
@@ -142,7 +150,15 @@ impl Kernels {
             argument(&mut counters),
         ];
         // SAFETY: as above.
-        unsafe { self.launch(stream, name, true, self.blocks_for_tiles(&batch), &arguments) }
+        unsafe {
+            self.launch(
+                stream,
+                name,
+                true,
+                self.blocks_for_tiles(&batch),
+                &arguments,
+            )
+        }
     }
 
     /// Executes a batch of a verb that looks up.
@@ -169,7 +185,13 @@ impl Kernels {
         ];
         // SAFETY: as above.
         unsafe {
-            self.launch(stream, name, true, self.blocks_for_tiles(&batch), &arguments)?;
+            self.launch(
+                stream,
+                name,
+                true,
+                self.blocks_for_tiles(&batch),
+                &arguments,
+            )?;
             if verb == Read::Get && batch.order.wanted != 0 {
                 self.arrange(stream, batch)?;
                 self.fetch(stream, table, batch)?;
@@ -255,10 +277,23 @@ impl Kernels {
     ///
     /// # Safety
     /// As [`read`](Self::read).
-    unsafe fn fetch(&self, stream: &Stream, mut table: TableView, mut batch: BatchView) -> Result<()> {
+    unsafe fn fetch(
+        &self,
+        stream: &Stream,
+        mut table: TableView,
+        mut batch: BatchView,
+    ) -> Result<()> {
         let arguments = [argument(&mut table), argument(&mut batch)];
         // SAFETY: as above.
-        unsafe { self.launch(stream, "fetch", false, self.blocks_for_tiles(&batch), &arguments) }
+        unsafe {
+            self.launch(
+                stream,
+                "fetch",
+                false,
+                self.blocks_for_tiles(&batch),
+                &arguments,
+            )
+        }
     }
 
     /// Leaves answers, counters and groups as a batch that changes the table finds them, and finds
