@@ -227,7 +227,7 @@ impl Drop for Channel {
 /// Copies with several threads what is long enough for it to pay.
 fn copy(to: &mut [u8], from: &[u8]) {
     use rayon::prelude::*;
-    const PART: usize = 1 << 20;
+    const PART: usize = 1 << 18;
     if to.len() < 4 * PART {
         to.copy_from_slice(from);
     } else {
