@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::PathBuf;
 
-use gphash::{AddressOrder, Domain, Engine, Index, Stats};
+use gphash::{AddressOrder, CachePolicy, Domain, Engine, Index, Stats};
 
 use crate::kind::{Kind, Limit, limit_of};
 use crate::limit::percent;
 use crate::report::{Finding, OfCache, OfIndex, Report};
-use crate::workload::case::{CachePolicy, Case};
+use crate::workload::case::Case;
 use crate::workload::drive::{Measured, Mode, drive_case, drive_index};
 use crate::workload::plan::{Words, load, plan};
 use crate::workload::target::Failure;

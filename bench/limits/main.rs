@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use gphash::{AddressOrder, Engine, Index, Options};
+use gphash::{AddressOrder, CachePolicy, Engine, Index, Options};
 
 use cpu::Cpu;
 use index::Setting;
@@ -41,7 +41,6 @@ use kind::Limit;
 use places::STRIDE;
 use region::{Region, room};
 use report::{Finding, Report};
-use workload::case::CachePolicy;
 use workload::target::Failure;
 
 /// The limits of this machine, and the index beside them.

@@ -1,10 +1,9 @@
 //! One combination of parameters.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::ValueEnum;
-use gphash::{AddressOrder, Domain, Engine, Options};
+use gphash::{AddressOrder, CachePolicy, Domain, Engine, Options};
 
 use super::distribution::Law;
 use super::plan::Workload;
@@ -110,34 +109,11 @@ impl Case {
             .cache_ratio(self.cache_ratio)
             .device_mirror(self.mirror)
             .address_order(self.address_order)
+            .cache_policy(self.cache_policy)
+            // Loads are part of what is run, and come when it says so.
+            .cache_period(None)
             // The callers are the threads; more of them would only share their cores.
             .threads(1)
-    }
-}
-
-/// Which buckets a load of the bucket cache takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CachePolicy {
-    /// Those that were asked most often.
-    Lfu,
-    /// Those that were asked last.
-    Lru,
-    /// Any.
-    Random,
-}
-
-impl FromStr for CachePolicy {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "lfu" => Ok(CachePolicy::Lfu),
-            "lru" => Ok(CachePolicy::Lru),
-            "random" => Ok(CachePolicy::Random),
-            _ => Err(format!(
-                "cache policy {text:?}; expected lfu, lru or random"
-            )),
-        }
     }
 }
 

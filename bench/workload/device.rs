@@ -159,7 +159,10 @@ where
             .map_err(Failure::from);
         for round in 0..rounds {
             if outcome.is_ok()
-                && let Err(failure) = self.fill(round, mode)
+                && let Err(failure) = self.fill(round, mode).and_then(|()| match round {
+                    0 => self.prime(index),
+                    _ => Ok(()),
+                })
             {
                 outcome = Err(failure);
             }
@@ -198,6 +201,21 @@ where
                 }
                 self.values.index(at).copy_from(&*values)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Lets the index make what it keeps for a stream, which no batch has to wait for later.
+    fn prime(&mut self, index: &Index<Words<K>, Words<V>>) -> Result<(), Failure> {
+        let first = self.windows.first().map_or(&[][..], |(_, places)| places);
+        let reads = first.iter().map(|place| &place.reads);
+        if let Some(longest) = reads.max_by_key(|reads| reads.operands.len())
+            && !longest.operands.is_empty()
+        {
+            CurrentContext::synchronize()?;
+            let keys = self.keys.index(longest.operands.clone());
+            let mut answers = self.answers.index(longest.answers.clone());
+            index.contains_device(&self.stream, &keys, &mut answers)?;
         }
         Ok(())
     }
