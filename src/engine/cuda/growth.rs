@@ -7,7 +7,6 @@ use cust::stream::Stream;
 
 use super::channel::Channel;
 use super::memory::{DeviceMemory, copy_out, fill, wait};
-use super::order::bin_shift;
 use super::view::OrderView;
 use super::{Attached, Writer};
 use crate::Result;
@@ -245,9 +244,8 @@ impl Attached {
         for first in freed.clone().step_by(SORTED as usize) {
             let len = (freed.end - first).min(SORTED) as u32;
             let order = OrderView {
-                shift: bin_shift(file_len),
                 wanted: 1,
-                ..channel.order(len)?
+                ..channel.order(len, file_len)?
             };
             let records = writer.supply.view();
             // SAFETY: the ring holds these entries, no launch uses them, and the order's memory
