@@ -136,7 +136,7 @@ fn open(path: &Path, setting: &Setting) -> Result<(Duration, Duration), Failure>
         ..*setting
     };
     let began = Instant::now();
-    let table = crashed.reopen(setting.cache_ratio)?;
+    let table = crashed.reopen()?;
     let first = key(0);
     let found = table.get_one(&first)?;
     let first_answer = began.elapsed();

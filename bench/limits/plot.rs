@@ -291,7 +291,7 @@ fn by_variant(reads: &[&Accesses], x: impl Fn(&Accesses) -> f64) -> Vec<Line> {
         .map(|(number, (name, _))| {
             let points = reads.iter().filter_map(|of| {
                 let (_, rate) = of.mops.0.get(number)?;
-                Some((x(of), *rate))
+                Some((x(of), (*rate)?))
             });
             let name = match first.batch {
                 Some(_) => format!("order: {}", name.replace('_', " ")),
