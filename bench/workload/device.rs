@@ -158,22 +158,26 @@ where
             .map(|_| Taken::default())
             .map_err(Failure::from);
         for round in 0..rounds {
-            if outcome.is_ok()
-                && let Err(failure) = self.fill(round, mode).and_then(|()| match round {
-                    0 => self.prime(index),
-                    _ => Ok(()),
-                })
-            {
-                outcome = Err(failure);
-            }
+            outcome = outcome.and_then(|taken| {
+                self.fill(round, mode)?;
+                if round == 0 {
+                    self.prime(index)?;
+                }
+                // The operands are copied on a stream that ours does not wait for.
+                CurrentContext::synchronize()?;
+                Ok(taken)
+            });
             barrier.wait();
-            if let Ok(taken) = &mut outcome
-                && let Err(failure) = self
-                    .run_window(index, round, mode, taken)
-                    .and_then(|()| self.check(round, mode))
-            {
-                outcome = Err(failure);
-            }
+            outcome = outcome.and_then(|mut taken| {
+                self.run_window(index, round, mode, &mut taken)?;
+                Ok(taken)
+            });
+            // Copies of answers would be in the way of those who still run.
+            barrier.wait();
+            outcome = outcome.and_then(|taken| {
+                self.check(round, mode)?;
+                Ok(taken)
+            });
         }
         outcome
     }
@@ -232,8 +236,6 @@ where
             return Ok(());
         };
         let stream = &self.stream;
-        // The operands have been copied on a stream that ours does not wait for.
-        CurrentContext::synchronize()?;
         let began = Instant::now();
         self.events[0].record(stream)?;
         for (place, event) in places.iter().zip(&self.events[1..]) {
