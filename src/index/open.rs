@@ -92,10 +92,11 @@ impl<K: Pod, V: Pod> Index<K, V> {
         mut backend: Backend,
         options: &Options,
     ) -> Result<Self> {
+        let table = Arc::new(table);
         backend.attach(&table, options)?;
         Ok(Self {
             backend,
-            table: Arc::new(table),
+            table,
             recovery,
             closed: false,
             types: std::marker::PhantomData,

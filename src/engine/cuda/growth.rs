@@ -7,6 +7,7 @@ use cust::stream::Stream;
 
 use super::channel::Channel;
 use super::memory::{DeviceMemory, copy_out, fill, wait};
+use super::mirror::level_len;
 use super::view::OrderView;
 use super::{Attached, Writer};
 use crate::Result;
@@ -74,14 +75,24 @@ impl Attached {
         self.extend(table, writer, &channel.stream)?;
         let top = table.directory.levels().top;
         let offset = table.directory.offset(top);
+        // The copy of a level saves more than cached values do.
+        let cached = writer.cache.len();
+        if !writer.mirror.has_room(level_len(table, top), cached)? {
+            drop(self.give_up_entries(writer, &channel.stream)?);
+        }
         let probe = writer
             .mirror
             .add_level(table, &channel.stream, top, offset)?;
+        let now = self.view_now().cache;
+        let (cache, outgrown) = writer.cache.reach(&channel.stream, top, now)?;
         // From here on items may move up to where a look-up with the old view does not look.
         let mut view = self.view_alone();
         view.level_offset[top as usize] = offset;
         view.level_probe[top as usize] = probe;
         view.top_level = top;
+        view.cache = cache;
+        drop(view);
+        drop(outgrown);
         Ok(())
     }
 
@@ -124,12 +135,19 @@ impl Attached {
         }
         writer.drained = end;
         if end == buckets {
-            self.drop_bottom(table, writer, levels);
+            self.drop_bottom(table, writer, channel, levels)?;
         }
         Ok(())
     }
 
-    fn drop_bottom(&self, table: &Table<Mapping>, writer: &mut Writer, levels: Levels) {
+    fn drop_bottom(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        channel: &Channel,
+        levels: Levels,
+    ) -> Result<()> {
+        self.uncache_level(writer, &channel.stream, levels.bottom)?;
         {
             let mut view = self.view_alone();
             view.bottom_level = levels.bottom + 1;
@@ -139,6 +157,7 @@ impl Attached {
         table.leave_bottom_level(levels);
         writer.mirror.remove_level(levels.bottom);
         writer.drained = 0;
+        Ok(())
     }
 
     /// Drives a resize under way to its end.

@@ -3,7 +3,7 @@
 use bytemuck::Zeroable;
 use cust::stream::Stream;
 
-use super::memory::{DeviceMemory, copy_in, wait};
+use super::memory::{DeviceMemory, copy_in, free_memory, wait};
 use super::view::{Address, TableView};
 use crate::Result;
 use crate::index::table::Table;
@@ -14,18 +14,41 @@ use crate::pm::{Mapping, Medium};
 /// The copies of a table's levels, as far as the device has room for them.
 pub struct Mirror {
     wanted: bool,
+    /// Most bytes that the copies may have.
+    most: u64,
     levels: [Option<DeviceMemory>; DIRECTORY],
     reserved: Option<DeviceMemory>,
 }
 
 impl Mirror {
-    /// No copies; ever, unless they are `wanted`.
-    pub fn new(wanted: bool) -> Self {
+    /// No copies; ever, unless they are `wanted`, and never of more than `most` bytes if that is
+    /// given.
+    pub fn new(wanted: bool, most: Option<u64>) -> Self {
         Self {
             wanted,
+            most: most.unwrap_or(u64::MAX),
             levels: [const { None }; DIRECTORY],
             reserved: None,
         }
+    }
+
+    /// Bytes of the copies.
+    pub fn len(&self) -> u64 {
+        let copies = self.levels.iter().chain([&self.reserved]).flatten();
+        copies.map(|copy| copy.len() as u64).sum()
+    }
+
+    /// Whether a copy of `len` bytes would find room if `others` of the bound were taken. Says yes
+    /// where no copies are wanted.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn has_room(&self, len: u64, others: u64) -> Result<bool> {
+        if !self.wanted {
+            return Ok(true);
+        }
+        let bytes = self.len().saturating_add(len).saturating_add(others);
+        Ok(bytes <= self.most && len <= free_memory()?)
     }
 
     /// Copies all live levels and gives the view that a launch has of the table.
@@ -68,7 +91,7 @@ impl Mirror {
         level: u32,
         offset: u64,
     ) -> Result<Address> {
-        let len = table.shape.buckets_len(level) + table.shape.overflow_len(level);
+        let len = level_len(table, level);
         let copy = self.copy(table, stream, offset, len)?;
         let file = table.medium.base() as Address + offset;
         let address = copy.as_ref().map_or(file, DeviceMemory::address);
@@ -102,7 +125,7 @@ impl Mirror {
         offset: u64,
         len: u64,
     ) -> Result<Option<DeviceMemory>> {
-        if !self.wanted {
+        if !self.wanted || self.len().saturating_add(len) > self.most {
             return Ok(None);
         }
         let Ok(copy) = DeviceMemory::new(len as usize) else {
@@ -121,4 +144,9 @@ impl Mirror {
         wait(stream)?;
         Ok(Some(copy))
     }
+}
+
+/// Bytes of the copy of a level.
+pub fn level_len(table: &Table<Mapping>, level: u32) -> u64 {
+    table.shape.buckets_len(level) + table.shape.overflow_len(level)
 }

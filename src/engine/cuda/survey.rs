@@ -35,7 +35,7 @@ impl CudaEngine {
         let (kernels, registration) = self.prepare(table)?;
         let channel = Channel::new()?;
         let stream = &channel.stream;
-        let mut copies = Mirror::new(true);
+        let mut copies = Mirror::new(true, self.options.device_memory);
         let mut view = copies.add_table(table, stream)?;
         view.file_len = registration.len();
 
