@@ -7,6 +7,7 @@
 //
 // Launches of look-ups may run beside any other; those of changes, `drain` included, one after
 // another.
+#include "cache.cuh"
 #include "copy.cuh"
 #include "order.cuh"
 #include "records.cuh"
@@ -21,6 +22,38 @@ constexpr u64 CLAIMED = 1;
 
 // ---- Look-ups.
 
+// What a look-up has found, in the lane that it is for.
+struct Hit {
+    u64 record; // 0 if the key is absent
+    u64 ordinal;
+    u32 index;
+};
+
+// Copies the values that are cached, and if the batch is not put in order the others too.
+__device__ inline void copy_found(const TableView &view, const Batch &batch, u64 position,
+                                  bool mine, const Hit &hit, Tally &tally) {
+    u8 *value = batch.values + position * view.value_size;
+    u64 record = hit.record;
+    if (view.cache.links != nullptr) {
+        bool found = record != 0;
+        if (found && is_sampled(batch, position)) note_access(view, hit.ordinal, batch.sample);
+        CachedValue cached{};
+        if (found) cached = cached_value(view, hit.ordinal, hit.index, record);
+        bool is_cached = cached.value != nullptr;
+        copy_values(cached.value, value, batch.values, view.value_size, is_cached);
+        bool still = still_cached(cached, record);
+        if (is_cached && still) record = 0;
+        tally.cache_lookups += found;
+        tally.cache_hits += found && record == 0;
+    }
+    if (record != 0) tally.touches += places_in(record, view.value_size);
+    if (batch.order.wanted != 0) {
+        if (mine) enter_order(batch.order, position, record);
+    } else {
+        copy_values(view.file + record, value, batch.values, view.value_size, record != 0);
+    }
+}
+
 template <bool WIDE, bool COPY>
 __device__ void look_up(const TableView &view, const Batch &batch, Counters *counters) {
     Table<WIDE> table(view, counters);
@@ -29,28 +62,23 @@ __device__ void look_up(const TableView &view, const Batch &batch, Counters *cou
     for (Tile tile(batch); tile.exists(); tile.next()) {
         bool mine = tile.has_position();
         u64 position = tile.position();
-        Key own = mine ? table.prepare(batch.keys + position * view.key_size) : Key{};
+        Key own = mine ? table.prepare(table.key_at(batch, position)) : Key{};
         u32 executes = __ballot_sync(ALL_LANES, mine);
-        u64 record = 0;
+        Hit hit{};
         #pragma unroll 1
         for (u32 turn = 0; turn < batch.tile / GROUPS; turn++) {
             Key key = table.share(own, served_lane(turn));
             Found found{};
             if (executes >> served_lane(turn) & 1) found = table.find(key);
-            u64 answer = __shfl_sync(ALL_LANES, found.record, server_of_lane());
-            if (turn_of_lane() == turn) record = answer;
+            u32 server = server_of_lane();
+            u64 record = __shfl_sync(ALL_LANES, found.record, server);
+            u64 ordinal = __shfl_sync(ALL_LANES, found.slot.bucket.ordinal, server);
+            u32 index = __shfl_sync(ALL_LANES, found.slot.index, server);
+            if (turn_of_lane() == turn) hit = {record, ordinal, index};
         }
-        tile.answer_all(record != 0);
+        tile.answer_all(hit.record != 0);
         tally.operations += mine;
-        if constexpr (COPY) {
-            u8 *value = batch.values + position * view.value_size;
-            if (record != 0) tally.touches += places_in(record, view.value_size);
-            if (batch.order.wanted != 0) {
-                if (mine) enter_order(batch.order, position, record);
-            } else {
-                copy_values(view.file + record, value, batch.values, view.value_size, record != 0);
-            }
-        }
+        if constexpr (COPY) copy_found(view, batch, position, mine, hit, tally);
     }
     tally.add_to(counters, table.touches);
 }
@@ -58,13 +86,12 @@ __device__ void look_up(const TableView &view, const Batch &batch, Counters *cou
 // Copies the values that a `get` has found, in the order of their records.
 KERNEL fetch(const __grid_constant__ TableView view, const __grid_constant__ Batch batch) {
     #pragma unroll 1
-    for (Share share(batch); share.exists(); share.next()) {
+    for (Share share(batch, 1); share.exists(); share.next()) {
         u64 record;
-        u64 position = share.position(&record);
+        u64 position = share.position(0, &record);
         copy_values(view.file + record, batch.values + position * view.value_size, batch.values,
                     view.value_size, record != 0);
     }
-    share_is_done(batch);
 }
 
 // ---- Changes.
@@ -81,7 +108,7 @@ __device__ void resolve(const TableView &view, const Batch &batch, Counters *cou
     for (Tile tile(batch); tile.exists(); tile.next()) {
         bool mine = tile.executes(PICK);
         u64 position = tile.position();
-        Key own = mine ? table.prepare(batch.keys + position * view.key_size) : Key{};
+        Key own = mine ? table.prepare(table.key_at(batch, position)) : Key{};
         u32 executes = __ballot_sync(ALL_LANES, mine);
         u64 place = 0;
         bool full = false;
@@ -117,75 +144,149 @@ __device__ void resolve(const TableView &view, const Batch &batch, Counters *cou
         }
         tally.operations += mine;
         tally.full += full;
+        if (VERB != Verb::REMOVE) tally.wanted += place != 0;
     }
     tally.add_to(counters, table.touches);
 }
 
-// insert, upsert and update: the values of a share are written first, into fresh records, with the
-// keys of new items, then the record words, with one persist between for all of them.
+// One operation of a change, in the lane that carries it out.
+struct Change {
+    u64 place;  // of its slot, as `resolve` has left it; 0 for none
+    u64 record; // the new one; 0 for none
+    u32 position;
+
+    __device__ bool writes() const { return record != 0; }
+
+    __device__ bool inserts() const { return record != 0 && (place & CLAIMED) != 0; }
+
+    __device__ u64 state_at() const { return place & ~CLAIMED; }
+};
+
+// Writes the value of a new item or a new value of an old one into a fresh record, and the key of a
+// new wide item.
+template <bool WIDE>
+__device__ Change write_value(Table<WIDE> &table, const Records &records, const Batch &batch,
+                              const Share &share, u32 nth, Tally &tally) {
+    const TableView &view = table.view;
+    Change change{};
+    change.position = share.position(nth, &change.place);
+    bool wants = change.place != 0;
+    change.record = take_record(records, table.counters, wants);
+    if (wants && !change.writes()) {
+        // What this launch cannot finish it gives back as it was.
+        batch.pending[change.position] = 1;
+        if ((change.place & CLAIMED) != 0) {
+            store(table.state_of(table.slot_at(change.state_at())), EMPTY);
+        }
+        tally.starved++;
+    }
+    const u8 *value = batch.values + static_cast<u64>(change.position) * view.value_size;
+    copy_values(value, view.file + change.record, batch.values, view.value_size, change.writes());
+    if (change.writes()) table.mark_dirty(change.record, view.value_size);
+    if constexpr (WIDE) {
+        table.store_keys(change.state_at(), table.key_at(batch, change.position), change.inserts());
+    }
+    return change;
+}
+
+// Writes the state word of a new item and the record word, two lanes an item: accesses of one line
+// that are made together are one on the way to host memory.
+template <bool WIDE>
+__device__ void write_words(Table<WIDE> &table, const Records &records, const Batch &batch,
+                            const Change &change) {
+    const TableView &view = table.view;
+    u64 word = 0;
+    u64 old = 0;
+    if (change.inserts()) {
+        word = table.prepare(table.key_at(batch, change.position)).word;
+    } else if (change.writes()) {
+        old = load(table.record_of(table.slot_at(change.state_at()))) & RECORD_OFFSET;
+    }
+    retire_record(records, table.counters, old);
+    bool of_record = lane_number() % 2 != 0;
+    #pragma unroll
+    for (u32 half = 0; half < 2; half++) {
+        u32 from = half * (WARP / 2) + lane_number() / 2;
+        u64 state_at = __shfl_sync(ALL_LANES, change.state_at(), from);
+        u64 record = __shfl_sync(ALL_LANES, change.record, from);
+        u64 state = __shfl_sync(ALL_LANES, word, from);
+        u32 inserts = __shfl_sync(ALL_LANES, static_cast<u32>(change.inserts()), from);
+        if (of_record ? record != 0 : inserts != 0) {
+            u64 at = state_at + (of_record ? view.slots * 8 : 0);
+            store(view.file + at, of_record ? record : state);
+            table.mark_dirty(at, 8);
+        }
+    }
+}
+
+// Puts the new value in the place of the old one where its bucket is cached.
+__device__ inline void show_cached(const TableView &view, const Batch &batch, const Change &change,
+                                   const Slot &slot) {
+    if (view.cache.links == nullptr) return;
+    order();
+    CachedValue cached{};
+    if (change.writes()) cached = recache(view, slot.bucket.ordinal, slot.index);
+    const u8 *value = batch.values + static_cast<u64>(change.position) * view.value_size;
+    copy_values(value, cached.value, batch.values, view.value_size, cached.value != nullptr);
+    publish_cached(cached, change.record);
+}
+
+// Shows look-ups what now stands in the file, and answers.
+template <bool WIDE, Verb VERB>
+__device__ void show(Table<WIDE> &table, const Batch &batch, const Change &change, Tally &tally) {
+    bool writes = change.writes();
+    bool inserts = change.inserts();
+    Slot slot{};
+    if (writes) slot = table.slot_at(change.state_at());
+    if (inserts) table.copy_state(slot, table.prepare(table.key_at(batch, change.position)).word);
+    order();
+    if (writes) table.copy_record(slot, change.record);
+    show_cached(table.view, batch, change, slot);
+    if (!writes) return;
+
+    if (VERB != Verb::UPSERT) {
+        answer_yes(batch, change.position);
+    } else if (inserts) {
+        answer_yes(batch, batch.entry == nullptr ? change.position
+                                                 : batch.first[batch.entry[change.position]]);
+    }
+    tally.added += inserts;
+    tally.touches += places_in(change.record, table.view.value_size);
+    if (table.is_copy(slot.bucket)) tally.touches += inserts ? table.slot_places(slot) : 1;
+    if (WIDE && inserts) tally.touches += table.key_places(slot);
+}
+
+// insert, upsert and update. A warp writes the values of several shares first, then their words,
+// with one fence between for all of them: a fence costs as much as some accesses of the file.
+//
+// State and record word need no order: a slot with only one of them is no member, and recovery
+// clears it.
 template <bool WIDE, Verb VERB>
 __device__ void write(const TableView &view, const Records &records, const Batch &batch,
                       Counters *counters) {
     Table<WIDE> table(view, counters);
     Tally tally;
     #pragma unroll 1
-    for (Share share(batch); share.exists(); share.next()) {
-        u64 place;
-        u64 position = share.position(&place);
-        bool wants = place != 0;
-        bool claimed = (place & CLAIMED) != 0;
-        place &= ~CLAIMED;
-        Slot slot{};
-        Key key{};
-        u64 old = 0;
-        if (wants) {
-            slot = table.slot_at(place);
-            if (claimed) {
-                key = table.prepare(batch.keys + position * view.key_size);
-            } else {
-                old = load(table.record_of(slot)) & RECORD_OFFSET;
-            }
+    for (Share share(batch, batch.depth); share.exists(); share.next()) {
+        Change changes[DEEPEST];
+        #pragma unroll 1
+        for (u32 nth = 0; nth < batch.depth; nth++) {
+            changes[nth] = write_value<WIDE>(table, records, batch, share, nth, tally);
         }
-        u64 record = take_record(records, counters, wants);
-        bool writes = record != 0;
-        bool inserts = writes && claimed;
-        bool starved = wants && !writes;
-        if (starved) {
-            batch.pending[position] = 1;
-            // What this launch cannot finish it gives back as it was.
-            if (claimed) store(table.state_of(slot), EMPTY);
-        }
-
-        copy_values(batch.values + position * view.value_size, view.file + record, batch.values,
-                    view.value_size, writes);
-        if constexpr (WIDE) table.store_keys(place, key.bytes, inserts);
-        if (writes) table.mark_dirty(record, view.value_size);
-        if (inserts) table.store_state(slot, key.word);
         persist();
         __syncwarp();
-        if (writes) table.store_record(slot, record);
-        persist();
-        if (inserts) table.copy_state(slot, key.word);
-        order();
-        if (writes) table.copy_record(slot, record);
-        retire_record(records, counters, writes ? old : 0);
-
-        if (VERB == Verb::UPSERT) {
-            u64 first = batch.entry == nullptr ? position : batch.first[batch.entry[position]];
-            if (inserts) answer_yes(batch, first);
-        } else if (writes) {
-            answer_yes(batch, position);
+        #pragma unroll 1
+        for (u32 nth = 0; nth < batch.depth; nth++) {
+            write_words<WIDE>(table, records, batch, changes[nth]);
         }
-        tally.added += inserts;
-        tally.starved += starved;
-        if (writes) {
-            tally.touches += places_in(record, view.value_size);
-            if (table.is_copy(slot.bucket)) tally.touches += inserts ? table.slot_places(slot) : 1;
-            if (WIDE && inserts) tally.touches += table.key_places(slot);
+        persist();
+        __syncwarp();
+        #pragma unroll 1
+        for (u32 nth = 0; nth < batch.depth; nth++) {
+            show<WIDE, VERB>(table, batch, changes[nth], tally);
         }
     }
     tally.add_to(counters, 0);
-    share_is_done(batch);
 }
 
 template <bool WIDE>
@@ -194,9 +295,9 @@ __device__ void take_out(const TableView &view, const Records &records, const Ba
     Table<WIDE> table(view, counters);
     Tally tally;
     #pragma unroll 1
-    for (Share share(batch); share.exists(); share.next()) {
+    for (Share share(batch, 1); share.exists(); share.next()) {
         u64 place;
-        u64 position = share.position(&place);
+        u64 position = share.position(0, &place);
         bool gone = place != 0;
         Slot slot{};
         u64 record = 0;
@@ -205,6 +306,8 @@ __device__ void take_out(const TableView &view, const Records &records, const Ba
             record = load(table.record_of(slot)) & RECORD_OFFSET;
         }
         table.clear(slot, gone);
+        order();
+        if (gone) uncache(view, slot.bucket.ordinal, slot.index);
         retire_record(records, counters, record);
         if (gone) {
             answer_yes(batch, position);
@@ -213,7 +316,6 @@ __device__ void take_out(const TableView &view, const Records &records, const Ba
         tally.removed += gone;
     }
     tally.add_to(counters, 0);
-    share_is_done(batch);
 }
 
 #define LOOK_UP_KERNEL(name, wide, copy)                                                \

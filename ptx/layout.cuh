@@ -91,17 +91,24 @@ struct Records {
 };
 
 // How the positions of a batch are put in the order of the places that they touch in the file: a
-// counting sort with a bin for each range of 2^shift bytes. Null pointers: no order is made.
-constexpr u32 BINS = 4096;
+// counting sort with a bin for each range of 2^shift bytes. Bins are a power of two, from BIN_CHUNK to
+// BIN_CHUNK² / 16.
+constexpr u32 BIN_CHUNK = 4096;
 
 struct Order {
     u64 *places;    // one a position: where it goes in the file, 0 for nowhere
     u32 *ranks;     // one a position: how many of its bin came before it
     u32 *positions; // the positions that have a place, in order
-    u32 *bins;      // positions in each bin, then the number of all; zero before
+    u32 *bins;      // positions in each bin; zero before and after
+    u32 *starts;    // positions in the bins before each one
+    u32 *sums;      // positions in each chunk of bins; then, behind the last, in all
+    u32 bin_count;
     u32 shift;
     u32 wanted; // 0: the batch is carried out in the order of its positions
+    u32 reserved;
 };
+
+constexpr u32 DEEPEST = 4;
 
 // One batch of one verb. Keys and values lie tightly packed in device memory. `entry`, `first`
 // and `last` come from batch.cu; without them (null) every position is an operation of its own.
@@ -116,6 +123,7 @@ struct Batch {
     u32 len;
     u32 tile;  // positions that a warp takes at a time: 4, 8, 16 or 32; at least 8 in a look-up
     u32 retry; // 1: execute pending positions only
+    u32 depth; // tiles that share their fences in a change: up to DEEPEST
     u32 sample; // differs from launch to launch: which look-ups are counted
     Order order;
 };
@@ -140,6 +148,7 @@ struct Counters {
     u64 touches; // places of the file read or written
     u64 operations;
     u64 damaged; // file offset of a record word that names no record, 0 for none
+    u64 wanted;  // operations that need a record
     u64 cache_lookups; // values that the cache was asked for
     u64 cache_hits;    // those that it had
 };

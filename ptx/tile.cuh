@@ -53,34 +53,35 @@ struct Tile {
 struct Share {
     const Batch &batch;
     u32 len;
-    u32 width; // operations that a warp takes at a time
+    u32 depth;
     u64 first;
 
-    __device__ Share(const Batch &whole)
+    // A warp takes `depth` tiles at a time.
+    __device__ Share(const Batch &whole, u32 tiles)
         : batch(whole),
           len(whole.order.wanted != 0 ? arranged(whole.order) : whole.len),
-          width(whole.tile),
-          first(warp_number() * width) {}
+          depth(tiles),
+          first(warp_number() * whole.tile * tiles) {}
 
     __device__ bool exists() const { return first < len; }
 
-    __device__ void next() { first += warp_count() * width; }
+    __device__ void next() { first += warp_count() * batch.tile * depth; }
 
-    // This lane's position, and its place, 0 for none.
-    __device__ u64 position(u64 *place) const {
+    // This lane's position in the nth tile, and its place, 0 for none.
+    __device__ u32 position(u32 nth, u64 *place) const {
         *place = 0;
-        u64 number = first + lane_number();
-        if (lane_number() >= width || number >= len) return 0;
-        u64 position = batch.order.wanted != 0 ? batch.order.positions[number] : number;
+        u64 number = first + nth * batch.tile + lane_number();
+        if (lane_number() >= batch.tile || number >= len) return 0;
+        if (batch.order.wanted == 0) {
+            *place = batch.order.places[number];
+            return static_cast<u32>(number);
+        }
+        u32 position = batch.order.positions[number];
         *place = batch.order.places[position];
+        leave_order(batch.order, *place);
         return position;
     }
 };
-
-// What a launch that goes by shares does at its end.
-__device__ inline void share_is_done(const Batch &batch) {
-    if (batch.order.wanted != 0 && blockIdx.x == 0) clear_bins(batch.order);
-}
 
 // Sets the answer of one position.
 __device__ inline void answer_yes(const Batch &batch, u64 position) {
@@ -95,6 +96,9 @@ struct Tally {
     u32 removed = 0;
     u32 full = 0;
     u32 starved = 0;
+    u32 wanted = 0;
+    u32 cache_lookups = 0;
+    u32 cache_hits = 0;
 
     // `shared_touches` are those that a group's lanes have all counted.
     __device__ void add_to(Counters *counters, u32 shared_touches) {
@@ -104,6 +108,9 @@ struct Tally {
         sum(&counters->items, static_cast<u64>(added) - removed);
         sum(&counters->full, full);
         sum(&counters->starved, starved);
+        sum(&counters->wanted, wanted);
+        sum(&counters->cache_lookups, cache_lookups);
+        sum(&counters->cache_hits, cache_hits);
     }
 
     __device__ static void sum(u64 *total, u64 part) {

@@ -5,7 +5,7 @@ use cust::stream::{Stream, StreamFlags, StreamWaitEventFlags};
 
 use super::device::failed;
 use super::memory::{DeviceMemory, PinnedMemory, copy_in, copy_out, fill};
-use super::order::OrderMemory;
+use super::order::{Bins, OrderMemory};
 use super::view::{Address, Counters, GroupsView, OrderView};
 use crate::Result;
 
@@ -138,22 +138,22 @@ impl Channel {
         Ok(self.pending.address())
     }
 
-    /// Memory for the order of `len` positions.
-    pub fn order(&mut self, len: u32) -> Result<OrderView> {
-        self.order.view(&self.stream, len)
+    /// Memory for the order of `len` positions in a file of `file_len` bytes.
+    pub fn order(&mut self, len: u32, file_len: u64) -> Result<OrderView> {
+        self.order.view(&self.stream, len, Bins::of(len, file_len))
     }
 
-    /// An empty table for the groups of `len` positions.
+    /// Where the counters of a launch are, whatever they hold.
+    pub fn counters_address(&self) -> Address {
+        self.counters.address()
+    }
+
+    /// Memory for the groups of `len` positions, whatever it holds.
     pub fn groups(&mut self, len: u32) -> Result<GroupsView> {
         let entries = (len as usize * 2).next_power_of_two();
         self.groups.reserve((entries * 3 + len as usize) * 4)?;
         let claims = self.groups.address();
         let array = entries as u64 * 4;
-        // SAFETY: the block has room for the arrays laid out here.
-        unsafe {
-            fill(&self.stream, claims, 0, entries * 8)?;
-            fill(&self.stream, claims + 2 * array, 0xFF, entries * 4)?;
-        }
         Ok(GroupsView {
             claims,
             last: claims + array,
@@ -173,7 +173,11 @@ impl Channel {
 
     /// Sends the counters, and the answers of `operands` if the host wants them, on their way back.
     pub fn fetch_outcome(&mut self, operands: &Operands) -> Result<()> {
-        let answers = if operands.on_host { answers_len(operands.len) } else { 0 };
+        let answers = if operands.on_host {
+            answers_len(operands.len)
+        } else {
+            0
+        };
         self.outcome.reserve(size_of::<Counters>() + answers)?;
         let (counters, words) = self.outcome.bytes_mut().split_at_mut(size_of::<Counters>());
         // SAFETY: both blocks are as long, and no one looks before the stream has come past.
@@ -223,7 +227,7 @@ impl Drop for Channel {
 /// Copies with several threads what is long enough for it to pay.
 fn copy(to: &mut [u8], from: &[u8]) {
     use rayon::prelude::*;
-    const PART: usize = 1 << 20;
+    const PART: usize = 1 << 18;
     if to.len() < 4 * PART {
         to.copy_from_slice(from);
     } else {

@@ -1,13 +1,18 @@
 //! The kernels and how they are launched.
 
+use std::collections::HashMap;
 use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
 
+use bytemuck::Zeroable;
 use cust::module::{Module, ModuleJitOption};
 use cust::stream::Stream;
+use cust::sys;
 
-use super::device::{Device, failed};
+use super::device::{Device, check, failed};
 use super::view::{
-    Address, BatchView, CacheLoad, GroupsView, RecordsView, SurveyView, TableView,
+    Address, BIN_CHUNK, BatchView, CacheLoad, DEEPEST, GroupsView, OrderView, RecordsView,
+    SurveyView, TableView,
 };
 use crate::Result;
 use crate::engine::Write;
@@ -23,9 +28,6 @@ const WARP: u32 = 32;
 
 /// Least positions of a tile.
 const LEAST_TILE: u32 = 8;
-
-/// Positions that a thread places when a batch is put in order.
-const ARRANGED_BY_A_THREAD: u32 = 8;
 
 /// Most blocks a multiprocessor is given: as many as its registers hold, so that each warp stays
 /// for the whole launch.
@@ -46,6 +48,8 @@ pub enum Read {
 /// The loaded kernels for one size of keys.
 pub struct Kernels {
     module: Module,
+    /// The kernels that were launched before, by their names.
+    found: Mutex<HashMap<(&'static str, &'static str), Found>>,
     wide: bool,
     key_size: u32,
     blocks: u32,
@@ -62,6 +66,7 @@ impl Kernels {
             .map_err(|error| failed("loading the kernels", error))?;
         Ok(Self {
             module,
+            found: Mutex::default(),
             wide: key_size > 8,
             key_size: key_size as u32,
             blocks: device.processors() * BLOCKS,
@@ -75,6 +80,12 @@ impl Kernels {
         let warps = self.blocks * (THREADS / WARP);
         let share = (len / warps).clamp(LEAST_TILE, WARP);
         1 << share.ilog2()
+    }
+
+    /// How many tiles of a change should share their fences: as many as leave work for all warps.
+    pub fn depth(&self, len: u32) -> u32 {
+        let warps = self.blocks * (THREADS / WARP);
+        (len / (warps * self.tile(len))).clamp(1, DEEPEST)
     }
 
     /// Finds the slots of a batch of a verb that changes the table.
@@ -103,7 +114,13 @@ impl Kernels {
         ];
         // SAFETY: these are the kernel's parameters; the rest is as the caller says.
         unsafe {
-            self.launch(stream, name, true, self.blocks_for_tiles(&batch), &arguments)?;
+            self.launch(
+                stream,
+                name,
+                true,
+                self.blocks_for_tiles(&batch),
+                &arguments,
+            )?;
             self.arrange(stream, batch)
         }
     }
@@ -134,7 +151,15 @@ impl Kernels {
             argument(&mut counters),
         ];
         // SAFETY: as above.
-        unsafe { self.launch(stream, name, true, self.blocks_for_tiles(&batch), &arguments) }
+        unsafe {
+            self.launch(
+                stream,
+                name,
+                true,
+                self.blocks_for_tiles(&batch),
+                &arguments,
+            )
+        }
     }
 
     /// Executes a batch of a verb that looks up.
@@ -161,7 +186,13 @@ impl Kernels {
         ];
         // SAFETY: as above.
         unsafe {
-            self.launch(stream, name, true, self.blocks_for_tiles(&batch), &arguments)?;
+            self.launch(
+                stream,
+                name,
+                true,
+                self.blocks_for_tiles(&batch),
+                &arguments,
+            )?;
             if verb == Read::Get && batch.order.wanted != 0 {
                 self.arrange(stream, batch)?;
                 self.fetch(stream, table, batch)?;
@@ -197,6 +228,36 @@ impl Kernels {
         }
     }
 
+    /// Sorts `len` entries of the ring of records, from `first` on.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
+    pub unsafe fn sort_free(
+        &self,
+        stream: &Stream,
+        mut records: RecordsView,
+        mut first: u64,
+        mut len: u32,
+        mut order: OrderView,
+    ) -> Result<()> {
+        let blocks = self.blocks_for_threads(len);
+        let mut batch = BatchView::zeroed();
+        batch.order = order;
+        batch.len = len;
+        let arguments = [
+            argument(&mut records),
+            argument(&mut first),
+            argument(&mut len),
+            argument(&mut order),
+        ];
+        // SAFETY: as above.
+        unsafe {
+            self.launch(stream, "enter_free", false, blocks, &arguments)?;
+            self.arrange(stream, batch)?;
+            self.launch(stream, "leave_free", false, blocks, &arguments)
+        }
+    }
+
     /// Puts a batch in order, if that is wanted.
     ///
     /// # Safety
@@ -206,50 +267,83 @@ impl Kernels {
         if order.wanted == 0 {
             return Ok(());
         }
+        let chunks = order.bin_count / BIN_CHUNK;
         let arguments = [argument(&mut order), argument(&mut len)];
-        // Every block sums up the bins, so each should have some positions to place.
-        let blocks = self.blocks_for_threads(len.div_ceil(ARRANGED_BY_A_THREAD));
         // SAFETY: as above.
-        unsafe { self.launch(stream, "arrange", false, blocks, &arguments) }
+        unsafe {
+            self.launch(stream, "sum_bins", false, chunks, &arguments[..1])?;
+            self.launch(stream, "start_bins", false, chunks, &arguments[..1])?;
+            self.launch(
+                stream,
+                "arrange",
+                false,
+                self.blocks_for_threads(len),
+                &arguments,
+            )
+        }
     }
 
     /// Copies the values of a batch whose places are known.
     ///
     /// # Safety
     /// As [`read`](Self::read).
-    unsafe fn fetch(&self, stream: &Stream, mut table: TableView, mut batch: BatchView) -> Result<()> {
+    unsafe fn fetch(
+        &self,
+        stream: &Stream,
+        mut table: TableView,
+        mut batch: BatchView,
+    ) -> Result<()> {
         let arguments = [argument(&mut table), argument(&mut batch)];
         // SAFETY: as above.
-        unsafe { self.launch(stream, "fetch", false, self.blocks_for_tiles(&batch), &arguments) }
+        unsafe {
+            self.launch(
+                stream,
+                "fetch",
+                false,
+                self.blocks_for_tiles(&batch),
+                &arguments,
+            )
+        }
     }
 
-    /// Finds the groups of equal keys of a batch.
+    /// Leaves answers, counters and groups as a batch that changes the table finds them, and finds
+    /// its groups of equal keys, if it has any.
     ///
     /// # Safety
     /// As [`read`](Self::read).
-    pub unsafe fn group(
+    pub unsafe fn begin(
         &self,
         stream: &Stream,
-        mut groups: GroupsView,
-        mut keys: Address,
-        mut len: u32,
+        groups: Option<GroupsView>,
+        batch: BatchView,
+        mut counters: Address,
     ) -> Result<()> {
         let mut key_size = self.key_size;
-        let arguments = [
+        let mut entries = groups.map_or(0, |groups| groups.mask + 1);
+        let mut groups = groups.unwrap_or(GroupsView::zeroed());
+        let (mut keys, mut answers, mut len) = (batch.keys, batch.answers, batch.len);
+        let mut words = len.div_ceil(64);
+        let cleared = [
+            argument(&mut groups),
+            argument(&mut entries),
+            argument(&mut answers),
+            argument(&mut words),
+            argument(&mut counters),
+        ];
+        let grouped = [
             argument(&mut groups),
             argument(&mut keys),
             argument(&mut len),
             argument(&mut key_size),
         ];
+        let blocks = self.blocks_for_threads(len);
         // SAFETY: as above.
         unsafe {
-            self.launch(
-                stream,
-                "group_keys",
-                false,
-                self.blocks_for_threads(len),
-                &arguments,
-            )
+            self.launch(stream, "clear_batch", false, blocks, &cleared)?;
+            if entries == 0 {
+                return Ok(());
+            }
+            self.launch(stream, "group_keys", false, blocks, &grouped)
         }
     }
 
@@ -458,7 +552,7 @@ impl Kernels {
     unsafe fn launch(
         &self,
         stream: &Stream,
-        name: &str,
+        name: &'static str,
         by_key: bool,
         blocks: u32,
         arguments: &[*mut c_void],
@@ -468,15 +562,48 @@ impl Kernels {
             (true, false) => "_word",
             (true, true) => "_wide",
         };
+        let Found(function) = self.find(name, suffix)?;
+        // SAFETY: the function is one of the module; the arguments are those of the kernel, by its
+        // callers here, and are copied by the call.
+        let answer = unsafe {
+            sys::cuLaunchKernel(
+                function,
+                blocks,
+                1,
+                1,
+                THREADS,
+                1,
+                1,
+                0,
+                stream.as_inner(),
+                arguments.as_ptr().cast_mut(),
+                std::ptr::null_mut(),
+            )
+        };
+        check("launching a kernel", answer)
+    }
+
+    fn find(&self, name: &'static str, suffix: &'static str) -> Result<Found> {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = found.get(&(name, suffix)) {
+            return Ok(*function);
+        }
         let function = self
             .module
             .get_function(format!("{name}{suffix}"))
             .map_err(|error| failed("finding a kernel", error))?;
-        // SAFETY: the arguments are those of the kernel, by its callers here.
-        unsafe { stream.launch(&function, blocks, THREADS, 0, arguments) }
-            .map_err(|error| failed("launching a kernel", error))
+        let function = Found(function.to_raw());
+        found.insert((name, suffix), function);
+        Ok(function)
     }
 }
+
+/// A kernel of the module, which stays loaded as long as [`Kernels`].
+#[derive(Clone, Copy)]
+struct Found(sys::CUfunction);
+
+// SAFETY: the driver takes a kernel's handle on any thread.
+unsafe impl Send for Found {}
 
 fn argument<T>(value: &mut T) -> *mut c_void {
     std::ptr::from_mut(value).cast()

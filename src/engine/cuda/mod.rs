@@ -184,7 +184,7 @@ impl CudaEngine {
             .cache
             .reach(&channel.stream, view.top_level, view.cache)?;
         *attached.view_alone() = view;
-        attached.extend(table, &mut writer, &channel)?;
+        attached.extend(table, &mut writer, &channel.stream)?;
         drop(writer);
         let ordered_from = match self.options.address_order {
             AddressOrder::Always => 0,
@@ -247,7 +247,7 @@ impl CudaEngine {
             tracing::warn!(%error, "the resize is left for the next open");
         }
         writer.supply.hand_back(table, &channel.stream)?;
-        attached.save_dirty(table, &writer, &channel)?;
+        attached.save_dirty(table, &writer, &channel.stream)?;
         drop((channel, writer));
         self.attached = None;
         // What the GPU could not empty is not for the host, which has not followed its changes.
@@ -290,7 +290,7 @@ impl CudaEngine {
         // The writer's lock keeps the GPU's stores away from the checkpoint.
         let writer = attached.writer();
         let channel = attached.channel()?;
-        attached.save_dirty(table, &writer, &channel)?;
+        attached.save_dirty(table, &writer, &channel.stream)?;
         attached.give(channel);
         attached.count_look_ups(table)?;
         table.sync()

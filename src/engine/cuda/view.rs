@@ -94,8 +94,11 @@ pub struct RecordsView {
     pub bump_stride: u64,
 }
 
-/// How many bins the places of a batch are sorted into.
-pub const BINS: u64 = 4096;
+/// Bins that a thread block sums up; the bins of a batch are a multiple of it.
+pub const BIN_CHUNK: u32 = 4096;
+
+/// Most tiles of a change that share their fences.
+pub const DEEPEST: u32 = 4;
 
 /// How a batch is put in the order of the places that it touches.
 #[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
@@ -107,12 +110,20 @@ pub struct OrderView {
     pub ranks: Address,
     /// The positions that have a place, in order.
     pub positions: Address,
-    /// Positions in each bin, then in all.
+    /// Positions in each bin.
     pub bins: Address,
+    /// Positions in the bins before each one.
+    pub starts: Address,
+    /// Positions in each chunk of bins, then in all.
+    pub sums: Address,
+    /// How many bins there are.
+    pub bin_count: u32,
     /// A bin holds 2^`shift` bytes of the file.
     pub shift: u32,
     /// 1 to carry the batch out in this order.
     pub wanted: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// A batch in device memory.
@@ -139,8 +150,12 @@ pub struct BatchView {
     pub tile: u32,
     /// 1 to execute pending positions only.
     pub retry: u32,
+    /// Tiles that share their fences in a change: up to [`DEEPEST`].
+    pub depth: u32,
     /// Which look-ups are counted.
     pub sample: u32,
+    /// Zero.
+    pub reserved: u32,
     /// Its order.
     pub order: OrderView,
 }
@@ -181,6 +196,8 @@ pub struct Counters {
     pub operations: u64,
     /// File offset of a record word that names no record, 0 for none.
     pub damaged: u64,
+    /// Operations that need a record.
+    pub wanted: u64,
     /// Values that the cache was asked for.
     pub cache_lookups: u64,
     /// Those that it had.
@@ -367,8 +384,9 @@ mod tests {
             stated("batch"),
             [
                 layout_of!(BatchView: keys values answers pending entry first last len tile retry
-                    sample order),
-                layout_of!(OrderView: places ranks positions bins shift wanted),
+                    depth sample order),
+                layout_of!(OrderView: places ranks positions bins starts sums bin_count
+                    shift wanted),
             ]
             .concat()
         );
@@ -379,7 +397,7 @@ mod tests {
         assert_eq!(
             stated("counters"),
             layout_of!(Counters: taken retired items full starved touches operations damaged
-                cache_lookups cache_hits)
+                wanted cache_lookups cache_hits)
         );
         let load = [
             layout_of!(CacheLoad: scores evicted incoming free entries free_count keep enter room
@@ -417,7 +435,8 @@ mod tests {
                 u64::from(layout::hash::OVERFLOW_ROUNDS),
                 u64::from(kernels::THREADS),
                 u64::from(kernels::BLOCKS),
-                BINS,
+                u64::from(BIN_CHUNK),
+                u64::from(DEEPEST),
                 SCORES as u64,
                 POLICY_LFU.into(),
                 POLICY_LRU.into(),
