@@ -119,14 +119,11 @@ __device__ inline void publish_cached(const CachedValue &cached, u64 record) {
 // ---- Buckets of levels that have no copy in device memory.
 
 // The cached bucket, to be probed in place of the one in the file, or changed after it; null if
-// there is none. Whoever has probed it calls order(), then still_linked() with the link that it was
-// given; if that says no, the bucket in the file has to be probed.
-__device__ inline u8 *cached_bucket(const TableView &view, u64 ordinal, u32 *link) {
-    *link = link_of(view, ordinal);
-    if (*link == 0 || (*link & LOADING) != 0 || view.cache.buckets == nullptr) return nullptr;
-    return view.cache.buckets + static_cast<u64>(*link - 1) * view.bucket_size;
-}
-
-__device__ inline bool still_linked(const TableView &view, u64 ordinal, u32 link) {
-    return link_of(view, ordinal) == link;
+// there is none. A look-up may go on with it when the bucket has been evicted meanwhile: the entry
+// stays as it was at that moment until the look-up has ended.
+__device__ inline u8 *cached_bucket(const TableView &view, u64 ordinal) {
+    if (view.cache.buckets == nullptr) return nullptr;
+    u32 link = link_of(view, ordinal);
+    if (link == 0 || (link & LOADING) != 0) return nullptr;
+    return view.cache.buckets + static_cast<u64>(link - 1) * view.bucket_size;
 }

@@ -249,9 +249,10 @@ impl<K: Pod, V: Pod> Index<K, V> {
     }
 
     /// Chooses the buckets of the cache in device memory anew, by the look-ups so far, and fills in
-    /// those that it does not hold. Batches go on meanwhile, of this thread's streams as well; when
-    /// the call returns, the choice is in place. Without a GPU, or with a
-    /// [`cache_ratio`](crate::Options::cache_ratio) of 0, there is no such cache and nothing to do.
+    /// those that it does not hold. Batches go on meanwhile; when the call returns, the choice is in
+    /// place. It waits for look-ups that are under way, also for those on the caller's streams.
+    /// Without a GPU, or with a [`cache_ratio`](crate::Options::cache_ratio) of 0, there is no such
+    /// cache and nothing to do.
     ///
     /// # Errors
     /// [`Error::Gpu`]. The index goes on with what the cache holds.

@@ -84,6 +84,8 @@ struct Attached {
     under_way: UnderWay,
     /// Held by whoever loads the cache.
     loading: Mutex<()>,
+    /// Loads that callers wait for and that have not begun.
+    awaited_loads: AtomicU32,
     /// Values that the cache was asked for, and those that it had.
     cache_uses: [AtomicU64; 2],
     /// Most bytes of device memory for copies and cache.
@@ -160,6 +162,7 @@ impl CudaEngine {
             launches: AtomicU32::new(0),
             under_way: UnderWay::default(),
             loading: Mutex::default(),
+            awaited_loads: AtomicU32::new(0),
             cache_uses: Default::default(),
             device_memory: self.options.device_memory,
             writer: Mutex::new(Writer {

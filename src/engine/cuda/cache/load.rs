@@ -36,21 +36,13 @@ const SHOWN_TOGETHER: u64 = 8;
 pub enum Pace<'s> {
     /// None: someone waits for the load.
     AtOnce,
-    /// Most of it, until it is told to stop: the next load goes on from there.
+    /// Most of it, until it is told to stop or someone waits for a load: the next one goes on from
+    /// there.
     Considerate(&'s AtomicBool),
 }
 
 /// How long a [`Pace::Considerate`] load rests, as a multiple of the time in which it copied.
 const REST: u32 = 3;
-
-impl Pace<'_> {
-    fn has_ended(self) -> bool {
-        match self {
-            Pace::AtOnce => false,
-            Pace::Considerate(stop) => stop.load(Ordering::Acquire),
-        }
-    }
-}
 
 impl Attached {
     /// Loads the cache: chooses its buckets anew, and fills in those that it does not hold.
@@ -58,7 +50,10 @@ impl Attached {
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu). What has been shown to readers by then stays right.
     pub fn load_cache(&self, table: &Table<Mapping>, pace: Pace<'_>) -> Result<()> {
+        let waits = u32::from(matches!(pace, Pace::AtOnce));
+        self.awaited_loads.fetch_add(waits, Ordering::Relaxed);
         let _alone = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        self.awaited_loads.fetch_sub(waits, Ordering::Relaxed);
         let channel = self.channel()?;
         let stream = &channel.stream;
         if let Some((load, outcome)) = self.choose_cached(table, stream)? {
@@ -68,7 +63,7 @@ impl Attached {
             let incoming = outcome.incoming.min(load.entries);
             let slice = slice_len(&self.view_now());
             for first in (0..incoming).step_by((slice * SHOWN_TOGETHER) as usize) {
-                if pace.has_ended() {
+                if self.should_end(pace) {
                     break;
                 }
                 let shown = first..incoming.min(first + slice * SHOWN_TOGETHER);
@@ -87,6 +82,15 @@ impl Attached {
         }
         self.give(channel);
         Ok(())
+    }
+
+    fn should_end(&self, pace: Pace<'_>) -> bool {
+        match pace {
+            Pace::AtOnce => false,
+            Pace::Considerate(stop) => {
+                stop.load(Ordering::Acquire) || self.awaited_loads.load(Ordering::Relaxed) > 0
+            }
+        }
     }
 
     /// Chooses the buckets to be held and gives them entries; `None` if there is no cache.
