@@ -124,19 +124,15 @@ __device__ inline u64 listed(u64 count, u64 capacity) {
     return count < capacity ? count : capacity;
 }
 
-__device__ inline void mark_values(const TableView &view, u32 entry, u64 tag) {
-    #pragma unroll 1
-    for (u32 index = 0; index < view.slots; index++) {
-        store_tag(value_place(view, entry, index).tag, tag);
-    }
-}
-
 // Takes a bucket out of its entry, which becomes the free one at `number`.
 __device__ inline void unlink(const TableView &view, const CacheLoad &choice, u64 ordinal,
                               u64 number) {
     u32 entry = (link_of(view, ordinal) & ~LOADING) - 1;
     view.cache.links[ordinal] = 0;
-    mark_values(view, entry, 0);
+    #pragma unroll 1
+    for (u32 index = 0; index < view.slots; index++) {
+        store_tag(value_place(view, entry, index).tag, 0);
+    }
     choice.free[number] = entry;
 }
 
@@ -164,10 +160,9 @@ KERNEL cache_assign(const __grid_constant__ TableView view,
         u64 ordinal = at < count ? choice.incoming[at] : 0;
         u32 link = ordinal != 0 ? link_of(view, ordinal) : 0;
         u64 number = ticket(&outcome->taken, ordinal != 0 && link == 0);
-        if (number < available) link = LOADING | (choice.free[available - 1 - number] + 1);
-        if (link == 0) continue;
-        mark_values(view, (link & ~LOADING) - 1, FILLING);
-        view.cache.links[ordinal] = link;
+        if (number < available) {
+            view.cache.links[ordinal] = LOADING | (choice.free[available - 1 - number] + 1);
+        }
     }
 }
 
@@ -240,10 +235,7 @@ KERNEL cache_fill(const __grid_constant__ TableView view,
                     record != 0);
         order();
         __syncwarp();
-        // Who has changed the slot since has put a 0 there, which stays.
-        if (cached.value != nullptr) {
-            compare_exchange(reinterpret_cast<u8 *>(cached.tag), FILLING, record);
-        }
+        if (cached.value != nullptr) store_tag(cached.tag, record);
     }
 }
 

@@ -8,17 +8,16 @@
 // finds the tag as it was after copying has copied one whole value.
 //
 // A bucket that is being loaded is linked already, marked LOADING: readers pass it by, and who
-// changes one of its slots makes the tag 0, so that the load, which expects FILLING there, does
-// not enter the value that it has read before the change.
+// changes one of its slots makes the tag 0. A load that has read the slot before the change may
+// put the old record there after it, but not once that record is used again. So when nothing
+// changes the table, a tag that is the record in the slot speaks the truth here, too; cache_link
+// makes up for the others.
 #pragma once
 
 #include "layout.cuh"
 
 // Of a link: the entry is being filled.
 constexpr u32 LOADING = 1u << 31;
-
-// Tag of a value that a load is copying. No record lies there.
-constexpr u64 FILLING = 1;
 
 // One use in so many is counted.
 constexpr u32 SAMPLE = 8;
