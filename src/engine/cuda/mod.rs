@@ -90,6 +90,8 @@ struct Attached {
     cache_uses: [AtomicU64; 2],
     /// Most bytes of device memory for copies and cache.
     device_memory: Option<u64>,
+    /// Held by whoever waits for the writer's lock.
+    next_writer: Mutex<()>,
     /// Held by whoever changes the table.
     writer: Mutex<Writer>,
     channels: Mutex<Vec<Channel>>,
@@ -165,6 +167,7 @@ impl CudaEngine {
             awaited_loads: AtomicU32::new(0),
             cache_uses: Default::default(),
             device_memory: self.options.device_memory,
+            next_writer: Mutex::default(),
             writer: Mutex::new(Writer {
                 supply: Supply::new(table.shape.record_stride)?,
                 mirror: Mirror::new(self.options.device_mirror, self.options.device_memory),
@@ -339,6 +342,11 @@ impl Drop for CudaEngine {
 
 impl Attached {
     fn writer(&self) -> MutexGuard<'_, Writer> {
+        // Of one lock alone, a thread with batch after batch would leave nothing to others.
+        let _next = self
+            .next_writer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
