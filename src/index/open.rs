@@ -93,9 +93,11 @@ impl<K: Pod, V: Pod> Index<K, V> {
         options: &Options,
     ) -> Result<Self> {
         backend.attach(&table, options)?;
+        let table = Arc::new(table);
         Ok(Self {
+            upkeeper: backend.keep_up(&table),
             backend,
-            table: Arc::new(table),
+            table,
             recovery,
             closed: false,
             types: std::marker::PhantomData,
