@@ -19,7 +19,7 @@ COMPILER = "nvidia-cuda-nvrtc-cu12==12.4.127"
 # Volta is the oldest card served; its PTX loads on every later one. PTX ISA 8.4 needs a driver
 # of the 550 series (2024) or later.
 OPTIONS = ["--gpu-architecture=compute_70", "--std=c++17"]
-SOURCES = ["batch.cu", "index.cu", "layout.cu", "recover.cu", "resize.cu"]
+SOURCES = ["batch.cu", "index.cu", "layout.cu", "order.cu", "recover.cu", "resize.cu"]
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 OUTPUT = FOLDER / "gphash.ptx"

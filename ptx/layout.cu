@@ -50,6 +50,16 @@ __device__ u64 layout_batch[] = {
     OFFSET(Batch, len),
     OFFSET(Batch, tile),
     OFFSET(Batch, retry),
+    OFFSET(Batch, depth),
+    OFFSET(Batch, sample),
+    OFFSET(Batch, order),
+    sizeof(Order),
+    OFFSET(Order, places),
+    OFFSET(Order, ranks),
+    OFFSET(Order, positions),
+    OFFSET(Order, bins),
+    OFFSET(Order, shift),
+    OFFSET(Order, wanted),
 };
 
 __device__ u64 layout_groups[] = {
@@ -71,6 +81,7 @@ __device__ u64 layout_counters[] = {
     OFFSET(Counters, touches),
     OFFSET(Counters, operations),
     OFFSET(Counters, damaged),
+    OFFSET(Counters, wanted),
 };
 
 __device__ u64 layout_survey[] = {
@@ -110,6 +121,8 @@ __device__ u64 layout_words[] = {
     OVERFLOW_ROUNDS,
     BLOCK_THREADS,
     RESIDENT_BLOCKS,
+    BINS,
+    DEEPEST,
     REPAIR_CLEAR,
     REPAIR_DUPLICATE,
     REPAIR_THAW,

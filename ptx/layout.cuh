@@ -73,20 +73,37 @@ struct Records {
     u64 bump_stride;
 };
 
+// How the positions of a batch are put in the order of the places that they touch in the file: a
+// counting sort with a bin for each range of 2^shift bytes. Null pointers: no order is made.
+constexpr u32 BINS = 4096;
+
+struct Order {
+    u64 *places;    // one a position: where it goes in the file, 0 for nowhere
+    u32 *ranks;     // one a position: how many of its bin came before it
+    u32 *positions; // the positions that have a place, in order
+    u32 *bins;      // positions in each bin, then the number of all; zero before
+    u32 shift;
+    u32 wanted; // 0: the batch is carried out in the order of its positions
+};
+
+constexpr u32 DEEPEST = 4;
+
 // One batch of one verb. Keys and values lie tightly packed in device memory. `entry`, `first`
 // and `last` come from batch.cu; without them (null) every position is an operation of its own.
 struct Batch {
     const u8 *keys;
     u8 *values;
-    u32 *answers; // one bit a position, zero before the first launch
+    u32 *answers; // one bit a position, in whole 64-bit words; zero before a change's first launch
     u8 *pending;  // one byte a position: 1 if it awaits slots or records
     const u32 *entry;
     const u32 *first;
     const u32 *last;
     u32 len;
-    u32 tile;  // positions that a warp takes at a time: 1, 2, 4, 8, 16 or 32
+    u32 tile;  // positions that a warp takes at a time: 4, 8, 16 or 32; at least 8 in a look-up
     u32 retry; // 1: execute pending positions only
-    u32 reserved;
+    u32 depth; // tiles that share their fences in a change: up to DEEPEST
+    u32 sample; // differs from launch to launch: which look-ups are counted
+    Order order;
 };
 
 // The groups of equal keys of a batch: a hash table whose entries are groups, and the entry of each
@@ -109,6 +126,7 @@ struct Counters {
     u64 touches; // places of the file read or written
     u64 operations;
     u64 damaged; // file offset of a record word that names no record, 0 for none
+    u64 wanted;  // operations that need a record
 };
 
 // A range of the file that holds records, which are numbered over all ranges.

@@ -84,6 +84,37 @@ impl FromStr for Engine {
     }
 }
 
+/// Whether the CUDA engine carries out a batch in the order of the places that it touches in the
+/// file, rather than in the order given. Answers are the same.
+///
+/// Random access to a large file in host memory is limited by address translation: neighbours
+/// should be touched at the same time. Sorting has its price, which small batches do not earn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AddressOrder {
+    /// From that length of a batch on from which it was faster when the file was opened, measured on
+    /// the device and the file at hand.
+    #[default]
+    Auto,
+    /// Every batch.
+    Always,
+    /// No batch.
+    Never,
+}
+
+impl FromStr for AddressOrder {
+    type Err = String;
+
+    /// `auto`, `always` or `never`.
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "auto" => Ok(AddressOrder::Auto),
+            "always" => Ok(AddressOrder::Always),
+            "never" => Ok(AddressOrder::Never),
+            _ => Err(format!("address order {text:?}; expected auto, always or never")),
+        }
+    }
+}
+
 /// Options of [`Index::create`](crate::Index::create), [`open`](crate::Index::open) and
 /// [`open_or_create`](crate::Index::open_or_create).
 ///
@@ -104,6 +135,8 @@ pub struct Options {
     pub(crate) threads: usize,
     pub(crate) assume_dax: bool,
     pub(crate) device_mirror: bool,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "of the CUDA engine"))]
+    pub(crate) address_order: AddressOrder,
     pub(crate) slots: u32,
     pub(crate) levels: u32,
     pub(crate) locations: u32,
@@ -119,6 +152,7 @@ impl Default for Options {
             threads: 0,
             assume_dax: false,
             device_mirror: true,
+            address_order: AddressOrder::Auto,
             slots: 8,
             levels: 2,
             locations: 2,
@@ -178,6 +212,13 @@ impl Options {
     #[must_use]
     pub fn device_mirror(mut self, mirror: bool) -> Self {
         self.device_mirror = mirror;
+        self
+    }
+
+    /// Whether the CUDA engine carries out batches in the order of the places they touch.
+    #[must_use]
+    pub fn address_order(mut self, order: AddressOrder) -> Self {
+        self.address_order = order;
         self
     }
 

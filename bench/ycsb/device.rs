@@ -73,6 +73,7 @@ where
                 let mut values = buffers.values.index(0..len);
                 let mut found = buffers.answers.index(0..words);
                 verb((&buffers.stream, &keys, &mut values, &mut found))?;
+                buffers.stream.synchronize()?;
                 Ok(0)
             })?;
             buffers.answers.index(0..words).copy_to(&mut answers)?;

@@ -61,7 +61,7 @@ impl Backend {
 
     #[cfg(feature = "cuda")]
     fn cuda(device: u32, options: &Options) -> Result<Self> {
-        cuda::CudaEngine::open(device, options.device_mirror)
+        cuda::CudaEngine::open(device, options)
             .map(|engine| Backend::Cuda(Box::new(engine)))
     }
 
@@ -187,6 +187,17 @@ impl Backend {
             Backend::Cpu(_) => table.sync(),
             #[cfg(feature = "cuda")]
             Backend::Cuda(engine) => engine.sync(table),
+        }
+    }
+
+    /// Brings the table's figures up to date.
+    pub(crate) fn count(&self, table: &Table<Mapping>) {
+        let _ = table;
+        match self {
+            Backend::Cpu(_) => {}
+            // Whatever is wrong, the next sync or close says so.
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => drop(engine.count_look_ups(table)),
         }
     }
 

@@ -74,6 +74,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// Figures of the index. Batches that run at the same time count when they pause or end.
     pub fn stats(&self) -> Stats {
         let table = &self.table;
+        self.backend.count(table);
         let levels = table.directory.levels();
         let slots = table.slots();
         let superblock = *table.superblock();

@@ -3,14 +3,25 @@
 //! The order of a resize is that of `index/resize.rs`. Where the host's engine waits for epochs,
 //! this one waits for the look-ups under way: whoever launches one holds the view.
 
+use cust::stream::Stream;
+
 use super::channel::Channel;
 use super::memory::{DeviceMemory, copy_out, fill, wait};
+use super::order::bin_shift;
+use super::view::OrderView;
 use super::{Attached, Writer};
 use crate::Result;
 use crate::index::directory::Levels;
 use crate::index::table::Table;
 use crate::layout::{PAGE, Shape};
 use crate::pm::{Mapping, Medium};
+
+/// Retired records are used again once they are one in so many: sorted by address, a batch then
+/// finds as many as it needs close together.
+const POOL: u64 = 16;
+
+/// Records that are sorted at a time.
+const SORTED: u64 = 1 << 22;
 
 /// Least buckets of the bottom level that a batch empties while a resize is under way.
 const SLICE: u64 = 1 << 13;
@@ -21,7 +32,7 @@ impl Attached {
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
-        channel: &Channel,
+        stream: &Stream,
     ) -> Result<()> {
         let len = table.medium.len();
         if len == self.view_now().file_len {
@@ -30,12 +41,12 @@ impl Attached {
         // SAFETY: the mapping keeps what it has mapped where it is, and outlives the engine.
         unsafe { writer.registration.extend(len)? };
         if table.medium.tracks_dirty() {
-            self.save_dirty(table, writer, channel)?;
+            self.save_dirty(table, writer, stream)?;
             let words = len.div_ceil(PAGE).div_ceil(64) as usize;
             writer.dirty = DeviceMemory::new(words * 8)?;
             // SAFETY: the block is as long.
-            unsafe { fill(&channel.stream, writer.dirty.address(), 0, words * 8)? };
-            wait(&channel.stream)?;
+            unsafe { fill(stream, writer.dirty.address(), 0, words * 8)? };
+            wait(stream)?;
         }
         let mut view = self.view_alone();
         view.file_len = len;
@@ -61,7 +72,7 @@ impl Attached {
         writer: &mut Writer,
         channel: &Channel,
     ) -> Result<()> {
-        self.extend(table, writer, channel)?;
+        self.extend(table, writer, &channel.stream)?;
         let top = table.directory.levels().top;
         let offset = table.directory.offset(top);
         let probe = writer
@@ -165,28 +176,94 @@ impl Attached {
         }
         if writer.supply.available() < additional {
             table.grow_arena(additional - writer.supply.available())?;
-            self.extend(table, writer, channel)?;
+            self.extend(table, writer, &channel.stream)?;
         }
         Ok(())
     }
 
-    /// Finds records for operations that found none: retired ones first, then new ones.
+    /// Makes `records` available to the next launch.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](crate::Error::NoSpace) and the like; as many as there are are available.
+    pub(super) fn stock(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        stream: &Stream,
+        records: u64,
+    ) -> Result<()> {
+        loop {
+            writer.supply.prepare(table, stream, records)?;
+            let available = writer.supply.available();
+            if available >= records {
+                return Ok(());
+            }
+            self.feed(table, writer, stream, records - available)?;
+            if writer.supply.available() > available {
+                continue;
+            }
+            writer.supply.prepare(table, stream, records)?;
+            if writer.supply.available() == available {
+                // The supply holds as many runs as it can.
+                return Ok(());
+            }
+        }
+    }
+
+    /// Finds `missing` records: retired ones, if they are many, else new ones.
     pub(super) fn feed(
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
-        channel: &Channel,
-        operations: u64,
+        stream: &Stream,
+        missing: u64,
     ) -> Result<()> {
-        if writer.supply.has_retired() {
-            // Look-ups under way may still copy from retired records.
-            drop(self.view_alone());
-            if writer.supply.recycle(table) {
-                return Ok(());
+        let pool = (table.arena.total() / POOL).max(missing);
+        if writer.supply.retired() >= pool && self.recycle(table, writer)? {
+            return Ok(());
+        }
+        match table.grow_arena(missing) {
+            Ok(()) => self.extend(table, writer, stream),
+            Err(error) => {
+                if self.recycle(table, writer)? {
+                    return Ok(());
+                }
+                Err(error)
             }
         }
-        table.grow_arena(operations)?;
-        self.extend(table, writer, channel)
+    }
+
+    /// Makes retired records free; says whether there were any.
+    fn recycle(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+    ) -> Result<bool> {
+        if writer.supply.retired() == 0 {
+            return Ok(false);
+        }
+        // Look-ups under way may still copy from retired records.
+        let file_len = self.view_alone().file_len;
+        let freed = writer.supply.recycle(table);
+        let mut channel = self.channel()?;
+        for first in freed.clone().step_by(SORTED as usize) {
+            let len = (freed.end - first).min(SORTED) as u32;
+            let order = OrderView {
+                shift: bin_shift(file_len),
+                wanted: 1,
+                ..channel.order(len)?
+            };
+            let records = writer.supply.view();
+            // SAFETY: the ring holds these entries, no launch uses them, and the order's memory
+            // stays with the channel.
+            unsafe {
+                self.kernels
+                    .sort_free(&channel.stream, records, first, len, order)?;
+            }
+        }
+        wait(&channel.stream)?;
+        self.give(channel);
+        Ok(!freed.is_empty())
     }
 
     /// Hands the pages that the GPU has stored to over to the next checkpoint.
@@ -194,7 +271,7 @@ impl Attached {
         &self,
         table: &Table<Mapping>,
         writer: &Writer,
-        channel: &Channel,
+        stream: &Stream,
     ) -> Result<()> {
         let len = writer.dirty.len();
         if len == 0 {
@@ -204,13 +281,13 @@ impl Attached {
         // SAFETY: the block is as long, and nobody looks before the wait.
         unsafe {
             copy_out(
-                &channel.stream,
+                stream,
                 bytemuck::cast_slice_mut(&mut words),
                 writer.dirty.address(),
             )?;
-            fill(&channel.stream, writer.dirty.address(), 0, len)?;
+            fill(stream, writer.dirty.address(), 0, len)?;
         }
-        wait(&channel.stream)?;
+        wait(stream)?;
         table.medium.merge_dirty(0, &words);
         Ok(())
     }

@@ -2,11 +2,12 @@
 
 use std::ffi::c_void;
 
+use bytemuck::Zeroable;
 use cust::module::{Module, ModuleJitOption};
 use cust::stream::Stream;
 
 use super::device::{Device, failed};
-use super::view::{Address, BatchView, GroupsView, RecordsView, SurveyView, TableView};
+use super::view::{Address, BatchView, DEEPEST, GroupsView, OrderView, RecordsView, SurveyView, TableView};
 use crate::Result;
 use crate::engine::Write;
 
@@ -18,6 +19,12 @@ pub(super) const THREADS: u32 = 256;
 
 /// Lanes of a warp.
 const WARP: u32 = 32;
+
+/// Least positions of a tile.
+const LEAST_TILE: u32 = 8;
+
+/// Positions that a thread places when a batch is put in order.
+const ARRANGED_BY_A_THREAD: u32 = 8;
 
 /// Most blocks a multiprocessor is given: as many as its registers hold, so that each warp stays
 /// for the whole launch.
@@ -59,18 +66,54 @@ impl Kernels {
 
     /// How many positions a warp should take at a time in a batch of `len`: few in a small
     /// batch, so that all of the device works on it, and up to a warp's width in a large one, so
-    /// that its operations share fences and atomics.
+    /// that its operations share fences and atomics. At least a byte of answers.
     pub fn tile(&self, len: u32) -> u32 {
         let warps = self.blocks * (THREADS / WARP);
-        let share = (len / warps).clamp(1, WARP);
+        let share = (len / warps).clamp(LEAST_TILE, WARP);
         1 << share.ilog2()
     }
 
-    /// Executes a batch of a verb that changes the table.
+    /// How many tiles of a change should share their fences: as many as leave work for all warps.
+    pub fn depth(&self, len: u32) -> u32 {
+        let warps = self.blocks * (THREADS / WARP);
+        (len / (warps * self.tile(len))).clamp(1, DEEPEST)
+    }
+
+    /// Finds the slots of a batch of a verb that changes the table.
     ///
     /// # Safety
     /// All addresses must be valid for the sizes that the views state until the stream has come
     /// past, and no other launch may change the table meanwhile.
+    pub unsafe fn resolve(
+        &self,
+        stream: &Stream,
+        verb: Write,
+        mut table: TableView,
+        mut batch: BatchView,
+        mut counters: Address,
+    ) -> Result<()> {
+        let name = match verb {
+            Write::Insert => "resolve_insert",
+            Write::Upsert => "resolve_upsert",
+            Write::Update => "resolve_update",
+            Write::Remove => "resolve_remove",
+        };
+        let arguments = [
+            argument(&mut table),
+            argument(&mut batch),
+            argument(&mut counters),
+        ];
+        // SAFETY: these are the kernel's parameters; the rest is as the caller says.
+        unsafe {
+            self.launch(stream, name, true, self.blocks_for_tiles(&batch), &arguments)?;
+            self.arrange(stream, batch)
+        }
+    }
+
+    /// Stores what a batch changes, at the slots that were found.
+    ///
+    /// # Safety
+    /// As [`resolve`](Self::resolve), which comes before it.
     pub unsafe fn write(
         &self,
         stream: &Stream,
@@ -86,15 +129,14 @@ impl Kernels {
             Write::Update => "update",
             Write::Remove => "remove",
         };
-        let blocks = self.blocks_for_warps(u64::from(batch.len.div_ceil(batch.tile)));
         let arguments = [
             argument(&mut table),
             argument(&mut records),
             argument(&mut batch),
             argument(&mut counters),
         ];
-        // SAFETY: these are the kernel's parameters; the rest is as the caller says.
-        unsafe { self.launch(stream, name, true, blocks, &arguments) }
+        // SAFETY: as above.
+        unsafe { self.launch(stream, name, true, self.blocks_for_tiles(&batch), &arguments) }
     }
 
     /// Executes a batch of a verb that looks up.
@@ -114,14 +156,103 @@ impl Kernels {
             Read::Get => "get",
             Read::Contains => "contains",
         };
-        let blocks = self.blocks_for_warps(u64::from(batch.len.div_ceil(batch.tile)));
         let arguments = [
             argument(&mut table),
             argument(&mut batch),
             argument(&mut counters),
         ];
         // SAFETY: as above.
-        unsafe { self.launch(stream, name, true, blocks, &arguments) }
+        unsafe {
+            self.launch(stream, name, true, self.blocks_for_tiles(&batch), &arguments)?;
+            if verb == Read::Get && batch.order.wanted != 0 {
+                self.arrange(stream, batch)?;
+                self.fetch(stream, table, batch)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the values of made-up places, as `get` reads those that it has found.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    pub unsafe fn read_made_up(
+        &self,
+        stream: &Stream,
+        table: TableView,
+        batch: BatchView,
+    ) -> Result<()> {
+        let (mut order, mut len) = (batch.order, batch.len);
+        let (mut file_len, mut value_size) = (table.file_len, table.value_size);
+        let arguments = [
+            argument(&mut order),
+            argument(&mut len),
+            argument(&mut file_len),
+            argument(&mut value_size),
+        ];
+        let blocks = self.blocks_for_threads(len);
+        // SAFETY: as above.
+        unsafe {
+            self.launch(stream, "scatter", false, blocks, &arguments)?;
+            self.arrange(stream, batch)?;
+            self.fetch(stream, table, batch)
+        }
+    }
+
+    /// Sorts `len` entries of the ring of records, from `first` on.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
+    pub unsafe fn sort_free(
+        &self,
+        stream: &Stream,
+        mut records: RecordsView,
+        mut first: u64,
+        mut len: u32,
+        mut order: OrderView,
+    ) -> Result<()> {
+        let blocks = self.blocks_for_threads(len);
+        let mut batch = BatchView::zeroed();
+        batch.order = order;
+        batch.len = len;
+        let arguments = [
+            argument(&mut records),
+            argument(&mut first),
+            argument(&mut len),
+            argument(&mut order),
+        ];
+        // SAFETY: as above.
+        unsafe {
+            self.launch(stream, "enter_free", false, blocks, &arguments)?;
+            self.arrange(stream, batch)?;
+            self.launch(stream, "leave_free", false, blocks, &arguments)
+        }
+    }
+
+    /// Puts a batch in order, if that is wanted.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    unsafe fn arrange(&self, stream: &Stream, batch: BatchView) -> Result<()> {
+        let (mut order, mut len) = (batch.order, batch.len);
+        if order.wanted == 0 {
+            return Ok(());
+        }
+        let arguments = [argument(&mut order), argument(&mut len)];
+        // Every block sums up the bins, so each should have some positions to place.
+        let blocks = self.blocks_for_threads(len.div_ceil(ARRANGED_BY_A_THREAD));
+        // SAFETY: as above.
+        unsafe { self.launch(stream, "arrange", false, blocks, &arguments) }
+    }
+
+    /// Copies the values of a batch whose places are known.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    unsafe fn fetch(&self, stream: &Stream, mut table: TableView, mut batch: BatchView) -> Result<()> {
+        let arguments = [argument(&mut table), argument(&mut batch)];
+        // SAFETY: as above.
+        unsafe { self.launch(stream, "fetch", false, self.blocks_for_tiles(&batch), &arguments) }
     }
 
     /// Finds the groups of equal keys of a batch.
@@ -227,6 +358,10 @@ impl Kernels {
         ];
         // SAFETY: as above.
         unsafe { self.launch(stream, "survey", true, blocks, &arguments) }
+    }
+
+    fn blocks_for_tiles(&self, batch: &BatchView) -> u32 {
+        self.blocks_for_warps(u64::from(batch.len.div_ceil(batch.tile)))
     }
 
     fn blocks_for_warps(&self, warps: u64) -> u32 {

@@ -18,27 +18,31 @@ mod host;
 mod kernels;
 mod memory;
 mod mirror;
+mod order;
+mod readers;
 mod registration;
 mod slices;
 mod supply;
 mod survey;
 mod view;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 
 use bytemuck::Zeroable;
 
 use crate::index::table::Table;
 use crate::pm::{Mapping, Medium};
-use crate::{Error, Result};
+use crate::{AddressOrder, Error, Options, Result};
 use channel::Channel;
 use device::Device;
 use kernels::Kernels;
-use memory::DeviceMemory;
+use memory::{DeviceMemory, copy_out, fill, wait};
 use mirror::Mirror;
+use readers::Readers;
 use registration::Registration;
 use supply::Supply;
-use view::TableView;
+use view::{Counters, TableView};
 
 pub(crate) use kernels::Read;
 pub(crate) use slices::DeviceOperands;
@@ -52,6 +56,7 @@ pub(crate) struct CudaEngine {
     device: Device,
     ordinal: u32,
     mirror: bool,
+    address_order: AddressOrder,
 }
 
 /// What the engine keeps for its table.
@@ -59,6 +64,16 @@ struct Attached {
     kernels: Kernels,
     /// Held by look-ups while they run.
     view: RwLock<TableView>,
+    /// Look-ups that hold the view without a guard, as they are waited for by no call.
+    readers: Readers,
+    /// What those look-ups did, added up; one [`Counters`].
+    looked_up: DeviceMemory,
+    /// How much of it has been counted.
+    counted: Mutex<Counters>,
+    /// Length from which on a batch is put in the order of the places it touches.
+    ordered_from: AtomicU32,
+    /// Look-ups launched.
+    launches: AtomicU32,
     /// Held by whoever changes the table.
     writer: Mutex<Writer>,
     channels: Mutex<Vec<Channel>>,
@@ -81,7 +96,7 @@ impl CudaEngine {
     ///
     /// # Errors
     /// [`Error::Gpu`] if it is absent or too old.
-    pub(crate) fn open(ordinal: u32, mirror: bool) -> Result<Self> {
+    pub(crate) fn open(ordinal: u32, options: &Options) -> Result<Self> {
         let device = Device::open(ordinal)?;
         tracing::info!(device = device.name(), ordinal, "the CUDA engine is open");
         Ok(Self {
@@ -89,7 +104,8 @@ impl CudaEngine {
             surveyed: None,
             device,
             ordinal,
-            mirror,
+            mirror: options.device_mirror,
+            address_order: options.address_order,
         })
     }
 
@@ -108,6 +124,11 @@ impl CudaEngine {
         let attached = Attached {
             kernels,
             view: RwLock::new(TableView::zeroed()),
+            readers: Readers::default(),
+            looked_up: DeviceMemory::new(size_of::<Counters>())?,
+            counted: Mutex::default(),
+            ordered_from: AtomicU32::new(u32::MAX),
+            launches: AtomicU32::new(0),
             writer: Mutex::new(Writer {
                 supply: Supply::new(table.shape.record_stride)?,
                 mirror: Mirror::new(self.mirror),
@@ -117,11 +138,24 @@ impl CudaEngine {
             }),
             channels: Mutex::default(),
         };
-        let channel = attached.channel()?;
+        let mut channel = attached.channel()?;
+        // SAFETY: the block is as long.
+        unsafe {
+            let totals = &attached.looked_up;
+            fill(&channel.stream, totals.address(), 0, totals.len())?;
+        }
         let mut writer = attached.writer();
         *attached.view_alone() = writer.mirror.add_table(table, &channel.stream)?;
-        attached.extend(table, &mut writer, &channel)?;
+        attached.extend(table, &mut writer, &channel.stream)?;
         drop(writer);
+        let ordered_from = match self.address_order {
+            AddressOrder::Always => 0,
+            AddressOrder::Never => u32::MAX,
+            AddressOrder::Auto => {
+                order::measure(&attached.kernels, &mut channel, attached.view_now())?
+            }
+        };
+        attached.ordered_from.store(ordered_from, Ordering::Relaxed);
         attached.give(channel);
         table.set_drained_by_engine(true);
         self.attached = Some(attached);
@@ -157,17 +191,19 @@ impl CudaEngine {
         let attached = self.attached()?;
         let mut writer = attached.writer();
         let mut channel = attached.channel()?;
+        attached.readers.wait();
+        let counted = attached.count_look_ups(table);
         let drained = attached.finish_draining(table, &mut writer, &mut channel);
         if let Err(error) = &drained {
             tracing::warn!(%error, "the resize is left for the next open");
         }
         writer.supply.hand_back(table, &channel.stream)?;
-        attached.save_dirty(table, &writer, &channel)?;
+        attached.save_dirty(table, &writer, &channel.stream)?;
         drop((channel, writer));
         self.attached = None;
         // What the GPU could not empty is not for the host, which has not followed its changes.
         table.set_drained_by_engine(drained.is_err());
-        Ok(())
+        counted
     }
 
     /// Makes room for `additional` more items.
@@ -205,9 +241,18 @@ impl CudaEngine {
         // The writer's lock keeps the GPU's stores away from the checkpoint.
         let writer = attached.writer();
         let channel = attached.channel()?;
-        attached.save_dirty(table, &writer, &channel)?;
+        attached.save_dirty(table, &writer, &channel.stream)?;
         attached.give(channel);
+        attached.count_look_ups(table)?;
         table.sync()
+    }
+
+    /// Adds what look-ups have done that no call has waited for to the table's figures.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`], and [`Error::Damaged`] if they met damage.
+    pub(crate) fn count_look_ups(&self, table: &Table<Mapping>) -> Result<()> {
+        self.attached()?.count_look_ups(table)
     }
 }
 
@@ -237,7 +282,26 @@ impl Attached {
 
     /// The view, when no look-up is under way.
     fn view_alone(&self) -> RwLockWriteGuard<'_, TableView> {
-        self.view.write().unwrap_or_else(PoisonError::into_inner)
+        let view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        self.readers.wait();
+        view
+    }
+
+    fn count_look_ups(&self, table: &Table<Mapping>) -> Result<()> {
+        let channel = self.channel()?;
+        let mut totals = Counters::default();
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: both are as long, and nobody looks before the wait.
+        unsafe {
+            let bytes = bytemuck::bytes_of_mut(&mut totals);
+            copy_out(&channel.stream, bytes, self.looked_up.address())?;
+        }
+        wait(&channel.stream)?;
+        self.give(channel);
+        let operations = totals.operations - counted.operations;
+        table.count_batch(operations, 0, totals.touches - counted.touches);
+        *counted = totals;
+        self.check_damage(table, &totals)
     }
 
     /// A channel for the caller alone.

@@ -72,6 +72,30 @@ pub struct RecordsView {
     pub bump_stride: u64,
 }
 
+/// How many bins the places of a batch are sorted into.
+pub const BINS: u64 = 4096;
+
+/// Most tiles of a change that share their fences.
+pub const DEEPEST: u32 = 4;
+
+/// How a batch is put in the order of the places that it touches.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct OrderView {
+    /// Place of each position in the file, 0 for none.
+    pub places: Address,
+    /// Number of each position within its bin.
+    pub ranks: Address,
+    /// The positions that have a place, in order.
+    pub positions: Address,
+    /// Positions in each bin, then in all.
+    pub bins: Address,
+    /// A bin holds 2^`shift` bytes of the file.
+    pub shift: u32,
+    /// 1 to carry the batch out in this order.
+    pub wanted: u32,
+}
+
 /// A batch in device memory.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -80,7 +104,7 @@ pub struct BatchView {
     pub keys: Address,
     /// Values, one behind the other.
     pub values: Address,
-    /// One bit a position.
+    /// One bit a position, in whole 64-bit words.
     pub answers: Address,
     /// One byte a position: 1 for those that await slots or records.
     pub pending: Address,
@@ -92,12 +116,18 @@ pub struct BatchView {
     pub last: Address,
     /// Positions.
     pub len: u32,
-    /// Positions that a warp takes at a time: a power of two up to 32.
+    /// Positions that a warp takes at a time: a power of two, 4 to 32.
     pub tile: u32,
     /// 1 to execute pending positions only.
     pub retry: u32,
+    /// Tiles that share their fences in a change: up to [`DEEPEST`].
+    pub depth: u32,
+    /// Which look-ups are counted.
+    pub sample: u32,
     /// Zero.
     pub reserved: u32,
+    /// Its order.
+    pub order: OrderView,
 }
 
 /// The groups of equal keys of a batch.
@@ -136,6 +166,8 @@ pub struct Counters {
     pub operations: u64,
     /// File offset of a record word that names no record, 0 for none.
     pub damaged: u64,
+    /// Operations that need a record.
+    pub wanted: u64,
 }
 
 /// A range of the file that holds records.
@@ -252,7 +284,12 @@ mod tests {
         );
         assert_eq!(
             stated("batch"),
-            layout_of!(BatchView: keys values answers pending entry first last len tile retry)
+            [
+                layout_of!(BatchView: keys values answers pending entry first last len tile retry
+                    depth sample order),
+                layout_of!(OrderView: places ranks positions bins shift wanted),
+            ]
+            .concat()
         );
         assert_eq!(
             stated("groups"),
@@ -260,7 +297,8 @@ mod tests {
         );
         assert_eq!(
             stated("counters"),
-            layout_of!(Counters: taken retired items full starved touches operations damaged)
+            layout_of!(Counters: taken retired items full starved touches operations damaged
+                wanted)
         );
         let survey = [
             layout_of!(SurveyView: ranges used repairs repair_capacity range_count),
@@ -292,6 +330,8 @@ mod tests {
                 u64::from(layout::hash::OVERFLOW_ROUNDS),
                 u64::from(kernels::THREADS),
                 u64::from(kernels::BLOCKS),
+                BINS,
+                u64::from(DEEPEST),
                 1,
                 REPAIR_DUPLICATE,
                 REPAIR_THAW,
