@@ -110,7 +110,9 @@ impl FromStr for AddressOrder {
             "auto" => Ok(AddressOrder::Auto),
             "always" => Ok(AddressOrder::Always),
             "never" => Ok(AddressOrder::Never),
-            _ => Err(format!("address order {text:?}; expected auto, always or never")),
+            _ => Err(format!(
+                "address order {text:?}; expected auto, always or never"
+            )),
         }
     }
 }
@@ -135,7 +137,10 @@ pub struct Options {
     pub(crate) threads: usize,
     pub(crate) assume_dax: bool,
     pub(crate) device_mirror: bool,
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "of the CUDA engine"))]
+    #[cfg_attr(
+        not(feature = "cuda"),
+        expect(dead_code, reason = "of the CUDA engine")
+    )]
     pub(crate) address_order: AddressOrder,
     pub(crate) slots: u32,
     pub(crate) levels: u32,

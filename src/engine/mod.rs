@@ -61,8 +61,7 @@ impl Backend {
 
     #[cfg(feature = "cuda")]
     fn cuda(device: u32, options: &Options) -> Result<Self> {
-        cuda::CudaEngine::open(device, options)
-            .map(|engine| Backend::Cuda(Box::new(engine)))
+        cuda::CudaEngine::open(device, options).map(|engine| Backend::Cuda(Box::new(engine)))
     }
 
     #[cfg(not(feature = "cuda"))]

@@ -374,3 +374,43 @@ impl<M: Medium> Table<M> {
         Ok(())
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::layout::DATA_START;
+    use crate::pm::simulated::Simulated;
+
+    #[test]
+    fn a_level_is_emptied_in_bounded_slices() {
+        let shape = Shape::new(8, 8, 8, 2, 2).unwrap();
+        let memory = Simulated::new(DATA_START, 1 << 24);
+        let table = Table::create(memory, shape, 30_000, Path::new("memory")).unwrap();
+        {
+            let mut session = table.session();
+            for key in 1..=30_000u64 {
+                let target = table.target(bytemuck::bytes_of(&key));
+                session.insert(&target, &key.to_ne_bytes()).unwrap();
+            }
+        }
+        let levels = table.directory.levels();
+        let buckets = 1u64 << levels.bottom;
+        let slice = SLICE / u64::from(shape.slots);
+        assert!(buckets >= 4 * slice);
+        table.add_level(levels).unwrap();
+        let mut slices = 0;
+        while table.directory.levels().bottom == levels.bottom {
+            let (moved, before) = (table.resize().cursor, table.medium.steps());
+            assert!(table.drain_ahead());
+            let after = table.resize().cursor;
+            assert!(after == 0 || after - moved <= slice);
+            // Freezing, key, state and record words, and fences, of each item.
+            assert!(table.medium.steps() - before <= SLICE * 12 + 400);
+            slices += u64::from(after != moved);
+        }
+        assert_eq!(slices, buckets / slice);
+        assert_eq!(table.len(), 30_000);
+    }
+}

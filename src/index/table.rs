@@ -299,7 +299,7 @@ impl<M: Medium> Table<M> {
         self.items.fetch_add(items, Ordering::Relaxed);
         self.touches.fetch_add(touches, Ordering::Relaxed);
         if operations > 0 {
-            self.check_room();
+            self.check_room(operations);
         }
     }
 
@@ -419,6 +419,7 @@ impl<'t, M: Medium> Session<'t, M> {
 
     fn flush(&mut self) {
         let table = self.table;
+        let operations = self.operations;
         let takes_room = self.items > 0 || self.shard.has_taken_run();
         table
             .arena
@@ -433,7 +434,7 @@ impl<'t, M: Medium> Session<'t, M> {
             .operations
             .fetch_add(std::mem::take(&mut self.operations), Ordering::Relaxed);
         if takes_room {
-            table.check_room();
+            table.check_room(operations);
         }
     }
 }

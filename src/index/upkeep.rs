@@ -28,6 +28,10 @@ const LEAST: u64 = 8 << 20;
 /// Bytes that are prepared before the thread looks again whether it is still wanted.
 const STEP: u64 = 64 << 20;
 
+/// Operations for which a batch makes a huge page of room when the upkeep has fallen behind. An
+/// insertion is owed a few hundred bytes: two records and eight slots.
+const OPERATIONS: u64 = 2048;
+
 /// Shortest rest between two slices of a resize.
 const REST: Duration = Duration::from_micros(200);
 
@@ -122,15 +126,17 @@ impl<M: Medium> Table<M> {
     }
 
     /// Sees to it that room is made, if it will soon be needed. Where the upkeep falls behind the
-    /// batches, each of them makes a little: many short waits in place of a long one.
-    pub(crate) fn check_room(&self) {
+    /// batches, each of them makes a little for its `operations`: many short waits in place of a
+    /// long one.
+    pub(crate) fn check_room(&self, operations: u64) {
         let Some(room) = self.missing_room() else {
             return;
         };
         self.upkeep.rouse();
         let prepared = self.medium.prepared();
         if prepared < room.due {
-            let to = room.due.min(prepared + HUGE_PAGE);
+            let share = (operations / OPERATIONS).max(1) * HUGE_PAGE;
+            let to = room.due.min(prepared + share);
             self.upkeep
                 .holding_up("making room", || self.prepare(to, &room));
         }

@@ -112,6 +112,16 @@ impl Mapping {
         self.dirty.is_some()
     }
 
+    /// Gives the pages from `from` to `to`, which are mapped, their place in memory, as far as
+    /// there is any to be had. Every page that is stored to gets one anyway; this is for who needs
+    /// them all at once.
+    #[cfg(feature = "cuda")]
+    pub fn populate(&self, from: u64, to: u64) {
+        if self.access == Access::Write {
+            self.range.populate(from, to.min(self.prepared()), 1);
+        }
+    }
+
     fn only_looks(&self) -> Error {
         Error::ReadOnly {
             path: self.path().to_path_buf(),

@@ -173,7 +173,11 @@ impl Channel {
 
     /// Sends the counters, and the answers of `operands` if the host wants them, on their way back.
     pub fn fetch_outcome(&mut self, operands: &Operands) -> Result<()> {
-        let answers = if operands.on_host { answers_len(operands.len) } else { 0 };
+        let answers = if operands.on_host {
+            answers_len(operands.len)
+        } else {
+            0
+        };
         self.outcome.reserve(size_of::<Counters>() + answers)?;
         let (counters, words) = self.outcome.bytes_mut().split_at_mut(size_of::<Counters>());
         // SAFETY: both blocks are as long, and no one looks before the stream has come past.

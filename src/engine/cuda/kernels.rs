@@ -7,7 +7,9 @@ use cust::module::{Module, ModuleJitOption};
 use cust::stream::Stream;
 
 use super::device::{Device, failed};
-use super::view::{Address, BatchView, DEEPEST, GroupsView, OrderView, RecordsView, SurveyView, TableView};
+use super::view::{
+    Address, BatchView, DEEPEST, GroupsView, OrderView, RecordsView, SurveyView, TableView,
+};
 use crate::Result;
 use crate::engine::Write;
 
@@ -105,7 +107,13 @@ impl Kernels {
         ];
         // SAFETY: these are the kernel's parameters; the rest is as the caller says.
         unsafe {
-            self.launch(stream, name, true, self.blocks_for_tiles(&batch), &arguments)?;
+            self.launch(
+                stream,
+                name,
+                true,
+                self.blocks_for_tiles(&batch),
+                &arguments,
+            )?;
             self.arrange(stream, batch)
         }
     }
@@ -136,7 +144,15 @@ impl Kernels {
             argument(&mut counters),
         ];
         // SAFETY: as above.
-        unsafe { self.launch(stream, name, true, self.blocks_for_tiles(&batch), &arguments) }
+        unsafe {
+            self.launch(
+                stream,
+                name,
+                true,
+                self.blocks_for_tiles(&batch),
+                &arguments,
+            )
+        }
     }
 
     /// Executes a batch of a verb that looks up.
@@ -163,7 +179,13 @@ impl Kernels {
         ];
         // SAFETY: as above.
         unsafe {
-            self.launch(stream, name, true, self.blocks_for_tiles(&batch), &arguments)?;
+            self.launch(
+                stream,
+                name,
+                true,
+                self.blocks_for_tiles(&batch),
+                &arguments,
+            )?;
             if verb == Read::Get && batch.order.wanted != 0 {
                 self.arrange(stream, batch)?;
                 self.fetch(stream, table, batch)?;
@@ -249,10 +271,23 @@ impl Kernels {
     ///
     /// # Safety
     /// As [`read`](Self::read).
-    unsafe fn fetch(&self, stream: &Stream, mut table: TableView, mut batch: BatchView) -> Result<()> {
+    unsafe fn fetch(
+        &self,
+        stream: &Stream,
+        mut table: TableView,
+        mut batch: BatchView,
+    ) -> Result<()> {
         let arguments = [argument(&mut table), argument(&mut batch)];
         // SAFETY: as above.
-        unsafe { self.launch(stream, "fetch", false, self.blocks_for_tiles(&batch), &arguments) }
+        unsafe {
+            self.launch(
+                stream,
+                "fetch",
+                false,
+                self.blocks_for_tiles(&batch),
+                &arguments,
+            )
+        }
     }
 
     /// Finds the groups of equal keys of a batch.

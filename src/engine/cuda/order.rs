@@ -107,7 +107,12 @@ pub fn measure(kernels: &Kernels, channel: &mut Channel, table: TableView) -> Re
             timed(kernels, &channel.stream, table, view)?;
             *took = timed(kernels, &channel.stream, table, view)?;
         }
-        tracing::debug!(len, unordered_us = took[0], ordered_us = took[1], "address order measured");
+        tracing::debug!(
+            len,
+            unordered_us = took[0],
+            ordered_us = took[1],
+            "address order measured"
+        );
         if took[1] > took[0] {
             break;
         }

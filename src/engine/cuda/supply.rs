@@ -74,12 +74,7 @@ impl Supply {
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
-    pub fn prepare(
-        &mut self,
-        table: &Table<Mapping>,
-        stream: &Stream,
-        records: u64,
-    ) -> Result<()> {
+    pub fn prepare(&mut self, table: &Table<Mapping>, stream: &Stream, records: u64) -> Result<()> {
         if self.available() >= records {
             return Ok(());
         }
