@@ -235,9 +235,10 @@ impl<M: Medium> Table<M> {
         superblock.extent_count += 1;
     }
 
-    /// Adds `len` bytes of records, rounded up to whole pages.
+    /// Adds `len` bytes of records, rounded up so that the next extent can follow at once.
     fn append_arena(&self, superblock: &mut Superblock, len: u64) -> Result<()> {
-        let len = align_up(len.max(self.shape.record_stride), crate::layout::PAGE);
+        let len = len.max(self.shape.record_stride);
+        let len = align_up(len, extent_alignment(len));
         let offset = self.append_extent(superblock, ExtentKind::Arena, 0, len)?;
         self.arena.add_extent(offset, len);
         Ok(())
