@@ -37,7 +37,7 @@ __device__ void copy_units(const u8 *from, u8 *to, u32 size, bool wanted) {
 
 // Copies `size` bytes for each lane that wants it. All lanes of the warp take part; records, cached
 // values and `values`, the batch's, are aligned to 16 bytes or to the size of a value.
-__device__ inline void copy_values(const u8 *from, u8 *to, const u8 *values, u32 size,
+__device__ __noinline__ void copy_values(const u8 *from, u8 *to, const u8 *values, u32 size,
                                    bool wanted) {
     u64 alignment = reinterpret_cast<u64>(values) | size;
     if (alignment % 16 == 0) {

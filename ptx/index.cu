@@ -7,6 +7,7 @@
 //
 // Launches of look-ups may run beside any other; those of changes, `drain` included, one after
 // another.
+#include "cache.cuh"
 #include "copy.cuh"
 #include "order.cuh"
 #include "records.cuh"
@@ -21,6 +22,38 @@ constexpr u64 CLAIMED = 1;
 
 // ---- Look-ups.
 
+// What a look-up has found, in the lane that it is for.
+struct Hit {
+    u64 record; // 0 if the key is absent
+    u64 ordinal;
+    u32 index;
+};
+
+// Copies the values that are cached, and if the batch is not put in order the others too.
+__device__ inline void copy_found(const TableView &view, const Batch &batch, u64 position,
+                                  bool mine, const Hit &hit, Tally &tally) {
+    u8 *value = batch.values + position * view.value_size;
+    u64 record = hit.record;
+    if (view.cache.links != nullptr) {
+        bool found = record != 0;
+        if (found && is_sampled(batch, position)) note_access(view, hit.ordinal, batch.sample);
+        CachedValue cached{};
+        if (found) cached = cached_value(view, hit.ordinal, hit.index, record);
+        bool is_cached = cached.value != nullptr;
+        copy_values(cached.value, value, batch.values, view.value_size, is_cached);
+        order();
+        if (is_cached && still_cached(cached, record)) record = 0;
+        tally.cache_lookups += found;
+        tally.cache_hits += found && record == 0;
+    }
+    if (record != 0) tally.touches += places_in(record, view.value_size);
+    if (batch.order.wanted != 0) {
+        if (mine) enter_order(batch.order, position, record);
+    } else {
+        copy_values(view.file + record, value, batch.values, view.value_size, record != 0);
+    }
+}
+
 template <bool WIDE, bool COPY>
 __device__ void look_up(const TableView &view, const Batch &batch, Counters *counters) {
     Table<WIDE> table(view, counters);
@@ -31,26 +64,21 @@ __device__ void look_up(const TableView &view, const Batch &batch, Counters *cou
         u64 position = tile.position();
         Key own = mine ? table.prepare(table.key_at(batch, position)) : Key{};
         u32 executes = __ballot_sync(ALL_LANES, mine);
-        u64 record = 0;
+        Hit hit{};
         #pragma unroll 1
         for (u32 turn = 0; turn < batch.tile / GROUPS; turn++) {
             Key key = table.share(own, served_lane(turn));
             Found found{};
             if (executes >> served_lane(turn) & 1) found = table.find(key);
-            u64 answer = __shfl_sync(ALL_LANES, found.record, server_of_lane());
-            if (turn_of_lane() == turn) record = answer;
+            u32 server = server_of_lane();
+            u64 record = __shfl_sync(ALL_LANES, found.record, server);
+            u64 ordinal = __shfl_sync(ALL_LANES, found.slot.bucket.ordinal, server);
+            u32 index = __shfl_sync(ALL_LANES, found.slot.index, server);
+            if (turn_of_lane() == turn) hit = {record, ordinal, index};
         }
-        tile.answer_all(record != 0);
+        tile.answer_all(hit.record != 0);
         tally.operations += mine;
-        if constexpr (COPY) {
-            u8 *value = batch.values + position * view.value_size;
-            if (record != 0) tally.touches += places_in(record, view.value_size);
-            if (batch.order.wanted != 0) {
-                if (mine) enter_order(batch.order, position, record);
-            } else {
-                copy_values(view.file + record, value, batch.values, view.value_size, record != 0);
-            }
-        }
+        if constexpr (COPY) copy_found(view, batch, position, mine, hit, tally);
     }
     tally.add_to(counters, table.touches);
 }
@@ -192,17 +220,30 @@ __device__ void write_words(Table<WIDE> &table, const Records &records, const Ba
     }
 }
 
+// Puts the new value in the place of the old one where its bucket is cached.
+__device__ inline void show_cached(const TableView &view, const Batch &batch, const Change &change,
+                                   const Slot &slot) {
+    if (view.cache.links == nullptr) return;
+    order();
+    CachedValue cached{};
+    if (change.writes()) cached = recache(view, slot.bucket.ordinal, slot.index);
+    const u8 *value = batch.values + static_cast<u64>(change.position) * view.value_size;
+    copy_values(value, cached.value, batch.values, view.value_size, cached.value != nullptr);
+    publish_cached(cached, change.record);
+}
+
 // Shows look-ups what now stands in the file, and answers.
 template <bool WIDE, Verb VERB>
 __device__ void show(Table<WIDE> &table, const Batch &batch, const Change &change, Tally &tally) {
-    if (!change.writes()) return;
-    Slot slot = table.slot_at(change.state_at());
+    bool writes = change.writes();
     bool inserts = change.inserts();
-    if (inserts) {
-        table.copy_state(slot, table.prepare(table.key_at(batch, change.position)).word);
-        order();
-    }
-    table.copy_record(slot, change.record);
+    Slot slot{};
+    if (writes) slot = table.slot_at(change.state_at());
+    if (inserts) table.copy_state(slot, table.prepare(table.key_at(batch, change.position)).word);
+    order();
+    if (writes) table.copy_record(slot, change.record);
+    show_cached(table.view, batch, change, slot);
+    if (!writes) return;
 
     if (VERB != Verb::UPSERT) {
         answer_yes(batch, change.position);
@@ -267,6 +308,8 @@ __device__ void take_out(const TableView &view, const Records &records, const Ba
             record = load(table.record_of(slot)) & RECORD_OFFSET;
         }
         table.clear(slot, gone);
+        order();
+        if (gone) uncache(view, slot.bucket.ordinal, slot.index);
         retire_record(records, counters, record);
         if (gone) {
             answer_yes(batch, position);

@@ -24,6 +24,15 @@ __device__ u64 layout_table_view[] = {
     OFFSET(TableView, dirty),
     OFFSET(TableView, level_offset),
     OFFSET(TableView, level_probe),
+    OFFSET(TableView, cache),
+    sizeof(CacheView),
+    OFFSET(CacheView, links),
+    OFFSET(CacheView, heat),
+    OFFSET(CacheView, records),
+    OFFSET(CacheView, values),
+    OFFSET(CacheView, buckets),
+    OFFSET(CacheView, value_stride),
+    OFFSET(CacheView, policy),
 };
 
 __device__ u64 layout_records[] = {
@@ -82,6 +91,8 @@ __device__ u64 layout_counters[] = {
     OFFSET(Counters, operations),
     OFFSET(Counters, damaged),
     OFFSET(Counters, wanted),
+    OFFSET(Counters, cache_lookups),
+    OFFSET(Counters, cache_hits),
 };
 
 __device__ u64 layout_survey[] = {

@@ -33,6 +33,18 @@ constexpr u32 RESIDENT_BLOCKS = 4;
 constexpr u32 DIRECTORY = 48;
 constexpr u32 OVERFLOW_ROUNDS = 3;
 
+// The frozen bucket cache (cache.cuh). A bucket's ordinal is 1 << level plus its number in the
+// level. All null: there is no cache; `links` alone: uses are counted, nothing is held yet.
+struct CacheView {
+    u32 *links;   // one a bucket, by its ordinal: 1 + the entry that holds it, 0 for none
+    u32 *heat;    // one a bucket: how often it was used (LFU) or when last (LRU); or null
+    u64 *records; // `slots` an entry: the record whose value is held, 0 for none
+    u8 *values;   // `slots` an entry, `value_stride` bytes each
+    u8 *buckets;  // `bucket_size` bytes an entry; null if every level has a copy
+    u32 value_stride;
+    u32 policy;
+};
+
 // The table as one launch sees it. A non-owning view: levels and file outlive the launch.
 //
 // `level_probe` is where the kernels probe a level and claim its slots: a copy in device memory,
@@ -56,6 +68,7 @@ struct TableView {
     u32 *dirty; // one bit for each page of the file, or null
     u64 level_offset[DIRECTORY];
     u8 *level_probe[DIRECTORY];
+    CacheView cache;
 };
 
 // Records that a launch may take, and where it leaves those it retires. `ring` holds offsets;
@@ -127,6 +140,8 @@ struct Counters {
     u64 operations;
     u64 damaged; // file offset of a record word that names no record, 0 for none
     u64 wanted;  // operations that need a record
+    u64 cache_lookups; // values that the cache was asked for
+    u64 cache_hits;    // those that it had
 };
 
 // A range of the file that holds records, which are numbered over all ranges.

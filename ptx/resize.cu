@@ -1,5 +1,6 @@
 // Emptying the bottom level of a table that has grown (GPHash §3.3.5): every item is inserted
 // above and only then removed below, so a look-up that reads below first always finds it.
+#include "cache.cuh"
 #include "table.cuh"
 #include "tile.cuh"
 
@@ -59,6 +60,8 @@ __device__ void drain_buckets(const TableView &view, u64 from, u64 to, Counters 
         if (moves) table.copy_record(above, record & RECORD_OFFSET);
         order();
         table.clear(below, moves || moved_before);
+        order();
+        if (moves || moved_before) uncache(view, below.bucket.ordinal, below.index);
         tally.operations += moves;
         tally.full += member && !moves && !moved_before;
         if (moves) tally.touches += table.slot_places(above) + table.slot_places(below);

@@ -9,6 +9,7 @@
 // is changed after the file, and claims are taken on the copy alone.
 #pragma once
 
+#include "cache.cuh"
 #include "group.cuh"
 #include "hash.cuh"
 
@@ -29,6 +30,7 @@ struct Bucket {
     u8 *probe; // null: none
     u64 offset;
     u64 ordinal;
+    u32 link; // of the cache, if it is probed there
 };
 
 struct Slot {
@@ -153,12 +155,30 @@ struct Table {
 
     __device__ Bucket bucket_at(u32 level, u64 number) const {
         u64 within = number * view.bucket_size;
-        return {view.level_probe[level] + within, view.level_offset[level] + within,
-                (1ull << level) + number};
+        Bucket bucket{view.level_probe[level] + within, view.level_offset[level] + within,
+                      (1ull << level) + number, 0};
+        if (view.cache.buckets != nullptr && !is_copy(bucket)) {
+            u8 *cached = cached_bucket(view, bucket.ordinal, &bucket.link);
+            if (cached != nullptr) {
+                bucket.probe = cached;
+            } else {
+                bucket.link = 0;
+            }
+        }
+        return bucket;
+    }
+
+    // Whether a bucket was itself all the while it was probed: the cache may have held another one
+    // in its place since.
+    __device__ bool was_itself(const Bucket &bucket) const {
+        if (bucket.link == 0) return true;
+        order();
+        return !group_any(!still_linked(view, bucket.ordinal, bucket.link));
     }
 
     __device__ Bucket reserved_bucket(u32 number) const {
-        return {view.reserved_probe[number], RESERVED_BUCKETS + number * RESERVED_BUCKET_STRIDE, 0};
+        return {view.reserved_probe[number], RESERVED_BUCKETS + number * RESERVED_BUCKET_STRIDE, 0,
+                0};
     }
 
     // The lowest level that takes new items; those below it are being drained.
@@ -224,7 +244,14 @@ struct Table {
     }
 
     // The member with this key in one bucket.
-    __device__ Found match(const Key &key, const Bucket &bucket) {
+    __device__ Found match(const Key &key, Bucket bucket) {
+        Found found = match_once(key, bucket);
+        if (found.record != 0 || was_itself(bucket)) return found;
+        bucket.probe = view.file + bucket.offset;
+        return match_once(key, bucket);
+    }
+
+    __device__ Found match_once(const Key &key, const Bucket &bucket) {
         touch_states(bucket);
         #pragma unroll 1
         for (u32 stripe = 0; stripe < stripes(); stripe++) {

@@ -98,6 +98,8 @@ struct Tally {
     u32 full = 0;
     u32 starved = 0;
     u32 wanted = 0;
+    u32 cache_lookups = 0;
+    u32 cache_hits = 0;
 
     // `shared_touches` are those that a group's lanes have all counted.
     __device__ void add_to(Counters *counters, u32 shared_touches) {
@@ -108,6 +110,8 @@ struct Tally {
         sum(&counters->full, full);
         sum(&counters->starved, starved);
         sum(&counters->wanted, wanted);
+        sum(&counters->cache_lookups, cache_lookups);
+        sum(&counters->cache_hits, cache_hits);
     }
 
     __device__ static void sum(u64 *total, u64 part) {

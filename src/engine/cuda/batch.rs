@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use bytemuck::Zeroable;
 use cust::stream::Stream;
 
-use super::channel::{Channel, Operands, answers_len};
+use super::channel::{Channel, Operands};
 use super::kernels::Read;
-use super::memory::{fill, wait};
+use super::memory::wait;
 use super::order::bin_shift;
 use super::view::{Address, BatchView, Counters, GroupsView, OrderView, TableView};
 use super::{Attached, Writer};
@@ -56,18 +56,17 @@ impl Attached {
         // SAFETY: the channel's buffers have been made for `len` positions, and stay until the
         // batch is done.
         unsafe {
-            fill(&channel.stream, operands.answers, 0, answers_len(len))?;
-            if let Some(groups) = groups {
-                self.kernels
-                    .group(&channel.stream, groups, operands.keys, len)?;
-            }
+            let counters = channel.counters_address();
+            self.kernels
+                .begin(&channel.stream, groups, view, counters)?;
         }
         let batch = WriteBatch {
             operands,
             groups,
             view,
         };
-        self.launch_write(table, writer, channel, verb, &batch)?;
+        let counters = channel.counters_address();
+        self.launch_write(table, writer, channel, verb, &batch, counters)?;
         Ok(batch)
     }
 
@@ -78,9 +77,9 @@ impl Attached {
         channel: &mut Channel,
         verb: Write,
         batch: &WriteBatch,
+        counters: Address,
     ) -> Result<()> {
         let len = batch.operands.len;
-        let counters = channel.counters()?;
         // SAFETY: the view's addresses are those of the file and of the mirror, which stay until
         // the batch is done; the writer's lock keeps other changes away.
         unsafe {
@@ -138,7 +137,8 @@ impl Attached {
                 self.grow(table, writer, channel)?;
             }
             batch.view.retry = 1;
-            self.launch_write(table, writer, channel, verb, &batch)?;
+            let counters = channel.counters()?;
+            self.launch_write(table, writer, channel, verb, &batch, counters)?;
         }
     }
 

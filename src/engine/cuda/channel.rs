@@ -143,17 +143,17 @@ impl Channel {
         self.order.view(&self.stream, len)
     }
 
-    /// An empty table for the groups of `len` positions.
+    /// Where the counters of a launch are, whatever they hold.
+    pub fn counters_address(&self) -> Address {
+        self.counters.address()
+    }
+
+    /// Memory for the groups of `len` positions, whatever it holds.
     pub fn groups(&mut self, len: u32) -> Result<GroupsView> {
         let entries = (len as usize * 2).next_power_of_two();
         self.groups.reserve((entries * 3 + len as usize) * 4)?;
         let claims = self.groups.address();
         let array = entries as u64 * 4;
-        // SAFETY: the block has room for the arrays laid out here.
-        unsafe {
-            fill(&self.stream, claims, 0, entries * 8)?;
-            fill(&self.stream, claims + 2 * array, 0xFF, entries * 4)?;
-        }
         Ok(GroupsView {
             claims,
             last: claims + array,
@@ -227,7 +227,7 @@ impl Drop for Channel {
 /// Copies with several threads what is long enough for it to pay.
 fn copy(to: &mut [u8], from: &[u8]) {
     use rayon::prelude::*;
-    const PART: usize = 1 << 20;
+    const PART: usize = 1 << 18;
     if to.len() < 4 * PART {
         to.copy_from_slice(from);
     } else {

@@ -1,12 +1,15 @@
 //! The kernels and how they are launched.
 
+use std::collections::HashMap;
 use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
 
 use bytemuck::Zeroable;
 use cust::module::{Module, ModuleJitOption};
 use cust::stream::Stream;
+use cust::sys;
 
-use super::device::{Device, failed};
+use super::device::{Device, check, failed};
 use super::view::{
     Address, BatchView, DEEPEST, GroupsView, OrderView, RecordsView, SurveyView, TableView,
 };
@@ -44,6 +47,8 @@ pub enum Read {
 /// The loaded kernels for one size of keys.
 pub struct Kernels {
     module: Module,
+    /// The kernels that were launched before, by their names.
+    found: Mutex<HashMap<(&'static str, &'static str), Found>>,
     wide: bool,
     key_size: u32,
     blocks: u32,
@@ -60,6 +65,7 @@ impl Kernels {
             .map_err(|error| failed("loading the kernels", error))?;
         Ok(Self {
             module,
+            found: Mutex::default(),
             wide: key_size > 8,
             key_size: key_size as u32,
             blocks: device.processors() * BLOCKS,
@@ -290,33 +296,44 @@ impl Kernels {
         }
     }
 
-    /// Finds the groups of equal keys of a batch.
+    /// Leaves answers, counters and groups as a batch that changes the table finds them, and finds
+    /// its groups of equal keys, if it has any.
     ///
     /// # Safety
     /// As [`read`](Self::read).
-    pub unsafe fn group(
+    pub unsafe fn begin(
         &self,
         stream: &Stream,
-        mut groups: GroupsView,
-        mut keys: Address,
-        mut len: u32,
+        groups: Option<GroupsView>,
+        batch: BatchView,
+        mut counters: Address,
     ) -> Result<()> {
         let mut key_size = self.key_size;
-        let arguments = [
+        let mut entries = groups.map_or(0, |groups| groups.mask + 1);
+        let mut groups = groups.unwrap_or(GroupsView::zeroed());
+        let (mut keys, mut answers, mut len) = (batch.keys, batch.answers, batch.len);
+        let mut words = len.div_ceil(64);
+        let cleared = [
+            argument(&mut groups),
+            argument(&mut entries),
+            argument(&mut answers),
+            argument(&mut words),
+            argument(&mut counters),
+        ];
+        let grouped = [
             argument(&mut groups),
             argument(&mut keys),
             argument(&mut len),
             argument(&mut key_size),
         ];
+        let blocks = self.blocks_for_threads(len);
         // SAFETY: as above.
         unsafe {
-            self.launch(
-                stream,
-                "group_keys",
-                false,
-                self.blocks_for_threads(len),
-                &arguments,
-            )
+            self.launch(stream, "clear_batch", false, blocks, &cleared)?;
+            if entries == 0 {
+                return Ok(());
+            }
+            self.launch(stream, "group_keys", false, blocks, &grouped)
         }
     }
 
@@ -416,7 +433,7 @@ impl Kernels {
     unsafe fn launch(
         &self,
         stream: &Stream,
-        name: &str,
+        name: &'static str,
         by_key: bool,
         blocks: u32,
         arguments: &[*mut c_void],
@@ -426,15 +443,48 @@ impl Kernels {
             (true, false) => "_word",
             (true, true) => "_wide",
         };
+        let Found(function) = self.find(name, suffix)?;
+        // SAFETY: the function is one of the module; the arguments are those of the kernel, by its
+        // callers here, and are copied by the call.
+        let answer = unsafe {
+            sys::cuLaunchKernel(
+                function,
+                blocks,
+                1,
+                1,
+                THREADS,
+                1,
+                1,
+                0,
+                stream.as_inner(),
+                arguments.as_ptr().cast_mut(),
+                std::ptr::null_mut(),
+            )
+        };
+        check("launching a kernel", answer)
+    }
+
+    fn find(&self, name: &'static str, suffix: &'static str) -> Result<Found> {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = found.get(&(name, suffix)) {
+            return Ok(*function);
+        }
         let function = self
             .module
             .get_function(format!("{name}{suffix}"))
             .map_err(|error| failed("finding a kernel", error))?;
-        // SAFETY: the arguments are those of the kernel, by its callers here.
-        unsafe { stream.launch(&function, blocks, THREADS, 0, arguments) }
-            .map_err(|error| failed("launching a kernel", error))
+        let function = Found(function.to_raw());
+        found.insert((name, suffix), function);
+        Ok(function)
     }
 }
+
+/// A kernel of the module, which stays loaded as long as [`Kernels`].
+#[derive(Clone, Copy)]
+struct Found(sys::CUfunction);
+
+// SAFETY: the driver takes a kernel's handle on any thread.
+unsafe impl Send for Found {}
 
 fn argument<T>(value: &mut T) -> *mut c_void {
     std::ptr::from_mut(value).cast()

@@ -77,7 +77,7 @@ impl OrderMemory {
 /// The bits of a place that do not choose its bin, in a file of this length.
 pub fn bin_shift(file_len: u64) -> u32 {
     let bins = BINS.ilog2();
-    (u64::BITS - file_len.leading_zeros()).saturating_sub(bins)
+    (u64::BITS - (file_len - 1).leading_zeros()).saturating_sub(bins)
 }
 
 /// The shortest length of a batch that is read faster in order, on this device and file;

@@ -10,6 +10,26 @@ use crate::layout::superblock::DIRECTORY;
 /// An address in the address space that the GPU and the process share.
 pub type Address = u64;
 
+/// The frozen bucket cache as a launch sees it; all 0 without one.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct CacheView {
+    /// 1 + the entry that holds each bucket, by its ordinal.
+    pub links: Address,
+    /// How often, or when last, each bucket was used; 0 if that is not counted.
+    pub heat: Address,
+    /// Records whose values each entry holds.
+    pub records: Address,
+    /// The values.
+    pub values: Address,
+    /// The buckets of the entries, or 0 if every level has a copy.
+    pub buckets: Address,
+    /// Bytes from one value to the next.
+    pub value_stride: u32,
+    /// How the buckets are chosen: 0 for LFU, 1 for LRU, 2 for random.
+    pub policy: u32,
+}
+
 /// The table as one launch sees it.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -48,6 +68,8 @@ pub struct TableView {
     pub level_offset: [u64; DIRECTORY],
     /// Where each live level is probed: its copy in device memory, or the file itself.
     pub level_probe: [Address; DIRECTORY],
+    /// The frozen bucket cache.
+    pub cache: CacheView,
 }
 
 /// Records that a launch may take, and where it leaves those it retires.
@@ -168,6 +190,10 @@ pub struct Counters {
     pub damaged: u64,
     /// Operations that need a record.
     pub wanted: u64,
+    /// Values that the cache was asked for.
+    pub cache_lookups: u64,
+    /// Those that it had.
+    pub cache_hits: u64,
 }
 
 /// A range of the file that holds records.
@@ -273,9 +299,13 @@ mod tests {
     fn host_and_kernels_agree_on_every_shared_struct() {
         assert_eq!(
             stated("table_view"),
-            layout_of!(TableView: file file_len hash_seed key_size value_size slots levels
-                locations bottom_level top_level bucket_size record_stride reserved_probe dirty
-                level_offset level_probe)
+            [
+                layout_of!(TableView: file file_len hash_seed key_size value_size slots levels
+                    locations bottom_level top_level bucket_size record_stride reserved_probe
+                    dirty level_offset level_probe cache),
+                layout_of!(CacheView: links heat records values buckets value_stride policy),
+            ]
+            .concat()
         );
         assert_eq!(
             stated("records"),
@@ -298,7 +328,7 @@ mod tests {
         assert_eq!(
             stated("counters"),
             layout_of!(Counters: taken retired items full starved touches operations damaged
-                wanted)
+                wanted cache_lookups cache_hits)
         );
         let survey = [
             layout_of!(SurveyView: ranges used repairs repair_capacity range_count),

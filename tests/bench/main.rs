@@ -1,0 +1,15 @@
+//! What the benches reckon: percentiles, batches in device memory, orders of places, limits.
+
+mod limits;
+mod orders;
+mod percentiles;
+mod windows;
+
+#[path = "../../bench/workload/latency.rs"]
+mod latency;
+#[path = "../../bench/limits/limit.rs"]
+mod limit;
+#[path = "../../bench/limits/order.rs"]
+mod order;
+#[path = "../../bench/workload/window.rs"]
+mod window;
