@@ -29,8 +29,11 @@ const POOL: u64 = 16;
 /// Records that are sorted at a time.
 const SORTED: u64 = 1 << 22;
 
-/// How long a slice of a resize should hold up a batch.
+/// How long a slice of a resize should take.
 const SLICE: Duration = Duration::from_millis(4);
+
+/// Most slices that a batch does by itself; it may have to wait for one of the upkeep before.
+const MOST_SLICES: u64 = 3;
 
 /// Operations of a batch for each bucket that it empties while a resize is under way. To fill the
 /// table again takes 22 insertions for each bucket of the level.
@@ -40,7 +43,7 @@ const OPERATIONS: u64 = 8;
 const LEAST_SLICE: u64 = 512;
 
 /// Most buckets that a slice empties, whatever it seems that the device can do.
-const MOST_SLICE: u64 = 1 << 18;
+const MOST_SLICE: u64 = 1 << 16;
 
 /// Bytes that are pinned at a time while batches run: the driver keeps them waiting so long.
 const PINNED_AT_ONCE: u64 = 32 << 20;
@@ -66,7 +69,7 @@ impl Draining {
     /// The buckets that come next, of `all`, for a batch of `operations`.
     fn next(&self, all: u64, operations: u64) -> Range<u64> {
         let share = (operations / OPERATIONS).max(LEAST_SLICE);
-        self.done..all.min(self.done + share.min(self.slice))
+        self.done..all.min(self.done + share.min(self.slice * MOST_SLICES))
     }
 
     /// Learns from a slice of so many buckets how many are to be emptied at a time.
@@ -246,7 +249,8 @@ impl Attached {
         let started = Instant::now();
         let mut writer = self.writer();
         let mut channel = self.channel()?;
-        self.drain_slice(table, &mut writer, &mut channel, u64::MAX)?;
+        let slice = writer.draining.slice * OPERATIONS;
+        self.drain_slice(table, &mut writer, &mut channel, slice)?;
         self.give(channel);
         drop(writer);
         let operations = table.operations.load(Ordering::Relaxed);
@@ -422,5 +426,51 @@ impl Attached {
         wait(stream)?;
         table.medium.merge_dirty(0, &words);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_fit_the_batch_and_the_time() {
+        let mut draining = Draining::default();
+        assert_eq!(draining.next(1 << 20, 0), 0..LEAST_SLICE);
+        assert_eq!(draining.next(1 << 20, 1 << 13), 0..1 << 10);
+        assert_eq!(draining.next(100, u64::MAX), 0..100);
+        // A device that takes ten times too long is given a tenth, one that is quick soon more.
+        draining.learn(1 << 13, 10 * SLICE);
+        assert_eq!(
+            draining.next(1 << 20, u64::MAX),
+            0..(1 << 13) / 10 * MOST_SLICES
+        );
+        for _ in 0..100 {
+            let next = draining.next(1 << 20, u64::MAX);
+            draining.learn(next.end, SLICE / 100);
+        }
+        assert_eq!(draining.slice, MOST_SLICE);
+        // A short slice, which mostly waits for its launch, says nothing.
+        draining.learn(LEAST_SLICE, SLICE / 2);
+        assert_eq!(draining.slice, MOST_SLICE);
+    }
+
+    #[test]
+    fn a_level_is_empty_before_the_table_is_full_again() {
+        let (bottom, slots) = (1u64 << 20, 8);
+        // The levels at rest are then twice and four times as large, and were half and once.
+        let insertions = (2 + 4 - 1 - 2) * bottom * slots * 9 / 10;
+        for batch in [1 << 12, 1 << 16, 1 << 20] {
+            let mut draining = Draining::default();
+            for _ in 0..insertions / batch {
+                let next = draining.next(bottom, batch);
+                let buckets = next.end - next.start;
+                // A bucket takes some thirty accesses to host memory, of which a PCIe link does
+                // two hundred million a second.
+                draining.learn(buckets, Duration::from_nanos(150 * buckets + 10_000));
+                draining.done = next.end;
+            }
+            assert_eq!(draining.done, bottom, "batches of {batch}");
+        }
     }
 }
