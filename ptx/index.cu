@@ -92,7 +92,6 @@ KERNEL fetch(const __grid_constant__ TableView view, const __grid_constant__ Bat
         copy_values(view.file + record, batch.values + position * view.value_size, batch.values,
                     view.value_size, record != 0);
     }
-    share_is_done(batch);
 }
 
 // ---- Changes.
@@ -288,7 +287,6 @@ __device__ void write(const TableView &view, const Records &records, const Batch
         }
     }
     tally.add_to(counters, 0);
-    share_is_done(batch);
 }
 
 template <bool WIDE>
@@ -318,7 +316,6 @@ __device__ void take_out(const TableView &view, const Records &records, const Ba
         tally.removed += gone;
     }
     tally.add_to(counters, 0);
-    share_is_done(batch);
 }
 
 #define LOOK_UP_KERNEL(name, wide, copy)                                                \

@@ -67,6 +67,9 @@ __device__ u64 layout_batch[] = {
     OFFSET(Order, ranks),
     OFFSET(Order, positions),
     OFFSET(Order, bins),
+    OFFSET(Order, starts),
+    OFFSET(Order, sums),
+    OFFSET(Order, bin_count),
     OFFSET(Order, shift),
     OFFSET(Order, wanted),
 };
@@ -132,7 +135,7 @@ __device__ u64 layout_words[] = {
     OVERFLOW_ROUNDS,
     BLOCK_THREADS,
     RESIDENT_BLOCKS,
-    BINS,
+    BIN_CHUNK,
     DEEPEST,
     REPAIR_CLEAR,
     REPAIR_DUPLICATE,

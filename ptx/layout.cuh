@@ -87,16 +87,21 @@ struct Records {
 };
 
 // How the positions of a batch are put in the order of the places that they touch in the file: a
-// counting sort with a bin for each range of 2^shift bytes. Null pointers: no order is made.
-constexpr u32 BINS = 4096;
+// counting sort with a bin for each range of 2^shift bytes. Bins are a power of two, from BIN_CHUNK to
+// BIN_CHUNK² / 16.
+constexpr u32 BIN_CHUNK = 4096;
 
 struct Order {
     u64 *places;    // one a position: where it goes in the file, 0 for nowhere
     u32 *ranks;     // one a position: how many of its bin came before it
     u32 *positions; // the positions that have a place, in order
-    u32 *bins;      // positions in each bin, then the number of all; zero before
+    u32 *bins;      // positions in each bin; zero before and after
+    u32 *starts;    // positions in the bins before each one
+    u32 *sums;      // positions in each chunk of bins; then, behind the last, in all
+    u32 bin_count;
     u32 shift;
     u32 wanted; // 0: the batch is carried out in the order of its positions
+    u32 reserved;
 };
 
 constexpr u32 DEEPEST = 4;

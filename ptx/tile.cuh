@@ -72,17 +72,16 @@ struct Share {
         *place = 0;
         u64 number = first + nth * batch.tile + lane_number();
         if (lane_number() >= batch.tile || number >= len) return 0;
-        u32 position = static_cast<u32>(number);
-        if (batch.order.wanted != 0) position = batch.order.positions[number];
+        if (batch.order.wanted == 0) {
+            *place = batch.order.places[number];
+            return static_cast<u32>(number);
+        }
+        u32 position = batch.order.positions[number];
         *place = batch.order.places[position];
+        leave_order(batch.order, *place);
         return position;
     }
 };
-
-// What a launch that goes by shares does at its end.
-__device__ inline void share_is_done(const Batch &batch) {
-    if (batch.order.wanted != 0 && blockIdx.x == 0) clear_bins(batch.order);
-}
 
 // Sets the answer of one position.
 __device__ inline void answer_yes(const Batch &batch, u64 position) {

@@ -8,7 +8,6 @@ use cust::stream::Stream;
 use super::channel::{Channel, Operands};
 use super::kernels::Read;
 use super::memory::wait;
-use super::order::bin_shift;
 use super::view::{Address, BatchView, Counters, GroupsView, OrderView, TableView};
 use super::{Attached, Writer};
 use crate::Result;
@@ -51,7 +50,7 @@ impl Attached {
             depth: self.kernels.depth(len),
             sample: 0,
             reserved: 0,
-            order: self.order_of(channel.order(len)?, len, self.view_now().file_len),
+            order: self.order_of(channel.order(len, self.view_now().file_len)?, len),
         };
         // SAFETY: the channel's buffers have been made for `len` positions, and stay until the
         // batch is done.
@@ -150,7 +149,7 @@ impl Attached {
         operands: Operands,
     ) -> Result<()> {
         let counters = channel.counters()?;
-        let order = channel.order(operands.len)?;
+        let order = channel.order(operands.len, table.file_len)?;
         // SAFETY: the channel's buffers have been made for the batch; whoever holds the table's
         // view keeps what it names alive.
         unsafe { self.launch_read(&channel.stream, table, verb, operands, order, counters)? };
@@ -178,16 +177,15 @@ impl Attached {
         view.len = operands.len;
         view.tile = self.kernels.tile(operands.len);
         view.sample = self.launches.fetch_add(1, Ordering::Relaxed);
-        view.order = self.order_of(order, operands.len, table.file_len);
+        view.order = self.order_of(order, operands.len);
         // SAFETY: as the caller says.
         unsafe { self.kernels.read(stream, verb, table, view, counters) }
     }
 
     /// Says whether a batch of `len` is put in order.
-    fn order_of(&self, order: OrderView, len: u32, file_len: u64) -> OrderView {
+    fn order_of(&self, order: OrderView, len: u32) -> OrderView {
         let wanted = len >= self.ordered_from.load(Ordering::Relaxed);
         OrderView {
-            shift: bin_shift(file_len),
             wanted: wanted.into(),
             ..order
         }

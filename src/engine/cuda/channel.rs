@@ -5,7 +5,7 @@ use cust::stream::{Stream, StreamFlags, StreamWaitEventFlags};
 
 use super::device::failed;
 use super::memory::{DeviceMemory, PinnedMemory, copy_in, copy_out, fill};
-use super::order::OrderMemory;
+use super::order::{Bins, OrderMemory};
 use super::view::{Address, Counters, GroupsView, OrderView};
 use crate::Result;
 
@@ -138,9 +138,9 @@ impl Channel {
         Ok(self.pending.address())
     }
 
-    /// Memory for the order of `len` positions.
-    pub fn order(&mut self, len: u32) -> Result<OrderView> {
-        self.order.view(&self.stream, len)
+    /// Memory for the order of `len` positions in a file of `file_len` bytes.
+    pub fn order(&mut self, len: u32, file_len: u64) -> Result<OrderView> {
+        self.order.view(&self.stream, len, Bins::of(len, file_len))
     }
 
     /// Where the counters of a launch are, whatever they hold.

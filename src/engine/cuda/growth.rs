@@ -12,7 +12,6 @@ use cust::stream::Stream;
 use super::channel::Channel;
 use super::memory::{DeviceMemory, copy_out, fill, wait};
 use super::mirror::zeroed_level;
-use super::order::bin_shift;
 use super::view::{Counters, OrderView};
 use super::{Attached, Writer};
 use crate::Result;
@@ -385,9 +384,8 @@ impl Attached {
         for first in freed.clone().step_by(SORTED as usize) {
             let len = (freed.end - first).min(SORTED) as u32;
             let order = OrderView {
-                shift: bin_shift(file_len),
                 wanted: 1,
-                ..channel.order(len)?
+                ..channel.order(len, file_len)?
             };
             let records = writer.supply.view();
             // SAFETY: the ring holds these entries, no launch uses them, and the order's memory

@@ -11,7 +11,8 @@ use cust::sys;
 
 use super::device::{Device, check, failed};
 use super::view::{
-    Address, BatchView, DEEPEST, GroupsView, OrderView, RecordsView, SurveyView, TableView,
+    Address, BIN_CHUNK, BatchView, DEEPEST, GroupsView, OrderView, RecordsView, SurveyView,
+    TableView,
 };
 use crate::Result;
 use crate::engine::Write;
@@ -27,9 +28,6 @@ const WARP: u32 = 32;
 
 /// Least positions of a tile.
 const LEAST_TILE: u32 = 8;
-
-/// Positions that a thread places when a batch is put in order.
-const ARRANGED_BY_A_THREAD: u32 = 8;
 
 /// Most blocks a multiprocessor is given: as many as its registers hold, so that each warp stays
 /// for the whole launch.
@@ -266,11 +264,20 @@ impl Kernels {
         if order.wanted == 0 {
             return Ok(());
         }
+        let chunks = order.bin_count / BIN_CHUNK;
         let arguments = [argument(&mut order), argument(&mut len)];
-        // Every block sums up the bins, so each should have some positions to place.
-        let blocks = self.blocks_for_threads(len.div_ceil(ARRANGED_BY_A_THREAD));
         // SAFETY: as above.
-        unsafe { self.launch(stream, "arrange", false, blocks, &arguments) }
+        unsafe {
+            self.launch(stream, "sum_bins", false, chunks, &arguments[..1])?;
+            self.launch(stream, "start_bins", false, chunks, &arguments[..1])?;
+            self.launch(
+                stream,
+                "arrange",
+                false,
+                self.blocks_for_threads(len),
+                &arguments,
+            )
+        }
     }
 
     /// Copies the values of a batch whose places are known.

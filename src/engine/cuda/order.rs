@@ -12,15 +12,22 @@ use super::channel::Channel;
 use super::device::failed;
 use super::kernels::Kernels;
 use super::memory::{DeviceMemory, fill};
-use super::view::{BINS, BatchView, OrderView, TableView};
+use super::view::{BIN_CHUNK, BatchView, OrderView, TableView};
 use crate::Result;
+use crate::layout;
 use bytemuck::Zeroable;
 
 /// Files below this length are not worth ordering for: all their translations are at hand.
 const SHORT_FILE: u64 = 256 << 20;
 
 /// Lengths of batches that are measured.
-const LENGTHS: [u32; 4] = [1 << 12, 1 << 14, 1 << 16, 1 << 17];
+const LENGTHS: [u32; 5] = [1 << 10, 1 << 11, 1 << 12, 1 << 14, 1 << 16];
+
+/// Bins for each place of a batch: so many that hardly two share one.
+const BINS_OF_A_PLACE: u64 = 4;
+
+/// Most bins of a batch.
+const MOST_BINS: u32 = 1 << 20;
 
 /// Most bytes of values that a measurement reads.
 const MOST_VALUES: usize = 64 << 20;
@@ -29,6 +36,35 @@ const MOST_VALUES: usize = 64 << 20;
 pub struct OrderMemory {
     block: DeviceMemory,
     bins: DeviceMemory,
+    starts: DeviceMemory,
+    sums: DeviceMemory,
+}
+
+/// The bins of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bins {
+    count: u32,
+    /// Bits of a place that do not choose its bin.
+    shift: u32,
+}
+
+impl Bins {
+    /// Those for `len` places in a file of `file_len` bytes: some for each place, but none smaller
+    /// than a page, which is what the address of is translated.
+    pub fn of(len: u32, file_len: u64) -> Self {
+        let bits = u64::BITS - (file_len - 1).leading_zeros();
+        let pages = bits.saturating_sub(layout::PAGE.ilog2());
+        let places = (u64::from(len) * BINS_OF_A_PLACE)
+            .next_power_of_two()
+            .ilog2();
+        let wanted = pages
+            .min(places)
+            .clamp(BIN_CHUNK.ilog2(), MOST_BINS.ilog2());
+        Self {
+            count: 1 << wanted,
+            shift: bits.saturating_sub(wanted),
+        }
+    }
 }
 
 impl OrderMemory {
@@ -40,25 +76,31 @@ impl OrderMemory {
         Ok(Self {
             block: DeviceMemory::new(0)?,
             bins: DeviceMemory::new(0)?,
+            starts: DeviceMemory::new(0)?,
+            sums: DeviceMemory::new(0)?,
         })
     }
 
-    /// Whether `len` positions fit into what there is.
-    pub fn fits(&self, len: u32) -> bool {
-        self.block.len() >= len as usize * 16
+    /// Whether `len` positions, and these bins, fit into what there is.
+    pub fn fits(&self, len: u32, bins: Bins) -> bool {
+        self.block.len() >= len as usize * 16 && self.bins.len() >= bins.count as usize * 4
     }
 
-    /// Memory for `len` positions, on `stream`; nothing may be using it.
+    /// Memory for `len` positions, on `stream`; if it does not [fit](Self::fits), nothing may be
+    /// using it.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
-    pub fn view(&mut self, stream: &Stream, len: u32) -> Result<OrderView> {
-        if self.bins.len() == 0 {
-            let bytes = (BINS as usize + 1) * 4;
+    pub fn view(&mut self, stream: &Stream, len: u32, bins: Bins) -> Result<OrderView> {
+        let bytes = bins.count as usize * 4;
+        if self.bins.len() < bytes {
             self.bins.reserve(bytes)?;
+            self.starts.reserve(bytes)?;
+            self.sums
+                .reserve((MOST_BINS / BIN_CHUNK + 1) as usize * 4)?;
             // SAFETY: the block is as long. From here on whoever has counted into the bins
             // leaves them zero.
-            unsafe { fill(stream, self.bins.address(), 0, bytes)? };
+            unsafe { fill(stream, self.bins.address(), 0, self.bins.len())? };
         }
         let positions = u64::from(len);
         self.block.reserve(len as usize * 16)?;
@@ -68,16 +110,13 @@ impl OrderMemory {
             ranks: places + positions * 8,
             positions: places + positions * 12,
             bins: self.bins.address(),
-            shift: 0,
-            wanted: 0,
+            starts: self.starts.address(),
+            sums: self.sums.address(),
+            bin_count: bins.count,
+            shift: bins.shift,
+            ..OrderView::default()
         })
     }
-}
-
-/// The bits of a place that do not choose its bin, in a file of this length.
-pub fn bin_shift(file_len: u64) -> u32 {
-    let bins = BINS.ilog2();
-    (u64::BITS - (file_len - 1).leading_zeros()).saturating_sub(bins)
 }
 
 /// The shortest length of a batch that is read faster in order, on this device and file;
@@ -94,8 +133,7 @@ pub fn measure(kernels: &Kernels, channel: &mut Channel, table: TableView) -> Re
     let values = DeviceMemory::new(longest as usize * value_size)?;
     let mut shortest = u32::MAX;
     for len in LENGTHS.into_iter().filter(|&len| len <= longest).rev() {
-        let mut order = channel.order(len)?;
-        order.shift = bin_shift(table.file_len);
+        let order = channel.order(len, table.file_len)?;
         let mut view = BatchView::zeroed();
         view.values = values.address();
         view.len = len;
@@ -143,10 +181,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_place_of_a_file_has_a_bin() {
-        for file_len in [1u64 << 16, 1 << 28, 3_000_000_000, (1 << 33) + 1] {
-            assert!((file_len - 1) >> bin_shift(file_len) < BINS);
-            assert!(file_len < 1 << 24 || (file_len - 1) >> bin_shift(file_len) >= BINS / 2);
+    fn every_place_of_a_file_has_a_bin_of_its_own_size() {
+        for file_len in [1u64 << 16, 1 << 28, 3_000_000_000, (1 << 33) + 1, 1 << 45] {
+            for len in [1, 4096, 65_536, 1 << 24] {
+                let bins = Bins::of(len, file_len);
+                let last = (file_len - 1) >> bins.shift;
+                assert!(last < u64::from(bins.count));
+                let exact = bins.shift <= layout::PAGE.ilog2();
+                assert!(exact || last >= u64::from(bins.count) / 2);
+                assert!(exact || bins.count == MOST_BINS || bins.count >= len * 2);
+                assert!(bins.count.is_multiple_of(BIN_CHUNK));
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use cust::event::{Event, EventFlags, EventStatus};
 use cust::stream::Stream;
 
 use super::device::failed;
-use super::order::OrderMemory;
+use super::order::{Bins, OrderMemory};
 use super::view::OrderView;
 use crate::Result;
 
@@ -58,15 +58,16 @@ impl Readers {
 }
 
 impl Reader {
-    /// Memory for putting a batch of `len` in order.
+    /// Memory for putting a batch of `len` in order, in a file of `file_len` bytes.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
-    pub fn order(&mut self, stream: &Stream, len: u32) -> Result<OrderView> {
-        if !self.order.fits(len) {
+    pub fn order(&mut self, stream: &Stream, len: u32, file_len: u64) -> Result<OrderView> {
+        let bins = Bins::of(len, file_len);
+        if !self.order.fits(len, bins) {
             self.wait();
         }
-        self.order.view(stream, len)
+        self.order.view(stream, len, bins)
     }
 
     /// Notes that what is on `stream` now is to be waited for.

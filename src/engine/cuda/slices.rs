@@ -84,7 +84,7 @@ impl CudaEngine {
         let reader = attached.readers.on(stream)?;
         let mut reader = lock(&reader);
         for part in operands.parts(table) {
-            let order = reader.order(stream, part.len)?;
+            let order = reader.order(stream, part.len, view.file_len)?;
             let counters = attached.looked_up.address();
             // SAFETY: the operands are as the caller says. The order's memory and the view stay
             // for as long as this reader is waited for.

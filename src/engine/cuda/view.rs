@@ -94,8 +94,8 @@ pub struct RecordsView {
     pub bump_stride: u64,
 }
 
-/// How many bins the places of a batch are sorted into.
-pub const BINS: u64 = 4096;
+/// Bins that a thread block sums up; the bins of a batch are a multiple of it.
+pub const BIN_CHUNK: u32 = 4096;
 
 /// Most tiles of a change that share their fences.
 pub const DEEPEST: u32 = 4;
@@ -110,12 +110,20 @@ pub struct OrderView {
     pub ranks: Address,
     /// The positions that have a place, in order.
     pub positions: Address,
-    /// Positions in each bin, then in all.
+    /// Positions in each bin.
     pub bins: Address,
+    /// Positions in the bins before each one.
+    pub starts: Address,
+    /// Positions in each chunk of bins, then in all.
+    pub sums: Address,
+    /// How many bins there are.
+    pub bin_count: u32,
     /// A bin holds 2^`shift` bytes of the file.
     pub shift: u32,
     /// 1 to carry the batch out in this order.
     pub wanted: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// A batch in device memory.
@@ -317,7 +325,8 @@ mod tests {
             [
                 layout_of!(BatchView: keys values answers pending entry first last len tile retry
                     depth sample order),
-                layout_of!(OrderView: places ranks positions bins shift wanted),
+                layout_of!(OrderView: places ranks positions bins starts sums bin_count
+                    shift wanted),
             ]
             .concat()
         );
@@ -360,7 +369,7 @@ mod tests {
                 u64::from(layout::hash::OVERFLOW_ROUNDS),
                 u64::from(kernels::THREADS),
                 u64::from(kernels::BLOCKS),
-                BINS,
+                u64::from(BIN_CHUNK),
                 u64::from(DEEPEST),
                 1,
                 REPAIR_DUPLICATE,
