@@ -116,9 +116,9 @@ impl Mapping {
     /// there is any to be had. Every page that is stored to gets one anyway; this is for who needs
     /// them all at once.
     #[cfg(feature = "cuda")]
-    pub fn populate(&self, from: u64, to: u64) {
+    pub fn populate(&self, from: u64, to: u64, threads: usize) {
         if self.access == Access::Write {
-            self.range.populate(from, to.min(self.prepared()), 1);
+            self.range.populate(from, to.min(self.prepared()), threads);
         }
     }
 

@@ -75,6 +75,10 @@ impl Registration {
         let mut parts = self.parts();
         let start = parts.last().map_or(0, |part| part.bytes.end);
         if start < len {
+            if len - start > PART {
+                // So much has not been made ahead, and a batch waits for it.
+                medium.populate(start, len, threads());
+            }
             // SAFETY: as the caller says.
             parts.push(unsafe { Part::register(medium, start..len)? });
         }
@@ -91,8 +95,7 @@ impl Registration {
     /// As [`extend`](Self::extend).
     pub unsafe fn of_file(medium: &Mapping) -> Result<Self> {
         let len = medium.len();
-        let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
-        let threads = cores.min(THREADS);
+        let threads = threads();
         let step = align_up(len.div_ceil(threads as u64), HUGE_PAGE).max(PART);
         let starts: Vec<u64> = (0..len).step_by(step as usize).collect();
         let next = AtomicUsize::new(0);
@@ -102,7 +105,7 @@ impl Registration {
             let mut mine = Vec::new();
             while let Some(&start) = starts.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let end = len.min(start + step);
-                medium.populate(start, end);
+                medium.populate(start, end, 1);
                 // SAFETY: as the caller says.
                 mine.push(unsafe { Part::register(medium, start..end)? });
             }
@@ -149,6 +152,10 @@ impl Registration {
     fn parts(&self) -> MutexGuard<'_, Vec<Part>> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn threads() -> usize {
+    thread::available_parallelism().map_or(1, |cores| cores.get().min(THREADS))
 }
 
 /// The context of the calling thread, as a number that other threads may have.
