@@ -25,7 +25,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 # What each PTX file is made of, as one module; the sources lie beside it.
 MODULES = {
     FOLDER / "gphash.ptx": [
-        "batch.cu", "index.cu", "layout.cu", "order.cu", "recover.cu", "resize.cu",
+        "batch.cu", "cache.cu", "index.cu", "layout.cu", "order.cu", "recover.cu", "resize.cu",
     ],
     FOLDER.parent / "bench/limits/limits.ptx": ["limits.cu"],
 }

@@ -23,11 +23,6 @@ constexpr u64 FILLING = 1;
 // One use in so many is counted.
 constexpr u32 SAMPLE = 8;
 
-// How the buckets to be held are chosen (src/options.rs, CachePolicy).
-constexpr u32 POLICY_LFU = 0;
-constexpr u32 POLICY_LRU = 1;
-constexpr u32 POLICY_RANDOM = 2;
-
 // A value's place in the cache.
 struct CachedValue {
     u64 *tag;
@@ -73,10 +68,9 @@ __device__ inline void note_access(const TableView &view, u64 ordinal, u32 tick)
     }
 }
 
-// ---- Reading values. Each lane for its own.
+// ---- Reading values.
 
-// Where the value of `record`, just found in a slot, is cached. After copying it: order(), then
-// still_cached(); if that says no, the value has to be copied from the record.
+// Where the value of `record`, just found in a slot, is cached. Each lane for its own.
 __device__ inline CachedValue cached_value(const TableView &view, u64 ordinal, u32 index,
                                            u64 record) {
     u32 link = link_of(view, ordinal);
@@ -86,21 +80,25 @@ __device__ inline CachedValue cached_value(const TableView &view, u64 ordinal, u
     return cached;
 }
 
+// After the warp has copied from there: whether it was the value of `record` all the while. If not,
+// it has to be copied from the record. All lanes call; those without a cached value hear yes.
 __device__ inline bool still_cached(const CachedValue &cached, u64 record) {
-    return load_tag(cached.tag) == record;
+    order();
+    __syncwarp();
+    return cached.value == nullptr || load_tag(cached.tag) == record;
 }
 
-// ---- Changing values, after the file and the bucket's copy were changed, with order() in between.
-// Changes run one launch after another. Each lane for its own.
+// ---- Changing values, after the file and the bucket's copy, with order() in between. Launches
+// that change values run one after another.
 
-// Takes the value of a slot out: before the record that the slot held is retired.
+// Takes the value of a slot out, before the record that the slot held is retired. Each lane for
+// its own.
 __device__ inline void uncache(const TableView &view, u64 ordinal, u32 index) {
     u32 link = link_of(view, ordinal);
     if (link != 0) store_tag(value_place(view, (link & ~LOADING) - 1, index).tag, 0);
 }
 
-// The same, and gives the place for the slot's new value, if the bucket is held. After copying it
-// there: publish_cached().
+// The same, and gives the place for the slot's new value, if the bucket is held.
 __device__ inline CachedValue recache(const TableView &view, u64 ordinal, u32 index) {
     u32 link = link_of(view, ordinal);
     if (link == 0) return {};
@@ -111,10 +109,10 @@ __device__ inline CachedValue recache(const TableView &view, u64 ordinal, u32 in
     return cached;
 }
 
-// Shows a value that lanes of the same warp have copied.
+// Shows the values of `record` that the warp has copied there. All lanes call.
 __device__ inline void publish_cached(const CachedValue &cached, u64 record) {
-    __syncwarp();
     order();
+    __syncwarp();
     if (cached.value != nullptr) store_tag(cached.tag, record);
 }
 

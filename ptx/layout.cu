@@ -98,6 +98,29 @@ __device__ u64 layout_counters[] = {
     OFFSET(Counters, cache_hits),
 };
 
+__device__ u64 layout_cache_load[] = {
+    sizeof(CacheLoad),
+    OFFSET(CacheLoad, scores),
+    OFFSET(CacheLoad, evicted),
+    OFFSET(CacheLoad, incoming),
+    OFFSET(CacheLoad, free),
+    OFFSET(CacheLoad, entries),
+    OFFSET(CacheLoad, free_count),
+    OFFSET(CacheLoad, keep),
+    OFFSET(CacheLoad, enter),
+    OFFSET(CacheLoad, room),
+    OFFSET(CacheLoad, threshold),
+    OFFSET(CacheLoad, round),
+    sizeof(CacheOutcome),
+    OFFSET(CacheOutcome, evicted),
+    OFFSET(CacheOutcome, incoming),
+    OFFSET(CacheOutcome, taken),
+    OFFSET(CacheOutcome, kept),
+    OFFSET(CacheOutcome, entered),
+    OFFSET(CacheOutcome, admitted),
+    OFFSET(CacheOutcome, linked),
+};
+
 __device__ u64 layout_survey[] = {
     sizeof(Survey),
     OFFSET(Survey, ranges),
@@ -137,6 +160,10 @@ __device__ u64 layout_words[] = {
     RESIDENT_BLOCKS,
     BIN_CHUNK,
     DEEPEST,
+    SCORES,
+    POLICY_LFU,
+    POLICY_LRU,
+    POLICY_RANDOM,
     REPAIR_CLEAR,
     REPAIR_DUPLICATE,
     REPAIR_THAW,

@@ -35,6 +35,10 @@ constexpr u32 OVERFLOW_ROUNDS = 3;
 
 // The frozen bucket cache (cache.cuh). A bucket's ordinal is 1 << level plus its number in the
 // level. All null: there is no cache; `links` alone: uses are counted, nothing is held yet.
+constexpr u32 POLICY_LFU = 0;
+constexpr u32 POLICY_LRU = 1;
+constexpr u32 POLICY_RANDOM = 2;
+
 struct CacheView {
     u32 *links;   // one a bucket, by its ordinal: 1 + the entry that holds it, 0 for none
     u32 *heat;    // one a bucket: how often it was used (LFU) or when last (LRU); or null
@@ -42,7 +46,7 @@ struct CacheView {
     u8 *values;   // `slots` an entry, `value_stride` bytes each
     u8 *buckets;  // `bucket_size` bytes an entry; null if every level has a copy
     u32 value_stride;
-    u32 policy;
+    u32 policy; // how the buckets to be held are chosen
 };
 
 // The table as one launch sees it. A non-owning view: levels and file outlive the launch.
@@ -147,6 +151,35 @@ struct Counters {
     u64 wanted;  // operations that need a record
     u64 cache_lookups; // values that the cache was asked for
     u64 cache_hits;    // those that it had
+};
+
+// One load of the cache (cache.cu). Scores say how much a bucket is worth holding; their counts are
+// zero before. Both lists hold ordinals and have room for as many as there are entries.
+constexpr u32 SCORES = 1024;
+
+struct CacheLoad {
+    u32 *scores;   // buckets of each score that are not linked, then those that are
+    u64 *evicted;  // buckets to be given up
+    u64 *incoming; // buckets to be filled in
+    u32 *free;     // entries that hold no bucket
+    u64 entries;
+    u64 free_count;
+    u64 keep;  // how many linked buckets of the threshold's score stay
+    u64 enter; // how many others of that score come in
+    u64 room;  // how many buckets come in, whatever their score
+    u32 threshold; // buckets of a higher score are held
+    u32 round;     // LRU: the tick now; random: differs from load to load
+};
+
+// What a load has come to. Zero before it.
+struct CacheOutcome {
+    u64 evicted;
+    u64 incoming;
+    u64 taken; // free entries that were asked for; may exceed what there was
+    u64 kept;  // tickets drawn for `keep`, `enter` and `room`; may exceed them
+    u64 entered;
+    u64 admitted;
+    u64 linked; // buckets that are held since this load
 };
 
 // A range of the file that holds records, which are numbered over all ranges.

@@ -1,13 +1,12 @@
 //! Line charts as SVG files.
 
+use std::io;
 use std::ops::Range;
 use std::path::Path;
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-
-use crate::workload::target::Failure;
 
 const SIZE: (u32, u32) = (860, 480);
 /// Width of the legend.
@@ -68,17 +67,17 @@ pub struct Chart {
 
 impl Chart {
     /// Writes the chart to a file; none if there is nothing to show.
-    pub fn write(&self, path: &Path) -> Result<(), Failure> {
+    pub fn write(&self, path: &Path) -> io::Result<()> {
         if self.lines.iter().all(|line| line.points.is_empty()) {
             return Ok(());
         }
         let text = {
             let mut text = String::new();
             self.draw(SVGBackend::with_string(&mut text, SIZE).into_drawing_area())
-                .map_err(|error| error.to_string())?;
+                .map_err(|error| io::Error::other(error.to_string()))?;
             text
         };
-        Ok(std::fs::write(path, text)?)
+        std::fs::write(path, text)
     }
 
     fn draw(

@@ -62,7 +62,7 @@ impl Cpu<'_> {
                 let places = self.uniform(threads, 0, region);
                 let rates = AHEAD.map(|ahead| {
                     let rate = self.reads(&places, ahead, STRIDE);
-                    (ahead.to_string(), rate)
+                    (ahead.to_string(), Some(rate))
                 });
                 report.add(Finding::Accesses(Accesses {
                     processor: "cpu",

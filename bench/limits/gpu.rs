@@ -117,7 +117,11 @@ impl<'r> OnGpu<'r> {
             region_bytes: DEVICE,
             batch: Some(1 << 20),
             threads: None,
-            mops: Rates(vec![(Order::Random.name(), rate)]),
+            mops: Rates(
+                ORDERS
+                    .map(|order| (order.name(), (order == Order::Random).then_some(rate)))
+                    .to_vec(),
+            ),
         }));
         Ok(())
     }
@@ -143,11 +147,14 @@ impl<'r> OnGpu<'r> {
         let mut others = OTHERS.map(|access| (access, Vec::new()));
         for order in ORDERS {
             let places = self.batches(batch, 0, region, order);
-            full.push((order.name(), self.on_host(Access::Read(128), &places)?));
-            if matches!(order, Order::Random | Order::Address) {
-                for (access, rates) in &mut others {
-                    rates.push((order.name(), self.on_host(*access, &places)?));
-                }
+            let rate = self.on_host(Access::Read(128), &places)?;
+            full.push((order.name(), Some(rate)));
+            for (access, rates) in &mut others {
+                let rate = match order {
+                    Order::Bins(_) => None,
+                    Order::Random | Order::Address => Some(self.on_host(*access, &places)?),
+                };
+                rates.push((order.name(), rate));
             }
         }
         let full = std::iter::once((Access::Read(128), full));

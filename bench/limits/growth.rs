@@ -21,6 +21,7 @@ const NEARLY_FULL: f64 = 0.88;
 
 /// Fills tables of these sizes, and of the last also says how full it was at each step.
 pub fn measure(setting: &Setting, sizes: &[u64], report: &mut Report) -> Result<(), Failure> {
+    let mut resizes = Vec::new();
     for (number, &records) in sizes.iter().enumerate() {
         let setting = Setting {
             records,
@@ -33,12 +34,20 @@ pub fn measure(setting: &Setting, sizes: &[u64], report: &mut Report) -> Result<
         let outcome = fill(&table, &setting, last, report);
         drop(table);
         let _ = fs::remove_file(&setting.path);
-        outcome?;
+        resizes.push(outcome?);
+    }
+    for resize in resizes {
+        report.add(Finding::Resize(resize));
     }
     Ok(())
 }
 
-fn fill(table: &Table, setting: &Setting, last: bool, report: &mut Report) -> Result<(), Failure> {
+fn fill(
+    table: &Table,
+    setting: &Setting,
+    last: bool,
+    report: &mut Report,
+) -> Result<OfResize, Failure> {
     let mut load = Load::new(table, setting.records);
     let empty = table.stats();
     // Steps short enough not to step over the moment at which it grows.
@@ -57,7 +66,7 @@ fn fill(table: &Table, setting: &Setting, last: bool, report: &mut Report) -> Re
 }
 
 /// Goes on until the table has grown.
-fn grow(mut load: Load, last: bool, report: &mut Report) -> Result<(), Failure> {
+fn grow(mut load: Load, last: bool, report: &mut Report) -> Result<OfResize, Failure> {
     let full = load.table.stats();
     let (mut writes, mut reads) = (Vec::new(), Vec::new());
     let mut load_factor = full.load_factor;
@@ -90,7 +99,7 @@ fn grow(mut load: Load, last: bool, report: &mut Report) -> Result<(), Failure> 
         resize = began.elapsed();
     }
     let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
-    report.add(Finding::Resize(OfResize {
+    Ok(OfResize {
         items,
         slots_before: full.slots,
         load_factor,
@@ -100,8 +109,7 @@ fn grow(mut load: Load, last: bool, report: &mut Report) -> Result<(), Failure> 
         longest_read_ms: ms(longest_read),
         usual_write_ms: ms(median(writes)),
         usual_read_ms: ms(median(reads)),
-    }));
-    Ok(())
+    })
 }
 
 /// Opens a copy of the file of the running table, which is what a crash would leave.
@@ -128,7 +136,7 @@ fn open(path: &Path, setting: &Setting) -> Result<(Duration, Duration), Failure>
         ..*setting
     };
     let began = Instant::now();
-    let table = crashed.reopen(setting.cache_ratio)?;
+    let table = crashed.reopen()?;
     let first = key(0);
     let found = table.get_one(&first)?;
     let first_answer = began.elapsed();

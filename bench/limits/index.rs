@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::PathBuf;
 
-use gphash::{AddressOrder, Domain, Engine, Index, Stats};
+use gphash::{AddressOrder, CachePolicy, Domain, Engine, Index, Stats};
 
 use crate::kind::{Kind, Limit, limit_of};
 use crate::limit::percent;
 use crate::report::{Finding, OfCache, OfIndex, Report};
-use crate::workload::case::{CachePolicy, Case};
+use crate::workload::case::Case;
 use crate::workload::drive::{Measured, Mode, drive_case, drive_index};
 use crate::workload::plan::{Words, load, plan};
 use crate::workload::target::Failure;
@@ -85,11 +85,10 @@ impl Setting {
         Ok(Index::create(&case.path, &case.options())?)
     }
 
-    /// The table that is there, with a cache of this size.
-    pub fn reopen(&self, cache_ratio: f64) -> Result<Table, Failure> {
+    /// The table that is there.
+    pub fn reopen(&self) -> Result<Table, Failure> {
         let case = self.case(Kind::Load, LOAD_BATCH);
-        let options = case.options().cache_ratio(cache_ratio);
-        Ok(Index::open(&case.path, &options)?)
+        Ok(Index::open(&case.path, &case.options())?)
     }
 
     /// Inserts all records.
@@ -257,10 +256,13 @@ pub fn by_cache(
 ) -> Result<(), Failure> {
     for &cache_ratio in ratios {
         report.step(format!("a cache of {cache_ratio}"));
-        let table = setting.reopen(cache_ratio)?;
-        if cache_ratio > 0.0 {
-            setting.warm_up(&table, Kind::Zipf)?;
-        }
+        let setting = Setting {
+            cache_ratio,
+            path: setting.path.clone(),
+            ..*setting
+        };
+        let table = setting.reopen()?;
+        setting.warm_up(&table, Kind::Zipf)?;
         let run = setting.run(&table, Kind::Zipf, batch)?;
         report.add(Finding::Cache(OfCache {
             cache_ratio,

@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use gphash::{AddressOrder, Engine, Index, Options};
+use gphash::{AddressOrder, CachePolicy, Engine, Index, Options};
 
 use cpu::Cpu;
 use index::Setting;
@@ -41,7 +41,6 @@ use kind::Limit;
 use places::STRIDE;
 use region::{Region, room};
 use report::{Finding, Report};
-use workload::case::CachePolicy;
 use workload::target::Failure;
 
 /// The limits of this machine, and the index beside them.
@@ -101,8 +100,8 @@ fn main() -> ExitCode {
 struct Scope {
     setting: Setting,
     batches: Vec<usize>,
-    /// The batches of loads, each of which takes a new table.
-    loads: Vec<usize>,
+    /// Those of loads, each of which takes a new table, and of random places in all regions.
+    few_batches: Vec<usize>,
     /// Bytes that random places are spread over.
     regions: Vec<u64>,
     /// Shares of the buckets that the cache may hold.
@@ -123,7 +122,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     report.expect(machine_steps(&scope));
     if !arguments.machine_only {
         report.expect(
-            index::steps(scope.loads.len(), batches)
+            index::steps(scope.few_batches.len(), batches)
                 + scope.cache_ratios.len()
                 + 2 * scope.sizes.len(),
         );
@@ -136,7 +135,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if !arguments.machine_only {
         index::measure(
             &scope.setting,
-            &scope.loads,
+            &scope.few_batches,
             &scope.batches,
             &limits,
             &mut report,
@@ -235,7 +234,7 @@ fn scope(arguments: &Arguments, engine: Engine, folder: &Path) -> Result<Scope, 
             mirror: !arguments.no_mirror,
             path: folder.join("records.gph"),
         },
-        loads: if arguments.batch.is_empty() {
+        few_batches: if arguments.batch.is_empty() {
             few
         } else {
             batches.clone()
@@ -259,7 +258,9 @@ fn own_region(records: u64) -> u64 {
 
 fn machine_steps(scope: &Scope) -> usize {
     match scope.setting.engine {
-        Engine::Cuda { .. } => 2 + scope.batches.len() * (scope.regions.len() + 1),
+        Engine::Cuda { .. } => {
+            2 + scope.few_batches.len() * scope.regions.len() + scope.batches.len()
+        }
         _ => 1 + Cpu::steps(scope.regions.len()),
     }
 }
@@ -291,7 +292,7 @@ fn measure_machine(
         });
         let on_gpu = gpu::OnGpu::new(&gpu, &region)?;
         on_gpu.single_figures(report)?;
-        on_gpu.places(&scope.regions, &scope.batches, report)?;
+        on_gpu.places(&scope.regions, &scope.few_batches, report)?;
         let cache_ratio = scope.setting.cache_ratio;
         return on_gpu.limits(
             records,

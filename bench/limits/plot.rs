@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::chart::{Axis, Chart, Line, Scale};
 use crate::kind::{Kind, Limit};
-use crate::report::{Accesses, Finding};
+use crate::report::{Accesses, Finding, OfIndex};
 use crate::workload::target::Failure;
 
 /// Writes every figure that there are results for into a folder.
@@ -13,6 +13,7 @@ pub fn all(findings: &[Finding], limits: &[Limit], folder: &Path) -> Result<(), 
         ("limits-by-region", by_region(findings)),
         ("limits-by-batch", by_batch(findings)),
         ("throughput-by-batch", throughput(findings, limits)),
+        ("latency-by-batch", latency(findings)),
         ("cache", cache(findings)),
         ("load-factor", load_factor(findings)),
         ("resize", resize(findings)),
@@ -98,18 +99,8 @@ fn by_batch(findings: &[Finding]) -> Chart {
 /// Every workload, and its limit, by the size of the batch.
 fn throughput(findings: &[Finding], limits: &[Limit]) -> Chart {
     let mut lines = Vec::new();
-    let kinds = std::iter::once(Kind::Load).chain(Kind::ON_LOADED);
-    let mut engine = "";
-    for (colour, kind) in kinds.enumerate() {
-        let mut points = Vec::new();
-        for finding in findings {
-            if let Finding::Index(of) = finding
-                && of.workload == kind.name()
-            {
-                engine = &of.engine;
-                points.push((of.batch as f64, of.mops));
-            }
-        }
+    for (colour, kind) in kinds().enumerate() {
+        let points = by_batch_of(findings, kind, |of| of.mops);
         let batches: Vec<f64> = points.iter().map(|(batch, _)| *batch).collect();
         lines.push(line(kind.name(), points, colour));
         let limits = limits.iter().filter(|limit| limit.kind == kind);
@@ -126,12 +117,46 @@ fn throughput(findings: &[Finding], limits: &[Limit]) -> Chart {
         });
     }
     Chart {
-        title: format!("Throughput by batch size, engine {engine}"),
+        title: "Throughput of the index by batch size".into(),
         x: BATCH,
         y: MILLIONS,
         right: None,
         lines,
     }
+}
+
+/// What half of the batches, and almost all, stay within.
+fn latency(findings: &[Finding]) -> Chart {
+    let mut lines = Vec::new();
+    for (colour, kind) in kinds().enumerate() {
+        let half = by_batch_of(findings, kind, |of| of.p50_us / 1e3);
+        let most = by_batch_of(findings, kind, |of| of.p99_us / 1e3);
+        lines.push(line(&format!("p50: {}", kind.name()), half, colour));
+        lines.push(Line {
+            dashed: true,
+            ..line(&format!("p99: {}", kind.name()), most, colour)
+        });
+    }
+    Chart {
+        title: "Latency of a batch on the index by its size".into(),
+        x: BATCH,
+        y: MILLISECONDS,
+        right: None,
+        lines,
+    }
+}
+
+fn kinds() -> impl Iterator<Item = Kind> {
+    std::iter::once(Kind::Load).chain(Kind::ON_LOADED)
+}
+
+/// A figure of a workload at each batch size.
+fn by_batch_of(findings: &[Finding], kind: Kind, figure: fn(&OfIndex) -> f64) -> Vec<(f64, f64)> {
+    let of_index = findings.iter().filter_map(|finding| match finding {
+        Finding::Index(of) if of.workload == kind.name() => Some(of),
+        _ => None,
+    });
+    of_index.map(|of| (of.batch as f64, figure(of))).collect()
 }
 
 /// Hit rate and throughput by the size of the cache.
@@ -266,7 +291,7 @@ fn by_variant(reads: &[&Accesses], x: impl Fn(&Accesses) -> f64) -> Vec<Line> {
         .map(|(number, (name, _))| {
             let points = reads.iter().filter_map(|of| {
                 let (_, rate) = of.mops.0.get(number)?;
-                Some((x(of), *rate))
+                Some((x(of), (*rate)?))
             });
             let name = match first.batch {
                 Some(_) => format!("order: {}", name.replace('_', " ")),

@@ -7,15 +7,17 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-/// Rates by what was varied in a row, in million a second.
+/// Rates by what was varied in a row, in million a second, as far as they were measured.
 #[derive(Debug, Clone, Default)]
-pub struct Rates(pub Vec<(String, f64)>);
+pub struct Rates(pub Vec<(String, Option<f64>)>);
 
 impl Serialize for Rates {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        let mut map = serializer.serialize_map(None)?;
         for (name, rate) in &self.0 {
-            map.serialize_entry(name, &rounded(*rate))?;
+            if let Some(rate) = rate {
+                map.serialize_entry(name, &rounded(*rate))?;
+            }
         }
         map.end()
     }
@@ -271,7 +273,10 @@ fn accesses_as_text(accesses: &Accesses) -> (String, String) {
         .mops
         .0
         .iter()
-        .map(|(_, rate)| format!(" {rate:>10.1}"))
+        .map(|(_, rate)| match rate {
+            Some(rate) => format!(" {rate:>10.1}"),
+            None => format!(" {:>10}", "-"),
+        })
         .collect();
     let at_once = match (accesses.batch, accesses.threads) {
         (Some(batch), _) => batch.to_string(),

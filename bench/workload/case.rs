@@ -1,10 +1,9 @@
 //! One combination of parameters.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::ValueEnum;
-use gphash::{AddressOrder, Domain, Engine, Options};
+use gphash::{AddressOrder, CachePolicy, Domain, Engine, Options};
 
 use super::distribution::Law;
 use super::plan::Workload;
@@ -61,14 +60,18 @@ impl Case {
 
     /// What distinguishes runs and has no column of its own.
     pub fn caption(&self) -> String {
+        let law = name(self.law());
+        format!("{law} (theta {}), {}", self.theta, self.making())
+    }
+
+    /// How the index is made and run, as far as that can be chosen.
+    pub fn making(&self) -> String {
         let cache = match self.cache_ratio {
             0.0 => "no cache".into(),
-            ratio => format!("cache ratio {ratio}, {:?}", self.cache_policy),
+            ratio => format!("cache ratio {ratio} {:?}", self.cache_policy),
         };
         format!(
-            "{} (theta {}), {cache}, address order {:?}, {}{} threads",
-            name(self.law()),
-            self.theta,
+            "{cache}, address order {:?}, {}{} threads",
             self.address_order,
             if self.mirror { "" } else { "no mirror, " },
             self.threads
@@ -106,34 +109,11 @@ impl Case {
             .cache_ratio(self.cache_ratio)
             .device_mirror(self.mirror)
             .address_order(self.address_order)
+            .cache_policy(self.cache_policy)
+            // Loads are part of what is run, and come when it says so.
+            .cache_period(None)
             // The callers are the threads; more of them would only share their cores.
             .threads(1)
-    }
-}
-
-/// Which buckets a load of the bucket cache takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CachePolicy {
-    /// Those that were asked most often.
-    Lfu,
-    /// Those that were asked last.
-    Lru,
-    /// Any.
-    Random,
-}
-
-impl FromStr for CachePolicy {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "lfu" => Ok(CachePolicy::Lfu),
-            "lru" => Ok(CachePolicy::Lru),
-            "random" => Ok(CachePolicy::Random),
-            _ => Err(format!(
-                "cache policy {text:?}; expected lfu, lru or random"
-            )),
-        }
     }
 }
 

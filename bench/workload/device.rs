@@ -158,19 +158,26 @@ where
             .map(|_| Taken::default())
             .map_err(Failure::from);
         for round in 0..rounds {
-            if outcome.is_ok()
-                && let Err(failure) = self.fill(round, mode)
-            {
-                outcome = Err(failure);
-            }
+            outcome = outcome.and_then(|taken| {
+                self.fill(round, mode)?;
+                if round == 0 {
+                    self.prime(index)?;
+                }
+                // The operands are copied on a stream that ours does not wait for.
+                CurrentContext::synchronize()?;
+                Ok(taken)
+            });
             barrier.wait();
-            if let Ok(taken) = &mut outcome
-                && let Err(failure) = self
-                    .run_window(index, round, mode, taken)
-                    .and_then(|()| self.check(round, mode))
-            {
-                outcome = Err(failure);
-            }
+            outcome = outcome.and_then(|mut taken| {
+                self.run_window(index, round, mode, &mut taken)?;
+                Ok(taken)
+            });
+            // Copies of answers would be in the way of those who still run.
+            barrier.wait();
+            outcome = outcome.and_then(|taken| {
+                self.check(round, mode)?;
+                Ok(taken)
+            });
         }
         outcome
     }
@@ -202,6 +209,21 @@ where
         Ok(())
     }
 
+    /// Lets the index make what it keeps for a stream, which no batch has to wait for later.
+    fn prime(&mut self, index: &Index<Words<K>, Words<V>>) -> Result<(), Failure> {
+        let first = self.windows.first().map_or(&[][..], |(_, places)| places);
+        let reads = first.iter().map(|place| &place.reads);
+        if let Some(longest) = reads.max_by_key(|reads| reads.operands.len())
+            && !longest.operands.is_empty()
+        {
+            CurrentContext::synchronize()?;
+            let keys = self.keys.index(longest.operands.clone());
+            let mut answers = self.answers.index(longest.answers.clone());
+            index.contains_device(&self.stream, &keys, &mut answers)?;
+        }
+        Ok(())
+    }
+
     /// Issues the batches of a window and waits for the last.
     fn run_window(
         &mut self,
@@ -214,8 +236,6 @@ where
             return Ok(());
         };
         let stream = &self.stream;
-        // The operands have been copied on a stream that ours does not wait for.
-        CurrentContext::synchronize()?;
         let began = Instant::now();
         self.events[0].record(stream)?;
         for (place, event) in places.iter().zip(&self.events[1..]) {

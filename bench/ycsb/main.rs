@@ -24,9 +24,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use gphash::{AddressOrder, Domain, Engine};
+use gphash::{AddressOrder, CachePolicy, Domain, Engine};
 
-use workload::case::{CachePolicy, Case};
+use workload::case::Case;
 use workload::distribution::Law;
 use workload::plan::Workload;
 use workload::target::Failure;

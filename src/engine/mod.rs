@@ -77,7 +77,7 @@ impl Backend {
     ///
     /// # Errors
     /// [`Error::Gpu`].
-    pub(crate) fn attach(&mut self, table: &Table<Mapping>, options: &Options) -> Result<()> {
+    pub(crate) fn attach(&mut self, table: &Arc<Table<Mapping>>, options: &Options) -> Result<()> {
         let _ = table;
         let attached: Result<()> = match self {
             Backend::Cpu(_) => Ok(()),
@@ -197,6 +197,25 @@ impl Backend {
             // Whatever is wrong, the next sync or close says so.
             #[cfg(feature = "cuda")]
             Backend::Cuda(engine) => drop(engine.count_look_ups(table)),
+        }
+    }
+
+    /// Loads the bucket cache anew, where there is one.
+    pub(crate) fn reload_cache(&self, table: &Table<Mapping>) -> Result<()> {
+        let _ = table;
+        match self {
+            Backend::Cpu(_) => Ok(()),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => engine.reload_cache(table),
+        }
+    }
+
+    /// Values that the bucket cache was asked for, and those that it had.
+    pub(crate) fn cache_uses(&self) -> (u64, u64) {
+        match self {
+            Backend::Cpu(_) => (0, 0),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => engine.cache_uses(),
         }
     }
 

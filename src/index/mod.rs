@@ -251,13 +251,15 @@ impl<K: Pod, V: Pod> Index<K, V> {
         self.backend.sync(&self.table)
     }
 
-    /// Fetches the hottest buckets into the cache in device memory now. Without a GPU there is
-    /// no such cache, and nothing to do.
+    /// Chooses the buckets of the cache in device memory anew, by the look-ups so far, and fills in
+    /// those that it does not hold. Batches go on meanwhile, of this thread's streams as well; when
+    /// the call returns, the choice is in place. Without a GPU, or with a
+    /// [`cache_ratio`](crate::Options::cache_ratio) of 0, there is no such cache and nothing to do.
     ///
     /// # Errors
-    /// [`Error::Gpu`].
+    /// [`Error::Gpu`]. The index goes on with what the cache holds.
     pub fn reload_cache(&self) -> Result<()> {
-        Ok(())
+        self.backend.reload_cache(&self.table)
     }
 
     /// What opening the file found, and what it mended.

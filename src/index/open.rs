@@ -95,8 +95,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
         mut backend: Backend,
         options: &Options,
     ) -> Result<Self> {
-        backend.attach(&table, options)?;
         let table = Arc::new(table);
+        backend.attach(&table, options)?;
         Ok(Self {
             upkeeper: backend.keep_up(&table),
             backend,

@@ -44,9 +44,9 @@ pub struct Stats {
     pub pm_touches: u64,
     /// Checkpoints ever taken of the file.
     pub checkpoints: u64,
-    /// Look-ups that asked the bucket cache.
+    /// Values that look-ups asked the bucket cache for.
     pub cache_lookups: u64,
-    /// Look-ups that the bucket cache answered.
+    /// Those that it had.
     pub cache_hits: u64,
 }
 
@@ -56,7 +56,7 @@ impl Stats {
         ratio(self.pm_touches, self.operations)
     }
 
-    /// Share of the look-ups that the bucket cache answered; 0 without a cache.
+    /// Share of the values that came from the bucket cache; 0 without one.
     pub fn hit_rate(&self) -> f64 {
         ratio(self.cache_hits, self.cache_lookups)
     }
@@ -78,6 +78,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
         let levels = table.directory.levels();
         let slots = table.slots();
         let superblock = *table.superblock();
+        let (cache_lookups, cache_hits) = self.backend.cache_uses();
         Stats {
             engine: self.backend.engine(),
             domain: table.medium.domain(),
@@ -93,8 +94,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
             operations: table.operations.load(Ordering::Relaxed),
             pm_touches: table.touches.load(Ordering::Relaxed),
             checkpoints: superblock.checkpoints,
-            cache_lookups: 0,
-            cache_hits: 0,
+            cache_lookups,
+            cache_hits,
         }
     }
 }

@@ -195,6 +195,7 @@ impl Attached {
         wait(&channel.stream)?;
         let counters = channel.fetched_counters();
         table.count_batch(counters.operations, 0, counters.touches);
+        self.count_cache(counters.cache_lookups, counters.cache_hits);
         self.check_damage(table, &counters)
     }
 

@@ -11,7 +11,7 @@ use cust::stream::Stream;
 
 use super::channel::Channel;
 use super::memory::{DeviceMemory, copy_out, fill, wait};
-use super::mirror::zeroed_level;
+use super::mirror::{level_len, zeroed_level};
 use super::view::{Counters, OrderView};
 use super::{Attached, Writer};
 use crate::Result;
@@ -133,14 +133,24 @@ impl Attached {
         self.extend(table, writer, &channel.stream)?;
         let top = table.directory.levels().top;
         let offset = table.directory.offset(top);
+        // The copy of a level saves more than cached values do.
+        let cached = writer.cache.len();
+        if writer.mirror.awaits(top) && !writer.mirror.has_room(level_len(table, top), cached)? {
+            drop(self.give_up_entries(writer, &channel.stream)?);
+        }
         let probe = writer
             .mirror
             .add_level(table, &channel.stream, top, offset)?;
+        let now = self.view_now().cache;
+        let (cache, outgrown) = writer.cache.reach(&channel.stream, top, now)?;
         // From here on items may move up to where a look-up with the old view does not look.
         let mut view = self.view_alone();
         view.level_offset[top as usize] = offset;
         view.level_probe[top as usize] = probe;
         view.top_level = top;
+        view.cache = cache;
+        drop(view);
+        drop(outgrown);
         Ok(())
     }
 
@@ -172,7 +182,7 @@ impl Attached {
         }
         writer.draining.done = slice.end;
         if slice.end == buckets {
-            self.drop_bottom(table, writer, levels);
+            self.drop_bottom(table, writer, channel, levels)?;
         }
         Ok(())
     }
@@ -199,7 +209,14 @@ impl Attached {
         Ok(channel.fetched_counters())
     }
 
-    fn drop_bottom(&self, table: &Table<Mapping>, writer: &mut Writer, levels: Levels) {
+    fn drop_bottom(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        channel: &Channel,
+        levels: Levels,
+    ) -> Result<()> {
+        self.uncache_level(writer, &channel.stream, levels.bottom)?;
         {
             let mut view = self.view_alone();
             view.bottom_level = levels.bottom + 1;
@@ -209,6 +226,7 @@ impl Attached {
         table.leave_bottom_level(levels);
         writer.mirror.remove_level(levels.bottom);
         writer.draining.done = 0;
+        Ok(())
     }
 
     /// Drives a resize under way to its end.
@@ -274,8 +292,13 @@ impl Attached {
             return Ok(());
         };
         // Small levels are copied in no time, and would only take memory from others.
-        if table.shape.level_len(level) < PINNED_AT_ONCE || !self.writer().mirror.awaits(level) {
-            return Ok(());
+        let len = level_len(table, level);
+        {
+            let writer = self.writer();
+            let has_room = || writer.mirror.has_room(len, writer.cache.len());
+            if len < PINNED_AT_ONCE || !writer.mirror.awaits(level) || !has_room()? {
+                return Ok(());
+            }
         }
         let channel = self.channel()?;
         let copy = zeroed_level(table, &channel.stream, level)?;

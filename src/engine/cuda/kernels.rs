@@ -11,8 +11,8 @@ use cust::sys;
 
 use super::device::{Device, check, failed};
 use super::view::{
-    Address, BIN_CHUNK, BatchView, DEEPEST, GroupsView, OrderView, RecordsView, SurveyView,
-    TableView,
+    Address, BIN_CHUNK, BatchView, CacheLoad, DEEPEST, GroupsView, OrderView, RecordsView,
+    SurveyView, TableView,
 };
 use crate::Result;
 use crate::engine::Write;
@@ -32,6 +32,9 @@ const LEAST_TILE: u32 = 8;
 /// Most blocks a multiprocessor is given: as many as its registers hold, so that each warp stays
 /// for the whole launch.
 pub(super) const BLOCKS: u32 = 4;
+
+/// Blocks of a launch that fills the bucket cache.
+const FILL_BLOCKS: u32 = 16;
 
 /// Verbs that write nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -417,6 +420,115 @@ impl Kernels {
         ];
         // SAFETY: as above.
         unsafe { self.launch(stream, "survey", true, blocks, &arguments) }
+    }
+
+    /// Puts the launches on a stream by which a load finds out the scores of all buckets.
+    ///
+    /// # Safety
+    /// As [`resolve`](Self::resolve).
+    pub unsafe fn survey_cache(
+        &self,
+        stream: &Stream,
+        mut table: TableView,
+        mut load: CacheLoad,
+    ) -> Result<()> {
+        let arguments = [argument(&mut table), argument(&mut load)];
+        // SAFETY: as above.
+        unsafe { self.launch(stream, "cache_survey", false, self.blocks, &arguments) }
+    }
+
+    /// Puts the launches on a stream that give entries to the buckets that a load has chosen.
+    ///
+    /// # Safety
+    /// As [`resolve`](Self::resolve).
+    pub unsafe fn choose_cached(
+        &self,
+        stream: &Stream,
+        mut table: TableView,
+        mut load: CacheLoad,
+        mut outcome: Address,
+    ) -> Result<()> {
+        let arguments = [
+            argument(&mut table),
+            argument(&mut load),
+            argument(&mut outcome),
+        ];
+        for name in ["cache_elect", "cache_release", "cache_assign"] {
+            // SAFETY: as above.
+            unsafe { self.launch(stream, name, false, self.blocks, &arguments)? };
+        }
+        Ok(())
+    }
+
+    /// Fills some of the entries that a load has given, with few warps: the file is for others.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    pub unsafe fn fill_cache(
+        &self,
+        stream: &Stream,
+        mut table: TableView,
+        mut load: CacheLoad,
+        part: std::ops::Range<u64>,
+    ) -> Result<()> {
+        let (mut from, mut to) = (part.start, part.end);
+        let arguments = [
+            argument(&mut table),
+            argument(&mut load),
+            argument(&mut from),
+            argument(&mut to),
+        ];
+        let blocks = self.blocks_for_warps(to - from).min(FILL_BLOCKS);
+        // SAFETY: as above.
+        unsafe { self.launch(stream, "cache_fill", false, blocks, &arguments) }
+    }
+
+    /// Shows what was filled to readers.
+    ///
+    /// # Safety
+    /// As [`resolve`](Self::resolve).
+    pub unsafe fn link_cached(
+        &self,
+        stream: &Stream,
+        mut table: TableView,
+        mut load: CacheLoad,
+        part: std::ops::Range<u64>,
+        mut outcome: Address,
+    ) -> Result<()> {
+        let (mut from, mut to) = (part.start, part.end);
+        let arguments = [
+            argument(&mut table),
+            argument(&mut load),
+            argument(&mut from),
+            argument(&mut to),
+            argument(&mut outcome),
+        ];
+        let blocks = self.blocks_for_warps(to - from);
+        // SAFETY: as above.
+        unsafe { self.launch(stream, "cache_link", false, blocks, &arguments) }
+    }
+
+    /// Takes the buckets of a level out of the cache.
+    ///
+    /// # Safety
+    /// As [`resolve`](Self::resolve).
+    pub unsafe fn uncache_level(
+        &self,
+        stream: &Stream,
+        mut table: TableView,
+        mut load: CacheLoad,
+        mut level: u32,
+        mut outcome: Address,
+    ) -> Result<()> {
+        let arguments = [
+            argument(&mut table),
+            argument(&mut load),
+            argument(&mut level),
+            argument(&mut outcome),
+        ];
+        let blocks = self.blocks_for_warps((1u64 << level).div_ceil(u64::from(WARP)));
+        // SAFETY: as above.
+        unsafe { self.launch(stream, "cache_leave", false, blocks, &arguments) }
     }
 
     fn blocks_for_tiles(&self, batch: &BatchView) -> u32 {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytemuck::Zeroable;
 use cust::stream::Stream;
 
-use super::memory::{DeviceMemory, copy_in, fill, wait};
+use super::memory::{DeviceMemory, copy_in, fill, free_memory, wait};
 use super::registration::Registration;
 use super::view::{Address, TableView};
 use crate::Result;
@@ -17,6 +17,8 @@ use crate::pm::{Mapping, Medium};
 /// The copies of a table's levels, as far as the device has room for them.
 pub struct Mirror {
     wanted: bool,
+    /// Most bytes that the copies may have.
+    most: u64,
     levels: [Option<DeviceMemory>; DIRECTORY],
     reserved: Option<DeviceMemory>,
     /// A level that is not there yet, and its copy, if there is room for one.
@@ -24,14 +26,37 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// No copies; ever, unless they are `wanted`.
-    pub fn new(wanted: bool) -> Self {
+    /// No copies; ever, unless they are `wanted`, and never of more than `most` bytes if that is
+    /// given.
+    pub fn new(wanted: bool, most: Option<u64>) -> Self {
         Self {
             wanted,
+            most: most.unwrap_or(u64::MAX),
             levels: [const { None }; DIRECTORY],
             reserved: None,
             coming: None,
         }
+    }
+
+    /// Bytes of the copies.
+    pub fn len(&self) -> u64 {
+        let coming = self.coming.iter().filter_map(|(_, copy)| copy.as_ref());
+        let copies = self.levels.iter().chain([&self.reserved]).flatten();
+        let copies = copies.chain(coming);
+        copies.map(|copy| copy.len() as u64).sum()
+    }
+
+    /// Whether a copy of `len` bytes would find room if `others` of the bound were taken. Says yes
+    /// where no copies are wanted.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn has_room(&self, len: u64, others: u64) -> Result<bool> {
+        if !self.wanted {
+            return Ok(true);
+        }
+        let bytes = self.len().saturating_add(len).saturating_add(others);
+        Ok(bytes <= self.most && len <= free_memory()?)
     }
 
     /// Copies all live levels and gives the view that a launch has of the table.
@@ -88,10 +113,15 @@ impl Mirror {
     ) -> Result<Address> {
         self.levels[level as usize] = match self.coming.take() {
             Some((coming, copy)) if coming == level => copy,
-            _ if self.wanted => zeroed_level(table, stream, level)?,
+            _ if self.fits(level_len(table, level)) => zeroed_level(table, stream, level)?,
             _ => None,
         };
         Ok(self.probe(table, level, offset))
+    }
+
+    /// Whether a copy of `len` bytes is wanted and within the bound.
+    fn fits(&self, len: u64) -> bool {
+        self.wanted && self.len().saturating_add(len) <= self.most
     }
 
     /// Whether the copy of a coming `level` has still to be made.
@@ -170,7 +200,7 @@ impl Mirror {
         offset: u64,
         len: u64,
     ) -> Result<Option<DeviceMemory>> {
-        if !self.wanted {
+        if !self.fits(len) {
             return Ok(None);
         }
         let Ok(copy) = DeviceMemory::new(len as usize) else {
@@ -201,7 +231,8 @@ pub fn zeroed_level(
     Ok(Some(copy))
 }
 
-fn level_len(table: &Table<Mapping>, level: u32) -> u64 {
+/// Bytes of the copy of a level.
+pub fn level_len(table: &Table<Mapping>, level: u32) -> u64 {
     table.shape.buckets_len(level) + table.shape.overflow_len(level)
 }
 

@@ -10,6 +10,7 @@
 //! changes the view, or frees what a look-up may still read, waits until none is held.
 
 mod batch;
+mod cache;
 mod channel;
 mod device;
 mod driver;
@@ -24,19 +25,21 @@ mod registration;
 mod slices;
 mod supply;
 mod survey;
+mod under_way;
 mod view;
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
-
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
 use bytemuck::Zeroable;
 
 use crate::index::table::Table;
-use crate::index::upkeep::{Pace, Upkeeper};
+use crate::index::upkeep::{self, Upkeeper};
 use crate::pm::{Mapping, Medium};
 use crate::{AddressOrder, Error, Options, Result};
+use cache::{Cache, Loader, Pace};
 use channel::Channel;
 use device::Device;
 use growth::Draining;
@@ -47,6 +50,7 @@ use readers::Readers;
 use registration::Registration;
 use supply::Supply;
 use survey::Surveyed;
+use under_way::{UnderWay, Visit};
 use view::{Counters, TableView};
 
 pub(crate) use kernels::Read;
@@ -54,14 +58,15 @@ pub(crate) use slices::DeviceOperands;
 
 /// Runs batches on a GPU.
 pub(crate) struct CudaEngine {
+    /// Loads the cache from time to time. Goes before what it works on.
+    loader: Option<Loader>,
     // Attached goes before the device whose memory it has.
     attached: Option<Arc<Attached>>,
     /// What a survey has made and attaching needs as well.
     surveyed: Option<Surveyed>,
     device: Arc<Device>,
     ordinal: u32,
-    mirror: bool,
-    address_order: AddressOrder,
+    options: Options,
 }
 
 /// What the engine keeps for its table.
@@ -79,16 +84,39 @@ struct Attached {
     ordered_from: AtomicU32,
     /// Look-ups launched.
     launches: AtomicU32,
+    /// Look-ups that hold the view.
+    under_way: UnderWay,
+    /// Held by whoever loads the cache.
+    loading: Mutex<()>,
+    /// Values that the cache was asked for, and those that it had.
+    cache_uses: [AtomicU64; 2],
+    /// Most bytes of device memory for copies and cache.
+    device_memory: Option<u64>,
     /// Held by whoever changes the table.
     writer: Mutex<Writer>,
     channels: Mutex<Vec<Channel>>,
     registration: Registration,
 }
 
+/// The view while a look-up is under way.
+struct HeldView<'a> {
+    _visit: Visit<'a>,
+    view: RwLockReadGuard<'a, TableView>,
+}
+
+impl Deref for HeldView<'_> {
+    type Target = TableView;
+
+    fn deref(&self) -> &TableView {
+        &self.view
+    }
+}
+
 /// What only one batch at a time may use.
 struct Writer {
     supply: Supply,
     mirror: Mirror,
+    cache: Cache,
     /// One bit for each page of the file that was stored to since it was last saved; empty where
     /// stores need no checkpoint.
     dirty: DeviceMemory,
@@ -111,12 +139,12 @@ impl CudaEngine {
             "the CUDA engine is open"
         );
         Ok(Self {
+            loader: None,
             attached: None,
             surveyed: None,
             device,
             ordinal,
-            mirror: options.device_mirror,
-            address_order: options.address_order,
+            options: options.clone(),
         })
     }
 
@@ -129,7 +157,7 @@ impl CudaEngine {
     ///
     /// # Errors
     /// [`Error::Gpu`] if the file cannot be pinned.
-    pub(crate) fn attach(&mut self, table: &Table<Mapping>) -> Result<()> {
+    pub(crate) fn attach(&mut self, table: &Arc<Table<Mapping>>) -> Result<()> {
         self.device.enter()?;
         let Surveyed {
             kernels,
@@ -141,8 +169,11 @@ impl CudaEngine {
         };
         let started = Instant::now();
         let (mirror, mended) = match mirror {
-            Some((mirror, mended)) if self.mirror => (mirror, mended),
-            _ => (Mirror::new(self.mirror), Vec::new()),
+            Some((mirror, mended)) if self.options.device_mirror => (mirror, mended),
+            _ => {
+                let (wanted, most) = (self.options.device_mirror, self.options.device_memory);
+                (Mirror::new(wanted, most), Vec::new())
+            }
         };
         let attached = Attached {
             kernels,
@@ -152,9 +183,14 @@ impl CudaEngine {
             counted: Mutex::default(),
             ordered_from: AtomicU32::new(u32::MAX),
             launches: AtomicU32::new(0),
+            under_way: UnderWay::default(),
+            loading: Mutex::default(),
+            cache_uses: Default::default(),
+            device_memory: self.options.device_memory,
             writer: Mutex::new(Writer {
                 supply: Supply::new(table.shape.record_stride)?,
                 mirror,
+                cache: Cache::new(&self.options),
                 dirty: DeviceMemory::new(0)?,
                 draining: Draining::default(),
             }),
@@ -169,17 +205,21 @@ impl CudaEngine {
         }
         let mut writer = attached.writer();
         let registration = &attached.registration;
-        *attached.view_alone() = writer
+        let mut view = writer
             .mirror
             .add_table(table, registration, &channel.stream)?;
         writer
             .mirror
             .refresh(table, registration, &channel.stream, &mended)?;
+        (view.cache, _) = writer
+            .cache
+            .reach(&channel.stream, view.top_level, view.cache)?;
+        *attached.view_alone() = view;
         attached.extend(table, &mut writer, &channel.stream)?;
         drop(writer);
         tracing::debug!(took = ?started.elapsed(), "copied the levels to the device");
         let started = Instant::now();
-        let ordered_from = match self.address_order {
+        let ordered_from = match self.options.address_order {
             AddressOrder::Always => 0,
             AddressOrder::Never => u32::MAX,
             AddressOrder::Auto => {
@@ -190,7 +230,17 @@ impl CudaEngine {
         tracing::debug!(took = ?started.elapsed(), ordered_from, "measured the machine");
         attached.give(channel);
         table.set_drained_by_engine(true);
-        self.attached = Some(Arc::new(attached));
+        let attached = Arc::new(attached);
+        let period = self.options.cache_period;
+        if let Some(period) = period.filter(|_| self.options.cache_ratio > 0.0) {
+            self.loader = Some(Loader::start(
+                Arc::clone(&self.device),
+                Arc::clone(&attached),
+                Arc::clone(table),
+                period,
+            )?);
+        }
+        self.attached = Some(attached);
         Ok(())
     }
 
@@ -227,7 +277,7 @@ impl CudaEngine {
     /// Starts the upkeep of the table, which is attached.
     pub(crate) fn keep_up(&self, table: &Arc<Table<Mapping>>) -> Upkeeper<Mapping> {
         let (device, attached) = (Arc::clone(&self.device), self.attached.clone());
-        let mut pace = Pace::default();
+        let mut pace = upkeep::Pace::default();
         Upkeeper::start(table, move |table| {
             let attached = attached.as_deref()?;
             let done = device
@@ -254,6 +304,7 @@ impl CudaEngine {
     /// # Errors
     /// [`Error::Gpu`]; the table was not given back, and its file is as after a crash.
     pub(crate) fn detach(&mut self, table: &Table<Mapping>) -> Result<()> {
+        self.loader = None;
         let attached = self.attached()?;
         let mut writer = attached.writer();
         let mut channel = attached.channel()?;
@@ -313,6 +364,25 @@ impl CudaEngine {
         table.sync()
     }
 
+    /// Loads the cache anew.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub(crate) fn reload_cache(&self, table: &Table<Mapping>) -> Result<()> {
+        self.attached()?.load_cache(table, Pace::AtOnce)
+    }
+
+    /// Values that look-ups have asked the cache for, and those that it had.
+    pub(crate) fn cache_uses(&self) -> (u64, u64) {
+        let [asked, had] = self.attached.as_ref().map_or([0; 2], |attached| {
+            attached
+                .cache_uses
+                .each_ref()
+                .map(|uses| uses.load(Ordering::Relaxed))
+        });
+        (asked, had)
+    }
+
     /// Adds what look-ups have done that no call has waited for to the table's figures.
     ///
     /// # Errors
@@ -326,6 +396,7 @@ static_assertions::assert_impl_all!(CudaEngine: Send, Sync);
 
 impl Drop for CudaEngine {
     fn drop(&mut self) {
+        self.loader = None;
         // Device memory is freed in the context of the calling thread.
         let _ = self.device.enter();
     }
@@ -338,12 +409,15 @@ impl Attached {
 
     /// The view, for a launch of whoever holds the writer's lock.
     fn view_now(&self) -> TableView {
-        *self.hold_view()
+        *self.view.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The view, kept as it is until the guard is dropped.
-    fn hold_view(&self) -> std::sync::RwLockReadGuard<'_, TableView> {
-        self.view.read().unwrap_or_else(PoisonError::into_inner)
+    /// The view for a look-up, kept as it is until the guard is dropped.
+    fn hold_view(&self) -> HeldView<'_> {
+        HeldView {
+            _visit: self.under_way.enter(),
+            view: self.view.read().unwrap_or_else(PoisonError::into_inner),
+        }
     }
 
     /// The view, when no look-up is under way.
@@ -366,8 +440,17 @@ impl Attached {
         self.give(channel);
         let operations = totals.operations - counted.operations;
         table.count_batch(operations, 0, totals.touches - counted.touches);
+        self.count_cache(
+            totals.cache_lookups - counted.cache_lookups,
+            totals.cache_hits - counted.cache_hits,
+        );
         *counted = totals;
         self.check_damage(table, &totals)
+    }
+
+    fn count_cache(&self, asked: u64, had: u64) {
+        self.cache_uses[0].fetch_add(asked, Ordering::Relaxed);
+        self.cache_uses[1].fetch_add(had, Ordering::Relaxed);
     }
 
     /// A channel for the caller alone.

@@ -48,11 +48,15 @@ impl Readers {
         Ok(reader)
     }
 
-    /// Waits until the look-ups that have been issued are done.
+    /// Waits until the look-ups that have been issued are done, one stream after another, and keeps
+    /// new ones away only from the stream at hand.
     pub fn wait(&self) {
-        let readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for reader in readers.values() {
-            lock(reader).wait();
+        let readers: Vec<_> = {
+            let readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            readers.values().map(Arc::clone).collect()
+        };
+        for reader in readers {
+            lock(&reader).wait();
         }
     }
 }

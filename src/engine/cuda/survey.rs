@@ -56,7 +56,7 @@ impl CudaEngine {
         let started = Instant::now();
         let channel = Channel::new()?;
         let stream = &channel.stream;
-        let mut copies = Mirror::new(true);
+        let mut copies = Mirror::new(true, self.options.device_memory);
         let mut view = copies.add_table(table, &registration, stream)?;
         view.file_len = table.medium.len();
         tracing::debug!(took = ?started.elapsed(), "copied the levels to the device");

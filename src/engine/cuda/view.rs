@@ -26,7 +26,7 @@ pub struct CacheView {
     pub buckets: Address,
     /// Bytes from one value to the next.
     pub value_stride: u32,
-    /// How the buckets are chosen: 0 for LFU, 1 for LRU, 2 for random.
+    /// How the buckets are chosen: a `POLICY_…`.
     pub policy: u32,
 }
 
@@ -204,6 +204,66 @@ pub struct Counters {
     pub cache_hits: u64,
 }
 
+/// [`CachePolicy::Lfu`](crate::CachePolicy::Lfu) in a [`CacheView`].
+pub const POLICY_LFU: u32 = 0;
+
+/// [`CachePolicy::Lru`](crate::CachePolicy::Lru).
+pub const POLICY_LRU: u32 = 1;
+
+/// [`CachePolicy::Random`](crate::CachePolicy::Random).
+pub const POLICY_RANDOM: u32 = 2;
+
+/// How many scores there are, by which the buckets to be cached are chosen.
+pub const SCORES: usize = 1024;
+
+/// One load of the cache.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct CacheLoad {
+    /// Buckets of each score that are not linked, then those that are.
+    pub scores: Address,
+    /// Ordinals of the buckets to be given up.
+    pub evicted: Address,
+    /// Ordinals of the buckets to be filled in.
+    pub incoming: Address,
+    /// Entries that hold no bucket.
+    pub free: Address,
+    /// Entries, and room in each list.
+    pub entries: u64,
+    /// How many of them hold no bucket.
+    pub free_count: u64,
+    /// How many linked buckets of the threshold's score stay.
+    pub keep: u64,
+    /// How many others of that score come in.
+    pub enter: u64,
+    /// How many come in, whatever their score.
+    pub room: u64,
+    /// Buckets of a higher score are held.
+    pub threshold: u32,
+    /// LRU: the tick now; random: differs from load to load.
+    pub round: u32,
+}
+
+/// What a load has come to.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct CacheOutcome {
+    /// Buckets given up.
+    pub evicted: u64,
+    /// Buckets to be filled in.
+    pub incoming: u64,
+    /// Free entries asked for. May exceed what there was.
+    pub taken: u64,
+    /// Of the threshold's score: linked buckets that would stay.
+    pub kept: u64,
+    /// Others that would come in.
+    pub entered: u64,
+    /// Of any score: buckets that would come in.
+    pub admitted: u64,
+    /// Buckets held since this load.
+    pub linked: u64,
+}
+
 /// A range of the file that holds records.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -339,6 +399,12 @@ mod tests {
             layout_of!(Counters: taken retired items full starved touches operations damaged
                 wanted cache_lookups cache_hits)
         );
+        let load = [
+            layout_of!(CacheLoad: scores evicted incoming free entries free_count keep enter room
+                threshold round),
+            layout_of!(CacheOutcome: evicted incoming taken kept entered admitted linked),
+        ];
+        assert_eq!(stated("cache_load"), load.concat());
         let survey = [
             layout_of!(SurveyView: ranges used repairs repair_capacity range_count),
             layout_of!(RecordRange: offset count first_ordinal),
@@ -371,6 +437,10 @@ mod tests {
                 u64::from(kernels::BLOCKS),
                 u64::from(BIN_CHUNK),
                 u64::from(DEEPEST),
+                SCORES as u64,
+                POLICY_LFU.into(),
+                POLICY_LRU.into(),
+                POLICY_RANDOM.into(),
                 1,
                 REPAIR_DUPLICATE,
                 REPAIR_THAW,
