@@ -41,8 +41,7 @@ __device__ inline void copy_found(const TableView &view, const Batch &batch, u64
         if (found) cached = cached_value(view, hit.ordinal, hit.index, record);
         bool is_cached = cached.value != nullptr;
         copy_values(cached.value, value, batch.values, view.value_size, is_cached);
-        bool still = still_cached(cached, record);
-        if (is_cached && still) record = 0;
+        if (still_cached(cached, record) && is_cached) record = 0;
         tally.cache_lookups += found;
         tally.cache_hits += found && record == 0;
     }

@@ -13,6 +13,7 @@ use fixedbitset::FixedBitSet;
 
 use crate::index::scan::Findings;
 use crate::index::table::Table;
+use crate::index::upkeep::{Pace, Upkeeper};
 use crate::options::{Engine, Options};
 use crate::pm::Mapping;
 use crate::{Error, Result};
@@ -89,6 +90,18 @@ impl Backend {
             return Ok(());
         }
         attached
+    }
+
+    /// Starts the upkeep of `table`, which is attached.
+    pub(crate) fn keep_up(&self, table: &Arc<Table<Mapping>>) -> Upkeeper<Mapping> {
+        match self {
+            Backend::Cpu(_) => {
+                let mut pace = Pace::default();
+                Upkeeper::start(table, move |table| table.keep_up(&mut pace))
+            }
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => engine.keep_up(table),
+        }
     }
 
     /// Scans a table that was not closed in order, before it is attached.

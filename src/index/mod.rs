@@ -25,6 +25,7 @@ mod stats;
 pub(crate) mod table;
 pub(crate) mod target;
 mod update;
+pub(crate) mod upkeep;
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use fixedbitset::FixedBitSet;
@@ -39,6 +40,7 @@ pub use iter::Iter;
 pub use recover::{Progress, Recovery};
 pub use repair::{Report, ReportState, recover};
 pub use stats::Stats;
+use upkeep::Upkeeper;
 
 /// A persistent hash index of keys `K` and values `V` in one file.
 ///
@@ -75,6 +77,7 @@ pub use stats::Stats;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Index<K: Pod, V: Pod> {
+    upkeeper: Upkeeper<Mapping>,
     backend: Backend,
     table: std::sync::Arc<table::Table<Mapping>>,
     recovery: Recovery,
@@ -278,6 +281,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
         if std::mem::replace(&mut self.closed, true) {
             return Ok(());
         }
+        self.upkeeper.stop();
         self.backend.detach(&self.table)?;
         self.table.close()
     }

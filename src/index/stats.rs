@@ -1,5 +1,7 @@
 //! Figures of an index.
 
+use std::time::Duration;
+
 use bytemuck::Pod;
 
 use super::Index;
@@ -29,6 +31,12 @@ pub struct Stats {
     pub file_len: u64,
     /// Whether a resize is under way.
     pub resizing: bool,
+    /// Levels added since the file was opened, each of which began a resize.
+    pub resizes: u64,
+    /// The longest time since the file was opened that one step of its growth held up a batch:
+    /// adding a level, adding records, emptying a slice of a level. Room in the file is made ahead
+    /// of need by a thread of the index, so that such a step need not wait for the disk.
+    pub longest_pause: Duration,
     /// Operations that batches have done.
     pub operations: u64,
     /// PM touches of those operations: distinct 128-byte places of the file that each one read
@@ -81,6 +89,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
             top_level: levels.top,
             file_len: superblock.file_len,
             resizing: levels.draining(table.shape.levels),
+            resizes: table.upkeep.resizes.load(Ordering::Relaxed),
+            longest_pause: table.upkeep.longest_pause(),
             operations: table.operations.load(Ordering::Relaxed),
             pm_touches: table.touches.load(Ordering::Relaxed),
             checkpoints: superblock.checkpoints,

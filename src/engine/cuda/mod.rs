@@ -31,21 +31,25 @@ mod view;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
 
 use bytemuck::Zeroable;
 
 use crate::index::table::Table;
+use crate::index::upkeep::{self, Upkeeper};
 use crate::pm::{Mapping, Medium};
 use crate::{AddressOrder, Error, Options, Result};
 use cache::{Cache, Loader, Pace};
 use channel::Channel;
 use device::Device;
+use growth::Draining;
 use kernels::Kernels;
 use memory::{DeviceMemory, copy_out, fill, wait};
 use mirror::Mirror;
 use readers::Readers;
 use registration::Registration;
 use supply::Supply;
+use survey::Surveyed;
 use under_way::{UnderWay, Visit};
 use view::{Counters, TableView};
 
@@ -59,7 +63,7 @@ pub(crate) struct CudaEngine {
     // Attached goes before the device whose memory it has.
     attached: Option<Arc<Attached>>,
     /// What a survey has made and attaching needs as well.
-    surveyed: Option<(Kernels, Registration)>,
+    surveyed: Option<Surveyed>,
     device: Arc<Device>,
     ordinal: u32,
     options: Options,
@@ -95,6 +99,7 @@ struct Attached {
     /// Held by whoever changes the table.
     writer: Mutex<Writer>,
     channels: Mutex<Vec<Channel>>,
+    registration: Registration,
 }
 
 /// The view while a look-up is under way.
@@ -119,9 +124,7 @@ struct Writer {
     /// One bit for each page of the file that was stored to since it was last saved; empty where
     /// stores need no checkpoint.
     dirty: DeviceMemory,
-    /// Buckets of the bottom level that a resize under way has emptied.
-    drained: u64,
-    registration: Registration,
+    draining: Draining,
 }
 
 impl CudaEngine {
@@ -130,13 +133,20 @@ impl CudaEngine {
     /// # Errors
     /// [`Error::Gpu`] if it is absent or too old.
     pub(crate) fn open(ordinal: u32, options: &Options) -> Result<Self> {
-        let device = Device::open(ordinal)?;
-        tracing::info!(device = device.name(), ordinal, "the CUDA engine is open");
+        let started = Instant::now();
+        let device = Arc::new(Device::open(ordinal)?);
+        let took = started.elapsed();
+        tracing::info!(
+            device = device.name(),
+            ordinal,
+            ?took,
+            "the CUDA engine is open"
+        );
         Ok(Self {
             loader: None,
             attached: None,
             surveyed: None,
-            device: Arc::new(device),
+            device,
             ordinal,
             options: options.clone(),
         })
@@ -153,7 +163,22 @@ impl CudaEngine {
     /// [`Error::Gpu`] if the file cannot be pinned.
     pub(crate) fn attach(&mut self, table: &Arc<Table<Mapping>>) -> Result<()> {
         self.device.enter()?;
-        let (kernels, registration) = self.prepare(table)?;
+        let Surveyed {
+            kernels,
+            registration,
+            mirror,
+        } = match self.surveyed.take() {
+            Some(surveyed) => surveyed,
+            None => self.prepare(table)?,
+        };
+        let started = Instant::now();
+        let (mirror, mended) = match mirror {
+            Some((mirror, mended)) if self.options.device_mirror => (mirror, mended),
+            _ => {
+                let (wanted, most) = (self.options.device_mirror, self.options.device_memory);
+                (Mirror::new(wanted, most), Vec::new())
+            }
+        };
         let attached = Attached {
             kernels,
             view: RwLock::new(TableView::zeroed()),
@@ -170,13 +195,13 @@ impl CudaEngine {
             next_writer: Mutex::default(),
             writer: Mutex::new(Writer {
                 supply: Supply::new(table.shape.record_stride)?,
-                mirror: Mirror::new(self.options.device_mirror, self.options.device_memory),
+                mirror,
                 cache: Cache::new(&self.options),
                 dirty: DeviceMemory::new(0)?,
-                drained: 0,
-                registration,
+                draining: Draining::default(),
             }),
             channels: Mutex::default(),
+            registration,
         };
         let mut channel = attached.channel()?;
         // SAFETY: the block is as long.
@@ -185,13 +210,21 @@ impl CudaEngine {
             fill(&channel.stream, totals.address(), 0, totals.len())?;
         }
         let mut writer = attached.writer();
-        let mut view = writer.mirror.add_table(table, &channel.stream)?;
+        let registration = &attached.registration;
+        let mut view = writer
+            .mirror
+            .add_table(table, registration, &channel.stream)?;
+        writer
+            .mirror
+            .refresh(table, registration, &channel.stream, &mended)?;
         (view.cache, _) = writer
             .cache
             .reach(&channel.stream, view.top_level, view.cache)?;
         *attached.view_alone() = view;
         attached.extend(table, &mut writer, &channel.stream)?;
         drop(writer);
+        tracing::debug!(took = ?started.elapsed(), "copied the levels to the device");
+        let started = Instant::now();
         let ordered_from = match self.options.address_order {
             AddressOrder::Always => 0,
             AddressOrder::Never => u32::MAX,
@@ -200,6 +233,7 @@ impl CudaEngine {
             }
         };
         attached.ordered_from.store(ordered_from, Ordering::Relaxed);
+        tracing::debug!(took = ?started.elapsed(), ordered_from, "measured the machine");
         attached.give(channel);
         table.set_drained_by_engine(true);
         let attached = Arc::new(attached);
@@ -216,16 +250,50 @@ impl CudaEngine {
         Ok(())
     }
 
-    /// The kernels for a table, and its file pinned.
-    fn prepare(&mut self, table: &Table<Mapping>) -> Result<(Kernels, Registration)> {
-        if let Some(prepared) = self.surveyed.take() {
-            return Ok(prepared);
-        }
-        let kernels = Kernels::load(&self.device, table.shape.key_size)?;
-        let mut registration = Registration::new(table.medium.base());
-        // SAFETY: the mapping keeps what it has mapped where it is, and outlives the engine.
-        unsafe { registration.extend(table.medium.len())? };
-        Ok((kernels, registration))
+    /// The kernels for a table, and its file pinned, neither of which waits for the other.
+    fn prepare(&self, table: &Table<Mapping>) -> Result<Surveyed> {
+        std::thread::scope(|scope| {
+            let load = || {
+                let started = Instant::now();
+                self.device.enter()?;
+                let kernels = Kernels::load(&self.device, table.shape.key_size)?;
+                tracing::debug!(took = ?started.elapsed(), "loaded the kernels");
+                Ok(kernels)
+            };
+            let loading = std::thread::Builder::new().spawn_scoped(scope, load);
+            let started = Instant::now();
+            // SAFETY: the mapping keeps what it has mapped where it is, and outlives the engine.
+            let registration = unsafe { Registration::of_file(&table.medium)? };
+            let len = table.medium.len();
+            tracing::debug!(took = ?started.elapsed(), len, "pinned the file");
+            let kernels = match loading {
+                Ok(loading) => loading
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                Err(_) => load(),
+            };
+            Ok(Surveyed {
+                kernels: kernels?,
+                registration,
+                mirror: None,
+            })
+        })
+    }
+
+    /// Starts the upkeep of the table, which is attached.
+    pub(crate) fn keep_up(&self, table: &Arc<Table<Mapping>>) -> Upkeeper<Mapping> {
+        let (device, attached) = (Arc::clone(&self.device), self.attached.clone());
+        let mut pace = upkeep::Pace::default();
+        Upkeeper::start(table, move |table| {
+            let attached = attached.as_deref()?;
+            let done = device
+                .enter()
+                .and_then(|()| attached.keep_up(table, &mut pace));
+            done.unwrap_or_else(|error| {
+                tracing::warn!(%error, "the upkeep rests");
+                None
+            })
+        })
     }
 
     fn attached(&self) -> Result<&Attached> {
