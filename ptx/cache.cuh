@@ -19,8 +19,10 @@
 // Of a link: the entry is being filled.
 constexpr u32 LOADING = 1u << 31;
 
-// One use in so many is counted.
-constexpr u32 SAMPLE = 8;
+// Of a bucket that was used more often than so, one use in so many is counted, for all of them: the
+// many buckets that are used now and then are told apart exactly, and those used by every batch cost
+// few atomics.
+constexpr u32 SAMPLE = 32;
 
 // A value's place in the cache.
 struct CachedValue {
@@ -50,20 +52,18 @@ __device__ inline CachedValue value_place(const TableView &view, u32 entry, u32 
 
 // ---- Counting uses.
 
-// Whether the operation at a position is one of those that are counted.
-__device__ inline bool is_sampled(const Batch &batch, u64 position) {
-    return (position + batch.sample) % SAMPLE == 0;
-}
-
-// Counts a use of a bucket; `tick` grows from launch to launch (Batch::sample).
-__device__ inline void note_access(const TableView &view, u64 ordinal, u32 tick) {
-    u32 *heat = view.cache.heat;
-    if (heat == nullptr) return;
+// Counts a use of a bucket by the operation at a position.
+__device__ inline void note_access(const TableView &view, u64 ordinal, const Batch &batch,
+                                   u64 position) {
+    if (view.cache.heat == nullptr) return;
+    volatile u32 *heat = view.cache.heat + ordinal;
     if (view.cache.policy == POLICY_LRU) {
-        // 0 is that of a bucket which was never used.
-        *static_cast<volatile u32 *>(heat + ordinal) = tick != 0 ? tick : 1;
-    } else {
-        atomicAdd(heat + ordinal, 1u);
+        // The number of the launch. 0 is that of a bucket which was never used.
+        *heat = batch.sample != 0 ? batch.sample : 1;
+    } else if (*heat < SAMPLE) {
+        atomicAdd(view.cache.heat + ordinal, 1u);
+    } else if ((position + batch.sample) % SAMPLE == 0) {
+        atomicAdd(view.cache.heat + ordinal, SAMPLE);
     }
 }
 

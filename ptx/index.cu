@@ -36,7 +36,7 @@ __device__ inline void copy_found(const TableView &view, const Batch &batch, u64
     u64 record = hit.record;
     if (view.cache.links != nullptr) {
         bool found = record != 0;
-        if (found && is_sampled(batch, position)) note_access(view, hit.ordinal, batch.sample);
+        if (found) note_access(view, hit.ordinal, batch, position);
         CachedValue cached{};
         if (found) cached = cached_value(view, hit.ordinal, hit.index, record);
         bool is_cached = cached.value != nullptr;

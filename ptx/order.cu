@@ -75,13 +75,14 @@ KERNEL arrange(const __grid_constant__ Order order, u32 len) {
     }
 }
 
-// Gives each position a place of its own, spread over the file.
-KERNEL scatter(const __grid_constant__ Order order, u32 len, u64 file_len, u32 value_size) {
+// Gives each position a place of its own, spread over the file, and others with each seed.
+KERNEL scatter(const __grid_constant__ Order order, u32 len, u64 file_len, u32 value_size,
+               u64 seed) {
     u64 choices = (file_len - DATA_START - value_size) / PLACE;
     #pragma unroll 1
     for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
          at += static_cast<u64>(gridDim.x) * blockDim.x) {
-        u64 place = DATA_START + hash_word(at, len) % choices * PLACE;
+        u64 place = DATA_START + hash_word(at, seed) % choices * PLACE;
         if (order.wanted != 0) {
             enter_order(order, at, place);
         } else {

@@ -77,7 +77,7 @@ struct Arguments {
     #[arg(long, default_value = "lfu")]
     cache_policy: CachePolicy,
     /// Look-ups before what is measured, for the bucket cache to learn from; 0 for none
-    /// [default: a quarter of the operations]
+    /// [default: as many as operations]
     #[arg(long, value_name = "N")]
     warm_up: Option<u64>,
     /// Load the bucket cache again and again beside what is measured
@@ -215,7 +215,7 @@ fn cases(arguments: &Arguments, path: &Path) -> Vec<Case> {
     });
     let cases = sweep(cases, &arguments.operations, |case, wanted| {
         case.wanted = wanted;
-        case.warm_up = arguments.warm_up.unwrap_or(wanted / 4);
+        case.warm_up = arguments.warm_up.unwrap_or(wanted);
     });
     let cases = sweep(cases, &laws, |case, law| case.chosen = law);
     let cases = sweep(cases, &arguments.theta, |case, theta| case.theta = theta);

@@ -26,6 +26,9 @@ const LEAST_ARENA: u64 = 64 << 10;
 /// Most bytes, and the share of the arena, by which it grows while a batch waits for that.
 const HURRIED_ARENA: (u64, u64) = (16 << 20, 64);
 
+/// A new table has a record for each item that is expected, and one in so many more.
+const SPARE: u64 = 8;
+
 /// A table of fixed keys and values in a medium, without knowing their types.
 pub struct Table<M> {
     pub(crate) medium: M,
@@ -85,7 +88,8 @@ impl<M: Medium> Table<M> {
             }
             superblock.top_level = top;
             superblock.bottom_level = top + 1 - shape.levels;
-            let len = capacity * shape.record_stride;
+            // Records that were replaced are not free at once, so there are some more than items.
+            let len = (capacity + capacity / SPARE) * shape.record_stride;
             table.append_arena(&mut superblock, len)?;
             table.commit(&mut superblock);
             for level in superblock.bottom_level..=top {

@@ -23,7 +23,7 @@ use crate::pm::{Mapping, Medium};
 
 /// Retired records are used again once they are one in so many: sorted by address, a batch then
 /// finds as many as it needs close together.
-const POOL: u64 = 16;
+const POOL: u64 = 32;
 
 /// Records that are sorted at a time.
 const SORTED: u64 = 1 << 22;

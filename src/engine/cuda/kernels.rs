@@ -201,7 +201,8 @@ impl Kernels {
         Ok(())
     }
 
-    /// Reads the values of made-up places, as `get` reads those that it has found.
+    /// Reads the values of made-up places, others with each `sample` of the batch, as `get` reads
+    /// those that it has found.
     ///
     /// # Safety
     /// As [`read`](Self::read).
@@ -213,11 +214,13 @@ impl Kernels {
     ) -> Result<()> {
         let (mut order, mut len) = (batch.order, batch.len);
         let (mut file_len, mut value_size) = (table.file_len, table.value_size);
+        let mut seed = u64::from(batch.sample);
         let arguments = [
             argument(&mut order),
             argument(&mut len),
             argument(&mut file_len),
             argument(&mut value_size),
+            argument(&mut seed),
         ];
         let blocks = self.blocks_for_threads(len);
         // SAFETY: as above.
