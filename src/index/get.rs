@@ -16,7 +16,7 @@ impl<M: Medium> Session<'_, M> {
         if !self.table.record_in_bounds(member.record) {
             return Err(self.table.dangling(member));
         }
-        self.touches += 1;
+        self.touches += self.table.record_touches(member.record.offset());
         self.table.medium.read(member.record.offset(), value);
         Ok(())
     }

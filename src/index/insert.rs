@@ -12,6 +12,7 @@ use std::ops::ControlFlow;
 
 use super::lookup::Walk;
 use super::table::{Session, Table};
+use super::tags::TagWord;
 use super::target::{Bucket, ROUNDS, Target};
 use crate::Result;
 use crate::layout::bucket::SlotPlace;
@@ -30,6 +31,23 @@ pub enum Inserted {
     New,
     /// The key was present and keeps its value.
     Present,
+}
+
+/// An empty slot that is the caller's alone.
+pub(crate) struct Claimed<'t> {
+    pub(crate) place: SlotPlace,
+    /// Its tag and the number that it has there; a slot of a reserved bucket has none.
+    tag: Option<(TagWord<'t>, u32)>,
+}
+
+impl Claimed<'_> {
+    /// Lets look-ups find what has been stored in the slot.
+    #[inline]
+    pub(crate) fn show(&self, target: &Target) {
+        if let Some((tags, slot)) = self.tag {
+            tags.show(slot, target.tag);
+        }
+    }
 }
 
 /// What the walk over a tentative insertion's rivals found.
@@ -51,12 +69,12 @@ impl<M: Medium> Session<'_, M> {
                 self.grow_arena()?;
                 continue;
             };
-            let Some(place) = self.table.claim(target)? else {
+            let Some(slot) = self.table.claim(target)? else {
                 self.shard.put_back(record);
                 self.grow(levels)?;
                 continue;
             };
-            if self.fill_and_decide(target, place, record, value) {
+            if self.fill_and_decide(target, slot, record, value) {
                 self.items += 1;
                 return Ok(Inserted::New);
             }
@@ -67,11 +85,12 @@ impl<M: Medium> Session<'_, M> {
     fn fill_and_decide(
         &mut self,
         target: &Target,
-        place: SlotPlace,
+        slot: Claimed,
         record: u64,
         value: &[u8],
     ) -> bool {
         let table = self.table;
+        let place = slot.place;
         let medium = &table.medium;
         let tentative = RecordWord::member(record).with(RecordWord::TENTATIVE);
         medium.write(record, value);
@@ -79,17 +98,18 @@ impl<M: Medium> Session<'_, M> {
         table.write_key(place, target);
         medium.store(place.state, target.word);
         table.persist_slot(place, record);
-        self.touches += 1 + u64::from(table.shape.key_class() != KeyClass::Word);
+        slot.show(target);
+        self.touches +=
+            table.record_touches(record) + table.slot_touches(place) + table.key_touches(place);
         if table.decide(target, place, tentative) {
             medium.write_back(place.record, 8);
             medium.fence();
             return true;
         }
         medium.store(place.record, RecordWord::NONE.0);
-        medium.store(place.state, EMPTY);
         // A file closed in order is not scanned, so no tentative item may outlive the close.
         medium.write_back(place.record, 8);
-        medium.write_back(place.state, 8);
+        table.vacate(place);
         // A helper may still hold the word that named it, so it must not come back at once.
         self.shard.retire(record);
         false
@@ -100,32 +120,47 @@ impl<M: Medium> Table<M> {
     /// Claims an empty slot: in the home bucket while it has [`HOME_SPARE`] of them, so that most
     /// look-ups end there; else in the candidate bucket with most of them, of the first round
     /// that has any; ties go to the higher level. `None` when all rounds are full.
-    pub(crate) fn claim(&self, target: &Target) -> Result<Option<SlotPlace>> {
+    pub(crate) fn claim(&self, target: &Target) -> Result<Option<Claimed<'_>>> {
         let rounds = if target.reserved.is_some() { 1 } else { ROUNDS };
         for round in 0..rounds {
             while let Some((bucket, empty)) = self.emptiest(target, round) {
                 if round > 0 {
                     self.mark_overflow(target);
                 }
-                let place = self.shape.slot_place(bucket.at, empty.trailing_zeros());
-                if self
-                    .medium
-                    .compare_exchange(place.state, EMPTY, BUSY)
-                    .is_ok()
-                {
-                    return Ok(Some(place));
+                let slot = empty.trailing_zeros();
+                let claimed = Claimed {
+                    place: self.shape.slot_place(bucket.at, slot),
+                    tag: bucket.tags.slot(slot),
+                };
+                let is_mine = match claimed.tag {
+                    Some((tags, slot)) => tags.take(slot),
+                    None => self
+                        .medium
+                        .compare_exchange(claimed.place.state, EMPTY, BUSY)
+                        .is_ok(),
+                };
+                if is_mine {
+                    return Ok(Some(claimed));
                 }
             }
         }
         Ok(None)
     }
 
-    fn emptiest(&self, target: &Target, round: u32) -> Option<(Bucket, u32)> {
+    /// The slot that an insertion of the target would claim now, as far as the first round's tags
+    /// tell.
+    #[inline]
+    pub(crate) fn vacancy(&self, target: &Target) -> Option<SlotPlace> {
+        let (bucket, empty) = self.emptiest(target, 0)?;
+        Some(self.shape.slot_place(bucket.at, empty.trailing_zeros()))
+    }
+
+    fn emptiest(&self, target: &Target, round: u32) -> Option<(Bucket<'_>, u32)> {
         let levels = self.directory.levels();
         let lowest = levels.lowest_insertable(self.shape.levels);
         let mut best: Option<(Bucket, u32)> = None;
         let _ = self.candidates(target, round, levels.top, lowest, |bucket| {
-            let empty = self.matches(bucket, EMPTY);
+            let empty = self.vacant(bucket);
             let at_home = round == 0 && best.is_none();
             if empty.count_ones() > best.map_or(0, |(_, most)| most.count_ones()) {
                 best = Some((bucket, empty));
@@ -182,7 +217,10 @@ impl<M: Medium> Table<M> {
         let medium = &self.medium;
         let (mut place, mut record) = (mine, tentative);
         loop {
-            fence(Ordering::SeqCst);
+            if target.reserved.is_some() {
+                // Elsewhere the tags see to it.
+                fence(Ordering::SeqCst);
+            }
             match self.rivals(target, place, record) {
                 Rivals::None => {
                     if place != mine {

@@ -8,9 +8,10 @@ use std::ops::ControlFlow;
 
 use super::directory::Levels;
 use super::table::{Session, Table};
+use super::tags::{Tag, TagWord, Tags8};
 use super::target::{Bucket, Target};
 use crate::layout::bucket::SlotPlace;
-use crate::layout::{KeyClass, RecordWord};
+use crate::layout::{EMPTY, KeyClass, KeyHash, PLACE, RecordWord};
 use crate::pm::Medium;
 use crate::sync::{Ordering, fence, pause};
 
@@ -44,6 +45,86 @@ pub enum Walk {
 }
 
 impl<M: Medium> Table<M> {
+    /// Which slots of a bucket may hold the target's key, and whether the bucket itself was read
+    /// to know.
+    #[inline(always)]
+    fn suspects(&self, bucket: Bucket, target: &Target) -> (u32, bool) {
+        if bucket.tags.is_none() {
+            return (self.matches(bucket, target.word), true);
+        }
+        let (mut mask, mut read) = (0, false);
+        for (first, word) in bucket.tags.words() {
+            let tags = word.load().unwrap_or_else(|| {
+                read = true;
+                self.learn(bucket, first, word)
+            });
+            mask |= tags.matching(target.tag) << first;
+        }
+        (mask, read)
+    }
+
+    /// Which slots of a bucket are empty: bit *i* for slot *i*.
+    #[inline(always)]
+    pub fn vacant(&self, bucket: Bucket) -> u32 {
+        if bucket.tags.is_none() {
+            return self.matches(bucket, EMPTY);
+        }
+        bucket.tags.words().fold(0, |mask, (first, word)| {
+            let tags = word
+                .load()
+                .unwrap_or_else(|| self.learn(bucket, first, word));
+            mask | tags.empty() << first
+        })
+    }
+
+    /// Makes the tags of the slots from `first` on known.
+    #[cold]
+    fn learn(&self, bucket: Bucket, first: u32, word: TagWord) -> Tags8 {
+        word.fill(Tags8::of((first..self.shape.slots).map(|slot| {
+            let state = self
+                .medium
+                .load(self.shape.slot_place(bucket.at, slot).state);
+            let hash = match self.shape.key_class() {
+                KeyClass::Word => KeyHash::of_word(state, self.hash_seed),
+                KeyClass::Wide | KeyClass::Variable => KeyHash(state),
+            };
+            (state != EMPTY).then(|| Tag::of(hash))
+        })))
+    }
+
+    /// Empties a slot that is the caller's, its record word being none already. Starts the
+    /// write-back of the state; from then on the slot is anybody's.
+    pub(crate) fn vacate(&self, place: SlotPlace) {
+        let tags = self.tags_of(place);
+        if let Some((bucket, first, word, _)) = tags
+            && word.load().is_none()
+        {
+            self.learn(bucket, first, word);
+        }
+        self.medium.store(place.state, EMPTY);
+        self.medium.write_back(place.state, 8);
+        if let Some((_, _, word, slot)) = tags {
+            word.release(slot);
+        }
+    }
+
+    /// Where the tag of a slot is: its bucket, the first slot of its word, the word, and the slot's
+    /// number there. Nowhere for slots of reserved buckets, and of levels that have been left.
+    fn tags_of(&self, place: SlotPlace) -> Option<(Bucket<'_>, u32, TagWord<'_>, u32)> {
+        let levels = self.directory.levels();
+        (levels.bottom..=levels.top).find_map(|level| {
+            let inside = place.state.checked_sub(self.directory.offset(level))?;
+            let index = inside / self.shape.bucket_size;
+            if index >> level != 0 {
+                return None;
+            }
+            let bucket = self.bucket(level, index);
+            let slot = (inside % self.shape.bucket_size / 8) as u32;
+            let (word, number) = bucket.tags.slot(slot)?;
+            Some((bucket, slot - number, word, number))
+        })
+    }
+
     /// Which slots of a bucket have this state word: bit *i* for slot *i*.
     #[inline]
     pub fn matches(&self, bucket: Bucket, word: u64) -> u32 {
@@ -115,13 +196,13 @@ impl<M: Medium> Table<M> {
         touches: &mut u64,
         visit: &mut impl FnMut(SlotPlace, RecordWord) -> Walk,
     ) -> ControlFlow<()> {
-        *touches += 1;
-        let mut mask = self.matches(bucket, target.word);
-        // Buckets must be read in the walk's order, and the match is no atomic load.
+        let (mut mask, read) = self.suspects(bucket, target);
+        // Buckets must be read in the walk's order, and a match of states is no atomic load.
         fence(Ordering::Acquire);
+        *touches += u64::from(read || mask != 0);
         while mask != 0 {
             let place = self.shape.slot_place(bucket.at, mask.trailing_zeros());
-            match self.visit_slot(place, target, visit) {
+            match self.visit_slot(place, target, touches, visit) {
                 Walk::Next => mask &= mask - 1,
                 Walk::Again => {}
                 Walk::Stop => return ControlFlow::Break(()),
@@ -135,10 +216,16 @@ impl<M: Medium> Table<M> {
         &self,
         place: SlotPlace,
         target: &Target,
+        touches: &mut u64,
         visit: &mut impl FnMut(SlotPlace, RecordWord) -> Walk,
     ) -> Walk {
         let record = RecordWord(self.medium.load(place.record));
-        if !self.key_equals(place, target) || self.medium.load(place.state) != target.word {
+        *touches += self.slot_touches(place) - 1;
+        if self.medium.load(place.state) != target.word {
+            return Walk::Next;
+        }
+        *touches += self.key_touches(place);
+        if !self.key_equals(place, target) {
             return Walk::Next;
         }
         if self.medium.load(place.record) != record.0 {
@@ -164,25 +251,42 @@ impl<M: Medium> Table<M> {
         found
     }
 
-    /// The member of a key if it stands in its home bucket, where most do, and nothing moves.
-    /// `None` says nothing.
+    /// The first slot that the tags say may hold the target's key: where a look-up that comes
+    /// soon will read. Touches nothing; a bucket whose tags are not known counts as one that may.
     #[inline]
-    pub fn find_at_home(&self, target: &Target) -> Option<Member> {
+    pub fn suspect(&self, target: &Target) -> Option<SlotPlace> {
         let levels = self.directory.levels();
-        if levels.draining(self.shape.levels) {
+        let found = self.candidates(target, 0, levels.top, levels.bottom, |bucket| {
+            if bucket.tags.is_none() {
+                return ControlFlow::Break(self.shape.slot_place(bucket.at, 0));
+            }
+            for (first, word) in bucket.tags.words() {
+                let mask = word.load().map_or(1, |tags| tags.matching(target.tag));
+                if mask != 0 {
+                    let slot = first + mask.trailing_zeros();
+                    return ControlFlow::Break(self.shape.slot_place(bucket.at, slot));
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        found.break_value()
+    }
+
+    /// The member of a key if it stands in this slot and nothing moves. `None` says nothing.
+    #[inline]
+    pub fn find_at(&self, place: SlotPlace, target: &Target, touches: &mut u64) -> Option<Member> {
+        if self.directory.levels().draining(self.shape.levels) {
             return None;
         }
-        let home = self.home(target, levels.top);
-        let mask = self.matches(home, target.word);
-        if mask == 0 {
-            return None;
-        }
-        let place = self.shape.slot_place(home.at, mask.trailing_zeros());
         let mut found = None;
-        self.visit_slot(place, target, &mut |place, record| {
+        let mut counted = 1;
+        self.visit_slot(place, target, &mut counted, &mut |place, record| {
             found = record.is_member().then_some(Member { place, record });
             Walk::Next
         });
+        if found.is_some() {
+            *touches += counted;
+        }
         found
     }
 
@@ -221,6 +325,29 @@ impl<M: Medium> Table<M> {
             Walk::Next
         });
         found
+    }
+
+    /// Places that hold a slot's state word and record word.
+    #[inline]
+    pub(crate) fn slot_touches(&self, place: SlotPlace) -> u64 {
+        1 + u64::from(place.state / PLACE != place.record / PLACE)
+    }
+
+    /// Places that hold a slot's key, beside those of its words.
+    #[inline]
+    pub(crate) fn key_touches(&self, place: SlotPlace) -> u64 {
+        if self.shape.key_class() != KeyClass::Wide {
+            return 0;
+        }
+        let (first, last) = (place.key, place.key + self.shape.key_size - 1);
+        let shared = first / PLACE == place.record / PLACE;
+        last / PLACE - first / PLACE + u64::from(!shared)
+    }
+
+    /// Places that hold a record's value.
+    #[inline]
+    pub(crate) fn record_touches(&self, at: u64) -> u64 {
+        (at + self.shape.value_size - 1) / PLACE - at / PLACE + 1
     }
 
     /// Whether a record word of a member names a record: what recovery has checked, and what a

@@ -23,6 +23,7 @@ pub(crate) mod resize;
 pub(crate) mod scan;
 mod stats;
 pub(crate) mod table;
+pub(crate) mod tags;
 pub(crate) mod target;
 mod update;
 

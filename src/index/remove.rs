@@ -7,7 +7,7 @@
 use super::table::Session;
 use super::target::Target;
 use crate::Result;
-use crate::layout::{EMPTY, RecordWord};
+use crate::layout::RecordWord;
 use crate::pm::Medium;
 
 impl<M: Medium> Session<'_, M> {
@@ -23,8 +23,7 @@ impl<M: Medium> Session<'_, M> {
             if taken.is_ok() {
                 medium.write_back(place.record, 8);
                 medium.fence();
-                medium.store(place.state, EMPTY);
-                medium.write_back(place.state, 8);
+                self.table.vacate(place);
                 self.shard.retire(member.record.offset());
                 self.items -= 1;
                 return Ok(true);

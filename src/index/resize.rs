@@ -19,6 +19,7 @@ use super::directory::Levels;
 use super::epoch::GRACE;
 use super::recover::Progress;
 use super::table::{Table, thread_number};
+use super::tags::Tags;
 use super::target::{Bucket, Target};
 use crate::Result;
 use crate::layout::bucket::SlotPlace;
@@ -78,6 +79,7 @@ impl<M: Medium> Table<M> {
         if top > Shape::MAX_LEVEL {
             return Err(self.limit("the top level", u64::from(top), u64::from(Shape::MAX_LEVEL)));
         }
+        self.add_tags(top, Tags::add_empty)?;
         let len = self.shape.level_len(top);
         let offset = self.append_extent(&mut superblock, ExtentKind::Level, top, len)?;
         superblock.level_directory[top as usize] = offset;
@@ -154,11 +156,7 @@ impl<M: Medium> Table<M> {
         let end = (resize.cursor + slice).min(buckets);
         let _pin = self.pin(thread_number());
         for index in resize.cursor..end {
-            let at = self.directory.offset(levels.bottom) + index * self.shape.bucket_size;
-            self.drain_bucket(Bucket {
-                at,
-                level: levels.bottom,
-            })?;
+            self.drain_bucket(self.bucket(levels.bottom, index))?;
             resize.cursor = index + 1;
         }
         if end == buckets {
@@ -218,19 +216,19 @@ impl<M: Medium> Table<M> {
                     0,
                 ));
             };
-            self.write_key(to, target);
-            medium.store(to.state, target.word);
-            self.persist_key(to);
+            self.write_key(to.place, target);
+            medium.store(to.place.state, target.word);
+            self.persist_key(to.place);
             medium.fence();
-            medium.store(to.record, record.with(0).0);
-            medium.write_back(to.record, 8);
+            medium.store(to.place.record, record.with(0).0);
+            to.show(target);
+            medium.write_back(to.place.record, 8);
             medium.fence();
         }
         medium.store(from.record, RecordWord::NONE.0);
         medium.write_back(from.record, 8);
         medium.fence();
-        medium.store(from.state, EMPTY);
-        medium.write_back(from.state, 8);
+        self.vacate(from);
         Ok(true)
     }
 

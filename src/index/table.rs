@@ -12,6 +12,7 @@ use super::epoch::{Epochs, Pin};
 use super::free_chain::FreeChain;
 use super::overflow::OverflowMaps;
 use super::resize::Resize;
+use super::tags::Tags;
 use crate::layout::shape::extent_alignment;
 use crate::layout::superblock::Flags;
 use crate::layout::{ExtentEntry, ExtentKind, Shape, Superblock, align_up};
@@ -29,6 +30,7 @@ pub struct Table<M> {
     pub(crate) hash_seed: u64,
     pub(crate) directory: Directory,
     pub(crate) overflow: OverflowMaps,
+    pub(crate) tags: Tags,
     pub(crate) arena: Arena,
     pub(crate) epochs: Epochs,
     pub(crate) resize: Mutex<Resize>,
@@ -70,6 +72,7 @@ impl<M: Medium> Table<M> {
         {
             let mut superblock = table.superblock();
             for level in top + 1 - shape.levels..=top {
+                table.add_tags(level, Tags::add_empty)?;
                 let offset = table.append_extent(
                     &mut superblock,
                     ExtentKind::Level,
@@ -107,6 +110,7 @@ impl<M: Medium> Table<M> {
             hash_seed: superblock.hash_seed,
             directory: Directory::new(levels, &superblock.level_directory),
             overflow: OverflowMaps::new(),
+            tags: Tags::new(&shape),
             arena: Arena::new(shape.record_stride),
             epochs: Epochs::new(),
             resize: Mutex::new(Resize::default()),
@@ -276,6 +280,15 @@ impl<M: Medium> Table<M> {
             bottom: superblock.bottom_level,
         };
         self.directory.publish(levels, level, offset);
+    }
+
+    /// Adds the tags of a level that is not visible yet, by `add`.
+    pub(crate) fn add_tags(
+        &self,
+        level: u32,
+        add: impl FnOnce(&Tags, u32) -> std::io::Result<()>,
+    ) -> Result<()> {
+        add(&self.tags, level).map_err(|source| Error::io(&self.path, "hold the tags of", source))
     }
 
     /// Counts what an engine's batch has done.

@@ -31,7 +31,7 @@ impl<M: Medium> Session<'_, M> {
             if swung.is_ok() {
                 medium.write_back(member.place.record, 8);
                 medium.fence();
-                self.touches += 1;
+                self.touches += table.record_touches(record);
                 self.shard.retire(member.record.offset());
                 return Ok(true);
             }

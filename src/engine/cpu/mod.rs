@@ -18,7 +18,7 @@ use crate::index::insert::Inserted;
 use crate::index::table::{Session, Table};
 use crate::index::target::Target;
 use crate::pm::Medium;
-use pipeline::{change, look_up};
+use pipeline::{Stores, change, look_up};
 
 /// Batches below this length run on the caller's thread alone.
 const PARALLEL: usize = 16 << 10;
@@ -73,7 +73,7 @@ impl CpuEngine {
 
     /// Says which keys are there.
     pub fn contains<M: Medium>(&self, table: &Table<M>, keys: &[u8]) -> Result<FixedBitSet> {
-        self.split(table, keys, |session, target, _| {
+        self.split(table, keys, Stores::Nothing, |session, target, _| {
             Ok(session.contains(target))
         })
     }
@@ -88,16 +88,22 @@ impl CpuEngine {
     ) -> Result<FixedBitSet> {
         let size = sizes(table).1;
         match verb {
-            Write::Insert => self.split(table, keys, |session, target, i| {
-                Ok(session.insert(target, nth(values, size, i))? == Inserted::New)
-            }),
-            Write::Upsert => self.split(table, keys, |session, target, i| {
-                session.upsert(target, nth(values, size, i))
-            }),
-            Write::Update => self.split(table, keys, |session, target, i| {
+            Write::Insert => {
+                self.split(table, keys, Stores::RecordAndSlot, |session, target, i| {
+                    Ok(session.insert(target, nth(values, size, i))? == Inserted::New)
+                })
+            }
+            Write::Upsert => {
+                self.split(table, keys, Stores::RecordAndSlot, |session, target, i| {
+                    session.upsert(target, nth(values, size, i))
+                })
+            }
+            Write::Update => self.split(table, keys, Stores::Record, |session, target, i| {
                 session.update(target, nth(values, size, i))
             }),
-            Write::Remove => self.split(table, keys, |session, target, _| session.remove(target)),
+            Write::Remove => self.split(table, keys, Stores::Nothing, |session, target, _| {
+                session.remove(target)
+            }),
         }
     }
 
@@ -106,13 +112,14 @@ impl CpuEngine {
         &self,
         table: &Table<M>,
         keys: &[u8],
+        stores: Stores,
         operation: impl Fn(&mut Session<M>, &Target, usize) -> Result<bool> + Sync,
     ) -> Result<FixedBitSet> {
         let key_size = sizes(table).0;
         let len = keys.len() / key_size;
         let parts = self.parts(len);
         if parts == 1 {
-            return each(table, keys, len, 0..len, operation);
+            return each(table, keys, len, 0..len, stores, operation);
         }
         let owners: Vec<u16> = keys
             .par_chunks_exact(key_size)
@@ -126,7 +133,7 @@ impl CpuEngine {
             .into_par_iter()
             .map(|part| {
                 let mine = (0..len).filter(|&i| owners[i] == part);
-                each(table, keys, len, mine, &operation)
+                each(table, keys, len, mine, stores, &operation)
             })
             .reduce(|| Ok(FixedBitSet::new()), union)
     }
@@ -157,6 +164,7 @@ fn each<M: Medium>(
     keys: &[u8],
     len: usize,
     positions: impl Iterator<Item = usize>,
+    stores: Stores,
     operation: impl Fn(&mut Session<M>, &Target, usize) -> Result<bool>,
 ) -> Result<FixedBitSet> {
     let key_size = sizes(table).0;
@@ -167,7 +175,7 @@ fn each<M: Medium>(
         let mut done = 0;
         let part = positions.by_ref().take(BREATH);
         let key = |i| nth(keys, key_size, i);
-        change(&mut session, part, key, |session, target, i| {
+        change(&mut session, part, key, stores, |session, target, i| {
             answers.set(i, operation(session, target, i)?);
             done += 1;
             Ok(())

@@ -1,7 +1,7 @@
 //! Operations on their way through memory, so that its latency is paid by many at a time.
 //!
-//! An operation reads its home bucket, perhaps its other candidate buckets, then the record:
-//! misses that depend on each other. While one operation is at its last step, those behind it in
+//! An operation reads the tags of its candidate buckets, then the bucket that they name, then the
+//! record: misses that depend on each other. While one operation is at its last step, those behind it in
 //! the batch are at earlier ones, and each step asks for what the next will read. Steps of
 //! different operations alternate, so that a core has a few misses under way all the time: bursts
 //! of them wait for each other (measured in `docs/performance.md`).
@@ -12,18 +12,20 @@ use crate::Result;
 use crate::index::lookup::Member;
 use crate::index::table::{Session, Table};
 use crate::index::target::Target;
+use crate::layout::bucket::SlotPlace;
 use crate::pm::Medium;
 
 /// How many operations lie between one step of a look-up and the next.
 const DISTANCE: usize = 8;
 
-/// Steps of a look-up: home bucket, other buckets, record, value.
+/// Steps of a look-up: tags, bucket, record, value.
 const STEPS: usize = 4;
 
 /// Look-ups under way.
 const UNDER_WAY: usize = DISTANCE * STEPS;
 
-/// Changes that are hashed, and whose buckets are asked for, ahead of their execution.
+/// Changes that are hashed ahead of their execution; their tags are asked for then, and their
+/// buckets and records half as far ahead.
 const AHEAD: usize = 16;
 
 /// Bytes of a line of the CPU's cache.
@@ -35,7 +37,19 @@ const RECORD_LINES: u64 = 8;
 #[derive(Clone, Copy)]
 struct LookUp<'k> {
     target: Target<'k>,
+    suspect: Option<SlotPlace>,
     member: Option<Member>,
+}
+
+/// What a change will store to, beside the bucket that its key is in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Stores {
+    /// Nothing.
+    Nothing,
+    /// A new record.
+    Record,
+    /// A new record, and an empty slot if the key is absent.
+    RecordAndSlot,
 }
 
 /// Looks up `len` keys in order, and calls `found` with the position of each that is there.
@@ -60,29 +74,29 @@ pub fn look_up<'k, M: Medium>(
         }
         if let Some(position) = step.checked_sub(2 * DISTANCE)
             && let Some(look_up) = &mut under_way[position % UNDER_WAY]
-            && look_up.member.is_none()
         {
-            look_up.member = table.find(&look_up.target, &mut session.touches);
+            let LookUp {
+                target, suspect, ..
+            } = look_up;
+            look_up.member = suspect
+                .and_then(|place| table.find_at(place, target, &mut session.touches))
+                .or_else(|| table.find(target, &mut session.touches));
             prefetch_record(table, look_up.member);
         }
         if let Some(position) = step.checked_sub(DISTANCE)
             && let Some(look_up) = &mut under_way[position % UNDER_WAY]
         {
-            look_up.member = table.find_at_home(&look_up.target);
-            match look_up.member {
-                Some(_) => {
-                    session.touches += 1;
-                    prefetch_record(table, look_up.member);
-                }
-                None => prefetch_candidates(table, &look_up.target),
+            look_up.suspect = table.suspect(&look_up.target);
+            if let Some(place) = look_up.suspect {
+                prefetch_slot(table, place);
             }
         }
         if step < len {
             let target = table.target(key(step));
-            let home = table.home(&target, table.directory.levels().top);
-            prefetch_bucket(table, home.at);
+            prefetch_tags(table, &target);
             under_way[step % UNDER_WAY] = Some(LookUp {
                 target,
+                suspect: None,
                 member: None,
             });
         }
@@ -90,12 +104,14 @@ pub fn look_up<'k, M: Medium>(
     Ok(())
 }
 
-/// Executes the operations at `positions` in order, asking for their buckets ahead.
+/// Executes the operations at `positions` in order, asking ahead for what they will read and
+/// store to.
 #[inline]
 pub fn change<'k, M: Medium>(
     session: &mut Session<M>,
     positions: impl Iterator<Item = usize>,
     key: impl Fn(usize) -> &'k [u8],
+    stores: Stores,
     mut execute: impl FnMut(&mut Session<M>, &Target, usize) -> Result<()>,
 ) -> Result<()> {
     let table = session.table;
@@ -107,40 +123,66 @@ pub fn change<'k, M: Medium>(
         if let Some((target, position)) = ahead[slot].take() {
             execute(session, &target, position)?;
         }
+        if let Some((target, _)) = &ahead[(slot + AHEAD / 2) % AHEAD] {
+            prefetch_stores(session, target, stores);
+        }
         ahead[slot] = position.map(|position| {
             let target = table.target(key(position));
-            prefetch_candidates(table, &target);
+            prefetch_tags(table, &target);
             (target, position)
         });
     }
     Ok(())
 }
 
-/// Asks for the state and record words of the bucket at `at`.
+/// Asks for the tags of the candidate buckets of the first round.
 #[inline]
-fn prefetch_bucket<M: Medium>(table: &Table<M>, at: u64) {
-    table.medium.prefetch(at);
-    let records = u64::from(table.shape.slots) * 8;
-    table.medium.prefetch(at + records);
-}
-
-/// Asks for the candidate buckets of the first round.
-#[inline]
-fn prefetch_candidates<M: Medium>(table: &Table<M>, target: &Target) {
+fn prefetch_tags<M: Medium>(table: &Table<M>, target: &Target) {
     let levels = table.directory.levels();
     let _ = table.candidates::<()>(target, 0, levels.top, levels.bottom, |bucket| {
-        prefetch_bucket(table, bucket.at);
+        bucket.tags.prefetch();
         ControlFlow::Continue(())
     });
+}
+
+/// Asks for the state and record words of a slot.
+#[inline]
+fn prefetch_slot<M: Medium>(table: &Table<M>, place: SlotPlace) {
+    table.medium.prefetch(place.state);
+    table.medium.prefetch(place.record);
+}
+
+/// Asks for the slot that has the target's key or will take it, and for the record that comes next.
+#[inline]
+fn prefetch_stores<M: Medium>(session: &Session<M>, target: &Target, stores: Stores) {
+    let table = session.table;
+    if let Some(place) = table.suspect(target) {
+        prefetch_slot(table, place);
+    } else if stores == Stores::RecordAndSlot
+        && let Some(place) = table.vacancy(target)
+    {
+        prefetch_slot(table, place);
+    }
+    if stores != Stores::Nothing
+        && let Some(record) = session.shard.upcoming(AHEAD / 2, table.shape.record_stride)
+    {
+        prefetch_lines(table, record);
+    }
 }
 
 /// Asks for the record of a member.
 #[inline]
 fn prefetch_record<M: Medium>(table: &Table<M>, member: Option<Member>) {
     if let Some(member) = member {
-        let lines = table.shape.value_size.div_ceil(LINE).min(RECORD_LINES);
-        for line in 0..lines {
-            table.medium.prefetch(member.record.offset() + line * LINE);
-        }
+        prefetch_lines(table, member.record.offset());
+    }
+}
+
+/// Asks for the lines of the record at `at`.
+#[inline]
+fn prefetch_lines<M: Medium>(table: &Table<M>, at: u64) {
+    let lines = table.shape.value_size.div_ceil(LINE).min(RECORD_LINES);
+    for line in 0..lines {
+        table.medium.prefetch(at + line * LINE);
     }
 }
