@@ -3,6 +3,7 @@
 //! The record of a member does not change and is not used again while anyone is pinned who may
 //! have found it, so the value is copied out without a check afterwards and is never torn.
 
+use super::ahead::Ahead;
 use super::lookup::Member;
 use super::table::Session;
 use super::target::Target;
@@ -23,7 +24,9 @@ impl<M: Medium> Session<'_, M> {
 
     /// Whether the target's key is there.
     #[inline]
-    pub(crate) fn contains(&mut self, target: &Target) -> bool {
-        self.table.find(target, &mut self.touches).is_some()
+    pub(crate) fn contains(&mut self, target: &Target, ahead: &Ahead) -> bool {
+        self.table
+            .find_with(target, ahead, &mut self.touches)
+            .is_some()
     }
 }

@@ -10,6 +10,7 @@
 
 use std::ops::ControlFlow;
 
+use super::ahead::Ahead;
 use super::lookup::Walk;
 use super::table::{Session, Table};
 use super::tags::TagWord;
@@ -22,7 +23,7 @@ use crate::sync::{Ordering, fence};
 
 /// Empty slots that a home bucket must have to be taken before all others. What is placed so
 /// early costs nothing in the load factor: the last slots of a bucket do the balancing.
-const HOME_SPARE: u32 = 2;
+pub(crate) const HOME_SPARE: u32 = 2;
 
 /// What became of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,14 +34,31 @@ pub enum Inserted {
     Present,
 }
 
-/// An empty slot that is the caller's alone.
-pub(crate) struct Claimed<'t> {
+/// An empty slot.
+#[derive(Clone, Copy)]
+pub struct Vacancy<'t> {
     pub(crate) place: SlotPlace,
     /// Its tag and the number that it has there; a slot of a reserved bucket has none.
     tag: Option<(TagWord<'t>, u32)>,
 }
 
-impl Claimed<'_> {
+impl<'t> Vacancy<'t> {
+    pub(crate) fn new(place: SlotPlace, tag: Option<(TagWord<'t>, u32)>) -> Self {
+        Self { place, tag }
+    }
+
+    /// Makes the slot the caller's alone, if it is still empty.
+    #[inline]
+    fn take<M: Medium>(&self, table: &Table<M>) -> bool {
+        match self.tag {
+            Some((tags, slot)) => tags.take(slot),
+            None => {
+                let state = self.place.state;
+                table.medium.compare_exchange(state, EMPTY, BUSY).is_ok()
+            }
+        }
+    }
+
     /// Lets look-ups find what has been stored in the slot.
     #[inline]
     pub(crate) fn show(&self, target: &Target) {
@@ -57,9 +75,30 @@ enum Rivals {
     Earlier(SlotPlace, RecordWord),
 }
 
-impl<M: Medium> Session<'_, M> {
-    /// Stores `value` under the target's key if the key is absent.
-    pub(crate) fn insert(&mut self, target: &Target, value: &[u8]) -> Result<Inserted> {
+impl<'t, M: Medium> Session<'t, M> {
+    /// Stores `value` under the target's key if the key is absent. If `ahead` found no sign of it,
+    /// the first look for it is the one for rivals.
+    #[inline]
+    pub(crate) fn insert(
+        &mut self,
+        target: &Target,
+        ahead: &Ahead<'t>,
+        value: &[u8],
+    ) -> Result<Inserted> {
+        if let Some(vacancy) = ahead.vacancy(self.table)
+            && let Some(record) = self.allocate()
+        {
+            if !vacancy.take(self.table) {
+                self.shard.put_back(record);
+            } else if self.fill_and_decide(target, Some(ahead), vacancy, record, value) {
+                self.items += 1;
+                return Ok(Inserted::New);
+            }
+        }
+        self.insert_unless_found(target, value)
+    }
+
+    fn insert_unless_found(&mut self, target: &Target, value: &[u8]) -> Result<Inserted> {
         loop {
             let levels = self.levels();
             if self.table.find(target, &mut self.touches).is_some() {
@@ -74,7 +113,7 @@ impl<M: Medium> Session<'_, M> {
                 self.grow(levels)?;
                 continue;
             };
-            if self.fill_and_decide(target, slot, record, value) {
+            if self.fill_and_decide(target, None, &slot, record, value) {
                 self.items += 1;
                 return Ok(Inserted::New);
             }
@@ -82,10 +121,12 @@ impl<M: Medium> Session<'_, M> {
     }
 
     /// Writes the item into its claimed slot and publishes it, unless a rival wins.
+    #[inline]
     fn fill_and_decide(
         &mut self,
         target: &Target,
-        slot: Claimed,
+        ahead: Option<&Ahead>,
+        slot: &Vacancy,
         record: u64,
         value: &[u8],
     ) -> bool {
@@ -101,7 +142,11 @@ impl<M: Medium> Session<'_, M> {
         slot.show(target);
         self.touches +=
             table.record_touches(record) + table.slot_touches(place) + table.key_touches(place);
-        if table.decide(target, place, tentative) {
+        let is_alone = ahead.is_some_and(|ahead| ahead.is_alone(table, target, Some(place)))
+            && medium
+                .compare_exchange(place.record, tentative.0, tentative.with(0).0)
+                .is_ok();
+        if is_alone || table.decide(target, place, tentative) {
             medium.write_back(place.record, 8);
             medium.fence();
             return true;
@@ -120,7 +165,7 @@ impl<M: Medium> Table<M> {
     /// Claims an empty slot: in the home bucket while it has [`HOME_SPARE`] of them, so that most
     /// look-ups end there; else in the candidate bucket with most of them, of the first round
     /// that has any; ties go to the higher level. `None` when all rounds are full.
-    pub(crate) fn claim(&self, target: &Target) -> Result<Option<Claimed<'_>>> {
+    pub(crate) fn claim(&self, target: &Target) -> Result<Option<Vacancy<'_>>> {
         let rounds = if target.reserved.is_some() { 1 } else { ROUNDS };
         for round in 0..rounds {
             while let Some((bucket, empty)) = self.emptiest(target, round) {
@@ -128,31 +173,14 @@ impl<M: Medium> Table<M> {
                     self.mark_overflow(target);
                 }
                 let slot = empty.trailing_zeros();
-                let claimed = Claimed {
-                    place: self.shape.slot_place(bucket.at, slot),
-                    tag: bucket.tags.slot(slot),
-                };
-                let is_mine = match claimed.tag {
-                    Some((tags, slot)) => tags.take(slot),
-                    None => self
-                        .medium
-                        .compare_exchange(claimed.place.state, EMPTY, BUSY)
-                        .is_ok(),
-                };
-                if is_mine {
-                    return Ok(Some(claimed));
+                let place = self.shape.slot_place(bucket.at, slot);
+                let vacancy = Vacancy::new(place, bucket.tags.slot(slot));
+                if vacancy.take(self) {
+                    return Ok(Some(vacancy));
                 }
             }
         }
         Ok(None)
-    }
-
-    /// The slot that an insertion of the target would claim now, as far as the first round's tags
-    /// tell.
-    #[inline]
-    pub(crate) fn vacancy(&self, target: &Target) -> Option<SlotPlace> {
-        let (bucket, empty) = self.emptiest(target, 0)?;
-        Some(self.shape.slot_place(bucket.at, empty.trailing_zeros()))
     }
 
     fn emptiest(&self, target: &Target, round: u32) -> Option<(Bucket<'_>, u32)> {

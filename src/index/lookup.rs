@@ -6,10 +6,11 @@
 
 use std::ops::ControlFlow;
 
+use super::ahead::Ahead;
 use super::directory::Levels;
 use super::table::{Session, Table};
 use super::tags::{Tag, TagWord, Tags8};
-use super::target::{Bucket, Target};
+use super::target::{Bucket, ROUNDS, Target};
 use crate::layout::bucket::SlotPlace;
 use crate::layout::{EMPTY, KeyClass, KeyHash, PLACE, RecordWord};
 use crate::pm::Medium;
@@ -153,7 +154,7 @@ impl<M: Medium> Table<M> {
     ///
     /// While a resize moves items up, all of a level is read before the levels above it: what
     /// leaves a level has arrived above before, so such a walk misses nothing.
-    #[inline]
+    #[inline(always)]
     pub fn walk(
         &self,
         target: &Target,
@@ -161,18 +162,46 @@ impl<M: Medium> Table<M> {
         mut visit: impl FnMut(SlotPlace, RecordWord) -> Walk,
     ) {
         let levels = self.directory.levels();
-        let mut bucket = |bucket| self.walk_bucket(bucket, target, touches, &mut visit);
-        if !levels.draining(self.shape.levels) {
-            // At rest nothing moves, and most items are in the top level.
-            let mut round = 0;
-            loop {
-                let walked = self.candidates(target, round, levels.top, levels.bottom, &mut bucket);
-                round += 1;
-                if walked.is_break() || round >= self.rounds(target, levels) {
-                    return;
-                }
+        if levels.draining(self.shape.levels) {
+            return self.walk_draining(target, levels, touches, &mut visit);
+        }
+        // At rest nothing moves, and most items are in the top level.
+        let near = self.candidates(target, 0, levels.top, levels.bottom, |bucket| {
+            self.walk_bucket(bucket, target, touches, &mut visit)
+        });
+        if near.is_continue() && self.rounds(target, levels) > 1 {
+            self.walk_further(target, levels, touches, &mut visit);
+        }
+    }
+
+    /// Walks over the further rounds, at rest.
+    #[cold]
+    fn walk_further(
+        &self,
+        target: &Target,
+        levels: Levels,
+        touches: &mut u64,
+        visit: &mut dyn FnMut(SlotPlace, RecordWord) -> Walk,
+    ) {
+        let mut bucket = |bucket| self.walk_bucket(bucket, target, touches, visit);
+        for round in 1..ROUNDS {
+            let walked = self.candidates(target, round, levels.top, levels.bottom, &mut bucket);
+            if walked.is_break() {
+                return;
             }
         }
+    }
+
+    /// Walks while a resize moves items.
+    #[cold]
+    fn walk_draining(
+        &self,
+        target: &Target,
+        levels: Levels,
+        touches: &mut u64,
+        visit: &mut dyn FnMut(SlotPlace, RecordWord) -> Walk,
+    ) {
+        let mut bucket = |bucket| self.walk_bucket(bucket, target, touches, visit);
         let mut rounds = 0;
         // An item that was placed in a further round meanwhile had its bit set before.
         while rounds < self.rounds(target, levels) {
@@ -194,12 +223,14 @@ impl<M: Medium> Table<M> {
         bucket: Bucket,
         target: &Target,
         touches: &mut u64,
-        visit: &mut impl FnMut(SlotPlace, RecordWord) -> Walk,
+        visit: &mut (impl FnMut(SlotPlace, RecordWord) -> Walk + ?Sized),
     ) -> ControlFlow<()> {
         let (mut mask, read) = self.suspects(bucket, target);
         // Buckets must be read in the walk's order, and a match of states is no atomic load.
         fence(Ordering::Acquire);
-        *touches += u64::from(read || mask != 0);
+        if read || mask != 0 {
+            *touches += 1;
+        }
         while mask != 0 {
             let place = self.shape.slot_place(bucket.at, mask.trailing_zeros());
             match self.visit_slot(place, target, touches, visit) {
@@ -217,7 +248,7 @@ impl<M: Medium> Table<M> {
         place: SlotPlace,
         target: &Target,
         touches: &mut u64,
-        visit: &mut impl FnMut(SlotPlace, RecordWord) -> Walk,
+        visit: &mut (impl FnMut(SlotPlace, RecordWord) -> Walk + ?Sized),
     ) -> Walk {
         let record = RecordWord(self.medium.load(place.record));
         *touches += self.slot_touches(place) - 1;
@@ -251,27 +282,6 @@ impl<M: Medium> Table<M> {
         found
     }
 
-    /// The first slot that the tags say may hold the target's key: where a look-up that comes
-    /// soon will read. Touches nothing; a bucket whose tags are not known counts as one that may.
-    #[inline]
-    pub fn suspect(&self, target: &Target) -> Option<SlotPlace> {
-        let levels = self.directory.levels();
-        let found = self.candidates(target, 0, levels.top, levels.bottom, |bucket| {
-            if bucket.tags.is_none() {
-                return ControlFlow::Break(self.shape.slot_place(bucket.at, 0));
-            }
-            for (first, word) in bucket.tags.words() {
-                let mask = word.load().map_or(1, |tags| tags.matching(target.tag));
-                if mask != 0 {
-                    let slot = first + mask.trailing_zeros();
-                    return ControlFlow::Break(self.shape.slot_place(bucket.at, slot));
-                }
-            }
-            ControlFlow::Continue(())
-        });
-        found.break_value()
-    }
-
     /// The member of a key if it stands in this slot and nothing moves. `None` says nothing.
     #[inline]
     pub fn find_at(&self, place: SlotPlace, target: &Target, touches: &mut u64) -> Option<Member> {
@@ -288,6 +298,20 @@ impl<M: Medium> Table<M> {
             *touches += counted;
         }
         found
+    }
+
+    /// The member of a key, for a reader, with a hint where.
+    #[inline]
+    pub fn find_with(&self, target: &Target, ahead: &Ahead, touches: &mut u64) -> Option<Member> {
+        if let Some(place) = ahead.suspect(self) {
+            let found = self.find_at(place, target, touches);
+            if found.is_some() {
+                return found;
+            }
+        } else if ahead.is_alone(self, target, None) {
+            return None;
+        }
+        self.find(target, touches)
     }
 
     /// The member of a key, for a writer, who may act only on the one copy.
@@ -364,9 +388,20 @@ impl<M: Medium> Table<M> {
 impl<M: Medium> Session<'_, M> {
     /// Finds the one copy of a key that may be changed, waiting out a resize that is moving this
     /// very item.
-    pub(crate) fn find_for_write(&mut self, target: &Target) -> crate::Result<Option<Member>> {
+    pub(crate) fn find_for_write(
+        &mut self,
+        target: &Target,
+        ahead: &Ahead,
+    ) -> crate::Result<Option<Member>> {
+        let mut hint = ahead
+            .suspect(self.table)
+            .and_then(|place| self.table.find_at(place, target, &mut self.touches));
         loop {
-            match self.table.find_for_write(target, &mut self.touches) {
+            let found = match hint.take() {
+                Some(member) => Found::One(member),
+                None => self.table.find_for_write(target, &mut self.touches),
+            };
+            match found {
                 Found::Absent => return Ok(None),
                 Found::One(member) if self.table.record_in_bounds(member.record) => {
                     return Ok(Some(member));

@@ -1,5 +1,6 @@
 //! The index: a table of fixed keys and values in a file, and the verbs on it.
 
+pub(crate) mod ahead;
 pub(crate) mod arena;
 #[cfg(all(test, not(loom)))]
 mod crash_tests;

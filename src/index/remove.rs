@@ -4,6 +4,7 @@
 //! after the record word is persistent, so that no crash shows the next key of this slot with
 //! this item's record.
 
+use super::ahead::Ahead;
 use super::table::Session;
 use super::target::Target;
 use crate::Result;
@@ -12,10 +13,10 @@ use crate::pm::Medium;
 
 impl<M: Medium> Session<'_, M> {
     /// Removes the target's key; says whether it was there.
-    pub(crate) fn remove(&mut self, target: &Target) -> Result<bool> {
+    pub(crate) fn remove(&mut self, target: &Target, ahead: &Ahead) -> Result<bool> {
         let medium = &self.table.medium;
         loop {
-            let Some(member) = self.find_for_write(target)? else {
+            let Some(member) = self.find_for_write(target, ahead)? else {
                 return Ok(false);
             };
             let place = member.place;

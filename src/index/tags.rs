@@ -210,11 +210,12 @@ impl<'t> BucketTags<'t> {
         Some((TagWord(word), slot % SLOTS))
     }
 
-    /// Asks for the words ahead of their use.
+    /// The one word of a bucket that has one.
     #[inline]
-    pub fn prefetch(self) {
-        if let Some(first) = self.0.first() {
-            TagWord(first).prefetch();
+    pub fn only(self) -> Option<TagWord<'t>> {
+        match self.0 {
+            [word] => Some(TagWord(word)),
+            _ => None,
         }
     }
 }

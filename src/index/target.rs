@@ -180,6 +180,9 @@ impl<M: Medium> Table<M> {
         if target.reserved.is_some() {
             return 1;
         }
+        if !self.overflow.is_any_set() {
+            return 1;
+        }
         let overflowed = (levels.bottom..=levels.top).any(|level| {
             let home = KeyHash::bucket(target.hash.location(0), level);
             self.overflow.is_set(level, home)

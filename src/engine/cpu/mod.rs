@@ -14,6 +14,7 @@ use rayon::prelude::*;
 
 use super::Write;
 use crate::Result;
+use crate::index::ahead::Ahead;
 use crate::index::insert::Inserted;
 use crate::index::table::{Session, Table};
 use crate::index::target::Target;
@@ -73,8 +74,8 @@ impl CpuEngine {
 
     /// Says which keys are there.
     pub fn contains<M: Medium>(&self, table: &Table<M>, keys: &[u8]) -> Result<FixedBitSet> {
-        self.split(table, keys, Stores::Nothing, |session, target, _| {
-            Ok(session.contains(target))
+        self.split(table, keys, Stores::Nothing, |session, target, ahead, _| {
+            Ok(session.contains(target, ahead))
         })
     }
 
@@ -88,32 +89,40 @@ impl CpuEngine {
     ) -> Result<FixedBitSet> {
         let size = sizes(table).1;
         match verb {
-            Write::Insert => {
-                self.split(table, keys, Stores::RecordAndSlot, |session, target, i| {
-                    Ok(session.insert(target, nth(values, size, i))? == Inserted::New)
+            Write::Insert => self.split(
+                table,
+                keys,
+                Stores::RecordAndSlot,
+                |session, target, ahead, i| {
+                    Ok(session.insert(target, ahead, nth(values, size, i))? == Inserted::New)
+                },
+            ),
+            Write::Upsert => self.split(
+                table,
+                keys,
+                Stores::RecordAndSlot,
+                |session, target, ahead, i| session.upsert(target, ahead, nth(values, size, i)),
+            ),
+            Write::Update => {
+                self.split(table, keys, Stores::Record, |session, target, ahead, i| {
+                    session.update(target, ahead, nth(values, size, i))
                 })
             }
-            Write::Upsert => {
-                self.split(table, keys, Stores::RecordAndSlot, |session, target, i| {
-                    session.upsert(target, nth(values, size, i))
+            Write::Remove => {
+                self.split(table, keys, Stores::Nothing, |session, target, ahead, _| {
+                    session.remove(target, ahead)
                 })
             }
-            Write::Update => self.split(table, keys, Stores::Record, |session, target, i| {
-                session.update(target, nth(values, size, i))
-            }),
-            Write::Remove => self.split(table, keys, Stores::Nothing, |session, target, _| {
-                session.remove(target)
-            }),
         }
     }
 
     /// Runs an operation on all keys, on each thread those of its own keys in order.
-    fn split<M: Medium>(
+    fn split<'t, M: Medium>(
         &self,
-        table: &Table<M>,
+        table: &'t Table<M>,
         keys: &[u8],
         stores: Stores,
-        operation: impl Fn(&mut Session<M>, &Target, usize) -> Result<bool> + Sync,
+        operation: impl Fn(&mut Session<'t, M>, &Target, &Ahead<'t>, usize) -> Result<bool> + Sync,
     ) -> Result<FixedBitSet> {
         let key_size = sizes(table).0;
         let len = keys.len() / key_size;
@@ -159,13 +168,13 @@ fn nth(bytes: &[u8], size: usize, i: usize) -> &[u8] {
 }
 
 /// Runs `operation` on the keys at `positions`, in that order.
-fn each<M: Medium>(
-    table: &Table<M>,
+fn each<'t, M: Medium>(
+    table: &'t Table<M>,
     keys: &[u8],
     len: usize,
     positions: impl Iterator<Item = usize>,
     stores: Stores,
-    operation: impl Fn(&mut Session<M>, &Target, usize) -> Result<bool>,
+    operation: impl Fn(&mut Session<'t, M>, &Target, &Ahead<'t>, usize) -> Result<bool>,
 ) -> Result<FixedBitSet> {
     let key_size = sizes(table).0;
     let mut answers = FixedBitSet::with_capacity(len);
@@ -175,11 +184,17 @@ fn each<M: Medium>(
         let mut done = 0;
         let part = positions.by_ref().take(BREATH);
         let key = |i| nth(keys, key_size, i);
-        change(&mut session, part, key, stores, |session, target, i| {
-            answers.set(i, operation(session, target, i)?);
-            done += 1;
-            Ok(())
-        })?;
+        change(
+            &mut session,
+            part,
+            key,
+            stores,
+            |session, target, ahead, i| {
+                answers.set(i, operation(session, target, ahead, i)?);
+                done += 1;
+                Ok(())
+            },
+        )?;
         session.count(done);
         if positions.peek().is_some() {
             session.breathe();

@@ -6,9 +6,8 @@
 //! different operations alternate, so that a core has a few misses under way all the time: bursts
 //! of them wait for each other (measured in `docs/performance.md`).
 
-use std::ops::ControlFlow;
-
 use crate::Result;
+use crate::index::ahead::Ahead;
 use crate::index::lookup::Member;
 use crate::index::table::{Session, Table};
 use crate::index::target::Target;
@@ -35,9 +34,16 @@ const LINE: u64 = 64;
 const RECORD_LINES: u64 = 8;
 
 #[derive(Clone, Copy)]
-struct LookUp<'k> {
+struct Change<'k, 't> {
     target: Target<'k>,
-    suspect: Option<SlotPlace>,
+    ahead: Ahead<'t>,
+    position: usize,
+}
+
+#[derive(Clone, Copy)]
+struct LookUp<'k, 't> {
+    target: Target<'k>,
+    ahead: Ahead<'t>,
     member: Option<Member>,
 }
 
@@ -75,28 +81,23 @@ pub fn look_up<'k, M: Medium>(
         if let Some(position) = step.checked_sub(2 * DISTANCE)
             && let Some(look_up) = &mut under_way[position % UNDER_WAY]
         {
-            let LookUp {
-                target, suspect, ..
-            } = look_up;
-            look_up.member = suspect
-                .and_then(|place| table.find_at(place, target, &mut session.touches))
-                .or_else(|| table.find(target, &mut session.touches));
+            let LookUp { target, ahead, .. } = look_up;
+            look_up.member = table.find_with(target, ahead, &mut session.touches);
             prefetch_record(table, look_up.member);
         }
         if let Some(position) = step.checked_sub(DISTANCE)
-            && let Some(look_up) = &mut under_way[position % UNDER_WAY]
+            && let Some(LookUp { target, ahead, .. }) = &mut under_way[position % UNDER_WAY]
         {
-            look_up.suspect = table.suspect(&look_up.target);
-            if let Some(place) = look_up.suspect {
+            ahead.look(table, target);
+            if let Some(place) = ahead.suspect(table) {
                 prefetch_slot(table, place);
             }
         }
         if step < len {
             let target = table.target(key(step));
-            prefetch_tags(table, &target);
             under_way[step % UNDER_WAY] = Some(LookUp {
                 target,
-                suspect: None,
+                ahead: Ahead::new(table, &target),
                 member: None,
             });
         }
@@ -107,42 +108,41 @@ pub fn look_up<'k, M: Medium>(
 /// Executes the operations at `positions` in order, asking ahead for what they will read and
 /// store to.
 #[inline]
-pub fn change<'k, M: Medium>(
-    session: &mut Session<M>,
+pub fn change<'k, 't, M: Medium>(
+    session: &mut Session<'t, M>,
     positions: impl Iterator<Item = usize>,
     key: impl Fn(usize) -> &'k [u8],
     stores: Stores,
-    mut execute: impl FnMut(&mut Session<M>, &Target, usize) -> Result<()>,
+    mut execute: impl FnMut(&mut Session<'t, M>, &Target, &Ahead<'t>, usize) -> Result<()>,
 ) -> Result<()> {
     let table = session.table;
-    let mut ahead: [Option<(Target, usize)>; AHEAD] = [None; AHEAD];
+    let mut ahead: [Option<Change>; AHEAD] = [None; AHEAD];
     let mut slots = (0..AHEAD).cycle();
     // The places of those ahead are gone through once more at the end, to empty them.
     let coming = positions.map(Some).chain(std::iter::repeat_n(None, AHEAD));
     for (position, slot) in coming.zip(&mut slots) {
-        if let Some((target, position)) = ahead[slot].take() {
-            execute(session, &target, position)?;
+        if let Some(Change {
+            target,
+            ahead,
+            position,
+        }) = &ahead[slot]
+        {
+            execute(session, target, ahead, *position)?;
         }
-        if let Some((target, _)) = &ahead[(slot + AHEAD / 2) % AHEAD] {
-            prefetch_stores(session, target, stores);
+        if let Some(change) = &mut ahead[(slot + AHEAD / 2) % AHEAD] {
+            change.ahead.look(table, &change.target);
+            prefetch_stores(session, &change.ahead, stores);
         }
         ahead[slot] = position.map(|position| {
             let target = table.target(key(position));
-            prefetch_tags(table, &target);
-            (target, position)
+            Change {
+                target,
+                ahead: Ahead::new(table, &target),
+                position,
+            }
         });
     }
     Ok(())
-}
-
-/// Asks for the tags of the candidate buckets of the first round.
-#[inline]
-fn prefetch_tags<M: Medium>(table: &Table<M>, target: &Target) {
-    let levels = table.directory.levels();
-    let _ = table.candidates::<()>(target, 0, levels.top, levels.bottom, |bucket| {
-        bucket.tags.prefetch();
-        ControlFlow::Continue(())
-    });
 }
 
 /// Asks for the state and record words of a slot.
@@ -154,14 +154,14 @@ fn prefetch_slot<M: Medium>(table: &Table<M>, place: SlotPlace) {
 
 /// Asks for the slot that has the target's key or will take it, and for the record that comes next.
 #[inline]
-fn prefetch_stores<M: Medium>(session: &Session<M>, target: &Target, stores: Stores) {
+fn prefetch_stores<M: Medium>(session: &Session<M>, ahead: &Ahead, stores: Stores) {
     let table = session.table;
-    if let Some(place) = table.suspect(target) {
+    if let Some(place) = ahead.suspect(table) {
         prefetch_slot(table, place);
     } else if stores == Stores::RecordAndSlot
-        && let Some(place) = table.vacancy(target)
+        && let Some(vacancy) = ahead.vacancy(table)
     {
-        prefetch_slot(table, place);
+        prefetch_slot(table, vacancy.place);
     }
     if stores != Stores::Nothing
         && let Some(record) = session.shard.upcoming(AHEAD / 2, table.shape.record_stride)
