@@ -27,57 +27,61 @@ pub struct Ahead<'t> {
     /// Offset and tags of each bucket, in the order in which an operation at rest reads them.
     buckets: [Option<(u64, TagWord<'t>)>; MOST],
     /// How many of them take new items, from the first on.
-    insertable: usize,
-    /// The first slot that may hold the key, if [`look`](Self::look) has found one.
-    suspect: Option<SlotPlace>,
-    /// The slot that an insertion would take, if no slot may hold the key.
-    vacancy: Option<Vacancy<'t>>,
+    insertable: u8,
+    seen: Seen,
+}
+
+/// What the tags said: a bucket's number, and a slot of it.
+#[derive(Clone, Copy)]
+enum Seen {
+    Nothing,
+    /// A slot that may hold the key.
+    Suspect(u8, u8),
+    /// A slot that an insertion would take; none may hold the key.
+    Vacancy(u8, u8),
 }
 
 impl<'t> Ahead<'t> {
     /// Finds the buckets, and asks for their tags.
-    #[inline]
+    #[inline(always)]
     pub fn new<M: Medium>(table: &'t Table<M>, target: &Target) -> Self {
         let levels = table.directory.levels();
         let lowest = levels.lowest_insertable(table.shape.levels);
-        let mut ahead = Self {
-            levels,
-            buckets: [None; MOST],
-            insertable: 0,
-            suspect: None,
-            vacancy: None,
-        };
-        let mut count = 0;
+        let mut buckets = [None; MOST];
+        let (mut count, mut insertable) = (0, 0);
         let all = table.candidates(target, 0, levels.top, levels.bottom, |bucket| {
-            let Some(tags) = bucket.tags.only() else {
-                return ControlFlow::Break(());
-            };
-            let Some(place) = ahead.buckets.get_mut(count) else {
-                return ControlFlow::Break(());
-            };
-            tags.prefetch();
-            *place = Some((bucket.at, tags));
-            count += 1;
-            ahead.insertable += usize::from(bucket.level >= lowest);
-            ControlFlow::Continue(())
+            match (bucket.tags.only(), buckets.get_mut(count)) {
+                (Some(tags), Some(place)) => {
+                    tags.prefetch();
+                    *place = Some((bucket.at, tags));
+                    count += 1;
+                    insertable += u8::from(bucket.level >= lowest);
+                    ControlFlow::Continue(())
+                }
+                _ => ControlFlow::Break(()),
+            }
         });
         if all.is_break() {
-            ahead.buckets = [None; MOST];
+            buckets = [None; MOST];
         }
-        ahead
+        Self {
+            levels,
+            buckets,
+            insertable,
+            seen: Seen::Nothing,
+        }
     }
 
     /// Looks at the tags: for a slot that may hold the key, else for one that can take it. Reads
     /// nothing of the file; in a bucket whose tags are not known, any slot may hold the key.
     #[inline]
-    pub fn look<M: Medium>(&mut self, table: &Table<M>, target: &Target) {
+    pub fn look(&mut self, target: &Target) {
         let mut most = 0;
-        let mut best = None;
-        for (nth, &(at, word)) in self.buckets.iter().flatten().enumerate() {
+        for (nth, (_, word)) in (0..).zip(self.buckets.iter().flatten()) {
             let tags = word.load();
             let mask = tags.map_or(1, |tags| tags.matching(target.tag));
             if mask != 0 {
-                self.suspect = Some(table.shape.slot_place(at, mask.trailing_zeros()));
+                self.seen = Seen::Suspect(nth, mask.trailing_zeros() as u8);
                 return;
             }
             if let Some(tags) = tags
@@ -89,32 +93,46 @@ impl<'t> Ahead<'t> {
                 if count > most {
                     let is_home = nth == 0 && count >= HOME_SPARE;
                     most = if is_home { u32::MAX } else { count };
-                    best = Some((at, word, empty));
+                    self.seen = Seen::Vacancy(nth, empty.trailing_zeros() as u8);
                 }
             }
         }
-        self.vacancy = best.map(|(at, word, empty)| {
-            let slot = empty.trailing_zeros();
-            Vacancy::new(table.shape.slot_place(at, slot), Some((word, slot)))
-        });
     }
 
-    /// The slot that may hold the key, as far as the hint goes. Its place is one of a bucket: the
-    /// space of a level that has been left serves as records later.
+    /// The slot that may hold the key, as far as the hint goes.
     #[inline]
     pub fn suspect<M: Medium>(&self, table: &Table<M>) -> Option<SlotPlace> {
-        self.suspect
-            .filter(|_| self.levels == table.directory.levels())
+        match self.seen {
+            Seen::Suspect(nth, slot) => Some(self.slot(table, nth, slot)?.0),
+            _ => None,
+        }
     }
 
     /// The slot that an insertion can take without looking for the key first, as far as the hint
     /// goes: it must look for rivals afterwards.
     #[inline]
-    pub(crate) fn vacancy<M: Medium>(&self, table: &Table<M>) -> Option<&Vacancy<'t>> {
-        // Levels do not come back, so these have been live all the while.
-        self.vacancy
-            .as_ref()
-            .filter(|_| self.levels == table.directory.levels())
+    pub(crate) fn vacancy<M: Medium>(&self, table: &Table<M>) -> Option<Vacancy<'t>> {
+        match self.seen {
+            Seen::Vacancy(nth, slot) => {
+                let (place, word) = self.slot(table, nth, slot)?;
+                Some(Vacancy::new(place, Some((word, u32::from(slot)))))
+            }
+            _ => None,
+        }
+    }
+
+    /// A slot of one of the buckets. The space of a level that has been left serves as records
+    /// later, so the levels must still be the same; they do not come back.
+    #[inline]
+    fn slot<M: Medium>(
+        &self,
+        table: &Table<M>,
+        nth: u8,
+        slot: u8,
+    ) -> Option<(SlotPlace, TagWord<'t>)> {
+        let (at, word) = self.buckets[usize::from(nth)]?;
+        (self.levels == table.directory.levels())
+            .then(|| (table.shape.slot_place(at, u32::from(slot)), word))
     }
 
     /// Whether no slot but `own` can hold the key now, without doubt. `false` says nothing.
@@ -133,9 +151,10 @@ impl<'t> Ahead<'t> {
                 word.load().is_some_and(|tags| {
                     let mask = tags.matching(target.tag);
                     mask == 0
-                        || own.is_some_and(|own| {
-                            own.state == at + 8 * u64::from(mask.trailing_zeros())
-                        }) && mask.is_power_of_two()
+                        || mask.is_power_of_two()
+                            && own.is_some_and(|own| {
+                                own.state == at + 8 * u64::from(mask.trailing_zeros())
+                            })
                 })
             })
             && !table.overflow.is_any_set()

@@ -128,7 +128,7 @@ fn apply<K: Key>(table: &Table<Simulated>, model: &mut Model, op: Op, version: u
     let bytes = bytemuck::bytes_of(&bytes);
     let mut session = table.session();
     let mut ahead = Ahead::new(table, &target);
-    ahead.look(table, &target);
+    ahead.look(&target);
     let held = model.contains_key(&n);
     match op {
         Op::Insert(_) => {

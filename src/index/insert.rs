@@ -1,9 +1,10 @@
 //! insert: claim a slot, write the item, decide among rivals, publish.
 //!
 //! Two insertions of one key at once must not both succeed, although they may claim different
-//! slots. Each shows itself as TENTATIVE before it looks for rivals, so at least one of any two
-//! sees the other. A member makes it give up; a rival in a later slot is struck out (COLLIDED);
-//! a rival in an earlier slot is helped to its own decision first. So no one waits for anyone.
+//! slots. Each stands there as TENTATIVE and shows its tag before it looks for rivals, so at least
+//! one of any two sees the other. A member makes it give up; a rival in a later slot is struck out
+//! (COLLIDED); a rival in an earlier slot is helped to its own decision first. So no one waits for
+//! anyone.
 //! (Purcell and Harris, *Non-blocking hashtables with open addressing*, DISC 2005, §2.3; GPHash
 //! §3.2.2 lets duplicates happen and removes them afterwards, which can undo an acknowledged
 //! insertion.)
@@ -90,7 +91,7 @@ impl<'t, M: Medium> Session<'t, M> {
         {
             if !vacancy.take(self.table) {
                 self.shard.put_back(record);
-            } else if self.fill_and_decide(target, Some(ahead), vacancy, record, value) {
+            } else if self.fill_and_decide(target, Some(ahead), &vacancy, record, value) {
                 self.items += 1;
                 return Ok(Inserted::New);
             }

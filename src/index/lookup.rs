@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use super::ahead::Ahead;
 use super::directory::Levels;
 use super::table::{Session, Table};
-use super::tags::{Tag, TagWord, Tags8};
+use super::tags::{BucketTags, Tag, TagWord, Tags8};
 use super::target::{Bucket, ROUNDS, Target};
 use crate::layout::bucket::SlotPlace;
 use crate::layout::{EMPTY, KeyClass, KeyHash, PLACE, RecordWord};
@@ -23,6 +23,19 @@ pub struct Member {
     pub place: SlotPlace,
     /// The slot's record word when it was read.
     pub record: RecordWord,
+}
+
+/// What the tags say of a key.
+#[derive(Debug, Clone, Copy)]
+pub enum Sighting {
+    /// It is not there.
+    Absent,
+    /// It may be in this slot.
+    Suspect(SlotPlace),
+    /// It is there.
+    Found(Member),
+    /// Nothing for certain.
+    Unsure,
 }
 
 /// What a writer found.
@@ -283,7 +296,7 @@ impl<M: Medium> Table<M> {
     }
 
     /// The member of a key if it stands in this slot and nothing moves. `None` says nothing.
-    #[inline]
+    #[inline(always)]
     pub fn find_at(&self, place: SlotPlace, target: &Target, touches: &mut u64) -> Option<Member> {
         if self.directory.levels().draining(self.shape.levels) {
             return None;
@@ -303,15 +316,88 @@ impl<M: Medium> Table<M> {
     /// The member of a key, for a reader, with a hint where.
     #[inline]
     pub fn find_with(&self, target: &Target, ahead: &Ahead, touches: &mut u64) -> Option<Member> {
-        if let Some(place) = ahead.suspect(self) {
-            let found = self.find_at(place, target, touches);
-            if found.is_some() {
-                return found;
-            }
-        } else if ahead.is_alone(self, target, None) {
-            return None;
+        let sighting = match ahead.suspect(self) {
+            Some(place) => Sighting::Suspect(place),
+            None if ahead.is_alone(self, target, None) => Sighting::Absent,
+            None => Sighting::Unsure,
+        };
+        match self.find_sighted(target, sighting, touches) {
+            Sighting::Found(member) => Some(member),
+            _ => None,
         }
-        self.find(target, touches)
+    }
+
+    /// The tags of the bucket of the target's first location in the top level, where most keys
+    /// are.
+    #[inline(always)]
+    pub fn home_tags(&self, target: &Target) -> BucketTags<'_> {
+        let top = self.directory.levels().top;
+        let index = KeyHash::bucket(target.hash.location(0), top);
+        self.tags.level(top).bucket(index)
+    }
+
+    /// What the tags of the home bucket say of a key, where most keys are.
+    #[inline(always)]
+    pub fn sight_at_home(&self, target: &Target) -> Sighting {
+        if target.reserved.is_some() {
+            return Sighting::Unsure;
+        }
+        let top = self.directory.levels().top;
+        let home = self.bucket(top, KeyHash::bucket(target.hash.location(0), top));
+        let mask = match home.tags.only().and_then(TagWord::load) {
+            Some(tags) => tags.matching(target.tag),
+            None => 0,
+        };
+        match mask {
+            0 => Sighting::Unsure,
+            _ => Sighting::Suspect(self.shape.slot_place(home.at, mask.trailing_zeros())),
+        }
+    }
+
+    /// What the tags of all candidate buckets of the first round say of a key.
+    #[inline(never)]
+    pub fn sight(&self, target: &Target) -> Sighting {
+        let levels = self.directory.levels();
+        if target.reserved.is_some() || levels.draining(self.shape.levels) {
+            return Sighting::Unsure;
+        }
+        let suspect = self.candidates(target, 0, levels.top, levels.bottom, |bucket| {
+            for (first, word) in bucket.tags.words() {
+                let mask = word.load().map_or(1, |tags| tags.matching(target.tag));
+                if mask != 0 {
+                    let slot = first + mask.trailing_zeros();
+                    return ControlFlow::Break(self.shape.slot_place(bucket.at, slot));
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        match suspect {
+            ControlFlow::Break(place) => Sighting::Suspect(place),
+            ControlFlow::Continue(()) if self.rounds(target, levels) > 1 => Sighting::Unsure,
+            ControlFlow::Continue(()) => Sighting::Absent,
+        }
+    }
+
+    /// What the slot says that may hold a key: the member, or nothing for certain.
+    #[inline(always)]
+    pub fn sight_at(&self, place: SlotPlace, target: &Target, touches: &mut u64) -> Sighting {
+        self.find_at(place, target, touches)
+            .map_or(Sighting::Unsure, Sighting::Found)
+    }
+
+    /// Whether a key is there that has been sighted while this session was pinned, and where.
+    #[inline]
+    pub fn find_sighted(&self, target: &Target, sighting: Sighting, touches: &mut u64) -> Sighting {
+        let sighting = match sighting {
+            Sighting::Suspect(place) => self.sight_at(place, target, touches),
+            sighting => sighting,
+        };
+        match sighting {
+            Sighting::Unsure => self
+                .find(target, touches)
+                .map_or(Sighting::Absent, Sighting::Found),
+            sighting => sighting,
+        }
     }
 
     /// The member of a key, for a writer, who may act only on the one copy.

@@ -10,7 +10,8 @@ use std::sync::OnceLock;
 use crate::layout::superblock::DIRECTORY;
 use crate::sync::{AtomicU64, Ordering};
 
-/// One map for each live level.
+/// One map for each live level. Sequentially consistent, as the [tags](super::tags) are: of two
+/// insertions of one key, of which one goes to a further round, at least one finds the other.
 pub struct OverflowMaps {
     levels: [OnceLock<Box<[AtomicU64]>>; DIRECTORY],
     /// Not zero once any bit of any level has been set.
@@ -37,14 +38,14 @@ impl OverflowMaps {
     /// Whether any bit has ever been set.
     #[inline]
     pub fn is_any_set(&self) -> bool {
-        self.any.load(Ordering::Acquire) != 0
+        self.any.load(Ordering::SeqCst) != 0
     }
 
     /// Whether the bit of `bucket` is set.
     #[inline]
     pub fn is_set(&self, level: u32, bucket: u64) -> bool {
         self.levels[level as usize].get().is_some_and(|words| {
-            words[(bucket / 64) as usize].load(Ordering::Acquire) >> (bucket % 64) & 1 != 0
+            words[(bucket / 64) as usize].load(Ordering::SeqCst) >> (bucket % 64) & 1 != 0
         })
     }
 

@@ -46,8 +46,8 @@ pub(crate) struct Resize {
     cursor: u64,
     /// An engine empties the bottom level by itself; nobody else may.
     by_engine: bool,
-    /// Emptied levels whose space still waits for its readers: epoch, offset, length.
-    leaving: Vec<(u64, u64, u64)>,
+    /// Emptied levels whose space still waits for its readers: epoch, level, offset.
+    leaving: Vec<(u64, u32, u64)>,
 }
 
 impl<M: Medium> Table<M> {
@@ -79,9 +79,14 @@ impl<M: Medium> Table<M> {
         if top > Shape::MAX_LEVEL {
             return Err(self.limit("the top level", u64::from(top), u64::from(Shape::MAX_LEVEL)));
         }
-        self.add_tags(top, Tags::add_empty)?;
+        let before = *superblock;
         let len = self.shape.level_len(top);
         let offset = self.append_extent(&mut superblock, ExtentKind::Level, top, len)?;
+        if let Err(error) = self.add_tags(top, Tags::add_empty) {
+            // The file stays longer than its superblock says, which does no harm.
+            *superblock = before;
+            return Err(error);
+        }
         superblock.level_directory[top as usize] = offset;
         superblock.top_level = top;
         self.commit(&mut superblock);
@@ -270,19 +275,18 @@ impl<M: Medium> Table<M> {
         };
         self.directory.publish(now, level, offset);
         let epoch = self.epochs.current();
-        resize
-            .leaving
-            .push((epoch, offset, self.shape.level_len(level)));
+        resize.leaving.push((epoch, level, offset));
         resize.cursor = 0;
         tracing::debug!(level, "resize has emptied a level");
     }
 
     fn reclaim_levels(&self, resize: &mut Resize, epoch: u64) {
-        resize.leaving.retain(|&(left_in, offset, len)| {
+        resize.leaving.retain(|&(left_in, level, offset)| {
             if left_in + GRACE > epoch {
                 return true;
             }
-            self.level_to_arena(offset, len);
+            self.tags.forget_level(level);
+            self.level_to_arena(offset, self.shape.level_len(level));
             false
         });
     }

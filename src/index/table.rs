@@ -72,7 +72,6 @@ impl<M: Medium> Table<M> {
         {
             let mut superblock = table.superblock();
             for level in top + 1 - shape.levels..=top {
-                table.add_tags(level, Tags::add_empty)?;
                 let offset = table.append_extent(
                     &mut superblock,
                     ExtentKind::Level,
@@ -80,6 +79,7 @@ impl<M: Medium> Table<M> {
                     shape.level_len(level),
                 )?;
                 superblock.level_directory[level as usize] = offset;
+                table.add_tags(level, Tags::add_empty)?;
             }
             superblock.top_level = top;
             superblock.bottom_level = top + 1 - shape.levels;

@@ -10,13 +10,15 @@
 //! bucket reads its states. Nobody changes a state in a bucket whose tags are not known, so a late
 //! reader finds the word known, and drops what it has read.
 //!
+//! The CUDA engine changes the file without them, so they are forgotten when it takes a table over.
+//!
 //! All accesses are sequentially consistent: of two insertions of one key that show their tags and
 //! then look for each other's, at least one finds the other.
 
 use std::io;
 use std::sync::OnceLock;
 
-use memmap2::{Advice, MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 
 use crate::layout::superblock::DIRECTORY;
 use crate::layout::{KeyHash, Shape};
@@ -57,6 +59,8 @@ impl Tag {
 pub struct TagWord<'t>(&'t AtomicU64);
 
 impl<'t> TagWord<'t> {
+    /// A word by itself.
+    #[cfg(test)]
     pub fn new(word: &'t AtomicU64) -> Self {
         Self(word)
     }
@@ -210,6 +214,14 @@ impl<'t> BucketTags<'t> {
         Some((TagWord(word), slot % SLOTS))
     }
 
+    /// Asks for the first word ahead of its use.
+    #[inline]
+    pub fn prefetch(self) {
+        if let Some(word) = self.0.first() {
+            TagWord(word).prefetch();
+        }
+    }
+
     /// The one word of a bucket that has one.
     #[inline]
     pub fn only(self) -> Option<TagWord<'t>> {
@@ -272,6 +284,22 @@ impl Tags {
         Ok(())
     }
 
+    /// Forgets all tags, and gives back their memory. Nobody may be asking them.
+    #[cfg(feature = "cuda")]
+    pub fn forget(&self) {
+        self.levels
+            .iter()
+            .filter_map(OnceLock::get)
+            .for_each(LevelTags::forget);
+    }
+
+    /// Forgets the tags of a level that nobody asks any more, and gives back their memory.
+    pub fn forget_level(&self, level: u32) {
+        if let Some(tags) = self.levels[level as usize].get() {
+            tags.forget();
+        }
+    }
+
     /// The tags of a level, which has been added.
     #[inline]
     pub fn level(&self, level: u32) -> TagsOfLevel<'_> {
@@ -314,6 +342,18 @@ impl LevelTags {
             memory: MmapRaw::from(memory),
             words,
         })
+    }
+
+    /// Makes all words zero again.
+    fn forget(&self) {
+        // SAFETY: the pages are private and anonymous, so they become zeros, and zero is a word
+        // that any reader may meet: one that is not known.
+        let forgotten = unsafe { self.memory.unchecked_advise(UncheckedAdvice::DontNeed) };
+        if forgotten.is_err() {
+            for word in self.words() {
+                word.store(0, Ordering::SeqCst);
+            }
+        }
     }
 
     #[inline]

@@ -1,14 +1,16 @@
 //! Operations on their way through memory, so that its latency is paid by many at a time.
 //!
 //! An operation reads the tags of its candidate buckets, then the bucket that they name, then the
-//! record: misses that depend on each other. While one operation is at its last step, those behind it in
-//! the batch are at earlier ones, and each step asks for what the next will read. Steps of
+//! record: misses that depend on each other. While one operation is at its last step, those behind
+//! it in the batch are at earlier ones, and each step asks for what the next will read. Steps of
 //! different operations alternate, so that a core has a few misses under way all the time: bursts
 //! of them wait for each other (measured in `docs/performance.md`).
 
+use std::ops::ControlFlow;
+
 use crate::Result;
 use crate::index::ahead::Ahead;
-use crate::index::lookup::Member;
+use crate::index::lookup::{Member, Sighting};
 use crate::index::table::{Session, Table};
 use crate::index::target::Target;
 use crate::layout::bucket::SlotPlace;
@@ -17,11 +19,11 @@ use crate::pm::Medium;
 /// How many operations lie between one step of a look-up and the next.
 const DISTANCE: usize = 8;
 
-/// Steps of a look-up: tags, bucket, record, value.
-const STEPS: usize = 4;
+/// Steps of a look-up: tags of the home bucket, other tags, bucket, record, value.
+const STEPS: usize = 5;
 
-/// Look-ups under way.
-const UNDER_WAY: usize = DISTANCE * STEPS;
+/// Look-ups under way: those from their first step to before their last.
+const UNDER_WAY: usize = DISTANCE * (STEPS - 1);
 
 /// Changes that are hashed ahead of their execution; their tags are asked for then, and their
 /// buckets and records half as far ahead.
@@ -41,10 +43,9 @@ struct Change<'k, 't> {
 }
 
 #[derive(Clone, Copy)]
-struct LookUp<'k, 't> {
+struct LookUp<'k> {
     target: Target<'k>,
-    ahead: Ahead<'t>,
-    member: Option<Member>,
+    sighting: Sighting,
 }
 
 /// What a change will store to, beside the bucket that its key is in.
@@ -68,37 +69,47 @@ pub fn look_up<'k, M: Medium>(
 ) -> Result<()> {
     let table = session.table;
     let mut under_way: [Option<LookUp>; UNDER_WAY] = [None; UNDER_WAY];
-    for step in 0..len + UNDER_WAY - DISTANCE {
+    for step in 0..len + UNDER_WAY {
         // From the last step to the first: the place of a look-up that ends is taken by the next.
-        if let Some(position) = step.checked_sub(3 * DISTANCE)
-            && let Some(LookUp {
-                member: Some(member),
-                ..
-            }) = under_way[position % UNDER_WAY].take()
+        if let Some(position) = step.checked_sub(4 * DISTANCE)
+            && let Some(look_up) = &under_way[position % UNDER_WAY]
         {
-            found(session, member, position)?;
+            if let Sighting::Found(member) = look_up.sighting {
+                found(session, member, position)?;
+            }
+            under_way[position % UNDER_WAY] = None;
+        }
+        if let Some(position) = step.checked_sub(3 * DISTANCE)
+            && let Some(LookUp { target, sighting }) = &mut under_way[position % UNDER_WAY]
+            && matches!(sighting, Sighting::Suspect(_) | Sighting::Unsure)
+        {
+            *sighting = table.find_sighted(target, *sighting, &mut session.touches);
+            prefetch_sighted(table, sighting);
         }
         if let Some(position) = step.checked_sub(2 * DISTANCE)
-            && let Some(look_up) = &mut under_way[position % UNDER_WAY]
+            && let Some(LookUp { target, sighting }) = &mut under_way[position % UNDER_WAY]
         {
-            let LookUp { target, ahead, .. } = look_up;
-            look_up.member = table.find_with(target, ahead, &mut session.touches);
-            prefetch_record(table, look_up.member);
+            *sighting = match sighting {
+                Sighting::Suspect(place) => table.sight_at(*place, target, &mut session.touches),
+                _ => table.sight(target),
+            };
+            prefetch_sighted(table, sighting);
         }
         if let Some(position) = step.checked_sub(DISTANCE)
-            && let Some(LookUp { target, ahead, .. }) = &mut under_way[position % UNDER_WAY]
+            && let Some(LookUp { target, sighting }) = &mut under_way[position % UNDER_WAY]
         {
-            ahead.look(table, target);
-            if let Some(place) = ahead.suspect(table) {
-                prefetch_slot(table, place);
+            *sighting = table.sight_at_home(target);
+            match sighting {
+                Sighting::Suspect(place) => prefetch_slot(table, place),
+                _ => prefetch_tags(table, target),
             }
         }
         if step < len {
             let target = table.target(key(step));
+            table.home_tags(&target).prefetch();
             under_way[step % UNDER_WAY] = Some(LookUp {
                 target,
-                ahead: Ahead::new(table, &target),
-                member: None,
+                sighting: Sighting::Unsure,
             });
         }
     }
@@ -130,7 +141,7 @@ pub fn change<'k, 't, M: Medium>(
             execute(session, target, ahead, *position)?;
         }
         if let Some(change) = &mut ahead[(slot + AHEAD / 2) % AHEAD] {
-            change.ahead.look(table, &change.target);
+            change.ahead.look(&change.target);
             prefetch_stores(session, &change.ahead, stores);
         }
         ahead[slot] = position.map(|position| {
@@ -145,9 +156,29 @@ pub fn change<'k, 't, M: Medium>(
     Ok(())
 }
 
+/// Asks for the tags of the candidate buckets of the first round.
+#[inline(never)]
+fn prefetch_tags<M: Medium>(table: &Table<M>, target: &Target) {
+    let levels = table.directory.levels();
+    let _ = table.candidates::<()>(target, 0, levels.top, levels.bottom, |bucket| {
+        bucket.tags.prefetch();
+        ControlFlow::Continue(())
+    });
+}
+
+/// Asks for the slot that may hold a key, or the record that does.
+#[inline(always)]
+fn prefetch_sighted<M: Medium>(table: &Table<M>, sighting: &Sighting) {
+    match sighting {
+        Sighting::Found(member) => prefetch_lines(table, member.record.offset()),
+        Sighting::Suspect(place) => prefetch_slot(table, place),
+        Sighting::Absent | Sighting::Unsure => {}
+    }
+}
+
 /// Asks for the state and record words of a slot.
 #[inline]
-fn prefetch_slot<M: Medium>(table: &Table<M>, place: SlotPlace) {
+fn prefetch_slot<M: Medium>(table: &Table<M>, place: &SlotPlace) {
     table.medium.prefetch(place.state);
     table.medium.prefetch(place.record);
 }
@@ -157,24 +188,16 @@ fn prefetch_slot<M: Medium>(table: &Table<M>, place: SlotPlace) {
 fn prefetch_stores<M: Medium>(session: &Session<M>, ahead: &Ahead, stores: Stores) {
     let table = session.table;
     if let Some(place) = ahead.suspect(table) {
-        prefetch_slot(table, place);
+        prefetch_slot(table, &place);
     } else if stores == Stores::RecordAndSlot
         && let Some(vacancy) = ahead.vacancy(table)
     {
-        prefetch_slot(table, vacancy.place);
+        prefetch_slot(table, &vacancy.place);
     }
     if stores != Stores::Nothing
         && let Some(record) = session.shard.upcoming(AHEAD / 2, table.shape.record_stride)
     {
         prefetch_lines(table, record);
-    }
-}
-
-/// Asks for the record of a member.
-#[inline]
-fn prefetch_record<M: Medium>(table: &Table<M>, member: Option<Member>) {
-    if let Some(member) = member {
-        prefetch_lines(table, member.record.offset());
     }
 }
 
