@@ -24,6 +24,8 @@ pub(crate) mod resize;
 pub(crate) mod scan;
 mod stats;
 pub(crate) mod table;
+#[cfg(all(test, not(loom)))]
+mod tag_tests;
 pub(crate) mod tags;
 pub(crate) mod target;
 mod update;
