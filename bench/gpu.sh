@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # Checks and measures the CUDA engine on a machine with a GPU, without cargo there.
 #
-# Build here or elsewhere and copy the executables into one folder, as `model`, `kill` and `ycsb`:
-#   cargo test --release --no-run --features cuda --test model --test kill --bench ycsb
-# then: bench/gpu.sh FOLDER [check|sanitize|measure]...   (all three by default)
+# Build here or elsewhere and copy the executables into one folder, as `model`, `kill`, `ycsb` and
+# `limits`:
+#   cargo test --release --no-run --features cuda --test model --test kill --bench ycsb --bench limits
+# then: bench/gpu.sh FOLDER [check|sanitize|measure|limits]...   (all four by default)
+#
+# `limits` writes its figures and results into $OUT, or ./limits-out.
 set -u
 programs=$(cd "$1" && pwd)
 shift
@@ -45,16 +48,33 @@ sanitized() {
 }
 
 measure() {
-    local ycsb=("$programs/ycsb" --engine cuda --domain shared --threads 1
-        --records 16000000 --operations 16000000)
+    local ycsb=("$programs/ycsb" --engine cuda --domain shared --threads 1)
+    local small=("${ycsb[@]}" --records 16000000 --operations 16000000)
+    local large=("${ycsb[@]}" --records 64000000 --operations 32000000)
+    local batches=4096,65536,1048576
     echo "== batches in device memory"
-    "${ycsb[@]}" --device-slices --batch 4096,65536,1048576 --workload load,c,a,b,d,f,negative
-    "${ycsb[@]}" --device-slices --batch 4096,1048576 --workload c,update --distribution uniform
-    "${ycsb[@]}" --device-slices --batch 4096,1048576 --workload load,c --key-size 32
+    "${small[@]}" --device-slices --batch $batches --workload c,negative,update --distribution uniform
+    "${small[@]}" --device-slices --batch $batches --workload load,c,a,b,d,f
+    echo "== 32-byte keys"
+    "${small[@]}" --device-slices --batch $batches --workload c,negative,update --distribution uniform \
+        --key-size 32
+    "${small[@]}" --device-slices --batch $batches --workload load,c,a --key-size 32
+    echo "== 64 M items"
+    "${large[@]}" --device-slices --batch 1048576 --workload c --distribution uniform
+    "${large[@]}" --device-slices --batch 1048576 --workload c,load
+    echo "== while the cache is loaded"
+    "${small[@]}" --device-slices --batch 65536,1048576 --workload c,a
+    "${small[@]}" --device-slices --batch 65536,1048576 --workload c,a --reload-during
     echo "== batches in host memory"
-    "${ycsb[@]}" --batch 4096,1048576 --workload load,c,a
+    "${small[@]}" --batch $batches --workload load,c,a
 }
 
-for step in "${@:-check sanitize measure}"; do
+limits() {
+    local out=${OUT:-limits-out}
+    mkdir -p "$out"
+    "$programs/limits" --engine cuda --plots "$out" | tee "$out/limits.txt"
+}
+
+for step in "${@:-check sanitize measure limits}"; do
     for part in $step; do $part; done
 done

@@ -25,6 +25,23 @@ __device__ inline u64 group_entry(const Groups &groups, const u8 *keys, u32 posi
     }
 }
 
+// Leaves everything as a batch that changes the table finds it: one launch in place of a fill for
+// each array. `entries` is 0 for a batch without groups.
+KERNEL clear_batch(const __grid_constant__ Groups groups, u64 entries, u64 *answers, u32 words,
+                   Counters *counters) {
+    u64 thread = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x;
+    u64 threads = static_cast<u64>(gridDim.x) * blockDim.x;
+    if (thread == 0) *counters = {};
+    #pragma unroll 1
+    for (u64 at = thread; at < words; at += threads) answers[at] = 0;
+    #pragma unroll 1
+    for (u64 at = thread; at < entries; at += threads) {
+        groups.claims[at] = 0;
+        groups.first[at] = ~0u;
+        groups.last[at] = 0;
+    }
+}
+
 // Sorts the positions of a batch into groups of equal keys.
 KERNEL group_keys(const __grid_constant__ Groups groups, const u8 *keys, u32 len,
                   u32 key_size) {

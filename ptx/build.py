@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Compiles the kernels to gphash.ptx, on any Linux machine, with or without a GPU.
+"""Compiles the kernels to PTX, on any Linux machine, with or without a GPU: those of the engine to
+ptx/gphash.ptx, those of the bench to bench/limits/limits.ptx.
 
-    python3 ptx/build.py            writes gphash.ptx
-    python3 ptx/build.py --check    fails if gphash.ptx is not what the sources give
+    python3 ptx/build.py            writes both
+    python3 ptx/build.py --check    fails if one is not what the sources give
 
 The compiler is NVRTC from PyPI, pinned, in a virtual environment of its own.
 """
@@ -19,10 +20,15 @@ COMPILER = "nvidia-cuda-nvrtc-cu12==12.4.127"
 # Volta is the oldest card served; its PTX loads on every later one. PTX ISA 8.4 needs a driver
 # of the 550 series (2024) or later.
 OPTIONS = ["--gpu-architecture=compute_70", "--std=c++17"]
-SOURCES = ["batch.cu", "index.cu", "layout.cu", "recover.cu", "resize.cu"]
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-OUTPUT = FOLDER / "gphash.ptx"
+# What each PTX file is made of, as one module; the sources lie beside it.
+MODULES = {
+    FOLDER / "gphash.ptx": [
+        "batch.cu", "cache.cu", "index.cu", "layout.cu", "order.cu", "recover.cu", "resize.cu",
+    ],
+    FOLDER.parent / "bench/limits/limits.ptx": ["limits.cu"],
+}
 TOOLCHAIN = FOLDER / ".toolchain"
 
 
@@ -37,13 +43,14 @@ def compiler() -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
-def compile_kernels(nvrtc: ctypes.CDLL) -> str:
-    """The PTX of all sources as one module."""
-    source = "".join(f'#include "{name}"\n' for name in SOURCES)
+def compile_module(nvrtc: ctypes.CDLL, output: pathlib.Path, sources: list[str]) -> str:
+    """The PTX of the sources as one module."""
+    source = "".join(f'#include "{name}"\n' for name in sources)
+    name = f"module of {output.name}"
     program = ctypes.c_void_p()
     check(nvrtc.nvrtcCreateProgram(
-        ctypes.byref(program), source.encode(), b"gphash.cu", 0, None, None))
-    options = [option.encode() for option in OPTIONS + [f"-I{FOLDER}"]]
+        ctypes.byref(program), source.encode(), name.encode(), 0, None, None))
+    options = [option.encode() for option in OPTIONS + [f"-I{output.parent}"]]
     result = nvrtc.nvrtcCompileProgram(
         program, len(options), (ctypes.c_char_p * len(options))(*options))
     log = text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
@@ -70,18 +77,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     arguments = parser.parse_args()
-    ptx = compile_kernels(compiler())
-    if not arguments.check:
-        OUTPUT.write_text(ptx)
-        print(f"{OUTPUT.name}: {len(ptx)} bytes")
-        return
-    found = OUTPUT.read_text() if OUTPUT.exists() else ""
+    nvrtc = compiler()
+    for output, sources in MODULES.items():
+        ptx = compile_module(nvrtc, output, sources)
+        if arguments.check:
+            compare(output, ptx)
+        else:
+            output.write_text(ptx)
+            print(f"{output.name}: {len(ptx)} bytes")
+
+
+def compare(output: pathlib.Path, ptx: str) -> None:
+    """Ends the script if the file is not this PTX."""
+    found = output.read_text() if output.exists() else ""
     if found != ptx:
         difference = difflib.unified_diff(
             found.splitlines(), ptx.splitlines(), "checked in", "compiled", n=0, lineterm="")
         print("\n".join(list(difference)[:40]), file=sys.stderr)
-        sys.exit(f"{OUTPUT.name} is not what the sources give; run python3 ptx/build.py")
-    print(f"{OUTPUT.name}: as the sources give it")
+        sys.exit(f"{output.name} is not what the sources give; run python3 ptx/build.py")
+    print(f"{output.name}: as the sources give it")
 
 
 if __name__ == "__main__":

@@ -3,19 +3,16 @@
 
 #include "memory.cuh"
 
-
 // Moves units of a value with as many lanes as it needs, so that a warp has several values in
 // flight: what limits a record in host memory is how many reads are under way at once.
-//
-// Lane i names the value at position `first + i` of `values` and its record (0: none).
-template <class Unit, bool TO_RECORD>
-__device__ void copy_units(u8 *file, u8 *values, u64 first, u32 size, u64 record) {
+template <class Unit>
+__device__ void copy_units(const u8 *from, u8 *to, u32 size, bool wanted) {
     u32 units = size / sizeof(Unit);
     u32 lanes = WARP;
     #pragma unroll 1
     while (lanes > 1 && lanes / 2 >= units) lanes /= 2;
     u32 lane = lane_number();
-    u32 present = __ballot_sync(ALL_LANES, record != 0);
+    u32 present = __ballot_sync(ALL_LANES, wanted);
     #pragma unroll 1
     while (present != 0) {
         // Group g of `lanes` lanes serves the g-th value still to copy.
@@ -23,18 +20,14 @@ __device__ void copy_units(u8 *file, u8 *values, u64 first, u32 size, u64 record
         #pragma unroll 1
         for (u32 skip = lane / lanes; skip != 0; skip--) rest &= rest - 1;
         u32 which = rest == 0 ? 0 : __ffs(rest) - 1;
-        u64 at = __shfl_sync(ALL_LANES, record, which);
+        u64 source = __shfl_sync(ALL_LANES, reinterpret_cast<u64>(from), which);
+        u64 target = __shfl_sync(ALL_LANES, reinterpret_cast<u64>(to), which);
         if (rest != 0) {
-            auto stored = reinterpret_cast<Unit *>(file + at);
-            auto given = reinterpret_cast<Unit *>(values + (first + which) * size);
             #pragma unroll 1
             for (u32 unit = lane % lanes; unit < units; unit += lanes) {
-                if constexpr (TO_RECORD) {
-                    stored[unit] = given[unit];
-                } else {
-                    // Past the first-level cache, which may hold an older neighbour of the record.
-                    given[unit] = __ldcg(stored + unit);
-                }
+                // Past the first-level cache, which may hold an older neighbour of the record.
+                reinterpret_cast<Unit *>(target)[unit] =
+                    __ldcg(reinterpret_cast<const Unit *>(source) + unit);
             }
         }
         #pragma unroll 1
@@ -42,17 +35,18 @@ __device__ void copy_units(u8 *file, u8 *values, u64 first, u32 size, u64 record
     }
 }
 
-// Copies one value for each lane whose `record` is not 0. All lanes of the warp take part.
-template <bool TO_RECORD>
-__device__ void copy_values(u8 *file, u8 *values, u64 first, u32 size, u64 record) {
+// Copies `size` bytes for each lane that wants it. All lanes of the warp take part; records, cached
+// values and `values`, the batch's, are aligned to 16 bytes or to the size of a value.
+__device__ __noinline__ void copy_values(const u8 *from, u8 *to, const u8 *values, u32 size,
+                                   bool wanted) {
     u64 alignment = reinterpret_cast<u64>(values) | size;
     if (alignment % 16 == 0) {
-        copy_units<uint4, TO_RECORD>(file, values, first, size, record);
+        copy_units<uint4>(from, to, size, wanted);
     } else if (alignment % 8 == 0) {
-        copy_units<u64, TO_RECORD>(file, values, first, size, record);
+        copy_units<u64>(from, to, size, wanted);
     } else if (alignment % 4 == 0) {
-        copy_units<u32, TO_RECORD>(file, values, first, size, record);
+        copy_units<u32>(from, to, size, wanted);
     } else {
-        copy_units<u8, TO_RECORD>(file, values, first, size, record);
+        copy_units<u8>(from, to, size, wanted);
     }
 }

@@ -1,118 +1,56 @@
 // The verbs. Each kernel comes for keys of 8 bytes (`_word`) and for longer ones (`_wide`).
 //
-// Launches of `get` and `contains` may run beside any other; those of the other verbs, `drain`
-// included, one after another.
+// A look-up is `get` or `contains`: it finds the records and copies the values; of a batch that is
+// put in order (order.cuh) it leaves the values in the file to `fetch`. A change is two launches:
+// one that finds the slots, claims among them, and one that stores into the file, in between the
+// batch may be put in order.
+//
+// Launches of look-ups may run beside any other; those of changes, `drain` included, one after
+// another.
+#include "cache.cuh"
 #include "copy.cuh"
+#include "order.cuh"
 #include "records.cuh"
 #include "table.cuh"
 #include "tile.cuh"
 
-enum class Verb { INSERT, UPSERT, UPDATE };
+enum class Verb { INSERT, UPSERT, UPDATE, REMOVE };
 
-// insert, upsert and update: the values of a tile are written first, into fresh records, then its
-// state words, then its record words, with one persist between for all its operations.
-template <bool WIDE, Verb VERB>
-__device__ void write(const TableView &view, const Records &records, const Batch &batch,
-                      Counters *counters) {
-    Table<WIDE> table(view, counters);
-    Tally tally;
-    u32 lane = lane_number();
-    #pragma unroll 1
-    for (Tile tile(batch); tile.exists(); tile.next()) {
-        bool mine = tile.executes(VERB == Verb::INSERT ? Pick::FIRST : Pick::LAST);
-        Key own = mine ? table.prepare(batch.keys, tile.position()) : Key{};
-        u64 part = 0;
-        Slot slot{};
-        u64 old = 0;
-        #pragma unroll 1
-        for (u32 rest = __ballot_sync(ALL_LANES, mine); rest != 0; rest &= rest - 1) {
-            u32 at = __ffs(rest) - 1;
-            Key key = table.share(own, at, batch.keys, tile.first + at);
-            Found found = table.find(key);
-            if (VERB != Verb::UPDATE && found.record == 0) found.slot = table.claim(key);
-            bool writes = found.slot.bucket != nullptr && (VERB != Verb::INSERT || found.record == 0);
-            if (writes) table.touch_slot(found.slot, found.record == 0, found.record == 0);
-            if (lane == at) {
-                old = found.record;
-                if (writes) slot = found.slot;
-            }
-            table.touches.next();
-        }
+// Between the two launches of a change, a slot is its place; this bit of it says that the slot was
+// claimed for a new item.
+constexpr u64 CLAIMED = 1;
 
-        bool writes = slot.bucket != nullptr;
-        u64 record = take_record(records, counters, writes);
-        bool inserts = writes && old == 0 && record != 0;
-        bool full = VERB != Verb::UPDATE && mine && old == 0 && !writes;
-        bool starved = writes && record == 0;
-        if (full || starved) tile.postpone();
-        // What this launch cannot finish it gives back as it was.
-        if (starved && old == 0) {
-            store(table.state_of(slot), EMPTY);
-            writes = false;
-        }
+// ---- Look-ups.
 
-        copy_values<true>(view.file, batch.values, tile.first, view.value_size, record);
-        if constexpr (WIDE) {
-            #pragma unroll 1
-            for (u32 rest = __ballot_sync(ALL_LANES, inserts); rest != 0; rest &= rest - 1) {
-                u32 at = __ffs(rest) - 1;
-                if (lane < table.key_words()) {
-                    part = load(batch.keys + (tile.first + at) * view.key_size + lane * 8);
-                }
-                table.store_key(shuffle(slot, at), part);
-            }
-        }
-        if (record != 0) table.mark_dirty(record, view.value_size);
-        persist();
-        __syncwarp();
-        if (inserts) table.store_state(slot, own.word);
-        persist();
-        if (record != 0) table.store_record(slot, record);
-        persist();
-        if (inserts) table.copy_state(slot, own.word);
-        order();
-        if (record != 0) table.copy_record(slot, record);
-        retire_record(records, counters, record != 0 ? old : 0);
+// What a look-up has found, in the lane that it is for.
+struct Hit {
+    u64 record; // 0 if the key is absent
+    u64 ordinal;
+    u32 index;
+};
 
-        if (VERB == Verb::UPSERT) {
-            tile.answer_first(inserts);
-        } else {
-            tile.answer(record != 0);
-        }
-        tally.operations += mine;
-        tally.added += inserts;
-        tally.full += full;
-        tally.starved += starved;
-        if (record != 0) tally.touches += places_in(record, view.value_size);
+// Copies the values that are cached, and if the batch is not put in order the others too.
+__device__ inline void copy_found(const TableView &view, const Batch &batch, u64 position,
+                                  bool mine, const Hit &hit, Tally &tally) {
+    u8 *value = batch.values + position * view.value_size;
+    u64 record = hit.record;
+    if (view.cache.links != nullptr) {
+        bool found = record != 0;
+        if (found && is_sampled(batch, position)) note_access(view, hit.ordinal, batch.sample);
+        CachedValue cached{};
+        if (found) cached = cached_value(view, hit.ordinal, hit.index, record);
+        bool is_cached = cached.value != nullptr;
+        copy_values(cached.value, value, batch.values, view.value_size, is_cached);
+        if (still_cached(cached, record) && is_cached) record = 0;
+        tally.cache_lookups += found;
+        tally.cache_hits += found && record == 0;
     }
-    tally.add_to(counters, table.touches.total);
-}
-
-template <bool WIDE>
-__device__ void remove(const TableView &view, const Records &records, const Batch &batch,
-                       Counters *counters) {
-    Table<WIDE> table(view, counters);
-    Tally tally;
-    #pragma unroll 1
-    for (Tile tile(batch); tile.exists(); tile.next()) {
-        bool mine = tile.executes(Pick::FIRST);
-        Key own = mine ? table.prepare(batch.keys, tile.position()) : Key{};
-        Found gone{};
-        #pragma unroll 1
-        for (u32 rest = __ballot_sync(ALL_LANES, mine); rest != 0; rest &= rest - 1) {
-            u32 at = __ffs(rest) - 1;
-            Found found = table.find(table.share(own, at, batch.keys, tile.first + at));
-            if (found.record != 0) table.touch_slot(found.slot, true, false);
-            if (lane_number() == at) gone = found;
-            table.touches.next();
-        }
-        table.clear(gone.slot, gone.record != 0);
-        retire_record(records, counters, gone.record);
-        tile.answer(gone.record != 0);
-        tally.operations += mine;
-        tally.removed += gone.record != 0;
+    if (record != 0) tally.touches += places_in(record, view.value_size);
+    if (batch.order.wanted != 0) {
+        if (mine) enter_order(batch.order, position, record);
+    } else {
+        copy_values(view.file + record, value, batch.values, view.value_size, record != 0);
     }
-    tally.add_to(counters, table.touches.total);
 }
 
 template <bool WIDE, bool COPY>
@@ -121,25 +59,275 @@ __device__ void look_up(const TableView &view, const Batch &batch, Counters *cou
     Tally tally;
     #pragma unroll 1
     for (Tile tile(batch); tile.exists(); tile.next()) {
-        bool mine = tile.executes(Pick::ALL);
-        Key own = mine ? table.prepare(batch.keys, tile.position()) : Key{};
-        u64 record = 0;
+        bool mine = tile.has_position();
+        u64 position = tile.position();
+        Key own = mine ? table.prepare(table.key_at(batch, position)) : Key{};
+        u32 executes = __ballot_sync(ALL_LANES, mine);
+        Hit hit{};
         #pragma unroll 1
-        for (u32 rest = __ballot_sync(ALL_LANES, mine); rest != 0; rest &= rest - 1) {
-            u32 at = __ffs(rest) - 1;
-            Found found = table.find(table.share(own, at, batch.keys, tile.first + at));
-            if (lane_number() == at) record = found.record;
-            table.touches.next();
+        for (u32 turn = 0; turn < batch.tile / GROUPS; turn++) {
+            Key key = table.share(own, served_lane(turn));
+            Found found{};
+            if (executes >> served_lane(turn) & 1) found = table.find(key);
+            u32 server = server_of_lane();
+            u64 record = __shfl_sync(ALL_LANES, found.record, server);
+            u64 ordinal = __shfl_sync(ALL_LANES, found.slot.bucket.ordinal, server);
+            u32 index = __shfl_sync(ALL_LANES, found.slot.index, server);
+            if (turn_of_lane() == turn) hit = {record, ordinal, index};
         }
-        tile.answer(record != 0);
-        if constexpr (COPY) {
-            copy_values<false>(view.file, batch.values, tile.first, view.value_size, record);
-            if (record != 0) tally.touches += places_in(record, view.value_size);
+        tile.answer_all(hit.record != 0);
+        tally.operations += mine;
+        if constexpr (COPY) copy_found(view, batch, position, mine, hit, tally);
+    }
+    tally.add_to(counters, table.touches);
+}
+
+// Copies the values that a `get` has found, in the order of their records.
+KERNEL fetch(const __grid_constant__ TableView view, const __grid_constant__ Batch batch) {
+    #pragma unroll 1
+    for (Share share(batch, 1); share.exists(); share.next()) {
+        u64 record;
+        u64 position = share.position(0, &record);
+        copy_values(view.file + record, batch.values + position * view.value_size, batch.values,
+                    view.value_size, record != 0);
+    }
+}
+
+// ---- Changes.
+
+// Finds the slot of each operation that has something to do: the one of its member, or for a new
+// item one that it claims.
+template <bool WIDE, Verb VERB>
+__device__ void resolve(const TableView &view, const Batch &batch, Counters *counters) {
+    constexpr bool INSERTS = VERB == Verb::INSERT || VERB == Verb::UPSERT;
+    constexpr Pick PICK = VERB == Verb::INSERT || VERB == Verb::REMOVE ? Pick::FIRST : Pick::LAST;
+    Table<WIDE> table(view, counters);
+    Tally tally;
+    #pragma unroll 1
+    for (Tile tile(batch); tile.exists(); tile.next()) {
+        bool mine = tile.executes(PICK);
+        u64 position = tile.position();
+        Key own = mine ? table.prepare(table.key_at(batch, position)) : Key{};
+        u32 executes = __ballot_sync(ALL_LANES, mine);
+        u64 place = 0;
+        bool full = false;
+        #pragma unroll 1
+        for (u32 turn = 0; turn < batch.tile / GROUPS; turn++) {
+            Key key = table.share(own, served_lane(turn));
+            u64 there = 0;
+            bool nowhere = false;
+            if (executes >> served_lane(turn) & 1) {
+                Found found = table.find(key);
+                if (found.record != 0) {
+                    if (VERB != Verb::INSERT) there = table.place_of(found.slot);
+                } else if (INSERTS) {
+                    Slot slot = table.claim(key);
+                    nowhere = slot.bucket.probe == nullptr;
+                    if (!nowhere) there = table.place_of(slot) | CLAIMED;
+                }
+            }
+            there = __shfl_sync(ALL_LANES, there, server_of_lane());
+            nowhere = __shfl_sync(ALL_LANES, static_cast<u32>(nowhere), server_of_lane()) != 0;
+            if (turn_of_lane() == turn) {
+                place = there;
+                full = nowhere;
+            }
+        }
+        if (tile.has_position()) {
+            if (batch.order.wanted != 0) {
+                enter_order(batch.order, position, place);
+            } else {
+                batch.order.places[position] = place;
+            }
+            batch.pending[position] = full;
         }
         tally.operations += mine;
+        tally.full += full;
+        if (VERB != Verb::REMOVE) tally.wanted += place != 0;
     }
-    tally.add_to(counters, table.touches.total);
+    tally.add_to(counters, table.touches);
 }
+
+// One operation of a change, in the lane that carries it out.
+struct Change {
+    u64 place;  // of its slot, as `resolve` has left it; 0 for none
+    u64 record; // the new one; 0 for none
+    u32 position;
+
+    __device__ bool writes() const { return record != 0; }
+
+    __device__ bool inserts() const { return record != 0 && (place & CLAIMED) != 0; }
+
+    __device__ u64 state_at() const { return place & ~CLAIMED; }
+};
+
+// Writes the value of a new item or a new value of an old one into a fresh record, and the key of a
+// new wide item.
+template <bool WIDE>
+__device__ Change write_value(Table<WIDE> &table, const Records &records, const Batch &batch,
+                              const Share &share, u32 nth, Tally &tally) {
+    const TableView &view = table.view;
+    Change change{};
+    change.position = share.position(nth, &change.place);
+    bool wants = change.place != 0;
+    change.record = take_record(records, table.counters, wants);
+    if (wants && !change.writes()) {
+        // What this launch cannot finish it gives back as it was.
+        batch.pending[change.position] = 1;
+        if ((change.place & CLAIMED) != 0) {
+            store(table.state_of(table.slot_at(change.state_at())), EMPTY);
+        }
+        tally.starved++;
+    }
+    const u8 *value = batch.values + static_cast<u64>(change.position) * view.value_size;
+    copy_values(value, view.file + change.record, batch.values, view.value_size, change.writes());
+    if (change.writes()) table.mark_dirty(change.record, view.value_size);
+    if constexpr (WIDE) {
+        table.store_keys(change.state_at(), table.key_at(batch, change.position), change.inserts());
+    }
+    return change;
+}
+
+// Writes the state word of a new item and the record word, two lanes an item: accesses of one line
+// that are made together are one on the way to host memory.
+template <bool WIDE>
+__device__ void write_words(Table<WIDE> &table, const Records &records, const Batch &batch,
+                            const Change &change) {
+    const TableView &view = table.view;
+    u64 word = 0;
+    u64 old = 0;
+    if (change.inserts()) {
+        word = table.prepare(table.key_at(batch, change.position)).word;
+    } else if (change.writes()) {
+        old = load(table.record_of(table.slot_at(change.state_at()))) & RECORD_OFFSET;
+    }
+    retire_record(records, table.counters, old);
+    bool of_record = lane_number() % 2 != 0;
+    #pragma unroll
+    for (u32 half = 0; half < 2; half++) {
+        u32 from = half * (WARP / 2) + lane_number() / 2;
+        u64 state_at = __shfl_sync(ALL_LANES, change.state_at(), from);
+        u64 record = __shfl_sync(ALL_LANES, change.record, from);
+        u64 state = __shfl_sync(ALL_LANES, word, from);
+        u32 inserts = __shfl_sync(ALL_LANES, static_cast<u32>(change.inserts()), from);
+        if (of_record ? record != 0 : inserts != 0) {
+            u64 at = state_at + (of_record ? view.slots * 8 : 0);
+            store(view.file + at, of_record ? record : state);
+            table.mark_dirty(at, 8);
+        }
+    }
+}
+
+// Puts the new value in the place of the old one where its bucket is cached.
+__device__ inline void show_cached(const TableView &view, const Batch &batch, const Change &change,
+                                   const Slot &slot) {
+    if (view.cache.links == nullptr) return;
+    order();
+    CachedValue cached{};
+    if (change.writes()) cached = recache(view, slot.bucket.ordinal, slot.index);
+    const u8 *value = batch.values + static_cast<u64>(change.position) * view.value_size;
+    copy_values(value, cached.value, batch.values, view.value_size, cached.value != nullptr);
+    publish_cached(cached, change.record);
+}
+
+// Shows look-ups what now stands in the file, and answers.
+template <bool WIDE, Verb VERB>
+__device__ void show(Table<WIDE> &table, const Batch &batch, const Change &change, Tally &tally) {
+    bool writes = change.writes();
+    bool inserts = change.inserts();
+    Slot slot{};
+    if (writes) slot = table.slot_at(change.state_at());
+    if (inserts) table.copy_state(slot, table.prepare(table.key_at(batch, change.position)).word);
+    order();
+    if (writes) table.copy_record(slot, change.record);
+    show_cached(table.view, batch, change, slot);
+    if (!writes) return;
+
+    if (VERB != Verb::UPSERT) {
+        answer_yes(batch, change.position);
+    } else if (inserts) {
+        answer_yes(batch, batch.entry == nullptr ? change.position
+                                                 : batch.first[batch.entry[change.position]]);
+    }
+    tally.added += inserts;
+    tally.touches += places_in(change.record, table.view.value_size);
+    if (table.is_copy(slot.bucket)) tally.touches += inserts ? table.slot_places(slot) : 1;
+    if (WIDE && inserts) tally.touches += table.key_places(slot);
+}
+
+// insert, upsert and update. A warp writes the values of several shares first, then their words,
+// with one fence between for all of them: a fence costs as much as some accesses of the file.
+//
+// State and record word need no order: a slot with only one of them is no member, and recovery
+// clears it.
+template <bool WIDE, Verb VERB>
+__device__ void write(const TableView &view, const Records &records, const Batch &batch,
+                      Counters *counters) {
+    Table<WIDE> table(view, counters);
+    Tally tally;
+    #pragma unroll 1
+    for (Share share(batch, batch.depth); share.exists(); share.next()) {
+        Change changes[DEEPEST];
+        #pragma unroll 1
+        for (u32 nth = 0; nth < batch.depth; nth++) {
+            changes[nth] = write_value<WIDE>(table, records, batch, share, nth, tally);
+        }
+        persist();
+        __syncwarp();
+        #pragma unroll 1
+        for (u32 nth = 0; nth < batch.depth; nth++) {
+            write_words<WIDE>(table, records, batch, changes[nth]);
+        }
+        persist();
+        __syncwarp();
+        #pragma unroll 1
+        for (u32 nth = 0; nth < batch.depth; nth++) {
+            show<WIDE, VERB>(table, batch, changes[nth], tally);
+        }
+    }
+    tally.add_to(counters, 0);
+}
+
+template <bool WIDE>
+__device__ void take_out(const TableView &view, const Records &records, const Batch &batch,
+                         Counters *counters) {
+    Table<WIDE> table(view, counters);
+    Tally tally;
+    #pragma unroll 1
+    for (Share share(batch, 1); share.exists(); share.next()) {
+        u64 place;
+        u64 position = share.position(0, &place);
+        bool gone = place != 0;
+        Slot slot{};
+        u64 record = 0;
+        if (gone) {
+            slot = table.slot_at(place);
+            record = load(table.record_of(slot)) & RECORD_OFFSET;
+        }
+        table.clear(slot, gone);
+        order();
+        if (gone) uncache(view, slot.bucket.ordinal, slot.index);
+        retire_record(records, counters, record);
+        if (gone) {
+            answer_yes(batch, position);
+            if (table.is_copy(slot.bucket)) tally.touches += table.slot_places(slot);
+        }
+        tally.removed += gone;
+    }
+    tally.add_to(counters, 0);
+}
+
+#define LOOK_UP_KERNEL(name, wide, copy)                                                \
+    KERNEL name(const __grid_constant__ TableView view,                                 \
+                const __grid_constant__ Batch batch, Counters *counters) {              \
+        look_up<wide, copy>(view, batch, counters);                                     \
+    }
+
+#define RESOLVE_KERNEL(name, wide, verb)                                                \
+    KERNEL name(const __grid_constant__ TableView view,                                 \
+                const __grid_constant__ Batch batch, Counters *counters) {              \
+        resolve<wide, verb>(view, batch, counters);                                     \
+    }
 
 #define WRITE_KERNEL(name, wide, verb)                                                  \
     KERNEL name(const __grid_constant__ TableView view,                                 \
@@ -152,15 +340,21 @@ __device__ void look_up(const TableView &view, const Batch &batch, Counters *cou
     KERNEL name(const __grid_constant__ TableView view,                                 \
                 const __grid_constant__ Records records,                                \
                 const __grid_constant__ Batch batch, Counters *counters) {              \
-        remove<wide>(view, records, batch, counters);                                   \
+        take_out<wide>(view, records, batch, counters);                                 \
     }
 
-#define LOOK_UP_KERNEL(name, wide, copy)                                                \
-    KERNEL name(const __grid_constant__ TableView view,                                 \
-                const __grid_constant__ Batch batch, Counters *counters) {              \
-        look_up<wide, copy>(view, batch, counters);                                     \
-    }
-
+LOOK_UP_KERNEL(get_word, false, true)
+LOOK_UP_KERNEL(get_wide, true, true)
+LOOK_UP_KERNEL(contains_word, false, false)
+LOOK_UP_KERNEL(contains_wide, true, false)
+RESOLVE_KERNEL(resolve_insert_word, false, Verb::INSERT)
+RESOLVE_KERNEL(resolve_insert_wide, true, Verb::INSERT)
+RESOLVE_KERNEL(resolve_upsert_word, false, Verb::UPSERT)
+RESOLVE_KERNEL(resolve_upsert_wide, true, Verb::UPSERT)
+RESOLVE_KERNEL(resolve_update_word, false, Verb::UPDATE)
+RESOLVE_KERNEL(resolve_update_wide, true, Verb::UPDATE)
+RESOLVE_KERNEL(resolve_remove_word, false, Verb::REMOVE)
+RESOLVE_KERNEL(resolve_remove_wide, true, Verb::REMOVE)
 WRITE_KERNEL(insert_word, false, Verb::INSERT)
 WRITE_KERNEL(insert_wide, true, Verb::INSERT)
 WRITE_KERNEL(upsert_word, false, Verb::UPSERT)
@@ -169,7 +363,3 @@ WRITE_KERNEL(update_word, false, Verb::UPDATE)
 WRITE_KERNEL(update_wide, true, Verb::UPDATE)
 REMOVE_KERNEL(remove_word, false)
 REMOVE_KERNEL(remove_wide, true)
-LOOK_UP_KERNEL(get_word, false, true)
-LOOK_UP_KERNEL(get_wide, true, true)
-LOOK_UP_KERNEL(contains_word, false, false)
-LOOK_UP_KERNEL(contains_wide, true, false)

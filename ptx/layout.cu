@@ -24,6 +24,15 @@ __device__ u64 layout_table_view[] = {
     OFFSET(TableView, dirty),
     OFFSET(TableView, level_offset),
     OFFSET(TableView, level_probe),
+    OFFSET(TableView, cache),
+    sizeof(CacheView),
+    OFFSET(CacheView, links),
+    OFFSET(CacheView, heat),
+    OFFSET(CacheView, records),
+    OFFSET(CacheView, values),
+    OFFSET(CacheView, buckets),
+    OFFSET(CacheView, value_stride),
+    OFFSET(CacheView, policy),
 };
 
 __device__ u64 layout_records[] = {
@@ -50,6 +59,19 @@ __device__ u64 layout_batch[] = {
     OFFSET(Batch, len),
     OFFSET(Batch, tile),
     OFFSET(Batch, retry),
+    OFFSET(Batch, depth),
+    OFFSET(Batch, sample),
+    OFFSET(Batch, order),
+    sizeof(Order),
+    OFFSET(Order, places),
+    OFFSET(Order, ranks),
+    OFFSET(Order, positions),
+    OFFSET(Order, bins),
+    OFFSET(Order, starts),
+    OFFSET(Order, sums),
+    OFFSET(Order, bin_count),
+    OFFSET(Order, shift),
+    OFFSET(Order, wanted),
 };
 
 __device__ u64 layout_groups[] = {
@@ -71,6 +93,32 @@ __device__ u64 layout_counters[] = {
     OFFSET(Counters, touches),
     OFFSET(Counters, operations),
     OFFSET(Counters, damaged),
+    OFFSET(Counters, wanted),
+    OFFSET(Counters, cache_lookups),
+    OFFSET(Counters, cache_hits),
+};
+
+__device__ u64 layout_cache_load[] = {
+    sizeof(CacheLoad),
+    OFFSET(CacheLoad, scores),
+    OFFSET(CacheLoad, evicted),
+    OFFSET(CacheLoad, incoming),
+    OFFSET(CacheLoad, free),
+    OFFSET(CacheLoad, entries),
+    OFFSET(CacheLoad, free_count),
+    OFFSET(CacheLoad, keep),
+    OFFSET(CacheLoad, enter),
+    OFFSET(CacheLoad, room),
+    OFFSET(CacheLoad, threshold),
+    OFFSET(CacheLoad, round),
+    sizeof(CacheOutcome),
+    OFFSET(CacheOutcome, evicted),
+    OFFSET(CacheOutcome, incoming),
+    OFFSET(CacheOutcome, taken),
+    OFFSET(CacheOutcome, kept),
+    OFFSET(CacheOutcome, entered),
+    OFFSET(CacheOutcome, admitted),
+    OFFSET(CacheOutcome, linked),
 };
 
 __device__ u64 layout_survey[] = {
@@ -110,6 +158,12 @@ __device__ u64 layout_words[] = {
     OVERFLOW_ROUNDS,
     BLOCK_THREADS,
     RESIDENT_BLOCKS,
+    BIN_CHUNK,
+    DEEPEST,
+    SCORES,
+    POLICY_LFU,
+    POLICY_LRU,
+    POLICY_RANDOM,
     REPAIR_CLEAR,
     REPAIR_DUPLICATE,
     REPAIR_THAW,

@@ -33,6 +33,22 @@ constexpr u32 RESIDENT_BLOCKS = 4;
 constexpr u32 DIRECTORY = 48;
 constexpr u32 OVERFLOW_ROUNDS = 3;
 
+// The frozen bucket cache (cache.cuh). A bucket's ordinal is 1 << level plus its number in the
+// level. All null: there is no cache; `links` alone: uses are counted, nothing is held yet.
+constexpr u32 POLICY_LFU = 0;
+constexpr u32 POLICY_LRU = 1;
+constexpr u32 POLICY_RANDOM = 2;
+
+struct CacheView {
+    u32 *links;   // one a bucket, by its ordinal: 1 + the entry that holds it, 0 for none
+    u32 *heat;    // one a bucket: how often it was used (LFU) or when last (LRU); or null
+    u64 *records; // `slots` an entry: the record whose value is held, 0 for none
+    u8 *values;   // `slots` an entry, `value_stride` bytes each
+    u8 *buckets;  // `bucket_size` bytes an entry; null if every level has a copy
+    u32 value_stride;
+    u32 policy; // how the buckets to be held are chosen
+};
+
 // The table as one launch sees it. A non-owning view: levels and file outlive the launch.
 //
 // `level_probe` is where the kernels probe a level and claim its slots: a copy in device memory,
@@ -56,6 +72,7 @@ struct TableView {
     u32 *dirty; // one bit for each page of the file, or null
     u64 level_offset[DIRECTORY];
     u8 *level_probe[DIRECTORY];
+    CacheView cache;
 };
 
 // Records that a launch may take, and where it leaves those it retires. `ring` holds offsets;
@@ -73,20 +90,42 @@ struct Records {
     u64 bump_stride;
 };
 
+// How the positions of a batch are put in the order of the places that they touch in the file: a
+// counting sort with a bin for each range of 2^shift bytes. Bins are a power of two, from BIN_CHUNK to
+// BIN_CHUNK² / 16.
+constexpr u32 BIN_CHUNK = 4096;
+
+struct Order {
+    u64 *places;    // one a position: where it goes in the file, 0 for nowhere
+    u32 *ranks;     // one a position: how many of its bin came before it
+    u32 *positions; // the positions that have a place, in order
+    u32 *bins;      // positions in each bin; zero before and after
+    u32 *starts;    // positions in the bins before each one
+    u32 *sums;      // positions in each chunk of bins; then, behind the last, in all
+    u32 bin_count;
+    u32 shift;
+    u32 wanted; // 0: the batch is carried out in the order of its positions
+    u32 reserved;
+};
+
+constexpr u32 DEEPEST = 4;
+
 // One batch of one verb. Keys and values lie tightly packed in device memory. `entry`, `first`
 // and `last` come from batch.cu; without them (null) every position is an operation of its own.
 struct Batch {
     const u8 *keys;
     u8 *values;
-    u32 *answers; // one bit a position, zero before the first launch
+    u32 *answers; // one bit a position, in whole 64-bit words; zero before a change's first launch
     u8 *pending;  // one byte a position: 1 if it awaits slots or records
     const u32 *entry;
     const u32 *first;
     const u32 *last;
     u32 len;
-    u32 tile;  // positions that a warp takes at a time: 1, 2, 4, 8, 16 or 32
+    u32 tile;  // positions that a warp takes at a time: 4, 8, 16 or 32; at least 8 in a look-up
     u32 retry; // 1: execute pending positions only
-    u32 reserved;
+    u32 depth; // tiles that share their fences in a change: up to DEEPEST
+    u32 sample; // differs from launch to launch: which look-ups are counted
+    Order order;
 };
 
 // The groups of equal keys of a batch: a hash table whose entries are groups, and the entry of each
@@ -109,6 +148,38 @@ struct Counters {
     u64 touches; // places of the file read or written
     u64 operations;
     u64 damaged; // file offset of a record word that names no record, 0 for none
+    u64 wanted;  // operations that need a record
+    u64 cache_lookups; // values that the cache was asked for
+    u64 cache_hits;    // those that it had
+};
+
+// One load of the cache (cache.cu). Scores say how much a bucket is worth holding; their counts are
+// zero before. Both lists hold ordinals and have room for as many as there are entries.
+constexpr u32 SCORES = 1024;
+
+struct CacheLoad {
+    u32 *scores;   // buckets of each score that are not linked, then those that are
+    u64 *evicted;  // buckets to be given up
+    u64 *incoming; // buckets to be filled in
+    u32 *free;     // entries that hold no bucket
+    u64 entries;
+    u64 free_count;
+    u64 keep;  // how many linked buckets of the threshold's score stay
+    u64 enter; // how many others of that score come in
+    u64 room;  // how many buckets come in, whatever their score
+    u32 threshold; // buckets of a higher score are held
+    u32 round;     // LRU: the tick now; random: differs from load to load
+};
+
+// What a load has come to. Zero before it.
+struct CacheOutcome {
+    u64 evicted;
+    u64 incoming;
+    u64 taken; // free entries that were asked for; may exceed what there was
+    u64 kept;  // tickets drawn for `keep`, `enter` and `room`; may exceed them
+    u64 entered;
+    u64 admitted;
+    u64 linked; // buckets that are held since this load
 };
 
 // A range of the file that holds records, which are numbered over all ranges.

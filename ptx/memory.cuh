@@ -11,10 +11,26 @@ constexpr u32 ALL_LANES = 0xffffffff;
 
 __device__ inline u32 lane_number() { return threadIdx.x % WARP; }
 
+// The warps of a launch, numbered through.
+__device__ inline u64 warp_number() {
+    return (static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x) / WARP;
+}
+
+__device__ inline u64 warp_count() { return static_cast<u64>(gridDim.x) * blockDim.x / WARP; }
+
 // Words that change under a running kernel.
 __device__ inline u64 load(const u8 *at) { return *reinterpret_cast<const volatile u64 *>(at); }
 
 __device__ inline void store(u8 *at, u64 word) { *reinterpret_cast<volatile u64 *>(at) = word; }
+
+#ifdef __CUDACC__
+// What this thread loads afterwards is loaded after this word.
+__device__ inline u64 load_acquire(const u8 *at) {
+    u64 word;
+    asm volatile("ld.acquire.gpu.u64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
+    return word;
+}
+#endif
 
 // Atomic among the warps of this device, also on the file: no processor promises more there
 // without native host atomics, and none is needed, because the engine alone changes the file.

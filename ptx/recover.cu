@@ -59,34 +59,36 @@ __device__ void survey_level(const TableView &view, u32 level, const Survey &sur
     u32 lane = lane_number();
     u32 side_by_side = WARP / view.slots;
     u64 buckets = 1ull << level;
-    u64 warp = (static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x) / WARP;
-    u64 stride = static_cast<u64>(gridDim.x) * blockDim.x / WARP * side_by_side;
+    u64 stride = warp_count() * side_by_side;
     u32 members = 0;
     #pragma unroll 1
-    for (u64 first = warp * side_by_side; first < buckets; first += stride) {
+    for (u64 first = warp_number() * side_by_side; first < buckets; first += stride) {
         u64 bucket = first + lane / view.slots;
         Slot slot{};
         u64 state = EMPTY;
         u64 record = 0;
         if (lane / view.slots < side_by_side && bucket < buckets) {
-            slot = table.bucket_at(level, bucket);
-            slot.index = lane % view.slots;
+            slot = {table.bucket_at(level, bucket), lane % view.slots};
             state = load(table.state_of(slot));
             record = load(table.record_of(slot));
         }
-        u64 at = slot.offset + slot.index * 8;
+        u64 at = table.place_of(slot);
         bool member = state != EMPTY && state != BUSY && is_member(record);
         if (!member && (state != EMPTY || record != 0)) note_repair(survey, findings, at, REPAIR_CLEAR);
 
         bool duplicate = false;
         if (level < table.resting_bottom()) {
+            Key own = member ? table.key_of_slot(slot, state) : Key{};
+            u32 members = __ballot_sync(ALL_LANES, member);
             #pragma unroll 1
-            for (u32 rest = __ballot_sync(ALL_LANES, member); rest != 0; rest &= rest - 1) {
-                u32 which = __ffs(rest) - 1;
-                Key key = table.key_of_slot(shuffle(slot, which),
-                                            __shfl_sync(ALL_LANES, state, which));
-                bool above = table.find_from(key, table.resting_bottom()).record != 0;
-                if (lane == which) duplicate = above;
+            for (u32 turn = 0; turn < GROUP; turn++) {
+                Key key = table.share(own, served_lane(turn));
+                u32 above = 0;
+                if (members >> served_lane(turn) & 1) {
+                    above = table.find_from(key, table.resting_bottom()).record != 0;
+                }
+                above = __shfl_sync(ALL_LANES, above, server_of_lane());
+                if (turn_of_lane() == turn) duplicate = above != 0;
             }
         }
         if (duplicate) note_repair(survey, findings, at, REPAIR_DUPLICATE);

@@ -1,5 +1,6 @@
 // Emptying the bottom level of a table that has grown (GPHash §3.3.5): every item is inserted
 // above and only then removed below, so a look-up that reads below first always finds it.
+#include "cache.cuh"
 #include "table.cuh"
 #include "tile.cuh"
 
@@ -10,52 +11,48 @@ __device__ void drain_buckets(const TableView &view, u64 from, u64 to, Counters 
     Table<WIDE> table(view, counters);
     Tally tally;
     u32 lane = lane_number();
-    u32 level = view.bottom_level;
-    u64 warp = (static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x) / WARP;
-    u64 warps = static_cast<u64>(gridDim.x) * blockDim.x / WARP;
     #pragma unroll 1
-    for (u64 bucket = from + warp; bucket < to; bucket += warps) {
-        Slot below{};
+    for (u64 number = from + warp_number(); number < to; number += warp_count()) {
+        Slot below{table.bucket_at(view.bottom_level, number), lane};
         u64 state = EMPTY;
         u64 record = 0;
         if (lane < view.slots) {
-            below = table.bucket_at(level, bucket);
-            below.index = lane;
             state = load(table.state_of(below));
             record = load(table.record_of(below));
         }
-        table.touch_buckets(below);
         bool member = state != EMPTY && state != BUSY && is_member(record);
-        table.touch_records(below, __ballot_sync(ALL_LANES, member));
+        u32 members = __ballot_sync(ALL_LANES, member);
+        Key own = member ? table.key_of_slot(below, state) : Key{};
 
-        Slot above{};
+        u64 place = 0;
         bool moved_before = false;
         #pragma unroll 1
-        for (u32 rest = __ballot_sync(ALL_LANES, member); rest != 0; rest &= rest - 1) {
-            u32 at = __ffs(rest) - 1;
-            Key key = table.key_of_slot(shuffle(below, at), __shfl_sync(ALL_LANES, state, at));
-            Found found = table.find_from(key, table.resting_bottom());
-            Slot target{};
-            if (found.record == 0) {
-                target = table.claim(key);
-                if (target.bucket != nullptr) {
-                    table.touch_slot(target, true, true);
-                    if constexpr (WIDE) table.store_key(target, key.part);
+        for (u32 turn = 0; turn < GROUP; turn++) {
+            Key key = table.share(own, served_lane(turn));
+            u64 there = 0;
+            bool copied = false;
+            if (members >> served_lane(turn) & 1) {
+                copied = table.find_from(key, table.resting_bottom()).record != 0;
+                if (!copied) {
+                    Slot slot = table.claim(key);
+                    if (slot.bucket.probe != nullptr) there = table.place_of(slot);
                 }
             }
-            if (lane == at) {
-                above = target;
-                moved_before = found.record != 0;
+            there = __shfl_sync(ALL_LANES, there, server_of_lane());
+            copied = __shfl_sync(ALL_LANES, static_cast<u32>(copied), server_of_lane()) != 0;
+            if (turn_of_lane() == turn) {
+                place = there;
+                moved_before = copied;
             }
-            table.touch_slot(shuffle(below, at), true, false);
         }
-        table.touches.next();
 
-        bool moves = above.bucket != nullptr;
-        persist();
-        __syncwarp();
+        bool moves = place != 0;
+        Slot above{};
+        if (moves) above = table.slot_at(place);
+        if constexpr (WIDE) table.store_keys(place, own.bytes, moves);
         if (moves) table.store_state(above, state);
         persist();
+        __syncwarp();
         if (moves) table.store_record(above, record & RECORD_OFFSET);
         persist();
         if (moves) table.copy_state(above, state);
@@ -63,10 +60,13 @@ __device__ void drain_buckets(const TableView &view, u64 from, u64 to, Counters 
         if (moves) table.copy_record(above, record & RECORD_OFFSET);
         order();
         table.clear(below, moves || moved_before);
+        order();
+        if (moves || moved_before) uncache(view, below.bucket.ordinal, below.index);
         tally.operations += moves;
         tally.full += member && !moves && !moved_before;
+        if (moves) tally.touches += table.slot_places(above) + table.slot_places(below);
     }
-    tally.add_to(counters, table.touches.total);
+    tally.add_to(counters, table.touches);
 }
 
 KERNEL drain_word(const __grid_constant__ TableView view, u64 from, u64 to,

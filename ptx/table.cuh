@@ -1,30 +1,40 @@
-// The table's operations on one item, each carried out by a whole warp: 32 lanes look at all
-// candidate slots of a key in one access (GPHash §3.2.1). All lanes call together and get the same
-// answer.
+// The table's operations on one item, each carried out by a group of lanes, four items side by
+// side in a warp. All lanes of a group call together and get the same answer.
 //
-// Who may run beside whom: look-ups beside anything; what changes the table never beside another
-// launch that changes it, and never two of its operations on one key. So a claim is the only
-// place where two warps compete, and every other store is plain.
+// Who may run beside whom: look-ups run beside anything; what changes the table never beside
+// another launch that changes it, and never two of its operations on one key. So a claim is the
+// only place where two groups compete, and every other store is plain.
 //
 // Stores follow the slot protocol on the file; where a level is copied to device memory, the copy
 // is changed after the file, and claims are taken on the copy alone.
 #pragma once
 
+#include "cache.cuh"
+#include "group.cuh"
 #include "hash.cuh"
-#include "touches.cuh"
+
+// Empty slots that a home bucket must have to be taken before all others (src/index/insert.rs).
+constexpr u32 HOME_SPARE = 2;
 
 // A key on its way through the table.
 struct Key {
     u64 hash;
-    u64 word;     // its state word in a slot
-    u64 part;     // word `lane` of a wide key
-    u32 reserved; // 1 + number of its reserved bucket, 0 for an ordinary key
+    u64 word;        // its state word in a slot
+    const u8 *bytes; // where a wide key stands
+    u32 reserved;    // 1 + number of its reserved bucket, 0 for an ordinary key
 };
 
-// A slot: where its bucket is probed, where its bucket lies in the file, and which one it is.
-struct Slot {
-    u8 *bucket; // null: none
+// A bucket: where it is probed, where it lies in the file, and its number in the table: 1 << level
+// plus its number in the level; 0 for the reserved ones.
+struct Bucket {
+    u8 *probe; // null: none
     u64 offset;
+    u64 ordinal;
+    u32 link; // of the cache, if it is probed there
+};
+
+struct Slot {
+    Bucket bucket;
     u32 index;
 };
 
@@ -37,13 +47,9 @@ __device__ inline bool is_member(u64 record) {
     return (record & RECORD_OFFSET) != 0 && (record & (TENTATIVE | COLLIDED)) == 0;
 }
 
-__device__ inline Slot shuffle(const Slot &slot, u32 lane) {
-    Slot there;
-    u64 bucket = __shfl_sync(ALL_LANES, reinterpret_cast<u64>(slot.bucket), lane);
-    there.bucket = reinterpret_cast<u8 *>(bucket);
-    there.offset = __shfl_sync(ALL_LANES, slot.offset, lane);
-    there.index = __shfl_sync(ALL_LANES, slot.index, lane);
-    return there;
+// Number of places in a range of the file.
+__device__ inline u32 places_in(u64 offset, u64 len) {
+    return static_cast<u32>((offset + len - 1) / PLACE - offset / PLACE + 1);
 }
 
 // WIDE: keys of more than 8 bytes, whose slots hold a fingerprint and the key.
@@ -51,7 +57,8 @@ template <bool WIDE>
 struct Table {
     const TableView &view;
     Counters *counters;
-    Touches touches;
+    // Places of the file that were read or written; the same in all lanes of a group.
+    u32 touches = 0;
 
     __device__ Table(const TableView &table, Counters *counts) : view(table), counters(counts) {}
 
@@ -59,106 +66,147 @@ struct Table {
 
     __device__ u32 key_words() const { return WIDE ? view.key_size / 8 : 1; }
 
-    // What lane i needs to know of the key at position i, each lane for its own.
-    __device__ Key prepare(const u8 *keys, u64 position) const {
-        auto words = reinterpret_cast<const u64 *>(keys + position * view.key_size);
-        Key key{};
-        if constexpr (WIDE) {
-            key.hash = fingerprint(hash_words(words, key_words(), view.hash_seed));
-            key.word = key.hash;
-        } else {
-            key = of_word(words[0]);
-        }
-        return key;
+    // The key that stands at `bytes`, each lane for its own.
+    __device__ Key prepare(const u8 *bytes) const {
+        auto words = reinterpret_cast<const u64 *>(bytes);
+        if constexpr (!WIDE) return of_word(words[0]);
+        u64 hash = fingerprint(hash_words(words, key_words(), view.hash_seed));
+        return {hash, hash, bytes, 0};
+    }
+
+    // Where the key of a position of a batch stands.
+    __device__ const u8 *key_at(const Batch &batch, u64 position) const {
+        return batch.keys + position * view.key_size;
     }
 
     __device__ Key of_word(u64 word) const {
-        Key key{};
-        key.hash = hash_word(word, view.hash_seed);
-        key.reserved = word == EMPTY ? 1 : word == BUSY ? 2 : 0;
-        key.word = key.reserved != 0 ? RESERVED_WORD : word;
-        return key;
+        u32 reserved = word == EMPTY ? 1 : word == BUSY ? 2 : 0;
+        u64 state = reserved != 0 ? RESERVED_WORD : word;
+        return {hash_word(word, view.hash_seed), state, nullptr, reserved};
     }
 
-    // The key that `lane` prepared, for all lanes.
-    __device__ Key share(const Key &own, u32 lane, const u8 *keys, u64 position) const {
+    // For each group the key that lane `lane` has, which may differ from group to group. All lanes
+    // of the warp call.
+    __device__ Key share(const Key &own, u32 lane) const {
         Key key{};
         key.hash = __shfl_sync(ALL_LANES, own.hash, lane);
         key.word = __shfl_sync(ALL_LANES, own.word, lane);
-        key.reserved = __shfl_sync(ALL_LANES, own.reserved, lane);
-        if (WIDE && lane_number() < key_words()) {
-            key.part = load(keys + position * view.key_size + lane_number() * 8);
+        if constexpr (WIDE) {
+            u64 bytes = __shfl_sync(ALL_LANES, reinterpret_cast<u64>(own.bytes), lane);
+            key.bytes = reinterpret_cast<const u8 *>(bytes);
+        } else {
+            key.reserved = __shfl_sync(ALL_LANES, own.reserved, lane);
         }
         return key;
     }
 
-    // The key that an occupied slot holds, given its state word; not for reserved buckets.
-    __device__ Key key_of_slot(const Slot &slot, u64 state) {
+    // The key that an occupied slot holds, given its state word; not for reserved buckets. Each
+    // lane for its own.
+    __device__ Key key_of_slot(const Slot &slot, u64 state) const {
         if constexpr (!WIDE) return of_word(state);
-        Key key{};
-        key.hash = state;
-        key.word = state;
-        if (lane_number() < key_words()) {
-            key.part = load(slot.bucket + key_offset(slot.index) + lane_number() * 8);
-        }
-        if (!is_copy(slot)) touches.range(slot.offset + key_offset(slot.index), view.key_size);
-        return key;
+        return {state, state, slot.bucket.probe + key_offset(slot.index), 0};
     }
 
     // The hash of the key in this lane's occupied slot.
     __device__ u64 hash_of_slot(const Slot &slot, u64 state) const {
         if constexpr (!WIDE) return hash_word(state, view.hash_seed);
-        auto key = reinterpret_cast<const u64 *>(slot.bucket + key_offset(slot.index));
+        auto key = reinterpret_cast<const u64 *>(slot.bucket.probe + key_offset(slot.index));
         return fingerprint(hash_words(key, key_words(), view.hash_seed));
     }
 
     // ---- Slots.
 
-    __device__ u8 *state_of(const Slot &slot) const { return slot.bucket + slot.index * 8; }
+    __device__ u8 *state_of(const Slot &slot) const { return slot.bucket.probe + slot.index * 8; }
 
     __device__ u8 *record_of(const Slot &slot) const {
-        return slot.bucket + (view.slots + slot.index) * 8;
+        return slot.bucket.probe + (view.slots + slot.index) * 8;
     }
 
     __device__ u64 key_offset(u32 index) const {
         return view.slots * 16 + static_cast<u64>(index) * view.key_size;
     }
 
-    __device__ bool is_copy(const Slot &slot) const {
-        return slot.bucket != view.file + slot.offset;
+    // Offset of a slot's state word in the file, by which a slot is named between launches.
+    __device__ u64 place_of(const Slot &slot) const {
+        return slot.bucket.offset + slot.index * 8;
     }
 
-    __device__ Slot bucket_at(u32 level, u64 bucket) const {
-        u64 within = bucket * view.bucket_size;
-        return {view.level_probe[level] + within, view.level_offset[level] + within, 0};
+    // The slot whose state word lies at this offset.
+    __device__ Slot slot_at(u64 place) const {
+        if (place < DATA_START) {
+            u32 number = place >= RESERVED_BUCKETS + RESERVED_BUCKET_STRIDE;
+            Bucket bucket = reserved_bucket(number);
+            return {bucket, static_cast<u32>(place - bucket.offset) / 8};
+        }
+        u32 level = view.bottom_level;
+        #pragma unroll 1
+        while (place - view.level_offset[level] >= static_cast<u64>(view.bucket_size) << level) {
+            level++;
+        }
+        u64 within = place - view.level_offset[level];
+        u64 number = within / view.bucket_size;
+        u32 index = static_cast<u32>(within - number * view.bucket_size) / 8;
+        return {bucket_at(level, number), index};
     }
 
-    __device__ Slot reserved_bucket(u32 number) const {
-        return {view.reserved_probe[number], RESERVED_BUCKETS + number * RESERVED_BUCKET_STRIDE, 0};
+    __device__ bool is_copy(const Bucket &bucket) const {
+        return bucket.probe != view.file + bucket.offset;
+    }
+
+    __device__ Bucket bucket_at(u32 level, u64 number) const {
+        u64 within = number * view.bucket_size;
+        Bucket bucket{view.level_probe[level] + within, view.level_offset[level] + within,
+                      (1ull << level) + number, 0};
+        if (view.cache.buckets != nullptr && !is_copy(bucket)) {
+            u8 *cached = cached_bucket(view, bucket.ordinal, &bucket.link);
+            if (cached != nullptr) {
+                bucket.probe = cached;
+            } else {
+                bucket.link = 0;
+            }
+        }
+        return bucket;
+    }
+
+    // Whether a bucket was itself all the while it was probed: the cache may have held another one
+    // in its place since.
+    __device__ bool was_itself(const Bucket &bucket) const {
+        if (bucket.link == 0) return true;
+        order();
+        return !group_any(!still_linked(view, bucket.ordinal, bucket.link));
+    }
+
+    __device__ Bucket reserved_bucket(u32 number) const {
+        return {view.reserved_probe[number], RESERVED_BUCKETS + number * RESERVED_BUCKET_STRIDE, 0,
+                0};
     }
 
     // The lowest level that takes new items; those below it are being drained.
     __device__ u32 resting_bottom() const { return view.top_level + 1 - view.levels; }
 
-    // The candidate slot of this lane among the groups from `group` on: the slots of one bucket
-    // are a group, the buckets of one level stand side by side, lower levels first. The reserved
-    // keys have one group, in whatever level and round they are looked for.
-    __device__ Slot candidate(const Key &key, u32 from, u32 to, u32 round, u32 group) const {
-        u32 slots = view.slots;
-        group += lane_number() / slots;
-        if (lane_number() / slots >= WARP / slots) return {};
-        Slot slot;
-        if (key.reserved != 0) {
-            if (group != 0) return {};
-            slot = reserved_bucket(key.reserved - 1);
-        } else {
-            if (group >= (to - from) * view.locations) return {};
-            u32 level = from + group / view.locations;
-            u64 there = location(key.hash, round * view.locations + group % view.locations);
-            slot = bucket_at(level, bucket_of(there, level));
+    // Slots of a bucket are looked at in stripes, one slot a lane.
+    __device__ u32 stripes() const { return (view.slots + GROUP - 1) / GROUP; }
+
+    // The state word of this lane's slot of a stripe; BUSY, which is nobody's, past the last slot.
+    __device__ u64 state_in(const Bucket &bucket, u32 stripe) const {
+        u32 index = stripe * GROUP + group_lane();
+        return index < view.slots ? load(bucket.probe + index * 8) : BUSY;
+    }
+
+    // Visits the candidate buckets of one round in levels `from` to `to` - 1, the highest level
+    // first, until `visit` says that it has what it wants. Says whether it did. The reserved keys
+    // have one bucket, in whatever levels they are looked for.
+    template <class Visit>
+    __device__ bool any_candidate(const Key &key, u32 from, u32 to, u32 round, Visit visit) const {
+        if (key.reserved != 0) return round == 0 && visit(reserved_bucket(key.reserved - 1));
+        #pragma unroll 1
+        for (u32 level = to; level-- > from;) {
+            #pragma unroll 1
+            for (u32 nth = round * view.locations; nth < (round + 1) * view.locations; nth++) {
+                if (visit(bucket_at(level, bucket_of(location(key.hash, nth), level)))) return true;
+            }
         }
-        slot.index = lane_number() % slots;
-        return slot;
+        return false;
     }
 
     // ---- Look-up.
@@ -182,90 +230,81 @@ struct Table {
     }
 
     __device__ Found find_in(const Key &key, u32 from, u32 to) {
-        u32 groups = (to - from) * view.locations;
-        u32 group = 0;
+        Found found{};
         #pragma unroll 1
-        for (u32 round = 0; round <= OVERFLOW_ROUNDS;) {
-            Found found = match(key, candidate(key, from, to, round, group));
-            if (found.record != 0) return found;
-            group += WARP / view.slots;
-            if (group < groups) continue;
-            group = 0;
-            order();
+        for (u32 round = 0; round <= OVERFLOW_ROUNDS; round++) {
+            any_candidate(key, from, to, round, [&](const Bucket &bucket) {
+                found = match(key, bucket);
+                return found.record != 0;
+            });
+            if (found.record != 0) break;
             if (round == 0 && !may_overflow(key)) break;
-            round++;
+        }
+        return found;
+    }
+
+    // The member with this key in one bucket.
+    __device__ Found match(const Key &key, Bucket bucket) {
+        Found found = match_once(key, bucket);
+        if (found.record != 0 || was_itself(bucket)) return found;
+        bucket.probe = view.file + bucket.offset;
+        return match_once(key, bucket);
+    }
+
+    __device__ Found match_once(const Key &key, const Bucket &bucket) {
+        touch_states(bucket);
+        #pragma unroll 1
+        for (u32 stripe = 0; stripe < stripes(); stripe++) {
+            u32 matches = group_ballot(state_in(bucket, stripe) == key.word);
+            #pragma unroll 1
+            for (; matches != 0; matches &= matches - 1) {
+                Slot slot{bucket, stripe * GROUP + __ffs(matches) - 1};
+                u64 record = record_if_member(key, slot);
+                if (record == 0) continue;
+                if (is_record(record)) return {record, slot};
+                report_damage(slot);
+            }
         }
         return {};
     }
 
-    // The member with this key among the lanes' slots.
-    __device__ Found match(const Key &key, const Slot &slot) {
-        bool present = slot.bucket != nullptr;
-        touch_buckets(slot);
+    // The record of a slot if it holds the key's member.
+    __device__ u64 record_if_member(const Key &key, const Slot &slot) {
+        touch_record(slot);
         #pragma unroll 1
         while (true) {
-            bool same = present && load(state_of(slot)) == key.word;
-            u32 matches = __ballot_sync(ALL_LANES, same);
-            if (matches == 0) return {};
-            if constexpr (WIDE) {
-                matches = same_key(key, slot, matches);
-                same = matches >> lane_number() & 1;
-            }
-            // The record is the key's only if the slot was the key's before and after.
-            u64 record = 0;
-            bool changed = false;
-            if (same) {
-                order();
-                record = load(record_of(slot));
-                order();
-                changed = load(state_of(slot)) != key.word || load(record_of(slot)) != record;
-            }
-            touch_records(slot, matches);
-            if (__any_sync(ALL_LANES, changed)) continue;
-            u32 members = __ballot_sync(ALL_LANES, is_member(record));
-            if (members == 0) return {};
-            u32 lane = __ffs(members) - 1;
-            Found found;
-            found.slot = shuffle(slot, lane);
-            found.record = __shfl_sync(ALL_LANES, record, lane) & RECORD_OFFSET;
-            if (!is_record(found.record)) {
-                report_damage(found.slot);
-                return {};
-            }
-            return found;
+            u64 record = group_load_acquire(record_of(slot));
+            bool same = !WIDE || same_key(key, slot);
+            same = group_load_acquire(state_of(slot)) == key.word && same;
+            // The record is the key's only if it was there before and after the key was.
+            if (group_load(record_of(slot)) != record) continue;
+            return same && is_member(record) ? record & RECORD_OFFSET : 0;
         }
     }
 
-    // Which of the matching lanes' slots hold the whole key.
-    __device__ u32 same_key(const Key &key, const Slot &slot, u32 matches) {
-        order();
-        u32 equal = 0;
+    // Whether a slot whose state word agrees holds the whole key.
+    __device__ bool same_key(const Key &key, const Slot &slot) {
+        touch_key(slot);
+        bool differs = false;
         #pragma unroll 1
-        for (u32 rest = matches; rest != 0; rest &= rest - 1) {
-            u32 lane = __ffs(rest) - 1;
-            Slot there = shuffle(slot, lane);
-            bool differs = false;
-            if (lane_number() < key_words()) {
-                u8 *part = there.bucket + key_offset(there.index) + lane_number() * 8;
-                differs = load(part) != key.part;
-            }
-            if (!is_copy(there)) touches.range(there.offset + key_offset(there.index), view.key_size);
-            if (!__any_sync(ALL_LANES, differs)) equal |= 1u << lane;
+        for (u32 word = group_lane(); word < key_words(); word += GROUP) {
+            u8 *part = slot.bucket.probe + key_offset(slot.index) + word * 8;
+            differs |= load_acquire(part) != load(key.bytes + word * 8);
         }
-        return equal;
+        return !group_any(differs);
     }
 
-    // Whether items with this location 0 may have gone past round 0.
+    // Whether items with this location 0 may have gone past round 0. Asked after round 0 was read.
     __device__ bool may_overflow(const Key &key) {
         if (key.reserved != 0) return false;
-        u32 level = view.bottom_level + lane_number();
-        bool marked = level <= view.top_level && is_marked(level, key.hash);
+        order();
+        bool marked = false;
         #pragma unroll 1
         for (u32 each = view.bottom_level; each <= view.top_level; each++) {
-            if (view.level_probe[each] != view.file + view.level_offset[each]) continue;
-            touches.one(view.level_offset[each] + overflow_word(each, bucket_of(key.hash, each)));
+            if (each % GROUP == group_lane()) marked |= is_marked(each, key.hash);
+            touches += view.level_probe[each] == view.file + view.level_offset[each];
         }
-        return __any_sync(ALL_LANES, marked);
+        return group_any(marked);
     }
 
     // Whether the overflow map of one level has the bit of this hash.
@@ -285,8 +324,8 @@ struct Table {
     }
 
     __device__ void report_damage(const Slot &slot) {
-        if (counters != nullptr && lane_number() == 0) {
-            counters->damaged = slot.offset + (view.slots + slot.index) * 8;
+        if (counters != nullptr && group_lane() == 0) {
+            counters->damaged = slot.bucket.offset + (view.slots + slot.index) * 8;
         }
     }
 
@@ -297,44 +336,60 @@ struct Table {
         u32 rounds = key.reserved != 0 ? 0 : OVERFLOW_ROUNDS;
         #pragma unroll 1
         for (u32 round = 0; round <= rounds; round++) {
-            // Resting levels × locations × slots never exceed a warp.
-            Slot slot = candidate(key, resting_bottom(), view.top_level + 1, round, 0);
-            slot = claim_among(key, slot, round);
-            if (slot.bucket != nullptr) return slot;
+            #pragma unroll 1
+            while (true) {
+                Bucket bucket = roomiest(key, round);
+                if (bucket.probe == nullptr) break;
+                // A reader that sees the item past round 0 must have been told to look there.
+                if (round > 0) mark_overflow(key);
+                Slot slot = claim_in(bucket);
+                if (slot.bucket.probe != nullptr) return slot;
+            }
         }
         return {};
     }
 
-    __device__ Slot claim_among(const Key &key, const Slot &slot, u32 round) {
-        touch_buckets(slot);
-        #pragma unroll 1
-        while (true) {
-            bool empty = slot.bucket != nullptr && load(state_of(slot)) == EMPTY;
-            u32 empties = __ballot_sync(ALL_LANES, empty);
-            if (empties == 0) return {};
-            // A reader that sees the item past round 0 must have been told to look there.
-            if (round > 0) mark_overflow(key);
-            u32 lane = emptiest(empties);
-            bool won = lane_number() == lane && compare_exchange(state_of(slot), EMPTY, BUSY) == EMPTY;
-            if (__any_sync(ALL_LANES, won)) return shuffle(slot, lane);
-        }
+    // The home bucket while it has HOME_SPARE empty slots, so that most look-ups end there; else
+    // the candidate with most of them, the higher level in a tie; none if all are full.
+    __device__ Bucket roomiest(const Key &key, u32 round) {
+        Bucket best{};
+        u32 most = 0;
+        bool home = round == 0;
+        any_candidate(key, resting_bottom(), view.top_level + 1, round, [&](const Bucket &bucket) {
+            // The look-up before has counted those of round 0.
+            if (round > 0) touch_states(bucket);
+            u32 empty = 0;
+            #pragma unroll 1
+            for (u32 stripe = 0; stripe < stripes(); stripe++) {
+                empty += __popc(group_ballot(state_in(bucket, stripe) == EMPTY));
+            }
+            if (empty > most) {
+                best = bucket;
+                most = empty;
+            }
+            bool enough = home && empty >= HOME_SPARE;
+            home = false;
+            return enough;
+        });
+        return best;
     }
 
-    // The first empty slot of the bucket with the most empty ones; the higher level wins a tie.
-    __device__ u32 emptiest(u32 empties) const {
-        u32 bucket = ALL_LANES >> (WARP - view.slots);
-        u32 best = 0;
-        u32 most = 0;
+    // The first empty slot of a bucket, claimed; none if there is none any more.
+    __device__ Slot claim_in(const Bucket &bucket) {
         #pragma unroll 1
-        for (u32 group = 0; group < view.levels * view.locations; group++) {
-            u32 count = __popc(empties >> group * view.slots & bucket);
-            bool higher = group / view.locations != best / view.locations;
-            if (count > most || (count != 0 && count == most && higher)) {
-                best = group;
-                most = count;
+        for (u32 stripe = 0; stripe < stripes(); stripe++) {
+            #pragma unroll 1
+            while (true) {
+                u32 empty = group_ballot(state_in(bucket, stripe) == EMPTY);
+                if (empty == 0) break;
+                u32 lane = __ffs(empty) - 1;
+                Slot slot{bucket, stripe * GROUP + lane};
+                bool won = group_lane() == lane &&
+                           compare_exchange(state_of(slot), EMPTY, BUSY) == EMPTY;
+                if (group_any(won)) return slot;
             }
         }
-        return __ffs(empties & bucket << best * view.slots) - 1;
+        return {};
     }
 
     __device__ void mark_overflow(const Key &key) {
@@ -343,36 +398,36 @@ struct Table {
         u64 word = overflow_word(top, bucket);
         u8 *probe = view.level_probe[top] + word;
         u8 *file = view.file + view.level_offset[top] + word;
-        touches.one(view.level_offset[top] + word);
-        if (lane_number() == 0 && (load(probe) >> bucket % 64 & 1) == 0) {
+        touches++;
+        if (group_lane() == 0 && (load(probe) >> bucket % 64 & 1) == 0) {
             fetch_or(file, 1ull << bucket % 64);
             mark_dirty(view.level_offset[top] + word, 8);
             persist();
             if (probe != file) fetch_or(probe, 1ull << bucket % 64);
         }
-        __syncwarp();
+        __syncwarp(group_mask());
     }
 
     // ---- Steps of a change, one lane an item. The callers persist between them.
 
     __device__ void store_state(const Slot &slot, u64 word) {
-        store(view.file + slot.offset + slot.index * 8, word);
-        mark_dirty(slot.offset + slot.index * 8, 8);
+        store(view.file + place_of(slot), word);
+        mark_dirty(place_of(slot), 8);
     }
 
     __device__ void store_record(const Slot &slot, u64 word) {
-        u64 at = slot.offset + (view.slots + slot.index) * 8;
+        u64 at = slot.bucket.offset + (view.slots + slot.index) * 8;
         store(view.file + at, word);
         mark_dirty(at, 8);
     }
 
     // The same on the copy, where there is one.
     __device__ void copy_state(const Slot &slot, u64 word) {
-        if (is_copy(slot)) store(state_of(slot), word);
+        if (is_copy(slot.bucket)) store(state_of(slot), word);
     }
 
     __device__ void copy_record(const Slot &slot, u64 word) {
-        if (is_copy(slot)) store(record_of(slot), word);
+        if (is_copy(slot.bucket)) store(record_of(slot), word);
     }
 
     // Takes the item out of each lane's slot where `gone`, the record word first. All lanes call.
@@ -387,14 +442,28 @@ struct Table {
         if (gone) copy_state(slot, EMPTY);
     }
 
-    // Writes a wide key into a claimed slot, all lanes together; `part` is word `lane` of it.
-    __device__ void store_key(const Slot &slot, u64 part) {
-        u64 at = key_offset(slot.index) + lane_number() * 8;
-        if (lane_number() < key_words()) {
-            store(view.file + slot.offset + at, part);
-            if (is_copy(slot)) store(slot.bucket + at, part);
+    // Writes a wide key into a claimed slot, a group together, in the file and on the copy.
+    __device__ void store_key(const Slot &slot, const u8 *bytes) {
+        u64 at = key_offset(slot.index);
+        #pragma unroll 1
+        for (u32 word = group_lane(); word < key_words(); word += GROUP) {
+            u64 part = load(bytes + word * 8);
+            store(view.file + slot.bucket.offset + at + word * 8, part);
+            if (is_copy(slot.bucket)) store(slot.bucket.probe + at + word * 8, part);
         }
-        if (lane_number() == 0) mark_dirty(slot.offset + key_offset(slot.index), view.key_size);
+        if (group_lane() == 0) mark_dirty(slot.bucket.offset + at, view.key_size);
+    }
+
+    // The same for every lane of the warp that `wants` it, `place` naming its slot.
+    __device__ void store_keys(u64 place, const u8 *bytes, bool wants) {
+        u32 wanting = __ballot_sync(ALL_LANES, wants);
+        #pragma unroll 1
+        for (u32 turn = 0; turn < GROUP; turn++) {
+            u32 at = served_lane(turn);
+            u64 there = __shfl_sync(ALL_LANES, place, at);
+            u64 key = __shfl_sync(ALL_LANES, reinterpret_cast<u64>(bytes), at);
+            if (wanting >> at & 1) store_key(slot_at(there), reinterpret_cast<const u8 *>(key));
+        }
     }
 
     // Notes that pages of the file differ from the last checkpoint.
@@ -408,32 +477,37 @@ struct Table {
         }
     }
 
-    // ---- Touches.
+    // ---- Touches of probing, where a bucket is probed in the file.
 
-    // The state words of the buckets that the lanes are about to read.
-    __device__ void touch_buckets(const Slot &slot) {
-        bool reads = slot.bucket != nullptr && !is_copy(slot);
-        u32 rest = __ballot_sync(ALL_LANES, reads && slot.index == 0);
-        #pragma unroll 1
-        for (; rest != 0; rest &= rest - 1) {
-            touches.range(__shfl_sync(ALL_LANES, slot.offset, __ffs(rest) - 1), view.slots * 8);
-        }
+    __device__ void touch_states(const Bucket &bucket) {
+        if (!is_copy(bucket)) touches += places_in(bucket.offset, view.slots * 8);
     }
 
-    // The record words of matching lanes.
-    __device__ void touch_records(const Slot &slot, u32 matches) {
-        u32 rest = __ballot_sync(ALL_LANES, (matches >> lane_number() & 1) && !is_copy(slot));
-        #pragma unroll 1
-        for (; rest != 0; rest &= rest - 1) {
-            Slot there = shuffle(slot, __ffs(rest) - 1);
-            touches.one(there.offset + (view.slots + there.index) * 8);
-        }
+    // The record word, if it lies past the places of the state words.
+    __device__ void touch_record(const Slot &slot) {
+        if (!is_copy(slot.bucket)) touches += record_lies_apart(slot);
     }
 
-    // What a change writes into a slot.
-    __device__ void touch_slot(const Slot &slot, bool state, bool key) {
-        if (state) touches.one(slot.offset + slot.index * 8);
-        touches.one(slot.offset + (view.slots + slot.index) * 8);
-        if (WIDE && key) touches.range(slot.offset + key_offset(slot.index), view.key_size);
+    __device__ void touch_key(const Slot &slot) {
+        if (!is_copy(slot.bucket)) touches += key_places(slot);
+    }
+
+    // ---- Touches of a change in one slot of the file, each lane for its own.
+
+    // Of the state word and the record word.
+    __device__ u32 slot_places(const Slot &slot) const {
+        return 1 + (place_of(slot) / PLACE != (place_of(slot) + view.slots * 8) / PLACE);
+    }
+
+    // Places of the slot's key that hold no word of the slot.
+    __device__ u32 key_places(const Slot &slot) const {
+        u64 at = slot.bucket.offset + key_offset(slot.index);
+        u64 record = place_of(slot) + view.slots * 8;
+        return places_in(at, view.key_size) - (at / PLACE == record / PLACE);
+    }
+
+    __device__ bool record_lies_apart(const Slot &slot) const {
+        u64 last_state = slot.bucket.offset + view.slots * 8 - 8;
+        return (place_of(slot) + view.slots * 8) / PLACE != last_state / PLACE;
     }
 };

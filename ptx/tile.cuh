@@ -1,9 +1,9 @@
-// How a batch is dealt to warps: a warp takes `tile` neighbouring positions at a time, resolves
-// their operations one after another with all lanes, then finishes them side by side, one lane
-// each.
+// How a batch is dealt to warps: a warp takes `tile` neighbouring positions at a time. Its groups
+// resolve them four at a time, then it finishes them side by side, one lane each.
 #pragma once
 
-#include "layout.cuh"
+#include "group.cuh"
+#include "order.cuh"
 
 // Which of several operations with one key is executed for all of them.
 enum class Pick { ALL, FIRST, LAST };
@@ -12,49 +12,81 @@ struct Tile {
     const Batch &batch;
     u64 first; // position of lane 0
 
-    __device__ Tile(const Batch &whole) : batch(whole) {
-        u64 warp = (static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x) / WARP;
-        first = warp * batch.tile;
-    }
+    __device__ Tile(const Batch &whole) : batch(whole), first(warp_number() * whole.tile) {}
 
     __device__ bool exists() const { return first < batch.len; }
 
-    __device__ void next() {
-        first += static_cast<u64>(gridDim.x) * blockDim.x / WARP * batch.tile;
-    }
+    __device__ void next() { first += warp_count() * batch.tile; }
 
     __device__ u64 position() const { return first + lane_number(); }
 
+    __device__ bool has_position() const {
+        return lane_number() < batch.tile && position() < batch.len;
+    }
+
     // Whether this lane's position is executed in this launch.
     __device__ bool executes(Pick pick) const {
-        if (lane_number() >= batch.tile || position() >= batch.len) return false;
-        if (batch.retry != 0) {
-            bool pending = batch.pending[position()] != 0;
-            batch.pending[position()] = 0;
-            return pending;
-        }
-        if (pick == Pick::ALL || batch.entry == nullptr) return true;
+        if (!has_position()) return false;
+        if (batch.retry != 0) return batch.pending[position()] != 0;
+        if (batch.entry == nullptr) return true;
         const u32 *picked = pick == Pick::FIRST ? batch.first : batch.last;
         return picked[batch.entry[position()]] == position();
     }
 
-    __device__ void postpone() const { batch.pending[position()] = 1; }
-
-    // Sets the answer bits of this tile's lanes. A tile never straddles an answer word.
-    __device__ void answer(bool yes) const {
+    // Answers a look-up: the bits of this tile, in whole bytes, since its first position is a
+    // multiple of 8. The last tile answers no to what stands behind it in the last word.
+    __device__ void answer_all(bool yes) const {
         u32 bits = __ballot_sync(ALL_LANES, yes);
-        if (bits != 0 && lane_number() == 0) {
-            atomicOr(batch.answers + first / 32, bits << first % 32);
+        auto bytes = reinterpret_cast<u8 *>(batch.answers);
+        u64 end = first + batch.tile;
+        if (end >= batch.len) end = (static_cast<u64>(batch.len) + 63) / 64 * 64;
+        #pragma unroll 1
+        for (u64 at = first / 8 + lane_number(); at < end / 8; at += WARP) {
+            u64 byte = at - first / 8;
+            bytes[at] = byte < WARP / 8 ? static_cast<u8>(bits >> byte * 8) : 0;
         }
     }
+};
 
-    // Sets this lane's answer at the first position that has its key.
-    __device__ void answer_first(bool yes) const {
-        if (!yes) return;
-        u64 at = batch.entry == nullptr ? position() : batch.first[batch.entry[position()]];
-        atomicOr(batch.answers + at / 32, 1u << at % 32);
+// How the positions that have a place are dealt to warps, one a lane, in the order of their places if
+// the batch was put in order.
+struct Share {
+    const Batch &batch;
+    u32 len;
+    u32 depth;
+    u64 first;
+
+    // A warp takes `depth` tiles at a time.
+    __device__ Share(const Batch &whole, u32 tiles)
+        : batch(whole),
+          len(whole.order.wanted != 0 ? arranged(whole.order) : whole.len),
+          depth(tiles),
+          first(warp_number() * whole.tile * tiles) {}
+
+    __device__ bool exists() const { return first < len; }
+
+    __device__ void next() { first += warp_count() * batch.tile * depth; }
+
+    // This lane's position in the nth tile, and its place, 0 for none.
+    __device__ u32 position(u32 nth, u64 *place) const {
+        *place = 0;
+        u64 number = first + nth * batch.tile + lane_number();
+        if (lane_number() >= batch.tile || number >= len) return 0;
+        if (batch.order.wanted == 0) {
+            *place = batch.order.places[number];
+            return static_cast<u32>(number);
+        }
+        u32 position = batch.order.positions[number];
+        *place = batch.order.places[position];
+        leave_order(batch.order, *place);
+        return position;
     }
 };
+
+// Sets the answer of one position.
+__device__ inline void answer_yes(const Batch &batch, u64 position) {
+    atomicOr(batch.answers + position / 32, 1u << position % 32);
+}
 
 // What a warp did, summed over its lanes when it is done.
 struct Tally {
@@ -64,21 +96,29 @@ struct Tally {
     u32 removed = 0;
     u32 full = 0;
     u32 starved = 0;
+    u32 wanted = 0;
+    u32 cache_lookups = 0;
+    u32 cache_hits = 0;
 
+    // `shared_touches` are those that a group's lanes have all counted.
     __device__ void add_to(Counters *counters, u32 shared_touches) {
-        if (lane_number() == 0) touches += shared_touches;
+        if (group_lane() == 0) touches += shared_touches;
         sum(&counters->touches, touches);
         sum(&counters->operations, operations);
         sum(&counters->items, static_cast<u64>(added) - removed);
         sum(&counters->full, full);
         sum(&counters->starved, starved);
+        sum(&counters->wanted, wanted);
+        sum(&counters->cache_lookups, cache_lookups);
+        sum(&counters->cache_hits, cache_hits);
     }
 
     __device__ static void sum(u64 *total, u64 part) {
+        if (!__any_sync(ALL_LANES, part != 0)) return;
         #pragma unroll 1
         for (u32 apart = WARP / 2; apart != 0; apart /= 2) {
             part += __shfl_xor_sync(ALL_LANES, part, apart);
         }
-        if (part != 0 && lane_number() == 0) atomicAdd(total, part);
+        if (lane_number() == 0) atomicAdd(total, part);
     }
 };

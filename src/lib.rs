@@ -48,7 +48,7 @@ pub use error::{Error, Result};
 #[cfg(feature = "cuda")]
 pub use index::answer_words;
 pub use index::{Index, Iter, Progress, Recovery, Report, ReportState, Stats, recover};
-pub use options::{Domain, Engine, Options};
+pub use options::{AddressOrder, CachePolicy, Domain, Engine, Options};
 
 /// Compiles the examples of the README.
 #[cfg(doctest)]

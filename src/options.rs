@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::layout::Shape;
 use crate::{Error, Result};
@@ -84,6 +85,78 @@ impl FromStr for Engine {
     }
 }
 
+/// Whether the CUDA engine carries out a batch in the order of the places that it touches in the
+/// file, rather than in the order given. Answers are the same.
+///
+/// Random access to a large file in host memory is limited by address translation: neighbours
+/// should be touched at the same time. Sorting has its price, which small batches do not earn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AddressOrder {
+    /// From that length of a batch on from which it was faster when the file was opened, measured on
+    /// the device and the file at hand.
+    #[default]
+    Auto,
+    /// Every batch.
+    Always,
+    /// No batch.
+    Never,
+}
+
+impl FromStr for AddressOrder {
+    type Err = String;
+
+    /// `auto`, `always` or `never`.
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "auto" => Ok(AddressOrder::Auto),
+            "always" => Ok(AddressOrder::Always),
+            "never" => Ok(AddressOrder::Never),
+            _ => Err(format!(
+                "address order {text:?}; expected auto, always or never"
+            )),
+        }
+    }
+}
+
+/// Which buckets the frozen bucket cache of the CUDA engine holds (GPHash §3.3). It is decided anew
+/// at every load; between loads the buckets stay the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CachePolicy {
+    /// Those used most often. Earlier uses count half with every load.
+    #[default]
+    Lfu,
+    /// Those used last.
+    Lru,
+    /// Any, chosen at random.
+    Random,
+}
+
+impl fmt::Display for CachePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CachePolicy::Lfu => "lfu",
+            CachePolicy::Lru => "lru",
+            CachePolicy::Random => "random",
+        })
+    }
+}
+
+impl FromStr for CachePolicy {
+    type Err = String;
+
+    /// `lfu`, `lru` or `random`.
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "lfu" => Ok(CachePolicy::Lfu),
+            "lru" => Ok(CachePolicy::Lru),
+            "random" => Ok(CachePolicy::Random),
+            _ => Err(format!(
+                "cache policy {text:?}; expected lfu, lru or random"
+            )),
+        }
+    }
+}
+
 /// Options of [`Index::create`](crate::Index::create), [`open`](crate::Index::open) and
 /// [`open_or_create`](crate::Index::open_or_create).
 ///
@@ -101,9 +174,13 @@ pub struct Options {
     pub(crate) engine: Engine,
     pub(crate) domain: Domain,
     pub(crate) cache_ratio: f64,
+    pub(crate) cache_policy: CachePolicy,
+    pub(crate) cache_period: Option<Duration>,
+    pub(crate) device_memory: Option<u64>,
     pub(crate) threads: usize,
     pub(crate) assume_dax: bool,
     pub(crate) device_mirror: bool,
+    pub(crate) address_order: AddressOrder,
     pub(crate) slots: u32,
     pub(crate) levels: u32,
     pub(crate) locations: u32,
@@ -116,9 +193,13 @@ impl Default for Options {
             engine: Engine::Auto,
             domain: Domain::Auto,
             cache_ratio: 0.2,
+            cache_policy: CachePolicy::Lfu,
+            cache_period: Some(Duration::from_secs(1)),
+            device_memory: None,
             threads: 0,
             assume_dax: false,
             device_mirror: true,
+            address_order: AddressOrder::Auto,
             slots: 8,
             levels: 2,
             locations: 2,
@@ -158,10 +239,38 @@ impl Options {
         self
     }
 
-    /// Share of the buckets that the frozen bucket cache in device memory may hold, 0.0 to 1.0.
+    /// Share of the buckets, 0.0 to 1.0, whose values the CUDA engine may keep in device memory,
+    /// in the frozen bucket cache: 0.2 by default, less if there is not so much memory, 0.0 for no
+    /// cache at all. The cache fills at its first load, see [`cache_period`](Self::cache_period).
+    /// The CPU engine has no such cache: it reads the values where they are.
     #[must_use]
     pub fn cache_ratio(mut self, ratio: f64) -> Self {
         self.cache_ratio = ratio;
+        self
+    }
+
+    /// Which buckets the cache holds.
+    #[must_use]
+    pub fn cache_policy(mut self, policy: CachePolicy) -> Self {
+        self.cache_policy = policy;
+        self
+    }
+
+    /// How often the cache is loaded anew beside running batches: every second by default, if it
+    /// was used enough since the last time for another choice to be worth it. `None`: only by
+    /// [`reload_cache`](crate::Index::reload_cache).
+    #[must_use]
+    pub fn cache_period(mut self, period: Option<Duration>) -> Self {
+        self.cache_period = period;
+        self
+    }
+
+    /// Most bytes of device memory for the copy of the buckets and the cache together; by default
+    /// as much as there is. Levels that do not fit are probed in the file, and the cache is as
+    /// large as the rest allows. Batches under way need some memory besides.
+    #[must_use]
+    pub fn device_memory(mut self, bytes: u64) -> Self {
+        self.device_memory = Some(bytes);
         self
     }
 
@@ -178,6 +287,13 @@ impl Options {
     #[must_use]
     pub fn device_mirror(mut self, mirror: bool) -> Self {
         self.device_mirror = mirror;
+        self
+    }
+
+    /// Whether the CUDA engine carries out batches in the order of the places they touch.
+    #[must_use]
+    pub fn address_order(mut self, order: AddressOrder) -> Self {
+        self.address_order = order;
         self
     }
 

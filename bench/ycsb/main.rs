@@ -7,16 +7,15 @@
 //! A run makes an index, loads the records, and then executes the workload in batches of
 //! operations that were drawn before the clock starts. A batch of a mixed workload is one call
 //! for each verb, reads first. Parameters that take several values, separated by commas, sweep.
+//!
+//! Batches in device memory (`--device-slices`) are issued back to back on one stream a thread, and
+//! the time is that from the first call to the end of the stream; the latency of a batch is that
+//! between the events before and behind it.
 
-mod case;
-#[cfg(feature = "cuda")]
-mod device;
-mod distribution;
-mod drive;
 mod peers;
 mod report;
 mod run;
-mod target;
+#[path = "../workload/mod.rs"]
 mod workload;
 
 use std::io::{self, Write};
@@ -25,12 +24,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use gphash::{Domain, Engine};
+use gphash::{AddressOrder, CachePolicy, Domain, Engine};
 
-use case::{Case, sweep};
-use distribution::Law;
-use target::Failure;
-use workload::Workload;
+use workload::case::Case;
+use workload::distribution::Law;
+use workload::plan::Workload;
+use workload::target::Failure;
 
 /// YCSB on a gphash index: throughput, batch latencies, load factor and PM touches.
 ///
@@ -74,6 +73,23 @@ struct Arguments {
     /// Share of the buckets that the bucket cache in device memory may hold
     #[arg(long, value_name = "X", value_delimiter = ',', default_value = "0.2")]
     cache_ratio: Vec<f64>,
+    /// Which buckets a load of the bucket cache takes: lfu, lru or random
+    #[arg(long, default_value = "lfu")]
+    cache_policy: CachePolicy,
+    /// Look-ups before what is measured, for the bucket cache to learn from; 0 for none
+    /// [default: a quarter of the operations]
+    #[arg(long, value_name = "N")]
+    warm_up: Option<u64>,
+    /// Load the bucket cache again and again beside what is measured
+    #[arg(long)]
+    reload_during: bool,
+    /// Which batches are put in the order of the places they touch (engine cuda): auto, always or
+    /// never
+    #[arg(long, default_value = "auto")]
+    address_order: AddressOrder,
+    /// Probe the file, not a copy of its buckets in device memory (engine cuda)
+    #[arg(long)]
+    no_mirror: bool,
     /// Persistence domain: auto, dax, shared or checkpointed
     #[arg(long, default_value = "auto", value_parser = parse_domain)]
     domain: Domain,
@@ -127,9 +143,10 @@ fn run_all(arguments: &Arguments) -> Result<(), Failure> {
     }
     let mut caption = String::new();
     for case in &cases {
-        if !arguments.json && case.caption() != caption {
-            caption = case.caption();
-            report::print_caption(&caption);
+        let its_caption = case.caption();
+        if !arguments.json && its_caption != caption {
+            report::print_caption(&its_caption);
+            caption = its_caption;
         }
         run::run(case, arguments.peers, arguments.json)?;
     }
@@ -177,6 +194,11 @@ fn cases(arguments: &Arguments, path: &Path) -> Vec<Case> {
         key_size: 0,
         value_size: 0,
         cache_ratio: 0.0,
+        cache_policy: arguments.cache_policy,
+        address_order: arguments.address_order,
+        mirror: !arguments.no_mirror,
+        warm_up: 0,
+        reload_during: arguments.reload_during,
         on_device: arguments.device_slices,
         threads: arguments.threads.into(),
         seed: arguments.seed,
@@ -192,7 +214,8 @@ fn cases(arguments: &Arguments, path: &Path) -> Vec<Case> {
         case.records = records
     });
     let cases = sweep(cases, &arguments.operations, |case, wanted| {
-        case.wanted = wanted
+        case.wanted = wanted;
+        case.warm_up = arguments.warm_up.unwrap_or(wanted / 4);
     });
     let cases = sweep(cases, &laws, |case, law| case.chosen = law);
     let cases = sweep(cases, &arguments.theta, |case, theta| case.theta = theta);
@@ -208,6 +231,20 @@ fn cases(arguments: &Arguments, path: &Path) -> Vec<Case> {
     sweep(cases, &arguments.engine, |case, engine| {
         case.engine = engine
     })
+}
+
+/// Every one of `cases` with every one of `values`: a sweep over one more parameter.
+fn sweep<T: Clone>(cases: Vec<Case>, values: &[T], set: impl Fn(&mut Case, T)) -> Vec<Case> {
+    cases
+        .iter()
+        .flat_map(|case| {
+            values.iter().map(|value| {
+                let mut case = case.clone();
+                set(&mut case, value.clone());
+                case
+            })
+        })
+        .collect()
 }
 
 /// A run is compiled for each size, so only these can be chosen.

@@ -8,8 +8,8 @@ use std::path::Path;
 use bytemuck::Pod;
 use redb::{Database, ReadableDatabase, TableDefinition};
 
-use crate::target::{Done, Failure, Target, timed};
-use crate::workload::Words;
+use crate::workload::plan::Words;
+use crate::workload::target::{Done, Failure, Target, timed};
 
 /// The volatile peer.
 pub type Papaya<K, V, S> = papaya::HashMap<K, V, S>;

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use gphash::{Domain, Stats};
 use serde::Serialize;
 
-use crate::case::Case;
-use crate::drive::Measured;
+use crate::workload::case::{Case, name};
+use crate::workload::drive::Measured;
 
 /// The figures of one run; what a peer does not have is null.
 #[derive(Serialize)]
@@ -28,17 +28,17 @@ pub struct Line {
 
 impl Line {
     /// The line of a peer.
-    pub fn of_peer(case: &Case, name: &str, measured: &Measured) -> Self {
+    pub fn of_peer(case: &Case, engine: &str, measured: &Measured) -> Self {
         Self {
-            workload: case.workload.name(),
-            engine: name.to_string(),
+            workload: name(case.workload),
+            engine: engine.to_string(),
             domain: None,
             records: case.records,
             operations: measured.operations,
             batch: case.batch,
             mops: rounded(measured.mops()),
-            p50_us: rounded(measured.percentile_us(50)),
-            p99_us: rounded(measured.percentile_us(99)),
+            p50_us: rounded(measured.latencies.percentile_us(50)),
+            p99_us: rounded(measured.latencies.percentile_us(99)),
             hit_rate: None,
             load_factor: None,
             pm_touches_per_op: None,

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use gphash::{Index, Stats};
+use gphash::{Engine, Index, Stats};
 
-use crate::case::Case;
-use crate::drive::{Measured, Mode, drive};
 use crate::peers::{Redb, papaya};
 use crate::report::Line;
-use crate::target::{Failure, Target, gphash};
-use crate::workload::{Change, Plan, Words, Workload, load, plan};
+use crate::workload::case::Case;
+use crate::workload::drive::{Measured, Mode, drive, drive_case, drive_index};
+use crate::workload::plan::{Plan, Words, Workload, load, plan};
+use crate::workload::target::{Failure, Target};
 
 /// Sizes of keys, in bytes, that [`run`] knows.
 pub const KEY_SIZES: [&str; 5] = ["8", "16", "32", "64", "128"];
@@ -60,25 +60,19 @@ fn with_sizes<const K: usize, const V: usize>(
         }
     };
 
-    let index = gphash::<Words<K>, Words<V>>(case)?;
+    let index = Index::create(&case.path, &case.options())?;
     let doomed = Doomed(&case.path);
-    let outcome = if case.on_device {
-        on_device(index, &plans)
-    } else {
-        plans.execute(&index)
-    };
+    let outcome = plans.execute_on_index::<V>(&index, case);
+    drop(index);
     drop(doomed);
-    let (measured, stats) = outcome?;
-    let line = match stats {
-        Some((before, after)) => Line::of_index(case, &measured, &before, &after),
-        None => Line::of_peer(case, "gphash", &measured),
-    };
+    let (measured, before, after) = outcome?;
+    let line = Line::of_index(case, &measured, &before, &after);
     print(&line, None);
 
     if peers {
         let gphash = line.mops;
         let volatile = |name, target: &dyn Target<Words<K>, Words<V>>| {
-            let (measured, _) = plans.execute::<V>(target)?;
+            let measured = plans.execute_on_peer::<V>(target)?;
             let line = Line::of_peer(case, name, &measured);
             print(&line, Some(gphash / line.mops));
             Ok::<(), Failure>(())
@@ -98,75 +92,72 @@ fn with_sizes<const K: usize, const V: usize>(
         }
         let doomed = Doomed(&path);
         let database = Redb::create(&path)?;
-        let outcome = plans.execute::<V>(&database);
+        let outcome = plans.execute_on_peer::<V>(&database);
         drop(database);
         drop(doomed);
-        let (measured, _) = outcome?;
+        let measured = outcome?;
         let line = Line::of_peer(case, "redb", &measured);
         print(&line, Some(gphash / line.mops));
     }
     Ok(())
 }
 
-#[cfg(feature = "cuda")]
-fn on_device<const K: usize, const V: usize>(
-    index: Index<Words<K>, Words<V>>,
-    plans: &Plans<K>,
-) -> Result<(Measured, BeforeAndAfter), Failure> {
-    plans.execute(&crate::device::OnDevice(index))
-}
-
-#[cfg(not(feature = "cuda"))]
-fn on_device<const K: usize, const V: usize>(
-    _: Index<Words<K>, Words<V>>,
-    _: &Plans<K>,
-) -> Result<(Measured, BeforeAndAfter), Failure> {
-    Err("--device-slices in a build without the feature `cuda`".into())
-}
-
-/// The load phase, and what is measured after it; of a load, the load phase itself is measured.
+/// The load phase, what warms the cache up, and what is measured after it; of a load, the load
+/// phase itself is measured.
 struct Plans<const K: usize> {
     load: Plan<Words<K>>,
+    warm_up: Option<(Plan<Words<K>>, Mode)>,
     run: Option<(Plan<Words<K>>, Mode)>,
 }
 
-/// Figures of an index before and after what is measured.
-type BeforeAndAfter = Option<(Stats, Stats)>;
-
 impl<const K: usize> Plans<K> {
     fn new(case: &Case) -> Self {
-        let mode = Mode {
-            write: case.workload.write(),
-            present: case.workload != Workload::Negative,
-            loading: false,
-        };
+        let planned = |case: &Case| (plan(case), Mode::of(case.workload));
         let (batch, run) = match case.workload {
             Workload::Load => (case.batch, None),
-            _ => (LOAD_BATCH, Some((plan(case), mode))),
+            _ => (LOAD_BATCH, Some(planned(case))),
         };
         Self {
             load: load(case.records, batch, case.threads),
+            // Only the CUDA engine has a cache; `auto` may turn out to be that.
+            warm_up: match case.engine {
+                Engine::Cpu => None,
+                _ => case.warming().as_ref().map(planned),
+            },
             run,
         }
     }
 
-    fn execute<const V: usize>(
+    /// What the run took, and the figures of the index before and after it.
+    fn execute_on_index<const V: usize>(
         &self,
-        target: &dyn Target<Words<K>, Words<V>>,
-    ) -> Result<(Measured, BeforeAndAfter), Failure> {
-        const LOADING: Mode = Mode {
-            write: Change::Insert,
-            present: true,
-            loading: true,
-        };
-        let empty = target.stats();
-        let loaded = drive(target, &self.load, LOADING)?;
+        index: &Index<Words<K>, Words<V>>,
+        case: &Case,
+    ) -> Result<(Measured, Stats, Stats), Failure> {
+        let drive = |plan, mode| drive_index(index, case.on_device, plan, mode);
+        let empty = index.stats();
+        let loaded = drive(&self.load, Mode::LOADING)?;
         let Some((plan, mode)) = &self.run else {
-            return Ok((loaded, empty.zip(target.stats())));
+            return Ok((loaded, empty, index.stats()));
         };
-        let before = target.stats();
-        let measured = drive(target, plan, *mode)?;
-        Ok((measured, before.zip(target.stats())))
+        if let Some((plan, mode)) = &self.warm_up {
+            drive(plan, *mode)?;
+            index.reload_cache()?;
+        }
+        let before = index.stats();
+        let measured = drive_case(index, case, plan, *mode)?;
+        Ok((measured, before, index.stats()))
+    }
+
+    fn execute_on_peer<const V: usize>(
+        &self,
+        peer: &dyn Target<Words<K>, Words<V>>,
+    ) -> Result<Measured, Failure> {
+        let loaded = drive(peer, &self.load, Mode::LOADING)?;
+        match &self.run {
+            Some((plan, mode)) => drive(peer, plan, *mode),
+            None => Ok(loaded),
+        }
     }
 }
 

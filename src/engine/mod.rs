@@ -4,6 +4,7 @@ pub mod cpu;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 #[cfg(feature = "cuda")]
 use std::sync::atomic::Ordering;
@@ -12,6 +13,7 @@ use fixedbitset::FixedBitSet;
 
 use crate::index::scan::Findings;
 use crate::index::table::Table;
+use crate::index::upkeep::{Pace, Upkeeper};
 use crate::options::{Engine, Options};
 use crate::pm::Mapping;
 use crate::{Error, Result};
@@ -59,8 +61,7 @@ impl Backend {
 
     #[cfg(feature = "cuda")]
     fn cuda(device: u32, options: &Options) -> Result<Self> {
-        cuda::CudaEngine::open(device, options.device_mirror)
-            .map(|engine| Backend::Cuda(Box::new(engine)))
+        cuda::CudaEngine::open(device, options).map(|engine| Backend::Cuda(Box::new(engine)))
     }
 
     #[cfg(not(feature = "cuda"))]
@@ -76,7 +77,7 @@ impl Backend {
     ///
     /// # Errors
     /// [`Error::Gpu`].
-    pub(crate) fn attach(&mut self, table: &Table<Mapping>, options: &Options) -> Result<()> {
+    pub(crate) fn attach(&mut self, table: &Arc<Table<Mapping>>, options: &Options) -> Result<()> {
         let _ = table;
         let attached: Result<()> = match self {
             Backend::Cpu(_) => Ok(()),
@@ -89,6 +90,18 @@ impl Backend {
             return Ok(());
         }
         attached
+    }
+
+    /// Starts the upkeep of `table`, which is attached.
+    pub(crate) fn keep_up(&self, table: &Arc<Table<Mapping>>) -> Upkeeper<Mapping> {
+        match self {
+            Backend::Cpu(_) => {
+                let mut pace = Pace::default();
+                Upkeeper::start(table, move |table| table.keep_up(&mut pace))
+            }
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => engine.keep_up(table),
+        }
     }
 
     /// Scans a table that was not closed in order, before it is attached.
@@ -173,6 +186,36 @@ impl Backend {
             Backend::Cpu(_) => table.sync(),
             #[cfg(feature = "cuda")]
             Backend::Cuda(engine) => engine.sync(table),
+        }
+    }
+
+    /// Brings the table's figures up to date.
+    pub(crate) fn count(&self, table: &Table<Mapping>) {
+        let _ = table;
+        match self {
+            Backend::Cpu(_) => {}
+            // Whatever is wrong, the next sync or close says so.
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => drop(engine.count_look_ups(table)),
+        }
+    }
+
+    /// Loads the bucket cache anew, where there is one.
+    pub(crate) fn reload_cache(&self, table: &Table<Mapping>) -> Result<()> {
+        let _ = table;
+        match self {
+            Backend::Cpu(_) => Ok(()),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => engine.reload_cache(table),
+        }
+    }
+
+    /// Values that the bucket cache was asked for, and those that it had.
+    pub(crate) fn cache_uses(&self) -> (u64, u64) {
+        match self {
+            Backend::Cpu(_) => (0, 0),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => engine.cache_uses(),
         }
     }
 

@@ -53,6 +53,7 @@ pub struct Shard {
     free: Vec<u64>,
     run: std::ops::Range<u64>,
     retired: Vec<u64>,
+    taken_run: bool,
 }
 
 impl Arena {
@@ -219,6 +220,7 @@ impl Arena {
             shard.free = records;
         } else if let Some(run) = self.take_run(self.run) {
             shard.run = run;
+            shard.taken_run = true;
         }
     }
 
@@ -252,6 +254,11 @@ impl Shard {
         }
         let record = self.run.start + ahead as u64 * stride;
         (record < self.run.end).then_some(record)
+    }
+
+    /// Whether fresh records were taken since this was last asked.
+    pub fn has_taken_run(&mut self) -> bool {
+        std::mem::take(&mut self.taken_run)
     }
 
     /// Gives up a record that readers may still hold.

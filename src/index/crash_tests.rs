@@ -47,6 +47,8 @@ enum Op {
     Recycle,
     /// Takes all free records away, as other threads might.
     UseUp,
+    /// Makes room ahead for whatever comes, as the upkeep does.
+    MakeRoom,
     Close,
 }
 
@@ -118,6 +120,10 @@ fn apply<K: Key>(table: &Table<Simulated>, model: &mut Model, op: Op, version: u
                 table.arena.take_all();
                 while table.arena.take_run(u64::MAX >> 1).is_some() {}
             }
+            Op::MakeRoom => table
+                .medium
+                .prepare(table.medium.len() + (1 << 20))
+                .unwrap(),
             _ => table.close().unwrap(),
         }
         return;
@@ -289,7 +295,7 @@ fn for_both_key_classes(shape: (u32, u32, u32), prepare: &[Op], ops: &[Op]) {
     stop_everywhere::<[u64; 4]>(shape, prepare, ops);
 }
 
-use Op::{Close, Drain, Insert, Recycle, Remove, Update, Upsert, UseUp};
+use Op::{Close, Drain, Insert, MakeRoom, Recycle, Remove, Update, Upsert, UseUp};
 
 #[test]
 fn insert() {
@@ -380,6 +386,22 @@ fn growth_of_two_levels() {
     let mut ops: Vec<Op> = (6..12).map(Insert).collect();
     ops.extend([Drain, Remove(7), Update(8)]);
     for_both_key_classes((2, 1, 2), &prepare, &ops);
+}
+
+#[test]
+fn growth_into_room_made_ahead() {
+    let ops = [
+        MakeRoom,
+        Insert(4),
+        UseUp,
+        Insert(5),
+        MakeRoom,
+        Drain,
+        Update(5),
+        Insert(6),
+        Close,
+    ];
+    for_both_key_classes((1, 1, 2), &[Insert(1), Insert(2), Insert(3)], &ops);
 }
 
 #[test]

@@ -17,8 +17,13 @@ pub const fn answer_words(len: usize) -> usize {
 }
 
 /// Each of these is the verb of the same name on slices in the memory of the index's device. It
-/// begins after what is on `stream` and is done when the call returns. `answers` needs
-/// [`answer_words`] words, all of which are overwritten. Keys must be aligned to 8 bytes.
+/// begins after what is on `stream`. `answers` needs [`answer_words`] words, all of which are
+/// overwritten. Keys must be aligned to 8 bytes.
+///
+/// Look-ups are put on the stream like a kernel: when the call returns they are not done yet, and
+/// the slices must stay until the stream has come past them (freeing device memory waits for that).
+/// Look-ups and changes on other streams run beside them. Changes are done when the call returns,
+/// because the host makes the table grow where they need it to.
 ///
 /// All fail with [`Error::Gpu`] if the index does not run on a GPU, and with
 /// [`Error::LengthMismatch`] for slices whose lengths do not fit, before anything is done.
@@ -78,10 +83,11 @@ impl<K: Pod + DeviceCopy, V: Pod + DeviceCopy> Index<K, V> {
         self.write_device(stream, Write::Remove, keys, None, answers)
     }
 
-    /// [`get`](Self::get) on device slices.
+    /// [`get`](Self::get) on device slices; done when `stream` has come past it.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// As [`get`](Self::get), but damage that it meets is told by the next
+    /// [`sync`](Self::sync) or [`close`](Self::close).
     pub fn get_device(
         &self,
         stream: &Stream,
@@ -90,17 +96,18 @@ impl<K: Pod + DeviceCopy, V: Pod + DeviceCopy> Index<K, V> {
         answers: &mut DeviceSlice<u64>,
     ) -> Result<()> {
         let operands = operands(keys, Some(values), answers)?;
-        // SAFETY: the slices are device memory of these lengths, borrowed until the batch is done.
+        // SAFETY: the slices are device memory of these lengths, borrowed until the batch is on its
+        // stream; the driver frees such memory only when the device has come to the end of its work.
         unsafe {
             self.engine_on_device()?
                 .read_device(&self.table, stream, Read::Get, operands)
         }
     }
 
-    /// [`contains`](Self::contains) on device slices.
+    /// [`contains`](Self::contains) on device slices; done when `stream` has come past it.
     ///
     /// # Errors
-    /// As [`contains`](Self::contains).
+    /// As [`get_device`](Self::get_device).
     pub fn contains_device(
         &self,
         stream: &Stream,

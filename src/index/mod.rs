@@ -29,6 +29,7 @@ mod tag_tests;
 pub(crate) mod tags;
 pub(crate) mod target;
 mod update;
+pub(crate) mod upkeep;
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use fixedbitset::FixedBitSet;
@@ -43,6 +44,7 @@ pub use iter::Iter;
 pub use recover::{Progress, Recovery};
 pub use repair::{Report, ReportState, recover};
 pub use stats::Stats;
+use upkeep::Upkeeper;
 
 /// A persistent hash index of keys `K` and values `V` in one file.
 ///
@@ -79,6 +81,7 @@ pub use stats::Stats;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Index<K: Pod, V: Pod> {
+    upkeeper: Upkeeper<Mapping>,
     backend: Backend,
     table: std::sync::Arc<table::Table<Mapping>>,
     recovery: Recovery,
@@ -252,13 +255,15 @@ impl<K: Pod, V: Pod> Index<K, V> {
         self.backend.sync(&self.table)
     }
 
-    /// Fetches the hottest buckets into the cache in device memory now. Without a GPU there is
-    /// no such cache, and nothing to do.
+    /// Chooses the buckets of the cache in device memory anew, by the look-ups so far, and fills in
+    /// those that it does not hold. Batches go on meanwhile, of this thread's streams as well; when
+    /// the call returns, the choice is in place. Without a GPU, or with a
+    /// [`cache_ratio`](crate::Options::cache_ratio) of 0, there is no such cache and nothing to do.
     ///
     /// # Errors
-    /// [`Error::Gpu`].
+    /// [`Error::Gpu`]. The index goes on with what the cache holds.
     pub fn reload_cache(&self) -> Result<()> {
-        Ok(())
+        self.backend.reload_cache(&self.table)
     }
 
     /// What opening the file found, and what it mended.
@@ -279,6 +284,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
         if std::mem::replace(&mut self.closed, true) {
             return Ok(());
         }
+        self.upkeeper.stop();
         self.backend.detach(&self.table)?;
         self.table.close()
     }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytemuck::Pod;
 
@@ -51,7 +52,9 @@ impl<K: Pod, V: Pod> Index<K, V> {
         // The file knows its shape; checking ours finds types that no file can have.
         options.shape_for(size_of::<K>(), size_of::<V>())?;
         let mut backend = Backend::choose(options)?;
+        let started = Instant::now();
         let medium = Mapping::open(path, &map_options(options))?;
+        tracing::debug!(took = ?started.elapsed(), len = medium.len(), "mapped the file");
         let superblock = read_superblock(&medium, path)?;
         for (what, found, expected) in [
             ("key", superblock.key_size, size_of::<K>()),
@@ -92,10 +95,12 @@ impl<K: Pod, V: Pod> Index<K, V> {
         mut backend: Backend,
         options: &Options,
     ) -> Result<Self> {
+        let table = Arc::new(table);
         backend.attach(&table, options)?;
         Ok(Self {
+            upkeeper: backend.keep_up(&table),
             backend,
-            table: Arc::new(table),
+            table,
             recovery,
             closed: false,
             types: std::marker::PhantomData,

@@ -112,6 +112,7 @@ impl<M: Medium> Table<M> {
             table.add_tags(level, Tags::add)?;
             table.publish_level(&superblock, level);
         }
+        tracing::debug!(took = ?started.elapsed(), "read the superblock's levels and extents");
         let draining = table.directory.levels().draining(shape.levels);
         let mut recovery = Recovery {
             clean: superblock.is_clean(),
@@ -152,6 +153,9 @@ impl<M: Medium> Table<M> {
                 (offset, self.shape.level_len(level))
             })
             .collect();
+        // Extents that lie one behind the other are one for the arena: what looks for the extent
+        // of a record goes through all of them.
+        let mut run: Option<(u64, u64)> = None;
         for index in 0..superblock.extent_count {
             let place = ExtentEntry::place(index);
             let mut entry = ExtentEntry::new(ExtentKind::Arena, 0, 0, 0);
@@ -168,7 +172,20 @@ impl<M: Medium> Table<M> {
                 }
                 Some(ExtentKind::Arena) if inside && entry.class == 0 => {
                     ranges.push((entry.offset, entry.len));
-                    self.arena.add_extent(entry.offset, entry.len);
+                    run = match run {
+                        Some((offset, len))
+                            if offset + len == entry.offset
+                                && len.is_multiple_of(self.shape.record_stride) =>
+                        {
+                            Some((offset, len + entry.len))
+                        }
+                        _ => {
+                            if let Some((offset, len)) = run {
+                                self.arena.add_extent(offset, len);
+                            }
+                            Some((entry.offset, entry.len))
+                        }
+                    };
                 }
                 _ => {
                     return Err(self.damaged(
@@ -178,6 +195,9 @@ impl<M: Medium> Table<M> {
                     ));
                 }
             }
+        }
+        if let Some((offset, len)) = run {
+            self.arena.add_extent(offset, len);
         }
         ranges.sort_unstable();
         match ranges
@@ -232,8 +252,18 @@ impl<M: Medium> Table<M> {
         let used: Vec<Count> = (0..self.arena.total().div_ceil(64))
             .map(|_| Count::new(0))
             .collect();
+        let started = Instant::now();
         let findings = scan(self, &used);
-        self.apply(&findings, &used, policy, recovery)
+        tracing::debug!(took = ?started.elapsed(), slots = findings.slots, "scanned");
+        let started = Instant::now();
+        let applied = self.apply(&findings, &used, policy, recovery);
+        tracing::debug!(
+            took = ?started.elapsed(),
+            fixes = findings.fixes.len(),
+            free = recovery.records_reclaimed,
+            "mended the slots and found the free records"
+        );
+        applied
     }
 
     /// Applies what a scan found. `used` has a bit for each record that an item names.

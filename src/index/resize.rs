@@ -15,6 +15,8 @@
 //! above; clear it below. Both copies name the same record. A crash in between leaves two copies,
 //! of which the one above is valid.
 
+use std::ops::ControlFlow;
+
 use super::directory::Levels;
 use super::epoch::GRACE;
 use super::recover::Progress;
@@ -25,13 +27,17 @@ use crate::Result;
 use crate::layout::bucket::SlotPlace;
 use crate::layout::{BUSY, EMPTY, ExtentEntry, ExtentKind, RecordWord, Shape};
 use crate::pm::Medium;
-use crate::sync::pause;
+use crate::sync::{Ordering, pause};
 
 /// Epochs from publishing a top level to emptying the bottom one.
 const SETTLED: u64 = GRACE + 1;
 
-/// Slots of the bottom level that one slice empties.
+/// Slots of the bottom level that one slice empties. Twice as many insertions fill the table again
+/// as the level has slots, and a batch empties a slice every 2,048 to 4,096 operations.
 const SLICE: u64 = 2048;
+
+/// Buckets by which the walk through the bottom level is ahead of itself.
+const AHEAD: u64 = 3;
 
 /// Growth is refused below this share of full slots: keys that all go to the same buckets must
 /// not make the table grow without bound. One in this many slots must be full.
@@ -93,7 +99,9 @@ impl<M: Medium> Table<M> {
         self.publish_level(&superblock, top);
         tracing::debug!(top, "resize begins");
         drop(superblock);
+        self.upkeep.resizes.fetch_add(1, Ordering::Relaxed);
         self.resize().since = self.epochs.current();
+        self.upkeep.rouse();
         Ok(())
     }
 
@@ -109,6 +117,16 @@ impl<M: Medium> Table<M> {
             return;
         };
         let _ = self.step(&mut resize);
+    }
+
+    /// Empties a slice of the bottom level between batches, and gives away the levels that no one
+    /// reads any more; `false` when there is nothing more to do, or nothing can be done.
+    pub(super) fn drain_ahead(&self) -> bool {
+        let mut resize = self.resize();
+        if resize.by_engine || self.step(&mut resize).is_err() {
+            return false;
+        }
+        self.directory.levels().draining(self.shape.levels) || !resize.leaving.is_empty()
     }
 
     /// Drives a resize under way to its end. The caller is not pinned.
@@ -160,8 +178,12 @@ impl<M: Medium> Table<M> {
         let slice = (SLICE / u64::from(self.shape.slots)).max(1);
         let end = (resize.cursor + slice).min(buckets);
         let _pin = self.pin(thread_number());
+        let bucket = |index| self.bucket(levels.bottom, index);
         for index in resize.cursor..end {
-            self.drain_bucket(self.bucket(levels.bottom, index))?;
+            if index + AHEAD < end {
+                self.ask_for_places(bucket(index + AHEAD), levels);
+            }
+            self.drain_bucket(bucket(index))?;
             resize.cursor = index + 1;
         }
         if end == buckets {
@@ -170,10 +192,37 @@ impl<M: Medium> Table<M> {
         Ok(())
     }
 
+    /// Asks for the places that the items of a bucket go to when it is soon emptied.
+    fn ask_for_places(&self, bucket: Bucket, levels: Levels) {
+        let mut buffer = [0; Shape::MAX_KEY as usize];
+        let key = &mut buffer[..self.shape.key_size as usize];
+        for slot in 0..self.shape.slots {
+            let place = self.shape.slot_place(bucket.at, slot);
+            if matches!(self.medium.load(place.state), EMPTY | BUSY) {
+                continue;
+            }
+            // Nobody inserts here any more, so the key stays as it is.
+            self.medium.read(place.key, key);
+            let target = self.target(key);
+            let mut at_home = true;
+            let _ = self.candidates(&target, 0, levels.top, levels.bottom, |bucket| {
+                bucket.tags.prefetch();
+                // Where most items go; the tags say where the others do.
+                if std::mem::take(&mut at_home) {
+                    self.medium.prefetch(bucket.at);
+                    self.medium
+                        .prefetch(bucket.at + u64::from(self.shape.slots) * 8);
+                }
+                ControlFlow::<()>::Continue(())
+            });
+        }
+    }
+
     fn drain_bucket(&self, bucket: Bucket) -> Result<()> {
         for slot in 0..self.shape.slots {
             let place = self.shape.slot_place(bucket.at, slot);
-            let mut key = vec![0; self.shape.key_size as usize];
+            let mut buffer = [0; Shape::MAX_KEY as usize];
+            let key = &mut buffer[..self.shape.key_size as usize];
             loop {
                 let state = self.medium.load(place.state);
                 let record = RecordWord(self.medium.load(place.record));
@@ -181,8 +230,8 @@ impl<M: Medium> Table<M> {
                 if state == EMPTY || state == BUSY || !record.is_member() {
                     break;
                 }
-                self.medium.read(place.key, &mut key);
-                let target = self.target(&key);
+                self.medium.read(place.key, key);
+                let target = self.target(key);
                 if self.move_up(&target, place, record, bucket.level)? {
                     break;
                 }
@@ -331,5 +380,47 @@ impl<M: Medium> Table<M> {
             self.grow_arena(additional)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::index::ahead::Ahead;
+    use crate::layout::DATA_START;
+    use crate::pm::simulated::Simulated;
+
+    #[test]
+    fn a_level_is_emptied_in_bounded_slices() {
+        let shape = Shape::new(8, 8, 8, 2, 2).unwrap();
+        let memory = Simulated::new(DATA_START, 1 << 24);
+        let table = Table::create(memory, shape, 30_000, Path::new("memory")).unwrap();
+        {
+            let mut session = table.session();
+            for key in 1..=30_000u64 {
+                let target = table.target(bytemuck::bytes_of(&key));
+                let ahead = Ahead::new(&table, &target);
+                session.insert(&target, &ahead, &key.to_ne_bytes()).unwrap();
+            }
+        }
+        let levels = table.directory.levels();
+        let buckets = 1u64 << levels.bottom;
+        let slice = SLICE / u64::from(shape.slots);
+        assert!(buckets >= 4 * slice);
+        table.add_level(levels).unwrap();
+        let mut slices = 0;
+        while table.directory.levels().bottom == levels.bottom {
+            let (moved, before) = (table.resize().cursor, table.medium.steps());
+            assert!(table.drain_ahead());
+            let after = table.resize().cursor;
+            assert!(after == 0 || after - moved <= slice);
+            // Freezing, key, state and record words, and fences, of each item.
+            assert!(table.medium.steps() - before <= SLICE * 12 + 400);
+            slices += u64::from(after != moved);
+        }
+        assert_eq!(slices, buckets / slice);
+        assert_eq!(table.len(), 30_000);
     }
 }

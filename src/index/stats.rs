@@ -1,5 +1,7 @@
 //! Figures of an index.
 
+use std::time::Duration;
+
 use bytemuck::Pod;
 
 use super::Index;
@@ -29,6 +31,12 @@ pub struct Stats {
     pub file_len: u64,
     /// Whether a resize is under way.
     pub resizing: bool,
+    /// Levels added since the file was opened, each of which began a resize.
+    pub resizes: u64,
+    /// The longest time since the file was opened that one step of its growth held up a batch:
+    /// adding a level, adding records, emptying a slice of a level. Room in the file is made ahead
+    /// of need by a thread of the index, so that such a step need not wait for the disk.
+    pub longest_pause: Duration,
     /// Operations that batches have done.
     pub operations: u64,
     /// PM touches of those operations: distinct 128-byte places of the file that each one read
@@ -36,9 +44,9 @@ pub struct Stats {
     pub pm_touches: u64,
     /// Checkpoints ever taken of the file.
     pub checkpoints: u64,
-    /// Look-ups that asked the bucket cache.
+    /// Values that look-ups asked the bucket cache for.
     pub cache_lookups: u64,
-    /// Look-ups that the bucket cache answered.
+    /// Those that it had.
     pub cache_hits: u64,
 }
 
@@ -48,7 +56,7 @@ impl Stats {
         ratio(self.pm_touches, self.operations)
     }
 
-    /// Share of the look-ups that the bucket cache answered; 0 without a cache.
+    /// Share of the values that came from the bucket cache; 0 without one.
     pub fn hit_rate(&self) -> f64 {
         ratio(self.cache_hits, self.cache_lookups)
     }
@@ -66,9 +74,11 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// Figures of the index. Batches that run at the same time count when they pause or end.
     pub fn stats(&self) -> Stats {
         let table = &self.table;
+        self.backend.count(table);
         let levels = table.directory.levels();
         let slots = table.slots();
         let superblock = *table.superblock();
+        let (cache_lookups, cache_hits) = self.backend.cache_uses();
         Stats {
             engine: self.backend.engine(),
             domain: table.medium.domain(),
@@ -79,11 +89,13 @@ impl<K: Pod, V: Pod> Index<K, V> {
             top_level: levels.top,
             file_len: superblock.file_len,
             resizing: levels.draining(table.shape.levels),
+            resizes: table.upkeep.resizes.load(Ordering::Relaxed),
+            longest_pause: table.upkeep.longest_pause(),
             operations: table.operations.load(Ordering::Relaxed),
             pm_touches: table.touches.load(Ordering::Relaxed),
             checkpoints: superblock.checkpoints,
-            cache_lookups: 0,
-            cache_hits: 0,
+            cache_lookups,
+            cache_hits,
         }
     }
 }

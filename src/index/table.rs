@@ -13,6 +13,7 @@ use super::free_chain::FreeChain;
 use super::overflow::OverflowMaps;
 use super::resize::Resize;
 use super::tags::Tags;
+use super::upkeep::Upkeep;
 use crate::layout::shape::extent_alignment;
 use crate::layout::superblock::Flags;
 use crate::layout::{ExtentEntry, ExtentKind, Shape, Superblock, align_up};
@@ -22,6 +23,9 @@ use crate::{Domain, Error, Result};
 
 /// Least bytes by which the arena grows, if the disk has them.
 const LEAST_ARENA: u64 = 64 << 10;
+
+/// Most bytes, and the share of the arena, by which it grows while a batch waits for that.
+const HURRIED_ARENA: (u64, u64) = (16 << 20, 64);
 
 /// A table of fixed keys and values in a medium, without knowing their types.
 pub struct Table<M> {
@@ -34,6 +38,7 @@ pub struct Table<M> {
     pub(crate) arena: Arena,
     pub(crate) epochs: Epochs,
     pub(crate) resize: Mutex<Resize>,
+    pub(crate) upkeep: Upkeep,
     pub(crate) free_chain: Mutex<FreeChain>,
     pub(crate) items: AtomicI64,
     pub(crate) touches: CachePadded<AtomicU64>,
@@ -114,6 +119,7 @@ impl<M: Medium> Table<M> {
             arena: Arena::new(shape.record_stride),
             epochs: Epochs::new(),
             resize: Mutex::new(Resize::default()),
+            upkeep: Upkeep::default(),
             free_chain: Mutex::default(),
             items: AtomicI64::new(0),
             touches: CachePadded::new(AtomicU64::new(0)),
@@ -233,12 +239,18 @@ impl<M: Medium> Table<M> {
         superblock.extent_count += 1;
     }
 
-    /// Adds `len` bytes of records, rounded up to whole pages.
+    /// Adds `len` bytes of records, rounded up so that the next extent can follow at once.
     fn append_arena(&self, superblock: &mut Superblock, len: u64) -> Result<()> {
-        let len = align_up(len.max(self.shape.record_stride), crate::layout::PAGE);
+        let len = len.max(self.shape.record_stride);
+        let len = align_up(len, extent_alignment(len));
         let offset = self.append_extent(superblock, ExtentKind::Arena, 0, len)?;
         self.arena.add_extent(offset, len);
         Ok(())
+    }
+
+    /// Bytes by which the arena grows when it can: an eighth at a time keeps the extents few.
+    pub(super) fn next_arena_len(&self) -> u64 {
+        (self.arena.total() / 8 * self.shape.record_stride).max(LEAST_ARENA)
     }
 
     /// Makes room for at least `records` more records.
@@ -253,10 +265,13 @@ impl<M: Medium> Table<M> {
             return Ok(());
         }
         let least = records * self.shape.record_stride;
-        // An eighth at a time keeps the extents few; a disk that is nearly full gives what is
-        // needed right now.
-        let eighth = before / 8 * self.shape.record_stride;
-        let wanted = least.max(eighth).max(LEAST_ARENA);
+        // What is ready keeps the extents few and costs nothing. What is not holds up a batch,
+        // and is kept short; a disk that is nearly full gives what is needed right now.
+        let next = self.next_arena_len();
+        let is_ready =
+            superblock.file_len + next + crate::layout::HUGE_PAGE <= self.medium.prepared();
+        let hurried = (before * self.shape.record_stride / HURRIED_ARENA.1).max(HURRIED_ARENA.0);
+        let wanted = least.max(if is_ready { next } else { next.min(hurried) });
         let grown = self
             .append_arena(&mut superblock, wanted)
             .or_else(|_| self.append_arena(&mut superblock, least));
@@ -297,6 +312,9 @@ impl<M: Medium> Table<M> {
         self.operations.fetch_add(operations, Ordering::Relaxed);
         self.items.fetch_add(items, Ordering::Relaxed);
         self.touches.fetch_add(touches, Ordering::Relaxed);
+        if operations > 0 {
+            self.check_room(operations);
+        }
     }
 
     /// Makes everything so far durable, as far as the domain needs it said.
@@ -327,6 +345,7 @@ impl<M: Medium> Table<M> {
         superblock.set_flag(Flags::CLEAN, true);
         self.commit(&mut superblock);
         drop(superblock);
+        self.medium.trim();
         self.sync()
     }
 
@@ -361,7 +380,9 @@ impl<'t, M: Medium> Session<'t, M> {
             .levels()
             .draining(self.table.shape.levels)
         {
-            self.table.drain_slice();
+            self.table
+                .upkeep
+                .holding_up("emptying a slice", || self.table.drain_slice());
         }
         self.pin = Some(self.table.pin(self.hint));
     }
@@ -371,7 +392,10 @@ impl<'t, M: Medium> Session<'t, M> {
         self.pin = None;
         // The table must know how full it is.
         self.flush();
-        let grown = self.table.grow_levels(seen);
+        let grown = self
+            .table
+            .upkeep
+            .holding_up("adding a level", || self.table.grow_levels(seen));
         self.pin = Some(self.table.pin(self.hint));
         grown
     }
@@ -394,7 +418,9 @@ impl<'t, M: Medium> Session<'t, M> {
         let grown = if self.table.read_free_chain() {
             Ok(())
         } else {
-            self.table.grow_arena(1)
+            self.table
+                .upkeep
+                .holding_up("adding records", || self.table.grow_arena(1))
         };
         self.pin = Some(self.table.pin(self.hint));
         grown
@@ -407,6 +433,8 @@ impl<'t, M: Medium> Session<'t, M> {
 
     fn flush(&mut self) {
         let table = self.table;
+        let operations = self.operations;
+        let takes_room = self.items > 0 || self.shard.has_taken_run();
         table
             .arena
             .flush(&mut self.shard, || table.epochs.current());
@@ -419,6 +447,9 @@ impl<'t, M: Medium> Session<'t, M> {
         table
             .operations
             .fetch_add(std::mem::take(&mut self.operations), Ordering::Relaxed);
+        if takes_room {
+            table.check_room(operations);
+        }
     }
 }
 

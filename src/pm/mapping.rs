@@ -1,7 +1,7 @@
 //! A file in its persistence domain, mapped at one place in memory for as long as it is open.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{io, ptr};
 
@@ -44,7 +44,11 @@ pub struct MapOptions {
 pub struct Mapping {
     range: Range,
     len: AtomicU64,
+    /// Bytes of the file that are mapped, a multiple of the place's unit. Changes under `growth`.
+    mapped: AtomicU64,
     growth: Mutex<Growth>,
+    /// Growths and checkpoints that wait for a preparation to let them go first.
+    hurried: AtomicUsize,
     /// In `Checkpointed`: where stores are noted until they are saved.
     dirty: Option<DirtyMap>,
     /// In `Dax`: how stores become durable.
@@ -106,6 +110,16 @@ impl Mapping {
     #[inline]
     pub fn tracks_dirty(&self) -> bool {
         self.dirty.is_some()
+    }
+
+    /// Gives the pages from `from` to `to`, which are mapped, their place in memory, as far as
+    /// there is any to be had. Every page that is stored to gets one anyway; this is for who needs
+    /// them all at once.
+    #[cfg(feature = "cuda")]
+    pub fn populate(&self, from: u64, to: u64, threads: usize) {
+        if self.access == Access::Write {
+            self.range.populate(from, to.min(self.prepared()), threads);
+        }
     }
 
     fn only_looks(&self) -> Error {
@@ -239,6 +253,19 @@ impl Medium for Mapping {
 
     fn grow(&self, len: u64) -> Result<()> {
         self.grow_to(len)
+    }
+
+    fn prepare(&self, len: u64) -> Result<()> {
+        self.prepare_to(len)
+    }
+
+    #[inline]
+    fn prepared(&self) -> u64 {
+        self.mapped.load(Ordering::Acquire)
+    }
+
+    fn trim(&self) {
+        self.cut_off();
     }
 
     fn checkpoint(&self) -> Result<()> {

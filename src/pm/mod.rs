@@ -79,6 +79,20 @@ pub trait Medium: Send + Sync {
     /// [`Error::NoSpace`](crate::Error::NoSpace) and the like; the medium is as it was.
     fn grow(&self, len: u64) -> Result<()>;
 
+    /// Does ahead of time what a [`grow`](Self::grow) to `len` bytes would have to wait for. The
+    /// bytes stay out of reach, and zero, until it comes. May take long, but holds up a growth or
+    /// a checkpoint beside it only for a moment.
+    ///
+    /// # Errors
+    /// Those of [`grow`](Self::grow); what could be prepared stays so.
+    fn prepare(&self, len: u64) -> Result<()>;
+
+    /// Bytes to which the medium can grow at once; at least [`len`](Self::len).
+    fn prepared(&self) -> u64;
+
+    /// Gives back what was prepared and is still out of reach.
+    fn trim(&self);
+
     /// Makes one atomic checkpoint of all stores so far, where the domain needs one. No store
     /// may run beside it.
     ///

@@ -149,21 +149,60 @@ impl Range {
     ///
     /// Only this call asks for them whatever the mount options of the tmpfs say; it wants at least
     /// one small page in each of them to begin with.
-    pub fn gather(&self, file: &PmFile, from: u64, to: u64) {
+    pub fn gather(&self, file: &PmFile, from: u64, to: u64, threads: usize) {
         let first = align_up(from, HUGE_PAGE);
         let last = to / HUGE_PAGE * HUGE_PAGE;
-        for at in (first..last).step_by(HUGE_PAGE as usize) {
-            if file.allocate(at, at + PAGE).is_err() {
-                return;
+        in_parts(first, last, threads, |first, last| {
+            for at in (first..last).step_by(HUGE_PAGE as usize) {
+                if file.allocate(at, at + PAGE).is_err() {
+                    return;
+                }
+            }
+            self.advise(first, last, libc::MADV_COLLAPSE);
+        });
+    }
+
+    /// Gives every page in `from..to` its memory, so that the first store there need not wait for
+    /// it. A page for which there is none is left as it is.
+    pub fn populate(&self, from: u64, to: u64, threads: usize) {
+        in_parts(from, to, threads, |from, to| {
+            self.advise(from, to, libc::MADV_POPULATE_WRITE);
+        });
+    }
+
+    fn advise(&self, from: u64, to: u64, advice: libc::c_int) {
+        assert!(from <= to && to <= self.len, "{from}..{to} of {}", self.len);
+        let start = self.base().wrapping_add(from as usize);
+        // SAFETY: the addresses are ours, and neither advice changes what their pages hold.
+        unsafe { libc::madvise(start.cast(), (to - from) as usize, advice) };
+    }
+}
+
+/// Does `work` on `from..to`, in parts of whole huge pages that `threads` threads share.
+fn in_parts(from: u64, to: u64, threads: usize, work: impl Fn(u64, u64) + Sync) {
+    if from >= to {
+        return;
+    }
+    let part = align_up((to - from).div_ceil(threads.max(1) as u64), HUGE_PAGE);
+    std::thread::scope(|scope| {
+        let mut parts = (from..to)
+            .step_by(part as usize)
+            .map(|first| (first, to.min(first + part)));
+        let mine = parts.next();
+        for (first, last) in parts {
+            let work = &work;
+            let run = move || work(first, last);
+            if std::thread::Builder::new()
+                .spawn_scoped(scope, run)
+                .is_err()
+            {
+                run();
             }
         }
-        if first < last {
-            let start = self.base().wrapping_add(first as usize);
-            let len = (last - first) as usize;
-            // SAFETY: the range is mapped, and the call keeps the contents of its pages.
-            unsafe { libc::madvise(start.cast(), len, libc::MADV_COLLAPSE) };
+        if let Some((first, last)) = mine {
+            work(first, last);
         }
-    }
+    });
 }
 
 #[cfg(test)]

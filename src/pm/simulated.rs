@@ -36,6 +36,8 @@ struct State {
     certain: Vec<u64>,
     /// What may survive, by the number of the word.
     pending: BTreeMap<usize, Pending>,
+    /// Bytes that were prepared.
+    prepared: u64,
     /// Stores of words and fences so far.
     steps: u64,
     stop_at: Option<u64>,
@@ -90,6 +92,7 @@ impl Simulated {
             certain: words.clone(),
             words,
             pending: BTreeMap::new(),
+            prepared: 0,
             steps: 0,
             stop_at: None,
         };
@@ -150,6 +153,14 @@ impl Simulated {
             words.truncate(superblock.file_len as usize / 8);
         }
         Self::holding(words, self.max_len)
+    }
+
+    fn full(&self, state: &State, len: u64) -> Error {
+        Error::NoSpace {
+            path: PathBuf::from("simulated memory"),
+            needed: len - state.words.len() as u64 * 8,
+            source: io::ErrorKind::StorageFull.into(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -248,17 +259,31 @@ impl Medium for Simulated {
         let mut state = self.state();
         let words = align_up(len, PAGE) as usize / 8;
         if len > self.max_len {
-            return Err(Error::NoSpace {
-                path: PathBuf::from("simulated memory"),
-                needed: len - state.words.len() as u64 * 8,
-                source: io::ErrorKind::StorageFull.into(),
-            });
+            return Err(self.full(&state, len));
         }
         if words > state.words.len() {
             state.words.resize(words, 0);
             state.certain.resize(words, 0);
         }
         Ok(())
+    }
+
+    fn prepare(&self, len: u64) -> Result<()> {
+        let mut state = self.state();
+        if len > self.max_len {
+            return Err(self.full(&state, len));
+        }
+        state.prepared = state.prepared.max(align_up(len, PAGE));
+        Ok(())
+    }
+
+    fn prepared(&self) -> u64 {
+        let state = self.state();
+        state.prepared.max(state.words.len() as u64 * 8)
+    }
+
+    fn trim(&self) {
+        self.state().prepared = 0;
     }
 
     fn checkpoint(&self) -> Result<()> {

@@ -1,5 +1,7 @@
 //! Tables that start tiny and grow many times, and how full a table gets before it grows.
 
+use std::time::{Duration, Instant};
+
 use gphash::Index;
 
 use crate::{Checked, folder, options};
@@ -84,4 +86,40 @@ fn freed_records_are_used_again() {
         len < 6 << 20,
         "200,000 changes of 1,000 items made the file {len} bytes long"
     );
+}
+
+#[test]
+fn room_is_made_ahead_and_a_resize_ends_by_itself() {
+    let folder = folder();
+    let path = folder.path().join("f");
+    let options = options().capacity(300_000);
+    let index = Index::<u64, u64>::create(&path, &options).unwrap();
+    let mut next = 0u64;
+    let mut insert_more = |index: &Index<u64, u64>| {
+        let keys: Vec<u64> = (next..next + 1000).collect();
+        next += 1000;
+        index.insert(&keys, &keys).unwrap();
+    };
+    while index.stats().resizes == 0 {
+        insert_more(&index);
+    }
+    let stats = index.stats();
+    assert!(stats.longest_pause > Duration::ZERO);
+    assert_eq!(stats.resizes, 1);
+    let patience = Instant::now() + Duration::from_secs(60);
+    while index.stats().resizing {
+        assert!(Instant::now() < patience, "{:?}", index.stats());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let items = index.len();
+    assert_eq!(index.iter().count() as u64, items);
+    while index.stats().load_factor < 0.85 {
+        insert_more(&index);
+    }
+    index.close().unwrap();
+    let len = std::fs::metadata(&path).unwrap().len();
+    let index = Index::<u64, u64>::open(&path, &options).unwrap();
+    assert_eq!(len, index.stats().file_len, "room made ahead was kept");
+    assert_eq!(index.len(), next);
+    assert_eq!(index.stats().longest_pause, Duration::ZERO);
 }

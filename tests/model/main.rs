@@ -1,7 +1,8 @@
 //! The spec of an index: every verb, batch by batch, against a `HashMap`.
 //!
 //! The same source runs for each engine. `GPHASH_TEST_ENGINE` chooses it (`cpu` by default, or
-//! `cuda`); `GPHASH_TEST_NO_MIRROR` makes the CUDA engine probe the file itself;
+//! `cuda`); `GPHASH_TEST_NO_MIRROR` makes the CUDA engine probe the file itself,
+//! `GPHASH_TEST_ADDRESS_ORDER` (`always` or `never`) says whether it orders batches;
 //! `GPHASH_TEST_FOLDER` says where the files go (the temporary folder by default, so
 //! that the domain is what that folder can have).
 
@@ -18,7 +19,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 
 use bytemuck::Pod;
-use gphash::{Engine, Index, Options};
+use gphash::{AddressOrder, Engine, Index, Options};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tempfile::TempDir;
@@ -33,9 +34,14 @@ fn engine() -> Engine {
 
 /// Options for the engine under test.
 fn options() -> Options {
+    let order = match std::env::var("GPHASH_TEST_ADDRESS_ORDER") {
+        Ok(order) => order.parse().expect("GPHASH_TEST_ADDRESS_ORDER"),
+        Err(_) => AddressOrder::Auto,
+    };
     Options::new()
         .engine(engine())
         .device_mirror(std::env::var_os("GPHASH_TEST_NO_MIRROR").is_none())
+        .address_order(order)
 }
 
 /// A fresh folder for files.

@@ -1,11 +1,14 @@
 //! One batch on its stream, from its operands in device memory to its answers there.
 
-use bytemuck::Zeroable;
+use std::sync::atomic::Ordering;
 
-use super::channel::{Channel, Operands, answers_len};
+use bytemuck::Zeroable;
+use cust::stream::Stream;
+
+use super::channel::{Channel, Operands};
 use super::kernels::Read;
-use super::memory::{fill, wait};
-use super::view::{BatchView, Counters, GroupsView, TableView};
+use super::memory::wait;
+use super::view::{Address, BatchView, Counters, GroupsView, OrderView, TableView};
 use super::{Attached, Writer};
 use crate::Result;
 use crate::engine::Write;
@@ -44,23 +47,25 @@ impl Attached {
             len,
             tile: self.kernels.tile(len),
             retry: 0,
+            depth: self.kernels.depth(len),
+            sample: 0,
             reserved: 0,
+            order: self.order_of(channel.order(len, self.view_now().file_len)?, len),
         };
         // SAFETY: the channel's buffers have been made for `len` positions, and stay until the
         // batch is done.
         unsafe {
-            fill(&channel.stream, operands.answers, 0, answers_len(len))?;
-            if let Some(groups) = groups {
-                self.kernels
-                    .group(&channel.stream, groups, operands.keys, len)?;
-            }
+            let counters = channel.counters_address();
+            self.kernels
+                .begin(&channel.stream, groups, view, counters)?;
         }
         let batch = WriteBatch {
             operands,
             groups,
             view,
         };
-        self.launch_write(table, writer, channel, verb, &batch)?;
+        let counters = channel.counters_address();
+        self.launch_write(table, writer, channel, verb, &batch, counters)?;
         Ok(batch)
     }
 
@@ -71,27 +76,32 @@ impl Attached {
         channel: &mut Channel,
         verb: Write,
         batch: &WriteBatch,
+        counters: Address,
     ) -> Result<()> {
         let len = batch.operands.len;
-        writer.supply.prepare(
-            table,
-            &channel.stream,
-            u64::from(len),
-            verb != Write::Remove,
-        )?;
-        let counters = channel.counters()?;
         // SAFETY: the view's addresses are those of the file and of the mirror, which stay until
         // the batch is done; the writer's lock keeps other changes away.
         unsafe {
-            let records = writer.supply.view();
-            self.kernels.write(
-                &channel.stream,
-                verb,
-                self.view_now(),
-                records,
-                batch.view,
-                counters,
-            )?;
+            self.kernels
+                .resolve(&channel.stream, verb, self.view_now(), batch.view, counters)?;
+        }
+        if verb != Write::Remove && writer.supply.available() < u64::from(len) {
+            // A batch may need fewer records than it has operations. What cannot be had stays
+            // pending, and whoever ends the batch says why.
+            channel.fetch_counters()?;
+            wait(&channel.stream)?;
+            let wanted = channel.fetched_counters().wanted;
+            if let Err(error) = self.stock(table, writer, &channel.stream, wanted) {
+                tracing::debug!(%error, "fewer records than a batch wants");
+            }
+        }
+        let stream = &channel.stream;
+        writer.supply.make_room(stream, u64::from(len))?;
+        // SAFETY: as above.
+        unsafe {
+            let (table, records) = (self.view_now(), writer.supply.view());
+            self.kernels
+                .write(stream, verb, table, records, batch.view, counters)?;
             if let (Write::Update, Some(groups)) = (verb, batch.groups) {
                 self.kernels
                     .spread(&channel.stream, groups, batch.operands.answers, len)?;
@@ -120,13 +130,14 @@ impl Attached {
                 return Ok(());
             }
             if counters.starved > 0 {
-                self.feed(table, writer, channel, counters.starved)?;
+                self.feed(table, writer, &channel.stream, counters.starved)?;
             }
             if counters.full > 0 {
                 self.grow(table, writer, channel)?;
             }
             batch.view.retry = 1;
-            self.launch_write(table, writer, channel, verb, &batch)?;
+            let counters = channel.counters()?;
+            self.launch_write(table, writer, channel, verb, &batch, counters)?;
         }
     }
 
@@ -138,31 +149,53 @@ impl Attached {
         operands: Operands,
     ) -> Result<()> {
         let counters = channel.counters()?;
+        let order = channel.order(operands.len, table.file_len)?;
+        // SAFETY: the channel's buffers have been made for the batch; whoever holds the table's
+        // view keeps what it names alive.
+        unsafe { self.launch_read(&channel.stream, table, verb, operands, order, counters)? };
+        channel.fetch_outcome(&operands)
+    }
+
+    /// Puts a batch that looks up on a stream.
+    ///
+    /// # Safety
+    /// The operands, the order's memory and what the view names must stay until the stream has
+    /// come past.
+    pub(super) unsafe fn launch_read(
+        &self,
+        stream: &Stream,
+        table: TableView,
+        verb: Read,
+        operands: Operands,
+        order: OrderView,
+        counters: Address,
+    ) -> Result<()> {
         let mut view = BatchView::zeroed();
         view.keys = operands.keys;
         view.values = operands.values;
         view.answers = operands.answers;
         view.len = operands.len;
         view.tile = self.kernels.tile(operands.len);
-        // SAFETY: the channel's buffers have been made for the batch; whoever holds the table's
-        // view keeps what it names alive.
-        unsafe {
-            fill(
-                &channel.stream,
-                operands.answers,
-                0,
-                answers_len(operands.len),
-            )?;
-            self.kernels
-                .read(&channel.stream, verb, table, view, counters)?;
+        view.sample = self.launches.fetch_add(1, Ordering::Relaxed);
+        view.order = self.order_of(order, operands.len);
+        // SAFETY: as the caller says.
+        unsafe { self.kernels.read(stream, verb, table, view, counters) }
+    }
+
+    /// Says whether a batch of `len` is put in order.
+    fn order_of(&self, order: OrderView, len: u32) -> OrderView {
+        let wanted = len >= self.ordered_from.load(Ordering::Relaxed);
+        OrderView {
+            wanted: wanted.into(),
+            ..order
         }
-        channel.fetch_outcome(&operands)
     }
 
     pub(super) fn end_read(&self, table: &Table<Mapping>, channel: &Channel) -> Result<()> {
         wait(&channel.stream)?;
         let counters = channel.fetched_counters();
         table.count_batch(counters.operations, 0, counters.touches);
+        self.count_cache(counters.cache_lookups, counters.cache_hits);
         self.check_damage(table, &counters)
     }
 

@@ -5,7 +5,8 @@ use cust::stream::{Stream, StreamFlags, StreamWaitEventFlags};
 
 use super::device::failed;
 use super::memory::{DeviceMemory, PinnedMemory, copy_in, copy_out, fill};
-use super::view::{Address, Counters, GroupsView};
+use super::order::{Bins, OrderMemory};
+use super::view::{Address, Counters, GroupsView, OrderView};
 use crate::Result;
 
 /// One batch at a time, and memory for it that stays from one to the next.
@@ -16,6 +17,7 @@ pub struct Channel {
     answers: DeviceMemory,
     pending: DeviceMemory,
     groups: DeviceMemory,
+    order: OrderMemory,
     counters: DeviceMemory,
     staged_keys: PinnedMemory,
     staged_values: PinnedMemory,
@@ -34,6 +36,8 @@ pub struct Operands {
     pub answers: Address,
     /// Positions.
     pub len: u32,
+    /// Whether the batch came from the host, which waits for the answers.
+    pub on_host: bool,
 }
 
 /// Bytes of the answers of `len` positions.
@@ -56,6 +60,7 @@ impl Channel {
             answers: DeviceMemory::new(0)?,
             pending: DeviceMemory::new(0)?,
             groups: DeviceMemory::new(0)?,
+            order: OrderMemory::new()?,
             counters: DeviceMemory::new(size_of::<Counters>())?,
             staged_keys: PinnedMemory::empty(),
             staged_values: PinnedMemory::empty(),
@@ -109,6 +114,7 @@ impl Channel {
             values: self.values.address(),
             answers: self.answers.address(),
             len,
+            on_host: true,
         })
     }
 
@@ -126,25 +132,28 @@ impl Channel {
         Ok(self.counters.address())
     }
 
-    /// One zero byte for each of `len` positions.
+    /// One byte for each of `len` positions.
     pub fn pending(&mut self, len: u32) -> Result<Address> {
         self.pending.reserve(len as usize)?;
-        // SAFETY: the block is ours and as long.
-        unsafe { fill(&self.stream, self.pending.address(), 0, len as usize)? };
         Ok(self.pending.address())
     }
 
-    /// An empty table for the groups of `len` positions.
+    /// Memory for the order of `len` positions in a file of `file_len` bytes.
+    pub fn order(&mut self, len: u32, file_len: u64) -> Result<OrderView> {
+        self.order.view(&self.stream, len, Bins::of(len, file_len))
+    }
+
+    /// Where the counters of a launch are, whatever they hold.
+    pub fn counters_address(&self) -> Address {
+        self.counters.address()
+    }
+
+    /// Memory for the groups of `len` positions, whatever it holds.
     pub fn groups(&mut self, len: u32) -> Result<GroupsView> {
         let entries = (len as usize * 2).next_power_of_two();
         self.groups.reserve((entries * 3 + len as usize) * 4)?;
         let claims = self.groups.address();
         let array = entries as u64 * 4;
-        // SAFETY: the block has room for the arrays laid out here.
-        unsafe {
-            fill(&self.stream, claims, 0, entries * 8)?;
-            fill(&self.stream, claims + 2 * array, 0xFF, entries * 4)?;
-        }
         Ok(GroupsView {
             claims,
             last: claims + array,
@@ -162,9 +171,13 @@ impl Channel {
         unsafe { copy_out(&self.stream, counters, self.counters.address()) }
     }
 
-    /// Sends the counters, and the answers of `operands`, on their way back.
+    /// Sends the counters, and the answers of `operands` if the host wants them, on their way back.
     pub fn fetch_outcome(&mut self, operands: &Operands) -> Result<()> {
-        let answers = answers_len(operands.len);
+        let answers = if operands.on_host {
+            answers_len(operands.len)
+        } else {
+            0
+        };
         self.outcome.reserve(size_of::<Counters>() + answers)?;
         let (counters, words) = self.outcome.bytes_mut().split_at_mut(size_of::<Counters>());
         // SAFETY: both blocks are as long, and no one looks before the stream has come past.
@@ -214,7 +227,7 @@ impl Drop for Channel {
 /// Copies with several threads what is long enough for it to pay.
 fn copy(to: &mut [u8], from: &[u8]) {
     use rayon::prelude::*;
-    const PART: usize = 1 << 20;
+    const PART: usize = 1 << 18;
     if to.len() < 4 * PART {
         to.copy_from_slice(from);
     } else {

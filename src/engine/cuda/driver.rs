@@ -124,6 +124,7 @@ driver_functions! {
     cuMemGetInfo_v2
     cuMemHostRegister_v2
     cuMemHostUnregister
+    cuMemcpyDtoDAsync_v2
     cuMemcpyDtoHAsync_v2
     cuMemcpyDtoH_v2
     cuMemcpyHtoDAsync_v2

@@ -3,17 +3,84 @@
 //! The order of a resize is that of `index/resize.rs`. Where the host's engine waits for epochs,
 //! this one waits for the look-ups under way: whoever launches one holds the view.
 
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use cust::stream::Stream;
+
 use super::channel::Channel;
 use super::memory::{DeviceMemory, copy_out, fill, wait};
+use super::mirror::{level_len, zeroed_level};
+use super::view::{Counters, OrderView};
 use super::{Attached, Writer};
 use crate::Result;
 use crate::index::directory::Levels;
 use crate::index::table::Table;
+use crate::index::upkeep::Pace;
 use crate::layout::{PAGE, Shape};
 use crate::pm::{Mapping, Medium};
 
-/// Least buckets of the bottom level that a batch empties while a resize is under way.
-const SLICE: u64 = 1 << 13;
+/// Retired records are used again once they are one in so many: sorted by address, a batch then
+/// finds as many as it needs close together.
+const POOL: u64 = 16;
+
+/// Records that are sorted at a time.
+const SORTED: u64 = 1 << 22;
+
+/// How long a slice of a resize should take.
+const SLICE: Duration = Duration::from_millis(4);
+
+/// Most slices that a batch does by itself; it may have to wait for one of the upkeep before.
+const MOST_SLICES: u64 = 3;
+
+/// Operations of a batch for each bucket that it empties while a resize is under way. To fill the
+/// table again takes 22 insertions for each bucket of the level.
+const OPERATIONS: u64 = 8;
+
+/// Least buckets that a slice empties: a launch takes as long.
+const LEAST_SLICE: u64 = 512;
+
+/// Most buckets that a slice empties, whatever it seems that the device can do.
+const MOST_SLICE: u64 = 1 << 16;
+
+/// Bytes that are pinned at a time while batches run: the driver keeps them waiting so long.
+const PINNED_AT_ONCE: u64 = 32 << 20;
+
+/// How far the emptying of the bottom level has come.
+pub(super) struct Draining {
+    /// Buckets that are empty.
+    done: u64,
+    /// Buckets that the device empties in the time of a [`SLICE`], as far as was seen.
+    slice: u64,
+}
+
+impl Default for Draining {
+    fn default() -> Self {
+        Self {
+            done: 0,
+            slice: 1 << 13,
+        }
+    }
+}
+
+impl Draining {
+    /// The buckets that come next, of `all`, for a batch of `operations`.
+    fn next(&self, all: u64, operations: u64) -> Range<u64> {
+        let share = (operations / OPERATIONS).max(LEAST_SLICE);
+        self.done..all.min(self.done + share.min(self.slice * MOST_SLICES))
+    }
+
+    /// Learns from a slice of so many buckets how many are to be emptied at a time.
+    fn learn(&mut self, buckets: u64, took: Duration) {
+        // A slice that was short says little of a long one.
+        if buckets < self.slice / 2 && took < SLICE {
+            return;
+        }
+        let fitting = buckets as f64 * SLICE.as_secs_f64() / took.as_secs_f64().max(1e-6);
+        self.slice = (fitting as u64).clamp(LEAST_SLICE, MOST_SLICE.min(2 * self.slice));
+    }
+}
 
 impl Attached {
     /// Makes the GPU reach all of the file.
@@ -21,21 +88,21 @@ impl Attached {
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
-        channel: &Channel,
+        stream: &Stream,
     ) -> Result<()> {
         let len = table.medium.len();
         if len == self.view_now().file_len {
             return Ok(());
         }
         // SAFETY: the mapping keeps what it has mapped where it is, and outlives the engine.
-        unsafe { writer.registration.extend(len)? };
+        unsafe { self.registration.extend(&table.medium, len)? };
         if table.medium.tracks_dirty() {
-            self.save_dirty(table, writer, channel)?;
+            self.save_dirty(table, writer, stream)?;
             let words = len.div_ceil(PAGE).div_ceil(64) as usize;
             writer.dirty = DeviceMemory::new(words * 8)?;
             // SAFETY: the block is as long.
-            unsafe { fill(&channel.stream, writer.dirty.address(), 0, words * 8)? };
-            wait(&channel.stream)?;
+            unsafe { fill(stream, writer.dirty.address(), 0, words * 8)? };
+            wait(stream)?;
         }
         let mut view = self.view_alone();
         view.file_len = len;
@@ -50,8 +117,10 @@ impl Attached {
         writer: &mut Writer,
         channel: &Channel,
     ) -> Result<()> {
-        table.grow_levels(table.directory.levels())?;
-        self.enter_top_level(table, writer, channel)
+        table.upkeep.holding_up("adding a level", || {
+            table.grow_levels(table.directory.levels())?;
+            self.enter_top_level(table, writer, channel)
+        })
     }
 
     /// Shows the kernels the top level that the table has just got.
@@ -61,17 +130,27 @@ impl Attached {
         writer: &mut Writer,
         channel: &Channel,
     ) -> Result<()> {
-        self.extend(table, writer, channel)?;
+        self.extend(table, writer, &channel.stream)?;
         let top = table.directory.levels().top;
         let offset = table.directory.offset(top);
+        // The copy of a level saves more than cached values do.
+        let cached = writer.cache.len();
+        if writer.mirror.awaits(top) && !writer.mirror.has_room(level_len(table, top), cached)? {
+            drop(self.give_up_entries(writer, &channel.stream)?);
+        }
         let probe = writer
             .mirror
             .add_level(table, &channel.stream, top, offset)?;
+        let now = self.view_now().cache;
+        let (cache, outgrown) = writer.cache.reach(&channel.stream, top, now)?;
         // From here on items may move up to where a look-up with the old view does not look.
         let mut view = self.view_alone();
         view.level_offset[top as usize] = offset;
         view.level_probe[top as usize] = probe;
         view.top_level = top;
+        view.cache = cache;
+        drop(view);
+        drop(outgrown);
         Ok(())
     }
 
@@ -92,34 +171,52 @@ impl Attached {
             return Ok(());
         }
         let buckets = 1u64 << levels.bottom;
-        let end = (writer.drained + SLICE.max(operations)).min(buckets);
-        let counters = channel.counters()?;
-        // SAFETY: the view's addresses are those of the file and of the mirror, both of which
-        // outlive this call; the writer's lock keeps other changes away.
-        unsafe {
-            self.kernels.drain(
-                &channel.stream,
-                self.view_now(),
-                writer.drained..end,
-                counters,
-            )?;
-        }
-        channel.fetch_counters()?;
-        wait(&channel.stream)?;
-        let counters = channel.fetched_counters();
+        let slice = writer.draining.next(buckets, operations);
+        let counters = table.upkeep.holding_up("emptying a slice", || {
+            self.drain(writer, channel, slice.clone())
+        })?;
         self.check_damage(table, &counters)?;
         table.count_batch(0, 0, counters.touches);
         if counters.full > 0 {
             return self.grow(table, writer, channel);
         }
-        writer.drained = end;
-        if end == buckets {
-            self.drop_bottom(table, writer, levels);
+        writer.draining.done = slice.end;
+        if slice.end == buckets {
+            self.drop_bottom(table, writer, channel, levels)?;
         }
         Ok(())
     }
 
-    fn drop_bottom(&self, table: &Table<Mapping>, writer: &mut Writer, levels: Levels) {
+    /// Empties these buckets of the bottom level.
+    fn drain(
+        &self,
+        writer: &mut Writer,
+        channel: &mut Channel,
+        slice: Range<u64>,
+    ) -> Result<Counters> {
+        let started = Instant::now();
+        let len = slice.end - slice.start;
+        let counters = channel.counters()?;
+        // SAFETY: the view's addresses are those of the file and of the mirror, both of which
+        // outlive this call; the writer's lock keeps other changes away.
+        unsafe {
+            self.kernels
+                .drain(&channel.stream, self.view_now(), slice, counters)?;
+        }
+        channel.fetch_counters()?;
+        wait(&channel.stream)?;
+        writer.draining.learn(len, started.elapsed());
+        Ok(channel.fetched_counters())
+    }
+
+    fn drop_bottom(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        channel: &Channel,
+        levels: Levels,
+    ) -> Result<()> {
+        self.uncache_level(writer, &channel.stream, levels.bottom)?;
         {
             let mut view = self.view_alone();
             view.bottom_level = levels.bottom + 1;
@@ -128,7 +225,8 @@ impl Attached {
         }
         table.leave_bottom_level(levels);
         writer.mirror.remove_level(levels.bottom);
-        writer.drained = 0;
+        writer.draining.done = 0;
+        Ok(())
     }
 
     /// Drives a resize under way to its end.
@@ -139,7 +237,76 @@ impl Attached {
         channel: &mut Channel,
     ) -> Result<()> {
         while table.directory.levels().draining(table.shape.levels) {
-            self.drain_slice(table, writer, channel, SLICE)?;
+            self.drain_slice(table, writer, channel, u64::MAX)?;
+        }
+        Ok(())
+    }
+
+    /// One round of the table's upkeep: room is made and pinned ahead, and a resize driven on by a
+    /// slice. Gives how long to rest.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu), and those of [`drain_slice`](Self::drain_slice).
+    pub(super) fn keep_up(
+        &self,
+        table: &Table<Mapping>,
+        pace: &mut Pace,
+    ) -> Result<Option<Duration>> {
+        loop {
+            let more = table.make_room();
+            self.pin_ahead(table)?;
+            if !more {
+                break;
+            }
+        }
+        self.mirror_ahead(table)?;
+        if !table.directory.levels().draining(table.shape.levels) {
+            return Ok(None);
+        }
+        let started = Instant::now();
+        let mut writer = self.writer();
+        let mut channel = self.channel()?;
+        let slice = writer.draining.slice * OPERATIONS;
+        self.drain_slice(table, &mut writer, &mut channel, slice)?;
+        self.give(channel);
+        drop(writer);
+        let operations = table.operations.load(Ordering::Relaxed);
+        Ok(Some(pace.rest(operations, started.elapsed())))
+    }
+
+    /// Pins room that was made ahead.
+    fn pin_ahead(&self, table: &Table<Mapping>) -> Result<()> {
+        let ready = table.medium.prepared();
+        while self.registration.len() < ready {
+            let end = ready.min(self.registration.len() + PINNED_AT_ONCE);
+            // SAFETY: what is prepared is mapped, and stays so until the table is closed, which is
+            // after the engine has given it back.
+            unsafe { self.registration.extend(&table.medium, end)? };
+        }
+        Ok(())
+    }
+
+    /// Makes the copy of the level that will soon be added.
+    fn mirror_ahead(&self, table: &Table<Mapping>) -> Result<()> {
+        let Some(level) = table.coming_level() else {
+            return Ok(());
+        };
+        // Small levels are copied in no time, and would only take memory from others.
+        let len = level_len(table, level);
+        {
+            let writer = self.writer();
+            let has_room = || writer.mirror.has_room(len, writer.cache.len());
+            if len < PINNED_AT_ONCE || !writer.mirror.awaits(level) || !has_room()? {
+                return Ok(());
+            }
+        }
+        let channel = self.channel()?;
+        let copy = zeroed_level(table, &channel.stream, level)?;
+        self.give(channel);
+        let mut writer = self.writer();
+        // The level may have come meanwhile.
+        if table.directory.levels().top < level {
+            writer.mirror.expect(level, copy);
         }
         Ok(())
     }
@@ -165,28 +332,95 @@ impl Attached {
         }
         if writer.supply.available() < additional {
             table.grow_arena(additional - writer.supply.available())?;
-            self.extend(table, writer, channel)?;
+            self.extend(table, writer, &channel.stream)?;
         }
         Ok(())
     }
 
-    /// Finds records for operations that found none: retired ones first, then new ones.
+    /// Makes `records` available to the next launch.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](crate::Error::NoSpace) and the like; as many as there are are available.
+    pub(super) fn stock(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        stream: &Stream,
+        records: u64,
+    ) -> Result<()> {
+        loop {
+            writer.supply.prepare(table, stream, records)?;
+            let available = writer.supply.available();
+            if available >= records {
+                return Ok(());
+            }
+            self.feed(table, writer, stream, records - available)?;
+            if writer.supply.available() > available {
+                continue;
+            }
+            writer.supply.prepare(table, stream, records)?;
+            if writer.supply.available() == available {
+                // The supply holds as many runs as it can.
+                return Ok(());
+            }
+        }
+    }
+
+    /// Finds `missing` records: retired ones, if they are many, else new ones.
     pub(super) fn feed(
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
-        channel: &Channel,
-        operations: u64,
+        stream: &Stream,
+        missing: u64,
     ) -> Result<()> {
-        if writer.supply.has_retired() {
-            // Look-ups under way may still copy from retired records.
-            drop(self.view_alone());
-            if writer.supply.recycle(table) {
-                return Ok(());
+        let pool = (table.arena.total() / POOL).max(missing);
+        if writer.supply.retired() >= pool && self.recycle(table, writer)? {
+            return Ok(());
+        }
+        let grown = table
+            .upkeep
+            .holding_up("adding records", || match table.grow_arena(missing) {
+                Ok(()) => self.extend(table, writer, stream).map(|()| None),
+                Err(error) => Ok(Some(error)),
+            });
+        match grown? {
+            None => Ok(()),
+            Some(error) => {
+                if self.recycle(table, writer)? {
+                    return Ok(());
+                }
+                Err(error)
             }
         }
-        table.grow_arena(operations)?;
-        self.extend(table, writer, channel)
+    }
+
+    /// Makes retired records free; says whether there were any.
+    fn recycle(&self, table: &Table<Mapping>, writer: &mut Writer) -> Result<bool> {
+        if writer.supply.retired() == 0 {
+            return Ok(false);
+        }
+        // Look-ups under way may still copy from retired records.
+        let file_len = self.view_alone().file_len;
+        let freed = writer.supply.recycle(table);
+        let mut channel = self.channel()?;
+        for first in freed.clone().step_by(SORTED as usize) {
+            let len = (freed.end - first).min(SORTED) as u32;
+            let order = OrderView {
+                wanted: 1,
+                ..channel.order(len, file_len)?
+            };
+            let records = writer.supply.view();
+            // SAFETY: the ring holds these entries, no launch uses them, and the order's memory
+            // stays with the channel.
+            unsafe {
+                self.kernels
+                    .sort_free(&channel.stream, records, first, len, order)?;
+            }
+        }
+        wait(&channel.stream)?;
+        self.give(channel);
+        Ok(!freed.is_empty())
     }
 
     /// Hands the pages that the GPU has stored to over to the next checkpoint.
@@ -194,7 +428,7 @@ impl Attached {
         &self,
         table: &Table<Mapping>,
         writer: &Writer,
-        channel: &Channel,
+        stream: &Stream,
     ) -> Result<()> {
         let len = writer.dirty.len();
         if len == 0 {
@@ -204,14 +438,60 @@ impl Attached {
         // SAFETY: the block is as long, and nobody looks before the wait.
         unsafe {
             copy_out(
-                &channel.stream,
+                stream,
                 bytemuck::cast_slice_mut(&mut words),
                 writer.dirty.address(),
             )?;
-            fill(&channel.stream, writer.dirty.address(), 0, len)?;
+            fill(stream, writer.dirty.address(), 0, len)?;
         }
-        wait(&channel.stream)?;
+        wait(stream)?;
         table.medium.merge_dirty(0, &words);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_fit_the_batch_and_the_time() {
+        let mut draining = Draining::default();
+        assert_eq!(draining.next(1 << 20, 0), 0..LEAST_SLICE);
+        assert_eq!(draining.next(1 << 20, 1 << 13), 0..1 << 10);
+        assert_eq!(draining.next(100, u64::MAX), 0..100);
+        // A device that takes ten times too long is given a tenth, one that is quick soon more.
+        draining.learn(1 << 13, 10 * SLICE);
+        assert_eq!(
+            draining.next(1 << 20, u64::MAX),
+            0..(1 << 13) / 10 * MOST_SLICES
+        );
+        for _ in 0..100 {
+            let next = draining.next(1 << 20, u64::MAX);
+            draining.learn(next.end, SLICE / 100);
+        }
+        assert_eq!(draining.slice, MOST_SLICE);
+        // A short slice, which mostly waits for its launch, says nothing.
+        draining.learn(LEAST_SLICE, SLICE / 2);
+        assert_eq!(draining.slice, MOST_SLICE);
+    }
+
+    #[test]
+    fn a_level_is_empty_before_the_table_is_full_again() {
+        let (bottom, slots) = (1u64 << 20, 8);
+        // The levels at rest are then twice and four times as large, and were half and once.
+        let insertions = (2 + 4 - 1 - 2) * bottom * slots * 9 / 10;
+        for batch in [1 << 12, 1 << 16, 1 << 20] {
+            let mut draining = Draining::default();
+            for _ in 0..insertions / batch {
+                let next = draining.next(bottom, batch);
+                let buckets = next.end - next.start;
+                // A bucket takes some thirty accesses to host memory, of which a PCIe link does
+                // two hundred million a second.
+                draining.learn(buckets, Duration::from_nanos(150 * buckets + 10_000));
+                draining.done = next.end;
+            }
+            assert_eq!(draining.done, bottom, "batches of {batch}");
+        }
     }
 }

@@ -165,6 +165,11 @@ fn copy_found(to: &mut [u8], from: &[u8], size: usize, answers: &FixedBitSet, fi
     const TOGETHER: usize = 8192;
     let copy_part = |(part, (to, from)): (usize, (&mut [u8], &[u8]))| {
         let first = first + part * TOGETHER;
+        let len = to.len() / size;
+        if answers.count_ones(first..first + len) == len {
+            to.copy_from_slice(&from[..to.len()]);
+            return;
+        }
         for (nth, value) in to.chunks_exact_mut(size).enumerate() {
             if answers.contains(first + nth) {
                 value.copy_from_slice(&from[nth * size..][..size]);

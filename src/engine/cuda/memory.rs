@@ -165,6 +165,34 @@ pub unsafe fn copy_out(stream: &Stream, bytes: &mut [u8], from: Address) -> Resu
     check("copying from the device", answer)
 }
 
+/// Copies `len` bytes from one device address to another, in the order of `stream`.
+///
+/// # Safety
+/// Both blocks must be as long, and not overlap.
+pub unsafe fn copy_on_device(
+    stream: &Stream,
+    to: Address,
+    from: Address,
+    len: usize,
+) -> Result<()> {
+    if len == 0 {
+        return Ok(());
+    }
+    // SAFETY: as the caller says.
+    let answer = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, len, stream.as_inner()) };
+    check("copying on the device", answer)
+}
+
+/// Bytes of the device that are free.
+///
+/// # Errors
+/// [`Error::Gpu`](crate::Error::Gpu).
+pub fn free_memory() -> Result<u64> {
+    let (free, _) = cust::memory::mem_get_info()
+        .map_err(|error| super::device::failed("asking for free memory", error))?;
+    Ok(free as u64)
+}
+
 /// Fills `len` bytes at device address `to`, in the order of `stream`.
 ///
 /// # Safety

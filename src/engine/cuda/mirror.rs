@@ -1,9 +1,12 @@
 //! Copies of the levels in device memory, on which the kernels probe and claim.
 
+use std::ops::Range;
+
 use bytemuck::Zeroable;
 use cust::stream::Stream;
 
-use super::memory::{DeviceMemory, copy_in, wait};
+use super::memory::{DeviceMemory, copy_in, fill, free_memory, wait};
+use super::registration::Registration;
 use super::view::{Address, TableView};
 use crate::Result;
 use crate::index::table::Table;
@@ -14,25 +17,58 @@ use crate::pm::{Mapping, Medium};
 /// The copies of a table's levels, as far as the device has room for them.
 pub struct Mirror {
     wanted: bool,
+    /// Most bytes that the copies may have.
+    most: u64,
     levels: [Option<DeviceMemory>; DIRECTORY],
     reserved: Option<DeviceMemory>,
+    /// A level that is not there yet, and its copy, if there is room for one.
+    coming: Option<(u32, Option<DeviceMemory>)>,
 }
 
 impl Mirror {
-    /// No copies; ever, unless they are `wanted`.
-    pub fn new(wanted: bool) -> Self {
+    /// No copies; ever, unless they are `wanted`, and never of more than `most` bytes if that is
+    /// given.
+    pub fn new(wanted: bool, most: Option<u64>) -> Self {
         Self {
             wanted,
+            most: most.unwrap_or(u64::MAX),
             levels: [const { None }; DIRECTORY],
             reserved: None,
+            coming: None,
         }
+    }
+
+    /// Bytes of the copies.
+    pub fn len(&self) -> u64 {
+        let coming = self.coming.iter().filter_map(|(_, copy)| copy.as_ref());
+        let copies = self.levels.iter().chain([&self.reserved]).flatten();
+        let copies = copies.chain(coming);
+        copies.map(|copy| copy.len() as u64).sum()
+    }
+
+    /// Whether a copy of `len` bytes would find room if `others` of the bound were taken. Says yes
+    /// where no copies are wanted.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn has_room(&self, len: u64, others: u64) -> Result<bool> {
+        if !self.wanted {
+            return Ok(true);
+        }
+        let bytes = self.len().saturating_add(len).saturating_add(others);
+        Ok(bytes <= self.most && len <= free_memory()?)
     }
 
     /// Copies all live levels and gives the view that a launch has of the table.
     ///
     /// # Errors
-    /// As [`add_level`](Self::add_level).
-    pub fn add_table(&mut self, table: &Table<Mapping>, stream: &Stream) -> Result<TableView> {
+    /// [`Error::Gpu`](crate::Error::Gpu) when copying fails.
+    pub fn add_table(
+        &mut self,
+        table: &Table<Mapping>,
+        registration: &Registration,
+        stream: &Stream,
+    ) -> Result<TableView> {
         let shape = &table.shape;
         let levels = table.directory.levels();
         let mut view = TableView::zeroed();
@@ -47,20 +83,27 @@ impl Mirror {
         view.top_level = levels.top;
         view.bucket_size = shape.bucket_size as u32;
         view.record_stride = shape.record_stride as u32;
-        view.reserved_probe = self.add_reserved(table, stream)?;
+        view.reserved_probe = self.add_reserved(table, registration, stream)?;
         for level in levels.bottom..=levels.top {
             let offset = table.directory.offset(level);
             view.level_offset[level as usize] = offset;
-            view.level_probe[level as usize] = self.add_level(table, stream, level, offset)?;
+            // A survey has copied the levels before.
+            if self.levels[level as usize].is_none() {
+                let len = level_len(table, level);
+                self.levels[level as usize] =
+                    self.copy(table, registration, stream, offset, len)?;
+            }
+            view.level_probe[level as usize] = self.probe(table, level, offset);
         }
         Ok(view)
     }
 
-    /// Copies `level`, which lies at `offset`, and gives the address where it is to be probed.
-    /// A level for which there is no room is probed in the file.
+    /// Makes the copy of a level that has just been added at `offset`, all of it zero, and gives
+    /// the address where it is to be probed. A level for which there is no room is probed in the
+    /// file.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu) when copying fails.
+    /// [`Error::Gpu`](crate::Error::Gpu) when the device fails.
     pub fn add_level(
         &mut self,
         table: &Table<Mapping>,
@@ -68,23 +111,77 @@ impl Mirror {
         level: u32,
         offset: u64,
     ) -> Result<Address> {
-        let len = table.shape.buckets_len(level) + table.shape.overflow_len(level);
-        let copy = self.copy(table, stream, offset, len)?;
-        let file = table.medium.base() as Address + offset;
-        let address = copy.as_ref().map_or(file, DeviceMemory::address);
-        if copy.is_none() && self.wanted {
-            tracing::info!(
-                level,
-                "no room in device memory for this level; probing the file"
-            );
+        self.levels[level as usize] = match self.coming.take() {
+            Some((coming, copy)) if coming == level => copy,
+            _ if self.fits(level_len(table, level)) => zeroed_level(table, stream, level)?,
+            _ => None,
+        };
+        Ok(self.probe(table, level, offset))
+    }
+
+    /// Whether a copy of `len` bytes is wanted and within the bound.
+    fn fits(&self, len: u64) -> bool {
+        self.wanted && self.len().saturating_add(len) <= self.most
+    }
+
+    /// Whether the copy of a coming `level` has still to be made.
+    pub fn awaits(&self, level: u32) -> bool {
+        let is_ready = self
+            .coming
+            .as_ref()
+            .is_some_and(|(coming, _)| *coming == level);
+        self.wanted && !is_ready
+    }
+
+    /// Keeps the copy of a level until it is [added](Self::add_level).
+    pub fn expect(&mut self, level: u32, copy: Option<DeviceMemory>) {
+        self.coming = Some((level, copy));
+    }
+
+    /// Where `level`, which lies at `offset`, is probed.
+    fn probe(&self, table: &Table<Mapping>, level: u32, offset: u64) -> Address {
+        match &self.levels[level as usize] {
+            Some(copy) => copy.address(),
+            None => {
+                if self.wanted {
+                    tracing::info!(level, "no room in device memory; probing the file");
+                }
+                table.medium.base() as Address + offset
+            }
         }
-        self.levels[level as usize] = copy;
-        Ok(address)
+    }
+
+    /// Copies the buckets at these offsets anew, which the host has changed.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu) when copying fails.
+    pub fn refresh(
+        &self,
+        table: &Table<Mapping>,
+        registration: &Registration,
+        stream: &Stream,
+        buckets: &[(u32, u64)],
+    ) -> Result<()> {
+        for &(level, bucket) in buckets {
+            if let Some(copy) = &self.levels[level as usize] {
+                let within = bucket - table.directory.offset(level);
+                let to = copy.address() + within;
+                let len = table.shape.bucket_size;
+                copy_file(table, registration, stream, bucket..bucket + len, to)?;
+            }
+        }
+        wait(stream)
     }
 
     /// Copies the reserved buckets and gives the address of each.
-    fn add_reserved(&mut self, table: &Table<Mapping>, stream: &Stream) -> Result<[Address; 2]> {
-        self.reserved = self.copy(table, stream, RESERVED_BUCKETS, 2 * RESERVED_BUCKET_STRIDE)?;
+    fn add_reserved(
+        &mut self,
+        table: &Table<Mapping>,
+        registration: &Registration,
+        stream: &Stream,
+    ) -> Result<[Address; 2]> {
+        let len = 2 * RESERVED_BUCKET_STRIDE;
+        self.reserved = self.copy(table, registration, stream, RESERVED_BUCKETS, len)?;
         let file = table.medium.base() as Address + RESERVED_BUCKETS;
         let first = self.reserved.as_ref().map_or(file, DeviceMemory::address);
         Ok([first, first + RESERVED_BUCKET_STRIDE])
@@ -98,27 +195,64 @@ impl Mirror {
     fn copy(
         &self,
         table: &Table<Mapping>,
+        registration: &Registration,
         stream: &Stream,
         offset: u64,
         len: u64,
     ) -> Result<Option<DeviceMemory>> {
-        if !self.wanted {
+        if !self.fits(len) {
             return Ok(None);
         }
         let Ok(copy) = DeviceMemory::new(len as usize) else {
             return Ok(None);
         };
-        debug_assert!(offset + len <= table.medium.len());
-        // SAFETY: the range is mapped. It is copied by the device, and nothing changes it
-        // meanwhile: the engine is the only one who stores, and its caller is alone in it.
-        unsafe {
-            let bytes = std::slice::from_raw_parts(
-                table.medium.base().wrapping_add(offset as usize),
-                len as usize,
-            );
-            copy_in(stream, copy.address(), bytes)?;
-        }
+        let bytes = offset..offset + len;
+        copy_file(table, registration, stream, bytes, copy.address())?;
         wait(stream)?;
         Ok(Some(copy))
     }
+}
+
+/// The copy of a level in which nothing stands yet, or `None` if there is no room.
+///
+/// # Errors
+/// [`Error::Gpu`](crate::Error::Gpu) when the device fails.
+pub fn zeroed_level(
+    table: &Table<Mapping>,
+    stream: &Stream,
+    level: u32,
+) -> Result<Option<DeviceMemory>> {
+    let Ok(copy) = DeviceMemory::new(level_len(table, level) as usize) else {
+        return Ok(None);
+    };
+    // SAFETY: the block is as long.
+    unsafe { fill(stream, copy.address(), 0, copy.len())? };
+    wait(stream)?;
+    Ok(Some(copy))
+}
+
+/// Bytes of the copy of a level.
+pub fn level_len(table: &Table<Mapping>, level: u32) -> u64 {
+    table.shape.buckets_len(level) + table.shape.overflow_len(level)
+}
+
+/// Puts copies of these bytes of the file on a stream; there must be room for them at `to`.
+fn copy_file(
+    table: &Table<Mapping>,
+    registration: &Registration,
+    stream: &Stream,
+    bytes: Range<u64>,
+    to: Address,
+) -> Result<()> {
+    assert!(bytes.end <= table.medium.len(), "{bytes:?} of the file");
+    for part in registration.cut(bytes.clone()) {
+        // SAFETY: the range is mapped. It is copied by the device, and nothing changes it
+        // meanwhile: the engine is the only one who stores, and its caller is alone in it.
+        unsafe {
+            let from = table.medium.base().wrapping_add(part.start as usize);
+            let from = std::slice::from_raw_parts(from, (part.end - part.start) as usize);
+            copy_in(stream, to + (part.start - bytes.start), from)?;
+        }
+    }
+    Ok(())
 }

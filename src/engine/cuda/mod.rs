@@ -10,6 +10,7 @@
 //! changes the view, or frees what a look-up may still read, waits until none is held.
 
 mod batch;
+mod cache;
 mod channel;
 mod device;
 mod driver;
@@ -18,40 +19,54 @@ mod host;
 mod kernels;
 mod memory;
 mod mirror;
+mod order;
+mod readers;
 mod registration;
 mod slices;
 mod supply;
 mod survey;
+mod under_way;
 mod view;
 
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
 
 use bytemuck::Zeroable;
 
 use crate::index::table::Table;
+use crate::index::upkeep::{self, Upkeeper};
 use crate::pm::{Mapping, Medium};
-use crate::{Error, Result};
+use crate::{AddressOrder, Error, Options, Result};
+use cache::{Cache, Loader, Pace};
 use channel::Channel;
 use device::Device;
+use growth::Draining;
 use kernels::Kernels;
-use memory::DeviceMemory;
+use memory::{DeviceMemory, copy_out, fill, wait};
 use mirror::Mirror;
+use readers::Readers;
 use registration::Registration;
 use supply::Supply;
-use view::TableView;
+use survey::Surveyed;
+use under_way::{UnderWay, Visit};
+use view::{Counters, TableView};
 
 pub(crate) use kernels::Read;
 pub(crate) use slices::DeviceOperands;
 
 /// Runs batches on a GPU.
 pub(crate) struct CudaEngine {
+    /// Loads the cache from time to time. Goes before what it works on.
+    loader: Option<Loader>,
     // Attached goes before the device whose memory it has.
-    attached: Option<Attached>,
+    attached: Option<Arc<Attached>>,
     /// What a survey has made and attaching needs as well.
-    surveyed: Option<(Kernels, Registration)>,
-    device: Device,
+    surveyed: Option<Surveyed>,
+    device: Arc<Device>,
     ordinal: u32,
-    mirror: bool,
+    options: Options,
 }
 
 /// What the engine keeps for its table.
@@ -59,21 +74,53 @@ struct Attached {
     kernels: Kernels,
     /// Held by look-ups while they run.
     view: RwLock<TableView>,
+    /// Look-ups that hold the view without a guard, as they are waited for by no call.
+    readers: Readers,
+    /// What those look-ups did, added up; one [`Counters`].
+    looked_up: DeviceMemory,
+    /// How much of it has been counted.
+    counted: Mutex<Counters>,
+    /// Length from which on a batch is put in the order of the places it touches.
+    ordered_from: AtomicU32,
+    /// Look-ups launched.
+    launches: AtomicU32,
+    /// Look-ups that hold the view.
+    under_way: UnderWay,
+    /// Held by whoever loads the cache.
+    loading: Mutex<()>,
+    /// Values that the cache was asked for, and those that it had.
+    cache_uses: [AtomicU64; 2],
+    /// Most bytes of device memory for copies and cache.
+    device_memory: Option<u64>,
     /// Held by whoever changes the table.
     writer: Mutex<Writer>,
     channels: Mutex<Vec<Channel>>,
+    registration: Registration,
+}
+
+/// The view while a look-up is under way.
+struct HeldView<'a> {
+    _visit: Visit<'a>,
+    view: RwLockReadGuard<'a, TableView>,
+}
+
+impl Deref for HeldView<'_> {
+    type Target = TableView;
+
+    fn deref(&self) -> &TableView {
+        &self.view
+    }
 }
 
 /// What only one batch at a time may use.
 struct Writer {
     supply: Supply,
     mirror: Mirror,
+    cache: Cache,
     /// One bit for each page of the file that was stored to since it was last saved; empty where
     /// stores need no checkpoint.
     dirty: DeviceMemory,
-    /// Buckets of the bottom level that a resize under way has emptied.
-    drained: u64,
-    registration: Registration,
+    draining: Draining,
 }
 
 impl CudaEngine {
@@ -81,15 +128,23 @@ impl CudaEngine {
     ///
     /// # Errors
     /// [`Error::Gpu`] if it is absent or too old.
-    pub(crate) fn open(ordinal: u32, mirror: bool) -> Result<Self> {
-        let device = Device::open(ordinal)?;
-        tracing::info!(device = device.name(), ordinal, "the CUDA engine is open");
+    pub(crate) fn open(ordinal: u32, options: &Options) -> Result<Self> {
+        let started = Instant::now();
+        let device = Arc::new(Device::open(ordinal)?);
+        let took = started.elapsed();
+        tracing::info!(
+            device = device.name(),
+            ordinal,
+            ?took,
+            "the CUDA engine is open"
+        );
         Ok(Self {
+            loader: None,
             attached: None,
             surveyed: None,
             device,
             ordinal,
-            mirror,
+            options: options.clone(),
         })
     }
 
@@ -102,47 +157,142 @@ impl CudaEngine {
     ///
     /// # Errors
     /// [`Error::Gpu`] if the file cannot be pinned.
-    pub(crate) fn attach(&mut self, table: &Table<Mapping>) -> Result<()> {
+    pub(crate) fn attach(&mut self, table: &Arc<Table<Mapping>>) -> Result<()> {
         self.device.enter()?;
-        let (kernels, registration) = self.prepare(table)?;
+        let Surveyed {
+            kernels,
+            registration,
+            mirror,
+        } = match self.surveyed.take() {
+            Some(surveyed) => surveyed,
+            None => self.prepare(table)?,
+        };
+        let started = Instant::now();
+        let (mirror, mended) = match mirror {
+            Some((mirror, mended)) if self.options.device_mirror => (mirror, mended),
+            _ => {
+                let (wanted, most) = (self.options.device_mirror, self.options.device_memory);
+                (Mirror::new(wanted, most), Vec::new())
+            }
+        };
         let attached = Attached {
             kernels,
             view: RwLock::new(TableView::zeroed()),
+            readers: Readers::default(),
+            looked_up: DeviceMemory::new(size_of::<Counters>())?,
+            counted: Mutex::default(),
+            ordered_from: AtomicU32::new(u32::MAX),
+            launches: AtomicU32::new(0),
+            under_way: UnderWay::default(),
+            loading: Mutex::default(),
+            cache_uses: Default::default(),
+            device_memory: self.options.device_memory,
             writer: Mutex::new(Writer {
                 supply: Supply::new(table.shape.record_stride)?,
-                mirror: Mirror::new(self.mirror),
+                mirror,
+                cache: Cache::new(&self.options),
                 dirty: DeviceMemory::new(0)?,
-                drained: 0,
-                registration,
+                draining: Draining::default(),
             }),
             channels: Mutex::default(),
+            registration,
         };
-        let channel = attached.channel()?;
+        let mut channel = attached.channel()?;
+        // SAFETY: the block is as long.
+        unsafe {
+            let totals = &attached.looked_up;
+            fill(&channel.stream, totals.address(), 0, totals.len())?;
+        }
         let mut writer = attached.writer();
-        *attached.view_alone() = writer.mirror.add_table(table, &channel.stream)?;
-        attached.extend(table, &mut writer, &channel)?;
+        let registration = &attached.registration;
+        let mut view = writer
+            .mirror
+            .add_table(table, registration, &channel.stream)?;
+        writer
+            .mirror
+            .refresh(table, registration, &channel.stream, &mended)?;
+        (view.cache, _) = writer
+            .cache
+            .reach(&channel.stream, view.top_level, view.cache)?;
+        *attached.view_alone() = view;
+        attached.extend(table, &mut writer, &channel.stream)?;
         drop(writer);
+        tracing::debug!(took = ?started.elapsed(), "copied the levels to the device");
+        let started = Instant::now();
+        let ordered_from = match self.options.address_order {
+            AddressOrder::Always => 0,
+            AddressOrder::Never => u32::MAX,
+            AddressOrder::Auto => {
+                order::measure(&attached.kernels, &mut channel, attached.view_now())?
+            }
+        };
+        attached.ordered_from.store(ordered_from, Ordering::Relaxed);
+        tracing::debug!(took = ?started.elapsed(), ordered_from, "measured the machine");
         attached.give(channel);
         table.set_drained_by_engine(true);
+        let attached = Arc::new(attached);
+        let period = self.options.cache_period;
+        if let Some(period) = period.filter(|_| self.options.cache_ratio > 0.0) {
+            self.loader = Some(Loader::start(
+                Arc::clone(&self.device),
+                Arc::clone(&attached),
+                Arc::clone(table),
+                period,
+            )?);
+        }
         self.attached = Some(attached);
         Ok(())
     }
 
-    /// The kernels for a table, and its file pinned.
-    fn prepare(&mut self, table: &Table<Mapping>) -> Result<(Kernels, Registration)> {
-        if let Some(prepared) = self.surveyed.take() {
-            return Ok(prepared);
-        }
-        let kernels = Kernels::load(&self.device, table.shape.key_size)?;
-        let mut registration = Registration::new(table.medium.base());
-        // SAFETY: the mapping keeps what it has mapped where it is, and outlives the engine.
-        unsafe { registration.extend(table.medium.len())? };
-        Ok((kernels, registration))
+    /// The kernels for a table, and its file pinned, neither of which waits for the other.
+    fn prepare(&self, table: &Table<Mapping>) -> Result<Surveyed> {
+        std::thread::scope(|scope| {
+            let load = || {
+                let started = Instant::now();
+                self.device.enter()?;
+                let kernels = Kernels::load(&self.device, table.shape.key_size)?;
+                tracing::debug!(took = ?started.elapsed(), "loaded the kernels");
+                Ok(kernels)
+            };
+            let loading = std::thread::Builder::new().spawn_scoped(scope, load);
+            let started = Instant::now();
+            // SAFETY: the mapping keeps what it has mapped where it is, and outlives the engine.
+            let registration = unsafe { Registration::of_file(&table.medium)? };
+            let len = table.medium.len();
+            tracing::debug!(took = ?started.elapsed(), len, "pinned the file");
+            let kernels = match loading {
+                Ok(loading) => loading
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                Err(_) => load(),
+            };
+            Ok(Surveyed {
+                kernels: kernels?,
+                registration,
+                mirror: None,
+            })
+        })
+    }
+
+    /// Starts the upkeep of the table, which is attached.
+    pub(crate) fn keep_up(&self, table: &Arc<Table<Mapping>>) -> Upkeeper<Mapping> {
+        let (device, attached) = (Arc::clone(&self.device), self.attached.clone());
+        let mut pace = upkeep::Pace::default();
+        Upkeeper::start(table, move |table| {
+            let attached = attached.as_deref()?;
+            let done = device
+                .enter()
+                .and_then(|()| attached.keep_up(table, &mut pace));
+            done.unwrap_or_else(|error| {
+                tracing::warn!(%error, "the upkeep rests");
+                None
+            })
+        })
     }
 
     fn attached(&self) -> Result<&Attached> {
         self.device.enter()?;
-        self.attached.as_ref().ok_or_else(|| Error::Gpu {
+        self.attached.as_deref().ok_or_else(|| Error::Gpu {
             what: "running a batch",
             found: "an engine without a table".into(),
             expected: "an open index".into(),
@@ -154,20 +304,23 @@ impl CudaEngine {
     /// # Errors
     /// [`Error::Gpu`]; the table was not given back, and its file is as after a crash.
     pub(crate) fn detach(&mut self, table: &Table<Mapping>) -> Result<()> {
+        self.loader = None;
         let attached = self.attached()?;
         let mut writer = attached.writer();
         let mut channel = attached.channel()?;
+        attached.readers.wait();
+        let counted = attached.count_look_ups(table);
         let drained = attached.finish_draining(table, &mut writer, &mut channel);
         if let Err(error) = &drained {
             tracing::warn!(%error, "the resize is left for the next open");
         }
         writer.supply.hand_back(table, &channel.stream)?;
-        attached.save_dirty(table, &writer, &channel)?;
+        attached.save_dirty(table, &writer, &channel.stream)?;
         drop((channel, writer));
         self.attached = None;
         // What the GPU could not empty is not for the host, which has not followed its changes.
         table.set_drained_by_engine(drained.is_err());
-        Ok(())
+        counted
     }
 
     /// Makes room for `additional` more items.
@@ -205,9 +358,37 @@ impl CudaEngine {
         // The writer's lock keeps the GPU's stores away from the checkpoint.
         let writer = attached.writer();
         let channel = attached.channel()?;
-        attached.save_dirty(table, &writer, &channel)?;
+        attached.save_dirty(table, &writer, &channel.stream)?;
         attached.give(channel);
+        attached.count_look_ups(table)?;
         table.sync()
+    }
+
+    /// Loads the cache anew.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub(crate) fn reload_cache(&self, table: &Table<Mapping>) -> Result<()> {
+        self.attached()?.load_cache(table, Pace::AtOnce)
+    }
+
+    /// Values that look-ups have asked the cache for, and those that it had.
+    pub(crate) fn cache_uses(&self) -> (u64, u64) {
+        let [asked, had] = self.attached.as_ref().map_or([0; 2], |attached| {
+            attached
+                .cache_uses
+                .each_ref()
+                .map(|uses| uses.load(Ordering::Relaxed))
+        });
+        (asked, had)
+    }
+
+    /// Adds what look-ups have done that no call has waited for to the table's figures.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`], and [`Error::Damaged`] if they met damage.
+    pub(crate) fn count_look_ups(&self, table: &Table<Mapping>) -> Result<()> {
+        self.attached()?.count_look_ups(table)
     }
 }
 
@@ -215,6 +396,7 @@ static_assertions::assert_impl_all!(CudaEngine: Send, Sync);
 
 impl Drop for CudaEngine {
     fn drop(&mut self) {
+        self.loader = None;
         // Device memory is freed in the context of the calling thread.
         let _ = self.device.enter();
     }
@@ -227,17 +409,48 @@ impl Attached {
 
     /// The view, for a launch of whoever holds the writer's lock.
     fn view_now(&self) -> TableView {
-        *self.hold_view()
+        *self.view.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The view, kept as it is until the guard is dropped.
-    fn hold_view(&self) -> std::sync::RwLockReadGuard<'_, TableView> {
-        self.view.read().unwrap_or_else(PoisonError::into_inner)
+    /// The view for a look-up, kept as it is until the guard is dropped.
+    fn hold_view(&self) -> HeldView<'_> {
+        HeldView {
+            _visit: self.under_way.enter(),
+            view: self.view.read().unwrap_or_else(PoisonError::into_inner),
+        }
     }
 
     /// The view, when no look-up is under way.
     fn view_alone(&self) -> RwLockWriteGuard<'_, TableView> {
-        self.view.write().unwrap_or_else(PoisonError::into_inner)
+        let view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        self.readers.wait();
+        view
+    }
+
+    fn count_look_ups(&self, table: &Table<Mapping>) -> Result<()> {
+        let channel = self.channel()?;
+        let mut totals = Counters::default();
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: both are as long, and nobody looks before the wait.
+        unsafe {
+            let bytes = bytemuck::bytes_of_mut(&mut totals);
+            copy_out(&channel.stream, bytes, self.looked_up.address())?;
+        }
+        wait(&channel.stream)?;
+        self.give(channel);
+        let operations = totals.operations - counted.operations;
+        table.count_batch(operations, 0, totals.touches - counted.touches);
+        self.count_cache(
+            totals.cache_lookups - counted.cache_lookups,
+            totals.cache_hits - counted.cache_hits,
+        );
+        *counted = totals;
+        self.check_damage(table, &totals)
+    }
+
+    fn count_cache(&self, asked: u64, had: u64) {
+        self.cache_uses[0].fetch_add(asked, Ordering::Relaxed);
+        self.cache_uses[1].fetch_add(had, Ordering::Relaxed);
     }
 
     /// A channel for the caller alone.

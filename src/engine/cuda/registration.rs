@@ -1,69 +1,173 @@
 //! The file in the GPU's address space.
 
+use std::ops::Range;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
 use cust::sys;
 
 use super::device::check;
 use crate::Result;
+use crate::layout::{HUGE_PAGE, align_up};
+use crate::pm::{Mapping, Medium};
+
+/// Least bytes that a thread pins when a whole file is registered. Copies may not cross from one
+/// part to the next, so parts should be few.
+const PART: u64 = 64 << 20;
+
+/// Most threads that pin a file. They wait for memory and for the driver, so more do not help.
+const THREADS: usize = 8;
 
 /// Parts of a mapped file that are pinned and mapped for the GPU, at the addresses that they have
 /// for the process. Unregistered when dropped, which must be before the file is unmapped.
+#[derive(Default)]
 pub struct Registration {
-    base: *mut u8,
-    /// Ends of the registered parts, which lie one behind the other from `base` on.
-    ends: Vec<usize>,
+    /// They lie one behind the other from the start of the file on.
+    parts: Mutex<Vec<Part>>,
+}
+
+/// A registered part of the file.
+struct Part {
+    start: *mut u8,
+    bytes: Range<u64>,
 }
 
 // SAFETY: the pointer is only handed to the driver, which takes it from any thread.
-unsafe impl Send for Registration {}
+unsafe impl Send for Part {}
 
-// SAFETY: what takes `&self` does not even look at what the pointer leads to.
-unsafe impl Sync for Registration {}
+impl Part {
+    /// Registers `bytes` of a file.
+    ///
+    /// # Safety
+    /// The bytes must be mapped, and stay so for as long as this lives.
+    unsafe fn register(medium: &Mapping, bytes: Range<u64>) -> Result<Self> {
+        let start = medium.base().wrapping_add(bytes.start as usize);
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
+        let len = (bytes.end - bytes.start) as usize;
+        // SAFETY: the caller vouches for the bytes.
+        let answer = unsafe { sys::cuMemHostRegister_v2(start.cast(), len, flags) };
+        check("pinning the file for the GPU", answer)?;
+        Ok(Self { start, bytes })
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // SAFETY: the part was registered from exactly this address. A failure means that the
+        // context is gone, and the registration with it.
+        let _ = unsafe { sys::cuMemHostUnregister(self.start.cast()) };
+    }
+}
 
 impl Registration {
-    /// Nothing of the file at `base` yet.
-    pub fn new(base: *mut u8) -> Self {
-        Self {
-            base,
-            ends: Vec::new(),
+    /// Registers all bytes up to `len` that are not yet, as one part.
+    ///
+    /// # Safety
+    /// All calls must be for the same file; the bytes must be mapped, and stay so for as long as
+    /// this lives.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu) if the driver refuses the memory; what was registered
+    /// before stays.
+    pub unsafe fn extend(&self, medium: &Mapping, len: u64) -> Result<()> {
+        let mut parts = self.parts();
+        let start = parts.last().map_or(0, |part| part.bytes.end);
+        if start < len {
+            if len - start > PART {
+                // So much has not been made ahead, and a batch waits for it.
+                medium.populate(start, len, threads());
+            }
+            // SAFETY: as the caller says.
+            parts.push(unsafe { Part::register(medium, start..len)? });
         }
+        Ok(())
+    }
+
+    /// Registers a whole file, of which nothing is registered yet, with several threads: first
+    /// each page gets its place in memory, which is what takes longest, then the driver pins them.
+    ///
+    /// # Safety
+    /// As [`extend`](Self::extend).
+    ///
+    /// # Errors
+    /// As [`extend`](Self::extend).
+    pub unsafe fn of_file(medium: &Mapping) -> Result<Self> {
+        let len = medium.len();
+        let threads = threads();
+        let step = align_up(len.div_ceil(threads as u64), HUGE_PAGE).max(PART);
+        let starts: Vec<u64> = (0..len).step_by(step as usize).collect();
+        let next = AtomicUsize::new(0);
+        let context = current_context();
+        let work = || -> Result<Vec<Part>> {
+            enter(context)?;
+            let mut mine = Vec::new();
+            while let Some(&start) = starts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let end = len.min(start + step);
+                medium.populate(start, end, 1);
+                // SAFETY: as the caller says.
+                mine.push(unsafe { Part::register(medium, start..end)? });
+            }
+            Ok(mine)
+        };
+        let mut parts = Vec::new();
+        thread::scope(|scope| {
+            let others: Vec<_> = (1..starts.len().min(threads))
+                .filter_map(|_| thread::Builder::new().spawn_scoped(scope, work).ok())
+                .collect();
+            let mut answers = vec![work()];
+            answers.extend(others.into_iter().map(|other| {
+                other
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            }));
+            for answer in answers {
+                parts.append(&mut answer?);
+            }
+            Ok(())
+        })?;
+        parts.sort_unstable_by_key(|part| part.bytes.start);
+        Ok(Self {
+            parts: Mutex::new(parts),
+        })
     }
 
     /// Bytes that the GPU can reach.
     pub fn len(&self) -> u64 {
-        self.ends.last().map_or(0, |&end| end as u64)
+        self.parts().last().map_or(0, |part| part.bytes.end)
     }
 
-    /// Registers all bytes up to `len` that are not yet.
-    ///
-    /// # Safety
-    /// The bytes must be mapped, and stay so for as long as this lives.
-    ///
-    /// # Errors
-    /// [`Error::Gpu`] if the driver refuses the memory; what was registered before stays.
-    pub unsafe fn extend(&mut self, len: u64) -> Result<()> {
-        let start = self.len() as usize;
-        let len = len as usize;
-        if len <= start {
-            return Ok(());
-        }
-        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
-        let part = self.base.wrapping_add(start).cast();
-        // SAFETY: the caller vouches for the bytes.
-        let answer = unsafe { sys::cuMemHostRegister_v2(part, len - start, flags) };
-        check("pinning the file for the GPU", answer)?;
-        self.ends.push(len);
-        Ok(())
+    /// Cuts a range of the file where one part ends and the next begins: the driver copies no
+    /// range that goes across.
+    pub fn cut(&self, bytes: Range<u64>) -> Vec<Range<u64>> {
+        let parts = self.parts();
+        let within = parts.iter().map(|part| {
+            let (start, end) = (part.bytes.start, part.bytes.end);
+            bytes.start.max(start)..bytes.end.min(end)
+        });
+        within.filter(|range| range.start < range.end).collect()
+    }
+
+    fn parts(&self) -> MutexGuard<'_, Vec<Part>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Registration {
-    fn drop(&mut self) {
-        let mut start = 0;
-        for &end in &self.ends {
-            // SAFETY: each part was registered from exactly this address. A failure means that
-            // the context is gone, and the registration with it.
-            let _ = unsafe { sys::cuMemHostUnregister(self.base.wrapping_add(start).cast()) };
-            start = end;
-        }
-    }
+fn threads() -> usize {
+    thread::available_parallelism().map_or(1, |cores| cores.get().min(THREADS))
+}
+
+/// The context of the calling thread, as a number that other threads may have.
+fn current_context() -> usize {
+    let mut context = ptr::null_mut();
+    // SAFETY: the driver writes the context. Should it fail, entering none fails as well.
+    let _ = unsafe { sys::cuCtxGetCurrent(&mut context) };
+    context as usize
+}
+
+fn enter(context: usize) -> Result<()> {
+    // SAFETY: the context is that of the thread which waits for this one.
+    let answer = unsafe { sys::cuCtxSetCurrent(context as sys::CUcontext) };
+    check("entering the device", answer)
 }

@@ -4,6 +4,7 @@ use cust::stream::Stream;
 
 use super::channel::Operands;
 use super::kernels::Read;
+use super::readers::lock;
 use super::view::Address;
 use super::{CudaEngine, sizes};
 use crate::Result;
@@ -30,6 +31,7 @@ impl DeviceOperands {
             values: self.values + (first * value_size) as u64,
             answers: self.answers + first as u64 / 8,
             len: LONGEST.min(self.len - first) as u32,
+            on_host: false,
         })
     }
 }
@@ -62,14 +64,14 @@ impl CudaEngine {
         Ok(())
     }
 
-    /// Looks up a batch whose keys, values and answers are in device memory, after what is on
-    /// `stream`; it is done when the call returns.
+    /// Looks up a batch whose keys, values and answers are in device memory. It is put on
+    /// `stream`, and done when the stream has come past it.
     ///
     /// # Safety
-    /// As [`write_device`](Self::write_device).
+    /// The operands must be addresses of this device, and stay until the batch is done.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// [`Error::Gpu`](crate::Error::Gpu).
     pub(crate) unsafe fn read_device(
         &self,
         table: &Table<Mapping>,
@@ -79,13 +81,15 @@ impl CudaEngine {
     ) -> Result<()> {
         let attached = self.attached()?;
         let view = attached.hold_view();
-        let mut channel = attached.channel()?;
-        channel.follow(stream)?;
+        let reader = attached.readers.on(stream)?;
+        let mut reader = lock(&reader);
         for part in operands.parts(table) {
-            attached.begin_read(*view, &mut channel, verb, part)?;
-            attached.end_read(table, &channel)?;
+            let order = reader.order(stream, part.len, view.file_len)?;
+            let counters = attached.looked_up.address();
+            // SAFETY: the operands are as the caller says. The order's memory and the view stay
+            // for as long as this reader is waited for.
+            unsafe { attached.launch_read(stream, *view, verb, part, order, counters)? };
         }
-        attached.give(channel);
-        Ok(())
+        reader.issued(stream)
     }
 }

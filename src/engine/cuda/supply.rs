@@ -4,6 +4,8 @@
 //! when no launch and no reader of the host can hold them. Runs of fresh records that lie one
 //! behind the other come on top, so that inserts write sequentially.
 
+use std::ops::Range;
+
 use cust::stream::Stream;
 
 use super::memory::{DeviceMemory, copy_in, copy_out, wait};
@@ -63,31 +65,23 @@ impl Supply {
         self.view.tail - self.view.head + self.view.bump_count.iter().sum::<u64>()
     }
 
-    /// Whether records wait for their readers.
-    pub fn has_retired(&self) -> bool {
-        self.view.retired_tail != self.view.tail
+    /// Records that wait for their readers.
+    pub fn retired(&self) -> u64 {
+        self.view.retired_tail - self.view.tail
     }
 
-    /// Sees to it that a launch of `operations` has room to retire as many records, and, if it
-    /// `takes` records, finds as many as the arena has without growing.
+    /// Makes `records` available, or as many as the arena has without growing.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
-    pub fn prepare(
-        &mut self,
-        table: &Table<Mapping>,
-        stream: &Stream,
-        operations: u64,
-        takes: bool,
-    ) -> Result<()> {
-        self.make_room(stream, operations)?;
-        if !takes || self.available() >= operations {
+    pub fn prepare(&mut self, table: &Table<Mapping>, stream: &Stream, records: u64) -> Result<()> {
+        if self.available() >= records {
             return Ok(());
         }
         let free = table.arena.take_all();
         self.give(stream, &free)?;
-        self.take_runs(table, operations);
-        while self.available() < operations && table.read_free_chain() {
+        self.take_runs(table, records);
+        while self.available() < records && table.read_free_chain() {
             let free = table.arena.take_all();
             self.give(stream, &free)?;
         }
@@ -112,17 +106,17 @@ impl Supply {
     }
 
     /// Makes retired records free, if no reader of the host can hold them. The caller sees to it
-    /// that no launch can, either. Says whether any became free.
-    pub fn recycle(&mut self, table: &Table<Mapping>) -> bool {
+    /// that no launch can, either. Gives their entries of the ring.
+    pub fn recycle(&mut self, table: &Table<Mapping>) -> Range<u64> {
+        let before = self.view.tail;
         while table.epochs.current() < self.retired_in + GRACE {
-            let before = table.epochs.current();
-            if table.epochs.try_advance() == before {
-                return false;
+            let epoch = table.epochs.current();
+            if table.epochs.try_advance() == epoch {
+                return before..before;
             }
         }
-        let any = self.has_retired();
         self.view.tail = self.view.retired_tail;
-        any
+        before..self.view.tail
     }
 
     /// Takes note of what a launch has taken and retired.
@@ -167,8 +161,12 @@ impl Supply {
         self.write(stream, self.view.head, records)
     }
 
-    /// Makes the ring larger until `more` entries fit behind the retired ones.
-    fn make_room(&mut self, stream: &Stream, more: u64) -> Result<()> {
+    /// Makes the ring larger until `more` entries fit behind the retired ones: a launch needs as many
+    /// as it has operations.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn make_room(&mut self, stream: &Stream, more: u64) -> Result<()> {
         let used = self.view.retired_tail - self.view.head;
         if used + more <= self.view.ring_capacity {
             return Ok(());

@@ -1,11 +1,14 @@
 //! The recovery scan on the GPU: one pass over the levels, copied to device memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use super::CudaEngine;
 use super::channel::Channel;
+use super::kernels::Kernels;
 use super::memory::{DeviceMemory, copy_in, copy_out, fill, wait};
 use super::mirror::Mirror;
+use super::registration::Registration;
 use super::view::{
     REPAIR_DUPLICATE, REPAIR_THAW, RecordRange, Repair, SurveyFindings, SurveyView, TableView,
 };
@@ -20,6 +23,19 @@ use crate::pm::{Mapping, Medium};
 /// way; more than this is left to the CPU.
 const MOST_REPAIRS: usize = 1 << 20;
 
+/// Most mended buckets that are copied to the device one by one; with more, all levels are copied
+/// again.
+const MOST_REFRESHED: usize = 4096;
+
+/// What a survey has made and whoever attaches the table needs as well.
+pub(super) struct Surveyed {
+    pub(super) kernels: Kernels,
+    pub(super) registration: Registration,
+    /// The copies of the levels, and the buckets in them that the host has mended since, each as
+    /// its level and its offset in the file.
+    pub(super) mirror: Option<(Mirror, Vec<(u32, u64)>)>,
+}
+
 impl CudaEngine {
     /// Does what [`Table::scan`] does, before the table is attached; `None` if something is there
     /// that only the CPU's scan can tell in full.
@@ -32,12 +48,19 @@ impl CudaEngine {
         used: &[AtomicU64],
     ) -> Result<Option<Findings>> {
         self.device.enter()?;
-        let (kernels, registration) = self.prepare(table)?;
+        let Surveyed {
+            kernels,
+            registration,
+            ..
+        } = self.prepare(table)?;
+        let started = Instant::now();
         let channel = Channel::new()?;
         let stream = &channel.stream;
-        let mut copies = Mirror::new(true);
-        let mut view = copies.add_table(table, stream)?;
-        view.file_len = registration.len();
+        let mut copies = Mirror::new(true, self.options.device_memory);
+        let mut view = copies.add_table(table, &registration, stream)?;
+        view.file_len = table.medium.len();
+        tracing::debug!(took = ?started.elapsed(), "copied the levels to the device");
+        let started = Instant::now();
 
         let ranges: Vec<RecordRange> = table
             .arena
@@ -76,7 +99,12 @@ impl CudaEngine {
             copy_out(stream, found, device_findings.address())?;
         }
         wait(stream)?;
-        self.surveyed = Some((kernels, registration));
+        tracing::debug!(took = ?started.elapsed(), "surveyed the levels");
+        let surveyed = self.surveyed.insert(Surveyed {
+            kernels,
+            registration,
+            mirror: None,
+        });
         if found.damage != 0 || found.repairs > MOST_REPAIRS as u64 {
             return Ok(None);
         }
@@ -91,6 +119,10 @@ impl CudaEngine {
             copy_out(stream, words, device_used.address())?;
         }
         wait(stream)?;
+        if repairs.len() <= MOST_REFRESHED {
+            let mended = repairs.iter().map(|repair| bucket(table, &view, repair.at));
+            surveyed.mirror = Some((copies, mended.collect()));
+        }
         for (used, word) in used.iter().zip(words) {
             used.store(word, Ordering::Relaxed);
         }
@@ -131,11 +163,16 @@ fn fix(table: &Table<Mapping>, view: &TableView, repair: &Repair) -> Fix {
 
 /// The slot whose state word stands at `at`, in some level.
 fn place(table: &Table<Mapping>, view: &TableView, at: u64) -> SlotPlace {
-    let level = (view.bottom_level..=view.top_level)
-        .map(|level| view.level_offset[level as usize])
-        .filter(|&offset| offset <= at)
+    let (_, bucket) = bucket(table, view, at);
+    table.shape.slot_place(bucket, ((at - bucket) / 8) as u32)
+}
+
+/// The level and the offset of the bucket that `at` lies in.
+fn bucket(table: &Table<Mapping>, view: &TableView, at: u64) -> (u32, u64) {
+    let (offset, level) = (view.bottom_level..=view.top_level)
+        .map(|level| (view.level_offset[level as usize], level))
+        .filter(|&(offset, _)| offset <= at)
         .max()
-        .unwrap_or(0);
-    let within = (at - level) % table.shape.bucket_size;
-    table.shape.slot_place(at - within, (within / 8) as u32)
+        .unwrap_or((0, view.bottom_level));
+    (level, at - (at - offset) % table.shape.bucket_size)
 }

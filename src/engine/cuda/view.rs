@@ -10,6 +10,26 @@ use crate::layout::superblock::DIRECTORY;
 /// An address in the address space that the GPU and the process share.
 pub type Address = u64;
 
+/// The frozen bucket cache as a launch sees it; all 0 without one.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct CacheView {
+    /// 1 + the entry that holds each bucket, by its ordinal.
+    pub links: Address,
+    /// How often, or when last, each bucket was used; 0 if that is not counted.
+    pub heat: Address,
+    /// Records whose values each entry holds.
+    pub records: Address,
+    /// The values.
+    pub values: Address,
+    /// The buckets of the entries, or 0 if every level has a copy.
+    pub buckets: Address,
+    /// Bytes from one value to the next.
+    pub value_stride: u32,
+    /// How the buckets are chosen: a `POLICY_…`.
+    pub policy: u32,
+}
+
 /// The table as one launch sees it.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -48,6 +68,8 @@ pub struct TableView {
     pub level_offset: [u64; DIRECTORY],
     /// Where each live level is probed: its copy in device memory, or the file itself.
     pub level_probe: [Address; DIRECTORY],
+    /// The frozen bucket cache.
+    pub cache: CacheView,
 }
 
 /// Records that a launch may take, and where it leaves those it retires.
@@ -72,6 +94,38 @@ pub struct RecordsView {
     pub bump_stride: u64,
 }
 
+/// Bins that a thread block sums up; the bins of a batch are a multiple of it.
+pub const BIN_CHUNK: u32 = 4096;
+
+/// Most tiles of a change that share their fences.
+pub const DEEPEST: u32 = 4;
+
+/// How a batch is put in the order of the places that it touches.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct OrderView {
+    /// Place of each position in the file, 0 for none.
+    pub places: Address,
+    /// Number of each position within its bin.
+    pub ranks: Address,
+    /// The positions that have a place, in order.
+    pub positions: Address,
+    /// Positions in each bin.
+    pub bins: Address,
+    /// Positions in the bins before each one.
+    pub starts: Address,
+    /// Positions in each chunk of bins, then in all.
+    pub sums: Address,
+    /// How many bins there are.
+    pub bin_count: u32,
+    /// A bin holds 2^`shift` bytes of the file.
+    pub shift: u32,
+    /// 1 to carry the batch out in this order.
+    pub wanted: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
 /// A batch in device memory.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -80,7 +134,7 @@ pub struct BatchView {
     pub keys: Address,
     /// Values, one behind the other.
     pub values: Address,
-    /// One bit a position.
+    /// One bit a position, in whole 64-bit words.
     pub answers: Address,
     /// One byte a position: 1 for those that await slots or records.
     pub pending: Address,
@@ -92,12 +146,18 @@ pub struct BatchView {
     pub last: Address,
     /// Positions.
     pub len: u32,
-    /// Positions that a warp takes at a time: a power of two up to 32.
+    /// Positions that a warp takes at a time: a power of two, 4 to 32.
     pub tile: u32,
     /// 1 to execute pending positions only.
     pub retry: u32,
+    /// Tiles that share their fences in a change: up to [`DEEPEST`].
+    pub depth: u32,
+    /// Which look-ups are counted.
+    pub sample: u32,
     /// Zero.
     pub reserved: u32,
+    /// Its order.
+    pub order: OrderView,
 }
 
 /// The groups of equal keys of a batch.
@@ -136,6 +196,72 @@ pub struct Counters {
     pub operations: u64,
     /// File offset of a record word that names no record, 0 for none.
     pub damaged: u64,
+    /// Operations that need a record.
+    pub wanted: u64,
+    /// Values that the cache was asked for.
+    pub cache_lookups: u64,
+    /// Those that it had.
+    pub cache_hits: u64,
+}
+
+/// [`CachePolicy::Lfu`](crate::CachePolicy::Lfu) in a [`CacheView`].
+pub const POLICY_LFU: u32 = 0;
+
+/// [`CachePolicy::Lru`](crate::CachePolicy::Lru).
+pub const POLICY_LRU: u32 = 1;
+
+/// [`CachePolicy::Random`](crate::CachePolicy::Random).
+pub const POLICY_RANDOM: u32 = 2;
+
+/// How many scores there are, by which the buckets to be cached are chosen.
+pub const SCORES: usize = 1024;
+
+/// One load of the cache.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct CacheLoad {
+    /// Buckets of each score that are not linked, then those that are.
+    pub scores: Address,
+    /// Ordinals of the buckets to be given up.
+    pub evicted: Address,
+    /// Ordinals of the buckets to be filled in.
+    pub incoming: Address,
+    /// Entries that hold no bucket.
+    pub free: Address,
+    /// Entries, and room in each list.
+    pub entries: u64,
+    /// How many of them hold no bucket.
+    pub free_count: u64,
+    /// How many linked buckets of the threshold's score stay.
+    pub keep: u64,
+    /// How many others of that score come in.
+    pub enter: u64,
+    /// How many come in, whatever their score.
+    pub room: u64,
+    /// Buckets of a higher score are held.
+    pub threshold: u32,
+    /// LRU: the tick now; random: differs from load to load.
+    pub round: u32,
+}
+
+/// What a load has come to.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct CacheOutcome {
+    /// Buckets given up.
+    pub evicted: u64,
+    /// Buckets to be filled in.
+    pub incoming: u64,
+    /// Free entries asked for. May exceed what there was.
+    pub taken: u64,
+    /// Of the threshold's score: linked buckets that would stay.
+    pub kept: u64,
+    /// Others that would come in.
+    pub entered: u64,
+    /// Of any score: buckets that would come in.
+    pub admitted: u64,
+    /// Buckets held since this load.
+    pub linked: u64,
 }
 
 /// A range of the file that holds records.
@@ -241,9 +367,13 @@ mod tests {
     fn host_and_kernels_agree_on_every_shared_struct() {
         assert_eq!(
             stated("table_view"),
-            layout_of!(TableView: file file_len hash_seed key_size value_size slots levels
-                locations bottom_level top_level bucket_size record_stride reserved_probe dirty
-                level_offset level_probe)
+            [
+                layout_of!(TableView: file file_len hash_seed key_size value_size slots levels
+                    locations bottom_level top_level bucket_size record_stride reserved_probe
+                    dirty level_offset level_probe cache),
+                layout_of!(CacheView: links heat records values buckets value_stride policy),
+            ]
+            .concat()
         );
         assert_eq!(
             stated("records"),
@@ -252,7 +382,13 @@ mod tests {
         );
         assert_eq!(
             stated("batch"),
-            layout_of!(BatchView: keys values answers pending entry first last len tile retry)
+            [
+                layout_of!(BatchView: keys values answers pending entry first last len tile retry
+                    depth sample order),
+                layout_of!(OrderView: places ranks positions bins starts sums bin_count
+                    shift wanted),
+            ]
+            .concat()
         );
         assert_eq!(
             stated("groups"),
@@ -260,8 +396,15 @@ mod tests {
         );
         assert_eq!(
             stated("counters"),
-            layout_of!(Counters: taken retired items full starved touches operations damaged)
+            layout_of!(Counters: taken retired items full starved touches operations damaged
+                wanted cache_lookups cache_hits)
         );
+        let load = [
+            layout_of!(CacheLoad: scores evicted incoming free entries free_count keep enter room
+                threshold round),
+            layout_of!(CacheOutcome: evicted incoming taken kept entered admitted linked),
+        ];
+        assert_eq!(stated("cache_load"), load.concat());
         let survey = [
             layout_of!(SurveyView: ranges used repairs repair_capacity range_count),
             layout_of!(RecordRange: offset count first_ordinal),
@@ -292,6 +435,12 @@ mod tests {
                 u64::from(layout::hash::OVERFLOW_ROUNDS),
                 u64::from(kernels::THREADS),
                 u64::from(kernels::BLOCKS),
+                u64::from(BIN_CHUNK),
+                u64::from(DEEPEST),
+                SCORES as u64,
+                POLICY_LFU.into(),
+                POLICY_LRU.into(),
+                POLICY_RANDOM.into(),
                 1,
                 REPAIR_DUPLICATE,
                 REPAIR_THAW,

@@ -1,19 +1,23 @@
 //! Growing a mapped file in its place.
 
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::{io, ptr};
 
 use super::{Access, Mapping, lock};
-use crate::layout::{PAGE, align_up};
+use crate::layout::{HUGE_PAGE, PAGE, align_up};
 use crate::pm::Medium;
 use crate::pm::range::Sharing;
 use crate::{Error, Result};
 
+/// Bytes that one thread prepares at a time: a growth beside it waits for no more than that.
+const STEP: u64 = HUGE_PAGE;
+
 /// What changes when the file grows.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
-    /// Bytes of the file that are mapped, a multiple of the place's unit.
-    pub(super) mapped: u64,
+    /// End of the mapped bytes in which a crashed growth may have stored something.
+    stale: u64,
     /// The file's length is not durable yet.
     pub(super) unsynced: bool,
 }
@@ -33,30 +37,42 @@ impl Mapping {
         self.range
             .map(&self.file, 0, mapped, self.sharing)
             .map_err(|source| self.no_room(mapped, source))?;
-        growth.mapped = mapped;
+        growth.stale = mapped;
+        self.mapped.store(mapped, Ordering::Release);
         self.len.store(len, Ordering::Release);
         Ok(())
     }
 
-    /// Makes the file longer and maps what is new; all or nothing.
-    fn extend(&self, from: u64, to: u64) -> Result<()> {
-        let extended = self.try_extend(from, to);
-        extended.map_err(|source| {
+    /// The lock of growth, ahead of a long preparation that is under way.
+    pub(super) fn growth_now(&self) -> MutexGuard<'_, Growth> {
+        self.hurried.fetch_add(1, Ordering::Relaxed);
+        let growth = lock(&self.growth);
+        self.hurried.fetch_sub(1, Ordering::Relaxed);
+        growth
+    }
+
+    /// Makes the file longer, up to `to`, and maps what is new; all or nothing.
+    fn extend(&self, growth: &mut Growth, to: u64, threads: usize) -> Result<()> {
+        let from = self.prepared();
+        self.try_extend(from, to, threads).map_err(|source| {
             // No one has been told of the new range. Should this fail, the file stays longer
             // than its superblock says, which does no harm.
             let _ = self.range.unmap(from, to);
             let _ = self.file.set_len(from);
             self.no_room(to - from, source)
-        })
+        })?;
+        growth.unsynced = true;
+        self.mapped.store(to, Ordering::Release);
+        Ok(())
     }
 
-    fn try_extend(&self, from: u64, to: u64) -> io::Result<()> {
+    fn try_extend(&self, from: u64, to: u64, threads: usize) -> io::Result<()> {
         // A longer file comes from a growth that a crash cut short; its bytes must not return.
         self.file.set_len(from)?;
         self.file.set_len(to)?;
         self.range.map(&self.file, from, to, self.sharing)?;
         if self.place.in_memory && self.sharing == Sharing::Shared {
-            self.range.gather(&self.file, from, to);
+            self.range.gather(&self.file, from, to, threads);
         }
         self.file.allocate(from, to)
     }
@@ -76,6 +92,64 @@ impl Mapping {
 
     /// See [`Medium::grow`].
     pub(super) fn grow_to(&self, len: u64) -> Result<()> {
+        let len = self.within_limits(len)?;
+        let mut growth = self.growth_now();
+        let old = self.len();
+        if len <= old {
+            return Ok(());
+        }
+        if len > self.prepared() {
+            self.extend(&mut growth, align_up(len, self.place.unit), cores())?;
+        }
+        self.clear(old, growth.stale.min(len));
+        self.len.store(len, Ordering::Release);
+        Ok(())
+    }
+
+    /// See [`Medium::prepare`].
+    pub(super) fn prepare_to(&self, len: u64) -> Result<()> {
+        let len = self.within_limits(len)?;
+        // The batches that run beside it need the other cores.
+        let threads = (cores() / 4).max(1);
+        let step = STEP * threads as u64;
+        loop {
+            let mut growth = if len <= self.prepared() + step {
+                self.growth_now()
+            } else {
+                // The mutex knows no turns, so that one who waits might have to wait for the end.
+                while self.hurried.load(Ordering::Relaxed) > 0 {
+                    std::thread::yield_now();
+                }
+                lock(&self.growth)
+            };
+            let mapped = self.prepared();
+            if len <= mapped {
+                return Ok(());
+            }
+            let to = align_up(len.min(mapped + step), self.place.unit);
+            self.extend(&mut growth, to, threads)?;
+            if self.sharing == Sharing::Shared {
+                self.range.populate(mapped, to, threads);
+            }
+        }
+    }
+
+    /// See [`Medium::trim`].
+    pub(super) fn cut_off(&self) {
+        if self.access == Access::Look {
+            return;
+        }
+        let _growth = self.growth_now();
+        let (mapped, needed) = (self.prepared(), align_up(self.len(), self.place.unit));
+        // Should this fail, the file stays longer than its superblock says, which does no harm.
+        if needed < mapped && self.range.unmap(needed, mapped).is_ok() {
+            self.mapped.store(needed, Ordering::Release);
+            let _ = self.file.set_len(needed);
+        }
+    }
+
+    /// `len` in whole pages, if the file may have it.
+    fn within_limits(&self, len: u64) -> Result<u64> {
         let limit = self.range.len();
         if len > limit {
             return Err(Error::Limit {
@@ -85,27 +159,11 @@ impl Mapping {
                 limit,
             });
         }
-        let mut growth = lock(&self.growth);
         let len = align_up(len, PAGE);
-        let old = self.len();
-        if len <= old {
-            return Ok(());
-        }
-        if self.access == Access::Look {
+        if len > self.len() && self.access == Access::Look {
             return Err(self.only_looks());
         }
-        let mapped = growth.mapped;
-        if len > mapped {
-            let to = align_up(len, self.place.unit);
-            self.extend(mapped, to)?;
-            *growth = Growth {
-                mapped: to,
-                unsynced: true,
-            };
-        }
-        self.clear(old, mapped.min(len));
-        self.len.store(len, Ordering::Release);
-        Ok(())
+        Ok(len)
     }
 
     /// Zeroes mapped bytes that no one has been told of: the rest of a large page, where a crashed
@@ -127,4 +185,11 @@ impl Mapping {
             write_back.fence();
         }
     }
+}
+
+/// Threads that a growth may use which somebody waits for.
+fn cores() -> usize {
+    // More of them only wait for the memory.
+    const MOST: usize = 16;
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST))
 }

@@ -1,7 +1,7 @@
 //! Making and opening a mapped file.
 
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
 use super::{Access, MapOptions, Mapping};
@@ -109,6 +109,8 @@ impl Mapping {
         Ok(Self {
             range,
             len: AtomicU64::new(0),
+            mapped: AtomicU64::new(0),
+            hurried: AtomicUsize::new(0),
             growth: Mutex::default(),
             dirty,
             write_back: (writes && domain == Domain::Dax).then(WriteBack::detect),

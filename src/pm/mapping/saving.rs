@@ -17,7 +17,7 @@ impl Mapping {
             };
         };
         let mut journal = lock(&self.journal);
-        let mut growth = lock(&self.growth);
+        let mut growth = self.growth_now();
         let pages = dirty.take(self.len());
         let saved = self.save_pages(&mut journal, &mut growth, &pages);
         if saved.is_err() {

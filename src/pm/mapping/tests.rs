@@ -291,6 +291,111 @@ fn what_a_crashed_growth_left_does_not_return() {
     }
 }
 
+/// Counts the calls that make a file longer.
+#[derive(Debug, Default)]
+struct Counting(AtomicU64);
+
+impl Faults for Counting {
+    fn before(&self, call: Call, _: &Path) -> io::Result<()> {
+        let extends = matches!(call, Call::SetLen | Call::Allocate);
+        self.0.fetch_add(u64::from(extends), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_growth_into_prepared_room_makes_no_call() {
+    for (mut options, folder) in domains() {
+        let path = folder.path().join("table");
+        let calls = Arc::new(Counting::default());
+        options.faults = Some(calls.clone());
+        let mapping = Mapping::create(&path, LEN, &options).unwrap();
+        mapping.prepare(LEN + 3 * HUGE_PAGE).unwrap();
+        assert_eq!(mapping.len(), LEN);
+        assert!(mapping.prepared() >= LEN + 3 * HUGE_PAGE);
+        let before = calls.0.load(Ordering::Relaxed);
+        for len in [LEN + PAGE, LEN + 3 * HUGE_PAGE] {
+            mapping.grow(len).unwrap();
+            assert_eq!(mapping.len(), len);
+        }
+        assert_eq!(calls.0.load(Ordering::Relaxed), before);
+        assert!(
+            (LEN..mapping.len())
+                .step_by(8)
+                .all(|at| mapping.load(at) == 0)
+        );
+    }
+}
+
+#[test]
+fn room_that_is_not_used_is_given_back() {
+    for (options, folder) in domains() {
+        let path = folder.path().join("table");
+        let mapping = Mapping::create(&path, LEN, &options).unwrap();
+        superblock(&mapping, 1, LEN);
+        mapping.store(DATA_START, 1);
+        mapping.prepare(LEN + 9 * HUGE_PAGE).unwrap();
+        mapping.grow(LEN + PAGE).unwrap();
+        mapping.trim();
+        assert_eq!(mapping.prepared(), LEN + PAGE);
+        assert_eq!(fs::metadata(&path).unwrap().len(), LEN + PAGE);
+        mapping.store(LEN, 2);
+        mapping.prepare(LEN + HUGE_PAGE).unwrap();
+        mapping.grow(LEN + 2 * HUGE_PAGE).unwrap();
+        assert_eq!(
+            [DATA_START, LEN, LEN + PAGE].map(|at| mapping.load(at)),
+            [1, 2, 0]
+        );
+    }
+}
+
+#[test]
+fn what_was_prepared_before_a_crash_does_not_return() {
+    for (options, folder) in domains() {
+        let path = folder.path().join("table");
+        let mapping = Mapping::create(&path, LEN, &options).unwrap();
+        superblock(&mapping, 1, LEN);
+        mapping.prepare(LEN + 3 * HUGE_PAGE).unwrap();
+        mapping.checkpoint().unwrap();
+        drop(mapping);
+        let len = fs::metadata(&path).unwrap().len();
+        assert!(len >= LEN + 3 * HUGE_PAGE);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[LEN as usize..].fill(0xAA);
+        fs::write(&path, bytes).unwrap();
+        let mapping = Mapping::open(&path, &options).unwrap();
+        assert_eq!((mapping.len(), mapping.prepared()), (LEN, LEN));
+        mapping.prepare(LEN + HUGE_PAGE).unwrap();
+        mapping.grow(LEN + 2 * HUGE_PAGE).unwrap();
+        assert!(
+            (LEN..mapping.len())
+                .step_by(8)
+                .all(|at| mapping.load(at) == 0)
+        );
+    }
+}
+
+#[test]
+fn a_disk_without_room_ahead_has_room_for_what_is_there() {
+    for (mut options, folder) in domains() {
+        let path = folder.path().join("table");
+        let full = Failing::at(Call::Allocate, libc::ENOSPC);
+        options.faults = Some(full.clone());
+        full.set(false);
+        let mapping = Mapping::create(&path, LEN, &options).unwrap();
+        mapping.prepare(LEN + HUGE_PAGE).unwrap();
+        full.set(true);
+        let refused = mapping.prepare(LEN + 5 * HUGE_PAGE).unwrap_err();
+        assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
+        let prepared = mapping.prepared();
+        assert!(prepared >= LEN + HUGE_PAGE);
+        assert_eq!(fs::metadata(&path).unwrap().len(), prepared);
+        mapping.grow(LEN + HUGE_PAGE).unwrap();
+        mapping.grow(LEN + 5 * HUGE_PAGE).unwrap_err();
+        assert_eq!(mapping.len(), LEN + HUGE_PAGE);
+    }
+}
+
 #[test]
 fn a_file_is_open_once() {
     for (options, folder) in domains() {

@@ -3,8 +3,13 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
-use crate::target::{Failure, Target};
-use crate::workload::{Batch, Change, Plan, Words};
+use gphash::Index;
+
+use super::case::Case;
+use super::latency::Latencies;
+use super::plan::{Batch, Change, Plan, Words, Workload};
+use super::reload::while_reloading;
+use super::target::{Failure, Target};
 
 /// What a run took.
 pub struct Measured {
@@ -13,23 +18,27 @@ pub struct Measured {
     /// What the verbs of the busiest thread took in all.
     pub elapsed: Duration,
     /// Of each batch: the calls it consists of.
-    latencies: Vec<Duration>,
+    pub latencies: Latencies,
 }
 
 impl Measured {
+    /// Of a plan that has been run.
+    pub fn new<K>(plan: &Plan<K>, mode: Mode, elapsed: Duration, batches: Vec<Duration>) -> Self {
+        let operations = plan
+            .iter()
+            .flatten()
+            .map(|batch| batch.operations(mode.write) as u64)
+            .sum();
+        Self {
+            operations,
+            elapsed,
+            latencies: Latencies::new(batches),
+        }
+    }
+
     /// Million operations in a second.
     pub fn mops(&self) -> f64 {
         self.operations as f64 / self.elapsed.as_secs_f64() / 1e6
-    }
-
-    /// The latency in microseconds that `percent` of the batches stay within.
-    pub fn percentile_us(&self, percent: usize) -> f64 {
-        let rank = (self.latencies.len() * percent)
-            .div_ceil(100)
-            .saturating_sub(1);
-        self.latencies
-            .get(rank)
-            .map_or(0.0, |latency| latency.as_secs_f64() * 1e6)
     }
 }
 
@@ -42,6 +51,24 @@ pub struct Mode {
     pub present: bool,
     /// Whether inserts are those of the load phase.
     pub loading: bool,
+}
+
+impl Mode {
+    /// The load phase.
+    pub const LOADING: Mode = Mode {
+        write: Change::Insert,
+        present: true,
+        loading: true,
+    };
+
+    /// A workload on a loaded table.
+    pub fn of(workload: Workload) -> Self {
+        Self {
+            write: workload.write(),
+            present: workload != Workload::Negative,
+            loading: false,
+        }
+    }
 }
 
 /// Runs the batches of each thread, all threads at once.
@@ -72,18 +99,44 @@ pub fn drive<const K: usize, const V: usize>(
         .into_iter()
         .collect::<Result<Vec<Vec<Duration>>, Failure>>()?;
     let elapsed = threads.iter().map(|batches| batches.iter().sum()).max();
-    let mut latencies: Vec<Duration> = threads.into_iter().flatten().collect();
-    latencies.sort_unstable();
-    let operations = plan
-        .iter()
-        .flatten()
-        .map(|batch| batch.operations(mode.write) as u64)
-        .sum();
-    Ok(Measured {
-        operations,
-        elapsed: elapsed.unwrap_or_default(),
+    let latencies = threads.into_iter().flatten().collect();
+    Ok(Measured::new(
+        plan,
+        mode,
+        elapsed.unwrap_or_default(),
         latencies,
-    })
+    ))
+}
+
+/// Runs a plan on an index, from host or from device memory.
+pub fn drive_index<const K: usize, const V: usize>(
+    index: &Index<Words<K>, Words<V>>,
+    on_device: bool,
+    plan: &Plan<Words<K>>,
+    mode: Mode,
+) -> Result<Measured, Failure> {
+    if !on_device {
+        return drive(index, plan, mode);
+    }
+    #[cfg(feature = "cuda")]
+    return super::device::drive(index, plan, mode);
+    #[cfg(not(feature = "cuda"))]
+    Err("batches in device memory in a build without the feature `cuda`".into())
+}
+
+/// Runs what is to be measured of a case on an index.
+pub fn drive_case<const K: usize, const V: usize>(
+    index: &Index<Words<K>, Words<V>>,
+    case: &Case,
+    plan: &Plan<Words<K>>,
+    mode: Mode,
+) -> Result<Measured, Failure> {
+    let run = || drive_index(index, case.on_device, plan, mode);
+    if case.reload_during {
+        while_reloading(|| Ok(index.reload_cache()?), run)
+    } else {
+        run()
+    }
 }
 
 /// Runs the batches of one thread; gives what the verbs of each took.
@@ -147,7 +200,8 @@ fn modify<const V: usize>(old: &Words<V>) -> Words<V> {
 
 const STRIDE: usize = 64;
 
-fn check_values<const K: usize, const V: usize>(
+/// Checks some values against their keys.
+pub fn check_values<const K: usize, const V: usize>(
     keys: &[Words<K>],
     values: &[Words<V>],
 ) -> Result<(), Failure> {
@@ -159,7 +213,8 @@ fn check_values<const K: usize, const V: usize>(
     Ok(())
 }
 
-fn agree(what: &str, found: usize, expected: usize) -> Result<(), Failure> {
+/// Fails if there are not as many as there have to be.
+pub fn agree(what: &str, found: usize, expected: usize) -> Result<(), Failure> {
     if found == expected {
         Ok(())
     } else {

@@ -4,9 +4,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
-use gphash::{Index, Options, Stats};
-
-use crate::case::Case;
+use gphash::Index;
 
 /// Any failure, on any thread.
 pub type Failure = Box<dyn Error + Send + Sync>;
@@ -47,23 +45,6 @@ pub trait Target<K, V>: Sync {
 
     /// Removes the keys that are there.
     fn remove(&self, keys: &[K]) -> Result<Done, Failure>;
-
-    /// Figures of a gphash index; peers have none.
-    fn stats(&self) -> Option<Stats> {
-        None
-    }
-}
-
-/// Makes the index of `case`.
-pub fn gphash<K: Pod, V: Pod>(case: &Case) -> Result<Index<K, V>, Failure> {
-    let options = Options::new()
-        .capacity(case.capacity())
-        .engine(case.engine)
-        .domain(case.domain)
-        .cache_ratio(case.cache_ratio)
-        // The callers are the threads; more of them would only share their cores.
-        .threads(1);
-    Ok(Index::create(&case.path, &options)?)
 }
 
 impl<K, V> Target<K, V> for Index<K, V>
@@ -85,9 +66,5 @@ where
 
     fn remove(&self, keys: &[K]) -> Result<Done, Failure> {
         timed(|| Ok(Index::remove(self, keys)?.count_ones(..)))
-    }
-
-    fn stats(&self) -> Option<Stats> {
-        Some(Index::stats(self))
     }
 }

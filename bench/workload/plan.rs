@@ -5,8 +5,8 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-use crate::case::Case;
-use crate::distribution::Distribution;
+use super::case::Case;
+use super::distribution::Distribution;
 
 /// The core workloads of YCSB, and the GPHash paper's workloads of one verb (§4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -46,12 +46,6 @@ pub enum Change {
 }
 
 impl Workload {
-    /// The name on the command line.
-    pub fn name(self) -> String {
-        self.to_possible_value()
-            .map_or_else(String::new, |value| value.get_name().to_string())
-    }
-
     /// The writing operation; workloads that only read have none that counts.
     pub fn write(self) -> Change {
         match self {
@@ -223,7 +217,7 @@ const ABSENT: u64 = 1 << 60;
 
 /// The key of a record: the finalizer of SplitMix64, which is one to one, so that no two records
 /// share a key; further words differ from each other.
-fn key<const W: usize>(record: u64) -> Words<W> {
+pub fn key<const W: usize>(record: u64) -> Words<W> {
     let mut word = record.wrapping_add(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -15,14 +15,6 @@ pub enum Law {
     Latest,
 }
 
-impl Law {
-    /// The name on the command line.
-    pub fn name(self) -> String {
-        self.to_possible_value()
-            .map_or_else(String::new, |value| value.get_name().to_string())
-    }
-}
-
 /// Draws record numbers below the number of records loaded.
 pub struct Distribution {
     law: Law,
@@ -40,12 +32,17 @@ impl Distribution {
         }
     }
 
+    /// The record of a rank of [`Law::Zipfian`]; the hottest has rank 0.
+    pub fn of_rank(&self, rank: u64) -> u64 {
+        fnv(rank) % self.records
+    }
+
     /// Draws a record. `inserted` counts the records that the drawing thread has added so far,
     /// numbered from `first`; with [`Law::Latest`] they are newer than all that were loaded.
     pub fn draw(&self, random: &mut SmallRng, first: u64, inserted: u64) -> u64 {
         match self.law {
             Law::Uniform => random.random_range(0..self.records),
-            Law::Zipfian => fnv(self.zipf.draw(random)) % self.records,
+            Law::Zipfian => self.of_rank(self.zipf.draw(random)),
             Law::Latest => {
                 let age = self.zipf.draw(random);
                 match inserted.checked_sub(age + 1) {

@@ -1,0 +1,14 @@
+//! What the benches run on a table and how they time it: YCSB's workloads as batches that are made
+//! before the clock starts.
+
+pub mod case;
+#[cfg(feature = "cuda")]
+mod device;
+pub mod distribution;
+pub mod drive;
+pub mod latency;
+pub mod plan;
+mod reload;
+pub mod target;
+#[cfg(feature = "cuda")]
+mod window;

@@ -1,0 +1,259 @@
+// Loading the frozen bucket cache (GPHash §3.3.3), in launches of these kinds:
+//
+// cache_survey, cache_elect, cache_release, cache_assign: choose the buckets, one launch after
+//     the other, while nothing changes the table. Look-ups may go on.
+// cache_fill: copies what was chosen, beside everything. The launch counts as a look-up: no record
+//     that it reads is used for another item before it has ended. It comes after the look-ups that
+//     were under way at cache_release have ended, which may still read what was held before.
+// cache_link: shows to readers what was filled, while nothing changes the table.
+//
+// cache_leave empties the entries of a level that is given up.
+#include "cache.cuh"
+#include "copy.cuh"
+#include "table.cuh"
+
+// How a warp draws numbers from a counter: one for each lane that wants one, which is all ones
+// otherwise. All lanes call.
+__device__ inline u64 ticket(u64 *counter, bool wants) {
+    u32 wanting = __ballot_sync(ALL_LANES, wants);
+    if (wanting == 0) return ~0ull;
+    u64 number = 0;
+    if (lane_number() == 0) number = atomicAdd(counter, static_cast<u64>(__popc(wanting)));
+    number = __shfl_sync(ALL_LANES, number, 0);
+    return wants ? number + __popc(wanting & ((1u << lane_number()) - 1)) : ~0ull;
+}
+
+// ---- Choosing.
+
+// Maps a count to its score: small ones to themselves, larger ones to 32 steps a power of two.
+constexpr u32 EXACT = 64;
+
+__device__ inline u32 score_of_count(u32 count) {
+    if (count < EXACT) return count;
+    u32 power = WARP - 1 - __clz(count);
+    return EXACT + (power - 6) * 32 + (count >> (power - 5)) % 32;
+}
+
+// How much a bucket is worth holding: 0 if it is not. One that is held counts for half as much
+// again, so that chance does not change what is held.
+__device__ inline u32 score_of(const TableView &view, const CacheLoad &load, u64 ordinal,
+                               bool linked) {
+    // Items of levels that are being emptied will be elsewhere.
+    if (ordinal < 1ull << (view.top_level + 1 - view.levels)) return 0;
+    if (view.cache.policy == POLICY_RANDOM) {
+        u64 mixed = (ordinal ^ static_cast<u64>(load.round) << 40) * 0x9E3779B97F4A7C15;
+        mixed = (mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9;
+        return 1 + static_cast<u32>((mixed >> 32) % (SCORES - 1));
+    }
+    u32 heat = *static_cast<volatile u32 *>(view.cache.heat + ordinal);
+    if (view.cache.policy == POLICY_LFU) {
+        return score_of_count(linked ? heat + heat / 2 : heat);
+    }
+    if (heat == 0) return 0;
+    // Look-ups launched since the load began are ahead of it.
+    u32 age = load.round - heat;
+    if (age >> 31 != 0) age = 0;
+    return SCORES - 1 - score_of_count(linked ? age - age / 3 : age);
+}
+
+__device__ inline u64 first_ordinal(const TableView &view) { return 1ull << view.bottom_level; }
+
+__device__ inline u64 end_ordinal(const TableView &view) { return 2ull << view.top_level; }
+
+// Counts the scores of all buckets.
+KERNEL cache_survey(const __grid_constant__ TableView view,
+                    const __grid_constant__ CacheLoad load) {
+    // Most buckets have the same few scores: runs of equal ones go into one atomic.
+    u32 current = 0;
+    u32 run = 0;
+    u64 thread = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x;
+    #pragma unroll 1
+    for (u64 at = first_ordinal(view) + thread; at < end_ordinal(view);
+         at += static_cast<u64>(gridDim.x) * blockDim.x) {
+        bool linked = link_of(view, at) != 0;
+        u32 score = score_of(view, load, at, linked) + (linked ? SCORES : 0);
+        if (score != current) {
+            if (run != 0) atomicAdd(load.scores + current, run);
+            current = score;
+            run = 0;
+        }
+        run++;
+    }
+    if (run != 0) atomicAdd(load.scores + current, run);
+}
+
+// Appends each lane's ordinal to a list. All lanes call.
+__device__ inline void append(u64 *list, u64 *count, u64 capacity, u64 ordinal, bool wants) {
+    u64 number = ticket(count, wants);
+    if (number < capacity) list[number] = ordinal;
+}
+
+// Lists the buckets that come in and those that go, and lets earlier uses count half.
+KERNEL cache_elect(const __grid_constant__ TableView view, const __grid_constant__ CacheLoad load,
+                   CacheOutcome *outcome) {
+    #pragma unroll 1
+    for (u64 first = first_ordinal(view) + warp_number() * WARP; first < end_ordinal(view);
+         first += warp_count() * WARP) {
+        u64 ordinal = first + lane_number();
+        bool exists = ordinal < end_ordinal(view);
+        u32 link = exists ? link_of(view, ordinal) : 0;
+        bool linked = link != 0;
+        u32 score = exists ? score_of(view, load, ordinal, linked) : 0;
+        bool above = score > load.threshold;
+        bool tied = score == load.threshold;
+        bool stays = ticket(&outcome->kept, linked && tied) < load.keep;
+        stays = linked && (above || stays);
+        bool enters = ticket(&outcome->entered, exists && !linked && tied && score != 0) < load.enter;
+        enters = exists && !linked && (above || enters);
+        enters = ticket(&outcome->admitted, enters) < load.room;
+        append(load.evicted, &outcome->evicted, load.entries, ordinal, linked && !stays);
+        // What an earlier load could not finish is filled again.
+        bool unfinished = stays && (link & LOADING) != 0;
+        append(load.incoming, &outcome->incoming, load.entries, ordinal, enters || unfinished);
+        if (exists && view.cache.policy == POLICY_LFU) {
+            volatile u32 *heat = view.cache.heat + ordinal;
+            if (*heat != 0) *heat = *heat / 2;
+        }
+    }
+}
+
+__device__ inline u64 listed(u64 count, u64 capacity) { return count < capacity ? count : capacity; }
+
+__device__ inline void mark_values(const TableView &view, u32 entry, u64 tag) {
+    #pragma unroll 1
+    for (u32 index = 0; index < view.slots; index++) {
+        store_tag(value_place(view, entry, index).tag, tag);
+    }
+}
+
+// Takes a bucket out of its entry, which becomes the free one at `number`.
+__device__ inline void unlink(const TableView &view, const CacheLoad &load, u64 ordinal,
+                              u64 number) {
+    u32 entry = (link_of(view, ordinal) & ~LOADING) - 1;
+    view.cache.links[ordinal] = 0;
+    mark_values(view, entry, 0);
+    load.free[number] = entry;
+}
+
+// Takes the evicted buckets out.
+KERNEL cache_release(const __grid_constant__ TableView view, const __grid_constant__ CacheLoad load,
+                     const CacheOutcome *outcome) {
+    u64 thread = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x;
+    #pragma unroll 1
+    for (u64 at = thread; at < listed(outcome->evicted, load.entries);
+         at += static_cast<u64>(gridDim.x) * blockDim.x) {
+        unlink(view, load, load.evicted[at], load.free_count + at);
+    }
+}
+
+// Gives each incoming bucket an entry, as far as there are any.
+KERNEL cache_assign(const __grid_constant__ TableView view, const __grid_constant__ CacheLoad load,
+                    CacheOutcome *outcome) {
+    u64 count = listed(outcome->incoming, load.entries);
+    u64 available = load.free_count + listed(outcome->evicted, load.entries);
+    #pragma unroll 1
+    for (u64 first = warp_number() * WARP; first < count; first += warp_count() * WARP) {
+        u64 at = first + lane_number();
+        u64 ordinal = at < count ? load.incoming[at] : 0;
+        u32 link = ordinal != 0 ? link_of(view, ordinal) : 0;
+        u64 number = ticket(&outcome->taken, ordinal != 0 && link == 0);
+        if (number < available) link = LOADING | (load.free[available - 1 - number] + 1);
+        if (link == 0) continue;
+        mark_values(view, (link & ~LOADING) - 1, FILLING);
+        view.cache.links[ordinal] = link;
+    }
+}
+
+// ---- Filling.
+
+// The bucket of an ordinal.
+__device__ inline Bucket bucket_of_ordinal(const TableView &view, u64 ordinal) {
+    u32 level = 63 - __clzll(ordinal);
+    u64 within = (ordinal - (1ull << level)) * view.bucket_size;
+    return {view.level_probe[level] + within, view.level_offset[level] + within, ordinal};
+}
+
+// Where the image of a bucket goes; null if its level has a copy.
+__device__ inline u8 *image_of(const TableView &view, const Bucket &bucket, u32 entry) {
+    if (view.cache.buckets == nullptr || bucket.probe != view.file + bucket.offset) return nullptr;
+    return view.cache.buckets + static_cast<u64>(entry) * view.bucket_size;
+}
+
+// Copies incoming buckets `from` to `to` - 1 and their values, a warp a bucket.
+KERNEL cache_fill(const __grid_constant__ TableView view, const __grid_constant__ CacheLoad load,
+                  u64 from, u64 to) {
+    Table<false> table(view, nullptr);
+    u32 lane = lane_number();
+    #pragma unroll 1
+    for (u64 at = from + warp_number(); at < to; at += warp_count()) {
+        u64 ordinal = load.incoming[at];
+        u32 link = link_of(view, ordinal);
+        if ((link & LOADING) == 0) continue;
+        u32 entry = (link & ~LOADING) - 1;
+        Bucket bucket = bucket_of_ordinal(view, ordinal);
+        u8 *image = image_of(view, bucket, entry);
+        if (image != nullptr) {
+            #pragma unroll 1
+            for (u32 at = lane * 8; at < view.bucket_size; at += WARP * 8) {
+                store(image + at, ::load(bucket.probe + at));
+            }
+        }
+        u64 record = 0;
+        CachedValue cached{};
+        if (lane < view.slots) {
+            cached = value_place(view, entry, lane);
+            u64 word = load_acquire(bucket.probe + (view.slots + lane) * 8);
+            if (is_member(word) && table.is_record(word & RECORD_OFFSET)) record = word & RECORD_OFFSET;
+        }
+        copy_values(view.file + record, cached.value, view.cache.values, view.value_size, record != 0);
+        order();
+        __syncwarp();
+        if (lane < view.slots) {
+            // Who has changed the slot since has put a 0 there, which stays.
+            compare_exchange(reinterpret_cast<u8 *>(cached.tag), FILLING, record);
+        }
+    }
+}
+
+// Shows incoming buckets `from` to `to` - 1 to readers, a warp a bucket. An image that missed a
+// change is not shown: the bucket is filled again by the next load.
+KERNEL cache_link(const __grid_constant__ TableView view, const __grid_constant__ CacheLoad load,
+                  u64 from, u64 to, CacheOutcome *outcome) {
+    u32 lane = lane_number();
+    #pragma unroll 1
+    for (u64 at = from + warp_number(); at < to; at += warp_count()) {
+        u64 ordinal = load.incoming[at];
+        u32 link = link_of(view, ordinal);
+        if ((link & LOADING) == 0) continue;
+        Bucket bucket = bucket_of_ordinal(view, ordinal);
+        u8 *image = image_of(view, bucket, (link & ~LOADING) - 1);
+        bool differs = false;
+        if (image != nullptr) {
+            #pragma unroll 1
+            for (u32 at = lane * 8; at < view.bucket_size; at += WARP * 8) {
+                differs |= ::load(image + at) != ::load(bucket.probe + at);
+            }
+        }
+        if (__any_sync(ALL_LANES, differs)) continue;
+        if (lane == 0) {
+            view.cache.links[ordinal] = link & ~LOADING;
+            atomicAdd(&outcome->linked, 1ull);
+        }
+    }
+}
+
+// ---- Leaving.
+
+// Takes all buckets of a level out.
+KERNEL cache_leave(const __grid_constant__ TableView view, const __grid_constant__ CacheLoad load,
+                   u32 level, CacheOutcome *outcome) {
+    u64 end = 2ull << level;
+    #pragma unroll 1
+    for (u64 first = (1ull << level) + warp_number() * WARP; first < end;
+         first += warp_count() * WARP) {
+        u64 ordinal = first + lane_number();
+        bool linked = ordinal < end && link_of(view, ordinal) != 0;
+        u64 number = ticket(&outcome->evicted, linked);
+        if (linked) unlink(view, load, ordinal, load.free_count + number);
+    }
+}

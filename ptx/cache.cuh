@@ -1,0 +1,132 @@
+// The frozen bucket cache (GPHash §3.3): values of the buckets used most, in device memory, and
+// the buckets themselves where their level has no copy there. Which buckets it holds changes in
+// loads alone (cache.cu), which run beside all other launches.
+//
+// A cached value goes by the record that it is of: its tag is the record's offset, and since a
+// record is not stored to while anyone may read it, a value whose tag is the record in the slot is
+// the right one. Whoever puts another value in its place makes the tag 0 first, so a reader that
+// finds the tag as it was after copying has copied one whole value.
+//
+// A bucket that is being loaded is linked already, marked LOADING: readers pass it by, and who
+// changes one of its slots makes the tag 0, so that the load, which expects FILLING there, does
+// not enter the value that it has read before the change.
+#pragma once
+
+#include "layout.cuh"
+
+// Of a link: the entry is being filled.
+constexpr u32 LOADING = 1u << 31;
+
+// Tag of a value that a load is copying. No record lies there.
+constexpr u64 FILLING = 1;
+
+// One use in so many is counted.
+constexpr u32 SAMPLE = 8;
+
+// A value's place in the cache.
+struct CachedValue {
+    u64 *tag;
+    u8 *value; // null: none
+};
+
+__device__ inline u64 load_tag(const u64 *tag) {
+    return load(reinterpret_cast<const u8 *>(tag));
+}
+
+__device__ inline void store_tag(u64 *tag, u64 record) {
+    store(reinterpret_cast<u8 *>(tag), record);
+}
+
+// 1 + the entry that holds a bucket, or that is being filled with it (LOADING); 0: none. Ordinal
+// 0, that of the reserved buckets, is never cached.
+__device__ inline u32 link_of(const TableView &view, u64 ordinal) {
+    if (view.cache.links == nullptr) return 0;
+    return *static_cast<volatile u32 *>(view.cache.links + ordinal);
+}
+
+__device__ inline CachedValue value_place(const TableView &view, u32 entry, u32 index) {
+    u64 number = static_cast<u64>(entry) * view.slots + index;
+    return {view.cache.records + number, view.cache.values + number * view.cache.value_stride};
+}
+
+// ---- Counting uses.
+
+// Whether the operation at a position is one of those that are counted.
+__device__ inline bool is_sampled(const Batch &batch, u64 position) {
+    return (position + batch.sample) % SAMPLE == 0;
+}
+
+// Counts a use of a bucket; `tick` grows from launch to launch (Batch::sample).
+__device__ inline void note_access(const TableView &view, u64 ordinal, u32 tick) {
+    u32 *heat = view.cache.heat;
+    if (heat == nullptr) return;
+    if (view.cache.policy == POLICY_LRU) {
+        // 0 is that of a bucket which was never used.
+        *static_cast<volatile u32 *>(heat + ordinal) = tick != 0 ? tick : 1;
+    } else {
+        atomicAdd(heat + ordinal, 1u);
+    }
+}
+
+// ---- Reading values.
+
+// Where the value of `record`, just found in a slot, is cached. Each lane for its own.
+__device__ inline CachedValue cached_value(const TableView &view, u64 ordinal, u32 index,
+                                           u64 record) {
+    u32 link = link_of(view, ordinal);
+    if (link == 0 || (link & LOADING) != 0) return {};
+    CachedValue cached = value_place(view, link - 1, index);
+    if (load_acquire(reinterpret_cast<const u8 *>(cached.tag)) != record) return {};
+    return cached;
+}
+
+// After the warp has copied from there: whether it was the value of `record` all the while. If not,
+// it has to be copied from the record. All lanes call; those without a cached value hear yes.
+__device__ inline bool still_cached(const CachedValue &cached, u64 record) {
+    order();
+    __syncwarp();
+    return cached.value == nullptr || load_tag(cached.tag) == record;
+}
+
+// ---- Changing values, after the file and the bucket's copy, with order() in between. Launches
+// that change values run one after another.
+
+// Takes the value of a slot out, before the record that the slot held is retired. Each lane for
+// its own.
+__device__ inline void uncache(const TableView &view, u64 ordinal, u32 index) {
+    u32 link = link_of(view, ordinal);
+    if (link != 0) store_tag(value_place(view, (link & ~LOADING) - 1, index).tag, 0);
+}
+
+// The same, and gives the place for the slot's new value, if the bucket is held.
+__device__ inline CachedValue recache(const TableView &view, u64 ordinal, u32 index) {
+    u32 link = link_of(view, ordinal);
+    if (link == 0) return {};
+    CachedValue cached = value_place(view, (link & ~LOADING) - 1, index);
+    store_tag(cached.tag, 0);
+    order();
+    if ((link & LOADING) != 0) return {};
+    return cached;
+}
+
+// Shows the values of `record` that the warp has copied there. All lanes call.
+__device__ inline void publish_cached(const CachedValue &cached, u64 record) {
+    order();
+    __syncwarp();
+    if (cached.value != nullptr) store_tag(cached.tag, record);
+}
+
+// ---- Buckets of levels that have no copy in device memory.
+
+// The cached bucket, to be probed in place of the one in the file, or changed after it; null if
+// there is none. Whoever has probed it calls order(), then still_linked() with the link that it was
+// given; if that says no, the bucket in the file has to be probed.
+__device__ inline u8 *cached_bucket(const TableView &view, u64 ordinal, u32 *link) {
+    *link = link_of(view, ordinal);
+    if (*link == 0 || (*link & LOADING) != 0 || view.cache.buckets == nullptr) return nullptr;
+    return view.cache.buckets + static_cast<u64>(*link - 1) * view.bucket_size;
+}
+
+__device__ inline bool still_linked(const TableView &view, u64 ordinal, u32 link) {
+    return link_of(view, ordinal) == link;
+}

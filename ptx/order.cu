@@ -1,0 +1,113 @@
+// The later steps of ordering a batch; order.cuh describes them. And a batch to measure with whether
+// ordering pays.
+#include "hash.cuh"
+#include "order.cuh"
+
+constexpr u32 BINS_OF_A_THREAD = BIN_CHUNK / BLOCK_THREADS;
+
+// The sum of a thread block's values up to and with this thread's.
+__device__ inline u32 sum_up_to(u32 value) {
+    __shared__ u32 sums[BLOCK_THREADS];
+    sums[threadIdx.x] = value;
+    __syncthreads();
+    #pragma unroll 1
+    for (u32 apart = 1; apart < BLOCK_THREADS; apart *= 2) {
+        u32 before = threadIdx.x >= apart ? sums[threadIdx.x - apart] : 0;
+        __syncthreads();
+        sums[threadIdx.x] += before;
+        __syncthreads();
+    }
+    return sums[threadIdx.x];
+}
+
+// The counts of this thread's share of its block's chunk of bins, four at a time.
+__device__ inline u32 load_bins(const Order &order, uint4 *counts) {
+    auto bins = reinterpret_cast<const uint4 *>(order.bins + blockIdx.x * BIN_CHUNK);
+    u32 sum = 0;
+    #pragma unroll
+    for (u32 nth = 0; nth < BINS_OF_A_THREAD / 4; nth++) {
+        counts[nth] = bins[threadIdx.x * (BINS_OF_A_THREAD / 4) + nth];
+        sum += counts[nth].x + counts[nth].y + counts[nth].z + counts[nth].w;
+    }
+    return sum;
+}
+
+// A block a chunk of bins, as for `start_bins`.
+KERNEL sum_bins(const __grid_constant__ Order order) {
+    uint4 counts[BINS_OF_A_THREAD / 4];
+    u32 sum = sum_up_to(load_bins(order, counts));
+    if (threadIdx.x == BLOCK_THREADS - 1) order.sums[blockIdx.x] = sum;
+}
+
+KERNEL start_bins(const __grid_constant__ Order order) {
+    __shared__ u32 chunk_start;
+    // There are at most as many chunks as threads.
+    u32 chunk = threadIdx.x < gridDim.x ? order.sums[threadIdx.x] : 0;
+    u32 up_to = sum_up_to(chunk);
+    if (threadIdx.x == blockIdx.x) chunk_start = up_to - chunk;
+    if (blockIdx.x == 0 && threadIdx.x == BLOCK_THREADS - 1) order.sums[gridDim.x] = up_to;
+    __syncthreads();
+
+    uint4 counts[BINS_OF_A_THREAD / 4];
+    u32 sum = load_bins(order, counts);
+    u32 start = chunk_start + sum_up_to(sum) - sum;
+    auto starts = reinterpret_cast<uint4 *>(order.starts + blockIdx.x * BIN_CHUNK);
+    #pragma unroll
+    for (u32 nth = 0; nth < BINS_OF_A_THREAD / 4; nth++) {
+        uint4 four;
+        four.x = start;
+        four.y = four.x + counts[nth].x;
+        four.z = four.y + counts[nth].y;
+        four.w = four.z + counts[nth].z;
+        start = four.w + counts[nth].w;
+        starts[threadIdx.x * (BINS_OF_A_THREAD / 4) + nth] = four;
+    }
+}
+
+KERNEL arrange(const __grid_constant__ Order order, u32 len) {
+    #pragma unroll 1
+    for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
+         at += static_cast<u64>(gridDim.x) * blockDim.x) {
+        u64 place = order.places[at];
+        if (place == 0) continue;
+        order.positions[order.starts[bin_of(order, place)] + order.ranks[at]] =
+            static_cast<u32>(at);
+    }
+}
+
+// Gives each position a place of its own, spread over the file.
+KERNEL scatter(const __grid_constant__ Order order, u32 len, u64 file_len, u32 value_size) {
+    u64 choices = (file_len - DATA_START - value_size) / PLACE;
+    #pragma unroll 1
+    for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
+         at += static_cast<u64>(gridDim.x) * blockDim.x) {
+        u64 place = DATA_START + hash_word(at, len) % choices * PLACE;
+        if (order.wanted != 0) {
+            enter_order(order, at, place);
+        } else {
+            order.places[at] = place;
+        }
+    }
+}
+
+// Free records are handed out in the order in which they stand in the ring. Sorted, a batch's values
+// go to neighbouring places, although they were freed one here, one there.
+KERNEL enter_free(const __grid_constant__ Records records, u64 first, u32 len,
+                  const __grid_constant__ Order order) {
+    #pragma unroll 1
+    for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
+         at += static_cast<u64>(gridDim.x) * blockDim.x) {
+        enter_order(order, at, records.ring[(first + at) & (records.ring_capacity - 1)]);
+    }
+}
+
+KERNEL leave_free(const __grid_constant__ Records records, u64 first, u32 len,
+                  const __grid_constant__ Order order) {
+    #pragma unroll 1
+    for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
+         at += static_cast<u64>(gridDim.x) * blockDim.x) {
+        u64 record = order.places[order.positions[at]];
+        records.ring[(first + at) & (records.ring_capacity - 1)] = record;
+        leave_order(order, record);
+    }
+}

@@ -1,0 +1,32 @@
+// A batch in the order of the places that it touches in the file. What limits random access to
+// host memory is address translation, so neighbours in the file should be touched at the same
+// time (docs/performance.md has the figures).
+//
+// A counting sort by the upper bits of the place: whoever finds a position's place counts it into
+// its bin, `sum_bins`, `start_bins` and `arrange` then give each position its number, and the launch
+// after that goes by those numbers. There are some bins for each position, so that hardly two share
+// one; within a bin the order is arbitrary.
+#pragma once
+
+#include "layout.cuh"
+
+__device__ inline u32 bin_of(const Order &order, u64 place) {
+    u64 bin = place >> order.shift;
+    return bin < order.bin_count ? static_cast<u32>(bin) : order.bin_count - 1;
+}
+
+// Counts a position in, `place` being 0 if it goes nowhere.
+__device__ inline void enter_order(const Order &order, u64 position, u64 place) {
+    order.places[position] = place;
+    if (place != 0) order.ranks[position] = atomicAdd(order.bins + bin_of(order, place), 1);
+}
+
+// Leaves the bin of a place as the next batch needs it, in a launch that comes after `start_bins`.
+__device__ inline void leave_order(const Order &order, u64 place) {
+    order.bins[bin_of(order, place)] = 0;
+}
+
+// How many positions there are in order.
+__device__ inline u32 arranged(const Order &order) {
+    return order.sums[order.bin_count / BIN_CHUNK];
+}

@@ -1,0 +1,131 @@
+//! Which buckets the cache holds after a load, as numbers: how many entries there are for them, and
+//! from which score on they are held.
+
+use crate::engine::cuda::view::SCORES;
+
+/// What a load decides from the scores of all buckets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Election {
+    /// Buckets of a higher score are held.
+    pub threshold: u32,
+    /// How many linked buckets of just this score stay.
+    pub keep: u64,
+    /// How many others of this score come in.
+    pub enter: u64,
+    /// How many come in, whatever their score.
+    pub room: u64,
+}
+
+/// Chooses among buckets of which `unlinked[s]` with score *s* are not in the cache and `linked[s]`
+/// are, so that no more than `entries` are held. Of equal ones those stay that are there, and what
+/// is there stays as long as nothing better needs its entry; a bucket of score 0 never comes in.
+pub fn elect(unlinked: &[u32], linked: &[u32], entries: u64) -> Election {
+    debug_assert!(unlinked.len() == SCORES && linked.len() == SCORES);
+    let mut left = entries;
+    let mut room = 0;
+    for score in (1..SCORES).rev() {
+        let (new, old) = (u64::from(unlinked[score]), u64::from(linked[score]));
+        if new + old > left {
+            let keep = old.min(left);
+            return Election {
+                threshold: score as u32,
+                keep,
+                enter: left - keep,
+                room: room + left - keep,
+            };
+        }
+        left -= new + old;
+        room += new;
+    }
+    Election {
+        threshold: 0,
+        keep: left.min(linked[0].into()),
+        enter: 0,
+        room,
+    }
+}
+
+/// How many entries of `entry_len` bytes a cache gets that should have `wanted`: as many as fit into
+/// `free` bytes of the device, of which it leaves an eighth to batches under way, and into the
+/// `allowed` ones.
+pub fn affordable(wanted: u64, entry_len: u64, free: u64, allowed: u64) -> u64 {
+    /// Entries have numbers of 31 bits, and one is no number.
+    const MOST: u64 = (1 << 31) - 2;
+    let bytes = (free - free / 8).min(allowed);
+    wanted.min(bytes / entry_len).min(MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scores(counts: &[(usize, u32)]) -> Vec<u32> {
+        let mut scores = vec![0; SCORES];
+        for &(score, count) in counts {
+            scores[score] = count;
+        }
+        scores
+    }
+
+    /// Buckets held if look-ups change nothing meanwhile.
+    fn held(linked: &[u32], election: &Election) -> u64 {
+        let above = election.threshold as usize + 1;
+        let stay: u32 = linked[above..].iter().sum();
+        u64::from(stay) + election.keep + election.room
+    }
+
+    #[test]
+    fn the_highest_scores_are_held_and_of_equal_ones_those_that_are_there() {
+        let unlinked = scores(&[(0, 1000), (1, 50), (7, 10), (900, 3)]);
+        let linked = scores(&[(0, 5), (1, 20), (7, 4)]);
+        let election = elect(&unlinked, &linked, 30);
+        assert_eq!(
+            election,
+            Election {
+                threshold: 1,
+                keep: 13,
+                enter: 0,
+                room: 13
+            }
+        );
+        assert_eq!(held(&linked, &election), 30);
+        let election = elect(&unlinked, &linked, 40);
+        assert_eq!((election.keep, election.enter, election.room), (20, 3, 16));
+        assert_eq!(held(&linked, &election), 40);
+    }
+
+    #[test]
+    fn what_was_never_used_does_not_come_in_but_may_stay() {
+        let (unlinked, linked) = (scores(&[(0, 1000), (3, 4)]), scores(&[(0, 9), (3, 1)]));
+        let election = elect(&unlinked, &linked, 12);
+        assert_eq!(
+            election,
+            Election {
+                threshold: 0,
+                keep: 7,
+                enter: 0,
+                room: 4
+            }
+        );
+        assert_eq!(elect(&unlinked, &linked, 100).keep, 9);
+    }
+
+    #[test]
+    fn no_entries_hold_nothing() {
+        let unlinked = scores(&[(5, 10)]);
+        let election = elect(&unlinked, &scores(&[]), 0);
+        assert_eq!(
+            (election.threshold, election.keep, election.room),
+            (5, 0, 0)
+        );
+    }
+
+    #[test]
+    fn a_cache_is_as_large_as_memory_and_bound_allow() {
+        assert_eq!(affordable(100, 1000, 1 << 30, u64::MAX), 100);
+        assert_eq!(affordable(100, 1000, 80_000, u64::MAX), 70);
+        assert_eq!(affordable(100, 1000, 1 << 30, 12_999), 12);
+        assert_eq!(affordable(100, 1000, 1 << 30, 0), 0);
+        assert_eq!(affordable(u64::MAX, 1, u64::MAX, u64::MAX), (1 << 31) - 2);
+    }
+}

@@ -1,0 +1,275 @@
+//! Loading the cache beside running batches (GPHash §3.3.3).
+//!
+//! The writer's lock is held while buckets are chosen and while they are shown to readers, a
+//! moment each time; copying them holds no lock. Look-ups are never kept away, but for a moment
+//! when the cache's memory is made anew.
+
+use std::ops::Range;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use bytemuck::Zeroable;
+use cust::stream::Stream;
+
+use super::election::{affordable, elect};
+use super::{Entries, OUTCOME_LEN, Outgrown, SCORES_LEN};
+use crate::Result;
+use crate::engine::cuda::memory::{copy_out, fill, free_memory, wait};
+use crate::engine::cuda::view::{CacheLoad, CacheOutcome, SCORES, TableView};
+use crate::engine::cuda::{Attached, Writer};
+use crate::index::table::Table;
+use crate::pm::Mapping;
+
+/// Most buckets that are filled in one launch, which new levels and freed records wait for.
+const SLICE: u64 = 1024;
+
+/// Most bytes of values of such a launch.
+const SLICE_BYTES: u64 = 8 << 20;
+
+/// Slices that are shown to readers together.
+const SHOWN_TOGETHER: u64 = 8;
+
+/// How much of the time a load leaves the file to batches.
+#[derive(Debug, Clone, Copy)]
+pub enum Pace<'s> {
+    /// None: someone waits for the load.
+    AtOnce,
+    /// Most of it, until it is told to stop: the next load goes on from there.
+    Considerate(&'s AtomicBool),
+}
+
+/// How long a [`Pace::Considerate`] load rests, as a multiple of the time in which it copied.
+const REST: u32 = 3;
+
+impl Pace<'_> {
+    fn has_ended(self) -> bool {
+        match self {
+            Pace::AtOnce => false,
+            Pace::Considerate(stop) => stop.load(Ordering::Acquire),
+        }
+    }
+}
+
+impl Attached {
+    /// Loads the cache: chooses its buckets anew, and fills in those that it does not hold.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu). What has been shown to readers by then stays right.
+    pub fn load_cache(&self, table: &Table<Mapping>, pace: Pace<'_>) -> Result<()> {
+        let _alone = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let channel = self.channel()?;
+        let stream = &channel.stream;
+        if let Some((load, outcome)) = self.choose_cached(table, stream)? {
+            // They may still read what was in the entries before.
+            self.under_way.wait();
+            self.readers.wait();
+            let incoming = outcome.incoming.min(load.entries);
+            let slice = slice_len(&self.view_now());
+            for first in (0..incoming).step_by((slice * SHOWN_TOGETHER) as usize) {
+                if pace.has_ended() {
+                    break;
+                }
+                let shown = first..incoming.min(first + slice * SHOWN_TOGETHER);
+                for from in shown.clone().step_by(slice as usize) {
+                    let part = from..shown.end.min(from + slice);
+                    self.fill_cache(stream, load, part, pace)?;
+                }
+                self.link_cached(stream, load, shown)?;
+            }
+            tracing::debug!(
+                entries = load.entries,
+                evicted = outcome.evicted,
+                incoming,
+                "loaded the bucket cache"
+            );
+        }
+        self.give(channel);
+        Ok(())
+    }
+
+    /// Chooses the buckets to be held and gives them entries; `None` if there is no cache.
+    fn choose_cached(
+        &self,
+        table: &Table<Mapping>,
+        stream: &Stream,
+    ) -> Result<Option<(CacheLoad, CacheOutcome)>> {
+        let mut writer = self.writer();
+        self.size_cache(table, &mut writer, stream)?;
+        let Some(entries) = &mut writer.cache.entries else {
+            return Ok(None);
+        };
+        let view = self.view_now();
+        let mut load = entries.load();
+        load.round = self.launches.load(Ordering::Relaxed);
+        let mut scores = vec![0u32; 2 * SCORES];
+        // SAFETY: the lists are as long as is said here; the writer's lock keeps changes away, and
+        // nobody looks at the scores before the wait.
+        unsafe {
+            let zeroed = (SCORES_LEN + OUTCOME_LEN) as usize;
+            fill(stream, load.scores, 0, zeroed)?;
+            self.kernels.survey_cache(stream, view, load)?;
+            copy_out(stream, bytemuck::cast_slice_mut(&mut scores), load.scores)?;
+        }
+        wait(stream)?;
+        let (unlinked, linked) = scores.split_at(SCORES);
+        let election = elect(unlinked, linked, entries.count);
+        load.threshold = election.threshold;
+        load.keep = election.keep;
+        load.enter = election.enter;
+        load.room = election.room;
+        let mut outcome = CacheOutcome::zeroed();
+        // SAFETY: as above.
+        unsafe {
+            self.kernels
+                .choose_cached(stream, view, load, entries.outcome())?;
+            let outcome = bytemuck::bytes_of_mut(&mut outcome);
+            copy_out(stream, outcome, entries.outcome())?;
+        }
+        wait(stream)?;
+        let available = entries.free + outcome.evicted.min(entries.count);
+        entries.free = available - outcome.taken.min(available);
+        Ok(Some((load, outcome)))
+    }
+
+    /// Sees to it that there are as many entries as the table should have now.
+    fn size_cache(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        stream: &Stream,
+    ) -> Result<()> {
+        if writer.cache.uses.is_none() {
+            return Ok(());
+        }
+        let view = self.view_now();
+        let wanted = (writer.cache.ratio * buckets_of(table) as f64).ceil() as u64;
+        let levels = view.bottom_level as usize..=view.top_level as usize;
+        let images = levels
+            .into_iter()
+            .any(|level| view.level_probe[level] == view.file + view.level_offset[level]);
+        if let Some(entries) = &writer.cache.entries {
+            // A table that is being emptied below has some more buckets for a while.
+            let fits = entries.wanted >= wanted - wanted / 4 && entries.wanted <= 2 * wanted;
+            if fits && (entries.buckets.len() > 0 || !images) {
+                return Ok(());
+            }
+        }
+        drop(self.give_up_entries(writer, stream)?);
+        let used = writer.mirror.len() + writer.cache.len();
+        let allowed = self
+            .device_memory
+            .map_or(u64::MAX, |most| most.saturating_sub(used));
+        let len = Entries::len_of_one(&view, images);
+        let count = affordable(wanted, len, free_memory()?, allowed);
+        if count == 0 {
+            return Ok(());
+        }
+        match Entries::new(stream, &view, count, wanted, images) {
+            Ok(entries) => {
+                entries.enter(&mut self.view_alone());
+                writer.cache.entries = Some(entries);
+            }
+            // Others took the memory meanwhile; the next load tries again.
+            Err(error) => tracing::info!(%error, "no room for the bucket cache"),
+        }
+        Ok(())
+    }
+
+    /// Takes all buckets out of the cache, and the entries from the view.
+    pub fn give_up_entries(&self, writer: &mut Writer, stream: &Stream) -> Result<Outgrown> {
+        let Some(uses) = &writer.cache.uses else {
+            return Ok(Outgrown::default());
+        };
+        let mut view = self.view_alone();
+        // SAFETY: the block is as long, and no look-up is under way.
+        unsafe { fill(stream, uses.links.address(), 0, uses.links.len())? };
+        wait(stream)?;
+        view.cache.records = 0;
+        view.cache.values = 0;
+        view.cache.buckets = 0;
+        Ok(Outgrown {
+            uses: None,
+            entries: writer.cache.entries.take(),
+        })
+    }
+
+    /// Copies some of the chosen buckets into their entries.
+    fn fill_cache(
+        &self,
+        stream: &Stream,
+        load: CacheLoad,
+        part: Range<u64>,
+        pace: Pace<'_>,
+    ) -> Result<()> {
+        let begin = Instant::now();
+        {
+            // Held like a look-up's, so that no record is used again meanwhile.
+            let view = self.hold_view();
+            if view.cache.records == 0 {
+                return Ok(());
+            }
+            // SAFETY: what the view names stays while it is held, the lists of the load with it:
+            // only a load makes new ones.
+            unsafe { self.kernels.fill_cache(stream, *view, load, part)? };
+            wait(stream)?;
+        }
+        if let Pace::Considerate(_) = pace {
+            thread::sleep(begin.elapsed() * REST);
+        }
+        Ok(())
+    }
+
+    /// Shows some of the chosen buckets to readers.
+    fn link_cached(&self, stream: &Stream, load: CacheLoad, part: Range<u64>) -> Result<()> {
+        let writer = self.writer();
+        let Some(entries) = &writer.cache.entries else {
+            return Ok(());
+        };
+        // SAFETY: the writer's lock keeps the table and the cache as they are.
+        unsafe {
+            let outcome = entries.outcome();
+            self.kernels
+                .link_cached(stream, self.view_now(), load, part, outcome)?;
+        }
+        wait(stream)
+    }
+
+    /// Takes the bottom level, which is about to be given up, out of the cache.
+    pub fn uncache_level(&self, writer: &mut Writer, stream: &Stream, level: u32) -> Result<()> {
+        let Some(entries) = &mut writer.cache.entries else {
+            return Ok(());
+        };
+        let mut outcome = CacheOutcome::zeroed();
+        // SAFETY: the writer's lock keeps the table and the cache as they are; nobody looks at the
+        // outcome before the wait.
+        unsafe {
+            fill(stream, entries.outcome(), 0, OUTCOME_LEN as usize)?;
+            self.kernels.uncache_level(
+                stream,
+                self.view_now(),
+                entries.load(),
+                level,
+                entries.outcome(),
+            )?;
+            let outcome = bytemuck::bytes_of_mut(&mut outcome);
+            copy_out(stream, outcome, entries.outcome())?;
+        }
+        wait(stream)?;
+        entries.free += outcome.evicted;
+        Ok(())
+    }
+}
+
+/// Buckets that are filled in one launch.
+fn slice_len(view: &TableView) -> u64 {
+    let bytes = u64::from(view.slots) * super::value_stride(view);
+    (SLICE_BYTES / bytes).clamp(1, SLICE)
+}
+
+/// Buckets of all live levels.
+pub fn buckets_of(table: &Table<Mapping>) -> u64 {
+    let levels = table.directory.levels();
+    (levels.bottom..=levels.top).map(|level| 1 << level).sum()
+}

@@ -1,0 +1,253 @@
+//! The frozen bucket cache (GPHash §3.3): its memory. `ptx/cache.cuh` says how kernels use it,
+//! `load.rs` how it is filled.
+//!
+//! Buckets have ordinals, `1 << level` plus their number in the level. For each there is a link to
+//! the entry that holds it and a count of its uses; these arrays are there from the beginning, and
+//! twice as long with each new level. Entries are allocated by the first load.
+
+mod election;
+mod load;
+mod loader;
+
+use cust::stream::Stream;
+
+use super::memory::{DeviceMemory, copy_in, copy_on_device, fill, wait};
+use super::view::{
+    CacheLoad, CacheOutcome, CacheView, POLICY_LFU, POLICY_LRU, POLICY_RANDOM, SCORES, TableView,
+};
+use crate::layout::align_up;
+use crate::{CachePolicy, Options, Result};
+
+pub use load::Pace;
+pub use loader::Loader;
+
+/// The memory of a table's cache.
+pub struct Cache {
+    wanted: bool,
+    policy: CachePolicy,
+    /// Share of the buckets to be held.
+    ratio: f64,
+    uses: Option<Uses>,
+    entries: Option<Entries>,
+}
+
+/// What there is for each bucket.
+struct Uses {
+    links: DeviceMemory,
+    heat: DeviceMemory,
+}
+
+/// Room for buckets.
+struct Entries {
+    count: u64,
+    /// How many there should have been.
+    wanted: u64,
+    /// How many hold no bucket.
+    free: u64,
+    records: DeviceMemory,
+    values: DeviceMemory,
+    buckets: DeviceMemory,
+    lists: DeviceMemory,
+}
+
+/// Memory that kernels may use until the view has changed.
+#[must_use = "kernels may be using it"]
+#[derive(Default)]
+pub struct Outgrown {
+    uses: Option<Uses>,
+    entries: Option<Entries>,
+}
+
+impl Cache {
+    /// A cache without memory.
+    pub fn new(options: &Options) -> Self {
+        Self {
+            wanted: options.cache_ratio > 0.0,
+            policy: options.cache_policy,
+            ratio: options.cache_ratio,
+            uses: None,
+            entries: None,
+        }
+    }
+
+    /// Bytes of device memory that it has.
+    pub fn len(&self) -> u64 {
+        let uses = self.uses.as_ref().map_or(0, Uses::len);
+        uses + self.entries.as_ref().map_or(0, Entries::len)
+    }
+
+    /// Makes room for the uses of the buckets of levels up to `top`, keeping what was counted, and
+    /// gives what the view is to have in place of `view`. A cache for which the device has no room
+    /// is given up.
+    ///
+    /// The caller holds the writer's lock. What comes back besides may be dropped when no look-up
+    /// has the view from before.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn reach(
+        &mut self,
+        stream: &Stream,
+        top: u32,
+        view: CacheView,
+    ) -> Result<(CacheView, Outgrown)> {
+        let mut outgrown = Outgrown::default();
+        if !self.wanted {
+            return Ok((CacheView::default(), outgrown));
+        }
+        let counted = self.policy != CachePolicy::Random;
+        let Ok(uses) = Uses::new(top, counted) else {
+            tracing::info!("no room in device memory for the bucket cache");
+            self.wanted = false;
+            outgrown.uses = self.uses.take();
+            outgrown.entries = self.entries.take();
+            return Ok((CacheView::default(), outgrown));
+        };
+        uses.begin(stream, self.uses.as_ref())?;
+        let view = CacheView {
+            links: uses.links.address(),
+            heat: uses.heat.address(),
+            policy: policy_number(self.policy),
+            ..view
+        };
+        outgrown.uses = self.uses.replace(uses);
+        Ok((view, outgrown))
+    }
+}
+
+impl Uses {
+    fn new(top: u32, counted: bool) -> Result<Self> {
+        let len = 4usize << (top + 1);
+        Ok(Self {
+            links: DeviceMemory::new(len)?,
+            heat: DeviceMemory::new(if counted { len } else { 0 })?,
+        })
+    }
+
+    fn len(&self) -> u64 {
+        (self.links.len() + self.heat.len()) as u64
+    }
+
+    /// Copies what the old arrays hold and clears the rest.
+    fn begin(&self, stream: &Stream, old: Option<&Self>) -> Result<()> {
+        let arrays = [
+            (&self.links, old.map(|old| &old.links)),
+            (&self.heat, old.map(|old| &old.heat)),
+        ];
+        for (new, old) in arrays {
+            let kept = old.map_or(0, DeviceMemory::len).min(new.len());
+            // SAFETY: both blocks are at least as long as is said here.
+            unsafe {
+                if let Some(old) = old {
+                    copy_on_device(stream, new.address(), old.address(), kept)?;
+                }
+                fill(stream, new.address() + kept as u64, 0, new.len() - kept)?;
+            }
+        }
+        wait(stream)
+    }
+}
+
+impl Entries {
+    /// Room for `count` buckets of the table of `view`, all of it free.
+    fn new(
+        stream: &Stream,
+        view: &TableView,
+        count: u64,
+        wanted: u64,
+        images: bool,
+    ) -> Result<Self> {
+        let slots = count * u64::from(view.slots);
+        let image_len = if images {
+            u64::from(view.bucket_size)
+        } else {
+            0
+        };
+        let entries = Self {
+            count,
+            wanted,
+            free: count,
+            records: DeviceMemory::new(slots as usize * 8)?,
+            values: DeviceMemory::new((slots * value_stride(view)) as usize)?,
+            buckets: DeviceMemory::new((count * image_len) as usize)?,
+            lists: DeviceMemory::new(lists_len(count) as usize)?,
+        };
+        let numbers: Vec<u32> = (0..count as u32).collect();
+        // SAFETY: the blocks are as long; the numbers stay until the wait.
+        unsafe {
+            fill(stream, entries.records.address(), 0, entries.records.len())?;
+            copy_in(stream, entries.load().free, bytemuck::cast_slice(&numbers))?;
+        }
+        wait(stream)?;
+        Ok(entries)
+    }
+
+    /// Bytes of one entry with its share of the lists.
+    fn len_of_one(view: &TableView, images: bool) -> u64 {
+        let image_len = if images {
+            u64::from(view.bucket_size)
+        } else {
+            0
+        };
+        u64::from(view.slots) * (8 + value_stride(view)) + image_len + LIST_LEN
+    }
+
+    fn len(&self) -> u64 {
+        let blocks = [&self.records, &self.values, &self.buckets, &self.lists];
+        blocks.map(|block| block.len() as u64).iter().sum()
+    }
+
+    fn enter(&self, view: &mut TableView) {
+        view.cache.records = self.records.address();
+        view.cache.values = self.values.address();
+        view.cache.buckets = self.buckets.address();
+        view.cache.value_stride = value_stride(view) as u32;
+    }
+
+    /// What the launches of a load are told, but for what it decides.
+    fn load(&self) -> CacheLoad {
+        let scores = self.lists.address();
+        let evicted = scores + SCORES_LEN + OUTCOME_LEN;
+        CacheLoad {
+            scores,
+            evicted,
+            incoming: evicted + self.count * 8,
+            free: evicted + self.count * 16,
+            entries: self.count,
+            free_count: self.free,
+            ..CacheLoad::default()
+        }
+    }
+
+    /// Where launches leave what they have come to.
+    fn outcome(&self) -> u64 {
+        self.lists.address() + SCORES_LEN
+    }
+}
+
+/// Bytes of the counts of scores.
+const SCORES_LEN: u64 = 2 * SCORES as u64 * 4;
+
+/// Bytes of an outcome.
+const OUTCOME_LEN: u64 = size_of::<CacheOutcome>() as u64;
+
+/// Bytes of an entry's share of the lists.
+const LIST_LEN: u64 = 8 + 8 + 4;
+
+fn lists_len(entries: u64) -> u64 {
+    SCORES_LEN + OUTCOME_LEN + entries * LIST_LEN
+}
+
+/// Bytes from one cached value to the next: they are copied sixteen at a time.
+fn value_stride(view: &TableView) -> u64 {
+    align_up(view.value_size.into(), 16)
+}
+
+/// How the kernels name a policy.
+fn policy_number(policy: CachePolicy) -> u32 {
+    match policy {
+        CachePolicy::Lfu => POLICY_LFU,
+        CachePolicy::Lru => POLICY_LRU,
+        CachePolicy::Random => POLICY_RANDOM,
+    }
+}

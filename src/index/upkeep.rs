@@ -1,0 +1,245 @@
+//! What is done for a table between its batches, by a thread of its own, so that no batch has to
+//! wait for it: room in the file is made before it is needed, and a resize is driven on.
+//!
+//! Room made ahead is known to nobody but the medium; neither the superblock nor the extent table
+//! speaks of it. So a growth that finds it there only writes these two, and a crash takes it
+//! back.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+use super::table::Table;
+use crate::layout::shape::extent_alignment;
+use crate::layout::{HUGE_PAGE, Shape, align_up};
+use crate::pm::Medium;
+
+/// Percentages of the slots that are full when room for a further level begins to be made, and
+/// when all of it should be there. Tables grow when about 93 are.
+const FULL: (u64, u64) = (80, 90);
+
+/// Room for further records is made when fewer than one in so many was never taken.
+const FRESH: u64 = 16;
+
+/// A growth by fewer bytes takes less than a millisecond or two; nothing is made ahead for it.
+const LEAST: u64 = 8 << 20;
+
+/// Bytes that are prepared before the thread looks again whether it is still wanted.
+const STEP: u64 = 64 << 20;
+
+/// Operations for which a batch makes a huge page of room when the upkeep has fallen behind. An
+/// insertion is owed a few hundred bytes: two records and eight slots.
+const OPERATIONS: u64 = 2048;
+
+/// Shortest rest between two slices of a resize.
+const REST: Duration = Duration::from_micros(200);
+
+/// While batches run, a slice is followed by a rest of so many times its length.
+const REST_WHILE_BUSY: u32 = 3;
+
+/// What the upkeep of a table knows, whether it has a thread or not.
+#[derive(Default)]
+pub(crate) struct Upkeep {
+    thread: OnceLock<Thread>,
+    ending: AtomicBool,
+    /// Length for which the disk had no room.
+    refused: AtomicU64,
+    /// Nanoseconds of the longest step of a growth that a batch had to wait for.
+    longest_pause: AtomicU64,
+    /// Levels added since the file was opened.
+    pub(super) resizes: AtomicU64,
+}
+
+impl Upkeep {
+    /// Wakes the thread, if there is one.
+    pub(crate) fn rouse(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Longest time that one step of a growth held up a batch.
+    pub(crate) fn longest_pause(&self) -> Duration {
+        Duration::from_nanos(self.longest_pause.load(Ordering::Relaxed))
+    }
+
+    /// Does one step of a growth, for which a batch waits.
+    pub(crate) fn holding_up<T>(&self, step: &'static str, work: impl FnOnce() -> T) -> T {
+        let started = Instant::now();
+        let done = work();
+        let took = started.elapsed();
+        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        if self.longest_pause.fetch_max(nanoseconds, Ordering::Relaxed) < nanoseconds {
+            tracing::debug!(step, ?took, "the longest pause so far");
+        }
+        done
+    }
+}
+
+/// Room for which the file should be ready.
+struct Room {
+    /// Length with all that will soon be needed.
+    all: u64,
+    /// Length with the part of it that should be there by now.
+    due: u64,
+}
+
+impl Room {
+    /// Adds an extent of `len` bytes, of which a `share` should be there by now.
+    fn add(&mut self, len: u64, share: f64) {
+        self.all = align_up(self.all, extent_alignment(len)) + len;
+        self.due += (len as f64 * share.min(1.0)) as u64;
+    }
+}
+
+impl<M: Medium> Table<M> {
+    /// The level that the table will soon need on top, if it has none ahead.
+    pub(crate) fn coming_level(&self) -> Option<u32> {
+        let levels = self.directory.levels();
+        let is_full = self.len().saturating_mul(100) >= self.slots().saturating_mul(FULL.0);
+        let coming = is_full && levels.top < Shape::MAX_LEVEL;
+        (coming && !levels.draining(self.shape.levels)).then_some(levels.top + 1)
+    }
+
+    /// The room that the file should be ready for, if it is not, and if the disk may have it.
+    fn missing_room(&self) -> Option<Room> {
+        let now = self.medium.len();
+        let mut room = Room { all: now, due: now };
+        if let Some(level) = self.coming_level() {
+            let slots = self.slots();
+            let begun = slots * FULL.0 / 100;
+            let share = self.len().saturating_sub(begun) as f64
+                / (slots * (FULL.1 - FULL.0) / 100).max(1) as f64;
+            room.add(self.shape.level_len(level), share);
+        }
+        let total = self.arena.total();
+        let fresh = total.saturating_sub(self.arena.high_water());
+        if fresh <= total / FRESH {
+            let share = 1.0 - fresh as f64 / (total / FRESH).max(1) as f64;
+            room.add(self.next_arena_len(), share);
+        }
+        let refused = self.upkeep.refused.load(Ordering::Relaxed);
+        let is_missing =
+            room.all - now >= LEAST && room.all > self.medium.prepared() && room.all != refused;
+        is_missing.then_some(room)
+    }
+
+    /// Sees to it that room is made, if it will soon be needed. Where the upkeep falls behind the
+    /// batches, each of them makes a little for its `operations`: many short waits in place of a
+    /// long one.
+    pub(crate) fn check_room(&self, operations: u64) {
+        let Some(room) = self.missing_room() else {
+            return;
+        };
+        self.upkeep.rouse();
+        let prepared = self.medium.prepared();
+        if prepared < room.due {
+            let share = (operations / OPERATIONS).max(1) * HUGE_PAGE;
+            let to = room.due.min(prepared + share);
+            self.upkeep
+                .holding_up("making room", || self.prepare(to, &room));
+        }
+    }
+
+    /// Makes a part of the room that will soon be needed; `false` when there is enough, or no
+    /// more to be had.
+    pub(crate) fn make_room(&self) -> bool {
+        match self.missing_room() {
+            Some(room) if !self.upkeep.ending.load(Ordering::Relaxed) => {
+                self.prepare(room.all.min(self.medium.prepared() + STEP), &room)
+            }
+            _ => false,
+        }
+    }
+
+    /// Prepares a part of `room`. A full disk is no error before the room is needed.
+    fn prepare(&self, to: u64, room: &Room) -> bool {
+        let prepared = self.medium.prepare(to);
+        if let Err(error) = &prepared {
+            tracing::debug!(%error, wanted = room.all, "no room can be made ahead");
+            self.upkeep.refused.store(room.all, Ordering::Relaxed);
+        }
+        prepared.is_ok()
+    }
+
+    /// One round of the upkeep of a table that no engine empties: how long to rest, or `None`
+    /// until there is something to do.
+    pub(crate) fn keep_up(&self, pace: &mut Pace) -> Option<Duration> {
+        while self.make_room() {}
+        let started = Instant::now();
+        let more = self.drain_ahead();
+        more.then(|| pace.rest(self.operations.load(Ordering::Relaxed), started.elapsed()))
+    }
+}
+
+/// How fast a resize is driven on beside the batches.
+#[derive(Default)]
+pub(crate) struct Pace {
+    operations: u64,
+}
+
+impl Pace {
+    /// How long to rest after a slice that `took` so long, when batches have done `operations`.
+    pub(crate) fn rest(&mut self, operations: u64, took: Duration) -> Duration {
+        let is_busy = std::mem::replace(&mut self.operations, operations) != operations;
+        if is_busy {
+            REST.max(took * REST_WHILE_BUSY)
+        } else {
+            REST
+        }
+    }
+}
+
+/// The thread that keeps a table up. Stopped when dropped.
+pub(crate) struct Upkeeper<M> {
+    table: Arc<Table<M>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<M: Medium + 'static> Upkeeper<M> {
+    /// Starts a thread that does `round` again and again: after the rest that it asks for, or when
+    /// it is roused. Without a thread to be had, growth and resize are left to the batches.
+    pub(crate) fn start(
+        table: &Arc<Table<M>>,
+        mut round: impl FnMut(&Table<M>) -> Option<Duration> + Send + 'static,
+    ) -> Self {
+        let kept = Arc::clone(table);
+        let run = move || {
+            let _ = kept.upkeep.thread.set(thread::current());
+            while !kept.upkeep.ending.load(Ordering::Relaxed) {
+                match round(&kept) {
+                    Some(rest) => thread::park_timeout(rest),
+                    None => thread::park(),
+                }
+            }
+        };
+        let thread = thread::Builder::new()
+            .name("gphash-upkeep".into())
+            .spawn(run);
+        Self {
+            table: Arc::clone(table),
+            thread: thread
+                .inspect_err(|error| tracing::warn!(%error, "no thread for the upkeep"))
+                .ok(),
+        }
+    }
+}
+
+impl<M> Upkeeper<M> {
+    /// Ends the thread.
+    pub(crate) fn stop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.table.upkeep.ending.store(true, Ordering::Relaxed);
+            thread.thread().unpark();
+            // A panic there has been reported by its thread, and what it left undone is optional.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<M> Drop for Upkeeper<M> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
