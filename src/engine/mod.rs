@@ -82,7 +82,7 @@ impl Backend {
         let attached: Result<()> = match self {
             Backend::Cpu(_) => Ok(()),
             #[cfg(feature = "cuda")]
-            Backend::Cuda(engine) => engine.attach(table),
+            Backend::Cuda(engine) => engine.attach(table).inspect(|()| table.tags.forget()),
         };
         if let (Err(error), Engine::Auto) = (&attached, options.engine) {
             say_once(error);

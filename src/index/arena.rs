@@ -245,6 +245,17 @@ impl Shard {
         self.free.push(record);
     }
 
+    /// The record that will be taken after `ahead` others, as far as the shard has so many.
+    #[inline]
+    pub fn upcoming(&self, ahead: usize, stride: u64) -> Option<u64> {
+        if self.run.is_empty() {
+            let place = self.free.len().checked_sub(ahead + 1)?;
+            return Some(self.free[place]);
+        }
+        let record = self.run.start + ahead as u64 * stride;
+        (record < self.run.end).then_some(record)
+    }
+
     /// Whether fresh records were taken since this was last asked.
     pub fn has_taken_run(&mut self) -> bool {
         std::mem::take(&mut self.taken_run)

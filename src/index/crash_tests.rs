@@ -10,6 +10,7 @@ use bytemuck::Pod;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use super::ahead::Ahead;
 use super::iter::Iter;
 use super::lookup::Found;
 use super::recover::{Policy, Recovery};
@@ -132,14 +133,16 @@ fn apply<K: Key>(table: &Table<Simulated>, model: &mut Model, op: Op, version: u
     let bytes = value(n, version);
     let bytes = bytemuck::bytes_of(&bytes);
     let mut session = table.session();
+    let mut ahead = Ahead::new(table, &target);
+    ahead.look(&target);
     let held = model.contains_key(&n);
     match op {
         Op::Insert(_) => {
-            session.insert(&target, bytes).unwrap();
+            session.insert(&target, &ahead, bytes).unwrap();
         }
-        Op::Upsert(_) => assert_eq!(session.upsert(&target, bytes).unwrap(), !held),
-        Op::Update(_) => assert_eq!(session.update(&target, bytes).unwrap(), held),
-        _ => assert_eq!(session.remove(&target).unwrap(), held),
+        Op::Upsert(_) => assert_eq!(session.upsert(&target, &ahead, bytes).unwrap(), !held),
+        Op::Update(_) => assert_eq!(session.update(&target, &ahead, bytes).unwrap(), held),
+        _ => assert_eq!(session.remove(&target, &ahead).unwrap(), held),
     }
     match (op, held) {
         (Op::Remove(_), _) => {

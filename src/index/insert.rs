@@ -1,17 +1,20 @@
 //! insert: claim a slot, write the item, decide among rivals, publish.
 //!
 //! Two insertions of one key at once must not both succeed, although they may claim different
-//! slots. Each shows itself as TENTATIVE before it looks for rivals, so at least one of any two
-//! sees the other. A member makes it give up; a rival in a later slot is struck out (COLLIDED);
-//! a rival in an earlier slot is helped to its own decision first. So no one waits for anyone.
+//! slots. Each stands there as TENTATIVE and shows its tag before it looks for rivals, so at least
+//! one of any two sees the other. A member makes it give up; a rival in a later slot is struck out
+//! (COLLIDED); a rival in an earlier slot is helped to its own decision first. So no one waits for
+//! anyone.
 //! (Purcell and Harris, *Non-blocking hashtables with open addressing*, DISC 2005, §2.3; GPHash
 //! §3.2.2 lets duplicates happen and removes them afterwards, which can undo an acknowledged
 //! insertion.)
 
 use std::ops::ControlFlow;
 
+use super::ahead::Ahead;
 use super::lookup::Walk;
 use super::table::{Session, Table};
+use super::tags::TagWord;
 use super::target::{Bucket, ROUNDS, Target};
 use crate::Result;
 use crate::layout::bucket::SlotPlace;
@@ -21,7 +24,7 @@ use crate::sync::{Ordering, fence};
 
 /// Empty slots that a home bucket must have to be taken before all others. What is placed so
 /// early costs nothing in the load factor: the last slots of a bucket do the balancing.
-const HOME_SPARE: u32 = 2;
+pub(crate) const HOME_SPARE: u32 = 2;
 
 /// What became of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +35,40 @@ pub enum Inserted {
     Present,
 }
 
+/// An empty slot.
+#[derive(Clone, Copy)]
+pub struct Vacancy<'t> {
+    pub(crate) place: SlotPlace,
+    /// Its tag and the number that it has there; a slot of a reserved bucket has none.
+    tag: Option<(TagWord<'t>, u32)>,
+}
+
+impl<'t> Vacancy<'t> {
+    pub(crate) fn new(place: SlotPlace, tag: Option<(TagWord<'t>, u32)>) -> Self {
+        Self { place, tag }
+    }
+
+    /// Makes the slot the caller's alone, if it is still empty.
+    #[inline]
+    fn take<M: Medium>(&self, table: &Table<M>) -> bool {
+        match self.tag {
+            Some((tags, slot)) => tags.take(slot),
+            None => {
+                let state = self.place.state;
+                table.medium.compare_exchange(state, EMPTY, BUSY).is_ok()
+            }
+        }
+    }
+
+    /// Lets look-ups find what has been stored in the slot.
+    #[inline]
+    pub(crate) fn show(&self, target: &Target) {
+        if let Some((tags, slot)) = self.tag {
+            tags.show(slot, target.tag);
+        }
+    }
+}
+
 /// What the walk over a tentative insertion's rivals found.
 enum Rivals {
     None,
@@ -39,9 +76,30 @@ enum Rivals {
     Earlier(SlotPlace, RecordWord),
 }
 
-impl<M: Medium> Session<'_, M> {
-    /// Stores `value` under the target's key if the key is absent.
-    pub(crate) fn insert(&mut self, target: &Target, value: &[u8]) -> Result<Inserted> {
+impl<'t, M: Medium> Session<'t, M> {
+    /// Stores `value` under the target's key if the key is absent. If `ahead` found no sign of it,
+    /// the first look for it is the one for rivals.
+    #[inline]
+    pub(crate) fn insert(
+        &mut self,
+        target: &Target,
+        ahead: &Ahead<'t>,
+        value: &[u8],
+    ) -> Result<Inserted> {
+        if let Some(vacancy) = ahead.vacancy(self.table)
+            && let Some(record) = self.allocate()
+        {
+            if !vacancy.take(self.table) {
+                self.shard.put_back(record);
+            } else if self.fill_and_decide(target, Some(ahead), &vacancy, record, value) {
+                self.items += 1;
+                return Ok(Inserted::New);
+            }
+        }
+        self.insert_unless_found(target, value)
+    }
+
+    fn insert_unless_found(&mut self, target: &Target, value: &[u8]) -> Result<Inserted> {
         loop {
             let levels = self.levels();
             if self.table.find(target, &mut self.touches).is_some() {
@@ -51,12 +109,12 @@ impl<M: Medium> Session<'_, M> {
                 self.grow_arena()?;
                 continue;
             };
-            let Some(place) = self.table.claim(target)? else {
+            let Some(slot) = self.table.claim(target)? else {
                 self.shard.put_back(record);
                 self.grow(levels)?;
                 continue;
             };
-            if self.fill_and_decide(target, place, record, value) {
+            if self.fill_and_decide(target, None, &slot, record, value) {
                 self.items += 1;
                 return Ok(Inserted::New);
             }
@@ -64,14 +122,17 @@ impl<M: Medium> Session<'_, M> {
     }
 
     /// Writes the item into its claimed slot and publishes it, unless a rival wins.
+    #[inline]
     fn fill_and_decide(
         &mut self,
         target: &Target,
-        place: SlotPlace,
+        ahead: Option<&Ahead>,
+        slot: &Vacancy,
         record: u64,
         value: &[u8],
     ) -> bool {
         let table = self.table;
+        let place = slot.place;
         let medium = &table.medium;
         let tentative = RecordWord::member(record).with(RecordWord::TENTATIVE);
         medium.write(record, value);
@@ -79,17 +140,22 @@ impl<M: Medium> Session<'_, M> {
         table.write_key(place, target);
         medium.store(place.state, target.word);
         table.persist_slot(place, record);
-        self.touches += 1 + u64::from(table.shape.key_class() != KeyClass::Word);
-        if table.decide(target, place, tentative) {
+        slot.show(target);
+        self.touches +=
+            table.record_touches(record) + table.slot_touches(place) + table.key_touches(place);
+        let is_alone = ahead.is_some_and(|ahead| ahead.is_alone(table, target, Some(place)))
+            && medium
+                .compare_exchange(place.record, tentative.0, tentative.with(0).0)
+                .is_ok();
+        if is_alone || table.decide(target, place, tentative) {
             medium.write_back(place.record, 8);
             medium.fence();
             return true;
         }
         medium.store(place.record, RecordWord::NONE.0);
-        medium.store(place.state, EMPTY);
         // A file closed in order is not scanned, so no tentative item may outlive the close.
         medium.write_back(place.record, 8);
-        medium.write_back(place.state, 8);
+        table.vacate(place);
         // A helper may still hold the word that named it, so it must not come back at once.
         self.shard.retire(record);
         false
@@ -100,32 +166,30 @@ impl<M: Medium> Table<M> {
     /// Claims an empty slot: in the home bucket while it has [`HOME_SPARE`] of them, so that most
     /// look-ups end there; else in the candidate bucket with most of them, of the first round
     /// that has any; ties go to the higher level. `None` when all rounds are full.
-    pub(crate) fn claim(&self, target: &Target) -> Result<Option<SlotPlace>> {
+    pub(crate) fn claim(&self, target: &Target) -> Result<Option<Vacancy<'_>>> {
         let rounds = if target.reserved.is_some() { 1 } else { ROUNDS };
         for round in 0..rounds {
             while let Some((bucket, empty)) = self.emptiest(target, round) {
                 if round > 0 {
                     self.mark_overflow(target);
                 }
-                let place = self.shape.slot_place(bucket.at, empty.trailing_zeros());
-                if self
-                    .medium
-                    .compare_exchange(place.state, EMPTY, BUSY)
-                    .is_ok()
-                {
-                    return Ok(Some(place));
+                let slot = empty.trailing_zeros();
+                let place = self.shape.slot_place(bucket.at, slot);
+                let vacancy = Vacancy::new(place, bucket.tags.slot(slot));
+                if vacancy.take(self) {
+                    return Ok(Some(vacancy));
                 }
             }
         }
         Ok(None)
     }
 
-    fn emptiest(&self, target: &Target, round: u32) -> Option<(Bucket, u32)> {
+    fn emptiest(&self, target: &Target, round: u32) -> Option<(Bucket<'_>, u32)> {
         let levels = self.directory.levels();
         let lowest = levels.lowest_insertable(self.shape.levels);
         let mut best: Option<(Bucket, u32)> = None;
         let _ = self.candidates(target, round, levels.top, lowest, |bucket| {
-            let empty = self.matches(bucket, EMPTY);
+            let empty = self.vacant(bucket);
             let at_home = round == 0 && best.is_none();
             if empty.count_ones() > best.map_or(0, |(_, most)| most.count_ones()) {
                 best = Some((bucket, empty));
@@ -182,7 +246,10 @@ impl<M: Medium> Table<M> {
         let medium = &self.medium;
         let (mut place, mut record) = (mine, tentative);
         loop {
-            fence(Ordering::SeqCst);
+            if target.reserved.is_some() {
+                // Elsewhere the tags see to it.
+                fence(Ordering::SeqCst);
+            }
             match self.rivals(target, place, record) {
                 Rivals::None => {
                     if place != mine {

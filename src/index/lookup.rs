@@ -6,11 +6,13 @@
 
 use std::ops::ControlFlow;
 
+use super::ahead::Ahead;
 use super::directory::Levels;
 use super::table::{Session, Table};
-use super::target::{Bucket, Target};
+use super::tags::{BucketTags, Tag, TagWord, Tags8};
+use super::target::{Bucket, ROUNDS, Target};
 use crate::layout::bucket::SlotPlace;
-use crate::layout::{KeyClass, RecordWord};
+use crate::layout::{EMPTY, KeyClass, KeyHash, PLACE, RecordWord};
 use crate::pm::Medium;
 use crate::sync::{Ordering, fence, pause};
 
@@ -21,6 +23,19 @@ pub struct Member {
     pub place: SlotPlace,
     /// The slot's record word when it was read.
     pub record: RecordWord,
+}
+
+/// What the tags say of a key.
+#[derive(Debug, Clone, Copy)]
+pub enum Sighting {
+    /// It is not there.
+    Absent,
+    /// It may be in this slot.
+    Suspect(SlotPlace),
+    /// It is there.
+    Found(Member),
+    /// Nothing for certain.
+    Unsure,
 }
 
 /// What a writer found.
@@ -44,6 +59,86 @@ pub enum Walk {
 }
 
 impl<M: Medium> Table<M> {
+    /// Which slots of a bucket may hold the target's key, and whether the bucket itself was read
+    /// to know.
+    #[inline(always)]
+    fn suspects(&self, bucket: Bucket, target: &Target) -> (u32, bool) {
+        if bucket.tags.is_none() {
+            return (self.matches(bucket, target.word), true);
+        }
+        let (mut mask, mut read) = (0, false);
+        for (first, word) in bucket.tags.words() {
+            let tags = word.load().unwrap_or_else(|| {
+                read = true;
+                self.learn(bucket, first, word)
+            });
+            mask |= tags.matching(target.tag) << first;
+        }
+        (mask, read)
+    }
+
+    /// Which slots of a bucket are empty: bit *i* for slot *i*.
+    #[inline(always)]
+    pub fn vacant(&self, bucket: Bucket) -> u32 {
+        if bucket.tags.is_none() {
+            return self.matches(bucket, EMPTY);
+        }
+        bucket.tags.words().fold(0, |mask, (first, word)| {
+            let tags = word
+                .load()
+                .unwrap_or_else(|| self.learn(bucket, first, word));
+            mask | tags.empty() << first
+        })
+    }
+
+    /// Makes the tags of the slots from `first` on known.
+    #[cold]
+    fn learn(&self, bucket: Bucket, first: u32, word: TagWord) -> Tags8 {
+        word.fill(Tags8::of((first..self.shape.slots).map(|slot| {
+            let state = self
+                .medium
+                .load(self.shape.slot_place(bucket.at, slot).state);
+            let hash = match self.shape.key_class() {
+                KeyClass::Word => KeyHash::of_word(state, self.hash_seed),
+                KeyClass::Wide | KeyClass::Variable => KeyHash(state),
+            };
+            (state != EMPTY).then(|| Tag::of(hash))
+        })))
+    }
+
+    /// Empties a slot that is the caller's, its record word being none already. Starts the
+    /// write-back of the state; from then on the slot is anybody's.
+    pub(crate) fn vacate(&self, place: SlotPlace) {
+        let tags = self.tags_of(place);
+        if let Some((bucket, first, word, _)) = tags
+            && word.load().is_none()
+        {
+            self.learn(bucket, first, word);
+        }
+        self.medium.store(place.state, EMPTY);
+        self.medium.write_back(place.state, 8);
+        if let Some((_, _, word, slot)) = tags {
+            word.release(slot);
+        }
+    }
+
+    /// Where the tag of a slot is: its bucket, the first slot of its word, the word, and the slot's
+    /// number there. Nowhere for slots of reserved buckets, and of levels that have been left.
+    fn tags_of(&self, place: SlotPlace) -> Option<(Bucket<'_>, u32, TagWord<'_>, u32)> {
+        let levels = self.directory.levels();
+        (levels.bottom..=levels.top).find_map(|level| {
+            let inside = place.state.checked_sub(self.directory.offset(level))?;
+            let index = inside / self.shape.bucket_size;
+            if index >> level != 0 {
+                return None;
+            }
+            let bucket = self.bucket(level, index);
+            let slot = (inside % self.shape.bucket_size / 8) as u32;
+            let (word, number) = bucket.tags.slot(slot)?;
+            Some((bucket, slot - number, word, number))
+        })
+    }
+
     /// Which slots of a bucket have this state word: bit *i* for slot *i*.
     #[inline]
     pub fn matches(&self, bucket: Bucket, word: u64) -> u32 {
@@ -72,7 +167,7 @@ impl<M: Medium> Table<M> {
     ///
     /// While a resize moves items up, all of a level is read before the levels above it: what
     /// leaves a level has arrived above before, so such a walk misses nothing.
-    #[inline]
+    #[inline(always)]
     pub fn walk(
         &self,
         target: &Target,
@@ -80,18 +175,46 @@ impl<M: Medium> Table<M> {
         mut visit: impl FnMut(SlotPlace, RecordWord) -> Walk,
     ) {
         let levels = self.directory.levels();
-        let mut bucket = |bucket| self.walk_bucket(bucket, target, touches, &mut visit);
-        if !levels.draining(self.shape.levels) {
-            // At rest nothing moves, and most items are in the top level.
-            let mut round = 0;
-            loop {
-                let walked = self.candidates(target, round, levels.top, levels.bottom, &mut bucket);
-                round += 1;
-                if walked.is_break() || round >= self.rounds(target, levels) {
-                    return;
-                }
+        if levels.draining(self.shape.levels) {
+            return self.walk_draining(target, levels, touches, &mut visit);
+        }
+        // At rest nothing moves, and most items are in the top level.
+        let near = self.candidates(target, 0, levels.top, levels.bottom, |bucket| {
+            self.walk_bucket(bucket, target, touches, &mut visit)
+        });
+        if near.is_continue() && self.rounds(target, levels) > 1 {
+            self.walk_further(target, levels, touches, &mut visit);
+        }
+    }
+
+    /// Walks over the further rounds, at rest.
+    #[cold]
+    fn walk_further(
+        &self,
+        target: &Target,
+        levels: Levels,
+        touches: &mut u64,
+        visit: &mut dyn FnMut(SlotPlace, RecordWord) -> Walk,
+    ) {
+        let mut bucket = |bucket| self.walk_bucket(bucket, target, touches, visit);
+        for round in 1..ROUNDS {
+            let walked = self.candidates(target, round, levels.top, levels.bottom, &mut bucket);
+            if walked.is_break() {
+                return;
             }
         }
+    }
+
+    /// Walks while a resize moves items.
+    #[cold]
+    fn walk_draining(
+        &self,
+        target: &Target,
+        levels: Levels,
+        touches: &mut u64,
+        visit: &mut dyn FnMut(SlotPlace, RecordWord) -> Walk,
+    ) {
+        let mut bucket = |bucket| self.walk_bucket(bucket, target, touches, visit);
         let mut rounds = 0;
         // An item that was placed in a further round meanwhile had its bit set before.
         while rounds < self.rounds(target, levels) {
@@ -113,15 +236,17 @@ impl<M: Medium> Table<M> {
         bucket: Bucket,
         target: &Target,
         touches: &mut u64,
-        visit: &mut impl FnMut(SlotPlace, RecordWord) -> Walk,
+        visit: &mut (impl FnMut(SlotPlace, RecordWord) -> Walk + ?Sized),
     ) -> ControlFlow<()> {
-        *touches += 1;
-        let mut mask = self.matches(bucket, target.word);
-        // Buckets must be read in the walk's order, and the match is no atomic load.
+        let (mut mask, read) = self.suspects(bucket, target);
+        // Buckets must be read in the walk's order, and a match of states is no atomic load.
         fence(Ordering::Acquire);
+        if read || mask != 0 {
+            *touches += 1;
+        }
         while mask != 0 {
             let place = self.shape.slot_place(bucket.at, mask.trailing_zeros());
-            match self.visit_slot(place, target, visit) {
+            match self.visit_slot(place, target, touches, visit) {
                 Walk::Next => mask &= mask - 1,
                 Walk::Again => {}
                 Walk::Stop => return ControlFlow::Break(()),
@@ -135,10 +260,16 @@ impl<M: Medium> Table<M> {
         &self,
         place: SlotPlace,
         target: &Target,
-        visit: &mut impl FnMut(SlotPlace, RecordWord) -> Walk,
+        touches: &mut u64,
+        visit: &mut (impl FnMut(SlotPlace, RecordWord) -> Walk + ?Sized),
     ) -> Walk {
         let record = RecordWord(self.medium.load(place.record));
-        if !self.key_equals(place, target) || self.medium.load(place.state) != target.word {
+        *touches += self.slot_touches(place) - 1;
+        if self.medium.load(place.state) != target.word {
+            return Walk::Next;
+        }
+        *touches += self.key_touches(place);
+        if !self.key_equals(place, target) {
             return Walk::Next;
         }
         if self.medium.load(place.record) != record.0 {
@@ -164,26 +295,109 @@ impl<M: Medium> Table<M> {
         found
     }
 
-    /// The member of a key if it stands in its home bucket, where most do, and nothing moves.
-    /// `None` says nothing.
-    #[inline]
-    pub fn find_at_home(&self, target: &Target) -> Option<Member> {
-        let levels = self.directory.levels();
-        if levels.draining(self.shape.levels) {
+    /// The member of a key if it stands in this slot and nothing moves. `None` says nothing.
+    #[inline(always)]
+    pub fn find_at(&self, place: SlotPlace, target: &Target, touches: &mut u64) -> Option<Member> {
+        if self.directory.levels().draining(self.shape.levels) {
             return None;
         }
-        let home = self.home(target, levels.top);
-        let mask = self.matches(home, target.word);
-        if mask == 0 {
-            return None;
-        }
-        let place = self.shape.slot_place(home.at, mask.trailing_zeros());
         let mut found = None;
-        self.visit_slot(place, target, &mut |place, record| {
+        let mut counted = 1;
+        self.visit_slot(place, target, &mut counted, &mut |place, record| {
             found = record.is_member().then_some(Member { place, record });
             Walk::Next
         });
+        if found.is_some() {
+            *touches += counted;
+        }
         found
+    }
+
+    /// The member of a key, for a reader, with a hint where.
+    #[inline]
+    pub fn find_with(&self, target: &Target, ahead: &Ahead, touches: &mut u64) -> Option<Member> {
+        let sighting = match ahead.suspect(self) {
+            Some(place) => Sighting::Suspect(place),
+            None if ahead.is_alone(self, target, None) => Sighting::Absent,
+            None => Sighting::Unsure,
+        };
+        match self.find_sighted(target, sighting, touches) {
+            Sighting::Found(member) => Some(member),
+            _ => None,
+        }
+    }
+
+    /// The tags of the bucket of the target's first location in the top level, where most keys
+    /// are.
+    #[inline(always)]
+    pub fn home_tags(&self, target: &Target) -> BucketTags<'_> {
+        let top = self.directory.levels().top;
+        let index = KeyHash::bucket(target.hash.location(0), top);
+        self.tags.level(top).bucket(index)
+    }
+
+    /// What the tags of the home bucket say of a key, where most keys are.
+    #[inline(always)]
+    pub fn sight_at_home(&self, target: &Target) -> Sighting {
+        if target.reserved.is_some() {
+            return Sighting::Unsure;
+        }
+        let top = self.directory.levels().top;
+        let home = self.bucket(top, KeyHash::bucket(target.hash.location(0), top));
+        let mask = match home.tags.only().and_then(TagWord::load) {
+            Some(tags) => tags.matching(target.tag),
+            None => 0,
+        };
+        match mask {
+            0 => Sighting::Unsure,
+            _ => Sighting::Suspect(self.shape.slot_place(home.at, mask.trailing_zeros())),
+        }
+    }
+
+    /// What the tags of all candidate buckets of the first round say of a key.
+    #[inline(never)]
+    pub fn sight(&self, target: &Target) -> Sighting {
+        let levels = self.directory.levels();
+        if target.reserved.is_some() || levels.draining(self.shape.levels) {
+            return Sighting::Unsure;
+        }
+        let suspect = self.candidates(target, 0, levels.top, levels.bottom, |bucket| {
+            for (first, word) in bucket.tags.words() {
+                let mask = word.load().map_or(1, |tags| tags.matching(target.tag));
+                if mask != 0 {
+                    let slot = first + mask.trailing_zeros();
+                    return ControlFlow::Break(self.shape.slot_place(bucket.at, slot));
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        match suspect {
+            ControlFlow::Break(place) => Sighting::Suspect(place),
+            ControlFlow::Continue(()) if self.rounds(target, levels) > 1 => Sighting::Unsure,
+            ControlFlow::Continue(()) => Sighting::Absent,
+        }
+    }
+
+    /// What the slot says that may hold a key: the member, or nothing for certain.
+    #[inline(always)]
+    pub fn sight_at(&self, place: SlotPlace, target: &Target, touches: &mut u64) -> Sighting {
+        self.find_at(place, target, touches)
+            .map_or(Sighting::Unsure, Sighting::Found)
+    }
+
+    /// Whether a key is there that has been sighted while this session was pinned, and where.
+    #[inline]
+    pub fn find_sighted(&self, target: &Target, sighting: Sighting, touches: &mut u64) -> Sighting {
+        let sighting = match sighting {
+            Sighting::Suspect(place) => self.sight_at(place, target, touches),
+            sighting => sighting,
+        };
+        match sighting {
+            Sighting::Unsure => self
+                .find(target, touches)
+                .map_or(Sighting::Absent, Sighting::Found),
+            sighting => sighting,
+        }
     }
 
     /// The member of a key, for a writer, who may act only on the one copy.
@@ -223,6 +437,29 @@ impl<M: Medium> Table<M> {
         found
     }
 
+    /// Places that hold a slot's state word and record word.
+    #[inline]
+    pub(crate) fn slot_touches(&self, place: SlotPlace) -> u64 {
+        1 + u64::from(place.state / PLACE != place.record / PLACE)
+    }
+
+    /// Places that hold a slot's key, beside those of its words.
+    #[inline]
+    pub(crate) fn key_touches(&self, place: SlotPlace) -> u64 {
+        if self.shape.key_class() != KeyClass::Wide {
+            return 0;
+        }
+        let (first, last) = (place.key, place.key + self.shape.key_size - 1);
+        let shared = first / PLACE == place.record / PLACE;
+        last / PLACE - first / PLACE + u64::from(!shared)
+    }
+
+    /// Places that hold a record's value.
+    #[inline]
+    pub(crate) fn record_touches(&self, at: u64) -> u64 {
+        (at + self.shape.value_size - 1) / PLACE - at / PLACE + 1
+    }
+
     /// Whether a record word of a member names a record: what recovery has checked, and what a
     /// file closed in order is believed.
     #[inline]
@@ -237,9 +474,20 @@ impl<M: Medium> Table<M> {
 impl<M: Medium> Session<'_, M> {
     /// Finds the one copy of a key that may be changed, waiting out a resize that is moving this
     /// very item.
-    pub(crate) fn find_for_write(&mut self, target: &Target) -> crate::Result<Option<Member>> {
+    pub(crate) fn find_for_write(
+        &mut self,
+        target: &Target,
+        ahead: &Ahead,
+    ) -> crate::Result<Option<Member>> {
+        let mut hint = ahead
+            .suspect(self.table)
+            .and_then(|place| self.table.find_at(place, target, &mut self.touches));
         loop {
-            match self.table.find_for_write(target, &mut self.touches) {
+            let found = match hint.take() {
+                Some(member) => Found::One(member),
+                None => self.table.find_for_write(target, &mut self.touches),
+            };
+            match found {
                 Found::Absent => return Ok(None),
                 Found::One(member) if self.table.record_in_bounds(member.record) => {
                     return Ok(Some(member));

@@ -1,5 +1,6 @@
 //! The index: a table of fixed keys and values in a file, and the verbs on it.
 
+pub(crate) mod ahead;
 pub(crate) mod arena;
 #[cfg(all(test, not(loom)))]
 mod crash_tests;
@@ -23,6 +24,9 @@ pub(crate) mod resize;
 pub(crate) mod scan;
 mod stats;
 pub(crate) mod table;
+#[cfg(all(test, not(loom)))]
+mod tag_tests;
+pub(crate) mod tags;
 pub(crate) mod target;
 mod update;
 pub(crate) mod upkeep;

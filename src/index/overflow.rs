@@ -10,9 +10,12 @@ use std::sync::OnceLock;
 use crate::layout::superblock::DIRECTORY;
 use crate::sync::{AtomicU64, Ordering};
 
-/// One map for each live level.
+/// One map for each live level. Sequentially consistent, as the [tags](super::tags) are: of two
+/// insertions of one key, of which one goes to a further round, at least one finds the other.
 pub struct OverflowMaps {
     levels: [OnceLock<Box<[AtomicU64]>>; DIRECTORY],
+    /// Not zero once any bit of any level has been set.
+    any: AtomicU64,
 }
 
 impl OverflowMaps {
@@ -20,24 +23,35 @@ impl OverflowMaps {
     pub fn new() -> Self {
         Self {
             levels: std::array::from_fn(|_| OnceLock::new()),
+            any: AtomicU64::new(0),
         }
     }
 
     /// Adds the map of `level` with these words. Before the level is published.
     pub fn add(&self, level: u32, words: impl Iterator<Item = u64>) {
-        let _ = self.levels[level as usize].set(words.map(AtomicU64::new).collect());
+        let mut any = 0;
+        let words = words.inspect(|word| any |= word).map(AtomicU64::new);
+        let _ = self.levels[level as usize].set(words.collect());
+        self.any.fetch_or(any, Ordering::SeqCst);
+    }
+
+    /// Whether any bit has ever been set.
+    #[inline]
+    pub fn is_any_set(&self) -> bool {
+        self.any.load(Ordering::SeqCst) != 0
     }
 
     /// Whether the bit of `bucket` is set.
     #[inline]
     pub fn is_set(&self, level: u32, bucket: u64) -> bool {
         self.levels[level as usize].get().is_some_and(|words| {
-            words[(bucket / 64) as usize].load(Ordering::Acquire) >> (bucket % 64) & 1 != 0
+            words[(bucket / 64) as usize].load(Ordering::SeqCst) >> (bucket % 64) & 1 != 0
         })
     }
 
     /// Sets the bit of `bucket`; to be called after the file's own bit is persistent.
     pub fn set(&self, level: u32, bucket: u64) {
+        self.any.store(1, Ordering::SeqCst);
         if let Some(words) = self.levels[level as usize].get() {
             words[(bucket / 64) as usize].fetch_or(1 << (bucket % 64), Ordering::SeqCst);
         }

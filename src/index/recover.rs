@@ -15,8 +15,9 @@ use super::directory::Levels;
 use super::free_chain::FreeChain;
 use super::scan::{Findings, Fix};
 use super::table::Table;
+use super::tags::Tags;
 use crate::layout::superblock::Flags;
-use crate::layout::{DATA_START, EMPTY, ExtentEntry, ExtentKind, PAGE, RecordWord, Superblock};
+use crate::layout::{DATA_START, ExtentEntry, ExtentKind, PAGE, RecordWord, Superblock};
 use crate::pm::Medium;
 use crate::sync::Ordering;
 use crate::{Error, Result};
@@ -108,6 +109,7 @@ impl<M: Medium> Table<M> {
         let table = Self::with_superblock(medium, superblock, shape, path);
         let lost_levels = table.read_extents(&superblock)?;
         for level in superblock.bottom_level..=superblock.top_level {
+            table.add_tags(level, Tags::add)?;
             table.publish_level(&superblock, level);
         }
         tracing::debug!(took = ?started.elapsed(), "read the superblock's levels and extents");
@@ -288,8 +290,7 @@ impl<M: Medium> Table<M> {
             match *fix {
                 Fix::Clear { place, duplicate } => {
                     self.medium.store(place.record, RecordWord::NONE.0);
-                    self.medium.store(place.state, EMPTY);
-                    self.medium.write_back(place.state, 8);
+                    self.vacate(place);
                     if duplicate {
                         recovery.duplicates_removed += 1;
                     } else {

@@ -4,18 +4,19 @@
 //! after the record word is persistent, so that no crash shows the next key of this slot with
 //! this item's record.
 
+use super::ahead::Ahead;
 use super::table::Session;
 use super::target::Target;
 use crate::Result;
-use crate::layout::{EMPTY, RecordWord};
+use crate::layout::RecordWord;
 use crate::pm::Medium;
 
 impl<M: Medium> Session<'_, M> {
     /// Removes the target's key; says whether it was there.
-    pub(crate) fn remove(&mut self, target: &Target) -> Result<bool> {
+    pub(crate) fn remove(&mut self, target: &Target, ahead: &Ahead) -> Result<bool> {
         let medium = &self.table.medium;
         loop {
-            let Some(member) = self.find_for_write(target)? else {
+            let Some(member) = self.find_for_write(target, ahead)? else {
                 return Ok(false);
             };
             let place = member.place;
@@ -23,8 +24,7 @@ impl<M: Medium> Session<'_, M> {
             if taken.is_ok() {
                 medium.write_back(place.record, 8);
                 medium.fence();
-                medium.store(place.state, EMPTY);
-                medium.write_back(place.state, 8);
+                self.table.vacate(place);
                 self.shard.retire(member.record.offset());
                 self.items -= 1;
                 return Ok(true);

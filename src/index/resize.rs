@@ -21,6 +21,7 @@ use super::directory::Levels;
 use super::epoch::GRACE;
 use super::recover::Progress;
 use super::table::{Table, thread_number};
+use super::tags::Tags;
 use super::target::{Bucket, Target};
 use crate::Result;
 use crate::layout::bucket::SlotPlace;
@@ -51,8 +52,8 @@ pub(crate) struct Resize {
     cursor: u64,
     /// An engine empties the bottom level by itself; nobody else may.
     by_engine: bool,
-    /// Emptied levels whose space still waits for its readers: epoch, offset, length.
-    leaving: Vec<(u64, u64, u64)>,
+    /// Emptied levels whose space still waits for its readers: epoch, level, offset.
+    leaving: Vec<(u64, u32, u64)>,
 }
 
 impl<M: Medium> Table<M> {
@@ -84,8 +85,14 @@ impl<M: Medium> Table<M> {
         if top > Shape::MAX_LEVEL {
             return Err(self.limit("the top level", u64::from(top), u64::from(Shape::MAX_LEVEL)));
         }
+        let before = *superblock;
         let len = self.shape.level_len(top);
         let offset = self.append_extent(&mut superblock, ExtentKind::Level, top, len)?;
+        if let Err(error) = self.add_tags(top, Tags::add_empty) {
+            // The file stays longer than its superblock says, which does no harm.
+            *superblock = before;
+            return Err(error);
+        }
         superblock.level_directory[top as usize] = offset;
         superblock.top_level = top;
         self.commit(&mut superblock);
@@ -171,10 +178,7 @@ impl<M: Medium> Table<M> {
         let slice = (SLICE / u64::from(self.shape.slots)).max(1);
         let end = (resize.cursor + slice).min(buckets);
         let _pin = self.pin(thread_number());
-        let bucket = |index| Bucket {
-            at: self.directory.offset(levels.bottom) + index * self.shape.bucket_size,
-            level: levels.bottom,
-        };
+        let bucket = |index| self.bucket(levels.bottom, index);
         for index in resize.cursor..end {
             if index + AHEAD < end {
                 self.ask_for_places(bucket(index + AHEAD), levels);
@@ -188,7 +192,7 @@ impl<M: Medium> Table<M> {
         Ok(())
     }
 
-    /// Asks for the candidate buckets of the items of a bucket that will soon be emptied.
+    /// Asks for the places that the items of a bucket go to when it is soon emptied.
     fn ask_for_places(&self, bucket: Bucket, levels: Levels) {
         let mut buffer = [0; Shape::MAX_KEY as usize];
         let key = &mut buffer[..self.shape.key_size as usize];
@@ -200,10 +204,15 @@ impl<M: Medium> Table<M> {
             // Nobody inserts here any more, so the key stays as it is.
             self.medium.read(place.key, key);
             let target = self.target(key);
+            let mut at_home = true;
             let _ = self.candidates(&target, 0, levels.top, levels.bottom, |bucket| {
-                self.medium.prefetch(bucket.at);
-                self.medium
-                    .prefetch(bucket.at + u64::from(self.shape.slots) * 8);
+                bucket.tags.prefetch();
+                // Where most items go; the tags say where the others do.
+                if std::mem::take(&mut at_home) {
+                    self.medium.prefetch(bucket.at);
+                    self.medium
+                        .prefetch(bucket.at + u64::from(self.shape.slots) * 8);
+                }
                 ControlFlow::<()>::Continue(())
             });
         }
@@ -261,19 +270,19 @@ impl<M: Medium> Table<M> {
                     0,
                 ));
             };
-            self.write_key(to, target);
-            medium.store(to.state, target.word);
-            self.persist_key(to);
+            self.write_key(to.place, target);
+            medium.store(to.place.state, target.word);
+            self.persist_key(to.place);
             medium.fence();
-            medium.store(to.record, record.with(0).0);
-            medium.write_back(to.record, 8);
+            medium.store(to.place.record, record.with(0).0);
+            to.show(target);
+            medium.write_back(to.place.record, 8);
             medium.fence();
         }
         medium.store(from.record, RecordWord::NONE.0);
         medium.write_back(from.record, 8);
         medium.fence();
-        medium.store(from.state, EMPTY);
-        medium.write_back(from.state, 8);
+        self.vacate(from);
         Ok(true)
     }
 
@@ -315,19 +324,18 @@ impl<M: Medium> Table<M> {
         };
         self.directory.publish(now, level, offset);
         let epoch = self.epochs.current();
-        resize
-            .leaving
-            .push((epoch, offset, self.shape.level_len(level)));
+        resize.leaving.push((epoch, level, offset));
         resize.cursor = 0;
         tracing::debug!(level, "resize has emptied a level");
     }
 
     fn reclaim_levels(&self, resize: &mut Resize, epoch: u64) {
-        resize.leaving.retain(|&(left_in, offset, len)| {
+        resize.leaving.retain(|&(left_in, level, offset)| {
             if left_in + GRACE > epoch {
                 return true;
             }
-            self.level_to_arena(offset, len);
+            self.tags.forget_level(level);
+            self.level_to_arena(offset, self.shape.level_len(level));
             false
         });
     }
@@ -380,6 +388,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::index::ahead::Ahead;
     use crate::layout::DATA_START;
     use crate::pm::simulated::Simulated;
 
@@ -392,7 +401,8 @@ mod tests {
             let mut session = table.session();
             for key in 1..=30_000u64 {
                 let target = table.target(bytemuck::bytes_of(&key));
-                session.insert(&target, &key.to_ne_bytes()).unwrap();
+                let ahead = Ahead::new(&table, &target);
+                session.insert(&target, &ahead, &key.to_ne_bytes()).unwrap();
             }
         }
         let levels = table.directory.levels();

@@ -12,6 +12,7 @@ use super::epoch::{Epochs, Pin};
 use super::free_chain::FreeChain;
 use super::overflow::OverflowMaps;
 use super::resize::Resize;
+use super::tags::Tags;
 use super::upkeep::Upkeep;
 use crate::layout::shape::extent_alignment;
 use crate::layout::superblock::Flags;
@@ -36,6 +37,7 @@ pub struct Table<M> {
     pub(crate) hash_seed: u64,
     pub(crate) directory: Directory,
     pub(crate) overflow: OverflowMaps,
+    pub(crate) tags: Tags,
     pub(crate) arena: Arena,
     pub(crate) epochs: Epochs,
     pub(crate) resize: Mutex<Resize>,
@@ -85,6 +87,7 @@ impl<M: Medium> Table<M> {
                     shape.level_len(level),
                 )?;
                 superblock.level_directory[level as usize] = offset;
+                table.add_tags(level, Tags::add_empty)?;
             }
             superblock.top_level = top;
             superblock.bottom_level = top + 1 - shape.levels;
@@ -116,6 +119,7 @@ impl<M: Medium> Table<M> {
             hash_seed: superblock.hash_seed,
             directory: Directory::new(levels, &superblock.level_directory),
             overflow: OverflowMaps::new(),
+            tags: Tags::new(&shape),
             arena: Arena::new(shape.record_stride),
             epochs: Epochs::new(),
             resize: Mutex::new(Resize::default()),
@@ -295,6 +299,15 @@ impl<M: Medium> Table<M> {
             bottom: superblock.bottom_level,
         };
         self.directory.publish(levels, level, offset);
+    }
+
+    /// Adds the tags of a level that is not visible yet, by `add`.
+    pub(crate) fn add_tags(
+        &self,
+        level: u32,
+        add: impl FnOnce(&Tags, u32) -> std::io::Result<()>,
+    ) -> Result<()> {
+        add(&self.tags, level).map_err(|source| Error::io(&self.path, "hold the tags of", source))
     }
 
     /// Counts what an engine's batch has done.

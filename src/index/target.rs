@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use super::directory::Levels;
 use super::table::Table;
+use super::tags::{BucketTags, Tag};
 use crate::layout::hash::OVERFLOW_ROUNDS;
 use crate::layout::{
     BUSY, EMPTY, KeyClass, KeyHash, RESERVED_BUCKET_STRIDE, RESERVED_BUCKETS, RESERVED_WORD,
@@ -22,17 +23,21 @@ pub struct Target<'k> {
     pub word: u64,
     /// Its hash.
     pub hash: KeyHash,
+    /// The tag of a slot that holds it.
+    pub tag: Tag,
     /// Which reserved bucket serves it, if the key equals a slot state.
     pub reserved: Option<u32>,
 }
 
 /// One candidate bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bucket {
+#[derive(Clone, Copy)]
+pub struct Bucket<'t> {
     /// Offset in the file.
     pub at: u64,
     /// Its level.
     pub level: u32,
+    /// The tags of its slots.
+    pub tags: BucketTags<'t>,
 }
 
 impl<'k> Target<'k> {
@@ -45,6 +50,7 @@ impl<'k> Target<'k> {
                 bytes.copy_from_slice(key);
                 let word = u64::from_le_bytes(bytes);
                 let reserved = reserved_bucket(word);
+                let hash = KeyHash::of_word(word, seed);
                 Self {
                     key,
                     word: if reserved.is_some() {
@@ -52,7 +58,8 @@ impl<'k> Target<'k> {
                     } else {
                         word
                     },
-                    hash: KeyHash::of_word(word, seed),
+                    hash,
+                    tag: Tag::of(hash),
                     reserved,
                 }
             }
@@ -62,6 +69,7 @@ impl<'k> Target<'k> {
                     key,
                     word: hash.0,
                     hash,
+                    tag: Tag::of(hash),
                     reserved: None,
                 }
             }
@@ -104,34 +112,34 @@ impl<M: Medium> Table<M> {
         Target::new(key, self.shape.key_class(), self.hash_seed)
     }
 
-    /// The bucket of the target's first location in the top level, which the walk of candidates
-    /// comes to first and insertions prefer.
+    /// A bucket of a level.
     #[inline]
-    pub fn home(&self, target: &Target, top: u32) -> Bucket {
-        let at = match target.reserved {
-            Some(bucket) => reserved_bucket_at(bucket),
-            None => {
-                let index = KeyHash::bucket(target.hash.location(0), top);
-                self.directory.offset(top) + index * self.shape.bucket_size
-            }
-        };
-        Bucket { at, level: top }
+    pub fn bucket(&self, level: u32, index: u64) -> Bucket<'_> {
+        Bucket {
+            at: self.directory.offset(level) + index * self.shape.bucket_size,
+            level,
+            tags: self.tags.level(level).bucket(index),
+        }
     }
 
     /// Visits the candidate buckets of one round, without repetition, level by level from `from`
     /// to `to` (either may be the higher one), until `visit` breaks.
     #[inline(always)]
-    pub fn candidates<B>(
-        &self,
+    pub fn candidates<'t, B>(
+        &'t self,
         target: &Target<'_>,
         round: u32,
         from: u32,
         to: u32,
-        mut visit: impl FnMut(Bucket) -> ControlFlow<B>,
+        mut visit: impl FnMut(Bucket<'t>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         if let Some(bucket) = target.reserved {
             let at = reserved_bucket_at(bucket);
-            return visit(Bucket { at, level: from });
+            return visit(Bucket {
+                at,
+                level: from,
+                tags: BucketTags::NONE,
+            });
         }
         let count = self.shape.locations;
         // Computed once for all levels, as far as they are the usual two.
@@ -145,13 +153,18 @@ impl<M: Medium> Table<M> {
         let mut level = from;
         loop {
             let offset = self.directory.offset(level);
+            let tags = self.tags.level(level);
             for nth in 0..count {
                 let index = KeyHash::bucket(location(nth), level);
                 if (0..nth).any(|before| KeyHash::bucket(location(before), level) == index) {
                     continue;
                 }
                 let at = offset + index * self.shape.bucket_size;
-                visit(Bucket { at, level })?;
+                visit(Bucket {
+                    at,
+                    level,
+                    tags: tags.bucket(index),
+                })?;
             }
             if level == to {
                 return ControlFlow::Continue(());
@@ -165,6 +178,9 @@ impl<M: Medium> Table<M> {
     #[inline]
     pub fn rounds(&self, target: &Target, levels: Levels) -> u32 {
         if target.reserved.is_some() {
+            return 1;
+        }
+        if !self.overflow.is_any_set() {
             return 1;
         }
         let overflowed = (levels.bottom..=levels.top).any(|level| {

@@ -3,6 +3,7 @@
 //! GPHash §3.2.3, update. The CAS expects the record that was found in the slot, so it fails if
 //! the item has been removed, changed or moved meanwhile, also when another item sits there now.
 
+use super::ahead::Ahead;
 use super::insert::Inserted;
 use super::table::Session;
 use super::target::Target;
@@ -10,13 +11,13 @@ use crate::Result;
 use crate::layout::RecordWord;
 use crate::pm::Medium;
 
-impl<M: Medium> Session<'_, M> {
+impl<'t, M: Medium> Session<'t, M> {
     /// Stores `value` under the target's key if the key is present; says whether it was.
-    pub(crate) fn update(&mut self, target: &Target, value: &[u8]) -> Result<bool> {
+    pub(crate) fn update(&mut self, target: &Target, ahead: &Ahead, value: &[u8]) -> Result<bool> {
         let table = self.table;
         let medium = &table.medium;
         loop {
-            let Some(member) = self.find_for_write(target)? else {
+            let Some(member) = self.find_for_write(target, ahead)? else {
                 return Ok(false);
             };
             let Some(record) = self.allocate() else {
@@ -31,7 +32,7 @@ impl<M: Medium> Session<'_, M> {
             if swung.is_ok() {
                 medium.write_back(member.place.record, 8);
                 medium.fence();
-                self.touches += 1;
+                self.touches += table.record_touches(record);
                 self.shard.retire(member.record.offset());
                 return Ok(true);
             }
@@ -40,12 +41,17 @@ impl<M: Medium> Session<'_, M> {
     }
 
     /// Stores `value` under the target's key; says whether the key was absent before.
-    pub(crate) fn upsert(&mut self, target: &Target, value: &[u8]) -> Result<bool> {
+    pub(crate) fn upsert(
+        &mut self,
+        target: &Target,
+        ahead: &Ahead<'t>,
+        value: &[u8],
+    ) -> Result<bool> {
         loop {
-            if self.update(target, value)? {
+            if self.update(target, ahead, value)? {
                 return Ok(false);
             }
-            if self.insert(target, value)? == Inserted::New {
+            if self.insert(target, ahead, value)? == Inserted::New {
                 return Ok(true);
             }
         }

@@ -14,11 +14,12 @@ use rayon::prelude::*;
 
 use super::Write;
 use crate::Result;
+use crate::index::ahead::Ahead;
 use crate::index::insert::Inserted;
 use crate::index::table::{Session, Table};
 use crate::index::target::Target;
 use crate::pm::Medium;
-use pipeline::{change, look_up};
+use pipeline::{Stores, change, look_up};
 
 /// Batches below this length run on the caller's thread alone.
 const PARALLEL: usize = 16 << 10;
@@ -73,8 +74,8 @@ impl CpuEngine {
 
     /// Says which keys are there.
     pub fn contains<M: Medium>(&self, table: &Table<M>, keys: &[u8]) -> Result<FixedBitSet> {
-        self.split(table, keys, |session, target, _| {
-            Ok(session.contains(target))
+        self.split(table, keys, Stores::Nothing, |session, target, ahead, _| {
+            Ok(session.contains(target, ahead))
         })
     }
 
@@ -88,31 +89,46 @@ impl CpuEngine {
     ) -> Result<FixedBitSet> {
         let size = sizes(table).1;
         match verb {
-            Write::Insert => self.split(table, keys, |session, target, i| {
-                Ok(session.insert(target, nth(values, size, i))? == Inserted::New)
-            }),
-            Write::Upsert => self.split(table, keys, |session, target, i| {
-                session.upsert(target, nth(values, size, i))
-            }),
-            Write::Update => self.split(table, keys, |session, target, i| {
-                session.update(target, nth(values, size, i))
-            }),
-            Write::Remove => self.split(table, keys, |session, target, _| session.remove(target)),
+            Write::Insert => self.split(
+                table,
+                keys,
+                Stores::RecordAndSlot,
+                |session, target, ahead, i| {
+                    Ok(session.insert(target, ahead, nth(values, size, i))? == Inserted::New)
+                },
+            ),
+            Write::Upsert => self.split(
+                table,
+                keys,
+                Stores::RecordAndSlot,
+                |session, target, ahead, i| session.upsert(target, ahead, nth(values, size, i)),
+            ),
+            Write::Update => {
+                self.split(table, keys, Stores::Record, |session, target, ahead, i| {
+                    session.update(target, ahead, nth(values, size, i))
+                })
+            }
+            Write::Remove => {
+                self.split(table, keys, Stores::Nothing, |session, target, ahead, _| {
+                    session.remove(target, ahead)
+                })
+            }
         }
     }
 
     /// Runs an operation on all keys, on each thread those of its own keys in order.
-    fn split<M: Medium>(
+    fn split<'t, M: Medium>(
         &self,
-        table: &Table<M>,
+        table: &'t Table<M>,
         keys: &[u8],
-        operation: impl Fn(&mut Session<M>, &Target, usize) -> Result<bool> + Sync,
+        stores: Stores,
+        operation: impl Fn(&mut Session<'t, M>, &Target, &Ahead<'t>, usize) -> Result<bool> + Sync,
     ) -> Result<FixedBitSet> {
         let key_size = sizes(table).0;
         let len = keys.len() / key_size;
         let parts = self.parts(len);
         if parts == 1 {
-            return each(table, keys, len, 0..len, operation);
+            return each(table, keys, len, 0..len, stores, operation);
         }
         let owners: Vec<u16> = keys
             .par_chunks_exact(key_size)
@@ -126,7 +142,7 @@ impl CpuEngine {
             .into_par_iter()
             .map(|part| {
                 let mine = (0..len).filter(|&i| owners[i] == part);
-                each(table, keys, len, mine, &operation)
+                each(table, keys, len, mine, stores, &operation)
             })
             .reduce(|| Ok(FixedBitSet::new()), union)
     }
@@ -152,12 +168,13 @@ fn nth(bytes: &[u8], size: usize, i: usize) -> &[u8] {
 }
 
 /// Runs `operation` on the keys at `positions`, in that order.
-fn each<M: Medium>(
-    table: &Table<M>,
+fn each<'t, M: Medium>(
+    table: &'t Table<M>,
     keys: &[u8],
     len: usize,
     positions: impl Iterator<Item = usize>,
-    operation: impl Fn(&mut Session<M>, &Target, usize) -> Result<bool>,
+    stores: Stores,
+    operation: impl Fn(&mut Session<'t, M>, &Target, &Ahead<'t>, usize) -> Result<bool>,
 ) -> Result<FixedBitSet> {
     let key_size = sizes(table).0;
     let mut answers = FixedBitSet::with_capacity(len);
@@ -167,11 +184,17 @@ fn each<M: Medium>(
         let mut done = 0;
         let part = positions.by_ref().take(BREATH);
         let key = |i| nth(keys, key_size, i);
-        change(&mut session, part, key, |session, target, i| {
-            answers.set(i, operation(session, target, i)?);
-            done += 1;
-            Ok(())
-        })?;
+        change(
+            &mut session,
+            part,
+            key,
+            stores,
+            |session, target, ahead, i| {
+                answers.set(i, operation(session, target, ahead, i)?);
+                done += 1;
+                Ok(())
+            },
+        )?;
         session.count(done);
         if positions.peek().is_some() {
             session.breathe();

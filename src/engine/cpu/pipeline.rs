@@ -1,29 +1,32 @@
 //! Operations on their way through memory, so that its latency is paid by many at a time.
 //!
-//! An operation reads its home bucket, perhaps its other candidate buckets, then the record:
-//! misses that depend on each other. While one operation is at its last step, those behind it in
-//! the batch are at earlier ones, and each step asks for what the next will read. Steps of
+//! An operation reads the tags of its candidate buckets, then the bucket that they name, then the
+//! record: misses that depend on each other. While one operation is at its last step, those behind
+//! it in the batch are at earlier ones, and each step asks for what the next will read. Steps of
 //! different operations alternate, so that a core has a few misses under way all the time: bursts
 //! of them wait for each other (measured in `docs/performance.md`).
 
 use std::ops::ControlFlow;
 
 use crate::Result;
-use crate::index::lookup::Member;
+use crate::index::ahead::Ahead;
+use crate::index::lookup::{Member, Sighting};
 use crate::index::table::{Session, Table};
 use crate::index::target::Target;
+use crate::layout::bucket::SlotPlace;
 use crate::pm::Medium;
 
 /// How many operations lie between one step of a look-up and the next.
 const DISTANCE: usize = 8;
 
-/// Steps of a look-up: home bucket, other buckets, record, value.
-const STEPS: usize = 4;
+/// Steps of a look-up: tags of the home bucket, other tags, bucket, record, value.
+const STEPS: usize = 5;
 
-/// Look-ups under way.
-const UNDER_WAY: usize = DISTANCE * STEPS;
+/// Look-ups under way: those from their first step to before their last.
+const UNDER_WAY: usize = DISTANCE * (STEPS - 1);
 
-/// Changes that are hashed, and whose buckets are asked for, ahead of their execution.
+/// Changes that are hashed ahead of their execution; their tags are asked for then, and their
+/// buckets and records half as far ahead.
 const AHEAD: usize = 16;
 
 /// Bytes of a line of the CPU's cache.
@@ -33,9 +36,27 @@ const LINE: u64 = 64;
 const RECORD_LINES: u64 = 8;
 
 #[derive(Clone, Copy)]
+struct Change<'k, 't> {
+    target: Target<'k>,
+    ahead: Ahead<'t>,
+    position: usize,
+}
+
+#[derive(Clone, Copy)]
 struct LookUp<'k> {
     target: Target<'k>,
-    member: Option<Member>,
+    sighting: Sighting,
+}
+
+/// What a change will store to, beside the bucket that its key is in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Stores {
+    /// Nothing.
+    Nothing,
+    /// A new record.
+    Record,
+    /// A new record, and an empty slot if the key is absent.
+    RecordAndSlot,
 }
 
 /// Looks up `len` keys in order, and calls `found` with the position of each that is there.
@@ -48,99 +69,143 @@ pub fn look_up<'k, M: Medium>(
 ) -> Result<()> {
     let table = session.table;
     let mut under_way: [Option<LookUp>; UNDER_WAY] = [None; UNDER_WAY];
-    for step in 0..len + UNDER_WAY - DISTANCE {
+    for step in 0..len + UNDER_WAY {
         // From the last step to the first: the place of a look-up that ends is taken by the next.
-        if let Some(position) = step.checked_sub(3 * DISTANCE)
-            && let Some(LookUp {
-                member: Some(member),
-                ..
-            }) = under_way[position % UNDER_WAY].take()
+        if let Some(position) = step.checked_sub(4 * DISTANCE)
+            && let Some(look_up) = &under_way[position % UNDER_WAY]
         {
-            found(session, member, position)?;
+            if let Sighting::Found(member) = look_up.sighting {
+                found(session, member, position)?;
+            }
+            under_way[position % UNDER_WAY] = None;
+        }
+        if let Some(position) = step.checked_sub(3 * DISTANCE)
+            && let Some(LookUp { target, sighting }) = &mut under_way[position % UNDER_WAY]
+            && matches!(sighting, Sighting::Suspect(_) | Sighting::Unsure)
+        {
+            *sighting = table.find_sighted(target, *sighting, &mut session.touches);
+            prefetch_sighted(table, sighting);
         }
         if let Some(position) = step.checked_sub(2 * DISTANCE)
-            && let Some(look_up) = &mut under_way[position % UNDER_WAY]
-            && look_up.member.is_none()
+            && let Some(LookUp { target, sighting }) = &mut under_way[position % UNDER_WAY]
         {
-            look_up.member = table.find(&look_up.target, &mut session.touches);
-            prefetch_record(table, look_up.member);
+            *sighting = match sighting {
+                Sighting::Suspect(place) => table.sight_at(*place, target, &mut session.touches),
+                _ => table.sight(target),
+            };
+            prefetch_sighted(table, sighting);
         }
         if let Some(position) = step.checked_sub(DISTANCE)
-            && let Some(look_up) = &mut under_way[position % UNDER_WAY]
+            && let Some(LookUp { target, sighting }) = &mut under_way[position % UNDER_WAY]
         {
-            look_up.member = table.find_at_home(&look_up.target);
-            match look_up.member {
-                Some(_) => {
-                    session.touches += 1;
-                    prefetch_record(table, look_up.member);
-                }
-                None => prefetch_candidates(table, &look_up.target),
+            *sighting = table.sight_at_home(target);
+            match sighting {
+                Sighting::Suspect(place) => prefetch_slot(table, place),
+                _ => prefetch_tags(table, target),
             }
         }
         if step < len {
             let target = table.target(key(step));
-            let home = table.home(&target, table.directory.levels().top);
-            prefetch_bucket(table, home.at);
+            table.home_tags(&target).prefetch();
             under_way[step % UNDER_WAY] = Some(LookUp {
                 target,
-                member: None,
+                sighting: Sighting::Unsure,
             });
         }
     }
     Ok(())
 }
 
-/// Executes the operations at `positions` in order, asking for their buckets ahead.
+/// Executes the operations at `positions` in order, asking ahead for what they will read and
+/// store to.
 #[inline]
-pub fn change<'k, M: Medium>(
-    session: &mut Session<M>,
+pub fn change<'k, 't, M: Medium>(
+    session: &mut Session<'t, M>,
     positions: impl Iterator<Item = usize>,
     key: impl Fn(usize) -> &'k [u8],
-    mut execute: impl FnMut(&mut Session<M>, &Target, usize) -> Result<()>,
+    stores: Stores,
+    mut execute: impl FnMut(&mut Session<'t, M>, &Target, &Ahead<'t>, usize) -> Result<()>,
 ) -> Result<()> {
     let table = session.table;
-    let mut ahead: [Option<(Target, usize)>; AHEAD] = [None; AHEAD];
+    let mut ahead: [Option<Change>; AHEAD] = [None; AHEAD];
     let mut slots = (0..AHEAD).cycle();
     // The places of those ahead are gone through once more at the end, to empty them.
     let coming = positions.map(Some).chain(std::iter::repeat_n(None, AHEAD));
     for (position, slot) in coming.zip(&mut slots) {
-        if let Some((target, position)) = ahead[slot].take() {
-            execute(session, &target, position)?;
+        if let Some(Change {
+            target,
+            ahead,
+            position,
+        }) = &ahead[slot]
+        {
+            execute(session, target, ahead, *position)?;
+        }
+        if let Some(change) = &mut ahead[(slot + AHEAD / 2) % AHEAD] {
+            change.ahead.look(&change.target);
+            prefetch_stores(session, &change.ahead, stores);
         }
         ahead[slot] = position.map(|position| {
             let target = table.target(key(position));
-            prefetch_candidates(table, &target);
-            (target, position)
+            Change {
+                target,
+                ahead: Ahead::new(table, &target),
+                position,
+            }
         });
     }
     Ok(())
 }
 
-/// Asks for the state and record words of the bucket at `at`.
-#[inline]
-fn prefetch_bucket<M: Medium>(table: &Table<M>, at: u64) {
-    table.medium.prefetch(at);
-    let records = u64::from(table.shape.slots) * 8;
-    table.medium.prefetch(at + records);
-}
-
-/// Asks for the candidate buckets of the first round.
-#[inline]
-fn prefetch_candidates<M: Medium>(table: &Table<M>, target: &Target) {
+/// Asks for the tags of the candidate buckets of the first round.
+#[inline(never)]
+fn prefetch_tags<M: Medium>(table: &Table<M>, target: &Target) {
     let levels = table.directory.levels();
     let _ = table.candidates::<()>(target, 0, levels.top, levels.bottom, |bucket| {
-        prefetch_bucket(table, bucket.at);
+        bucket.tags.prefetch();
         ControlFlow::Continue(())
     });
 }
 
-/// Asks for the record of a member.
+/// Asks for the slot that may hold a key, or the record that does.
+#[inline(always)]
+fn prefetch_sighted<M: Medium>(table: &Table<M>, sighting: &Sighting) {
+    match sighting {
+        Sighting::Found(member) => prefetch_lines(table, member.record.offset()),
+        Sighting::Suspect(place) => prefetch_slot(table, place),
+        Sighting::Absent | Sighting::Unsure => {}
+    }
+}
+
+/// Asks for the state and record words of a slot.
 #[inline]
-fn prefetch_record<M: Medium>(table: &Table<M>, member: Option<Member>) {
-    if let Some(member) = member {
-        let lines = table.shape.value_size.div_ceil(LINE).min(RECORD_LINES);
-        for line in 0..lines {
-            table.medium.prefetch(member.record.offset() + line * LINE);
-        }
+fn prefetch_slot<M: Medium>(table: &Table<M>, place: &SlotPlace) {
+    table.medium.prefetch(place.state);
+    table.medium.prefetch(place.record);
+}
+
+/// Asks for the slot that has the target's key or will take it, and for the record that comes next.
+#[inline]
+fn prefetch_stores<M: Medium>(session: &Session<M>, ahead: &Ahead, stores: Stores) {
+    let table = session.table;
+    if let Some(place) = ahead.suspect(table) {
+        prefetch_slot(table, &place);
+    } else if stores == Stores::RecordAndSlot
+        && let Some(vacancy) = ahead.vacancy(table)
+    {
+        prefetch_slot(table, &vacancy.place);
+    }
+    if stores != Stores::Nothing
+        && let Some(record) = session.shard.upcoming(AHEAD / 2, table.shape.record_stride)
+    {
+        prefetch_lines(table, record);
+    }
+}
+
+/// Asks for the lines of the record at `at`.
+#[inline]
+fn prefetch_lines<M: Medium>(table: &Table<M>, at: u64) {
+    let lines = table.shape.value_size.div_ceil(LINE).min(RECORD_LINES);
+    for line in 0..lines {
+        table.medium.prefetch(at + line * LINE);
     }
 }
