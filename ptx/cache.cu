@@ -113,7 +113,7 @@ KERNEL cache_elect(const __grid_constant__ TableView view, const __grid_constant
         // What an earlier load could not finish is filled again.
         bool unfinished = stays && (link & LOADING) != 0;
         append(choice.incoming, &outcome->incoming, choice.entries, ordinal, enters || unfinished);
-        if (exists && view.cache.policy == POLICY_LFU) {
+        if (exists && view.cache.policy == POLICY_LFU && choice.ages != 0) {
             volatile u32 *heat = view.cache.heat + ordinal;
             if (*heat != 0) *heat = *heat / 2;
         }

@@ -111,6 +111,7 @@ __device__ u64 layout_cache_load[] = {
     OFFSET(CacheLoad, room),
     OFFSET(CacheLoad, threshold),
     OFFSET(CacheLoad, round),
+    OFFSET(CacheLoad, ages),
     sizeof(CacheOutcome),
     OFFSET(CacheOutcome, evicted),
     OFFSET(CacheOutcome, incoming),

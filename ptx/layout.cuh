@@ -169,6 +169,8 @@ struct CacheLoad {
     u64 room;  // how many buckets come in, whatever their score
     u32 threshold; // buckets of a higher score are held
     u32 round;     // LRU: the tick now; random: differs from load to load
+    u32 ages;      // LFU: 1 if earlier uses count half from now on
+    u32 reserved;
 };
 
 // What a load has come to. Zero before it.

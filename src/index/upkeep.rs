@@ -20,7 +20,7 @@ use crate::pm::Medium;
 const FULL: (u64, u64) = (80, 90);
 
 /// Room for further records is made when fewer than one in so many was never taken.
-const FRESH: u64 = 16;
+const FRESH: u64 = 32;
 
 /// A growth by fewer bytes takes less than a millisecond or two; nothing is made ahead for it.
 const LEAST: u64 = 8 << 20;

@@ -33,6 +33,7 @@ impl Attached {
         operands: Operands,
     ) -> Result<WriteBatch> {
         let len = operands.len;
+        self.launches.fetch_add(1, Ordering::Relaxed);
         self.drain_slice(table, writer, channel, u64::from(len))?;
         let pending = channel.pending(len)?;
         let groups = (len > 1).then(|| channel.groups(len)).transpose()?;

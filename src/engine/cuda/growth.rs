@@ -348,6 +348,9 @@ impl Attached {
         stream: &Stream,
         records: u64,
     ) -> Result<()> {
+        if self.has_pool(table, writer, records) {
+            self.recycle(table, writer)?;
+        }
         loop {
             writer.supply.prepare(table, stream, records)?;
             let available = writer.supply.available();
@@ -374,8 +377,7 @@ impl Attached {
         stream: &Stream,
         missing: u64,
     ) -> Result<()> {
-        let pool = (table.arena.total() / POOL).max(missing);
-        if writer.supply.retired() >= pool && self.recycle(table, writer)? {
+        if self.has_pool(table, writer, missing) && self.recycle(table, writer)? {
             return Ok(());
         }
         let grown = table
@@ -393,6 +395,11 @@ impl Attached {
                 Err(error)
             }
         }
+    }
+
+    /// Whether so many records are retired that using them again serves a batch well.
+    fn has_pool(&self, table: &Table<Mapping>, writer: &Writer, records: u64) -> bool {
+        writer.supply.retired() >= (table.arena.total() / POOL).max(records)
     }
 
     /// Makes retired records free; says whether there were any.

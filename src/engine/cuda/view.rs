@@ -242,6 +242,10 @@ pub struct CacheLoad {
     pub threshold: u32,
     /// LRU: the tick now; random: differs from load to load.
     pub round: u32,
+    /// LFU: 1 if earlier uses count half from now on.
+    pub ages: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// What a load has come to.
@@ -401,7 +405,7 @@ mod tests {
         );
         let load = [
             layout_of!(CacheLoad: scores evicted incoming free entries free_count keep enter room
-                threshold round),
+                threshold round ages),
             layout_of!(CacheOutcome: evicted incoming taken kept entered admitted linked),
         ];
         assert_eq!(stated("cache_load"), load.concat());

@@ -34,14 +34,14 @@ const SHOWN_TOGETHER: u64 = 8;
 /// How much of the time a load leaves the file to batches.
 #[derive(Debug, Clone, Copy)]
 pub enum Pace<'s> {
-    /// None: someone waits for the load.
+    /// Most of it while batches run, none otherwise: someone waits for the load.
     AtOnce,
     /// Most of it, until it is told to stop or someone waits for a load: the next one goes on from
     /// there.
     Considerate(&'s AtomicBool),
 }
 
-/// How long a [`Pace::Considerate`] load rests, as a multiple of the time in which it copied.
+/// How long a load rests that leaves time to batches, as a multiple of the time in which it copied.
 const REST: u32 = 3;
 
 impl Attached {
@@ -54,6 +54,7 @@ impl Attached {
         self.awaited_loads.fetch_add(waits, Ordering::Relaxed);
         let _alone = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
         self.awaited_loads.fetch_sub(waits, Ordering::Relaxed);
+        self.count_look_ups(table)?;
         let channel = self.channel()?;
         let stream = &channel.stream;
         if let Some((load, outcome)) = self.choose_cached(table, stream)? {
@@ -101,12 +102,19 @@ impl Attached {
     ) -> Result<Option<(CacheLoad, CacheOutcome)>> {
         let mut writer = self.writer();
         self.size_cache(table, &mut writer, stream)?;
-        let Some(entries) = &mut writer.cache.entries else {
+        let Writer { cache, .. } = &mut *writer;
+        let Some(entries) = &mut cache.entries else {
             return Ok(None);
         };
         let view = self.view_now();
         let mut load = entries.load();
         load.round = self.launches.load(Ordering::Relaxed);
+        // Loads that follow each other closely would forget what they know.
+        let operations = table.operations.load(Ordering::Relaxed);
+        if operations - cache.aged_at >= buckets_of(table) {
+            cache.aged_at = operations;
+            load.ages = 1;
+        }
         let mut scores = vec![0u32; 2 * SCORES];
         // SAFETY: the lists are as long as is said here; the writer's lock keeps changes away, and
         // nobody looks at the scores before the wait.
@@ -208,6 +216,7 @@ impl Attached {
         pace: Pace<'_>,
     ) -> Result<()> {
         let begin = Instant::now();
+        let launches = self.launches.load(Ordering::Relaxed);
         {
             // Held like a look-up's, so that no record is used again meanwhile.
             let view = self.hold_view();
@@ -219,7 +228,8 @@ impl Attached {
             unsafe { self.kernels.fill_cache(stream, *view, load, part)? };
             wait(stream)?;
         }
-        if let Pace::Considerate(_) = pace {
+        let beside_batches = self.launches.load(Ordering::Relaxed) != launches;
+        if beside_batches || matches!(pace, Pace::Considerate(_)) {
             thread::sleep(begin.elapsed() * REST);
         }
         Ok(())

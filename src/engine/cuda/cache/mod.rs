@@ -29,6 +29,8 @@ pub struct Cache {
     ratio: f64,
     uses: Option<Uses>,
     entries: Option<Entries>,
+    /// Operations that the table had seen when earlier uses were last halved.
+    aged_at: u64,
 }
 
 /// What there is for each bucket.
@@ -67,6 +69,7 @@ impl Cache {
             ratio: options.cache_ratio,
             uses: None,
             entries: None,
+            aged_at: 0,
         }
     }
 
