@@ -63,6 +63,7 @@ impl Setting {
             on_device: self.on_device,
             warm_up: self.records.min(OPERATIONS as u64),
             reload_during: false,
+            pinned: false,
             threads: self.threads,
             seed: 1,
             path: self.path.clone(),

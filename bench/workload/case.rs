@@ -37,6 +37,8 @@ pub struct Case {
     pub warm_up: u64,
     /// Whether the bucket cache is loaded again and again beside what is measured.
     pub reload_during: bool,
+    /// Whether the values of batches in host memory are pinned (engine cuda).
+    pub pinned: bool,
     /// Threads that each issue batches.
     pub threads: usize,
     pub seed: u64,

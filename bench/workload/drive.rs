@@ -7,6 +7,8 @@ use gphash::Index;
 
 use super::case::Case;
 use super::latency::Latencies;
+#[cfg(feature = "cuda")]
+use super::pinned::Pinned;
 use super::plan::{Batch, Change, Plan, Words, Workload};
 use super::reload::while_reloading;
 use super::target::{Failure, Target};
@@ -51,6 +53,8 @@ pub struct Mode {
     pub present: bool,
     /// Whether inserts are those of the load phase.
     pub loading: bool,
+    /// Whether the values of the host are pinned (engine cuda).
+    pub pinned: bool,
 }
 
 impl Mode {
@@ -59,6 +63,7 @@ impl Mode {
         write: Change::Insert,
         present: true,
         loading: true,
+        pinned: false,
     };
 
     /// A workload on a loaded table.
@@ -67,6 +72,7 @@ impl Mode {
             write: workload.write(),
             present: workload != Workload::Negative,
             loading: false,
+            pinned: false,
         }
     }
 }
@@ -131,6 +137,10 @@ pub fn drive_case<const K: usize, const V: usize>(
     plan: &Plan<Words<K>>,
     mode: Mode,
 ) -> Result<Measured, Failure> {
+    let mode = Mode {
+        pinned: case.pinned,
+        ..mode
+    };
     let run = || drive_index(index, case.on_device, plan, mode);
     if case.reload_during {
         while_reloading(|| Ok(index.reload_cache()?), run)
@@ -149,6 +159,14 @@ fn drive_thread<const K: usize, const V: usize>(
     let widest = |width: fn(&Batch<Words<K>>) -> usize| batches.iter().map(width).max();
     let mut read = vec![[0; V]; widest(|batch| batch.reads.len()).unwrap_or(0)];
     let mut written = vec![[7; V]; widest(|batch| batch.writes.len()).unwrap_or(0)];
+    #[cfg(feature = "cuda")]
+    let _pinned = if mode.pinned {
+        // The index makes its device current for the thread that asks it anything.
+        target.get(&[], &mut [])?;
+        [Pinned::new(&mut read)?, Pinned::new(&mut written)?]
+    } else {
+        [None, None]
+    };
     let mut latencies = Vec::with_capacity(batches.len());
     barrier.wait();
     for batch in batches {

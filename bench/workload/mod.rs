@@ -7,6 +7,8 @@ mod device;
 pub mod distribution;
 pub mod drive;
 pub mod latency;
+#[cfg(feature = "cuda")]
+mod pinned;
 pub mod plan;
 mod reload;
 pub mod target;

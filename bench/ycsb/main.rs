@@ -93,6 +93,9 @@ struct Arguments {
     /// Persistence domain: auto, dax, shared or checkpointed
     #[arg(long, default_value = "auto", value_parser = parse_domain)]
     domain: Domain,
+    /// Values in host memory are pinned, so that the device reaches them (engine cuda)
+    #[arg(long)]
+    pinned: bool,
     /// Batches lie in device memory, so that nothing crosses to the host and back (engine cuda)
     #[arg(long)]
     device_slices: bool,
@@ -199,6 +202,7 @@ fn cases(arguments: &Arguments, path: &Path) -> Vec<Case> {
         mirror: !arguments.no_mirror,
         warm_up: 0,
         reload_during: arguments.reload_during,
+        pinned: arguments.pinned,
         on_device: arguments.device_slices,
         threads: arguments.threads.into(),
         seed: arguments.seed,

@@ -137,6 +137,7 @@ driver_functions! {
     cuOccupancyAvailableDynamicSMemPerBlock
     cuOccupancyMaxActiveBlocksPerMultiprocessor
     cuOccupancyMaxPotentialBlockSize
+    cuPointerGetAttribute
     cuStreamCreateWithPriority
     cuStreamDestroy_v2
     cuStreamGetFlags

@@ -1,10 +1,13 @@
 //! The verbs on slices of the host: parts of a batch travel to the device through pinned memory,
-//! the next one while one is executed.
+//! the next one while one is executed. Values that the caller has pinned do not travel: the kernels
+//! read and write them where they are.
 
 use fixedbitset::FixedBitSet;
 
-use super::channel::Channel;
+use super::channel::{Channel, Operands};
 use super::kernels::Read;
+use super::memory::pinned_address;
+use super::view::Address;
 use super::{CudaEngine, sizes};
 use crate::Result;
 use crate::engine::Write;
@@ -34,12 +37,19 @@ impl CudaEngine {
         let value_size = if verb == Write::Remove { 0 } else { value_size };
         let len = keys.len() / key_size;
         let mut answers = FixedBitSet::with_capacity(len);
-        let part = part_len(key_size + value_size);
+        let pinned = pinned_address(values);
+        let part = part_len(key_size, value_size, pinned);
         let stage = |channel: &mut Channel, first: usize| {
             let end = len.min(first + part);
-            let values = &values[first * value_size..end * value_size];
+            let some = (end - first) as u32;
             let keys = &keys[first * key_size..end * key_size];
-            channel.stage((end - first) as u32, keys, values, values.len())
+            if let Some(pinned) = pinned {
+                let staged = channel.stage(some, keys, &[], 0)?;
+                let values = pinned + (first * value_size) as u64;
+                return Ok(Operands { values, ..staged });
+            }
+            let values = &values[first * value_size..end * value_size];
+            channel.stage(some, keys, values, values.len())
         };
         if len == 0 {
             return Ok(answers);
@@ -84,7 +94,8 @@ impl CudaEngine {
         let attached = self.attached()?;
         let (key_size, value_size) = sizes(table);
         let len = keys.len() / key_size;
-        let part = part_len(key_size + value_size);
+        let pinned = pinned_address(values);
+        let part = part_len(key_size, value_size, pinned);
         let mut answers = FixedBitSet::with_capacity(len);
         let view = attached.hold_view();
         let mut under_way: Option<(Channel, usize, u32)> = None;
@@ -95,9 +106,12 @@ impl CudaEngine {
                     let end = len.min(first + part);
                     let mut channel = attached.channel()?;
                     let some = (end - first) as u32;
-                    let room = (end - first) * value_size;
+                    let room = pinned.map_or((end - first) * value_size, |_| 0);
                     let keys = &keys[first * key_size..end * key_size];
-                    let operands = channel.stage(some, keys, &[], room)?;
+                    let mut operands = channel.stage(some, keys, &[], room)?;
+                    if let Some(pinned) = pinned {
+                        operands.values = pinned + (first * value_size) as u64;
+                    }
                     attached.begin_read(*view, &mut channel, Read::Get, operands)?;
                     channel.fetch_values(room)?;
                     Some((channel, first, some))
@@ -107,14 +121,11 @@ impl CudaEngine {
             if let Some((channel, first, some)) = std::mem::replace(&mut under_way, next) {
                 attached.end_read(table, &channel)?;
                 keep(&mut answers, first, channel.fetched_answers(some));
-                let values = &mut values[first * value_size..][..some as usize * value_size];
-                copy_found(
-                    values,
-                    channel.fetched_values(),
-                    value_size,
-                    &answers,
-                    first,
-                );
+                if pinned.is_none() {
+                    let values = &mut values[first * value_size..][..some as usize * value_size];
+                    let fetched = channel.fetched_values();
+                    copy_found(values, fetched, value_size, &answers, first);
+                }
                 attached.give(channel);
             }
         }
@@ -129,7 +140,7 @@ impl CudaEngine {
         let attached = self.attached()?;
         let (key_size, _) = sizes(table);
         let len = keys.len() / key_size;
-        let part = part_len(key_size);
+        let part = part_len(key_size, 0, None);
         let mut answers = FixedBitSet::with_capacity(len);
         let view = attached.hold_view();
         for first in (0..len).step_by(part) {
@@ -146,9 +157,14 @@ impl CudaEngine {
     }
 }
 
-/// Positions of `bytes` each that are on the device at a time: whole words of answers.
-fn part_len(bytes: usize) -> usize {
-    (PART_BYTES / bytes).clamp(64, PART) & !63
+/// Positions that are on the device at a time: whole words of answers. More of them where values do
+/// not travel, because longer batches touch the file in better order.
+fn part_len(key_size: usize, value_size: usize, pinned: Option<Address>) -> usize {
+    let (bytes, most) = match pinned {
+        Some(_) => (key_size, 4 * PART),
+        None => (key_size + value_size, PART),
+    };
+    (PART_BYTES / bytes).clamp(64, most) & !63
 }
 
 /// Enters the answer words of the positions from `first`, a multiple of 64, on.

@@ -130,6 +130,28 @@ impl Drop for PinnedMemory {
     }
 }
 
+/// Where the device reaches these bytes of the host, if their owner has pinned them all at once.
+pub fn pinned_address(bytes: &[u8]) -> Option<Address> {
+    use sys::CUpointer_attribute::{
+        CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+    };
+    let start = bytes.as_ptr() as Address;
+    let ask = |attribute| {
+        let mut found = 0u64;
+        // SAFETY: the driver writes eight bytes for each of these, or answers that it does not know
+        // the address.
+        let answer =
+            unsafe { sys::cuPointerGetAttribute((&raw mut found).cast(), attribute, start) };
+        (answer == sys::CUresult::CUDA_SUCCESS).then_some(found)
+    };
+    let address = ask(CU_POINTER_ATTRIBUTE_DEVICE_POINTER)?;
+    let range = ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)?;
+    let len = ask(CU_POINTER_ATTRIBUTE_RANGE_SIZE)?;
+    let end = start + bytes.len() as u64;
+    (!bytes.is_empty() && range <= start && end <= range + len).then_some(address)
+}
+
 /// Copies `bytes` to device address `to`, in the order of `stream`.
 ///
 /// # Safety
