@@ -207,8 +207,12 @@ impl<M: Medium + 'static> Upkeeper<M> {
         let kept = Arc::clone(table);
         let run = move || {
             let _ = kept.upkeep.thread.set(thread::current());
-            while !kept.upkeep.ending.load(Ordering::Relaxed) {
-                match round(&kept) {
+            let is_ending = || kept.upkeep.ending.load(Ordering::Relaxed);
+            while !is_ending() {
+                let rest = round(&kept);
+                // What a round waits for may park this thread, too, and use up the call to end.
+                match rest {
+                    _ if is_ending() => {}
                     Some(rest) => thread::park_timeout(rest),
                     None => thread::park(),
                 }

@@ -9,7 +9,7 @@ use super::channel::{Channel, Operands};
 use super::kernels::Read;
 use super::memory::wait;
 use super::view::{Address, BatchView, Counters, GroupsView, OrderView, TableView};
-use super::{Attached, Writer};
+use super::{Attached, WHOLE, Writer};
 use crate::Result;
 use crate::engine::Write;
 use crate::index::table::Table;
@@ -178,12 +178,14 @@ impl Attached {
         view.len = operands.len;
         view.tile = self.kernels.tile(operands.len);
         view.sample = self.launches.fetch_add(1, Ordering::Relaxed);
-        view.order = self.order_of(order, operands.len);
+        // What the cache answers needs no order.
+        let missed = u64::from(self.missed.load(Ordering::Relaxed)) * u64::from(operands.len);
+        view.order = self.order_of(order, (missed / u64::from(WHOLE)) as u32);
         // SAFETY: as the caller says.
         unsafe { self.kernels.read(stream, verb, table, view, counters) }
     }
 
-    /// Says whether a batch of `len` is put in order.
+    /// Says whether a batch that reads or writes `len` places of the file is put in order.
     fn order_of(&self, order: OrderView, len: u32) -> OrderView {
         let wanted = len >= self.ordered_from.load(Ordering::Relaxed);
         OrderView {

@@ -4,7 +4,7 @@ use cust::event::{Event, EventFlags};
 use cust::stream::{Stream, StreamFlags, StreamWaitEventFlags};
 
 use super::device::failed;
-use super::memory::{DeviceMemory, PinnedMemory, copy_in, copy_out, fill};
+use super::memory::{DeviceMemory, PinnedMemory, copy_in, copy_out, fill, is_pinned};
 use super::order::{Bins, OrderMemory};
 use super::view::{Address, Counters, GroupsView, OrderView};
 use crate::Result;
@@ -93,8 +93,6 @@ impl Channel {
         values: &[u8],
         values_len: usize,
     ) -> Result<Operands> {
-        self.staged_keys.reserve(keys.len())?;
-        self.staged_values.reserve(values_len)?;
         self.keys.reserve(keys.len())?;
         self.values.reserve(values_len)?;
         self.answers.reserve(answers_len(len))?;
@@ -103,11 +101,16 @@ impl Channel {
             (&mut self.staged_keys, &self.keys, keys),
             (&mut self.staged_values, &self.values, values),
         ] {
-            let staged = &mut staged.bytes_mut()[..bytes.len()];
-            copy(staged, bytes);
-            // SAFETY: the device's block is as long; the staged bytes stay until the batch is
-            // done, and so does the block.
-            unsafe { copy_in(stream, device.address(), staged)? };
+            let mut source = bytes;
+            if !is_pinned(bytes) {
+                staged.reserve(bytes.len())?;
+                let staged = &mut staged.bytes_mut()[..bytes.len()];
+                copy(staged, bytes);
+                source = staged;
+            }
+            // SAFETY: the device's block is as long; the source stays until the batch is done, and
+            // so does the block.
+            unsafe { copy_in(stream, device.address(), source)? };
         }
         Ok(Operands {
             keys: self.keys.address(),
@@ -189,6 +192,7 @@ impl Channel {
 
     /// Sends the first `len` bytes of values on their way back.
     pub fn fetch_values(&mut self, len: usize) -> Result<()> {
+        self.staged_values.reserve(len)?;
         // SAFETY: both blocks are as long, and no one looks before the stream has come past.
         unsafe {
             copy_out(
@@ -197,6 +201,15 @@ impl Channel {
                 self.values.address(),
             )
         }
+    }
+
+    /// Sends values on their way to where the caller wants them, which is pinned.
+    ///
+    /// # Safety
+    /// Nobody may look at `values` before the stream has come past.
+    pub unsafe fn deliver_values(&self, values: &mut [u8]) -> Result<()> {
+        // SAFETY: the device's block is as long, and the rest is as the caller says.
+        unsafe { copy_out(&self.stream, values, self.values.address()) }
     }
 
     /// The counters that came back, once the stream has come past them.

@@ -348,7 +348,7 @@ impl Attached {
         stream: &Stream,
         records: u64,
     ) -> Result<()> {
-        if self.has_pool(table, writer, records) {
+        if Self::has_pool(table, writer) {
             self.recycle(table, writer)?;
         }
         loop {
@@ -377,7 +377,7 @@ impl Attached {
         stream: &Stream,
         missing: u64,
     ) -> Result<()> {
-        if self.has_pool(table, writer, missing) && self.recycle(table, writer)? {
+        if Self::has_pool(table, writer) && self.recycle(table, writer)? {
             return Ok(());
         }
         let grown = table
@@ -397,9 +397,9 @@ impl Attached {
         }
     }
 
-    /// Whether so many records are retired that using them again serves a batch well.
-    fn has_pool(&self, table: &Table<Mapping>, writer: &Writer, records: u64) -> bool {
-        writer.supply.retired() >= (table.arena.total() / POOL).max(records)
+    /// Whether so many records are retired that using them again serves batches well.
+    fn has_pool(table: &Table<Mapping>, writer: &Writer) -> bool {
+        writer.supply.retired() >= (table.arena.total() / POOL).max(1)
     }
 
     /// Makes retired records free; says whether there were any.

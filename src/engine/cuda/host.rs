@@ -1,13 +1,11 @@
 //! The verbs on slices of the host: parts of a batch travel to the device through pinned memory,
-//! the next one while one is executed. Values that the caller has pinned do not travel: the kernels
-//! read and write them where they are.
+//! the next one while one is executed. Slices that the caller has pinned are not copied on the way.
 
 use fixedbitset::FixedBitSet;
 
-use super::channel::{Channel, Operands};
+use super::channel::Channel;
 use super::kernels::Read;
-use super::memory::pinned_address;
-use super::view::Address;
+use super::memory::{is_pinned, wait};
 use super::{CudaEngine, sizes};
 use crate::Result;
 use crate::engine::Write;
@@ -37,19 +35,12 @@ impl CudaEngine {
         let value_size = if verb == Write::Remove { 0 } else { value_size };
         let len = keys.len() / key_size;
         let mut answers = FixedBitSet::with_capacity(len);
-        let pinned = pinned_address(values);
-        let part = part_len(key_size, value_size, pinned);
+        let part = part_len(key_size + value_size);
         let stage = |channel: &mut Channel, first: usize| {
             let end = len.min(first + part);
-            let some = (end - first) as u32;
-            let keys = &keys[first * key_size..end * key_size];
-            if let Some(pinned) = pinned {
-                let staged = channel.stage(some, keys, &[], 0)?;
-                let values = pinned + (first * value_size) as u64;
-                return Ok(Operands { values, ..staged });
-            }
             let values = &values[first * value_size..end * value_size];
-            channel.stage(some, keys, values, values.len())
+            let keys = &keys[first * key_size..end * key_size];
+            channel.stage((end - first) as u32, keys, values, values.len())
         };
         if len == 0 {
             return Ok(answers);
@@ -94,11 +85,12 @@ impl CudaEngine {
         let attached = self.attached()?;
         let (key_size, value_size) = sizes(table);
         let len = keys.len() / key_size;
-        let pinned = pinned_address(values);
-        let part = part_len(key_size, value_size, pinned);
+        let pinned = is_pinned(values);
+        let part = part_len(key_size + value_size);
         let mut answers = FixedBitSet::with_capacity(len);
         let view = attached.hold_view();
         let mut under_way: Option<(Channel, usize, u32)> = None;
+        let mut delivering: Option<Channel> = None;
         for first in (0..len).step_by(part).map(Some).chain([None]) {
             // One part is copied to the caller while the next one is looked up.
             let next = match first {
@@ -106,28 +98,44 @@ impl CudaEngine {
                     let end = len.min(first + part);
                     let mut channel = attached.channel()?;
                     let some = (end - first) as u32;
-                    let room = pinned.map_or((end - first) * value_size, |_| 0);
+                    let room = (end - first) * value_size;
                     let keys = &keys[first * key_size..end * key_size];
-                    let mut operands = channel.stage(some, keys, &[], room)?;
-                    if let Some(pinned) = pinned {
-                        operands.values = pinned + (first * value_size) as u64;
-                    }
+                    let operands = channel.stage(some, keys, &[], room)?;
                     attached.begin_read(*view, &mut channel, Read::Get, operands)?;
-                    channel.fetch_values(room)?;
+                    if !pinned {
+                        channel.fetch_values(room)?;
+                    }
                     Some((channel, first, some))
                 }
                 None => None,
             };
-            if let Some((channel, first, some)) = std::mem::replace(&mut under_way, next) {
-                attached.end_read(table, &channel)?;
-                keep(&mut answers, first, channel.fetched_answers(some));
-                if pinned.is_none() {
-                    let values = &mut values[first * value_size..][..some as usize * value_size];
-                    let fetched = channel.fetched_values();
-                    copy_found(values, fetched, value_size, &answers, first);
+            let Some((mut channel, first, some)) = std::mem::replace(&mut under_way, next) else {
+                continue;
+            };
+            attached.end_read(table, &channel)?;
+            keep(&mut answers, first, channel.fetched_answers(some));
+            let some = some as usize;
+            let to = &mut values[first * value_size..][..some * value_size];
+            if pinned && answers.count_ones(first..first + some) == some {
+                // SAFETY: the caller's values are borrowed until all have been delivered: the
+                // channel waits for its stream, here or where it is dropped.
+                unsafe { channel.deliver_values(to)? };
+                if let Some(before) = delivering.replace(channel) {
+                    wait(&before.stream)?;
+                    attached.give(before);
                 }
-                attached.give(channel);
+                continue;
             }
+            if pinned {
+                channel.fetch_values(to.len())?;
+                wait(&channel.stream)?;
+            }
+            copy_found(to, channel.fetched_values(), value_size, &answers, first);
+            attached.give(channel);
+        }
+        if let Some(last) = delivering {
+            wait(&last.stream)?;
+            attached.give(last);
         }
         Ok(answers)
     }
@@ -140,7 +148,7 @@ impl CudaEngine {
         let attached = self.attached()?;
         let (key_size, _) = sizes(table);
         let len = keys.len() / key_size;
-        let part = part_len(key_size, 0, None);
+        let part = part_len(key_size);
         let mut answers = FixedBitSet::with_capacity(len);
         let view = attached.hold_view();
         for first in (0..len).step_by(part) {
@@ -157,14 +165,9 @@ impl CudaEngine {
     }
 }
 
-/// Positions that are on the device at a time: whole words of answers. More of them where values do
-/// not travel, because longer batches touch the file in better order.
-fn part_len(key_size: usize, value_size: usize, pinned: Option<Address>) -> usize {
-    let (bytes, most) = match pinned {
-        Some(_) => (key_size, 4 * PART),
-        None => (key_size + value_size, PART),
-    };
-    (PART_BYTES / bytes).clamp(64, most) & !63
+/// Positions of `bytes` each that are on the device at a time: whole words of answers.
+fn part_len(bytes: usize) -> usize {
+    (PART_BYTES / bytes).clamp(64, PART) & !63
 }
 
 /// Enters the answer words of the positions from `first`, a multiple of 64, on.

@@ -130,8 +130,9 @@ impl Drop for PinnedMemory {
     }
 }
 
-/// Where the device reaches these bytes of the host, if their owner has pinned them all at once.
-pub fn pinned_address(bytes: &[u8]) -> Option<Address> {
+/// Whether the owner of these bytes of the host has pinned them, all at once, so that the device
+/// copies them at full speed.
+pub fn is_pinned(bytes: &[u8]) -> bool {
     use sys::CUpointer_attribute::{
         CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
@@ -145,11 +146,14 @@ pub fn pinned_address(bytes: &[u8]) -> Option<Address> {
             unsafe { sys::cuPointerGetAttribute((&raw mut found).cast(), attribute, start) };
         (answer == sys::CUresult::CUDA_SUCCESS).then_some(found)
     };
-    let address = ask(CU_POINTER_ATTRIBUTE_DEVICE_POINTER)?;
-    let range = ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)?;
-    let len = ask(CU_POINTER_ATTRIBUTE_RANGE_SIZE)?;
+    let range = || {
+        // Asked first: it has none if it is not for the current context.
+        ask(CU_POINTER_ATTRIBUTE_DEVICE_POINTER)?;
+        let start = ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)?;
+        Some((start, start + ask(CU_POINTER_ATTRIBUTE_RANGE_SIZE)?))
+    };
     let end = start + bytes.len() as u64;
-    (!bytes.is_empty() && range <= start && end <= range + len).then_some(address)
+    !bytes.is_empty() && range().is_some_and(|(from, to)| from <= start && end <= to)
 }
 
 /// Copies `bytes` to device address `to`, in the order of `stream`.

@@ -92,6 +92,8 @@ struct Attached {
     awaited_loads: AtomicU32,
     /// Values that the cache was asked for, and those that it had.
     cache_uses: [AtomicU64; 2],
+    /// Which share of the look-ups that find something is expected to read the file, of [`WHOLE`].
+    missed: AtomicU32,
     /// Most bytes of device memory for copies and cache.
     device_memory: Option<u64>,
     /// Held by whoever waits for the writer's lock.
@@ -101,6 +103,9 @@ struct Attached {
     channels: Mutex<Vec<Channel>>,
     registration: Registration,
 }
+
+/// What shares are of.
+const WHOLE: u32 = 1 << 10;
 
 /// The view while a look-up is under way.
 struct HeldView<'a> {
@@ -191,6 +196,7 @@ impl CudaEngine {
             loading: Mutex::default(),
             awaited_loads: AtomicU32::new(0),
             cache_uses: Default::default(),
+            missed: AtomicU32::new(WHOLE),
             device_memory: self.options.device_memory,
             next_writer: Mutex::default(),
             writer: Mutex::new(Writer {
@@ -459,7 +465,16 @@ impl Attached {
         self.check_damage(table, &totals)
     }
 
+    /// Notes which share of the look-ups to come will read the file.
+    fn expect_missed(&self, share: f64) {
+        let share = (share * f64::from(WHOLE)) as u32;
+        self.missed.store(share, Ordering::Relaxed);
+    }
+
     fn count_cache(&self, asked: u64, had: u64) {
+        if asked >= u64::from(WHOLE) {
+            self.expect_missed((asked - had) as f64 / asked as f64);
+        }
         self.cache_uses[0].fetch_add(asked, Ordering::Relaxed);
         self.cache_uses[1].fetch_add(had, Ordering::Relaxed);
     }

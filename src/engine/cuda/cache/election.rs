@@ -45,6 +45,31 @@ pub fn elect(unlinked: &[u32], linked: &[u32], entries: u64) -> Election {
     }
 }
 
+/// The share of uses, of those that were counted, that a cache after this election does not hold;
+/// scores are counts of uses, as `ptx/cache.cu` maps them.
+pub fn missed_share(unlinked: &[u32], linked: &[u32], election: &Election) -> f64 {
+    const EXACT: usize = 64;
+    let uses = |score: usize| match score.checked_sub(EXACT) {
+        None => score as f64,
+        Some(step) => {
+            EXACT as f64 * 2f64.powi(step as i32 / 32) * (1.0 + (step % 32) as f64 / 32.0)
+        }
+    };
+    let (mut held, mut all) = (0.0, 0.0);
+    for score in 1..SCORES {
+        // What is linked scores half as much again.
+        let of_linked = uses(score) / 1.5;
+        let (new, old) = (f64::from(unlinked[score]), f64::from(linked[score]));
+        all += new * uses(score) + old * of_linked;
+        if score > election.threshold as usize {
+            held += new * uses(score) + old * of_linked;
+        } else if score == election.threshold as usize {
+            held += election.enter as f64 * uses(score) + election.keep as f64 * of_linked;
+        }
+    }
+    if all == 0.0 { 1.0 } else { 1.0 - held / all }
+}
+
 /// How many entries of `entry_len` bytes a cache gets that should have `wanted`: as many as fit into
 /// `free` bytes of the device, of which it leaves an eighth to batches under way, and into the
 /// `allowed` ones.
@@ -92,6 +117,20 @@ mod tests {
         let election = elect(&unlinked, &linked, 40);
         assert_eq!((election.keep, election.enter, election.room), (20, 3, 16));
         assert_eq!(held(&linked, &election), 40);
+    }
+
+    #[test]
+    fn the_share_that_is_missed_is_that_of_the_uses_below_the_threshold() {
+        let unlinked = scores(&[(0, 1000), (1, 50), (2, 20), (10, 1)]);
+        let linked = scores(&[(0, 9), (15, 4)]);
+        let election = elect(&unlinked, &linked, 15);
+        // 1 × 10 + 4 × 10 + 10 × 2 of 50 + 40 + 10 + 40 uses.
+        assert!((missed_share(&unlinked, &linked, &election) - 0.5).abs() < 1e-9);
+        let nothing = scores(&[(0, 9)]);
+        assert_eq!(
+            missed_share(&nothing, &nothing, &elect(&nothing, &nothing, 5)),
+            1.0
+        );
     }
 
     #[test]

@@ -13,14 +13,14 @@ use std::time::Instant;
 use bytemuck::Zeroable;
 use cust::stream::Stream;
 
-use super::election::{affordable, elect};
+use super::election::{affordable, elect, missed_share};
 use super::{Entries, OUTCOME_LEN, Outgrown, SCORES_LEN};
-use crate::Result;
 use crate::engine::cuda::memory::{copy_out, fill, free_memory, wait};
 use crate::engine::cuda::view::{CacheLoad, CacheOutcome, SCORES, TableView};
 use crate::engine::cuda::{Attached, Writer};
 use crate::index::table::Table;
 use crate::pm::Mapping;
+use crate::{CachePolicy, Result};
 
 /// Most buckets that are filled in one launch, which new levels and freed records wait for.
 const SLICE: u64 = 1024;
@@ -57,7 +57,8 @@ impl Attached {
         self.count_look_ups(table)?;
         let channel = self.channel()?;
         let stream = &channel.stream;
-        if let Some((load, outcome)) = self.choose_cached(table, stream)? {
+        let chosen = self.beside_batches(pace, || self.choose_cached(table, stream))?;
+        if let Some((load, outcome)) = chosen {
             // They may still read what was in the entries before.
             self.under_way.wait();
             self.readers.wait();
@@ -70,9 +71,9 @@ impl Attached {
                 let shown = first..incoming.min(first + slice * SHOWN_TOGETHER);
                 for from in shown.clone().step_by(slice as usize) {
                     let part = from..shown.end.min(from + slice);
-                    self.fill_cache(stream, load, part, pace)?;
+                    self.beside_batches(pace, || self.fill_cache(stream, load, part))?;
                 }
-                self.link_cached(stream, load, shown)?;
+                self.beside_batches(pace, || self.link_cached(stream, load, shown.clone()))?;
             }
             tracing::debug!(
                 entries = load.entries,
@@ -127,6 +128,9 @@ impl Attached {
         wait(stream)?;
         let (unlinked, linked) = scores.split_at(SCORES);
         let election = elect(unlinked, linked, entries.count);
+        if cache.policy == CachePolicy::Lfu {
+            self.expect_missed(missed_share(unlinked, linked, &election));
+        }
         load.threshold = election.threshold;
         load.keep = election.keep;
         load.enter = election.enter;
@@ -208,31 +212,28 @@ impl Attached {
     }
 
     /// Copies some of the chosen buckets into their entries.
-    fn fill_cache(
-        &self,
-        stream: &Stream,
-        load: CacheLoad,
-        part: Range<u64>,
-        pace: Pace<'_>,
-    ) -> Result<()> {
+    fn fill_cache(&self, stream: &Stream, load: CacheLoad, part: Range<u64>) -> Result<()> {
+        // Held like a look-up's, so that no record is used again meanwhile.
+        let view = self.hold_view();
+        if view.cache.records == 0 {
+            return Ok(());
+        }
+        // SAFETY: what the view names stays while it is held, the lists of the load with it: only
+        // a load makes new ones.
+        unsafe { self.kernels.fill_cache(stream, *view, load, part)? };
+        wait(stream)
+    }
+
+    /// Does a part of a load, and then leaves time to the batches that run beside it.
+    fn beside_batches<T>(&self, pace: Pace<'_>, work: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let launches = self.launches.load(Ordering::Relaxed);
-        {
-            // Held like a look-up's, so that no record is used again meanwhile.
-            let view = self.hold_view();
-            if view.cache.records == 0 {
-                return Ok(());
-            }
-            // SAFETY: what the view names stays while it is held, the lists of the load with it:
-            // only a load makes new ones.
-            unsafe { self.kernels.fill_cache(stream, *view, load, part)? };
-            wait(stream)?;
-        }
-        let beside_batches = self.launches.load(Ordering::Relaxed) != launches;
-        if beside_batches || matches!(pace, Pace::Considerate(_)) {
+        let done = work();
+        let has_company = self.launches.load(Ordering::Relaxed) != launches;
+        if has_company || matches!(pace, Pace::Considerate(_)) {
             thread::sleep(begin.elapsed() * REST);
         }
-        Ok(())
+        done
     }
 
     /// Shows some of the chosen buckets to readers.
