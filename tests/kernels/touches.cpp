@@ -7,8 +7,8 @@
 namespace {
 
 // A load factor of 0.64.
-constexpr u32 BOTTOM_LEVEL = 8;
-constexpr u32 ITEMS = 3932;
+constexpr u32 BOTTOM_LEVEL = 9;
+constexpr u32 ITEMS = 7864;
 
 constexpr u32 LONGEST_BATCH = 1024;
 

@@ -19,6 +19,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 using u8 = unsigned char;
@@ -58,7 +59,9 @@ constexpr size_t STACK = 32 << 10;
 enum class Meeting { NONE, BALLOT, ANY, SHUFFLE, WARP, BLOCK };
 
 struct Lane {
-    ucontext_t context;
+    ucontext_t begin; // at the kernel's beginning
+    jmp_buf point;    // where it is since
+    bool begun;
     bool done;
     Meeting meeting; // where it waits
     u32 mask;        // for whom
@@ -102,15 +105,30 @@ inline std::mt19937_64 schedule;
 
 inline u32 drawn(u32 below) { return static_cast<u32>(schedule() % below); }
 
-inline ucontext_t scheduler;
+inline jmp_buf scheduler;
 inline Warp *running_warp;
 inline u32 running_lane;
 
 inline void run_kernel() {
     running_warp->launch->kernel();
-    Lane &lane = running_warp->lanes[running_lane];
-    lane.done = true;
-    swapcontext(&lane.context, &scheduler);
+    running_warp->lanes[running_lane].done = true;
+    _longjmp(scheduler, 1);
+}
+
+// Lets a lane run until it waits or is done. Only its beginning takes a ucontext: to change to one
+// takes a call of the kernel of the operating system, for the signals.
+inline void resume(Warp &warp, u32 number) {
+    running_warp = &warp;
+    running_lane = number;
+    threadIdx.x = warp.first_thread + number;
+    blockIdx.x = warp.block;
+    blockDim.x = warp.launch->threads;
+    gridDim.x = warp.launch->blocks;
+    Lane &lane = warp.lanes[number];
+    if (_setjmp(scheduler) != 0) return;
+    if (lane.begun) _longjmp(lane.point, 1);
+    lane.begun = true;
+    setcontext(&lane.begin);
 }
 
 // Called by a lane: waits for the others.
@@ -126,18 +144,8 @@ inline u64 meet(Meeting meeting, u32 mask, u64 word, u32 source) {
     lane.mask = mask;
     lane.word = word;
     lane.source = source;
-    swapcontext(&lane.context, &scheduler);
+    if (_setjmp(lane.point) == 0) _longjmp(scheduler, 1);
     return lane.answer;
-}
-
-inline void resume(Warp &warp, u32 number) {
-    running_warp = &warp;
-    running_lane = number;
-    threadIdx.x = warp.first_thread + number;
-    blockIdx.x = warp.block;
-    blockDim.x = warp.launch->threads;
-    gridDim.x = warp.launch->blocks;
-    swapcontext(&scheduler, &warp.lanes[number].context);
 }
 
 // Lets the lanes of a mask go on if all of them have come.
@@ -230,14 +238,15 @@ inline std::unique_ptr<Warp> make_warp(const Launch &launch, u32 block, u32 firs
     warp->first_thread = first_thread;
     for (u32 number = 0; number < LANES; number++) {
         Lane &lane = warp->lanes[number];
+        lane.begun = false;
         lane.done = false;
         lane.meeting = Meeting::NONE;
         lane.mask = 0;
-        getcontext(&lane.context);
-        lane.context.uc_stack.ss_sp = warp->stacks.get() + number * STACK;
-        lane.context.uc_stack.ss_size = STACK;
-        lane.context.uc_link = nullptr;
-        makecontext(&lane.context, run_kernel, 0);
+        getcontext(&lane.begin);
+        lane.begin.uc_stack.ss_sp = warp->stacks.get() + number * STACK;
+        lane.begin.uc_stack.ss_size = STACK;
+        lane.begin.uc_link = nullptr;
+        makecontext(&lane.begin, run_kernel, 0);
     }
     return warp;
 }
