@@ -144,7 +144,7 @@ class Cache {
             fail("the cached bucket %llu is not that of the file", ordinal);
         }
         for (u32 index = 0; index < view.slots; index++) {
-            u64 record = load_acquire(in_file + (view.slots + index) * 8) & RECORD_OFFSET;
+            u64 record = ::load(in_file + (view.slots + index) * 8) & RECORD_OFFSET;
             CachedValue cached = value_place(view, entry, index);
             if (*cached.tag == 0 || *cached.tag != record) continue;
             if (std::memcmp(cached.value, view.file + record, view.value_size) != 0) {

@@ -121,6 +121,16 @@ class MemoryTable {
 
     // ---- Between launches.
 
+    // Leaves a few records from each source for the next launch; `settle` gives the others back.
+    void withhold(u64 few) {
+        supply.tail = std::min(supply.tail, supply.head + few);
+        for (u32 run = 0; run < 2; run++) {
+            u64 left = std::min(supply.bump_count[run], few);
+            withheld[run] = supply.bump_count[run] - left;
+            supply.bump_count[run] = left;
+        }
+    }
+
     // Takes note of what the launches since the last time have taken and retired. No launch is under
     // way, so what was retired is free.
     Counters settle() {
@@ -132,7 +142,7 @@ class MemoryTable {
         for (u32 run = 0; run < 2; run++) {
             u64 from_run = std::min(taken, supply.bump_count[run]);
             supply.bump_offset[run] += from_run * supply.bump_stride;
-            supply.bump_count[run] -= from_run;
+            supply.bump_count[run] += std::exchange(withheld[run], 0) - from_run;
             taken -= from_run;
         }
         supply.retired_tail += counters.retired;
@@ -152,6 +162,7 @@ class MemoryTable {
     static constexpr u64 ARENA = FILE_LEN / 2;
 
     u64 levels_end = DATA_START;
+    u64 withheld[2]{};
     std::vector<u64> copies[DIRECTORY];
     std::vector<u64> reserved_copies[2];
     std::vector<u32> dirty;

@@ -3,10 +3,11 @@
 // Each lane is a fiber that runs until it meets others of its warp (a vote, a shuffle) or of its
 // block (__syncthreads). It goes on when all whom it named have come there and named the same lanes;
 // if they never do, which on a GPU is undefined or hangs, the program says who waits where and aborts.
+// Now and then a lane also pauses before an access that is meant for others to see, or at a fence.
 //
 // In which order lanes and warps go on, and how far ahead of others, is drawn from a seed. Memory is
 // that of one CPU thread: each access takes effect at once and for all, so missing fences are not
-// found here, but missing meetings of lanes are, and any race between two meetings.
+// found here, but missing meetings of lanes are, and races.
 #pragma once
 
 #include <algorithm>
@@ -146,6 +147,14 @@ inline u64 meet(Meeting meeting, u32 mask, u64 word, u32 source) {
     lane.source = source;
     if (_setjmp(lane.point) == 0) _longjmp(scheduler, 1);
     return lane.answer;
+}
+
+// Called by a lane: lets others go first, one time in so many.
+constexpr u32 PAUSES = 8;
+
+inline void pause() {
+    if (drawn(PAUSES) != 0) return;
+    if (_setjmp(running_warp->lanes[running_lane].point) == 0) _longjmp(scheduler, 1);
 }
 
 // Lets the lanes of a mask go on if all of them have come.
@@ -334,9 +343,9 @@ inline void __syncwarp(u32 mask = ~0u) { emulated::meet(emulated::Meeting::WARP,
 
 inline void __syncthreads() { emulated::meet(emulated::Meeting::BLOCK, ~0u, 0, 0); }
 
-inline void __threadfence() {}
+inline void __threadfence() { emulated::pause(); }
 
-inline void __threadfence_system() {}
+inline void __threadfence_system() { emulated::pause(); }
 
 inline int __ffs(u32 word) { return __builtin_ffs(static_cast<int>(word)); }
 
@@ -358,14 +367,19 @@ inline u32 __byte_perm(u32 word, u32, u32 selector) {
 
 template <class Word>
 Word __ldcg(const Word *at) {
+    emulated::pause();
     return *at;
 }
 
 // On a GPU an acquiring load; here every load is one.
-inline u64 load_acquire(const u8 *at) { return *reinterpret_cast<const volatile u64 *>(at); }
+inline u64 load_acquire(const u8 *at) {
+    emulated::pause();
+    return *reinterpret_cast<const volatile u64 *>(at);
+}
 
 template <class Word>
 Word atomicCAS(Word *at, std::type_identity_t<Word> current, std::type_identity_t<Word> wanted) {
+    emulated::pause();
     Word old = *at;
     if (old == current) *at = wanted;
     return old;
@@ -373,6 +387,7 @@ Word atomicCAS(Word *at, std::type_identity_t<Word> current, std::type_identity_
 
 template <class Word>
 Word atomicOr(Word *at, std::type_identity_t<Word> bits) {
+    emulated::pause();
     Word old = *at;
     *at = old | bits;
     return old;
@@ -380,6 +395,7 @@ Word atomicOr(Word *at, std::type_identity_t<Word> bits) {
 
 template <class Word>
 Word atomicAdd(Word *at, std::type_identity_t<Word> part) {
+    emulated::pause();
     Word old = *at;
     *at = old + part;
     return old;
@@ -387,6 +403,7 @@ Word atomicAdd(Word *at, std::type_identity_t<Word> part) {
 
 template <class Word>
 Word atomicMin(Word *at, std::type_identity_t<Word> word) {
+    emulated::pause();
     Word old = *at;
     if (word < old) *at = word;
     return old;
@@ -394,6 +411,7 @@ Word atomicMin(Word *at, std::type_identity_t<Word> word) {
 
 template <class Word>
 Word atomicMax(Word *at, std::type_identity_t<Word> word) {
+    emulated::pause();
     Word old = *at;
     if (word > old) *at = word;
     return old;
