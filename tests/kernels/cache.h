@@ -30,6 +30,7 @@ class Cache {
 
     Cache(const Cache &) = delete;
 
+    // Whether there is more to fill.
     bool is_loading() const { return filled != incoming_len; }
 
     // Chooses what is to be held. No change is under way.
@@ -53,20 +54,22 @@ class Cache {
         free_count = available - std::min(outcome.taken, available);
         incoming_len = std::min(outcome.incoming, entries);
         filled = 0;
+        shown = 0;
     }
 
     // The launch that fills some of it, which may run beside everything.
     emulated::Launch fill() {
-        from = filled;
+        u64 from = filled;
         filled = std::min(incoming_len, filled + 1 + rng() % 40);
         TableView view = table.view;
         return launch([=, this] { cache_fill(view, load, from, filled); });
     }
 
-    // Shows what the last `fill` has filled. No change is under way.
+    // Shows what was filled. No change is under way, nor between its launches.
     void show() {
         TableView view = table.view;
-        emulated::run({launch([=, this] { cache_link(view, load, from, filled, &outcome); })});
+        emulated::run({launch([=, this] { cache_link(view, load, shown, filled, &outcome); })});
+        shown = filled;
     }
 
     // Takes the buckets of the bottom level out, before it is taken out itself.
@@ -104,7 +107,7 @@ class Cache {
     u64 entries;
     u64 free_count;
     u64 incoming_len = 0;
-    u64 from = 0;
+    u64 shown = 0;
     u64 filled = 0;
     CacheLoad load{};
     CacheOutcome outcome{};

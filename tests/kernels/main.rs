@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// Seeds of a run that was not told one.
-const SEEDS: u64 = 24;
+const SEEDS: u64 = 16;
 
 const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
 

@@ -63,6 +63,7 @@ class Model {
             EXPECT(operations.value(at) == (answers[at] ? items[keys[at]] : values[at]));
         }
         possible.clear();
+        if (cache) cache->show();
         if (rng() % 4 == 0) sort_free();
     }
 
@@ -105,8 +106,9 @@ class Model {
     u64 item_count = 0; // as the kernels count
     u64 space;
     u32 added = 0;
-    // Values that keys of the batch under way may have meanwhile; empty for those it may remove.
+    // Values that the keys of the change under way may have meanwhile.
     std::map<std::string, std::set<std::string>> possible;
+    bool removing = false;
 
     // Those that equal slot states are among them.
     std::string key(u64 number) const {
@@ -144,10 +146,12 @@ class Model {
     void note_possible(Operation operation, const std::vector<std::string> &keys,
                        const std::vector<std::string> &values) {
         if (!changes(operation)) return;
+        removing = operation == Operation::REMOVE;
         for (size_t at = 0; at < keys.size(); at++) {
             auto item = items.find(keys[at]);
             if (item != items.end()) possible[keys[at]].insert(item->second);
-            if (operation != Operation::REMOVE) possible[keys[at]].insert(values[at]);
+            possible[keys[at]];
+            if (!removing) possible[keys[at]].insert(values[at]);
         }
     }
 
@@ -209,7 +213,6 @@ class Model {
         if (fills) launches.push_back(cache->fill());
         emulated::run(launches);
         if (looks_up) check(beside);
-        if (fills) cache->show();
     }
 
     void prepare(Beside &beside) {
@@ -224,7 +227,8 @@ class Model {
         beside.operations.emplace(table, Operation::GET, beside.keys, values, manner);
     }
 
-    // A key that no change is about is as it was. Of the others, the values are whole.
+    // A key that no change is about is as it was. Of the others, the values are whole, and none is
+    // missing because it gets another value or another slot.
     void check(const Beside &beside) {
         EXPECT(beside.counters.damaged == 0);
         for (u32 at = 0; at < beside.keys.size(); at++) {
@@ -236,6 +240,7 @@ class Model {
                 EXPECT(present == (item != items.end()));
                 EXPECT(!present || beside.operations->value(at) == item->second);
             } else {
+                EXPECT(present || removing || item == items.end());
                 EXPECT(!present || under_way->second.count(beside.operations->value(at)) != 0);
             }
         }
