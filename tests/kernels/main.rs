@@ -49,7 +49,7 @@ fn compile(name: &str) -> PathBuf {
         .arg("-o")
         .arg(&program)
         .output()
-        .unwrap_or_else(|error| panic!("{compiler}: {error}"));
+        .unwrap_or_else(|error| panic!("the C++ compiler {compiler} does not run: {error}"));
     expect_success(&compiler, &output);
     program
 }

@@ -8,7 +8,7 @@
 
 #include <sys/mman.h>
 
-#include "warp.h"
+#include "cuda.h"
 
 #include "batch.cu"
 #include "cache.cu"
