@@ -1,0 +1,158 @@
+// The frozen bucket cache of a table, and its loads, as src/engine/cuda/cache does them.
+#pragma once
+
+#include "table.h"
+
+class Cache {
+  public:
+    Cache(MemoryTable &on, u32 policy, u32 count, std::mt19937_64 &random)
+        : table(on), rng(random), entries(count), free_count(count) {
+        TableView &view = table.view;
+        u32 value_stride = static_cast<u32>(round_up(view.value_size, 16));
+        links.resize(ORDINALS);
+        heat.resize(policy == POLICY_RANDOM ? 0 : ORDINALS);
+        records.resize(entries * view.slots);
+        values.resize(entries * view.slots * value_stride / 16);
+        evicted.resize(entries);
+        incoming.resize(entries);
+        for (u32 entry = 0; entry < entries; entry++) free.push_back(entry);
+        view.cache.links = links.data();
+        view.cache.heat = heat.empty() ? nullptr : heat.data();
+        view.cache.records = records.data();
+        view.cache.values = reinterpret_cast<u8 *>(values.data());
+        view.cache.value_stride = value_stride;
+        view.cache.policy = policy;
+        if (!table.settings.copies) {
+            buckets.resize(entries * view.bucket_size / 8);
+            view.cache.buckets = reinterpret_cast<u8 *>(buckets.data());
+        }
+    }
+
+    Cache(const Cache &) = delete;
+
+    // Whether there is more to fill.
+    bool is_loading() const { return filled != incoming_len; }
+
+    // Chooses what is to be held. No change is under way.
+    void choose() {
+        std::vector<u32> scores(2 * SCORES);
+        load = as_load();
+        load.scores = scores.data();
+        load.round = static_cast<u32>(rng());
+        TableView view = table.view;
+        emulated::run({launch([=, this] { cache_survey(view, load); })});
+        // Which score that is the host reckons from all scores; a drawn one does as well.
+        load.threshold = drawn_threshold(scores);
+        load.keep = rng() % 4;
+        load.enter = rng() % 4;
+        load.room = entries;
+        outcome = {};
+        emulated::run({launch([=, this] { cache_elect(view, load, &outcome); })});
+        emulated::run({launch([=, this] { cache_release(view, load, &outcome); })});
+        emulated::run({launch([=, this] { cache_assign(view, load, &outcome); })});
+        u64 available = free_count + std::min(outcome.evicted, entries);
+        free_count = available - std::min(outcome.taken, available);
+        incoming_len = std::min(outcome.incoming, entries);
+        filled = 0;
+        shown = 0;
+    }
+
+    // The launch that fills some of it, which may run beside everything.
+    emulated::Launch fill() {
+        u64 from = filled;
+        filled = std::min(incoming_len, filled + 1 + rng() % 40);
+        TableView view = table.view;
+        return launch([=, this] { cache_fill(view, load, from, filled); });
+    }
+
+    // Shows what was filled. No change is under way, nor between its launches.
+    void show() {
+        TableView view = table.view;
+        emulated::run({launch([=, this] { cache_link(view, load, shown, filled, &outcome); })});
+        shown = filled;
+    }
+
+    // Takes the buckets of the bottom level out, before it is taken out itself.
+    void leave_bottom() {
+        CacheOutcome left{};
+        TableView view = table.view;
+        CacheLoad leaving = as_load();
+        emulated::run({launch([=, &left] { cache_leave(view, leaving, view.bottom_level, &left); })});
+        free_count += left.evicted;
+    }
+
+    // Every entry is free or holds one bucket, and what is shown is what the file has. Nothing else
+    // is under way.
+    void verify() const {
+        const TableView &view = table.view;
+        std::vector<u32> held(free.begin(), free.begin() + free_count);
+        for (u64 ordinal = 1; ordinal < ORDINALS; ordinal++) {
+            if (links[ordinal] == 0) continue;
+            u32 entry = (links[ordinal] & ~LOADING) - 1;
+            held.push_back(entry);
+            if ((links[ordinal] & LOADING) == 0) verify_entry(view, ordinal, entry);
+        }
+        std::sort(held.begin(), held.end());
+        for (u32 entry = 0; entry < entries; entry++) {
+            if (held.size() != entries || held[entry] != entry) fail("an entry of the cache is lost");
+        }
+    }
+
+  private:
+    // Of the levels that a test comes to.
+    static constexpr u64 ORDINALS = 1 << 16;
+
+    MemoryTable &table;
+    std::mt19937_64 &rng;
+    u64 entries;
+    u64 free_count;
+    u64 incoming_len = 0;
+    u64 shown = 0;
+    u64 filled = 0;
+    CacheLoad load{};
+    CacheOutcome outcome{};
+    std::vector<u32> links, heat, free;
+    std::vector<u64> records, evicted, incoming, buckets;
+    std::vector<uint4> values;
+
+    emulated::Launch launch(std::function<void()> kernel) {
+        return {1 + static_cast<u32>(rng() % 3), THREADS, std::move(kernel)};
+    }
+
+    CacheLoad as_load() {
+        CacheLoad now{};
+        now.evicted = evicted.data();
+        now.incoming = incoming.data();
+        now.free = free.data();
+        now.entries = entries;
+        now.free_count = free_count;
+        return now;
+    }
+
+    // One from among those that buckets have.
+    u32 drawn_threshold(const std::vector<u32> &scores) {
+        std::vector<u32> present{0};
+        for (u32 score = 1; score < SCORES; score++) {
+            if (scores[score] + scores[SCORES + score] != 0) present.push_back(score);
+        }
+        return present[rng() % present.size()];
+    }
+
+    void verify_entry(const TableView &view, u64 ordinal, u32 entry) const {
+        Bucket bucket = bucket_of_ordinal(view, ordinal);
+        const u8 *in_file = view.file + bucket.offset;
+        if (view.cache.buckets != nullptr &&
+            std::memcmp(view.cache.buckets + u64{entry} * view.bucket_size, in_file,
+                        view.bucket_size) != 0) {
+            fail("the cached bucket %llu is not that of the file", ordinal);
+        }
+        for (u32 index = 0; index < view.slots; index++) {
+            u64 record = ::load(in_file + (view.slots + index) * 8) & RECORD_OFFSET;
+            CachedValue cached = value_place(view, entry, index);
+            if (*cached.tag == 0 || *cached.tag != record) continue;
+            if (std::memcmp(cached.value, view.file + record, view.value_size) != 0) {
+                fail("a value of the cached bucket %llu is not that of the file", ordinal);
+            }
+        }
+    }
+};

@@ -1,0 +1,114 @@
+// What the kernels know of CUDA, on the lanes of warp.h: include it before them.
+#pragma once
+
+#include <type_traits>
+
+#include "warp.h"
+
+#define __device__
+#define __global__
+#define __grid_constant__
+#define __noinline__
+#define __launch_bounds__(threads, blocks)
+#define __shared__ static
+
+struct uint4 {
+    u32 x, y, z, w;
+};
+
+inline u32 __ballot_sync(u32 mask, bool vote) {
+    return static_cast<u32>(emulated::meet(emulated::Meeting::BALLOT, mask, vote, 0));
+}
+
+inline bool __any_sync(u32 mask, bool vote) {
+    return emulated::meet(emulated::Meeting::ANY, mask, vote, 0) != 0;
+}
+
+template <class Word>
+Word __shfl_sync(u32 mask, Word word, u32 lane) {
+    u32 source = lane % emulated::LANES;
+    return static_cast<Word>(emulated::meet(emulated::Meeting::SHUFFLE, mask, word, source));
+}
+
+template <class Word>
+Word __shfl_xor_sync(u32 mask, Word word, u32 apart) {
+    return __shfl_sync(mask, word, emulated::running_lane ^ apart);
+}
+
+inline void __syncwarp(u32 mask = ~0u) { emulated::meet(emulated::Meeting::WARP, mask, 0, 0); }
+
+inline void __syncthreads() { emulated::meet(emulated::Meeting::BLOCK, ~0u, 0, 0); }
+
+inline void __threadfence() { emulated::pause(); }
+
+inline void __threadfence_system() { emulated::pause(); }
+
+inline int __ffs(u32 word) { return __builtin_ffs(static_cast<int>(word)); }
+
+inline int __popc(u32 word) { return __builtin_popcount(word); }
+
+inline int __clz(u32 word) { return word == 0 ? 32 : __builtin_clz(word); }
+
+inline int __clzll(u64 word) { return word == 0 ? 64 : __builtin_clzll(word); }
+
+inline u64 __umul64hi(u64 a, u64 b) {
+    return static_cast<u64>(static_cast<unsigned __int128>(a) * b >> 64);
+}
+
+// The kernels reverse bytes with it and do nothing else.
+inline u32 __byte_perm(u32 word, u32, u32 selector) {
+    if (selector != 0x0123) fail("__byte_perm with selector %x is not emulated", selector);
+    return __builtin_bswap32(word);
+}
+
+template <class Word>
+Word __ldcg(const Word *at) {
+    emulated::pause();
+    return *at;
+}
+
+// On a GPU an acquiring load; here every load is one.
+inline u64 load_acquire(const u8 *at) {
+    emulated::pause();
+    return *reinterpret_cast<const volatile u64 *>(at);
+}
+
+template <class Word>
+Word atomicCAS(Word *at, std::type_identity_t<Word> current, std::type_identity_t<Word> wanted) {
+    emulated::pause();
+    Word old = *at;
+    if (old == current) *at = wanted;
+    return old;
+}
+
+template <class Word>
+Word atomicOr(Word *at, std::type_identity_t<Word> bits) {
+    emulated::pause();
+    Word old = *at;
+    *at = old | bits;
+    return old;
+}
+
+template <class Word>
+Word atomicAdd(Word *at, std::type_identity_t<Word> part) {
+    emulated::pause();
+    Word old = *at;
+    *at = old + part;
+    return old;
+}
+
+template <class Word>
+Word atomicMin(Word *at, std::type_identity_t<Word> word) {
+    emulated::pause();
+    Word old = *at;
+    if (word < old) *at = word;
+    return old;
+}
+
+template <class Word>
+Word atomicMax(Word *at, std::type_identity_t<Word> word) {
+    emulated::pause();
+    Word old = *at;
+    if (word > old) *at = word;
+    return old;
+}

@@ -1,0 +1,209 @@
+// A table in memory, set up as src/engine/cuda sets one up in a file, and the host's part of its
+// growth and its supply of records.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <sys/mman.h>
+
+#include "cuda.h"
+
+#include "batch.cu"
+#include "cache.cu"
+#include "index.cu"
+#include "order.cu"
+#include "recover.cu"
+#include "resize.cu"
+
+using Launches = std::vector<emulated::Launch>;
+
+// The kernel of that name for this table's keys.
+#define BY_KEY(table, name, ...)                                                        \
+    ((table).view.key_size == 8 ? name##_word(__VA_ARGS__) : name##_wide(__VA_ARGS__))
+
+// Fewer threads than a GPU's blocks have, so that short batches have several blocks.
+constexpr u32 THREADS = 64;
+
+inline u64 round_up(u64 number, u64 unit) { return (number + unit - 1) / unit * unit; }
+
+struct Shape {
+    u32 levels, locations, slots;
+};
+
+struct Settings {
+    u32 key_size;
+    u32 value_size;
+    Shape shape;
+    bool copies;        // whether levels are copied to device memory
+    bool notes_pages;   // whether changed pages are noted
+    u32 bottom_level;
+    u32 records;
+    u64 hash_seed;
+};
+
+class MemoryTable {
+  public:
+    Settings settings;
+    TableView view{};
+    Records supply{};
+    Counters counters{}; // of the launches since the last `settle`
+
+    explicit MemoryTable(const Settings &wanted) : settings(wanted) {
+        void *mapped = mmap(nullptr, FILE_LEN, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (mapped == MAP_FAILED) fail("no memory for a file");
+        view.file = static_cast<u8 *>(mapped);
+        view.file_len = FILE_LEN;
+        view.hash_seed = settings.hash_seed;
+        view.key_size = settings.key_size;
+        view.value_size = settings.value_size;
+        view.slots = settings.shape.slots;
+        view.levels = settings.shape.levels;
+        view.locations = settings.shape.locations;
+        u32 slot_len = 16 + (view.key_size == 8 ? 0 : view.key_size);
+        view.bucket_size = static_cast<u32>(round_up(u64{view.slots} * slot_len, 64));
+        view.record_stride = stride_of(view.value_size);
+        if (settings.notes_pages) {
+            dirty.resize(FILE_LEN / PAGE / 32);
+            view.dirty = dirty.data();
+        }
+        for (u32 number = 0; number < 2; number++) {
+            u8 *reserved = view.file + RESERVED_BUCKETS + number * RESERVED_BUCKET_STRIDE;
+            if (settings.copies) reserved_copies[number].resize(PAGE / 8);
+            view.reserved_probe[number] =
+                settings.copies ? reinterpret_cast<u8 *>(reserved_copies[number].data()) : reserved;
+        }
+        view.bottom_level = settings.bottom_level;
+        view.top_level = settings.bottom_level + view.levels - 1;
+        for (u32 level = view.bottom_level; level <= view.top_level; level++) add_level(level);
+        make_supply();
+    }
+
+    MemoryTable(const MemoryTable &) = delete;
+
+    ~MemoryTable() { munmap(view.file, FILE_LEN); }
+
+    u64 level_len(u32 level) const {
+        u64 buckets = 1ull << level;
+        return buckets * view.bucket_size + round_up(buckets, 64) / 8;
+    }
+
+    u64 arena() const { return ARENA; }
+
+    u64 item_slots() const {
+        u64 buckets = 0;
+        for (u32 level = view.bottom_level; level <= view.top_level; level++) buckets += 1ull << level;
+        return buckets * view.slots;
+    }
+
+    u64 free_records() const {
+        return supply.tail - supply.head + supply.bump_count[0] + supply.bump_count[1];
+    }
+
+    // ---- Growth.
+
+    void grow() {
+        view.top_level++;
+        add_level(view.top_level);
+    }
+
+    bool is_draining() const { return view.top_level + 1 - view.bottom_level > view.levels; }
+
+    // Takes the bottom level out, which is empty.
+    void leave_bottom() {
+        view.level_offset[view.bottom_level] = 0;
+        view.level_probe[view.bottom_level] = nullptr;
+        copies[view.bottom_level] = {};
+        view.bottom_level++;
+    }
+
+    // ---- Between launches.
+
+    // Leaves a few records from each source for the next launch; `settle` gives the others back.
+    void withhold(u64 few) {
+        supply.tail = std::min(supply.tail, supply.head + few);
+        for (u32 run = 0; run < 2; run++) {
+            u64 left = std::min(supply.bump_count[run], few);
+            withheld[run] = supply.bump_count[run] - left;
+            supply.bump_count[run] = left;
+        }
+    }
+
+    // Takes note of what the launches since the last time have taken and retired. No launch is under
+    // way, so what was retired is free.
+    Counters settle() {
+        if (counters.damaged != 0) fail("damage reported at %llu", counters.damaged);
+        u64 taken = counters.taken;
+        u64 from_ring = std::min(taken, supply.tail - supply.head);
+        supply.head += from_ring;
+        taken -= from_ring;
+        for (u32 run = 0; run < 2; run++) {
+            u64 from_run = std::min(taken, supply.bump_count[run]);
+            supply.bump_offset[run] += from_run * supply.bump_stride;
+            supply.bump_count[run] += std::exchange(withheld[run], 0) - from_run;
+            taken -= from_run;
+        }
+        supply.retired_tail += counters.retired;
+        supply.tail = supply.retired_tail;
+        if (supply.tail - supply.head > supply.ring_capacity) fail("the ring has run over");
+        return std::exchange(counters, Counters{});
+    }
+
+    // Whether look-ups may reach anything of the file but the values. Without access, the first
+    // touch ends the program.
+    void allow_buckets(bool allowed) {
+        mprotect(view.file, ARENA, allowed ? PROT_READ | PROT_WRITE : PROT_NONE);
+    }
+
+  private:
+    static constexpr u64 FILE_LEN = 64 << 20;
+    static constexpr u64 ARENA = FILE_LEN / 2;
+
+    u64 levels_end = DATA_START;
+    u64 withheld[2]{};
+    std::vector<u64> copies[DIRECTORY];
+    std::vector<u64> reserved_copies[2];
+    std::vector<u32> dirty;
+    std::vector<u64> ring;
+
+    // As src/layout does: values of up to a line do not cross one.
+    static u32 stride_of(u32 value_size) {
+        if (value_size > 128) return static_cast<u32>(round_up(value_size, 64));
+        u32 stride = 8;
+        while (stride < value_size) stride *= 2;
+        return stride;
+    }
+
+    void add_level(u32 level) {
+        u64 at = round_up(levels_end, PAGE);
+        levels_end = at + level_len(level);
+        if (levels_end > ARENA) fail("level %u does not fit into the file", level);
+        view.level_offset[level] = at;
+        if (settings.copies) {
+            copies[level].assign(level_len(level) / 8, 0);
+            view.level_probe[level] = reinterpret_cast<u8 *>(copies[level].data());
+        } else {
+            view.level_probe[level] = view.file + at;
+        }
+    }
+
+    // Two runs of fresh records with a hole between them.
+    void make_supply() {
+        u64 first = settings.records / 3;
+        u64 hole = 100 * u64{view.record_stride};
+        supply.bump_count[0] = first;
+        supply.bump_count[1] = settings.records - first;
+        supply.bump_offset[0] = ARENA;
+        supply.bump_offset[1] = ARENA + first * view.record_stride + hole;
+        supply.bump_stride = view.record_stride;
+        u64 end = supply.bump_offset[1] + supply.bump_count[1] * view.record_stride;
+        if (end > FILE_LEN) fail("%u records do not fit into the file", settings.records);
+        u64 capacity = 2;
+        while (capacity < 2 * settings.records) capacity *= 2;
+        ring.resize(capacity);
+        supply.ring = ring.data();
+        supply.ring_capacity = capacity;
+    }
+};
