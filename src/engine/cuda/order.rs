@@ -21,7 +21,7 @@ use bytemuck::Zeroable;
 const SHORT_FILE: u64 = 256 << 20;
 
 /// Lengths of batches that are measured.
-const LENGTHS: [u32; 5] = [1 << 10, 1 << 11, 1 << 12, 1 << 14, 1 << 16];
+const LENGTHS: [u32; 6] = [1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 16];
 
 /// Bins for each place of a batch: so many that hardly two share one.
 const BINS_OF_A_PLACE: u64 = 4;
