@@ -42,7 +42,7 @@ pub enum Pace<'s> {
 }
 
 /// How long a load rests that leaves time to batches, as a multiple of the time in which it copied.
-const REST: u32 = 8;
+const REST: u32 = 12;
 
 impl Attached {
     /// Loads the cache: chooses its buckets anew, and fills in those that it does not hold.
