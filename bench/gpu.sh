@@ -14,12 +14,18 @@ memory=/dev/shm
 export GPHASH_TEST_ENGINE=cuda GPHASH_TEST_FOLDER=$memory
 
 check() {
-    echo "== model, Shared"
-    "$programs/model" 2>&1 | grep -E "FAILED|panicked|result"
+    for order in auto always never; do
+        echo "== model, Shared, address order: $order"
+        GPHASH_TEST_ADDRESS_ORDER=$order "$programs/model" 2>&1 | grep -E "FAILED|panicked|result"
+        echo "== model, Shared, address order: $order, without the mirror"
+        GPHASH_TEST_ADDRESS_ORDER=$order GPHASH_TEST_NO_MIRROR=1 "$programs/model" 2>&1 |
+            grep -E "FAILED|panicked|result"
+        echo "== model, Shared, address order: $order, without the cache"
+        GPHASH_TEST_ADDRESS_ORDER=$order GPHASH_TEST_NO_CACHE=1 "$programs/model" 2>&1 |
+            grep -E "FAILED|panicked|result"
+    done
     echo "== model, Checkpointed"
     GPHASH_TEST_FOLDER=/tmp "$programs/model" 2>&1 | grep -E "FAILED|panicked|result"
-    echo "== model, without the mirror"
-    GPHASH_TEST_NO_MIRROR=1 "$programs/model" 2>&1 | grep -E "FAILED|panicked|result"
     echo "== kill"
     "$programs/kill" --nocapture 2>&1 | grep -E "FAILED|panicked|Tally|result"
 }
@@ -43,7 +49,10 @@ sanitize() {
 sanitized() {
     local tool=$1
     shift
-    compute-sanitizer --tool "$tool" "$programs/model" "$@" 2>&1 |
+    # Asking the driver whether memory is pinned is an error of the call where it is not.
+    local quiet=()
+    [ "$tool" = memcheck ] && quiet=(--report-api-errors no)
+    compute-sanitizer --tool "$tool" "${quiet[@]}" "$programs/model" "$@" 2>&1 |
         grep -E "SUMMARY|Invalid|hazard|FAILED|panicked|result" | sort | uniq -c | head -20
 }
 

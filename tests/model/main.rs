@@ -2,7 +2,8 @@
 //!
 //! The same source runs for each engine. `GPHASH_TEST_ENGINE` chooses it (`cpu` by default, or
 //! `cuda`); `GPHASH_TEST_NO_MIRROR` makes the CUDA engine probe the file itself,
-//! `GPHASH_TEST_ADDRESS_ORDER` (`always` or `never`) says whether it orders batches;
+//! `GPHASH_TEST_ADDRESS_ORDER` (`always` or `never`) says whether it orders batches,
+//! `GPHASH_TEST_NO_CACHE` takes the bucket cache away;
 //! `GPHASH_TEST_FOLDER` says where the files go (the temporary folder by default, so
 //! that the domain is what that folder can have).
 
@@ -43,6 +44,10 @@ fn options() -> Options {
         .engine(engine())
         .device_mirror(std::env::var_os("GPHASH_TEST_NO_MIRROR").is_none())
         .address_order(order)
+        .cache_ratio(match std::env::var_os("GPHASH_TEST_NO_CACHE") {
+            Some(_) => 0.0,
+            None => 0.2,
+        })
 }
 
 /// A fresh folder for files.

@@ -296,13 +296,7 @@ impl Kernels {
         mut table: TableView,
         mut batch: BatchView,
     ) -> Result<()> {
-        let mut blocks = self.blocks_for_tiles(&batch);
-        if batch.order.wanted != 0 {
-            // What is read at the same time should be neighbours: a warp takes as many values as it
-            // copies at once, and there are no more warps than keep the bus busy.
-            batch.tile = values_at_once(table.value_size);
-            blocks = self.blocks_for_tiles(&batch).min(self.blocks / BLOCKS);
-        }
+        let blocks = self.blocks_for_tiles(&batch);
         let arguments = [argument(&mut table), argument(&mut batch)];
         // SAFETY: as above.
         unsafe { self.launch(stream, "fetch", false, blocks, &arguments) }
@@ -606,11 +600,6 @@ struct Found(sys::CUfunction);
 
 // SAFETY: the driver takes a kernel's handle on any thread.
 unsafe impl Send for Found {}
-
-/// Values that a warp copies at once: sixteen bytes a lane (ptx/copy.cuh).
-fn values_at_once(value_size: u32) -> u32 {
-    WARP / value_size.div_ceil(16).next_power_of_two().min(WARP)
-}
 
 fn argument<T>(value: &mut T) -> *mut c_void {
     std::ptr::from_mut(value).cast()
