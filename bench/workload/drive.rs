@@ -167,6 +167,10 @@ fn drive_thread<const K: usize, const V: usize>(
     } else {
         [None, None]
     };
+    #[cfg(not(feature = "cuda"))]
+    if mode.pinned {
+        return Err("pinned values in a build without the feature `cuda`".into());
+    }
     let mut latencies = Vec::with_capacity(batches.len());
     barrier.wait();
     for batch in batches {
