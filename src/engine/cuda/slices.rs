@@ -83,13 +83,14 @@ impl CudaEngine {
         let view = attached.hold_view();
         let reader = attached.readers.on(stream)?;
         let mut reader = lock(&reader);
-        for part in operands.parts(table) {
+        let launched = operands.parts(table).try_for_each(|part| {
             let order = reader.order(stream, part.len, view.file_len)?;
             let counters = attached.looked_up.address();
             // SAFETY: the operands are as the caller says. The order's memory and the view stay
             // for as long as this reader is waited for.
-            unsafe { attached.launch_read(stream, *view, verb, part, order, counters)? };
-        }
-        reader.issued(stream)
+            unsafe { attached.launch_read(stream, *view, verb, part, order, counters) }
+        });
+        // Also after an error: some parts may be under way.
+        reader.issued(stream).and(launched)
     }
 }
