@@ -6,7 +6,7 @@
 #include "order.cuh"
 
 // Which of several operations with one key is executed for all of them.
-enum class Pick { ALL, FIRST, LAST };
+enum class Pick { FIRST, LAST };
 
 struct Tile {
     const Batch &batch;

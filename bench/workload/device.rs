@@ -11,7 +11,7 @@ use cust::memory::{CopyDestination, DeviceBuffer, DeviceCopy, mem_get_info};
 use cust::stream::{Stream, StreamFlags};
 use gphash::{Index, answer_words};
 
-use super::drive::{Measured, Mode, agree, check_values};
+use super::drive::{Measured, Mode, agree, check_values, on_threads};
 use super::plan::{Batch, Change, Plan, Words};
 use super::target::Failure;
 use super::window::{Place, lay_out, windows};
@@ -40,23 +40,9 @@ where
         .collect::<Result<Vec<Thread<K, V>>, Failure>>()?;
     let rounds = threads.iter().map(|thread| thread.windows.len()).max();
     let barrier = Barrier::new(threads.len());
-    let taken: Vec<Result<Taken, Failure>> = std::thread::scope(|scope| {
-        let running: Vec<_> = threads
-            .iter_mut()
-            .map(|thread| {
-                scope.spawn(|| thread.run(index, mode, rounds.unwrap_or_default(), &barrier))
-            })
-            .collect();
-        running
-            .into_iter()
-            .map(|thread| {
-                thread
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-            .collect()
-    });
-    let taken = taken.into_iter().collect::<Result<Vec<Taken>, Failure>>()?;
+    let taken = on_threads(&mut threads, |thread| {
+        thread.run(index, mode, rounds.unwrap_or_default(), &barrier)
+    })?;
     let elapsed = taken.iter().map(|taken| taken.elapsed).max();
     let latencies = taken.into_iter().flat_map(|taken| taken.batches).collect();
     Ok(Measured::new(

@@ -87,23 +87,9 @@ pub fn drive<const K: usize, const V: usize>(
     mode: Mode,
 ) -> Result<Measured, Failure> {
     let barrier = Barrier::new(plan.len());
-    let threads: Vec<Result<Vec<Duration>, Failure>> = std::thread::scope(|scope| {
-        let running: Vec<_> = plan
-            .iter()
-            .map(|batches| scope.spawn(|| drive_thread(target, batches, mode, &barrier)))
-            .collect();
-        running
-            .into_iter()
-            .map(|thread| {
-                thread
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-            .collect()
-    });
-    let threads = threads
-        .into_iter()
-        .collect::<Result<Vec<Vec<Duration>>, Failure>>()?;
+    let threads = on_threads(plan, |batches| {
+        drive_thread(target, batches, mode, &barrier)
+    })?;
     let elapsed = threads.iter().map(|batches| batches.iter().sum()).max();
     let latencies = threads.into_iter().flatten().collect();
     Ok(Measured::new(
@@ -112,6 +98,29 @@ pub fn drive<const K: usize, const V: usize>(
         elapsed.unwrap_or_default(),
         latencies,
     ))
+}
+
+/// Does `work` on each of `parts`, all at the same time on a thread each.
+pub fn on_threads<P: Send, T: Send>(
+    parts: impl IntoIterator<Item = P>,
+    work: impl Fn(P) -> Result<T, Failure> + Sync,
+) -> Result<Vec<T>, Failure> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let running: Vec<_> = parts
+            .into_iter()
+            .map(|part| scope.spawn(move || work(part)))
+            .collect();
+        let done: Vec<_> = running
+            .into_iter()
+            .map(|thread| {
+                thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .collect();
+        done.into_iter().collect()
+    })
 }
 
 /// Runs a plan on an index, from host or from device memory.

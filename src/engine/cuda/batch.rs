@@ -65,11 +65,11 @@ impl Attached {
             groups,
             view,
         };
-        let counters = channel.counters_address();
-        self.launch_write(table, writer, channel, verb, &batch, counters)?;
+        self.launch_write(table, writer, channel, verb, &batch)?;
         Ok(batch)
     }
 
+    /// Puts the launches of a batch on its stream, whose counters are zero.
     fn launch_write(
         &self,
         table: &Table<Mapping>,
@@ -77,9 +77,9 @@ impl Attached {
         channel: &mut Channel,
         verb: Write,
         batch: &WriteBatch,
-        counters: Address,
     ) -> Result<()> {
         let len = batch.operands.len;
+        let counters = channel.counters_address();
         // SAFETY: the view's addresses are those of the file and of the mirror, which stay until
         // the batch is done; the writer's lock keeps other changes away.
         unsafe {
@@ -137,8 +137,8 @@ impl Attached {
                 self.grow(table, writer, channel)?;
             }
             batch.view.retry = 1;
-            let counters = channel.counters()?;
-            self.launch_write(table, writer, channel, verb, &batch, counters)?;
+            channel.counters()?;
+            self.launch_write(table, writer, channel, verb, &batch)?;
         }
     }
 

@@ -55,8 +55,13 @@ impl Mirror {
         if !self.wanted {
             return Ok(true);
         }
-        let bytes = self.len().saturating_add(len).saturating_add(others);
-        Ok(bytes <= self.most && len <= free_memory()?)
+        Ok(len <= self.left(others) && len <= free_memory()?)
+    }
+
+    /// Bytes of the bound that are left if `others` of it are taken.
+    pub fn left(&self, others: u64) -> u64 {
+        let taken = self.len().saturating_add(others);
+        self.most.saturating_sub(taken)
     }
 
     /// Copies all live levels and gives the view that a launch has of the table.

@@ -82,7 +82,7 @@ struct Attached {
     counted: Mutex<Counters>,
     /// Length from which on a batch is put in the order of the places it touches.
     ordered_from: AtomicU32,
-    /// Look-ups launched.
+    /// Batches launched.
     launches: AtomicU32,
     /// Look-ups that hold the view.
     under_way: UnderWay,
@@ -94,8 +94,6 @@ struct Attached {
     cache_uses: [AtomicU64; 2],
     /// Which share of the look-ups that find something is expected to read the file, of [`WHOLE`].
     missed: AtomicU32,
-    /// Most bytes of device memory for copies and cache.
-    device_memory: Option<u64>,
     /// Held by whoever waits for the writer's lock.
     next_writer: Mutex<()>,
     /// Held by whoever changes the table.
@@ -197,7 +195,6 @@ impl CudaEngine {
             awaited_loads: AtomicU32::new(0),
             cache_uses: Default::default(),
             missed: AtomicU32::new(WHOLE),
-            device_memory: self.options.device_memory,
             next_writer: Mutex::default(),
             writer: Mutex::new(Writer {
                 supply: Supply::new(table.shape.record_stride)?,

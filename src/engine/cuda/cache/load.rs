@@ -41,7 +41,7 @@ pub enum Pace<'s> {
     Considerate(&'s AtomicBool),
 }
 
-/// How long a load rests that leaves time to batches, as a multiple of the time in which it copied.
+/// How long a load rests that leaves time to batches, as a multiple of the time in which it worked.
 const REST: u32 = 12;
 
 impl Attached {
@@ -173,10 +173,7 @@ impl Attached {
             }
         }
         drop(self.give_up_entries(writer, stream)?);
-        let used = writer.mirror.len() + writer.cache.len();
-        let allowed = self
-            .device_memory
-            .map_or(u64::MAX, |most| most.saturating_sub(used));
+        let allowed = writer.mirror.left(writer.cache.len());
         let len = Entries::len_of_one(&view, images);
         let count = affordable(wanted, len, free_memory()?, allowed);
         if count == 0 {
