@@ -35,18 +35,20 @@ __device__ void copy_units(const u8 *from, u8 *to, u32 size, bool wanted) {
     }
 }
 
+// The largest unit, up to 16 bytes, in which values can be copied that are as aligned as these.
+__device__ inline u32 common_alignment(const u8 *values, u32 size) {
+    u64 alignment = reinterpret_cast<u64>(values) | size | 16;
+    return static_cast<u32>(alignment & -alignment);
+}
+
 // Copies `size` bytes for each lane that wants it. All lanes of the warp take part; records, cached
 // values and `values`, the batch's, are aligned to 16 bytes or to the size of a value.
 __device__ __noinline__ void copy_values(const u8 *from, u8 *to, const u8 *values, u32 size,
                                    bool wanted) {
-    u64 alignment = reinterpret_cast<u64>(values) | size;
-    if (alignment % 16 == 0) {
-        copy_units<uint4>(from, to, size, wanted);
-    } else if (alignment % 8 == 0) {
-        copy_units<u64>(from, to, size, wanted);
-    } else if (alignment % 4 == 0) {
-        copy_units<u32>(from, to, size, wanted);
-    } else {
-        copy_units<u8>(from, to, size, wanted);
+    switch (common_alignment(values, size)) {
+    case 16: copy_units<uint4>(from, to, size, wanted); break;
+    case 8: copy_units<u64>(from, to, size, wanted); break;
+    case 4: copy_units<u32>(from, to, size, wanted); break;
+    default: copy_units<u8>(from, to, size, wanted);
     }
 }

@@ -82,14 +82,56 @@ __device__ void look_up(const TableView &view, const Batch &batch, Counters *cou
     tally.add_to(counters, table.touches);
 }
 
+// Copies one record for each lane that has one, many of them under way at once: a few warps are
+// enough to keep the bus busy.
+template <class Unit>
+__device__ void fetch_units(const TableView &view, const Batch &batch, u64 record, u64 position) {
+    constexpr u32 UNDER_WAY = 8;
+    u32 units = view.value_size / sizeof(Unit);
+    u32 lanes = WARP;
+    #pragma unroll 1
+    while (lanes > 1 && lanes / 2 >= units) lanes /= 2;
+    u32 group = lane_number() / lanes;
+    u32 groups = WARP / lanes;
+    #pragma unroll 1
+    for (u32 first = 0; first < WARP; first += groups * UNDER_WAY) {
+        #pragma unroll 1
+        for (u32 part = 0; part < units; part += lanes) {
+            u32 unit = part + lane_number() % lanes;
+            Unit held[UNDER_WAY];
+            Unit *to[UNDER_WAY];
+            #pragma unroll
+            for (u32 nth = 0; nth < UNDER_WAY; nth++) {
+                u32 which = first + nth * groups + group;
+                u64 from = __shfl_sync(ALL_LANES, record, which % WARP);
+                u64 at = __shfl_sync(ALL_LANES, position, which % WARP);
+                to[nth] = nullptr;
+                if (which >= WARP || from == 0 || unit >= units) continue;
+                to[nth] = reinterpret_cast<Unit *>(batch.values + at * view.value_size) + unit;
+                held[nth] = __ldcg(reinterpret_cast<const Unit *>(view.file + from) + unit);
+            }
+            #pragma unroll
+            for (u32 nth = 0; nth < UNDER_WAY; nth++) {
+                if (to[nth] != nullptr) *to[nth] = held[nth];
+            }
+        }
+    }
+}
+
 // Copies the values that a `get` has found, in the order of their records.
 KERNEL fetch(const __grid_constant__ TableView view, const __grid_constant__ Batch batch) {
+    Share share(batch, 1);
+    share.read_from(view.file_len);
     #pragma unroll 1
-    for (Share share(batch, 1); share.exists(); share.next()) {
+    for (; share.exists(); share.next()) {
         u64 record;
         u64 position = share.position(0, &record);
-        copy_values(view.file + record, batch.values + position * view.value_size, batch.values,
-                    view.value_size, record != 0);
+        switch (common_alignment(batch.values, view.value_size)) {
+        case 16: fetch_units<uint4>(view, batch, record, position); break;
+        case 8: fetch_units<u64>(view, batch, record, position); break;
+        case 4: fetch_units<u32>(view, batch, record, position); break;
+        default: fetch_units<u8>(view, batch, record, position);
+        }
     }
 }
 

@@ -48,30 +48,52 @@ struct Tile {
     }
 };
 
+// The bus finds pages of host memory quickly that are near each other, and all of a region that is
+// not too large. Places so near have their pages in common, more or less.
+constexpr u64 NEAR = 128 << 10;
+
+// In a larger region than this, warps that are far apart take each other's pages away.
+constexpr u64 LARGE = 8ull << 30;
+
+// Then so many are enough to keep the bus busy.
+constexpr u64 FEW_WARPS = 128;
+
 // How the positions that have a place are dealt to warps, one a lane, in the order of their places if
 // the batch was put in order.
 struct Share {
     const Batch &batch;
     u32 len;
+    u32 tile;
     u32 depth;
+    u64 warps; // that take part
     u64 first;
 
     // A warp takes `depth` tiles at a time.
     __device__ Share(const Batch &whole, u32 tiles)
         : batch(whole),
           len(whole.order.wanted != 0 ? arranged(whole.order) : whole.len),
+          tile(whole.tile),
           depth(tiles),
+          warps(warp_count()),
           first(warp_number() * whole.tile * tiles) {}
+
+    // Deals places that are read, in a file of so many bytes.
+    __device__ void read_from(u64 file_len) {
+        if (batch.order.wanted == 0) return;
+        if (file_len / NEAR <= len) tile = WARP;
+        if (file_len > LARGE && warps > FEW_WARPS) warps = FEW_WARPS;
+        first = warp_number() < warps ? warp_number() * tile : len;
+    }
 
     __device__ bool exists() const { return first < len; }
 
-    __device__ void next() { first += warp_count() * batch.tile * depth; }
+    __device__ void next() { first += warps * tile * depth; }
 
     // This lane's position in the nth tile, and its place, 0 for none.
     __device__ u32 position(u32 nth, u64 *place) const {
         *place = 0;
-        u64 number = first + nth * batch.tile + lane_number();
-        if (lane_number() >= batch.tile || number >= len) return 0;
+        u64 number = first + nth * tile + lane_number();
+        if (lane_number() >= tile || number >= len) return 0;
         if (batch.order.wanted == 0) {
             *place = batch.order.places[number];
             return static_cast<u32>(number);

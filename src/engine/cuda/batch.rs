@@ -86,6 +86,9 @@ impl Attached {
             self.kernels
                 .resolve(&channel.stream, verb, self.view_now(), batch.view, counters)?;
         }
+        if verb != Write::Remove {
+            self.stock_at_hand(table, writer, &channel.stream, u64::from(len))?;
+        }
         if verb != Write::Remove && writer.supply.available() < u64::from(len) {
             // A batch may need fewer records than it has operations. What cannot be had stays
             // pending, and whoever ends the batch says why.
@@ -195,7 +198,7 @@ impl Attached {
     }
 
     pub(super) fn end_read(&self, table: &Table<Mapping>, channel: &Channel) -> Result<()> {
-        wait(&channel.stream)?;
+        channel.await_outcome()?;
         let counters = channel.fetched_counters();
         table.count_batch(counters.operations, 0, counters.touches);
         self.count_cache(counters.cache_lookups, counters.cache_hits);

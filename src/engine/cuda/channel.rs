@@ -1,5 +1,8 @@
 //! A stream and the buffers of the batch that is on it.
 
+use std::collections::VecDeque;
+use std::ops::Range;
+
 use cust::event::{Event, EventFlags};
 use cust::stream::{Stream, StreamFlags, StreamWaitEventFlags};
 
@@ -8,6 +11,9 @@ use super::memory::{DeviceMemory, PinnedMemory, copy_in, copy_out, fill, is_pinn
 use super::order::{Bins, OrderMemory};
 use super::view::{Address, Counters, GroupsView, OrderView};
 use crate::Result;
+
+/// Bytes that the host's threads copy at a time, while the bus carries those before or after them.
+const COPIED: usize = 16 << 20;
 
 /// One batch at a time, and memory for it that stays from one to the next.
 pub struct Channel {
@@ -23,6 +29,9 @@ pub struct Channel {
     staged_values: PinnedMemory,
     /// Counters, then answer words.
     outcome: PinnedMemory,
+    outcome_is_here: Option<Event>,
+    /// Values on their way back: which bytes, and what comes to pass when they are here.
+    arriving: VecDeque<(Range<usize>, Event)>,
 }
 
 /// A batch in device memory: where it is, and how long.
@@ -65,6 +74,8 @@ impl Channel {
             staged_keys: PinnedMemory::empty(),
             staged_values: PinnedMemory::empty(),
             outcome: PinnedMemory::empty(),
+            outcome_is_here: None,
+            arriving: VecDeque::new(),
         })
     }
 
@@ -73,12 +84,16 @@ impl Channel {
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
     pub fn follow(&self, other: &Stream) -> Result<()> {
-        let order = || {
-            let event = Event::new(EventFlags::DISABLE_TIMING)?;
-            event.record(other)?;
-            self.stream.wait_event(event, StreamWaitEventFlags::DEFAULT)
-        };
-        order().map_err(|error| failed("ordering two streams", error))
+        self.wait_for(event_on(other)?)
+    }
+
+    /// Lets what comes next wait for an event of another stream.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn wait_for(&self, event: Event) -> Result<()> {
+        let ordered = self.stream.wait_event(event, StreamWaitEventFlags::DEFAULT);
+        ordered.map_err(|error| failed("ordering two streams", error))
     }
 
     /// Sends keys and values on their way to the device. `values_len` is the room for values,
@@ -101,16 +116,21 @@ impl Channel {
             (&mut self.staged_keys, &self.keys, keys),
             (&mut self.staged_values, &self.values, values),
         ] {
-            let mut source = bytes;
-            if !is_pinned(bytes) {
-                staged.reserve(bytes.len())?;
-                let staged = &mut staged.bytes_mut()[..bytes.len()];
-                copy(staged, bytes);
-                source = staged;
+            if is_pinned(bytes) {
+                // SAFETY: the device's block is as long; the source stays until the batch is done,
+                // and so does the block.
+                unsafe { copy_in(stream, device.address(), bytes)? };
+                continue;
             }
-            // SAFETY: the device's block is as long; the source stays until the batch is done, and
-            // so does the block.
-            unsafe { copy_in(stream, device.address(), source)? };
+            staged.reserve(bytes.len())?;
+            let staged = &mut staged.bytes_mut()[..bytes.len()];
+            // What was copied travels while the rest is copied.
+            let parts = staged.chunks_mut(COPIED).zip(bytes.chunks(COPIED));
+            for (nth, (staged, bytes)) in parts.enumerate() {
+                copy(staged, bytes);
+                // SAFETY: as above.
+                unsafe { copy_in(stream, device.address() + (nth * COPIED) as u64, staged)? };
+            }
         }
         Ok(Operands {
             keys: self.keys.address(),
@@ -186,21 +206,45 @@ impl Channel {
         // SAFETY: both blocks are as long, and no one looks before the stream has come past.
         unsafe {
             copy_out(&self.stream, counters, self.counters.address())?;
-            copy_out(&self.stream, &mut words[..answers], operands.answers)
+            copy_out(&self.stream, &mut words[..answers], operands.answers)?;
         }
+        self.outcome_is_here = Some(event_on(&self.stream)?);
+        Ok(())
     }
 
-    /// Sends the first `len` bytes of values on their way back.
-    pub fn fetch_values(&mut self, len: usize) -> Result<()> {
+    /// Waits for the counters and answers that were fetched.
+    pub fn await_outcome(&self) -> Result<()> {
+        let waited = self.outcome_is_here.as_ref().map(Event::synchronize);
+        let waited = waited.transpose().map(drop);
+        waited.map_err(|error| failed("waiting for answers", error))
+    }
+
+    /// Sends the first `len` bytes of values on their way back, in parts of whole values of so many
+    /// bytes.
+    pub fn fetch_values(&mut self, len: usize, value_size: usize) -> Result<()> {
         self.staged_values.reserve(len)?;
-        // SAFETY: both blocks are as long, and no one looks before the stream has come past.
-        unsafe {
-            copy_out(
-                &self.stream,
-                &mut self.staged_values.bytes_mut()[..len],
-                self.values.address(),
-            )
+        let staged = &mut self.staged_values.bytes_mut()[..len];
+        let part = COPIED.next_multiple_of(value_size);
+        for (nth, staged) in staged.chunks_mut(part).enumerate() {
+            let first = nth * part;
+            let from = self.values.address() + first as u64;
+            // SAFETY: both blocks are as long, and no one looks before the event.
+            unsafe { copy_out(&self.stream, staged, from)? };
+            let event = event_on(&self.stream)?;
+            self.arriving
+                .push_back((first..first + staged.len(), event));
         }
+        Ok(())
+    }
+
+    /// Waits for the next part of the values that were fetched.
+    pub fn await_values(&mut self) -> Result<Option<&[u8]>> {
+        let Some((part, event)) = self.arriving.pop_front() else {
+            return Ok(None);
+        };
+        let waited = event.synchronize();
+        waited.map_err(|error| failed("waiting for values", error))?;
+        Ok(Some(&self.staged_values.bytes()[part]))
     }
 
     /// Sends values on their way to where the caller wants them, which is pinned.
@@ -223,11 +267,6 @@ impl Channel {
             .chunks_exact(8)
             .map(|word| u64::from_le_bytes(word.try_into().expect("chunks of eight")))
     }
-
-    /// The values that came back.
-    pub fn fetched_values(&self) -> &[u8] {
-        self.staged_values.bytes()
-    }
 }
 
 impl Drop for Channel {
@@ -235,6 +274,15 @@ impl Drop for Channel {
         // After an error a batch may still be using the buffers that are about to be freed.
         let _ = self.stream.synchronize();
     }
+}
+
+/// What comes to pass when the stream has done what is on it now.
+pub fn event_on(stream: &Stream) -> Result<Event> {
+    let event = Event::new(EventFlags::DISABLE_TIMING).and_then(|event| {
+        event.record(stream)?;
+        Ok(event)
+    });
+    event.map_err(|error| failed("recording an event", error))
 }
 
 /// Copies with several threads what is long enough for it to pay.

@@ -137,7 +137,7 @@ driver_functions! {
     cuOccupancyAvailableDynamicSMemPerBlock
     cuOccupancyMaxActiveBlocksPerMultiprocessor
     cuOccupancyMaxPotentialBlockSize
-    cuPointerGetAttribute
+    cuPointerGetAttributes
     cuStreamCreateWithPriority
     cuStreamDestroy_v2
     cuStreamGetFlags

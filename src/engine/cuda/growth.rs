@@ -337,6 +337,26 @@ impl Attached {
         Ok(())
     }
 
+    /// Makes `records` available to the next launch, or as many as there are without growth.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub(super) fn stock_at_hand(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        stream: &Stream,
+        records: u64,
+    ) -> Result<()> {
+        if writer.supply.available() >= records {
+            return Ok(());
+        }
+        if Self::has_pool(table, writer) {
+            self.recycle(table, writer)?;
+        }
+        writer.supply.prepare(table, stream, records)
+    }
+
     /// Makes `records` available to the next launch.
     ///
     /// # Errors
@@ -348,11 +368,8 @@ impl Attached {
         stream: &Stream,
         records: u64,
     ) -> Result<()> {
-        if Self::has_pool(table, writer) {
-            self.recycle(table, writer)?;
-        }
         loop {
-            writer.supply.prepare(table, stream, records)?;
+            self.stock_at_hand(table, writer, stream, records)?;
             let available = writer.supply.available();
             if available >= records {
                 return Ok(());
@@ -361,7 +378,7 @@ impl Attached {
             if writer.supply.available() > available {
                 continue;
             }
-            writer.supply.prepare(table, stream, records)?;
+            self.stock_at_hand(table, writer, stream, records)?;
             if writer.supply.available() == available {
                 // The supply holds as many runs as it can.
                 return Ok(());

@@ -1,9 +1,12 @@
 //! The verbs on slices of the host: parts of a batch travel to the device through pinned memory,
 //! the next one while one is executed. Slices that the caller has pinned are not copied on the way.
 
+use std::collections::VecDeque;
+use std::ops::Range;
+
 use fixedbitset::FixedBitSet;
 
-use super::channel::Channel;
+use super::channel::{Channel, event_on};
 use super::kernels::Read;
 use super::memory::{is_pinned, wait};
 use super::{CudaEngine, sizes};
@@ -12,11 +15,18 @@ use crate::engine::Write;
 use crate::index::table::Table;
 use crate::pm::Mapping;
 
-/// Most positions that are on the device at a time; a multiple of 64.
-const PART: usize = 1 << 18;
+/// Most positions of a part; a multiple of 64. The more there are, the closer together are the places
+/// that they touch.
+const PART: usize = 1 << 19;
 
-/// Most bytes of keys and values that are on the device at a time.
-const PART_BYTES: usize = 64 << 20;
+/// Positions of the first part, likewise: the others travel while it is executed, so it is short.
+const FIRST_PART: usize = 1 << 17;
+
+/// Most bytes of keys and values of a part.
+const PART_BYTES: usize = 96 << 20;
+
+/// Parts that are looked up, or on their way back, at a time.
+const UNDER_WAY: usize = 2;
 
 impl CudaEngine {
     /// Executes a batch that changes the table. `values` is empty for [`Write::Remove`].
@@ -35,38 +45,33 @@ impl CudaEngine {
         let value_size = if verb == Write::Remove { 0 } else { value_size };
         let len = keys.len() / key_size;
         let mut answers = FixedBitSet::with_capacity(len);
-        let part = part_len(key_size + value_size);
-        let stage = |channel: &mut Channel, first: usize| {
-            let end = len.min(first + part);
-            let values = &values[first * value_size..end * value_size];
-            let keys = &keys[first * key_size..end * key_size];
-            channel.stage((end - first) as u32, keys, values, values.len())
+        let mut parts = parts(len, key_size + value_size);
+        let stage = |channel: &mut Channel, range: &Range<usize>| {
+            let values = &values[range.start * value_size..range.end * value_size];
+            let keys = &keys[range.start * key_size..range.end * key_size];
+            channel.stage(range.len() as u32, keys, values, values.len())
         };
-        if len == 0 {
+        let Some(mut range) = parts.next() else {
             return Ok(answers);
-        }
+        };
         let mut writer = attached.writer();
         let mut channel = attached.channel()?;
-        let mut operands = stage(&mut channel, 0)?;
-        for first in (0..len).step_by(part) {
+        let mut operands = stage(&mut channel, &range)?;
+        loop {
             // The next part travels while this one is executed.
             let batch = attached.begin_write(table, &mut writer, &mut channel, verb, operands)?;
-            let next = if first + part < len {
+            let next = parts.next().map(|range| {
                 let mut next = attached.channel()?;
-                Some((stage(&mut next, first + part)?, next))
-            } else {
-                None
-            };
+                Ok((stage(&mut next, &range)?, next, range))
+            });
             attached.end_write(table, &mut writer, &mut channel, verb, batch)?;
-            keep(&mut answers, first, channel.fetched_answers(operands.len));
-            let done = match next {
-                Some((staged, next)) => {
-                    operands = staged;
-                    std::mem::replace(&mut channel, next)
-                }
-                None => break,
+            let words = channel.fetched_answers(operands.len);
+            keep(&mut answers, range.start, words);
+            let Some(next) = next.transpose()? else {
+                break;
             };
-            attached.give(done);
+            attached.give(std::mem::replace(&mut channel, next.1));
+            (operands, range) = (next.0, next.2);
         }
         attached.give(channel);
         Ok(answers)
@@ -83,40 +88,18 @@ impl CudaEngine {
         values: &mut [u8],
     ) -> Result<FixedBitSet> {
         let attached = self.attached()?;
-        let (key_size, value_size) = sizes(table);
-        let len = keys.len() / key_size;
+        let (_, value_size) = sizes(table);
         let pinned = is_pinned(values);
-        let part = part_len(key_size + value_size);
-        let mut answers = FixedBitSet::with_capacity(len);
-        let view = attached.hold_view();
-        let mut under_way: Option<(Channel, usize, u32)> = None;
         let mut delivering: Option<Channel> = None;
-        for first in (0..len).step_by(part).map(Some).chain([None]) {
-            // One part is copied to the caller while the next one is looked up.
-            let next = match first {
-                Some(first) => {
-                    let end = len.min(first + part);
-                    let mut channel = attached.channel()?;
-                    let some = (end - first) as u32;
-                    let room = (end - first) * value_size;
-                    let keys = &keys[first * key_size..end * key_size];
-                    let operands = channel.stage(some, keys, &[], room)?;
-                    attached.begin_read(*view, &mut channel, Read::Get, operands)?;
-                    if !pinned {
-                        channel.fetch_values(room)?;
-                    }
-                    Some((channel, first, some))
-                }
-                None => None,
-            };
-            let Some((mut channel, first, some)) = std::mem::replace(&mut under_way, next) else {
-                continue;
-            };
-            attached.end_read(table, &channel)?;
-            keep(&mut answers, first, channel.fetched_answers(some));
-            let some = some as usize;
-            let to = &mut values[first * value_size..][..some * value_size];
-            if pinned && answers.count_ones(first..first + some) == some {
+        let fetched = if pinned { 0 } else { value_size };
+        let answers = self.look_up(table, Read::Get, keys, value_size, fetched, |part| {
+            let Part {
+                mut channel,
+                range,
+                answers,
+            } = part;
+            let to = &mut values[range.start * value_size..range.end * value_size];
+            if pinned && answers.count_ones(range.clone()) == range.len() {
                 // SAFETY: the caller's values are borrowed until all have been delivered: the
                 // channel waits for its stream, here or where it is dropped.
                 unsafe { channel.deliver_values(to)? };
@@ -124,15 +107,21 @@ impl CudaEngine {
                     wait(&before.stream)?;
                     attached.give(before);
                 }
-                continue;
+                return Ok(());
             }
             if pinned {
-                channel.fetch_values(to.len())?;
-                wait(&channel.stream)?;
+                channel.fetch_values(to.len(), value_size)?;
             }
-            copy_found(to, channel.fetched_values(), value_size, &answers, first);
+            let (mut first, mut rest) = (range.start, to);
+            while let Some(arrived) = channel.await_values()? {
+                let (to, behind) = rest.split_at_mut(arrived.len());
+                copy_found(to, arrived, value_size, answers, first);
+                first += to.len() / value_size;
+                rest = behind;
+            }
             attached.give(channel);
-        }
+            Ok(())
+        })?;
         if let Some(last) = delivering {
             wait(&last.stream)?;
             attached.give(last);
@@ -146,28 +135,87 @@ impl CudaEngine {
     /// [`Error::Gpu`](crate::Error::Gpu), [`Error::Damaged`](crate::Error::Damaged).
     pub(crate) fn contains(&self, table: &Table<Mapping>, keys: &[u8]) -> Result<FixedBitSet> {
         let attached = self.attached()?;
+        self.look_up(table, Read::Contains, keys, 0, 0, |part| {
+            attached.give(part.channel);
+            Ok(())
+        })
+    }
+
+    /// Looks up a batch in parts, some of them under way while `finish` has the one before: it gets
+    /// the values of `fetched` bytes each in pinned memory, those of `value_size` on the device.
+    fn look_up(
+        &self,
+        table: &Table<Mapping>,
+        verb: Read,
+        keys: &[u8],
+        value_size: usize,
+        fetched: usize,
+        mut finish: impl FnMut(Part<'_>) -> Result<()>,
+    ) -> Result<FixedBitSet> {
+        let attached = self.attached()?;
         let (key_size, _) = sizes(table);
         let len = keys.len() / key_size;
-        let part = part_len(key_size);
         let mut answers = FixedBitSet::with_capacity(len);
         let view = attached.hold_view();
-        for first in (0..len).step_by(part) {
-            let end = len.min(first + part);
-            let mut channel = attached.channel()?;
-            let some = (end - first) as u32;
-            let operands = channel.stage(some, &keys[first * key_size..end * key_size], &[], 0)?;
-            attached.begin_read(*view, &mut channel, Read::Contains, operands)?;
+        let mut parts = parts(len, key_size + value_size);
+        let mut under_way = VecDeque::with_capacity(UNDER_WAY);
+        let mut looked_up = None;
+        loop {
+            while under_way.len() < UNDER_WAY
+                && let Some(range) = parts.next()
+            {
+                let mut channel = attached.channel()?;
+                let some = range.len() as u32;
+                let keys = &keys[range.start * key_size..range.end * key_size];
+                let operands = channel.stage(some, keys, &[], range.len() * value_size)?;
+                if let Some(before) = looked_up.take() {
+                    // Side by side, both would be late.
+                    channel.wait_for(before)?;
+                }
+                attached.begin_read(*view, &mut channel, verb, operands)?;
+                looked_up = Some(event_on(&channel.stream)?);
+                if fetched > 0 {
+                    channel.fetch_values(range.len() * fetched, fetched)?;
+                }
+                under_way.push_back((channel, range));
+            }
+            let Some((channel, range)) = under_way.pop_front() else {
+                return Ok(answers);
+            };
             attached.end_read(table, &channel)?;
-            keep(&mut answers, first, channel.fetched_answers(some));
-            attached.give(channel);
+            let words = channel.fetched_answers(range.len() as u32);
+            keep(&mut answers, range.start, words);
+            finish(Part {
+                channel,
+                range,
+                answers: &answers,
+            })?;
         }
-        Ok(answers)
     }
 }
 
-/// Positions of `bytes` each that are on the device at a time: whole words of answers.
-fn part_len(bytes: usize) -> usize {
-    (PART_BYTES / bytes).clamp(64, PART) & !63
+/// A part of a batch that was looked up.
+struct Part<'a> {
+    channel: Channel,
+    range: Range<usize>,
+    /// Those of the whole batch, as far as they are known.
+    answers: &'a FixedBitSet,
+}
+
+/// The parts of a batch of `len` positions of so many bytes, in whole words of answers.
+fn parts(len: usize, bytes: usize) -> impl Iterator<Item = Range<usize>> {
+    let longest = (PART_BYTES / bytes).clamp(64, PART) & !63;
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let part = if next == 0 {
+            longest.min(FIRST_PART)
+        } else {
+            longest
+        };
+        let range = next..len.min(next + part);
+        next = range.end;
+        (!range.is_empty()).then_some(range)
+    })
 }
 
 /// Enters the answer words of the positions from `first`, a multiple of 64, on.
@@ -181,7 +229,7 @@ fn keep(answers: &mut FixedBitSet, first: usize, words: impl Iterator<Item = u64
 /// Copies those values that were found.
 fn copy_found(to: &mut [u8], from: &[u8], size: usize, answers: &FixedBitSet, first: usize) {
     use rayon::prelude::*;
-    const TOGETHER: usize = 8192;
+    const TOGETHER: usize = 2048;
     let copy_part = |(part, (to, from)): (usize, (&mut [u8], &[u8]))| {
         let first = first + part * TOGETHER;
         let len = to.len() / size;
@@ -196,8 +244,14 @@ fn copy_found(to: &mut [u8], from: &[u8], size: usize, answers: &FixedBitSet, fi
         }
     };
     // Waking other threads takes longer than copying a small batch.
-    if to.len() <= size * TOGETHER {
-        copy_part((0, (to, from)));
+    if to.len() <= 4 * size * TOGETHER {
+        for part in to
+            .chunks_mut(size * TOGETHER)
+            .zip(from.chunks(size * TOGETHER))
+            .enumerate()
+        {
+            copy_part(part);
+        }
     } else {
         to.par_chunks_mut(size * TOGETHER)
             .zip(from.par_chunks(size * TOGETHER))

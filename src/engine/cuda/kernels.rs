@@ -296,6 +296,7 @@ impl Kernels {
         mut table: TableView,
         mut batch: BatchView,
     ) -> Result<()> {
+        batch.tile = LEAST_TILE;
         let blocks = self.blocks_for_tiles(&batch);
         let arguments = [argument(&mut table), argument(&mut batch)];
         // SAFETY: as above.

@@ -138,22 +138,27 @@ pub fn is_pinned(bytes: &[u8]) -> bool {
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
     };
     let start = bytes.as_ptr() as Address;
-    let ask = |attribute| {
-        let mut found = 0u64;
-        // SAFETY: the driver writes eight bytes for each of these, or answers that it does not know
-        // the address.
-        let answer =
-            unsafe { sys::cuPointerGetAttribute((&raw mut found).cast(), attribute, start) };
-        (answer == sys::CUresult::CUDA_SUCCESS).then_some(found)
-    };
-    let range = || {
-        // Asked first: it has none if it is not for the current context.
-        ask(CU_POINTER_ATTRIBUTE_DEVICE_POINTER)?;
-        let start = ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)?;
-        Some((start, start + ask(CU_POINTER_ATTRIBUTE_RANGE_SIZE)?))
+    let (mut device, mut from, mut len) = (0u64, 0u64, 0usize);
+    let mut attributes = [
+        CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+        CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+    ];
+    let mut found = [
+        (&raw mut device).cast(),
+        (&raw mut from).cast(),
+        (&raw mut len).cast(),
+    ];
+    // SAFETY: each attribute fills eight bytes, and leaves them zero where it does not know the
+    // address.
+    let answer = unsafe {
+        sys::cuPointerGetAttributes(3, attributes.as_mut_ptr(), found.as_mut_ptr(), start)
     };
     let end = start + bytes.len() as u64;
-    !bytes.is_empty() && range().is_some_and(|(from, to)| from <= start && end <= to)
+    answer == sys::CUresult::CUDA_SUCCESS
+        && device != 0
+        && from <= start
+        && end <= from + len as u64
 }
 
 /// Copies `bytes` to device address `to`, in the order of `stream`.

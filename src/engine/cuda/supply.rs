@@ -156,6 +156,9 @@ impl Supply {
 
     /// Puts free records before the head.
     fn give(&mut self, stream: &Stream, records: &[u64]) -> Result<()> {
+        if records.is_empty() {
+            return Ok(());
+        }
         self.make_room(stream, records.len() as u64)?;
         self.view.head -= records.len() as u64;
         self.write(stream, self.view.head, records)
