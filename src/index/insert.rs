@@ -282,8 +282,16 @@ impl<M: Medium> Table<M> {
 
     fn rivals(&self, target: &Target, place: SlotPlace, record: RecordWord) -> Rivals {
         let mut found = Rivals::None;
+        let mut removed = false;
         self.walk(target, &mut 0, |other, word| {
             if other == place {
+                return Walk::Next;
+            }
+            if word == RecordWord::NONE {
+                // Removed, which may not be durable yet. After a crash the old item must not stand
+                // beside the new one.
+                self.medium.write_back(other.record, 8);
+                removed = true;
                 return Walk::Next;
             }
             if word.is_member() {
@@ -304,6 +312,9 @@ impl<M: Medium> Table<M> {
             self.strike_out(other, word);
             Walk::Again
         });
+        if removed {
+            self.medium.fence();
+        }
         found
     }
 }
