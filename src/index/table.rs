@@ -459,6 +459,9 @@ impl<'t, M: Medium> Session<'t, M> {
 
 impl<M: Medium> Drop for Session<'_, M> {
     fn drop(&mut self) {
+        // The slots that the batch has emptied: another thread may close the table, whose fences do
+        // not speak for this one, and a file closed in order is not scanned.
+        self.table.medium.fence();
         self.pin = None;
         self.flush();
         if self.table.arena.has_limbo() {
