@@ -9,8 +9,8 @@ mod lock;
 mod mapping;
 mod matching;
 mod range;
-#[doc(hidden)]
-pub mod simulated;
+#[cfg(all(test, not(loom)))]
+pub(crate) mod simulated;
 
 #[doc(hidden)]
 pub use file::{Call, Faults};
