@@ -1,6 +1,8 @@
 //! Persistent memory: a file that is used in place, and what a store into it is worth.
 
 mod dirty;
+#[cfg(all(test, not(loom)))]
+pub(crate) mod disk;
 mod domain;
 mod file;
 mod flush;
@@ -13,7 +15,7 @@ mod range;
 pub(crate) mod simulated;
 
 #[doc(hidden)]
-pub use file::{Call, Faults};
+pub use file::{Call, Change, Faults};
 pub use mapping::{MapOptions, Mapping};
 
 use crate::{Domain, Result};

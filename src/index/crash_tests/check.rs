@@ -2,7 +2,7 @@
 
 use super::Kind;
 use super::history::{Allowed, Model};
-use super::kind::{keys, killed, open, open_and_scan, superblock};
+use super::kind::{FRESH, keys, killed, open, open_and_scan, superblock};
 use super::operation::write;
 use crate::engine::Write;
 use crate::engine::cpu::CpuEngine;
@@ -14,9 +14,6 @@ use crate::pm::simulated::Simulated;
 
 /// First version that a check stores.
 const VERSION: u64 = 1 << 24;
-
-/// Keys that no sequence uses.
-const FRESH: [u64; 3] = [10_001, 10_002, 10_003];
 
 /// What look-ups find of each key.
 pub(super) fn look_up<M: Medium>(
@@ -93,7 +90,12 @@ pub(super) fn check(kind: &Kind, memory: Simulated, count: u64, allowed: &Allowe
 }
 
 /// Does a little of everything.
-fn exercise<M: Medium>(kind: &Kind, table: &Table<M>, count: u64, found: &Model) -> Model {
+pub(super) fn exercise<M: Medium>(
+    kind: &Kind,
+    table: &Table<M>,
+    count: u64,
+    found: &Model,
+) -> Model {
     let mut model = found.clone();
     let all: Vec<u64> = keys(count).collect();
     let few = [FRESH[0], all[0], all[all.len() - 1]];

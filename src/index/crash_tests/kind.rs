@@ -12,6 +12,9 @@ use crate::pm::simulated::Simulated;
 /// Bytes that the simulated memory can grow to.
 const MAX_LEN: u64 = 1 << 24;
 
+/// Keys that no sequence uses.
+pub(super) const FRESH: [u64; 3] = [10_001, 10_002, 10_003];
+
 /// What a table holds. Keys are numbers, values are versions of their key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind {

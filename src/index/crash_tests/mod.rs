@@ -1,12 +1,13 @@
 //! Crash states: what memory may hold after a crash at any store and fence is opened by the real
 //! recovery and compared with what had been acknowledged.
 //!
-//! [`scripted`] and [`random`] run one thread, [`threads`] several; [`recovery`](explorer) is
-//! crashed and recovered itself.
+//! [`scripted`] and [`random`] run one thread, [`threads`] several, [`checkpoints`] one on an ordinary
+//! file; recoveries are crashed and recovered themselves.
 //!
 //! `GPHASH_TEST_SEED` repeats a run, `GPHASH_CRASH_IMAGES` says how many images it checks.
 
 mod check;
+mod checkpoints;
 mod explorer;
 mod history;
 mod kind;
