@@ -156,6 +156,7 @@ impl<'t, M: Medium> Session<'t, M> {
         // A file closed in order is not scanned, so no tentative item may outlive the close.
         medium.write_back(place.record, 8);
         table.vacate(place);
+        self.has_vacated = true;
         // A helper may still hold the word that named it, so it must not come back at once.
         self.shard.retire(record);
         false

@@ -63,6 +63,8 @@ struct State {
     steps: u64,
     /// The state before the first step, and after each one.
     recorded: Option<Vec<CrashState>>,
+    /// The step of a fence that does nothing.
+    forgotten: Option<u64>,
 }
 
 /// What a word adds to the hash of a memory; zeros add nothing, so that growing does not.
@@ -163,6 +165,7 @@ impl Simulated {
             prepared: 0,
             steps: 0,
             recorded: None,
+            forgotten: None,
         };
         Self {
             state: Mutex::new(state),
@@ -209,6 +212,11 @@ impl Simulated {
     #[must_use]
     pub fn recorded(&self) -> Vec<CrashState> {
         self.state().recorded.take().unwrap_or_default()
+    }
+
+    /// Lets the fence that will be step `step` do nothing, as if the program had none there.
+    pub fn forget_fence(&self, step: u64) {
+        self.state().forgotten = Some(step);
     }
 
     /// Makes accesses give way to other threads now and then, so that these meet in more ways.
@@ -324,6 +332,10 @@ impl Medium for Simulated {
         self.give_way();
         let mut state = self.state();
         state.steps += 1;
+        if state.forgotten == Some(state.steps) {
+            state.note();
+            return;
+        }
         let mine = state.written_back.remove(&thread::current().id());
         for (numbers, step) in mine.unwrap_or_default() {
             state.persist(numbers, step);

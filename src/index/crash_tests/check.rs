@@ -55,6 +55,12 @@ pub(super) fn explain(found: &Model, allowed: &Allowed) {
 /// Opens `memory` and checks that it holds what is `allowed`, wholly, and works. Gives what it
 /// holds.
 pub(super) fn check(kind: &Kind, memory: Simulated, count: u64, allowed: &Allowed) -> Model {
+    if superblock(&memory).is_clean() {
+        // An opening goes by what the superblock says, so that has to be right.
+        let (table, recovery) = open_and_scan(killed(&memory));
+        let mended = recovery.slots_cleared + recovery.duplicates_removed;
+        assert_eq!((mended, recovery.items), (0, table.superblock().items));
+    }
     let (table, recovery) = open(memory);
     let found = look_up(kind, &table, keys(count));
     explain(&found, allowed);

@@ -9,6 +9,7 @@
 mod check;
 mod checkpoints;
 mod explorer;
+mod forgotten;
 mod history;
 mod kind;
 mod operation;

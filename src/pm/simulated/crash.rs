@@ -80,6 +80,12 @@ impl Image<'_> {
 }
 
 impl CrashState {
+    /// How many stores are not certain.
+    #[must_use]
+    pub fn pending_stores(&self) -> usize {
+        self.pending.iter().map(|word| word.stored.len()).sum()
+    }
+
     /// After the death of the process alone: all stores stand.
     #[must_use]
     pub fn process_crash(&self) -> Image<'_> {
