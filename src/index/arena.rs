@@ -132,6 +132,13 @@ impl Arena {
         self.next.store(ordinal, Ordering::Release);
     }
 
+    /// Takes one fresh record at a time, and lets go of each retired one at once, so that records
+    /// are soon used again.
+    #[cfg(all(test, not(loom)))]
+    pub fn hurry(&mut self) {
+        (self.run, self.retire_at) = (1, 1);
+    }
+
     /// Takes up to `most` fresh records that lie one behind the other; gives their byte range,
     /// or `None` when the arena must grow.
     pub fn take_run(&self, most: u64) -> Option<std::ops::Range<u64>> {

@@ -156,6 +156,7 @@ impl<'t, M: Medium> Session<'t, M> {
         // A file closed in order is not scanned, so no tentative item may outlive the close.
         medium.write_back(place.record, 8);
         table.vacate(place);
+        self.has_vacated = true;
         // A helper may still hold the word that named it, so it must not come back at once.
         self.shard.retire(record);
         false
@@ -282,8 +283,16 @@ impl<M: Medium> Table<M> {
 
     fn rivals(&self, target: &Target, place: SlotPlace, record: RecordWord) -> Rivals {
         let mut found = Rivals::None;
+        let mut removed = false;
         self.walk(target, &mut 0, |other, word| {
             if other == place {
+                return Walk::Next;
+            }
+            if word == RecordWord::NONE {
+                // Removed, which may not be durable yet. After a crash the old item must not stand
+                // beside the new one.
+                self.medium.write_back(other.record, 8);
+                removed = true;
                 return Walk::Next;
             }
             if word.is_member() {
@@ -304,6 +313,9 @@ impl<M: Medium> Table<M> {
             self.strike_out(other, word);
             Walk::Again
         });
+        if removed {
+            self.medium.fence();
+        }
         found
     }
 }

@@ -17,10 +17,10 @@ use super::scan::{Findings, Fix};
 use super::table::Table;
 use super::tags::Tags;
 use crate::layout::superblock::Flags;
-use crate::layout::{DATA_START, ExtentEntry, ExtentKind, PAGE, RecordWord, Superblock};
+use crate::layout::{DATA_START, ExtentEntry, ExtentKind, HUGE_PAGE, PAGE, RecordWord, Superblock};
 use crate::pm::Medium;
 use crate::sync::Ordering;
-use crate::{Error, Result};
+use crate::{Domain, Error, Result};
 
 /// What opening a file found, and what it mended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -108,6 +108,7 @@ impl<M: Medium> Table<M> {
         let shape = superblock.shape(path)?;
         let table = Self::with_superblock(medium, superblock, shape, path);
         let lost_levels = table.read_extents(&superblock)?;
+        table.persist_found(&superblock);
         for level in superblock.bottom_level..=superblock.top_level {
             table.add_tags(level, Tags::add)?;
             table.publish_level(&superblock, level);
@@ -141,6 +142,34 @@ impl<M: Medium> Table<M> {
         }
         recovery.elapsed = started.elapsed();
         Ok((table, recovery))
+    }
+
+    /// Makes durable what this opening goes by. The process before may have died before a fence, on a
+    /// machine that went on: all that it stored is seen, and a power cut can still take it back. By
+    /// then a mending or a commit that relies on it may have become durable.
+    fn persist_found(&self, superblock: &Superblock) {
+        if self.medium.domain() != Domain::Dax {
+            return;
+        }
+        let mut ranges = vec![(0, DATA_START)];
+        if !superblock.is_clean() {
+            ranges.extend(
+                (superblock.bottom_level..=superblock.top_level).map(|level| {
+                    let offset = superblock.level_directory[level as usize];
+                    (offset, self.shape.level_len(level))
+                }),
+            );
+        }
+        let part = |(offset, len): (u64, u64)| {
+            (0..len)
+                .step_by(HUGE_PAGE as usize)
+                .map(move |at| (offset + at, HUGE_PAGE.min(len - at)))
+        };
+        let parts: Vec<(u64, u64)> = ranges.into_iter().flat_map(part).collect();
+        parts.into_par_iter().for_each(|(at, len)| {
+            self.medium.write_back(at, len);
+            self.medium.fence();
+        });
     }
 
     /// Checks the extent table and gives the arena its extents. Gives the ranges of emptied

@@ -25,6 +25,7 @@ impl<M: Medium> Session<'_, M> {
                 medium.write_back(place.record, 8);
                 medium.fence();
                 self.table.vacate(place);
+                self.has_vacated = true;
                 self.shard.retire(member.record.offset());
                 self.items -= 1;
                 return Ok(true);

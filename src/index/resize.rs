@@ -186,6 +186,8 @@ impl<M: Medium> Table<M> {
             self.drain_bucket(bucket(index))?;
             resize.cursor = index + 1;
         }
+        // Another thread may close the table, and its fences do not speak for this one.
+        self.medium.fence();
         if end == buckets {
             self.drop_bottom(resize, levels);
         }
@@ -264,6 +266,7 @@ impl<M: Medium> Table<M> {
                 medium.store(from.record, record.with(0).0);
                 // A file closed in order is not scanned, so no mark may outlive the close.
                 medium.write_back(from.record, 8);
+                medium.fence();
                 return Err(self.limit(
                     "places above for the items of a level that is being emptied",
                     u64::from(level),

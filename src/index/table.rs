@@ -62,6 +62,8 @@ pub struct Session<'t, M: Medium> {
     pub(crate) touches: u64,
     /// Items added less items removed.
     pub(crate) items: i64,
+    /// Slots were emptied whose state words are not yet durable.
+    pub(crate) has_vacated: bool,
     operations: u64,
 }
 
@@ -169,6 +171,7 @@ impl<M: Medium> Table<M> {
             hint,
             touches: 0,
             items: 0,
+            has_vacated: false,
             operations: 0,
         }
     }
@@ -459,6 +462,11 @@ impl<'t, M: Medium> Session<'t, M> {
 
 impl<M: Medium> Drop for Session<'_, M> {
     fn drop(&mut self) {
+        if self.has_vacated {
+            // Another thread may close the table, whose fences do not speak for this one, and a
+            // file closed in order is not scanned.
+            self.table.medium.fence();
+        }
         self.pin = None;
         self.flush();
         if self.table.arena.has_limbo() {

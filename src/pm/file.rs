@@ -35,6 +35,25 @@ pub enum Call {
     SyncFolder,
 }
 
+/// What a call to the operating system has done to a file.
+#[derive(Debug, Clone, Copy)]
+pub enum Change<'b> {
+    /// The file was made, empty.
+    Created,
+    /// Bytes were written from an offset on.
+    Wrote(u64, &'b [u8]),
+    /// The file was cut, or extended by zeros.
+    SetLen(u64),
+    /// The file was extended by zeros if it was shorter.
+    Allocated(u64),
+    /// Contents and length became durable.
+    Synced,
+    /// The file was removed from its folder.
+    Removed,
+    /// The names in the file's folder became durable.
+    SyncedFolder,
+}
+
 /// What stands between an open file and the operating system in tests of faults.
 pub trait Faults: Send + Sync + fmt::Debug {
     /// Asked before each call; an error is what the call answers, and nothing is done.
@@ -42,6 +61,11 @@ pub trait Faults: Send + Sync + fmt::Debug {
     /// # Errors
     /// Whatever the test wants the program to meet.
     fn before(&self, call: Call, path: &Path) -> io::Result<()>;
+
+    /// Told what a call has done.
+    fn after(&self, change: Change, path: &Path) {
+        let _ = (change, path);
+    }
 
     /// The most bytes that one `pwrite` takes.
     fn write_limit(&self) -> usize {
@@ -93,10 +117,16 @@ impl PmFile {
         };
         before(&faults, call, path)
             .and_then(|()| options.open(path))
-            .map(|file| Self {
-                file,
-                path: path.to_path_buf(),
-                faults,
+            .map(|file| {
+                let file = Self {
+                    file,
+                    path: path.to_path_buf(),
+                    faults,
+                };
+                if call == Call::Create {
+                    file.tell(Change::Created);
+                }
+                file
             })
             .map_err(|source| match source.kind() {
                 io::ErrorKind::AlreadyExists => Error::AlreadyExists {
@@ -174,6 +204,7 @@ impl PmFile {
             match written {
                 Ok(0) => return Err(self.error("write", io::ErrorKind::WriteZero.into())),
                 Ok(count) => {
+                    self.tell(Change::Wrote(at, &bytes[..count]));
                     bytes = &bytes[count..];
                     at += count as u64;
                 }
@@ -190,7 +221,9 @@ impl PmFile {
     /// What the operating system answers.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         before(&self.faults, Call::SetLen, &self.path)?;
-        self.file.set_len(len)
+        self.file.set_len(len)?;
+        self.tell(Change::SetLen(len));
+        Ok(())
     }
 
     /// Makes the disk set space aside for `from..to`, so that no store there can fail later.
@@ -205,6 +238,7 @@ impl PmFile {
             before(&self.faults, Call::Allocate, &self.path)?;
             // SAFETY: fallocate reads no memory of ours; the descriptor is open.
             if unsafe { libc::fallocate(self.file.as_raw_fd(), 0, offset, len) } == 0 {
+                self.tell(Change::Allocated(to));
                 return Ok(());
             }
             let error = io::Error::last_os_error();
@@ -215,7 +249,10 @@ impl PmFile {
                     // SAFETY: as above.
                     let code = unsafe { libc::posix_fallocate(self.file.as_raw_fd(), offset, len) };
                     return match code {
-                        0 => Ok(()),
+                        0 => {
+                            self.tell(Change::Allocated(to));
+                            Ok(())
+                        }
                         _ => Err(io::Error::from_raw_os_error(code)),
                     };
                 }
@@ -231,6 +268,7 @@ impl PmFile {
     pub fn sync(&self) -> Result<()> {
         before(&self.faults, Call::Sync, &self.path)
             .and_then(|()| self.file.sync_data())
+            .inspect(|()| self.tell(Change::Synced))
             .map_err(|source| self.error("sync", source))
     }
 
@@ -241,6 +279,7 @@ impl PmFile {
     pub fn remove(&self) -> Result<()> {
         before(&self.faults, Call::Remove, &self.path)
             .and_then(|()| std::fs::remove_file(&self.path))
+            .inspect(|()| self.tell(Change::Removed))
             .map_err(|source| self.error("remove", source))
     }
 
@@ -255,7 +294,14 @@ impl PmFile {
         };
         before(&self.faults, Call::SyncFolder, &self.path)
             .and_then(|()| File::open(folder)?.sync_all())
+            .inspect(|()| self.tell(Change::SyncedFolder))
             .map_err(|source| self.error("sync the folder of", source))
+    }
+
+    fn tell(&self, change: Change) {
+        if let Some(faults) = &self.faults {
+            faults.after(change, &self.path);
+        }
     }
 
     fn error(&self, action: &'static str, source: io::Error) -> Error {

@@ -1,6 +1,8 @@
 //! Persistent memory: a file that is used in place, and what a store into it is worth.
 
 mod dirty;
+#[cfg(all(test, not(loom)))]
+pub(crate) mod disk;
 mod domain;
 mod file;
 mod flush;
@@ -9,11 +11,11 @@ mod lock;
 mod mapping;
 mod matching;
 mod range;
-#[doc(hidden)]
-pub mod simulated;
+#[cfg(all(test, not(loom)))]
+pub(crate) mod simulated;
 
 #[doc(hidden)]
-pub use file::{Call, Faults};
+pub use file::{Call, Change, Faults};
 pub use mapping::{MapOptions, Mapping};
 
 use crate::{Domain, Result};

@@ -1,72 +1,138 @@
 //! Persistent memory that exists only in a test: it knows what a crash may take back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use rand::{Rng, RngExt};
+use std::thread::{self, ThreadId};
 
 use super::Medium;
 use super::flush::LINE;
-use super::journal::HEAD;
-use crate::layout::{PAGE, Superblock, align_up};
+use crate::layout::{PAGE, align_up};
 use crate::{Domain, Error, Result};
+
+mod crash;
+mod pages;
+#[cfg(test)]
+mod tests;
+
+use crash::Word;
+pub use crash::{CrashState, Image};
+use pages::Pages;
+
+/// Words of a cache line.
+const LINE_WORDS: usize = LINE / 8;
+
+/// Most turns for which an access waits for those of other threads: they may be waiting, too, or there
+/// may be none.
+const TURNS: u64 = 4000;
 
 /// A medium in the `Dax` domain, with crashes to order.
 ///
 /// Each word (8 bytes, aligned) has a value that is certain to survive, and the pending ones that
-/// have been stored since, which may. A write-back of its line and a fence make the value of
-/// the moment of the write-back certain. After a crash a word holds its certain value or any
-/// pending one, whatever other words of the line hold.
-///
-/// Any thread may use it, but a fence here speaks for all threads, so crash images mean something
-/// only for what one thread has done.
+/// have been stored since, which may. A write-back of its line and a fence by the same thread make
+/// the value of the moment of the write-back certain. After a crash a word holds its certain value
+/// or any pending one, whatever other words of the line hold.
 #[derive(Debug)]
 pub struct Simulated {
     state: Mutex<State>,
-    max_len: u64,
+    /// Seed of the accesses that give way to other threads; 0 for none.
+    unrest: AtomicU64,
+    /// Accesses since it was stirred.
+    accesses: AtomicU64,
 }
 
 #[derive(Debug)]
 struct State {
     /// What loads see.
-    words: Vec<u64>,
+    words: Pages,
     /// What is certain to survive.
-    certain: Vec<u64>,
-    /// What may survive, by the number of the word.
-    pending: BTreeMap<usize, Pending>,
+    certain: Pages,
+    certain_hash: u64,
+    /// What may survive, by the number of the word: what was stored since it was last certain,
+    /// oldest first, each with its step.
+    pending: BTreeMap<usize, Vec<(u64, u64)>>,
+    /// Words whose lines a thread has written back since its last fence, each as of a step.
+    written_back: HashMap<ThreadId, Vec<(Range<usize>, u64)>>,
+    max_len: u64,
     /// Bytes that were prepared.
     prepared: u64,
     /// Stores of words and fences so far.
     steps: u64,
-    stop_at: Option<u64>,
+    /// The state before the first step, and after each one.
+    recorded: Option<Vec<CrashState>>,
+    /// The step of a fence that does nothing.
+    forgotten: Option<u64>,
 }
 
-/// The values of one word since it was last certain, oldest first.
-#[derive(Debug, Default)]
-struct Pending {
-    values: Vec<u64>,
-    /// How many of them had been stored when the line was last written back.
-    written_back: usize,
+/// What a word adds to the hash of a memory; zeros add nothing, so that growing does not.
+fn mark(number: usize, word: u64) -> u64 {
+    let mix = word.wrapping_mul(0xBF58_476D_1CE4_E5B9) ^ word >> 29;
+    let mix = mix.wrapping_mul((number as u64) << 1 | 1);
+    (mix ^ mix >> 32).wrapping_mul(0x94D0_49BB_1331_11EB) ^ mix >> 27
 }
 
 impl State {
-    fn is_stopped(&self) -> bool {
-        self.stop_at.is_some_and(|stop| self.steps >= stop)
-    }
-
-    /// Counts a step and tells whether it still reaches the memory.
-    fn step(&mut self) -> bool {
-        let happens = !self.is_stopped();
-        self.steps += u64::from(happens);
-        happens
-    }
-
     fn store(&mut self, number: usize, word: u64) {
-        self.words[number] = word;
-        if self.step() {
-            self.pending.entry(number).or_default().values.push(word);
+        self.words.set(number, word);
+        self.steps += 1;
+        let stored = self.pending.entry(number).or_default();
+        stored.push((self.steps, word));
+        self.note();
+    }
+
+    fn note(&mut self) {
+        if self.recorded.is_some() {
+            let now = self.crash_state();
+            self.recorded.get_or_insert_default().push(now);
+        }
+    }
+
+    fn crash_state(&self) -> CrashState {
+        let word = |(&number, stored): (&usize, &Vec<(u64, u64)>)| Word {
+            number,
+            certain: self.certain.get(number),
+            stored: stored.clone(),
+        };
+        CrashState {
+            step: self.steps,
+            certain: self.certain.clone(),
+            certain_hash: self.certain_hash,
+            pending: self.pending.iter().map(word).collect(),
+            max_len: self.max_len,
+        }
+    }
+
+    /// Makes the stores to some words up to `step` certain.
+    fn persist(&mut self, numbers: Range<usize>, step: u64) {
+        let mut settled = Vec::new();
+        for (&number, stored) in self.pending.range_mut(numbers) {
+            let arrived = stored.partition_point(|&(at, _)| at <= step);
+            let Some(last) = arrived.checked_sub(1) else {
+                continue;
+            };
+            let word = stored[last].1;
+            let before = mark(number, self.certain.get(number));
+            let hash = self.certain_hash.wrapping_sub(before);
+            self.certain_hash = hash.wrapping_add(mark(number, word));
+            self.certain.set(number, word);
+            stored.drain(..arrived);
+            if stored.is_empty() {
+                settled.push(number);
+            }
+        }
+        for number in settled {
+            self.pending.remove(&number);
+        }
+    }
+
+    fn full(&self, len: u64) -> Error {
+        Error::NoSpace {
+            path: PathBuf::from("simulated memory"),
+            needed: len - self.words.len() as u64 * 8,
+            source: io::ErrorKind::StorageFull.into(),
         }
     }
 
@@ -84,82 +150,103 @@ impl Simulated {
     /// Memory of `len` zero bytes, rounded up to whole pages, that can grow to `max_len`.
     #[must_use]
     pub fn new(len: u64, max_len: u64) -> Self {
-        Self::holding(vec![0; align_up(len, PAGE) as usize / 8], max_len)
+        Self::holding(Pages::zeroed(len.div_ceil(8) as usize), 0, max_len)
     }
 
-    fn holding(words: Vec<u64>, max_len: u64) -> Self {
+    /// Memory that holds `words`, whose marks add up to `hash`.
+    fn holding(words: Pages, hash: u64, max_len: u64) -> Self {
         let state = State {
             certain: words.clone(),
+            certain_hash: hash,
             words,
+            max_len,
             pending: BTreeMap::new(),
+            written_back: HashMap::new(),
             prepared: 0,
             steps: 0,
-            stop_at: None,
+            recorded: None,
+            forgotten: None,
         };
         Self {
             state: Mutex::new(state),
-            max_len,
+            unrest: AtomicU64::new(0),
+            accesses: AtomicU64::new(0),
         }
     }
 
-    /// Stores of words and fences that have reached the memory.
+    /// Memory in which the pending words of `crash` are still pending.
+    fn resuming(crash: &CrashState) -> Self {
+        let memory = Self::holding(crash.certain.clone(), crash.certain_hash, crash.max_len);
+        let mut state = memory.state();
+        for word in &crash.pending {
+            state.pending.insert(word.number, word.stored.clone());
+            if let Some(&(_, last)) = word.stored.last() {
+                state.words.set(word.number, last);
+            }
+        }
+        state.steps = crash.step;
+        drop(state);
+        memory
+    }
+
+    /// Stores of words and fences so far.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.state().steps
     }
 
-    /// Lets the process die after `steps` more stores and fences: what it stores then, only it
-    /// sees, so that it can run on to some end.
-    pub fn stop_after(&self, steps: u64) {
+    /// The memory as a crash now may leave it.
+    #[must_use]
+    pub fn crash_state(&self) -> CrashState {
+        self.state().crash_state()
+    }
+
+    /// Begins to record what a crash would leave before and after each step.
+    pub fn record(&self) {
         let mut state = self.state();
-        state.stop_at = Some(state.steps + steps);
+        state.recorded = Some(Vec::new());
+        state.note();
     }
 
-    /// Whether the process has died.
+    /// Ends the recording, and gives what was recorded.
     #[must_use]
-    pub fn is_stopped(&self) -> bool {
-        self.state().is_stopped()
+    pub fn recorded(&self) -> Vec<CrashState> {
+        self.state().recorded.take().unwrap_or_default()
     }
 
-    /// The memory after a power cut now, or when the process died: each word that is not
-    /// certain holds one of the values that it may.
-    #[must_use]
-    pub fn crash_image(&self, rng: &mut impl Rng) -> Self {
-        self.image(|values| match rng.random_range(0..=values.len()) {
-            0 => None,
-            nth => Some(values[nth - 1]),
-        })
+    /// Lets the fence that will be step `step` do nothing, as if the program had none there.
+    pub fn forget_fence(&self, step: u64) {
+        self.state().forgotten = Some(step);
     }
 
-    /// The memory after the death of the process alone, now or when it died: all stores stand.
-    #[must_use]
-    pub fn process_crash_image(&self) -> Self {
-        self.image(|values| values.last().copied())
+    /// Makes accesses give way to other threads now and then, so that these meet in more ways.
+    pub fn stir(&self, seed: u64) {
+        self.unrest.store(seed | 1, Ordering::Relaxed);
     }
 
-    /// Contents, with the pending words as `choose` has them, and as long as the superblock
-    /// says: an opening takes no more into reach.
-    fn image(&self, mut choose: impl FnMut(&[u64]) -> Option<u64>) -> Self {
-        let state = self.state();
-        let mut words = state.certain.clone();
-        for (&number, pending) in &state.pending {
-            if let Some(word) = choose(&pending.values) {
-                words[number] = word;
+    /// Waits, now and then, for a few accesses of other threads, or many.
+    fn give_way(&self) {
+        let seed = self.unrest.load(Ordering::Relaxed);
+        if seed == 0 {
+            return;
+        }
+        let next = seed.wrapping_mul(0x5851_F42D_4C95_7F2D);
+        self.unrest.store(next, Ordering::Relaxed);
+        let now = self.accesses.fetch_add(1, Ordering::Relaxed);
+        if next >> 61 != 0 {
+            return;
+        }
+        let others = 1 << (next >> 32 & 7);
+        for turn in 1..=TURNS {
+            if self.accesses.load(Ordering::Relaxed) > now + others {
+                return;
             }
-        }
-        let bytes: &[u8] = bytemuck::cast_slice(&words);
-        let head = &bytes[..bytes.len().min(HEAD)];
-        if let Ok(superblock) = Superblock::parse(head, bytes.len() as u64, &PathBuf::new()) {
-            words.truncate(superblock.file_len as usize / 8);
-        }
-        Self::holding(words, self.max_len)
-    }
-
-    fn full(&self, state: &State, len: u64) -> Error {
-        Error::NoSpace {
-            path: PathBuf::from("simulated memory"),
-            needed: len - state.words.len() as u64 * 8,
-            source: io::ErrorKind::StorageFull.into(),
+            // On a machine with other work to do, the processor is not soon had back.
+            if turn % (TURNS / 8) == 0 {
+                thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
         }
     }
 
@@ -175,20 +262,23 @@ impl Medium for Simulated {
     }
 
     fn load(&self, at: u64) -> u64 {
+        self.give_way();
         let state = self.state();
-        state.words[state.number(at)]
+        state.words.get(state.number(at))
     }
 
     fn store(&self, at: u64, word: u64) {
+        self.give_way();
         let mut state = self.state();
         let number = state.number(at);
         state.store(number, word);
     }
 
     fn compare_exchange(&self, at: u64, current: u64, new: u64) -> std::result::Result<u64, u64> {
+        self.give_way();
         let mut state = self.state();
         let number = state.number(at);
-        let found = state.words[number];
+        let found = state.words.get(number);
         if found != current {
             return Err(found);
         }
@@ -197,26 +287,27 @@ impl Medium for Simulated {
     }
 
     fn fetch_or(&self, at: u64, bits: u64) -> u64 {
+        self.give_way();
         let mut state = self.state();
         let number = state.number(at);
-        let found = state.words[number];
+        let found = state.words.get(number);
         state.store(number, found | bits);
         found
     }
 
     fn read(&self, at: u64, bytes: &mut [u8]) {
-        let state = self.state();
-        let from = &bytemuck::cast_slice::<_, u8>(&state.words)[at as usize..][..bytes.len()];
-        bytes.copy_from_slice(from);
+        self.give_way();
+        self.state().words.read(at as usize, bytes);
     }
 
     fn write(&self, at: u64, bytes: &[u8]) {
-        let mut state = self.state();
         let (mut at, mut rest) = (at as usize, bytes);
         while !rest.is_empty() {
+            self.give_way();
+            let mut state = self.state();
             let within = at % 8;
             let (part, behind) = rest.split_at(rest.len().min(8 - within));
-            let mut word = state.words[at / 8].to_ne_bytes();
+            let mut word = state.words.get(at / 8).to_ne_bytes();
             word[within..][..part.len()].copy_from_slice(part);
             state.store(at / 8, u64::from_ne_bytes(word));
             at += part.len();
@@ -225,53 +316,50 @@ impl Medium for Simulated {
     }
 
     fn write_back(&self, at: u64, len: u64) {
-        let mut state = self.state();
-        if len == 0 || state.is_stopped() {
+        if len == 0 {
             return;
         }
-        let line = LINE as u64;
-        let first = at / line * line / 8;
-        let last = align_up(at + len, line) / 8;
-        for (_, pending) in state.pending.range_mut(first as usize..last as usize) {
-            pending.written_back = pending.values.len();
-        }
+        self.give_way();
+        let mut state = self.state();
+        let first = at as usize / LINE * LINE_WORDS;
+        let last = (at + len).div_ceil(LINE as u64) as usize * LINE_WORDS;
+        let now = state.steps;
+        let mine = state.written_back.entry(thread::current().id());
+        mine.or_default().push((first..last, now));
     }
 
     fn fence(&self) {
+        self.give_way();
         let mut state = self.state();
-        if !state.step() {
+        state.steps += 1;
+        if state.forgotten == Some(state.steps) {
+            state.note();
             return;
         }
-        let State {
-            certain, pending, ..
-        } = &mut *state;
-        pending.retain(|&number, pending| {
-            if pending.written_back > 0 {
-                certain[number] = pending.values[pending.written_back - 1];
-                pending.values.drain(..pending.written_back);
-                pending.written_back = 0;
-            }
-            !pending.values.is_empty()
-        });
+        let mine = state.written_back.remove(&thread::current().id());
+        for (numbers, step) in mine.unwrap_or_default() {
+            state.persist(numbers, step);
+        }
+        state.note();
     }
 
     fn grow(&self, len: u64) -> Result<()> {
         let mut state = self.state();
         let words = align_up(len, PAGE) as usize / 8;
-        if len > self.max_len {
-            return Err(self.full(&state, len));
+        if len > state.max_len {
+            return Err(state.full(len));
         }
         if words > state.words.len() {
-            state.words.resize(words, 0);
-            state.certain.resize(words, 0);
+            state.words.resize(words);
+            state.certain.resize(words);
         }
         Ok(())
     }
 
     fn prepare(&self, len: u64) -> Result<()> {
         let mut state = self.state();
-        if len > self.max_len {
-            return Err(self.full(&state, len));
+        if len > state.max_len {
+            return Err(state.full(len));
         }
         state.prepared = state.prepared.max(align_up(len, PAGE));
         Ok(())
@@ -292,69 +380,5 @@ impl Medium for Simulated {
 
     fn domain(&self) -> Domain {
         Domain::Dax
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rand::SeedableRng;
-    use rand::rngs::SmallRng;
-
-    use super::*;
-
-    /// The values that the words at 0, 8 and 64 have in many crash images.
-    fn outcomes(memory: &Simulated) -> std::collections::BTreeSet<[u64; 3]> {
-        let mut rng = SmallRng::seed_from_u64(1);
-        (0..1000)
-            .map(|_| memory.crash_image(&mut rng))
-            .map(|image| [0, 8, 64].map(|at| image.load(at)))
-            .collect()
-    }
-
-    #[test]
-    fn an_unfenced_word_has_any_of_its_values() {
-        let memory = Simulated::new(1, 1 << 20);
-        memory.store(0, 1);
-        memory.write_back(0, 8);
-        memory.store(0, 2);
-        memory.write(8, &3u64.to_ne_bytes());
-        assert_eq!(outcomes(&memory).len(), 3 * 2);
-        memory.fence();
-        assert_eq!(memory.load(0), 2);
-        let fenced = outcomes(&memory);
-        assert_eq!(fenced, [[1, 0, 0], [1, 3, 0], [2, 0, 0], [2, 3, 0]].into());
-        memory.write_back(8, 1);
-        memory.fence();
-        assert_eq!(outcomes(&memory), [[2, 3, 0]].into());
-    }
-
-    #[test]
-    fn nothing_reaches_the_memory_of_a_dead_process() {
-        let memory = Simulated::new(1, 1 << 20);
-        memory.store(64, 5);
-        memory.write_back(64, 8);
-        memory.stop_after(2);
-        memory.fence();
-        assert!(!memory.is_stopped());
-        memory.write(0, &[1; 16]);
-        assert!(memory.is_stopped());
-        memory.write_back(0, 16);
-        memory.fence();
-        let first = u64::from_ne_bytes([1; 8]);
-        assert_eq!(memory.load(8), first);
-        assert_eq!(outcomes(&memory), [[0, 0, 5], [first, 0, 5]].into());
-        let image = memory.process_crash_image();
-        assert_eq!([0, 8, 64].map(|at| image.load(at)), [first, 0, 5]);
-        assert_eq!(memory.steps(), 3);
-    }
-
-    #[test]
-    fn it_grows_to_its_limit() {
-        let memory = Simulated::new(1, 3 * PAGE);
-        memory.grow(3 * PAGE).unwrap();
-        memory.store(3 * PAGE - 8, 1);
-        let full = memory.grow(3 * PAGE + 1);
-        assert!(matches!(full, Err(Error::NoSpace { needed: 1, .. })));
-        assert_eq!(memory.len(), 3 * PAGE);
     }
 }

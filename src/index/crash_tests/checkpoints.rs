@@ -1,0 +1,297 @@
+//! Power cuts while an ordinary file takes its checkpoints: sectors, lengths and names of the file
+//! and of its journal arrive or not, as they like. What is opened then must hold exactly one
+//! checkpoint or the next.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rand::RngExt;
+use rand::rngs::SmallRng;
+use rand::seq::{IndexedRandom, SliceRandom};
+
+use super::Kind;
+use super::check::{exercise, look_up};
+use super::explorer::{Explorer, budget, on_one_thread, rng, seed};
+use super::history::Model;
+use super::kind::{FRESH, keys};
+use super::operation::{Op, maintain, write};
+use super::random::{Described, VERBS, any_key, any_kind};
+use crate::index::open::read_superblock;
+use crate::index::recover::{Policy, Recovery};
+use crate::index::table::Table;
+use crate::layout::DATA_START;
+use crate::pm::disk::{Disk, DiskState, Files, hash};
+use crate::pm::{Faults, MapOptions, Mapping};
+use crate::{Domain, Result};
+
+/// How deep crashes of replays are nested.
+const DEPTH: u32 = 3;
+
+/// The moment before the first checkpoint.
+const NEVER: u64 = u64::MAX;
+
+fn options(disk: Option<&Arc<Disk>>) -> MapOptions {
+    MapOptions {
+        domain: Domain::Checkpointed,
+        assume_dax: false,
+        faults: disk.map(|disk| Arc::clone(disk) as Arc<dyn Faults>),
+    }
+}
+
+fn open(path: &Path, disk: Option<&Arc<Disk>>) -> Result<(Table<Mapping>, Recovery)> {
+    let medium = Mapping::open(path, &options(disk))?;
+    let superblock = read_superblock(&medium, path)?;
+    Table::open(medium, superblock, path, Policy::INDEX)
+}
+
+fn any_op(count: u64, rng: &mut SmallRng) -> Op {
+    match rng.random_range(0..16) {
+        0..9 => {
+            let len = rng.random_range(1..6);
+            let keys = (0..len).map(|_| any_key(count, rng)).collect();
+            Op::Batch(*VERBS.choose(rng).unwrap(), keys)
+        }
+        9 => Op::AddLevel,
+        10 => Op::Drain,
+        11 => Op::Reserve(rng.random_range(1..8)),
+        12..14 => Op::Sync,
+        14 => Op::Reopen,
+        _ => Op::Kill,
+    }
+}
+
+/// One thread at work on a file, and what its checkpoints hold.
+struct Run {
+    kind: Kind,
+    path: PathBuf,
+    disk: Arc<Disk>,
+    table: Option<Table<Mapping>>,
+    model: Model,
+    version: u64,
+    /// Checkpoint *n* is at place *n*; the first one is that of the new table.
+    checkpoints: Vec<Model>,
+}
+
+impl Run {
+    fn new(kind: Kind, path: &Path) -> Self {
+        let disk = Disk::holding(&Files::new());
+        disk.begin(NEVER);
+        let mapping = Mapping::create(path, DATA_START, &options(Some(&disk))).unwrap();
+        let table = Table::create(mapping, kind.shape(), 1, path).unwrap();
+        let mut run = Self {
+            kind,
+            path: path.to_path_buf(),
+            disk,
+            table: Some(table),
+            model: Model::new(),
+            version: 1,
+            checkpoints: Vec::new(),
+        };
+        run.checkpoint(Table::sync);
+        run
+    }
+
+    /// Lets the disk know between which checkpoints it is: twice the number of the last one, and
+    /// one more while the next is taken.
+    fn checkpoint(&mut self, take: impl FnOnce(&Table<Mapping>) -> Result<()>) {
+        let next = self.checkpoints.len() as u64;
+        self.disk.begin((2 * next).checked_sub(1).unwrap_or(NEVER));
+        self.checkpoints.push(self.model.clone());
+        take(self.table.as_ref().unwrap()).unwrap();
+        self.disk.begin(2 * next);
+    }
+
+    fn apply(mut self, op: &Op) -> Self {
+        match op {
+            Op::Batch(verb, keys) => {
+                let table = self.table.as_ref().unwrap();
+                for event in write(&self.kind, table, *verb, keys, self.version, || 0) {
+                    event.apply(&mut self.model);
+                }
+                self.version += keys.len() as u64;
+            }
+            Op::Sync => self.checkpoint(Table::sync),
+            Op::Reopen => {
+                self.checkpoint(Table::close);
+                self.reopen();
+            }
+            Op::Kill => {
+                self.model.clone_from(self.checkpoints.last().unwrap());
+                self.reopen();
+            }
+            op => maintain(self.table.as_ref().unwrap(), op),
+        }
+        self
+    }
+
+    fn reopen(&mut self) {
+        self.table = None;
+        self.table = Some(open(&self.path, Some(&self.disk)).unwrap().0);
+    }
+}
+
+/// Checks images of files.
+struct Cuts<'k> {
+    kind: &'k Kind,
+    count: u64,
+    /// Where they are put.
+    path: &'k Path,
+    explorer: &'k mut Explorer,
+    seen: HashMap<u64, Option<Model>>,
+}
+
+impl Cuts<'_> {
+    /// Puts the files of an image, which came about in another folder or in this one.
+    fn put(&self, image: &Files) -> Files {
+        let journal = self.path.with_extension("journal");
+        for path in [self.path, &journal] {
+            let _ = fs::remove_file(path);
+        }
+        let moved = |(path, contents): (&PathBuf, &Vec<u8>)| {
+            let is_journal = path.extension().is_some();
+            let path = if is_journal { &journal } else { self.path };
+            (path.to_path_buf(), contents.clone())
+        };
+        image.iter().map(moved).collect()
+    }
+
+    /// Checks an image unless an equal one has been. `None` is allowed where the file may be
+    /// refused: before its first checkpoint.
+    fn visit(&mut self, image: &Files, allowed: &[Option<&Model>]) {
+        self.explorer.all += 1;
+        let image = self.put(image);
+        let hash = hash(&image);
+        if !self.seen.contains_key(&hash) {
+            let found = self.check(&image, allowed.contains(&None));
+            self.seen.insert(hash, found);
+            self.explorer.distinct += 1;
+        }
+        let found = self.seen[&hash].as_ref();
+        assert!(
+            allowed.contains(&found),
+            "found {found:?}, expected one of {allowed:?}"
+        );
+    }
+
+    fn check(&self, image: &Files, may_be_refused: bool) -> Option<Model> {
+        for (path, contents) in image {
+            fs::write(path, contents).unwrap();
+        }
+        let (table, recovery) = open(self.path, None)
+            .inspect_err(|error| {
+                if !may_be_refused {
+                    println!("{error}");
+                }
+            })
+            .ok()?;
+        let found = look_up(self.kind, &table, keys(self.count));
+        assert_eq!(table.len(), found.len() as u64, "items of {found:?}");
+        assert_eq!(recovery.items, found.len() as u64, "items of {found:?}");
+        let model = exercise(self.kind, &table, self.count, &found);
+        table.close().unwrap();
+        drop(table);
+        let (table, recovery) = open(self.path, None).unwrap();
+        assert!(recovery.clean);
+        let all = keys(self.count).chain(FRESH);
+        assert_eq!(look_up(self.kind, &table, all), model);
+        Some(found)
+    }
+
+    /// Opens an image, and cuts that short, `depth` times.
+    fn replay(
+        &mut self,
+        image: &Files,
+        allowed: &[Option<&Model>],
+        depth: u32,
+        rng: &mut SmallRng,
+    ) {
+        let disk = Disk::holding(&self.put(image));
+        disk.begin(0);
+        drop(open(self.path, Some(&disk)));
+        let states = disk.recorded();
+        let (_, state) = states.choose(rng).unwrap();
+        let images = state.power_cuts(6, rng);
+        for image in &images {
+            self.visit(image, allowed);
+        }
+        if depth > 1 {
+            let image = images.choose(rng).unwrap();
+            self.replay(image, allowed, depth - 1, rng);
+        }
+    }
+
+    fn explore(
+        &mut self,
+        mut states: Vec<(u64, DiskState)>,
+        checkpoints: &[Model],
+        most: usize,
+        rng: &mut SmallRng,
+    ) {
+        states.shuffle(rng);
+        let limit = (self.explorer.distinct + 600).min(self.explorer.budget);
+        for (moment, state) in states {
+            if self.explorer.distinct >= limit {
+                return;
+            }
+            // Before the first checkpoint nothing was promised.
+            let (last, next) = match moment {
+                NEVER => (None, checkpoints.first()),
+                moment => (
+                    checkpoints.get(moment as usize / 2),
+                    checkpoints.get(moment as usize / 2 + moment as usize % 2),
+                ),
+            };
+            let allowed = [last, next];
+            let mut images = state.power_cuts(most, rng);
+            images.push(state.files());
+            for image in &images {
+                self.visit(image, &allowed);
+                if rng.random_ratio(1, 8) {
+                    self.replay(image, &allowed, DEPTH, rng);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn power_cuts_leave_one_checkpoint_or_the_next() {
+    on_one_thread(|| {
+        let mut explorer = Explorer::new(budget(10));
+        let first = seed();
+        println!("checkpoints: GPHASH_TEST_SEED={first}");
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let place = folder.path().join("image");
+        let mut sequences = 0;
+        while !explorer.is_spent() {
+            let seed = first.wrapping_add(sequences);
+            let mut rng = rng(seed);
+            let kind = any_kind(&mut rng);
+            let count = rng.random_range(2..14);
+            let len = rng.random_range(1..24);
+            let ops: Vec<Op> = (0..len).map(|_| any_op(count, &mut rng)).collect();
+            let _described = Described {
+                seed,
+                text: format!("{kind:?}, {ops:?}"),
+            };
+            let path = folder.path().join(format!("table{sequences}"));
+            let mut run = ops.iter().fold(Run::new(kind, &path), Run::apply);
+            run.checkpoint(Table::close);
+            let mut cuts = Cuts {
+                kind: &kind,
+                count,
+                path: &place,
+                explorer: &mut explorer,
+                seen: HashMap::new(),
+            };
+            let states = run.disk.recorded();
+            cuts.explore(states, &run.checkpoints, 24, &mut rng);
+            drop(run);
+            fs::remove_file(&path).unwrap();
+            sequences += 1;
+        }
+        explorer.report(&format!("checkpoints, {sequences} sequences"));
+    });
+}

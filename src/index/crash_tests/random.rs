@@ -1,0 +1,122 @@
+//! Random sequences of everything that can be done to a table, by one thread.
+
+use rand::RngExt;
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+
+use super::Kind;
+use super::explorer::{Explorer, budget, on_one_thread, rng, seed};
+use super::operation::{Op, Run};
+use crate::engine::Write;
+use crate::layout::{BUSY, EMPTY};
+
+/// Shapes: levels, locations, slots. Buckets of more than eight slots have several words of tags.
+const SHAPES: [(u32, u32, u32); 8] = [
+    (1, 1, 2),
+    (1, 2, 4),
+    (2, 1, 2),
+    (2, 2, 2),
+    (2, 2, 4),
+    (2, 2, 8),
+    (3, 1, 2),
+    (1, 1, 12),
+];
+
+pub(super) const VERBS: [Write; 4] = [Write::Insert, Write::Upsert, Write::Update, Write::Remove];
+
+pub(super) fn any_kind(rng: &mut SmallRng) -> Kind {
+    let shape = *SHAPES.choose(rng).unwrap();
+    Kind {
+        value_size: *[8, 24, 72].choose(rng).unwrap(),
+        ..Kind::of(shape, *[8, 8, 16, 32].choose(rng).unwrap())
+    }
+}
+
+pub(super) fn any_key(count: u64, rng: &mut SmallRng) -> u64 {
+    match rng.random_range(0..count + 2) {
+        0 => EMPTY,
+        key if key > count => BUSY,
+        key => key,
+    }
+}
+
+fn any_op(count: u64, rng: &mut SmallRng) -> Op {
+    let key = any_key(count, rng);
+    match rng.random_range(0..40) {
+        0..6 => Op::Insert(key),
+        6..11 => Op::Upsert(key),
+        11..15 => Op::Update(key),
+        15..20 => Op::Remove(key),
+        20..26 => {
+            let len = rng.random_range(2..6);
+            let keys = (0..len).map(|_| any_key(count, rng)).collect();
+            Op::Batch(*VERBS.choose(rng).unwrap(), keys)
+        }
+        26 => Op::AddLevel,
+        27 => Op::Reserve(rng.random_range(1..8)),
+        28..31 => Op::Slice,
+        31 => Op::Drain,
+        32..35 => Op::Recycle,
+        35 => Op::UseUp,
+        36 => Op::MakeRoom,
+        37 => Op::Sync,
+        38 => Op::Reopen,
+        _ => Op::Kill,
+    }
+}
+
+/// Explores sequences of operations on few keys until the budget is used up. The first one has the
+/// seed of the run, so that the seed of any one repeats it at once.
+fn explore_sequences(what: &str, percent: u64, key_sizes: &[usize]) {
+    let mut explorer = Explorer::new(budget(percent));
+    let first = seed();
+    println!("{what}: GPHASH_TEST_SEED={first}");
+    let mut sequences = 0;
+    while !explorer.is_spent() {
+        let seed = first.wrapping_add(sequences);
+        let mut rng = rng(seed);
+        let mut kind = any_kind(&mut rng);
+        kind.key_size = *key_sizes.choose(&mut rng).unwrap();
+        let count = rng.random_range(2..14);
+        let mut ops = |most| -> Vec<Op> {
+            let len = rng.random_range(0..most);
+            (0..len).map(|_| any_op(count, &mut rng)).collect()
+        };
+        let (prepare, ops) = (ops(30), ops(16));
+        let described = Described {
+            seed,
+            text: format!("{kind:?}, {prepare:?}, then {ops:?}"),
+        };
+        let run = Run::new(kind, rng.random(), &prepare);
+        let (history, states) = ops.iter().fold(run, Run::apply).end();
+        let most = *[(8, 200), (24, 400), (96, 1500)].choose(&mut rng).unwrap();
+        explorer.explore(&kind, &history, states, count, most, &mut rng);
+        drop(described);
+        sequences += 1;
+    }
+    explorer.report(&format!("{what}, {sequences} sequences"));
+}
+
+/// Tells, when a test fails, what it was at.
+pub(super) struct Described {
+    pub(super) seed: u64,
+    pub(super) text: String,
+}
+
+impl Drop for Described {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("repeated by GPHASH_TEST_SEED={}: {}", self.seed, self.text);
+        }
+    }
+}
+
+#[test]
+fn random_sequences_on_keys_of_a_word() {
+    on_one_thread(|| explore_sequences("keys of a word", 20, &[8]));
+}
+
+#[test]
+fn random_sequences_on_wide_keys() {
+    on_one_thread(|| explore_sequences("wide keys", 20, &[16, 32]));
+}
