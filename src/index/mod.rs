@@ -8,6 +8,8 @@ mod crash_tests;
 mod device;
 pub(crate) mod directory;
 pub(crate) mod epoch;
+#[cfg(all(test, not(loom)))]
+mod fault_tests;
 mod free_chain;
 mod get;
 pub(crate) mod insert;

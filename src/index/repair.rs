@@ -71,12 +71,21 @@ pub fn recover(
     check: bool,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Report> {
+    recover_with(path.as_ref(), check, progress, &MapOptions::default())
+}
+
+/// As [`recover`], with the file mapped as `options` say.
+pub(crate) fn recover_with(
+    path: &Path,
+    check: bool,
+    progress: &(dyn Fn(Progress) + Sync),
+    options: &MapOptions,
+) -> Result<Report> {
     let started = Instant::now();
-    let path = path.as_ref();
     let medium = if check {
-        Mapping::open_private(path)?
+        Mapping::look(path, options)?
     } else {
-        Mapping::open(path, &MapOptions::default())?
+        Mapping::open(path, options)?
     };
     let superblock = read_superblock(&medium, path)?;
     let policy = Policy {

@@ -14,6 +14,7 @@ pub mod simulated;
 
 #[doc(hidden)]
 pub use file::{Call, Faults};
+pub(crate) use mapping::discard;
 pub use mapping::{MapOptions, Mapping};
 
 use crate::{Domain, Result};

@@ -50,7 +50,7 @@ impl Faults for Cut {
         Ok(())
     }
 
-    fn write_limit(&self) -> usize {
+    fn most_bytes(&self) -> usize {
         5000
     }
 }
