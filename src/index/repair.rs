@@ -94,8 +94,9 @@ pub(crate) fn recover_with(
         progress,
     };
     let (table, recovery) = Table::open(medium, superblock, path, policy)?;
-    if !check {
-        table.finish_draining_with(progress)?;
+    if !check && let Err(error) = table.finish_draining_with(progress) {
+        // As at a close: the file is mended, and whoever opens it goes on with the resize.
+        tracing::warn!(%error, "the resize is left as it is");
     }
     let levels = table.directory.levels();
     let capacity = table.slots();
