@@ -3,6 +3,7 @@
 //! it leaves can be opened.
 
 mod faults;
+mod flaky;
 mod full_disk;
 
 use std::collections::BTreeMap;
@@ -301,7 +302,7 @@ fn every_call_of_a_life_fails_in_turn() {
         for nth in 0..Place::all().len() {
             // A disk is too slow for all of them.
             let (first, step) = match Place::all()[nth].is_slow() {
-                true => (12 * kind as u64, 37),
+                true => (20 * kind as u64, 61),
                 false => (0, 1),
             };
             let mut lives = 0;
