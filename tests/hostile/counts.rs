@@ -2,7 +2,7 @@
 
 use gphash::layout::{DATA_START, PAGE, Superblock};
 
-use crate::file::Hostile;
+use crate::file::{Hostile, Table, folder, options};
 
 /// What is said, and how.
 type Lie = (&'static str, fn(&mut Superblock));
@@ -79,6 +79,13 @@ fn chains_that_run_in_circles() {
         file.superblock.free_chain = first;
         file.superblock.items = 0;
         file.superblock.free_count = file.superblock.arena_high_water;
+        let folder = folder();
+        let path = file.write(folder.path());
+        let index = Table::open(&path, &options()).unwrap();
+        index.close().unwrap();
+        let closed = Hostile::of(std::fs::read(&path).unwrap()).superblock;
+        let (said, kept) = (file.superblock.free_count, closed.free_count);
+        assert!(said > 200 && kept < 32, "{name}: {kept} records of {said}");
         file.attack(name).unwrap();
     }
 }
