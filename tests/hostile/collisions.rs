@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use gphash::layout::{KeyHash, Superblock};
-use gphash::{Error, Index};
+use gphash::{Error, Index, recover};
 
 use crate::file::{folder, options};
 
@@ -107,4 +107,26 @@ fn a_key_whose_places_are_taken_in_an_empty_table_is_refused_and_nothing_is_lost
     let index = Table::open(&path, &options).unwrap();
     holds(&index, &held);
     assert_eq!(index.len(), held.len() as u64);
+}
+
+#[test]
+fn a_resize_that_finds_no_places_is_left_to_the_next_growth() {
+    let folder = folder();
+    let path = folder.path().join("index");
+    let options = options().capacity(1).shape(1, 1, 1);
+    let index = Table::create(&path, &options).unwrap();
+    // Both keys have one bucket alone in the new top level, and the second one takes it.
+    let keys: Vec<u64> = colliding(seed_of(&path), 4, 1).take(2).collect();
+    for key in &keys {
+        assert!(index.insert_one(key, key).unwrap());
+    }
+    index.close().unwrap();
+    let report = recover(&path, false, &|_| {}).unwrap();
+    assert_eq!((report.items, report.levels), (2, 2));
+    let index = Table::open(&path, &options).unwrap();
+    assert!(index.stats().resizing);
+    holds(&index, &keys);
+    index.reserve(100).unwrap();
+    holds(&index, &keys);
+    assert!(!index.stats().resizing);
 }
