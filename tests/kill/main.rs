@@ -146,7 +146,7 @@ fn kill_repeatedly(place: &Path, domain: Domain, longest_ms: u64) -> Tally {
     let mut tally = Tally::default();
     thread::scope(|scope| {
         let run = |worker| {
-            let rng = SmallRng::seed_from_u64(seed + worker);
+            let rng = SmallRng::seed_from_u64(seed.wrapping_add(worker));
             let mut kills = Kills::new(place, domain, longest_ms, rng);
             while begun.fetch_add(1, Ordering::Relaxed) < rounds {
                 kills.round();
