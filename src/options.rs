@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::layout::Shape;
+use crate::pm::Faults;
 use crate::{Error, Result};
 
 /// Which processor executes the batches of an [`Index`](crate::Index).
@@ -179,6 +181,7 @@ pub struct Options {
     pub(crate) device_memory: Option<u64>,
     pub(crate) threads: usize,
     pub(crate) assume_dax: bool,
+    pub(crate) faults: Option<Arc<dyn Faults>>,
     pub(crate) device_mirror: bool,
     pub(crate) address_order: AddressOrder,
     pub(crate) slots: u32,
@@ -198,6 +201,7 @@ impl Default for Options {
             device_memory: None,
             threads: 0,
             assume_dax: false,
+            faults: None,
             device_mirror: true,
             address_order: AddressOrder::Auto,
             slots: 8,
@@ -313,6 +317,14 @@ impl Options {
     #[must_use]
     pub fn assume_dax(mut self, assume: bool) -> Self {
         self.assume_dax = assume;
+        self
+    }
+
+    /// Puts `faults` between the index and the operating system. For tests of failing disks.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn faults(mut self, faults: Arc<dyn Faults>) -> Self {
+        self.faults = Some(faults);
         self
     }
 

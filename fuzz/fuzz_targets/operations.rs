@@ -1,16 +1,22 @@
-//! Arbitrary batches against a `HashMap`, with closes and opens between them.
+//! Arbitrary batches against a `HashMap`, with closes, deaths of the process and power cuts between
+//! them.
 
 #![no_main]
 
+mod disk;
+
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use arbitrary::Arbitrary;
-use gphash::{Engine, Error, Index, Options};
+use disk::Disk;
+use gphash::{Domain, Engine, Index, Options};
 use libfuzzer_sys::fuzz_target;
 use tempfile::TempDir;
 
 type Table = Index<u64, u64>;
+type Model = HashMap<u64, u64>;
 
 #[derive(Arbitrary, Debug)]
 enum Operation {
@@ -22,12 +28,21 @@ enum Operation {
     /// A run of new keys, so that the table grows.
     Fill(u8),
     Reserve(u16),
+    Sync,
     Reopen,
+    /// The process dies; the next one goes on with what it has left.
+    Kill,
+    /// The power fails after some calls of a checkpoint.
+    PowerCut {
+        calls: u8,
+        seed: u64,
+    },
 }
 
 #[derive(Arbitrary, Debug)]
 struct Input {
     small: bool,
+    checkpointed: bool,
     operations: Vec<Operation>,
 }
 
@@ -42,87 +57,193 @@ fn keys(numbers: &[u8]) -> Vec<u64> {
     numbers.iter().map(key).collect()
 }
 
-fuzz_target!(|input: Input| {
+fn folder() -> TempDir {
     let memory = Path::new("/dev/shm");
-    let folder = if memory.is_dir() {
+    if memory.is_dir() {
         TempDir::new_in(memory)
     } else {
         TempDir::new()
     }
-    .unwrap();
-    let path = folder.path().join("index");
-    let shape = if input.small { (1, 1, 2) } else { (2, 2, 8) };
-    let options = Options::new()
-        .engine(Engine::Cpu)
-        .capacity(1)
-        .shape(shape.0, shape.1, shape.2);
-    let mut index = Table::create(&path, &options).unwrap();
-    let mut model: HashMap<u64, u64> = HashMap::new();
-    let mut fresh = 1 << 32;
-    for operation in input.operations {
+    .unwrap()
+}
+
+/// An index under test and what it must hold.
+struct Subject {
+    index: Option<Table>,
+    disk: Arc<Disk>,
+    folder: TempDir,
+    options: Options,
+    model: Model,
+    /// The last checkpoint, where there are such.
+    saved: Model,
+    checkpointed: bool,
+    fresh: u64,
+}
+
+impl Subject {
+    fn new(input: &Input) -> Self {
+        let shape = if input.small { (1, 1, 2) } else { (2, 2, 8) };
+        let domain = match input.checkpointed {
+            true => Domain::Checkpointed,
+            false => Domain::Auto,
+        };
+        let options = Options::new()
+            .engine(Engine::Cpu)
+            .domain(domain)
+            .capacity(1)
+            .shape(shape.0, shape.1, shape.2);
+        let folder = folder();
+        let disk = Arc::new(Disk::default());
+        let made = Table::create(path_in(&folder), &options.clone().faults(disk.clone()));
+        Self {
+            index: Some(made.unwrap()),
+            disk,
+            folder,
+            options,
+            model: Model::new(),
+            saved: Model::new(),
+            checkpointed: input.checkpointed,
+            fresh: 1 << 32,
+        }
+    }
+
+    fn index(&self) -> &Table {
+        self.index.as_ref().expect("it is open")
+    }
+
+    fn open(&mut self, folder: TempDir) {
+        self.disk = Arc::new(Disk::with(folder.path()));
+        let options = self.options.clone().faults(self.disk.clone());
+        let index = Table::open(path_in(&folder), &options).unwrap();
+        // The old index may still store to its own file; nobody looks at that any more.
+        self.index = Some(index);
+        self.folder = folder;
+    }
+
+    fn contents(&self) -> Model {
+        let index = self.index();
+        let held: Model = index.iter().collect();
+        assert_eq!(index.len(), held.len() as u64);
+        assert_eq!(index.iter().count(), held.len());
+        held
+    }
+
+    fn kill(&mut self) {
+        let after = folder();
+        for entry in std::fs::read_dir(self.folder.path()).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), after.path().join(entry.file_name())).unwrap();
+        }
+        self.open(after);
+        if self.checkpointed {
+            self.model.clone_from(&self.saved);
+        }
+        assert_eq!(self.contents(), self.model);
+    }
+
+    fn cut_power(&mut self, calls: u8, seed: u64) {
+        if !self.checkpointed {
+            return self.kill();
+        }
+        self.disk.fail_after(u64::from(calls));
+        let synced = self.index().sync();
+        let after = folder();
+        self.disk.image(&path_in(&self.folder), after.path(), seed);
+        self.open(after);
+        let found = self.contents();
+        let is_new = found == self.model;
+        assert!(is_new || synced.is_err() && found == self.saved);
+        self.model = found;
+        // What was found came from the disk, but what recovery has mended is not saved yet.
+        self.saved.clone_from(&self.model);
+    }
+
+    fn run(&mut self, operation: &Operation) {
         match operation {
             Operation::Insert(numbers, value) => {
-                let keys = keys(&numbers);
-                let answers = index.insert(&keys, &vec![value; keys.len()]).unwrap();
+                let keys = keys(numbers);
+                let answers = self
+                    .index()
+                    .insert(&keys, &vec![*value; keys.len()])
+                    .unwrap();
                 for (i, key) in keys.iter().enumerate() {
-                    assert_eq!(answers.contains(i), !model.contains_key(key));
-                    model.entry(*key).or_insert(value);
+                    assert_eq!(answers.contains(i), !self.model.contains_key(key));
+                    self.model.entry(*key).or_insert(*value);
                 }
             }
             Operation::Upsert(numbers, value) => {
-                let keys = keys(&numbers);
-                let answers = index.upsert(&keys, &vec![value; keys.len()]).unwrap();
+                let keys = keys(numbers);
+                let answers = self
+                    .index()
+                    .upsert(&keys, &vec![*value; keys.len()])
+                    .unwrap();
                 for (i, key) in keys.iter().enumerate() {
-                    assert_eq!(answers.contains(i), model.insert(*key, value).is_none());
+                    assert_eq!(
+                        answers.contains(i),
+                        self.model.insert(*key, *value).is_none()
+                    );
                 }
             }
             Operation::Update(numbers, value) => {
-                let keys = keys(&numbers);
-                let answers = index.update(&keys, &vec![value; keys.len()]).unwrap();
+                let keys = keys(numbers);
+                let answers = self
+                    .index()
+                    .update(&keys, &vec![*value; keys.len()])
+                    .unwrap();
                 for (i, key) in keys.iter().enumerate() {
-                    let held = model.get_mut(key).map(|held| *held = value);
+                    let held = self.model.get_mut(key).map(|held| *held = *value);
                     assert_eq!(answers.contains(i), held.is_some());
                 }
             }
             Operation::Remove(numbers) => {
-                let keys = keys(&numbers);
-                let answers = index.remove(&keys).unwrap();
+                let keys = keys(numbers);
+                let answers = self.index().remove(&keys).unwrap();
                 for (i, key) in keys.iter().enumerate() {
-                    assert_eq!(answers.contains(i), model.remove(key).is_some());
+                    assert_eq!(answers.contains(i), self.model.remove(key).is_some());
                 }
             }
             Operation::Get(numbers) => {
-                let keys = keys(&numbers);
+                let keys = keys(numbers);
                 let mut values = vec![0; keys.len()];
-                let answers = index.get(&keys, &mut values).unwrap();
+                let answers = self.index().get(&keys, &mut values).unwrap();
                 for (i, key) in keys.iter().enumerate() {
-                    assert_eq!(
-                        answers.contains(i).then_some(values[i]),
-                        model.get(key).copied()
-                    );
+                    let found = answers.contains(i).then_some(values[i]);
+                    assert_eq!(found, self.model.get(key).copied());
                 }
             }
             Operation::Fill(count) => {
-                let keys: Vec<u64> = (fresh..fresh + u64::from(count)).collect();
-                fresh += u64::from(count);
-                assert_eq!(
-                    index.insert(&keys, &keys).unwrap().count_ones(..),
-                    keys.len()
-                );
-                model.extend(keys.iter().map(|&key| (key, key)));
+                let keys: Vec<u64> = (self.fresh..self.fresh + u64::from(*count)).collect();
+                self.fresh += u64::from(*count);
+                let answers = self.index().insert(&keys, &keys).unwrap();
+                assert_eq!(answers.count_ones(..), keys.len());
+                self.model.extend(keys.iter().map(|&key| (key, key)));
             }
-            // A table of two slots a bucket may find no places above for what it moves.
-            Operation::Reserve(count) => match index.reserve(u64::from(count)) {
-                Ok(()) | Err(Error::Limit { .. }) => {}
-                Err(error) => panic!("{error}"),
-            },
+            Operation::Reserve(count) => self.index().reserve(u64::from(*count)).unwrap(),
+            Operation::Sync => {
+                self.index().sync().unwrap();
+                self.saved.clone_from(&self.model);
+            }
             Operation::Reopen => {
-                index.close().unwrap();
-                index = Table::open(&path, &options).unwrap();
-                assert!(index.recovery().clean);
+                self.index.take().expect("it is open").close().unwrap();
+                let options = self.options.clone().faults(self.disk.clone());
+                self.index = Some(Table::open(path_in(&self.folder), &options).unwrap());
+                assert!(self.index().recovery().clean);
+                self.saved.clone_from(&self.model);
             }
+            Operation::Kill => self.kill(),
+            Operation::PowerCut { calls, seed } => self.cut_power(*calls, *seed),
         }
     }
-    assert_eq!(index.len(), model.len() as u64);
-    assert_eq!(index.iter().collect::<HashMap<_, _>>(), model);
+}
+
+fn path_in(folder: &TempDir) -> PathBuf {
+    folder.path().join("index")
+}
+
+fuzz_target!(|input: Input| {
+    let mut subject = Subject::new(&input);
+    for operation in &input.operations {
+        subject.run(operation);
+    }
+    assert_eq!(subject.contents(), subject.model);
 });

@@ -19,19 +19,19 @@ use serde::Serialize;
 /// the file, and says what it found.
 #[derive(Parser)]
 #[command(version, after_help = EXIT_STATUS)]
-struct Arguments {
+pub(crate) struct Arguments {
     /// Only look, and leave every file as it is
     #[arg(long)]
-    check: bool,
+    pub(crate) check: bool,
     /// Print one JSON object for each file, one on a line, in place of the report
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
     /// Print neither progress nor report, only errors (and the objects of --json)
     #[arg(long)]
-    quiet: bool,
+    pub(crate) quiet: bool,
     /// Index files
     #[arg(required = true, value_name = "FILE")]
-    files: Vec<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
 }
 
 const EXIT_STATUS: &str = "\
@@ -46,19 +46,26 @@ Exit status:
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    ExitCode::from(run(&arguments, &mut io::stdout(), &mut io::stderr()))
+}
+
+/// Does what the arguments say; gives the exit status.
+pub(crate) fn run(arguments: &Arguments, stdout: &mut dyn Write, stderr: &mut dyn Write) -> u8 {
     let mut output = Output {
+        stdout,
+        stderr,
         closed: false,
         failed: false,
     };
     let mut status = Status::Clean;
     for (position, file) in arguments.files.iter().enumerate() {
-        let outcome = recover_with_progress(file, &arguments);
+        let outcome = recover_with_progress(file, arguments);
         status = status.max(Status::of(&outcome));
         if arguments.json {
             output.line(&Object::new(file, &outcome).to_json());
         } else {
             match &outcome {
-                Err(error) => complain(error),
+                Err(error) => output.complain(error),
                 Ok(_) if arguments.quiet => {}
                 Ok(report) => {
                     if position > 0 {
@@ -71,7 +78,7 @@ fn main() -> ExitCode {
                 && let Ok(report) = &outcome
             {
                 for damage in named(report) {
-                    complain(format_args!("{}: damaged: {damage}", file.display()));
+                    output.complain(format_args!("{}: damaged: {damage}", file.display()));
                 }
             }
         }
@@ -79,7 +86,7 @@ fn main() -> ExitCode {
     if output.failed {
         status = Status::Failed;
     }
-    ExitCode::from(status as u8)
+    status as u8
 }
 
 /// What the process says when it ends; the greatest one of all files.
@@ -136,25 +143,32 @@ fn file_name(file: &Path) -> String {
         .into_owned()
 }
 
-/// Standard output, until its reader has gone away.
-struct Output {
+/// Standard output, until its reader has gone away, and standard error.
+struct Output<'o> {
+    stdout: &'o mut dyn Write,
+    stderr: &'o mut dyn Write,
     closed: bool,
     failed: bool,
 }
 
-impl Output {
+impl Output<'_> {
     fn line(&mut self, line: &str) {
         if self.closed {
             return;
         }
-        let mut stdout = io::stdout().lock();
-        if let Err(error) = writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {
+        let written = writeln!(self.stdout, "{line}").and_then(|()| self.stdout.flush());
+        if let Err(error) = written {
             self.closed = true;
             if error.kind() != io::ErrorKind::BrokenPipe {
                 self.failed = true;
-                complain(format_args!("standard output: {error}"));
+                self.complain(format_args!("standard output: {error}"));
             }
         }
+    }
+
+    fn complain(&mut self, message: impl Display) {
+        // Nobody is left to be told when standard error is closed too.
+        let _ = writeln!(self.stderr, "gphash-recover: {message}");
     }
 
     fn row(&mut self, label: &str, value: impl Display) {
@@ -240,11 +254,6 @@ fn named(report: &Report) -> Vec<String> {
         ));
     }
     lines
-}
-
-fn complain(message: impl Display) {
-    // Nobody is left to be told when standard error is closed too.
-    let _ = writeln!(io::stderr(), "gphash-recover: {message}");
 }
 
 fn milliseconds(report: &Report) -> f64 {

@@ -231,6 +231,34 @@ impl Arena {
         }
     }
 
+    /// Makes what shards hold that no batch uses everyone's: free records at once, retired ones,
+    /// also those of the caller's shard `mine`, when their epoch has passed. `epoch` must be read
+    /// after they were unlinked. Gives how many shards batches use, the caller's included.
+    pub fn collect(&self, mine: &mut Shard, epoch: impl Fn() -> u64) -> usize {
+        let retired = std::mem::take(&mut mine.retired);
+        self.retire(retired, &epoch);
+        let mut in_use = 0;
+        for shard in &self.shards {
+            let Ok(mut shard) = shard.try_lock() else {
+                in_use += 1;
+                continue;
+            };
+            let mut free = std::mem::take(&mut shard.free);
+            free.extend(std::mem::take(&mut shard.run).step_by(self.stride as usize));
+            let retired = std::mem::take(&mut shard.retired);
+            drop(shard);
+            self.give(free);
+            self.retire(retired, &epoch);
+        }
+        in_use
+    }
+
+    fn retire(&self, records: Vec<u64>, epoch: impl Fn() -> u64) {
+        if !records.is_empty() {
+            self.limbo.push((epoch(), records));
+        }
+    }
+
     /// Whether retired records wait for their epoch to pass.
     pub fn has_limbo(&self) -> bool {
         !self.limbo.is_empty()
@@ -240,8 +268,7 @@ impl Arena {
     /// records were unlinked.
     pub fn flush(&self, shard: &mut Shard, epoch: impl Fn() -> u64) {
         if shard.retired.len() >= self.retire_at {
-            let records = std::mem::take(&mut shard.retired);
-            self.limbo.push((epoch(), records));
+            self.retire(std::mem::take(&mut shard.retired), epoch);
         }
     }
 }

@@ -16,6 +16,33 @@ pub(crate) struct FreeChain {
     pub(crate) head: u64,
     /// Records in the rest of the chain.
     pub(crate) count: u64,
+    /// A link that was passed, and how many links ago: a chain that comes back to it is a loop.
+    passed: (u64, u64),
+}
+
+impl FreeChain {
+    /// The rest of a chain that begins at `head` and holds `count` records.
+    pub(crate) fn new(head: u64, count: u64) -> Self {
+        Self {
+            head,
+            count,
+            passed: (head, 0),
+        }
+    }
+
+    /// Whether the chain goes on at a link that it has not come from (Brent, *An improved Monte
+    /// Carlo factorization algorithm*, 1980: the link looked for is changed ever less often).
+    fn is_new(&mut self, next: u64) -> bool {
+        let (link, ago) = &mut self.passed;
+        if next == *link {
+            return false;
+        }
+        *ago += 1;
+        if ago.is_power_of_two() {
+            *link = next;
+        }
+        true
+    }
 }
 
 /// Records read from the chain at a time.
@@ -50,7 +77,8 @@ impl<M: Medium> Table<M> {
         let mut records = Vec::new();
         while chain.count > 0 && records.len() < AT_ONCE {
             let before = records.len();
-            let Some(next) = self.read_link(chain.head, &mut records) else {
+            let next = self.read_link(chain.head, &mut records);
+            let Some(next) = next.filter(|&next| chain.is_new(next)) else {
                 tracing::warn!(at = chain.head, "the chain of free records leads astray");
                 *chain = FreeChain::default();
                 break;

@@ -493,7 +493,10 @@ impl<M: Medium> Session<'_, M> {
                     return Ok(Some(member));
                 }
                 Found::One(member) => return Err(self.table.dangling(member)),
-                Found::Moving => pause(),
+                Found::Moving => match self.table.stuck(target) {
+                    Some(error) => return Err(error),
+                    None => pause(),
+                },
             }
         }
     }
@@ -505,6 +508,20 @@ impl<M: Medium> Session<'_, M> {
 }
 
 impl<M: Medium> Table<M> {
+    /// The error for an item that is marked as being moved, or is there twice, while nobody is
+    /// moving anything: a file that was closed in order is believed, and none is closed like this.
+    #[cold]
+    fn stuck(&self, target: &Target) -> Option<crate::Error> {
+        let _nobody_moves = self.resize.try_lock().ok()?;
+        matches!(self.find_for_write(target, &mut 0), Found::Moving).then(|| {
+            self.damaged(
+                "slot",
+                self.directory.offset(self.directory.levels().bottom),
+                format!("an item of hash {:#x} that nobody is moving", target.hash.0),
+            )
+        })
+    }
+
     /// The error for a slot whose record is nowhere.
     pub(crate) fn dangling(&self, member: Member) -> crate::Error {
         self.damaged(

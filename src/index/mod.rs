@@ -8,6 +8,8 @@ mod crash_tests;
 mod device;
 pub(crate) mod directory;
 pub(crate) mod epoch;
+#[cfg(all(test, not(loom)))]
+mod fault_tests;
 mod free_chain;
 mod get;
 pub(crate) mod insert;
@@ -97,7 +99,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// # Errors
     /// [`Error::LengthMismatch`] before anything is done. [`Error::NoSpace`] or [`Error::Limit`]
     /// when the table cannot grow: then some operations of the batch may have been done, each
-    /// whole, and the table goes on working.
+    /// whole, and the table goes on working. A table that is nearly empty does not grow for keys
+    /// that all go to the same buckets: that is `Limit`, too.
     pub fn insert(&self, keys: &[K], values: &[V]) -> Result<FixedBitSet> {
         same_length(keys.len(), values.len())?;
         self.backend.write(

@@ -12,7 +12,7 @@ use super::table::Table;
 use crate::engine::Backend;
 use crate::layout::{DATA_START, Superblock};
 use crate::options::Options;
-use crate::pm::{MapOptions, Mapping, Medium};
+use crate::pm::{self, MapOptions, Mapping, Medium};
 use crate::{Error, Result};
 
 impl<K: Pod, V: Pod> Index<K, V> {
@@ -35,8 +35,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
             Self::with_table(table, recovery, backend, options)
         });
         if made.is_err() {
-            // Nobody else can have opened the half-made file: it is locked.
-            let _ = std::fs::remove_file(path);
+            pm::discard(path);
         }
         made
     }
@@ -119,6 +118,6 @@ fn map_options(options: &Options) -> MapOptions {
     MapOptions {
         domain: options.domain,
         assume_dax: options.assume_dax,
-        ..MapOptions::default()
+        faults: options.faults.clone(),
     }
 }

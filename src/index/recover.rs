@@ -228,6 +228,9 @@ impl<M: Medium> Table<M> {
         if let Some((offset, len)) = run {
             self.arena.add_extent(offset, len);
         }
+        emptied.retain(|level| !ranges.contains(level));
+        // What becomes part of the arena must be nobody's, too.
+        ranges.extend(&emptied);
         ranges.sort_unstable();
         match ranges
             .windows(2)
@@ -238,10 +241,7 @@ impl<M: Medium> Table<M> {
                 crate::layout::EXTENT_TABLE,
                 format!("extents at bytes {} and {} overlap", pair[0].0, pair[1].0),
             )),
-            None => {
-                emptied.retain(|level| !ranges.contains(level));
-                Ok(emptied)
-            }
+            None => Ok(emptied),
         }
     }
 
@@ -265,10 +265,8 @@ impl<M: Medium> Table<M> {
         *self
             .free_chain
             .lock()
-            .unwrap_or_else(|poison| poison.into_inner()) = FreeChain {
-            head: superblock.free_chain,
-            count: free,
-        };
+            .unwrap_or_else(|poison| poison.into_inner()) =
+            FreeChain::new(superblock.free_chain, free);
         Ok(())
     }
 

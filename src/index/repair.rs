@@ -71,12 +71,21 @@ pub fn recover(
     check: bool,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Report> {
+    recover_with(path.as_ref(), check, progress, &MapOptions::default())
+}
+
+/// As [`recover`], with the file mapped as `options` say.
+pub(crate) fn recover_with(
+    path: &Path,
+    check: bool,
+    progress: &(dyn Fn(Progress) + Sync),
+    options: &MapOptions,
+) -> Result<Report> {
     let started = Instant::now();
-    let path = path.as_ref();
     let medium = if check {
-        Mapping::open_private(path)?
+        Mapping::look(path, options)?
     } else {
-        Mapping::open(path, &MapOptions::default())?
+        Mapping::open(path, options)?
     };
     let superblock = read_superblock(&medium, path)?;
     let policy = Policy {
@@ -85,8 +94,9 @@ pub fn recover(
         progress,
     };
     let (table, recovery) = Table::open(medium, superblock, path, policy)?;
-    if !check {
-        table.finish_draining_with(progress)?;
+    if !check && let Err(error) = table.finish_draining_with(progress) {
+        // As at a close: the file is mended, and whoever opens it goes on with the resize.
+        tracing::warn!(%error, "the resize is left as it is");
     }
     let levels = table.directory.levels();
     let capacity = table.slots();

@@ -158,11 +158,11 @@ impl<M: Medium> Table<M> {
         }
     }
 
-    /// As [`finish_draining`](Self::finish_draining) for a close, which goes on without it: the
-    /// next open resumes the resize.
+    /// As [`finish_draining`](Self::finish_draining) for who can go on without it: the next growth,
+    /// or the next open, resumes the resize.
     pub(crate) fn finish_draining_quietly(&self) {
         if let Err(error) = self.finish_draining() {
-            tracing::warn!(%error, "the resize is left for the next open");
+            tracing::warn!(%error, "the resize is left as it is");
         }
     }
 
@@ -376,7 +376,8 @@ impl<M: Medium> Table<M> {
                 ));
             }
             self.add_level(levels)?;
-            self.finish_draining()?;
+            // Others may fill the new level meanwhile. The room is there all the same.
+            self.finish_draining_quietly();
         }
         let free = self.arena.total() - self.arena.high_water();
         if free < additional {

@@ -213,7 +213,12 @@ impl<M: Medium> Table<M> {
                 if (0..near).any(leads_here) {
                     return Ok(());
                 }
-                let overflowed = self.rounds(target, self.directory.levels()) > 1;
+                // The bit went to the level that was on top: this one or one above. One of a level
+                // below would leave with that level.
+                let overflowed = (level..=self.directory.levels().top).any(|top| {
+                    let home = KeyHash::bucket(target.hash.location(0), top);
+                    self.overflow.is_set(top, home)
+                });
                 if overflowed && (near..near * ROUNDS).any(leads_here) {
                     return Ok(());
                 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicI64;
 use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
@@ -18,7 +19,7 @@ use crate::layout::shape::extent_alignment;
 use crate::layout::superblock::Flags;
 use crate::layout::{ExtentEntry, ExtentKind, Shape, Superblock, align_up};
 use crate::pm::Medium;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, pause};
 use crate::{Domain, Error, Result};
 
 /// Least bytes by which the arena grows, if the disk has them.
@@ -26,6 +27,9 @@ const LEAST_ARENA: u64 = 64 << 10;
 
 /// Most bytes, and the share of the arena, by which it grows while a batch waits for that.
 const HURRIED_ARENA: (u64, u64) = (16 << 20, 64);
+
+/// How long a batch waits for records that others give back before a full disk is an error.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A new table has a record for each item that is expected, and one in so many more.
 const SPARE: u64 = 8;
@@ -429,8 +433,30 @@ impl<'t, M: Medium> Session<'t, M> {
                 .upkeep
                 .holding_up("adding records", || self.table.grow_arena(1))
         };
+        let grown = grown.or_else(|error| if self.reclaim() { Ok(()) } else { Err(error) });
         self.pin = Some(self.table.pin(self.hint));
         grown
+    }
+
+    /// Takes a record out of those that wait for their epoch to pass, or that batches which have
+    /// ended keep for the next one: with no room for further ones, changes live on these. `false`
+    /// if there is none, or if others keep them for long. The caller is not pinned.
+    fn reclaim(&mut self) -> bool {
+        let Table { arena, epochs, .. } = self.table;
+        let started = Instant::now();
+        while started.elapsed() < PATIENCE {
+            let in_use = arena.collect(&mut self.shard, || epochs.current());
+            epochs.try_advance();
+            if let Some(record) = arena.allocate(&mut self.shard, || epochs.current()) {
+                self.shard.put_back(record);
+                return true;
+            }
+            if in_use == 1 && !arena.has_limbo() {
+                return false;
+            }
+            pause();
+        }
+        false
     }
 
     /// Counts operations that were done.

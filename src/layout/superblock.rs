@@ -19,6 +19,10 @@ pub const MAGIC: [u8; 8] = *b"GPHASH\r\n";
 /// The format that this build writes, and the latest that it reads.
 pub const FORMAT_VERSION: u32 = 1;
 
+/// What the counters of changes and of checkpoints never reach, and an attacker might set them to
+/// so that they overflow.
+const MAX_CHANGES: u64 = 1 << 63;
+
 /// Entries of the level directory.
 pub const DIRECTORY: usize = 48;
 
@@ -242,6 +246,12 @@ impl Superblock {
         if self.hash_function != hash::XXH3 {
             return damaged(format!("hash function {}; expected 1", self.hash_function));
         }
+        if self.generation >= MAX_CHANGES || self.checkpoints >= MAX_CHANGES {
+            return damaged(format!(
+                "generation {} and {} checkpoints",
+                self.generation, self.checkpoints
+            ));
+        }
         let shape = self.shape(path)?;
         if self.file_len < DATA_START
             || self.file_len > MAX_FILE
@@ -361,7 +371,7 @@ mod tests {
 
     #[test]
     fn sealed_nonsense_is_damage() {
-        let spoil: [fn(&mut Superblock); 8] = [
+        let spoil: [fn(&mut Superblock); 10] = [
             |s| s.key_size = 7,
             |s| s.slots = 0,
             |s| s.locations = 1 << 31,
@@ -370,6 +380,8 @@ mod tests {
             |s| s.level_directory[1] = u64::MAX - 4095,
             |s| s.extent_count = u32::MAX,
             |s| s.hash_function = 9,
+            |s| s.generation = u64::MAX,
+            |s| s.checkpoints = u64::MAX,
         ];
         for spoil in spoil {
             let mut superblock = sealed(1);

@@ -2,10 +2,10 @@
 //! faults under them.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,6 +27,10 @@ pub enum Call {
     SetLen,
     /// `fallocate`.
     Allocate,
+    /// `fstat`.
+    Inspect,
+    /// `mmap` of a part of the file.
+    Map,
     /// `fdatasync`.
     Sync,
     /// `unlink`.
@@ -67,8 +71,8 @@ pub trait Faults: Send + Sync + fmt::Debug {
         let _ = (change, path);
     }
 
-    /// The most bytes that one `pwrite` takes.
-    fn write_limit(&self) -> usize {
+    /// The most bytes that one `pread` or `pwrite` moves.
+    fn most_bytes(&self) -> usize {
         usize::MAX
     }
 }
@@ -159,10 +163,32 @@ impl PmFile {
     /// # Errors
     /// [`Error::Io`].
     pub fn len(&self) -> Result<u64> {
-        self.file
-            .metadata()
-            .map(|metadata| metadata.len())
+        self.metadata().map(|metadata| metadata.len())
+    }
+
+    /// Bytes that the file has on its disk: fewer than its length if there are holes in it.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn allocated(&self) -> Result<u64> {
+        self.metadata().map(|metadata| metadata.blocks() * 512)
+    }
+
+    fn metadata(&self) -> Result<Metadata> {
+        before(&self.faults, Call::Inspect, &self.path)
+            .and_then(|()| self.file.metadata())
             .map_err(|source| self.error("inspect", source))
+    }
+
+    /// Asks the fault layer about a mapping of the file.
+    pub fn before_map(&self) -> io::Result<()> {
+        before(&self.faults, Call::Map, &self.path)
+    }
+
+    fn most_bytes(&self) -> usize {
+        self.faults
+            .as_ref()
+            .map_or(usize::MAX, |faults| faults.most_bytes().max(1))
     }
 
     /// Reads from `at` on until `bytes` is full or the file ends; gives how many were read.
@@ -170,10 +196,12 @@ impl PmFile {
     /// # Errors
     /// [`Error::Io`].
     pub fn read(&self, mut bytes: &mut [u8], mut at: u64) -> Result<usize> {
+        let limit = self.most_bytes();
         let mut total = 0;
         while !bytes.is_empty() {
+            let part = bytes.len().min(limit);
             let read = before(&self.faults, Call::Read, &self.path)
-                .and_then(|()| self.file.read_at(bytes, at));
+                .and_then(|()| self.file.read_at(&mut bytes[..part], at));
             match read {
                 Ok(0) => break,
                 Ok(count) => {
@@ -193,10 +221,7 @@ impl PmFile {
     /// # Errors
     /// [`Error::NoSpace`] or [`Error::Io`].
     pub fn write(&self, mut bytes: &[u8], mut at: u64) -> Result<()> {
-        let limit = self
-            .faults
-            .as_ref()
-            .map_or(usize::MAX, |faults| faults.write_limit().max(1));
+        let limit = self.most_bytes();
         while !bytes.is_empty() {
             let part = &bytes[..bytes.len().min(limit)];
             let written = before(&self.faults, Call::Write, &self.path)

@@ -21,6 +21,7 @@ mod saving;
 mod tests;
 
 use growth::Growth;
+pub(crate) use opening::discard;
 
 /// How a file is mapped.
 #[derive(Debug, Clone, Default)]

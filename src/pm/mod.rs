@@ -16,6 +16,7 @@ pub(crate) mod simulated;
 
 #[doc(hidden)]
 pub use file::{Call, Change, Faults};
+pub(crate) use mapping::discard;
 pub use mapping::{MapOptions, Mapping};
 
 use crate::{Domain, Result};

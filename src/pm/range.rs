@@ -100,6 +100,7 @@ impl Range {
             Sharing::Private => libc::MAP_PRIVATE | libc::MAP_NORESERVE,
         };
         let access = libc::PROT_READ | libc::PROT_WRITE;
+        file.before_map()?;
         self.map_fixed(from, to, access, flags, file.as_raw_fd(), from)
     }
 

@@ -1,6 +1,7 @@
 //! The process that is killed: several threads that change keys of their own.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,10 +11,19 @@ use rand::RngExt;
 use rand::rngs::SmallRng;
 
 use crate::log::Log;
-use crate::{FILE, THREADS, Value, key, options, owner, value};
+use crate::{FILE, THREADS, Value, key, open, owner, value};
 
 /// Where the file is; tells the test binary that it is the child.
 pub const FOLDER: &str = "GPHASH_KILL_CHILD";
+
+/// Whether it closes and opens the file between its phases.
+pub const REOPENS: &str = "GPHASH_KILL_REOPENS";
+
+/// File that says that the child is about to open the index.
+pub const OPENS: &str = "opens";
+
+/// Log of the checkpoints, which says that the load begins.
+pub const AT_WORK: &str = "checkpoints";
 
 /// Name of the test that is the child.
 pub const TEST: &str = "child::the_child_works_until_it_is_killed";
@@ -32,7 +42,10 @@ fn the_child_works_until_it_is_killed() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else {
         return;
     };
-    let index = Index::<u64, Value>::open(folder.join(FILE), &options(Domain::Auto)).unwrap();
+    let reopens = std::env::var(REOPENS).is_ok_and(|reopens| reopens == "1");
+    File::create(folder.join(OPENS)).unwrap();
+    let path = folder.join(FILE);
+    let mut index = open(&path, Domain::Auto);
     let mut held: Vec<HashMap<u64, u64>> = vec![HashMap::new(); THREADS as usize];
     for (key, value) in index.iter() {
         held[owner(key) as usize].insert(key, value[0]);
@@ -40,8 +53,7 @@ fn the_child_works_until_it_is_killed() {
     let mut logs: Vec<Log> = (0..THREADS)
         .map(|thread| Log::create(&folder.join(thread.to_string())))
         .collect();
-    // The last file to appear tells the parent that the load begins.
-    let mut checkpoints = Log::create(&folder.join("checkpoints"));
+    let mut checkpoints = Log::create(&folder.join(AT_WORK));
     let started = Instant::now();
     for phase in 1.. {
         assert!(started.elapsed() < LIFE, "nobody killed the child");
@@ -49,6 +61,10 @@ fn the_child_works_until_it_is_killed() {
             for (thread, (held, log)) in held.iter_mut().zip(&mut logs).enumerate() {
                 let index = &index;
                 scope.spawn(move || {
+                    if thread == 0 {
+                        // So that the table grows while it is still small.
+                        index.reserve(index.len()).unwrap();
+                    }
                     let mut rng: SmallRng = rand::make_rng();
                     for _ in 0..PHASE.0 {
                         batch(index, thread as u64, phase, held, log, &mut rng);
@@ -56,8 +72,12 @@ fn the_child_works_until_it_is_killed() {
                 });
             }
         });
-        if index.stats().domain == Domain::Checkpointed {
-            checkpoints.begin(phase, &[]);
+        checkpoints.begin(phase, &[]);
+        if reopens {
+            index.close().unwrap();
+            checkpoints.end();
+            index = open(&path, Domain::Auto);
+        } else {
             index.sync().unwrap();
             checkpoints.end();
         }

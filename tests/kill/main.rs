@@ -1,8 +1,9 @@
 //! A process under load is killed at random moments; the file it leaves must hold what it was
 //! told has been done.
 //!
-//! The test binary runs itself as the child. `GPHASH_KILL_ROUNDS` says how often it is killed,
-//! `GPHASH_TEST_ENGINE` with which engine (`cpu` by default, or `cuda`).
+//! The test binary runs itself as the child. `GPHASH_KILL_ROUNDS` says how often it is killed in
+//! each domain, `GPHASH_KILL_WORKERS` how many children at a time, `GPHASH_TEST_ENGINE` with which
+//! engine (`cpu` by default, or `cuda`).
 
 mod child;
 mod log;
@@ -13,10 +14,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gphash::{Domain, Engine, Index, Options};
+use gphash::{Domain, Engine, Error, Index, Options};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
@@ -61,10 +63,24 @@ fn options(domain: Domain) -> Options {
     Options::new().engine(engine).domain(domain).capacity(16)
 }
 
-fn rounds() -> u64 {
-    match std::env::var("GPHASH_KILL_ROUNDS") {
-        Ok(rounds) => rounds.parse().expect("GPHASH_KILL_ROUNDS"),
-        Err(_) => 60,
+/// Opens the file that another process had open until it was killed. A child that another worker
+/// starts holds the locks of all files that are open here until it runs its own program.
+fn open(path: &Path, domain: Domain) -> Index<u64, Value> {
+    let started = Instant::now();
+    loop {
+        match Index::open(path, &options(domain)) {
+            Err(Error::InUse { .. }) if started.elapsed() < Duration::from_secs(10) => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            opened => return opened.unwrap(),
+        }
+    }
+}
+
+fn from_environment(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(number) => number.parse().unwrap_or_else(|_| panic!("{name}={number}")),
+        Err(_) => default,
     }
 }
 
@@ -74,15 +90,13 @@ fn what_was_acknowledged_outlives_the_process_in_shared_memory() {
         println!("skipped: no /dev/shm here");
         return;
     }
-    let tally = kill_repeatedly(Path::new("/dev/shm"), Domain::Shared, 30);
-    println!("{tally:?}");
+    let tally = kill_repeatedly(Path::new("/dev/shm"), Domain::Shared, 12);
     assert!(tally.acknowledged > 0 && tally.in_flight > 0, "{tally:?}");
 }
 
 #[test]
 fn one_checkpoint_or_the_next_outlives_the_process() {
-    let tally = kill_repeatedly(&std::env::temp_dir(), Domain::Checkpointed, 100);
-    println!("{tally:?}");
+    let tally = kill_repeatedly(&std::env::temp_dir(), Domain::Checkpointed, 40);
     assert!(tally.checkpoints > 0, "{tally:?}");
 }
 
@@ -90,66 +104,124 @@ fn one_checkpoint_or_the_next_outlives_the_process() {
 #[derive(Debug, Default)]
 struct Tally {
     kills: u64,
-    kills_while_opening: u64,
+    before_the_work: u64,
     acknowledged: u64,
     in_flight: u64,
     in_flight_done: u64,
     checkpoints: u64,
     next_checkpoint_stood: u64,
+    recoveries: u64,
     resizes_resumed: u64,
+    journals_left: u64,
     most_items: u64,
 }
 
-/// A child that one test starts holds, until it runs its own program, the lock of any file that
-/// another test has open.
+impl Tally {
+    fn add(&mut self, other: Self) {
+        self.kills += other.kills;
+        self.before_the_work += other.before_the_work;
+        self.acknowledged += other.acknowledged;
+        self.in_flight += other.in_flight;
+        self.in_flight_done += other.in_flight_done;
+        self.checkpoints += other.checkpoints;
+        self.next_checkpoint_stood += other.next_checkpoint_stood;
+        self.recoveries += other.recoveries;
+        self.resizes_resumed += other.resizes_resumed;
+        self.journals_left += other.journals_left;
+        self.most_items = self.most_items.max(other.most_items);
+    }
+}
+
+/// The domains one after the other, so that each has the machine's cores.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn kill_repeatedly(place: &Path, domain: Domain, longest_ms: u64) -> Tally {
     let _alone = ONE_AT_A_TIME.lock();
-    let seed = std::env::var("GPHASH_TEST_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or_else(rand::random::<u64>);
+    let seed = from_environment("GPHASH_TEST_SEED", rand::random::<u64>());
     println!("GPHASH_TEST_SEED={seed}");
-    let mut rng = SmallRng::seed_from_u64(seed);
+    let rounds = from_environment("GPHASH_KILL_ROUNDS", 60);
+    let cores = thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let workers = from_environment("GPHASH_KILL_WORKERS", cores.div_ceil(THREADS));
+    let begun = AtomicU64::new(0);
     let mut tally = Tally::default();
-    let mut file = None;
-    for round in 0..rounds() {
-        if round % KILLS_A_FILE == 0 {
-            file = None;
+    thread::scope(|scope| {
+        let run = |worker| {
+            let rng = SmallRng::seed_from_u64(seed.wrapping_add(worker));
+            let mut kills = Kills::new(place, domain, longest_ms, rng);
+            while begun.fetch_add(1, Ordering::Relaxed) < rounds {
+                kills.round();
+            }
+            kills.tally
+        };
+        let workers: Vec<_> = (0..workers)
+            .map(|nth| scope.spawn(move || run(nth)))
+            .collect();
+        for worker in workers {
+            tally.add(worker.join().expect("a worker has failed"));
         }
-        let (folder, held) = file.get_or_insert_with(|| {
-            let folder = TempDir::new_in(place).unwrap();
-            let made = Index::<u64, Value>::create(folder.path().join(FILE), &options(domain));
+    });
+    println!("{tally:?}");
+    tally
+}
+
+/// One child after the other on a file, and what the file must hold.
+struct Kills<'p> {
+    place: &'p Path,
+    domain: Domain,
+    longest_ms: u64,
+    rng: SmallRng,
+    file: Option<(TempDir, HashMap<u64, u64>)>,
+    tally: Tally,
+}
+
+impl<'p> Kills<'p> {
+    fn new(place: &'p Path, domain: Domain, longest_ms: u64, rng: SmallRng) -> Self {
+        Self {
+            place,
+            domain,
+            longest_ms,
+            rng,
+            file: None,
+            tally: Tally::default(),
+        }
+    }
+
+    fn round(&mut self) {
+        if self.tally.kills.is_multiple_of(KILLS_A_FILE) {
+            self.file = None;
+        }
+        let (folder, held) = self.file.take().unwrap_or_else(|| {
+            let folder = TempDir::new_in(self.place).unwrap();
+            let made = Index::<u64, Value>::create(folder.path().join(FILE), &options(self.domain));
             made.unwrap().close().unwrap();
             (folder, HashMap::new())
         });
-        // Now and then before it has opened the file, which may mean amid its recovery.
-        let at_work = rng.random_range(0..6) != 0;
-        let delay = Duration::from_micros(rng.random_range(1000..longest_ms * 1000));
-        run_and_kill(folder.path(), at_work, delay);
-        tally.kills += 1;
-        tally.kills_while_opening += u64::from(!at_work);
-        *held = if rng.random() {
-            check(folder.path(), held, &mut tally)
+        // Now and then while it opens the file, which may mean amid its recovery.
+        let at_work = self.rng.random_range(0..4) != 0;
+        let longest = if at_work {
+            self.longest_ms * 1000
+        } else {
+            3000
+        };
+        let delay = Duration::from_micros(self.rng.random_range(0..longest));
+        run_and_kill(folder.path(), at_work, self.rng.random(), delay);
+        self.tally.kills += 1;
+        self.tally.before_the_work += u64::from(!folder.path().join(child::AT_WORK).exists());
+        let held = if self.rng.random() {
+            check(folder.path(), &held, &mut self.tally)
         } else {
             // The child goes on with the file as the kill has left it.
-            let copy = copy_of(folder.path(), place);
-            check(copy.path(), held, &mut tally)
+            let copy = copy_of(folder.path(), self.place);
+            check(copy.path(), &held, &mut self.tally)
         };
         for entry in fs::read_dir(folder.path()).unwrap() {
-            let path = entry.unwrap().path();
-            if !path
-                .file_name()
-                .unwrap()
-                .to_string_lossy()
-                .starts_with(FILE)
-            {
-                fs::remove_file(path).unwrap();
+            let entry = entry.unwrap();
+            if !entry.file_name().to_string_lossy().starts_with(FILE) {
+                fs::remove_file(entry.path()).unwrap();
             }
         }
+        self.file = Some((folder, held));
     }
-    tally
 }
 
 fn copy_of(folder: &Path, place: &Path) -> TempDir {
@@ -161,24 +233,30 @@ fn copy_of(folder: &Path, place: &Path) -> TempDir {
     copy
 }
 
-/// Runs the child on the file in `folder` and kills it `delay` after it has begun: its work, or
-/// itself.
-fn run_and_kill(folder: &Path, at_work: bool, delay: Duration) {
+/// Runs the child on the file in `folder` and kills it `delay` after it has begun: its work, or to
+/// open the file.
+fn run_and_kill(folder: &Path, at_work: bool, reopens: bool, delay: Duration) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", child::TEST, "--nocapture"])
         .env(child::FOLDER, folder)
+        .env(child::REOPENS, u8::from(reopens).to_string())
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
     let started = Instant::now();
-    while at_work && !folder.join("checkpoints").exists() {
+    let sign = folder.join(if at_work {
+        child::AT_WORK
+    } else {
+        child::OPENS
+    });
+    while !sign.exists() {
         let ended = child.try_wait().unwrap();
         assert!(ended.is_none(), "the child did not begin: {ended:?}");
         assert!(
             started.elapsed() < Duration::from_secs(60),
             "the child does not begin"
         );
-        thread::sleep(Duration::from_micros(200));
+        thread::sleep(Duration::from_micros(100));
     }
     thread::sleep(delay);
     child.kill().unwrap();
@@ -192,7 +270,9 @@ fn run_and_kill(folder: &Path, at_work: bool, delay: Duration) {
 
 /// Opens the file after a kill and compares it with the logs; gives the versions in it.
 fn check(folder: &Path, before: &HashMap<u64, u64>, tally: &mut Tally) -> HashMap<u64, u64> {
-    let index = Index::<u64, Value>::open(folder.join(FILE), &options(Domain::Auto)).unwrap();
+    let journal = fs::metadata(folder.join(FILE).with_extension("journal"));
+    tally.journals_left += u64::from(journal.is_ok_and(|journal| journal.len() > 0));
+    let index = open(&folder.join(FILE), Domain::Auto);
     let found = contents(&index);
     let threads: Vec<Vec<Entry>> = (0..THREADS)
         .map(|thread| log::read(&folder.join(thread.to_string())))
@@ -202,6 +282,7 @@ fn check(folder: &Path, before: &HashMap<u64, u64>, tally: &mut Tally) -> HashMa
     } else {
         check_acknowledged(&threads, before, &found, tally);
     }
+    tally.recoveries += u64::from(!index.recovery().clean);
     tally.resizes_resumed += u64::from(index.recovery().resize_resumed);
     tally.most_items = tally.most_items.max(index.len());
     check_usable(&index, found.len() as u64);
@@ -271,7 +352,7 @@ fn check_checkpoint(
     found: &HashMap<u64, u64>,
     tally: &mut Tally,
 ) {
-    let checkpoints = log::read(&folder.join("checkpoints"));
+    let checkpoints = log::read(&folder.join(child::AT_WORK));
     let state_at = |phase: u64| {
         let mut state = before.clone();
         for entry in threads

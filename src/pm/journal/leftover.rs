@@ -34,8 +34,8 @@ impl Leftover {
     /// forgets a journal that the file has outgrown.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if the journal is another file's, or what [`Superblock::parse`] says
-    /// of a file that is not ours.
+    /// [`Error::Damaged`] if the journal is another file's, [`Error::Truncated`] if the file is
+    /// too short for it, or what [`Superblock::parse`] says of a file that is not ours.
     pub fn overlay_head(&mut self, head: &mut Vec<u8>, home: &PmFile) -> Result<()> {
         let Some(complete) = &self.complete else {
             return Ok(());
@@ -53,6 +53,15 @@ impl Leftover {
         if at_home.is_ok_and(|superblock| superblock.generation > complete.header.generation) {
             self.complete = None;
             return Ok(());
+        }
+        let (found, expected) = (home.len()?, complete.header.file_len);
+        if found < expected {
+            // The file was that long before its journal was written.
+            return Err(Error::Truncated {
+                path: home.path().to_path_buf(),
+                found,
+                expected,
+            });
         }
         head.resize(HEAD, 0);
         self.overlay(|at, bytes| {

@@ -50,7 +50,7 @@ impl Faults for Cut {
         Ok(())
     }
 
-    fn write_limit(&self) -> usize {
+    fn most_bytes(&self) -> usize {
         5000
     }
 }
@@ -84,6 +84,32 @@ fn contents(mapping: &Mapping) -> Vec<u8> {
     bytes
 }
 
+/// The complete journal that brings the table at `path` to state `n`, and what it holds then.
+fn complete_journal(path: &Path, n: u64) -> (Vec<u8>, Vec<u8>) {
+    let before = fs::read(path).unwrap();
+    // Opening reads twice; the checkpoint then makes its journal and writes it.
+    (0..)
+        .find_map(|calls| {
+            let cut = Cut::after(calls, true);
+            let mapping = Mapping::open(path, &options(Some(cut))).ok()?;
+            change(&mapping, n);
+            mapping.checkpoint().unwrap_err();
+            let journal = fs::read(path_of(path)).unwrap_or_default();
+            if fs::read(path).unwrap() != before || journal.is_empty() {
+                return None;
+            }
+            let after = contents(&mapping);
+            drop(mapping);
+            let read = PmFile::open(&path_of(path), false, None).unwrap();
+            let complete = Complete::read(&read).unwrap().is_some();
+            if !complete {
+                fs::remove_file(path_of(path)).unwrap();
+            }
+            complete.then_some((journal, after))
+        })
+        .unwrap()
+}
+
 /// A table in state 1 with the complete journal of state 2 beside it, and what both states hold.
 struct Interrupted {
     folder: TempDir,
@@ -101,33 +127,11 @@ impl Interrupted {
         let first = contents(&mapping);
         drop(mapping);
 
-        // Opening reads twice; the checkpoint then makes its journal and writes it.
-        let journal = (0..)
-            .find_map(|calls| {
-                let Ok(mapping) = Mapping::open(&path, &options(Some(Cut::after(calls, true))))
-                else {
-                    return None;
-                };
-                change(&mapping, 2);
-                mapping.checkpoint().unwrap_err();
-                let journal = fs::read(path_of(&path)).unwrap_or_default();
-                if fs::read(&path).unwrap() != first || journal.is_empty() {
-                    return None;
-                }
-                let second = contents(&mapping);
-                drop(mapping);
-                let read = PmFile::open(&path_of(&path), false, None).unwrap();
-                let complete = Complete::read(&read).unwrap().is_some();
-                if !complete {
-                    fs::remove_file(path_of(&path)).unwrap();
-                }
-                complete.then_some((journal, second))
-            })
-            .unwrap();
+        let (journal, second) = complete_journal(&path, 2);
         Self {
             folder,
-            states: [first, journal.1],
-            journal: journal.0,
+            states: [first, second],
+            journal,
         }
     }
 
@@ -166,7 +170,7 @@ fn a_journal_cut_at_any_byte_leaves_the_old_checkpoint() {
 fn a_journal_with_any_bytes_unwritten_leaves_the_old_checkpoint() {
     let table = Interrupted::new();
     let mut rng = SmallRng::seed_from_u64(1);
-    for at in (0..table.journal.len()).step_by(7) {
+    for at in 0..table.journal.len() {
         // The bytes of neighbours that are zero anyway make no difference.
         let end = (at + rng.random_range(1..600)).min(table.journal.len());
         let mut torn = table.journal.clone();
@@ -174,6 +178,44 @@ fn a_journal_with_any_bytes_unwritten_leaves_the_old_checkpoint() {
         let state = if torn == table.journal { 2 } else { 1 };
         table.put(&table.states[0], &torn);
         assert_eq!(table.reopen(), state, "zeros from {at} to {end}");
+    }
+}
+
+#[test]
+fn a_journal_with_any_byte_damaged_is_torn_or_no_journal() {
+    let table = Interrupted::new();
+    for at in 0..table.journal.len() {
+        let mut damaged = table.journal.clone();
+        damaged[at] ^= 0x40;
+        if at < 12 {
+            let error = refused(&table, &table.states[0], &damaged);
+            let told = match at {
+                0..8 => matches!(error, Error::Foreign { .. }),
+                _ => matches!(error, Error::NewerFormat { .. }),
+            };
+            assert!(told, "byte {at}: {error}");
+        } else {
+            table.put(&table.states[0], &damaged);
+            assert_eq!(table.reopen(), 1, "byte {at}");
+        }
+    }
+}
+
+#[test]
+fn a_journal_that_was_not_emptied_may_be_written_over_up_to_any_byte() {
+    let mut table = Interrupted::new();
+    let old = table.journal.clone();
+    fs::write(table.path(), &table.states[1]).unwrap();
+    fs::remove_file(path_of(&table.path())).unwrap();
+    let (new, third) = complete_journal(&table.path(), 3);
+    table.states = [table.states[1].clone(), third];
+    for len in 0..=new.len() {
+        let mut mixed = old.clone();
+        mixed[..len.min(old.len())].copy_from_slice(&new[..len.min(old.len())]);
+        mixed.extend(new.get(old.len()..len).unwrap_or_default());
+        let state = if mixed.starts_with(&new) { 2 } else { 1 };
+        table.put(&table.states[0], &mixed);
+        assert_eq!(table.reopen(), state, "up to byte {len}");
     }
 }
 

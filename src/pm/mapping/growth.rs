@@ -27,12 +27,18 @@ impl Mapping {
     pub(super) fn map(&self, len: u64) -> Result<()> {
         let mut growth = lock(&self.growth);
         let mapped = align_up(len, self.place.unit);
-        let actual = self.file.len()?;
-        if self.access == Access::Write && actual < mapped {
-            // The file comes from a machine with smaller pages.
-            self.file
-                .allocate(actual, mapped)
-                .map_err(|source| self.no_room(mapped - actual, source))?;
+        if self.access == Access::Write {
+            let actual = self.file.len()?;
+            // A store into a hole of a file that is mapped as it is would kill the process where
+            // the disk is full. (A copy may have holes where the file had zeros.)
+            let has_holes = self.sharing != Sharing::Private && self.file.allocated()? < mapped;
+            // A shorter one comes from a machine with smaller pages.
+            if has_holes || actual < mapped {
+                let from = if has_holes { 0 } else { actual };
+                self.file
+                    .allocate(from, mapped)
+                    .map_err(|source| self.no_room(mapped - from, source))?;
+            }
         }
         self.range
             .map(&self.file, 0, mapped, self.sharing)

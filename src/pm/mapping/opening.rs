@@ -28,10 +28,10 @@ impl Mapping {
             return Err(Error::AlreadyExists { path: journal });
         }
         let file = Arc::new(PmFile::create(path, options.faults.clone())?);
-        let made = Self::fill(Arc::clone(&file), len, options);
+        let made = Self::fill(file, len, options);
         if made.is_err() {
             // The first error is the one to tell.
-            let _ = file.remove();
+            discard(path);
         }
         made
     }
@@ -75,12 +75,16 @@ impl Mapping {
     /// # Errors
     /// Those of [`open`](Self::open).
     pub fn open_private(path: &Path) -> Result<Self> {
+        Self::look(path, &MapOptions::default())
+    }
+
+    /// See [`open_private`](Self::open_private).
+    pub(crate) fn look(path: &Path, options: &MapOptions) -> Result<Self> {
         check_kind(path)?;
-        let file = Arc::new(PmFile::open(path, false, None)?);
+        let file = Arc::new(PmFile::open(path, false, options.faults.clone())?);
         file.lock(false)?;
         let (superblock, leftover) = inspect(&file)?;
-        let options = MapOptions::default();
-        let mapping = Self::over(file, superblock.file_len, Access::Look, &options)?;
+        let mapping = Self::over(file, superblock.file_len, Access::Look, options)?;
         mapping.map(superblock.file_len)?;
         if let Some(leftover) = leftover {
             leftover.overlay(|at, bytes| {
@@ -121,6 +125,14 @@ impl Mapping {
             place,
             file,
         })
+    }
+}
+
+/// Takes away what a failed creation has left at `path`, as far as that can be done.
+pub(crate) fn discard(path: &Path) {
+    // The journal first: one that has no file is in the way of every other creation.
+    for file in [&journal::path_of(path), path] {
+        let _ = std::fs::remove_file(file);
     }
 }
 

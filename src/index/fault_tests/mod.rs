@@ -1,0 +1,405 @@
+//! A file system that fails, under a whole index: each call to the operating system is refused in
+//! turn. Every error is clear, nothing acknowledged is lost, the index goes on working, and what
+//! it leaves can be opened.
+
+mod faults;
+mod flaky;
+mod full_disk;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use faults::{Failing, Place};
+
+use super::repair::recover_with;
+use crate::pm::{Call, MapOptions};
+use crate::{Domain, Index, Options, ReportState, Result};
+
+/// A kibibyte, so that records are soon used up.
+type Value = [u64; 128];
+type Table = Index<u64, Value>;
+
+/// The version of each key.
+type Model = BTreeMap<u64, u64>;
+
+/// Numbers of the keys that are used.
+const KEYS: Range<u64> = 0..200;
+
+/// Key `n`; the two that equal slot states are among them.
+fn key(n: u64) -> u64 {
+    if n == 1 { u64::MAX } else { n }
+}
+
+fn keys(numbers: Range<u64>) -> Vec<u64> {
+    numbers.map(key).collect()
+}
+
+fn value(key: u64, version: u64) -> Value {
+    let mix = (key ^ version << 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    std::array::from_fn(|i| if i == 0 { version } else { mix ^ i as u64 })
+}
+
+fn values(keys: &[u64], version: u64) -> Vec<Value> {
+    keys.iter().map(|&key| value(key, version)).collect()
+}
+
+/// One step in the life of an index. Each verb stores a version of its own.
+#[derive(Debug, Clone)]
+enum Step {
+    Insert(Range<u64>),
+    Upsert(Range<u64>),
+    Update(Range<u64>),
+    Remove(Range<u64>),
+    Reserve(u64),
+    Sync,
+    Close,
+    Open,
+}
+
+use Step::{Close, Insert, Open, Remove, Reserve, Sync, Update, Upsert};
+
+/// All that an index does: growth of levels and records, resizes, checkpoints, closes in order.
+fn life() -> Vec<Step> {
+    vec![
+        Insert(0..30),
+        Sync,
+        Insert(20..90),
+        Update(0..80),
+        Sync,
+        Remove(30..60),
+        Upsert(50..150),
+        Reserve(300),
+        Close,
+        Open,
+        Update(0..200),
+        Insert(100..200),
+        Sync,
+        Remove(0..40),
+        Close,
+        Open,
+        Upsert(0..40),
+        Close,
+    ]
+}
+
+impl Step {
+    /// Does the step to an index that is open.
+    fn run(&self, index: &Table, version: u64) -> Result<()> {
+        match self.clone() {
+            Insert(numbers) => {
+                let keys = keys(numbers);
+                index.insert(&keys, &values(&keys, version)).map(drop)
+            }
+            Upsert(numbers) => {
+                let keys = keys(numbers);
+                index.upsert(&keys, &values(&keys, version)).map(drop)
+            }
+            Update(numbers) => {
+                let keys = keys(numbers);
+                index.update(&keys, &values(&keys, version)).map(drop)
+            }
+            Remove(numbers) => index.remove(&keys(numbers)).map(drop),
+            Reserve(items) => index.reserve(items),
+            _ => index.sync(),
+        }
+    }
+
+    /// What the step makes of the model.
+    fn model(&self, model: &Model, version: u64) -> Model {
+        let mut model = model.clone();
+        match self.clone() {
+            Insert(numbers) => numbers.for_each(|n| {
+                model.entry(key(n)).or_insert(version);
+            }),
+            Upsert(numbers) => numbers.for_each(|n| {
+                model.insert(key(n), version);
+            }),
+            Update(numbers) => numbers.for_each(|n| {
+                model.entry(key(n)).and_modify(|held| *held = version);
+            }),
+            Remove(numbers) => numbers.for_each(|n| {
+                model.remove(&key(n));
+            }),
+            _ => {}
+        }
+        model
+    }
+}
+
+/// The versions of all keys, looked up, once it is sure that every value is whole.
+fn contents(index: &Table) -> Model {
+    let keys = keys(KEYS);
+    let mut held = vec![[0; 128]; keys.len()];
+    let found = index.get(&keys, &mut held).unwrap();
+    found
+        .ones()
+        .map(|i| {
+            let version = held[i][0];
+            assert_eq!(held[i], value(keys[i], version), "key {} is torn", keys[i]);
+            (keys[i], version)
+        })
+        .collect()
+}
+
+/// Opens what a crash has left, and checks that it is one of the `allowed` states and works.
+fn check(place: &Place, allowed: &[Model]) {
+    let index = Table::open(place.path(), &place.options(None)).unwrap();
+    let found = contents(&index);
+    assert!(allowed.contains(&found), "{found:?} is none of {allowed:?}");
+    assert_eq!(index.len(), found.len() as u64);
+    assert_eq!(index.iter().count(), found.len());
+    let fresh: Vec<u64> = (1000..1100).collect();
+    let stored = index.insert(&fresh, &values(&fresh, 7)).unwrap();
+    assert_eq!(stored.count_ones(..), 100);
+    assert_eq!(index.remove(&fresh).unwrap().count_ones(..), 100);
+    index.close().unwrap();
+    assert_eq!(place.files(), ["index"]);
+    let index = Table::open(place.path(), &place.options(None)).unwrap();
+    assert!(index.recovery().clean);
+    assert_eq!(contents(&index), found);
+}
+
+/// An index on a file system that fails, and what it must hold.
+struct Subject<'p> {
+    place: &'p Place,
+    faults: std::sync::Arc<Failing>,
+    options: Options,
+    index: Option<Table>,
+    now: Model,
+    /// What a crash may leave.
+    saved: Vec<Model>,
+    steps: u64,
+}
+
+impl<'p> Subject<'p> {
+    fn create(place: &'p Place, faults: std::sync::Arc<Failing>) -> Self {
+        let options = place.options(Some(faults.clone()));
+        let index = Table::create(place.path(), &options).unwrap_or_else(|error| {
+            faults.expect(&error, &place.path());
+            assert!(place.files().is_empty(), "{:?}", place.files());
+            faults.cure(true);
+            Table::create(place.path(), &options).unwrap()
+        });
+        Self {
+            place,
+            faults,
+            options,
+            index: Some(index),
+            now: Model::new(),
+            saved: vec![Model::new()],
+            steps: 0,
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        self.steps += 1;
+        match (step, &self.index) {
+            (Open, _) => self.open(),
+            (Close, _) => self.close(),
+            (_, Some(_)) => self.work(step),
+            (_, None) => unreachable!("a step of an index that is closed"),
+        }
+    }
+
+    fn open(&mut self) {
+        let opened = Table::open(self.place.path(), &self.options).unwrap_or_else(|error| {
+            self.faults.expect(&error, &self.place.path());
+            self.check_crash();
+            self.faults.cure(true);
+            Table::open(self.place.path(), &self.options).unwrap()
+        });
+        assert_eq!(contents(&opened), self.now);
+        self.index = Some(opened);
+    }
+
+    fn close(&mut self) {
+        let index = self.index.take().expect("it is open");
+        let closed = index.close();
+        let before = std::mem::replace(&mut self.saved, vec![self.now.clone()]);
+        if let Err(error) = closed {
+            self.faults.expect(&error, &self.place.path());
+            self.faults.cure(true);
+            self.saved.extend(before);
+            self.check_crash();
+            let index = Table::open(self.place.path(), &self.options).unwrap();
+            self.now = contents(&index);
+            assert!(self.saved.contains(&self.now));
+            self.saved = vec![self.now.clone()];
+            index.close().unwrap();
+        }
+    }
+
+    fn work(&mut self, step: &Step) {
+        let index = self.index.as_ref().expect("it is open");
+        let version = self.steps;
+        let after = step.model(&self.now, version);
+        let done = step.run(index, version);
+        let Err(error) = done else {
+            self.now = after;
+            assert_eq!(contents(index), self.now, "after {step:?}");
+            if matches!(step, Sync) || self.place.domain == Domain::Shared {
+                self.saved = vec![self.now.clone()];
+            }
+            return;
+        };
+        self.faults.expect(&error, &self.place.path());
+        let found = contents(index);
+        for key in keys(KEYS) {
+            let version = found.get(&key);
+            let whole = version == self.now.get(&key) || version == after.get(&key);
+            assert!(whole, "key {key} has version {version:?} after {error}");
+        }
+        self.now = found;
+        assert_eq!(index.len(), self.now.len() as u64);
+        self.save();
+        self.check_crash();
+        self.use_what_is_there();
+        self.faults.cure(true);
+        let index = self.index.as_ref().expect("it is open");
+        step.run(index, version).unwrap();
+        self.now = step.model(&self.now, version);
+        assert_eq!(contents(index), self.now, "after {step:?}, tried again");
+        self.save();
+    }
+
+    /// Notes the present state as one that a crash may leave: the only one where stores are
+    /// durable, one more where a checkpoint may have been cut short.
+    fn save(&mut self) {
+        if self.place.domain == Domain::Shared {
+            self.saved.clear();
+        }
+        self.saved.push(self.now.clone());
+    }
+
+    /// Changes that need no further room, while calls may still fail.
+    fn use_what_is_there(&mut self) {
+        let index = self.index.as_ref().expect("it is open");
+        let held: Vec<u64> = self.now.keys().copied().take(8).collect();
+        let Some((&first, others)) = held.split_first() else {
+            return;
+        };
+        // One record is free from now on, and each change frees the one that it replaces.
+        assert!(index.remove_one(&first).unwrap());
+        for &key in others {
+            assert!(index.update_one(&key, &value(key, 1 << 20)).unwrap());
+        }
+        assert!(index.insert_one(&first, &value(first, 1 << 20)).unwrap());
+        self.now.extend(held.iter().map(|&key| (key, 1 << 20)));
+        assert_eq!(contents(index), self.now);
+        self.save();
+    }
+
+    fn check_crash(&self) {
+        check(&self.place.crash(), &self.saved);
+    }
+}
+
+#[test]
+fn every_call_of_a_life_fails_in_turn() {
+    let kinds = [(libc::ENOSPC, true), (libc::EIO, false), (libc::EIO, true)];
+    for (kind, (code, lasting)) in kinds.into_iter().enumerate() {
+        for nth in 0..Place::all().len() {
+            // A disk is too slow for all of them.
+            let (first, step) = match Place::all()[nth].is_slow() {
+                true => (20 * kind as u64, 61),
+                false => (0, 1),
+            };
+            let mut lives = 0;
+            for calls in (first..).step_by(step) {
+                let place = &Place::all()[nth];
+                let faults = Failing::at(calls, code, lasting);
+                let mut subject = Subject::create(place, faults.clone());
+                life().iter().for_each(|step| subject.step(step));
+                check(place, &[subject.now]);
+                if !faults.was_met() {
+                    break;
+                }
+                lives += 1;
+            }
+            println!("place {nth}: error {code} at {lives} calls from number {first} on");
+        }
+    }
+}
+
+/// A file that was not closed in order, in `Checkpointed` with the journal of a checkpoint that
+/// did not come home; and what it holds.
+fn crashed(place: &Place) -> (Place, Model) {
+    let is_home = |call, path: &Path| {
+        call == Call::Write
+            && path
+                .extension()
+                .is_none_or(|extension| extension != "journal")
+    };
+    let faults = Failing::only(is_home, libc::EIO);
+    let mut subject = Subject::create(place, faults.clone());
+    for step in [Insert(0..60), Sync, Remove(10..40), Upsert(30..200)] {
+        subject.step(&step);
+    }
+    faults.cure(false);
+    let index = subject.index.as_ref().unwrap();
+    assert_eq!(index.sync().is_err(), place.domain == Domain::Checkpointed);
+    let crashed = place.crash();
+    faults.cure(true);
+    (crashed, subject.now)
+}
+
+#[test]
+fn every_call_of_an_opening_after_a_crash_fails_in_turn() {
+    for place in Place::all() {
+        let (left, model) = crashed(&place);
+        for code in [libc::ENOSPC, libc::EIO] {
+            for calls in 0.. {
+                let copy = left.crash();
+                let faults = Failing::at(calls, code, false);
+                match Table::open(copy.path(), &copy.options(Some(faults.clone()))) {
+                    Ok(index) => assert_eq!(contents(&index), model),
+                    Err(error) => {
+                        faults.expect(&error, &copy.path());
+                        // A journal that has been brought home may be gone.
+                        assert_eq!(copy.files()[0], "index", "{error}");
+                    }
+                }
+                check(&copy, std::slice::from_ref(&model));
+                if !faults.was_met() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_call_of_the_recovery_tool_fails_in_turn() {
+    for place in Place::all() {
+        let (left, model) = crashed(&place);
+        for only_look in [true, false] {
+            for calls in 0.. {
+                let copy = left.crash();
+                let faults = Failing::at(calls, libc::EIO, false);
+                let options = MapOptions {
+                    faults: Some(faults.clone()),
+                    ..MapOptions::default()
+                };
+                let bytes = || copy.files().iter().map(read_in(&copy)).collect::<Vec<_>>();
+                let before = bytes();
+                match recover_with(&copy.path(), only_look, &|_| {}, &options) {
+                    Ok(report) => assert_eq!(report.items, model.len() as u64),
+                    Err(error) => faults.expect(&error, &copy.path()),
+                }
+                assert!(!only_look || bytes() == before, "a look has changed a file");
+                let report = recover_with(&copy.path(), false, &|_| {}, &MapOptions::default());
+                let state = report.unwrap().state;
+                assert!(matches!(state, ReportState::Clean | ReportState::Recovered));
+                check(&copy, std::slice::from_ref(&model));
+                if !faults.was_met() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn read_in(place: &Place) -> impl Fn(&String) -> Vec<u8> {
+    |name| std::fs::read(place.folder.path().join(name)).unwrap()
+}
