@@ -76,6 +76,9 @@ impl<M: Medium> Table<M> {
 
     /// Adds a top level to the levels `seen`, unless they have changed since.
     pub(crate) fn add_level(&self, seen: Levels) -> Result<()> {
+        // Held until all know since when the level is there, or emptying might begin at once. Before
+        // the gate, as whoever empties a slice has them.
+        let mut resize = self.resize();
         let _gate = self.store_gate();
         let mut superblock = self.superblock();
         if self.directory.levels() != seen {
@@ -98,9 +101,8 @@ impl<M: Medium> Table<M> {
         self.commit(&mut superblock);
         self.publish_level(&superblock, top);
         tracing::debug!(top, "resize begins");
-        drop(superblock);
+        resize.since = self.epochs.current();
         self.upkeep.resizes.fetch_add(1, Ordering::Relaxed);
-        self.resize().since = self.epochs.current();
         self.upkeep.rouse();
         Ok(())
     }
