@@ -74,9 +74,7 @@ impl<'t, M: Medium, K: Pod, V: Pod> Iter<'t, M, K, V> {
                     Some(word) => {
                         bytemuck::bytes_of_mut(&mut key).copy_from_slice(&word.to_le_bytes())
                     }
-                    None => table
-                        .medium
-                        .read(place.key, bytemuck::bytes_of_mut(&mut key)),
+                    None => table.read_key(place, bytemuck::bytes_of_mut(&mut key)),
                 }
                 if table.medium.load(place.record) != record.0 {
                     continue;

@@ -204,7 +204,7 @@ impl<M: Medium> Table<M> {
                 continue;
             }
             // Nobody inserts here any more, so the key stays as it is.
-            self.medium.read(place.key, key);
+            self.read_key(place, key);
             let target = self.target(key);
             let mut at_home = true;
             let _ = self.candidates(&target, 0, levels.top, levels.bottom, |bucket| {
@@ -232,7 +232,7 @@ impl<M: Medium> Table<M> {
                 if state == EMPTY || state == BUSY || !record.is_member() {
                     break;
                 }
-                self.medium.read(place.key, key);
+                self.read_key(place, key);
                 let target = self.target(key);
                 if self.move_up(&target, place, record, bucket.level)? {
                     break;
