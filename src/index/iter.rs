@@ -4,10 +4,11 @@ use std::marker::PhantomData;
 
 use bytemuck::Pod;
 
-use super::table::{Table, thread_number};
+use super::table::Table;
 use super::target::reserved_bucket_at;
 use crate::layout::{BUSY, EMPTY, KeyClass, RecordWord};
 use crate::pm::Medium;
+use crate::sync::thread_number;
 
 /// Iterator over the items of an index; see [`Index::iter`](crate::Index::iter).
 pub struct Iter<'t, M: Medium, K, V> {

@@ -20,14 +20,14 @@ use std::ops::ControlFlow;
 use super::directory::Levels;
 use super::epoch::GRACE;
 use super::recover::Progress;
-use super::table::{Table, thread_number};
+use super::table::Table;
 use super::tags::Tags;
 use super::target::{Bucket, Target};
 use crate::Result;
 use crate::layout::bucket::SlotPlace;
 use crate::layout::{BUSY, EMPTY, ExtentEntry, ExtentKind, RecordWord, Shape};
 use crate::pm::Medium;
-use crate::sync::{Ordering, pause};
+use crate::sync::{MutexGuard, Ordering, pause, thread_number};
 
 /// Epochs from publishing a top level to emptying the bottom one.
 const SETTLED: u64 = GRACE + 1;
@@ -107,7 +107,7 @@ impl<M: Medium> Table<M> {
         Ok(())
     }
 
-    fn resize(&self) -> std::sync::MutexGuard<'_, Resize> {
+    fn resize(&self) -> MutexGuard<'_, Resize> {
         self.resize
             .lock()
             .unwrap_or_else(|poison| poison.into_inner())
