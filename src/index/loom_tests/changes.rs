@@ -103,6 +103,7 @@ fn remove_and_remove() {
 #[test]
 fn get_and_another_key_in_its_slot() {
     check(&[Insert(7, 1)], &[&[Get(7)], &[Remove(7), Insert(8, 3)]]);
+    check(&[Insert(7, 1)], &[&[Get(8)], &[Remove(7), Insert(8, 3)]]);
 }
 
 #[test]
