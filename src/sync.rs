@@ -1,9 +1,20 @@
-//! The atomics that the lock-free parts use: the real ones, or loom's under `--cfg loom`.
+//! What the lock-free parts and the locks between them are made of: the real thing, or loom's
+//! under `--cfg loom`, where every use of it is a place at which threads may change.
 
-#[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use crossbeam_queue::SegQueue;
+#[cfg(loom)]
+pub(crate) use loom::sync::{
+    Mutex, MutexGuard, RwLock, RwLockReadGuard,
+    atomic::{AtomicU64, Ordering, fence},
+};
+#[cfg(loom)]
+pub(crate) use modelled::{SegQueue, be_thread, thread_number};
+#[cfg(not(loom))]
+pub(crate) use std::sync::{
+    Mutex, MutexGuard, RwLock, RwLockReadGuard,
+    atomic::{AtomicU64, Ordering, fence},
+};
 
 /// Lets another thread run while this one waits for it.
 #[inline]
@@ -12,4 +23,65 @@ pub(crate) fn pause() {
     loom::thread::yield_now();
     #[cfg(not(loom))]
     std::thread::yield_now();
+}
+
+/// Looks away for a while from something that takes its time.
+#[cfg(feature = "cuda")]
+pub(crate) fn nap() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::thread::sleep(std::time::Duration::from_micros(50));
+}
+
+/// A small number that stays with the thread: where it looks first for what others use, too.
+#[cfg(not(loom))]
+pub(crate) fn thread_number() -> usize {
+    use std::sync::atomic::AtomicUsize;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
+    NUMBER.with(|number| *number)
+}
+
+/// What loom has not.
+#[cfg(loom)]
+mod modelled {
+    use std::cell::Cell;
+    use std::collections::VecDeque;
+
+    use super::Mutex;
+
+    /// A queue whose calls happen one after another.
+    pub(crate) struct SegQueue<T>(Mutex<VecDeque<T>>);
+
+    impl<T> SegQueue<T> {
+        pub(crate) fn new() -> Self {
+            Self(Mutex::new(VecDeque::new()))
+        }
+
+        pub(crate) fn push(&self, item: T) {
+            self.0.lock().unwrap().push_back(item);
+        }
+
+        pub(crate) fn pop(&self) -> Option<T> {
+            self.0.lock().unwrap().pop_front()
+        }
+
+        pub(crate) fn is_empty(&self) -> bool {
+            self.0.lock().unwrap().is_empty()
+        }
+    }
+
+    loom::thread_local!(static NUMBER: Cell<usize> = Cell::new(0));
+
+    /// The number that the model gave the thread: the same one in every execution.
+    pub(crate) fn thread_number() -> usize {
+        NUMBER.with(Cell::get)
+    }
+
+    /// Gives the thread its number.
+    #[cfg(test)]
+    pub(crate) fn be_thread(number: usize) {
+        NUMBER.with(|own| own.set(number));
+    }
 }

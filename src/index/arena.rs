@@ -4,22 +4,27 @@
 //! taking and freeing a record writes nothing. Runs of fresh records are taken by one CAS, freed
 //! ones wait in limbo until no reader can hold them (see [`epoch`](super::epoch)).
 
-use std::sync::{Mutex, MutexGuard, OnceLock};
-
-use crossbeam_queue::SegQueue;
+use std::sync::{OnceLock, TryLockError};
 
 use super::epoch::{GRACE, MAX_PINS};
 use crate::layout::extent::MAX_EXTENTS;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, SegQueue};
 
 /// Caches of free records, one for each operation that runs at once.
 const SHARDS: usize = MAX_PINS;
 
 /// Bytes of fresh records taken at a time, and most records.
+#[cfg(not(loom))]
 const RUN: (u64, u64) = (256 << 10, 256);
+/// In a model records go from thread to thread one by one.
+#[cfg(loom)]
+const RUN: (u64, u64) = (1, 1);
 
 /// Bytes of records retired in one shard before they go to limbo, and most records.
+#[cfg(not(loom))]
 const RETIRE_AT: (u64, u64) = (1 << 20, 4096);
+#[cfg(loom)]
+const RETIRE_AT: (u64, u64) = (1, 1);
 
 /// A range of records in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,8 +200,8 @@ impl Arena {
         loop {
             match self.shards[index % SHARDS].try_lock() {
                 Ok(shard) => return shard,
-                Err(std::sync::TryLockError::Poisoned(poison)) => return poison.into_inner(),
-                Err(std::sync::TryLockError::WouldBlock) => index += 1,
+                Err(TryLockError::Poisoned(poison)) => return poison.into_inner(),
+                Err(TryLockError::WouldBlock) => index += 1,
             }
         }
     }

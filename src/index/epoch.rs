@@ -11,9 +11,9 @@ use crate::sync::{AtomicU64, Ordering, fence, pause};
 /// Most operations that can be pinned at once; a further one waits for a place.
 #[cfg(not(loom))]
 pub const MAX_PINS: usize = 256;
-/// Two are enough for the models, and every place costs states.
+/// One for each thread of a model; every place costs states.
 #[cfg(loom)]
-pub const MAX_PINS: usize = 2;
+pub const MAX_PINS: usize = 3;
 
 /// Epochs after which nobody that could have reached an unlinked record is still pinned.
 pub const GRACE: u64 = 2;

@@ -4,10 +4,11 @@ use std::marker::PhantomData;
 
 use bytemuck::Pod;
 
-use super::table::{Table, thread_number};
+use super::table::Table;
 use super::target::reserved_bucket_at;
 use crate::layout::{BUSY, EMPTY, KeyClass, RecordWord};
 use crate::pm::Medium;
+use crate::sync::thread_number;
 
 /// Iterator over the items of an index; see [`Index::iter`](crate::Index::iter).
 pub struct Iter<'t, M: Medium, K, V> {
@@ -74,9 +75,7 @@ impl<'t, M: Medium, K: Pod, V: Pod> Iter<'t, M, K, V> {
                     Some(word) => {
                         bytemuck::bytes_of_mut(&mut key).copy_from_slice(&word.to_le_bytes())
                     }
-                    None => table
-                        .medium
-                        .read(place.key, bytemuck::bytes_of_mut(&mut key)),
+                    None => table.read_key(place, bytemuck::bytes_of_mut(&mut key)),
                 }
                 if table.medium.load(place.record) != record.0 {
                     continue;

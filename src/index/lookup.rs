@@ -162,6 +162,13 @@ impl<M: Medium> Table<M> {
             .all(|(i, word)| self.medium.load(place.key + i * 8) == word)
     }
 
+    /// Copies the key of a slot, which may change meanwhile: then so has the slot's record word.
+    pub(crate) fn read_key(&self, place: SlotPlace, key: &mut [u8]) {
+        for (at, bytes) in (place.key..).step_by(8).zip(key.chunks_exact_mut(8)) {
+            bytes.copy_from_slice(&self.medium.load(at).to_le_bytes());
+        }
+    }
+
     /// Walks over all slots of the live levels that hold the target's key; one that two rounds
     /// lead to may come twice.
     ///

@@ -31,7 +31,13 @@ impl OverflowMaps {
     pub fn add(&self, level: u32, words: impl Iterator<Item = u64>) {
         let mut any = 0;
         let words = words.inspect(|word| any |= word).map(AtomicU64::new);
-        let _ = self.levels[level as usize].set(words.collect());
+        let words: Box<[AtomicU64]> = words.collect();
+        // loom lets a sequentially consistent load go back to any store that is not.
+        #[cfg(loom)]
+        for word in &words {
+            word.fetch_or(0, Ordering::SeqCst);
+        }
+        let _ = self.levels[level as usize].set(words);
         self.any.fetch_or(any, Ordering::SeqCst);
     }
 

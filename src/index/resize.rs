@@ -20,14 +20,14 @@ use std::ops::ControlFlow;
 use super::directory::Levels;
 use super::epoch::GRACE;
 use super::recover::Progress;
-use super::table::{Table, thread_number};
+use super::table::Table;
 use super::tags::Tags;
 use super::target::{Bucket, Target};
 use crate::Result;
 use crate::layout::bucket::SlotPlace;
 use crate::layout::{BUSY, EMPTY, ExtentEntry, ExtentKind, RecordWord, Shape};
 use crate::pm::Medium;
-use crate::sync::{Ordering, pause};
+use crate::sync::{MutexGuard, Ordering, pause, thread_number};
 
 /// Epochs from publishing a top level to emptying the bottom one.
 const SETTLED: u64 = GRACE + 1;
@@ -76,6 +76,9 @@ impl<M: Medium> Table<M> {
 
     /// Adds a top level to the levels `seen`, unless they have changed since.
     pub(crate) fn add_level(&self, seen: Levels) -> Result<()> {
+        // Held until all know since when the level is there, or emptying might begin at once. Before
+        // the gate, as whoever empties a slice has them.
+        let mut resize = self.resize();
         let _gate = self.store_gate();
         let mut superblock = self.superblock();
         if self.directory.levels() != seen {
@@ -98,14 +101,13 @@ impl<M: Medium> Table<M> {
         self.commit(&mut superblock);
         self.publish_level(&superblock, top);
         tracing::debug!(top, "resize begins");
-        drop(superblock);
+        resize.since = self.epochs.current();
         self.upkeep.resizes.fetch_add(1, Ordering::Relaxed);
-        self.resize().since = self.epochs.current();
         self.upkeep.rouse();
         Ok(())
     }
 
-    fn resize(&self) -> std::sync::MutexGuard<'_, Resize> {
+    fn resize(&self) -> MutexGuard<'_, Resize> {
         self.resize
             .lock()
             .unwrap_or_else(|poison| poison.into_inner())
@@ -204,7 +206,7 @@ impl<M: Medium> Table<M> {
                 continue;
             }
             // Nobody inserts here any more, so the key stays as it is.
-            self.medium.read(place.key, key);
+            self.read_key(place, key);
             let target = self.target(key);
             let mut at_home = true;
             let _ = self.candidates(&target, 0, levels.top, levels.bottom, |bucket| {
@@ -232,7 +234,7 @@ impl<M: Medium> Table<M> {
                 if state == EMPTY || state == BUSY || !record.is_member() {
                     break;
                 }
-                self.medium.read(place.key, key);
+                self.read_key(place, key);
                 let target = self.target(key);
                 if self.move_up(&target, place, record, bucket.level)? {
                     break;

@@ -1,8 +1,7 @@
 //! A table in its medium: the state that all operations share.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicI64;
-use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
@@ -19,7 +18,7 @@ use crate::layout::shape::extent_alignment;
 use crate::layout::superblock::Flags;
 use crate::layout::{ExtentEntry, ExtentKind, Shape, Superblock, align_up};
 use crate::pm::Medium;
-use crate::sync::{AtomicU64, Ordering, pause};
+use crate::sync::{Mutex, MutexGuard, Ordering, RwLock, RwLockReadGuard, pause, thread_number};
 use crate::{Domain, Error, Result};
 
 /// Least bytes by which the arena grows, if the disk has them.
@@ -48,6 +47,7 @@ pub struct Table<M> {
     pub(crate) upkeep: Upkeep,
     pub(crate) free_chain: Mutex<FreeChain>,
     pub(crate) items: AtomicI64,
+    // Figures order nothing, so models need not see them.
     pub(crate) touches: CachePadded<AtomicU64>,
     pub(crate) operations: CachePadded<AtomicU64>,
     superblock: Mutex<Superblock>,
@@ -78,6 +78,17 @@ impl<M: Medium> Table<M> {
     /// [`Error::NoSpace`] and [`Error::Limit`].
     pub fn create(medium: M, shape: Shape, capacity: u64, path: &Path) -> Result<Self> {
         let superblock = Superblock::new(&shape, rand::random(), rand::random());
+        Self::create_with(medium, superblock, shape, capacity, path)
+    }
+
+    /// As [`create`](Self::create), with the file id and the seed of a superblock.
+    pub(crate) fn create_with(
+        medium: M,
+        superblock: Superblock,
+        shape: Shape,
+        capacity: u64,
+        path: &Path,
+    ) -> Result<Self> {
         let table = Self::with_superblock(medium, superblock, shape, path);
         let top = shape.top_level_for(capacity);
         if top > Shape::MAX_LEVEL {
@@ -499,12 +510,4 @@ impl<M: Medium> Drop for Session<'_, M> {
             self.table.epochs.try_advance();
         }
     }
-}
-
-/// A small number that stays with the thread: where it looks first for pins and shards.
-pub(crate) fn thread_number() -> usize {
-    use std::sync::atomic::AtomicUsize;
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
-    NUMBER.with(|number| *number)
 }

@@ -18,6 +18,7 @@
 use std::io;
 use std::sync::OnceLock;
 
+#[cfg(not(loom))]
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 
 use crate::layout::superblock::DIRECTORY;
@@ -36,10 +37,18 @@ const FIRST: u8 = 3;
 /// Slots that a word has bytes for.
 const SLOTS: u32 = 8;
 
+/// How the first tags of a level are stored: whoever comes to them has seen its publication.
+#[cfg(not(loom))]
+const INITIAL: Ordering = Ordering::Relaxed;
+/// loom lets a sequentially consistent load go back to any store that is not.
+#[cfg(loom)]
+const INITIAL: Ordering = Ordering::SeqCst;
+
 /// A word with 1 in every byte.
 const ONES: u64 = u64::MAX / 255;
 
 /// Bytes of the largest unit of the CPU's caches.
+#[cfg(not(loom))]
 const LINE: usize = 64;
 
 /// The byte that stands for a key.
@@ -60,7 +69,7 @@ pub struct TagWord<'t>(&'t AtomicU64);
 
 impl<'t> TagWord<'t> {
     /// A word by itself.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub fn new(word: &'t AtomicU64) -> Self {
         Self(word)
     }
@@ -269,7 +278,7 @@ impl Tags {
                 .map(|_| Tags8::of(slots.by_ref().take(SLOTS as usize)))
                 .collect();
             for (word, tags) in words.iter().zip(bucket.iter().cycle()) {
-                word.store(tags.0, Ordering::Relaxed);
+                word.store(tags.0, INITIAL);
             }
         })
     }
@@ -328,11 +337,13 @@ impl<'t> TagsOfLevel<'t> {
 }
 
 /// Zeroed words that cost memory only where they have been stored to.
+#[cfg(not(loom))]
 struct LevelTags {
     memory: MmapRaw,
     words: usize,
 }
 
+#[cfg(not(loom))]
 impl LevelTags {
     fn new(words: usize) -> io::Result<Self> {
         let memory = MmapOptions::new().len((words * 8).max(LINE)).map_anon()?;
@@ -361,6 +372,27 @@ impl LevelTags {
         // SAFETY: the mapping is page aligned, zeroed, long enough, lives as long as `self`, and is
         // only ever reached through these atomic words.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), self.words) }
+    }
+}
+
+/// Words of loom, which are no plain memory.
+#[cfg(loom)]
+struct LevelTags(Box<[AtomicU64]>);
+
+#[cfg(loom)]
+impl LevelTags {
+    fn new(words: usize) -> io::Result<Self> {
+        Ok(Self((0..words).map(|_| AtomicU64::new(0)).collect()))
+    }
+
+    fn forget(&self) {
+        for word in self.words() {
+            word.store(0, Ordering::SeqCst);
+        }
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        &self.0
     }
 }
 

@@ -11,6 +11,7 @@ mod between_engines;
 mod cache;
 mod concurrent;
 mod growth;
+mod linear;
 mod random_batches;
 mod reserved_keys;
 mod sizes;

@@ -1,0 +1,87 @@
+//! A resize beside everything else: nobody misses what is there, and nothing is lost or doubled.
+
+use super::model::{Model, Op, Op::*};
+
+/// A level of two full slots below a new one; the resize may begin to empty it at once.
+const SETTLED: &[Op] = &[Insert(1, 1), Insert(2, 1), Grow, Slice, Slice];
+
+fn check(before: &'static [Op], threads: &'static [&'static [Op]]) {
+    Model {
+        before,
+        threads,
+        ..Model::default()
+    }
+    .check();
+}
+
+#[test]
+fn a_slice_and_get() {
+    check(SETTLED, &[&[Slice], &[Get(1)]]);
+}
+
+#[test]
+fn a_slice_and_insert() {
+    check(SETTLED, &[&[Slice], &[Insert(1, 2)]]);
+    check(SETTLED, &[&[Slice], &[Insert(3, 2)]]);
+}
+
+#[test]
+fn a_slice_and_update() {
+    check(SETTLED, &[&[Slice], &[Update(1, 2)]]);
+}
+
+#[test]
+fn a_slice_and_remove() {
+    check(SETTLED, &[&[Slice], &[Remove(1)]]);
+}
+
+#[test]
+fn a_slice_and_upsert() {
+    check(SETTLED, &[&[Slice], &[Upsert(2, 2)]]);
+}
+
+#[test]
+fn a_resize_and_get() {
+    check(&[Insert(1, 1)], &[&[Get(1)], &[Grow, Drain]]);
+}
+
+#[test]
+fn a_resize_and_insert() {
+    check(&[Insert(1, 1)], &[&[Insert(2, 2)], &[Grow, Drain]]);
+}
+
+#[test]
+fn a_resize_and_update() {
+    check(&[Insert(1, 1)], &[&[Update(1, 2)], &[Grow, Drain]]);
+}
+
+#[test]
+fn a_resize_and_remove() {
+    check(&[Insert(1, 1)], &[&[Remove(1)], &[Grow, Drain]]);
+}
+
+/// The space of the level serves as records, while someone may still be reading it as buckets.
+#[test]
+fn a_level_that_is_left_and_get() {
+    const LEFT: &[Op] = &[Slice, Slice, Slice, Insert(3, 3)];
+    check(
+        &[Insert(1, 1), Insert(2, 1), UseUp, Grow, Slice, Slice],
+        &[&[Get(1)], LEFT],
+    );
+}
+
+/// The insertion may have seen the levels as they were, and put the item below.
+#[test]
+fn a_resize_by_two_and_insert() {
+    Model {
+        threads: &[&[Insert(1, 1)], &[Slice, Slice, Slice], &[Grow]],
+        preemptions: Some(2),
+        ..Model::default()
+    }
+    .check();
+}
+
+#[test]
+fn insertions_that_find_no_slot() {
+    check(&[Insert(1, 1)], &[&[Insert(2, 2)], &[Insert(3, 3)]]);
+}

@@ -1,0 +1,318 @@
+//! A model: what each of a few threads does to a table. loom runs them in every order, and each
+//! time the answers and what is left must be those of some order of the operations.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64 as Count;
+
+use loom::thread;
+
+use super::medium::Modelled;
+use crate::Domain;
+use crate::engine::Write;
+use crate::engine::cpu::CpuEngine;
+use crate::index::table::Table;
+use crate::index::tags::BucketTags;
+use crate::index::target::{Bucket, reserved_bucket_at};
+use crate::layout::{BUSY, EMPTY, KeyClass, RecordWord, Shape, Superblock};
+use crate::pm::Medium;
+use crate::sync::{Ordering, be_thread};
+
+/// What a thread does. The first number stands for the key, the second one for its value.
+#[derive(Debug, Clone, Copy)]
+pub enum Op {
+    Insert(u64, u64),
+    Upsert(u64, u64),
+    Update(u64, u64),
+    Remove(u64),
+    Get(u64),
+    /// Empties slices of the bottom level as the upkeep does, until it is gone.
+    Drain,
+    /// One slice, if its time has come.
+    Slice,
+    /// Adds a level.
+    Grow,
+    /// Takes all fresh records away.
+    UseUp,
+    /// Takes a checkpoint.
+    Sync,
+    /// Forgets the tags, as if the file had just been opened.
+    Forget,
+}
+
+/// What an operation says of its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Nothing,
+    Changed(bool),
+    Holds(Option<u64>),
+}
+
+type Items = BTreeMap<u64, u64>;
+
+/// A model. The last thread is the one that has made the table.
+pub struct Model {
+    /// Levels, locations and slots.
+    pub shape: (u32, u32, u32),
+    /// Bytes of a key: 8 or 16.
+    pub key_size: usize,
+    /// Items for which the table is made.
+    pub capacity: u64,
+    pub domain: Domain,
+    /// Changes of threads while they could go on that an execution may have; `None` for any number.
+    pub preemptions: Option<usize>,
+    /// Done before the threads begin.
+    pub before: &'static [Op],
+    pub threads: &'static [&'static [Op]],
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self {
+            shape: (1, 1, 2),
+            key_size: 8,
+            capacity: 1,
+            domain: Domain::Dax,
+            preemptions: Some(3),
+            before: &[],
+            threads: &[],
+        }
+    }
+}
+
+impl Model {
+    /// Runs all executions. `LOOM_MAX_PREEMPTIONS` goes before the model's own bound.
+    pub fn check(self) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(self.preemptions);
+        builder.max_branches = 20_000;
+        let executions = Arc::new(Count::new(0));
+        let counted = Arc::clone(&executions);
+        let bound = builder.preemption_bound;
+        let threads = self.threads;
+        builder.check(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            self.execute();
+        });
+        let executions = executions.load(Ordering::Relaxed);
+        println!("{threads:?}: {executions} executions, at most {bound:?} preemptions");
+    }
+
+    fn execute(&self) {
+        let table = Arc::new(self.table());
+        let mut start = Items::new();
+        for &op in self.before {
+            assert_eq!(act(&table, op), expect(&mut start, op), "{op:?}");
+        }
+        let (own, others) = self.threads.split_last().unwrap();
+        let others: Vec<_> = (1..)
+            .zip(others)
+            .map(|(number, &ops)| {
+                let table = Arc::clone(&table);
+                thread::spawn(move || {
+                    be_thread(number);
+                    act_all(&table, ops)
+                })
+            })
+            .collect();
+        let own = act_all(&table, own);
+        let mut answers: Vec<_> = others
+            .into_iter()
+            .map(|other| other.join().unwrap())
+            .collect();
+        answers.push(own);
+        let left = contents(&table);
+        let mut done = vec![0; answers.len()];
+        assert!(
+            explained(self.threads, &answers, &left, &start, &mut done),
+            "no order of {:?} on {start:?} gives {answers:?} and leaves {left:?}",
+            self.threads
+        );
+    }
+
+    fn table(&self) -> Table<Modelled> {
+        let (levels, locations, slots) = self.shape;
+        let shape = Shape::new(self.key_size as u64, 16, slots, levels, locations).unwrap();
+        // Any seed would do; one that is the same in all executions is needed.
+        let superblock = Superblock::new(&shape, [1, 2], 3);
+        let medium = Modelled::new(self.domain);
+        Table::create_with(medium, superblock, shape, self.capacity, Path::new("model")).unwrap()
+    }
+}
+
+/// The bytes of a key.
+fn key_bytes(table: &Table<Modelled>, key: u64) -> Vec<u8> {
+    let words = [key, !key];
+    bytemuck::cast_slice(&words)[..table.shape.key_size as usize].to_vec()
+}
+
+/// A value that shows whose it is.
+fn value(key: u64, version: u64) -> [u64; 2] {
+    [version, key << 32 ^ version]
+}
+
+fn act_all(table: &Table<Modelled>, ops: &[Op]) -> Vec<Answer> {
+    ops.iter().map(|&op| act(table, op)).collect()
+}
+
+/// Does `op` as the CPU engine does.
+fn act(table: &Table<Modelled>, op: Op) -> Answer {
+    let engine = CpuEngine::new(1);
+    let write = |verb, key: u64, version| {
+        let value = value(key, version);
+        let values = if verb == Write::Remove {
+            &[]
+        } else {
+            &value[..]
+        };
+        let keys = key_bytes(table, key);
+        let answers = engine.write(table, verb, &keys, bytemuck::cast_slice(values));
+        Answer::Changed(answers.unwrap().contains(0))
+    };
+    match op {
+        Op::Insert(key, version) => return write(Write::Insert, key, version),
+        Op::Upsert(key, version) => return write(Write::Upsert, key, version),
+        Op::Update(key, version) => return write(Write::Update, key, version),
+        Op::Remove(key) => return write(Write::Remove, key, 0),
+        Op::Get(key) => return Answer::Holds(get(table, key)),
+        Op::Drain => table.finish_draining().unwrap(),
+        Op::Slice => table.drain_slice(),
+        Op::Grow => table.add_level(table.directory.levels()).unwrap(),
+        Op::UseUp => {
+            while let Some(run) = table.arena.take_run(u64::MAX >> 1) {
+                let count = (run.end - run.start) / table.shape.record_stride;
+                table.medium.used_up.fetch_add(count, Ordering::Relaxed);
+            }
+        }
+        Op::Sync => table.sync().unwrap(),
+        Op::Forget => {
+            let levels = table.directory.levels();
+            (levels.bottom..=levels.top).for_each(|level| table.tags.forget_level(level));
+        }
+    }
+    Answer::Nothing
+}
+
+fn get(table: &Table<Modelled>, key: u64) -> Option<u64> {
+    let mut held = [0u64; 2];
+    let found = CpuEngine::new(1)
+        .get(
+            table,
+            &key_bytes(table, key),
+            bytemuck::cast_slice_mut(&mut held),
+        )
+        .unwrap();
+    found.contains(0).then(|| {
+        assert_eq!(held, value(key, held[0]), "key {key} has a value of nobody");
+        held[0]
+    })
+}
+
+/// Does `op` to the items and says what its answer must be.
+fn expect(items: &mut Items, op: Op) -> Answer {
+    match op {
+        Op::Insert(key, version) => {
+            let absent = !items.contains_key(&key);
+            items.entry(key).or_insert(version);
+            Answer::Changed(absent)
+        }
+        Op::Upsert(key, version) => Answer::Changed(items.insert(key, version).is_none()),
+        Op::Update(key, version) => {
+            let held = items.get_mut(&key).map(|held| *held = version);
+            Answer::Changed(held.is_some())
+        }
+        Op::Remove(key) => Answer::Changed(items.remove(&key).is_some()),
+        Op::Get(key) => Answer::Holds(items.get(&key).copied()),
+        _ => Answer::Nothing,
+    }
+}
+
+/// Whether the answers, and the items that are left, are those of some order of the operations
+/// in which each thread's come in its order. `done` says how many of each have been placed.
+fn explained(
+    threads: &[&[Op]],
+    answers: &[Vec<Answer>],
+    left: &Items,
+    items: &Items,
+    done: &mut [usize],
+) -> bool {
+    let mut is_end = true;
+    for thread in 0..threads.len() {
+        let Some(&op) = threads[thread].get(done[thread]) else {
+            continue;
+        };
+        is_end = false;
+        let mut after = items.clone();
+        if expect(&mut after, op) == answers[thread][done[thread]] {
+            done[thread] += 1;
+            if explained(threads, answers, left, &after, done) {
+                return true;
+            }
+            done[thread] -= 1;
+        }
+    }
+    is_end && items == left
+}
+
+/// What the table holds when nobody is at it any more, once tags, records and counts agree.
+fn contents(table: &Table<Modelled>) -> Items {
+    let mut items = Items::new();
+    let mut records = BTreeSet::new();
+    for bucket in buckets(table) {
+        for slot in 0..table.shape.slots {
+            let Some((key, record)) = item(table, bucket, slot) else {
+                continue;
+            };
+            assert!(records.insert(record), "two items share a record");
+            let version = get(table, key).expect("an item that no look-up finds");
+            assert!(items.insert(key, version).is_none(), "{key} twice");
+        }
+    }
+    assert_eq!(table.len(), items.len() as u64);
+    for record in table.arena.take_all() {
+        assert!(records.insert(record), "a record is free twice, or in use");
+    }
+    let used_up = table.medium.used_up.load(Ordering::Relaxed);
+    let taken = table.arena.high_water() - used_up;
+    assert_eq!(records.len() as u64, taken, "lost records");
+    items
+}
+
+/// All buckets of the live levels, and the reserved ones.
+fn buckets(table: &Table<Modelled>) -> impl Iterator<Item = Bucket<'_>> {
+    let levels = table.directory.levels();
+    let reserved = (0..2)
+        .filter(|_| table.shape.key_class() == KeyClass::Word)
+        .map(move |bucket| Bucket {
+            at: reserved_bucket_at(bucket),
+            level: levels.top,
+            tags: BucketTags::NONE,
+        });
+    let live = (levels.bottom..=levels.top)
+        .flat_map(move |level| (0..1 << level).map(move |index| table.bucket(level, index)));
+    reserved.chain(live)
+}
+
+/// The key and the record in a slot, which is a member's or empty, and has the tag of what it is.
+fn item(table: &Table<Modelled>, bucket: Bucket, slot: u32) -> Option<(u64, u64)> {
+    let place = table.shape.slot_place(bucket.at, slot);
+    let state = table.medium.load(place.state);
+    let record = RecordWord(table.medium.load(place.record));
+    let tags = bucket.tags.slot(slot).and_then(|(word, _)| word.load());
+    if state == EMPTY {
+        assert_eq!(record, RecordWord::NONE, "an empty slot has a record");
+        assert!(tags.is_none_or(|tags| tags.empty() >> slot & 1 == 1));
+        return None;
+    }
+    assert!(record.is_member() && !record.is_frozen(), "{record:?}");
+    let key = match bucket.at {
+        at if at == reserved_bucket_at(0) => EMPTY,
+        at if at == reserved_bucket_at(1) => BUSY,
+        _ => table.medium.load(place.key),
+    };
+    let target = key_bytes(table, key);
+    let tag = table.target(&target).tag;
+    assert!(tags.is_none_or(|tags| tags.matching(tag) >> slot & 1 == 1));
+    Some((key, record.offset()))
+}

@@ -1,0 +1,201 @@
+//! Linearizability: several threads at a few keys, with every verb and equal keys in their batches,
+//! while the table grows, checkpoints are taken and the cache is loaded. What each was told, and
+//! when, must be explained by operations that take effect one after another.
+//!
+//! `GPHASH_LINEAR_ROUNDS` says how many histories are made.
+
+mod checker;
+mod history;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use gphash::{Index, Options};
+use rand::RngExt;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+use crate::{engine, folder, options, rng};
+use history::{Answer, Clock, History, Operation};
+
+/// Threads whose batches are checked.
+const THREADS: u64 = 4;
+
+/// Keys that they use, of which two equal slot states.
+const KEYS: [u64; 6] = [0, u64::MAX, 1, 2, 3, 4];
+
+/// Batches of each of them in one history.
+const BATCHES: usize = 3000;
+
+/// Most operations of a batch.
+const BATCH: usize = 6;
+
+/// One batch in so many is so long that the CPU engine splits it.
+const LONG: u32 = 500;
+
+/// Keys from here on fill the table up and long batches. Nobody asks for them.
+const FILLER: u64 = 1 << 32;
+
+/// Items with which a table is filled up beside the threads.
+const FILLED: u64 = 40_000;
+
+type Value = [u64; 4];
+
+/// A value that shows its key and whether it is whole.
+fn value(key: u64, version: u64) -> Value {
+    let mixed = (key ^ version).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    [version, key, mixed, !mixed]
+}
+
+/// Calls one verb for a batch of random keys, and writes down what it was told.
+fn batch(
+    index: &Index<u64, Value>,
+    clock: &Clock,
+    rng: &mut SmallRng,
+    next_version: &mut u64,
+    history: &mut History,
+) {
+    let len = rng.random_range(1..=BATCH);
+    let mut keys: Vec<u64> = (0..len)
+        .map(|_| KEYS[rng.random_range(0..KEYS.len())])
+        .collect();
+    if rng.random_ratio(1, LONG) {
+        let first = FILLER + rng.random_range(0..FILLED);
+        keys.extend(first..first + (16 << 10));
+    }
+    let versions = *next_version..;
+    *next_version += keys.len() as u64;
+    let mut values: Vec<Value> = keys
+        .iter()
+        .zip(versions.clone())
+        .map(|(&key, version)| value(key, version))
+        .collect();
+    let verb = rng.random_range(0..6);
+    let called = clock.tick();
+    let answers = match verb {
+        0 => index.insert(&keys, &values),
+        1 => index.upsert(&keys, &values),
+        2 => index.update(&keys, &values),
+        3 => index.remove(&keys),
+        4 => index.get(&keys, &mut values),
+        _ => index.contains(&keys),
+    }
+    .unwrap();
+    let returned = clock.tick();
+    let told = keys[..len].iter().zip(versions).enumerate();
+    let told = told.map(|(i, (&key, version))| {
+        let operation = match verb {
+            0 => Operation::Insert(version),
+            1 => Operation::Upsert(version),
+            2 => Operation::Update(version),
+            3 => Operation::Remove,
+            4 => Operation::Get,
+            _ => Operation::Contains,
+        };
+        let answer = if operation == Operation::Get {
+            Answer::Got(answers.contains(i).then(|| {
+                let held = values[i];
+                assert_eq!(held, value(key, held[0]), "a value that nobody stored");
+                held[0]
+            }))
+        } else {
+            Answer::Bit(answers.contains(i))
+        };
+        (key, operation, answer)
+    });
+    history.add((called, returned), told);
+}
+
+/// Fills the table up until it is told to stop, and does what is done beside batches.
+fn disturb(index: &Index<u64, Value>, is_over: &AtomicBool) {
+    let mut first = FILLER;
+    while !is_over.load(Ordering::Relaxed) {
+        if first < FILLER + FILLED {
+            let keys: Vec<u64> = (first..first + 64).collect();
+            index.upsert(&keys, &vec![[9; 4]; keys.len()]).unwrap();
+            first += 64;
+        }
+        index.reload_cache().unwrap();
+        if first.is_multiple_of(1024) {
+            index.sync().unwrap();
+        }
+        thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Ends what goes on beside the threads, also when one of them has failed.
+struct End<'o>(&'o AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// One history on a new index.
+fn run(options: &Options, seed: u64) -> History {
+    let folder = folder();
+    let index = Index::<u64, Value>::create(folder.path().join("f"), options).unwrap();
+    let clock = Clock::default();
+    let is_over = AtomicBool::new(false);
+    let mut history = History::default();
+    thread::scope(|scope| {
+        let (index, clock, is_over) = (&index, &clock, &is_over);
+        scope.spawn(move || disturb(index, is_over));
+        let _end = End(is_over);
+        let threads: Vec<_> = (0..THREADS)
+            .map(|number| {
+                scope.spawn(move || {
+                    let mut rng = SmallRng::seed_from_u64(seed ^ number);
+                    let mut own = History::default();
+                    let mut next_version = number << 48;
+                    for _ in 0..BATCHES {
+                        batch(index, clock, &mut rng, &mut next_version, &mut own);
+                    }
+                    own
+                })
+            })
+            .collect();
+        for thread in threads {
+            history.join(thread.join().unwrap());
+        }
+    });
+    let mut values = [[0; 4]; KEYS.len()];
+    let called = clock.tick();
+    let found = index.get(&KEYS, &mut values).unwrap();
+    let left = KEYS.into_iter().enumerate().map(|(i, key)| {
+        let held = found.contains(i).then_some(values[i][0]);
+        (key, Operation::Get, Answer::Got(held))
+    });
+    history.add((called, clock.tick()), left);
+    history
+}
+
+#[test]
+fn every_history_has_an_order_that_explains_it() {
+    let rounds = std::env::var("GPHASH_LINEAR_ROUNDS")
+        .map_or(10, |rounds| rounds.parse().expect("GPHASH_LINEAR_ROUNDS"));
+    let mut rng = rng("linearizability");
+    let (mut operations, mut histories) = (0, 0);
+    for round in 0..rounds {
+        let shape = [(1, 1, 4), (2, 2, 8), (1, 2, 12), (3, 2, 1)][round % 4];
+        let options = options()
+            .capacity(1)
+            .shape(shape.0, shape.1, shape.2)
+            .threads(2)
+            .cache_period(Some(Duration::from_millis(1)));
+        let history = run(&options, rng.random());
+        operations += history.operations();
+        histories += history.0.len();
+        for (key, calls) in &history.0 {
+            if let Err(under_way) = checker::check(calls) {
+                panic!("no order explains what key {key} was told; under way: {under_way:#?}");
+            }
+        }
+    }
+    println!(
+        "{:?}: {operations} operations in {histories} histories of {rounds} tables are linearizable",
+        engine()
+    );
+}
