@@ -10,7 +10,7 @@
 #define __grid_constant__
 #define __noinline__
 #define __launch_bounds__(threads, blocks)
-#define __shared__ static
+#define __shared__ static thread_local
 
 struct uint4 {
     u32 x, y, z, w;

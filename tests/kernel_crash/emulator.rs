@@ -1,0 +1,42 @@
+//! A device on the CPU (`tests/kernels/driver.cpp`), taken for the driver.
+
+use std::ffi::CString;
+use std::sync::OnceLock;
+
+use crate::compiler::compile;
+
+/// The emulated device, loaded for the life of the program.
+pub struct Emulator {
+    seed: extern "C" fn(u64),
+}
+
+impl Emulator {
+    /// Compiles it and loads it, once. No index may have opened a device before.
+    pub fn get() -> &'static Self {
+        static LOADED: OnceLock<Emulator> = OnceLock::new();
+        LOADED.get_or_init(|| {
+            // Who looks for a library of this name is given the one that is loaded.
+            let name = "-Wl,-soname,libcuda.so.1";
+            let options = ["-DGPHASH_STORE_LOG", "-shared", "-fPIC", name];
+            let library = compile("driver.cpp", "libcuda.so.1", &options);
+            let path = CString::new(library.to_str().unwrap()).unwrap();
+            // SAFETY: both are names that end in a zero byte. The library has no initializers but
+            // those of its own tables.
+            let function = unsafe {
+                let library = libc::dlopen(path.as_ptr(), libc::RTLD_NOW);
+                assert!(!library.is_null(), "{path:?} does not load");
+                libc::dlsym(library, c"gphash_emulation_seed".as_ptr())
+            };
+            assert!(!function.is_null(), "it cannot be seeded");
+            // SAFETY: this is how driver.cpp defines it.
+            let seed =
+                unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn(u64)>(function) };
+            Emulator { seed }
+        })
+    }
+
+    /// Draws the order of lanes and warps anew, for launches of the calling thread.
+    pub fn seed(&self, seed: u64) {
+        (self.seed)(seed);
+    }
+}
