@@ -1,6 +1,6 @@
 //! A launch of a kernel, and what a crash inside it may leave of the file.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -61,6 +61,26 @@ impl Launch {
         unfenced.sort_unstable();
         unfenced
     }
+}
+
+/// The words of the file that a power cut after these launches may put back to what they were, since
+/// no thread has fenced what it stored there: where each one is, and what it was. `now` is the file.
+pub fn words_to_lose(launches: &[Launch], now: &[u8]) -> Vec<(usize, [u8; 8])> {
+    let word = |image: &[u8], at: usize| -> [u8; 8] { image[at..at + 8].try_into().unwrap() };
+    let mut words = BTreeMap::new();
+    for launch in launches {
+        let count = launch.notes.len();
+        let unfenced = launch.unfenced(count);
+        let (all, certain) = (launch.after(count), launch.without(count, &unfenced));
+        for nth in unfenced {
+            let at = launch.notes[nth].at as usize / 8 * 8;
+            // What has been stored there since then is another store's business.
+            if word(now, at) == word(&all, at) && word(&certain, at) != word(&all, at) {
+                words.insert(at, word(&certain, at));
+            }
+        }
+    }
+    words.into_iter().collect()
 }
 
 /// Does what a note says.

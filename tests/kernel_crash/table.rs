@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::check::{Allowed, Key, Model, Value, check};
-use crate::launch::{Launch, Watch};
+use crate::launch::{Launch, Watch, words_to_lose};
 
 /// Batches of a table.
 const BATCHES: u64 = 16;
@@ -202,9 +202,11 @@ pub fn run<K: Key, V: Value>(folder: &Path, seed: u64, engine: Engine) -> Tally 
                 before: &before,
                 after: &model,
             };
-            for launch in watch.take() {
-                run.check_launch::<K, V>(&launch, allowed);
+            let launches = watch.take();
+            for launch in &launches {
+                run.check_launch::<K, V>(launch, allowed);
             }
+            run.check_answered::<K, V>(&launches, &model);
             if rng.random_range(0..4) == 0 {
                 index.reload_cache().unwrap();
             }
@@ -265,6 +267,26 @@ impl Run {
                 let what = format!("{what}, without {lost:?} of {unfenced:?}");
                 self.check_image::<K, V>(&launch.without(moment, &lost), allowed, &what);
             }
+        }
+    }
+
+    /// What has been answered stands, also if the power is cut at rest.
+    fn check_answered<K: Key, V: Value>(&mut self, launches: &[Launch], model: &Model) {
+        let now = fs::read(&self.path).unwrap();
+        let words = words_to_lose(launches, &now);
+        let numbers: Vec<usize> = (0..words.len()).collect();
+        for lost in self.losses(&numbers) {
+            let mut image = now.clone();
+            for nth in lost {
+                let (at, word) = words[nth];
+                image[at..at + 8].copy_from_slice(&word);
+            }
+            self.tally.power_cuts += 1;
+            let allowed = Allowed {
+                before: model,
+                after: model,
+            };
+            self.check_image::<K, V>(&image, allowed, "after a batch");
         }
     }
 
