@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::path::Path;
 
 use bytemuck::Pod;
-use gphash::{Engine, Index, Options, ReportState};
+use gphash::{AddressOrder, Engine, Index, Options, ReportState};
 
 /// What a table must hold: the version of every key, by the key's number.
 pub type Model = BTreeMap<u64, u64>;
@@ -74,7 +74,11 @@ pub struct Allowed<'m> {
 
 /// Opens the file, which a crash has left, and checks that it holds what is allowed and works.
 pub fn check<K: Key, V: Value>(path: &Path, engine: Engine, allowed: Allowed, thorough: bool) {
-    let options = Options::new().engine(engine).threads(1).cache_ratio(0.0);
+    let options = Options::new()
+        .engine(engine)
+        .threads(1)
+        .cache_ratio(0.0)
+        .address_order(AddressOrder::Never);
     let index = Index::<K, V>::open(path, &options).unwrap();
     let mut found = contents(&index, allowed);
     assert_eq!(index.recovery().items, found.len() as u64);

@@ -217,6 +217,10 @@ pub fn run<K: Key, V: Value>(folder: &Path, seed: u64, engine: Engine) -> Tally 
         before: &model,
         after: &model,
     };
+    // What a resize had left to do.
+    for launch in watch.take() {
+        run.check_launch::<K, V>(&launch, closed);
+    }
     check::<K, V>(&run.path, Engine::Cpu, closed, true);
     run.tally.cut_short = watch.cut_short();
     run.tally
