@@ -31,7 +31,7 @@ check() {
     "$programs/kill" --nocapture 2>&1 | grep -E "FAILED|panicked|Tally|result"
     echo "== crashes inside kernels"
     GPHASH_CRASH_IMAGES=100000 "$programs/kernel_crash" --nocapture 2>&1 |
-        grep -E "SEED|image|FAILED|panicked|result"
+        grep -E "SEED|images|Tally|FAILED|panicked|result"
 }
 
 sanitize() {

@@ -73,28 +73,35 @@ pub struct Allowed<'m> {
 }
 
 /// Opens the file, which a crash has left, and checks that it holds what is allowed and works.
-pub fn check<K: Key, V: Value>(path: &Path, engine: Engine, allowed: Allowed, thorough: bool) {
+/// Gives what was found.
+pub fn check<K: Key, V: Value>(
+    path: &Path,
+    engine: Engine,
+    allowed: Allowed,
+    thorough: bool,
+) -> Model {
     let options = Options::new()
         .engine(engine)
         .threads(1)
         .cache_ratio(0.0)
         .address_order(AddressOrder::Never);
     let index = Index::<K, V>::open(path, &options).unwrap();
-    let mut found = contents(&index, allowed);
+    let found = contents(&index, allowed);
     assert_eq!(index.recovery().items, found.len() as u64);
     look_up(&index, &found, allowed);
-    if thorough {
-        change(&index, &mut found);
-    }
-    index.close().unwrap();
     if !thorough {
-        return;
+        index.close().unwrap();
+        return found;
     }
+    let mut changed = found.clone();
+    change(&index, &mut changed);
+    index.close().unwrap();
     let report = gphash::recover(path, true, &|_| {}).unwrap();
     assert_eq!(report.state, ReportState::Clean, "{report:?}");
-    assert_eq!(report.items, found.len() as u64, "{report:?}");
+    assert_eq!(report.items, changed.len() as u64, "{report:?}");
     let mended = report.slots_cleared + report.duplicates_removed;
     assert_eq!(mended, 0, "{report:?}");
+    found
 }
 
 /// The versions of all items, none of which is there twice or torn.

@@ -1,12 +1,17 @@
 //! A device on the CPU (`tests/kernels/driver.cpp`), taken for the driver.
 
 use std::ffi::CString;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::compiler::compile;
 
+/// Where a process finds the library if another one has compiled it.
+pub const LIBRARY: &str = "GPHASH_EMULATED_DRIVER";
+
 /// The emulated device, loaded for the life of the program.
 pub struct Emulator {
+    path: PathBuf,
     seed: extern "C" fn(u64),
 }
 
@@ -18,21 +23,31 @@ impl Emulator {
             // Who looks for a library of this name is given the one that is loaded.
             let name = "-Wl,-soname,libcuda.so.1";
             let options = ["-DGPHASH_STORE_LOG", "-shared", "-fPIC", name];
-            let library = compile("driver.cpp", "libcuda.so.1", &options);
+            let compiled = std::env::var_os(LIBRARY).map(PathBuf::from);
+            let library =
+                compiled.unwrap_or_else(|| compile("driver.cpp", "libcuda.so.1", &options));
             let path = CString::new(library.to_str().unwrap()).unwrap();
             // SAFETY: both are names that end in a zero byte. The library has no initializers but
             // those of its own tables.
             let function = unsafe {
-                let library = libc::dlopen(path.as_ptr(), libc::RTLD_NOW);
-                assert!(!library.is_null(), "{path:?} does not load");
-                libc::dlsym(library, c"gphash_emulation_seed".as_ptr())
+                let loaded = libc::dlopen(path.as_ptr(), libc::RTLD_NOW);
+                assert!(!loaded.is_null(), "{path:?} does not load");
+                libc::dlsym(loaded, c"gphash_emulation_seed".as_ptr())
             };
             assert!(!function.is_null(), "it cannot be seeded");
             // SAFETY: this is how driver.cpp defines it.
             let seed =
                 unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn(u64)>(function) };
-            Emulator { seed }
+            Emulator {
+                path: library,
+                seed,
+            }
         })
+    }
+
+    /// Where the library is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Draws the order of lanes and warps anew, for launches of the calling thread.

@@ -10,6 +10,7 @@ mod check;
 #[path = "../kernels/compiler.rs"]
 mod compiler;
 mod emulator;
+mod killed;
 mod launch;
 mod table;
 
@@ -29,9 +30,21 @@ const IMAGES: u64 = 50_000;
 /// In memory, where the file that a process has mapped can be read at any moment.
 const FOLDER: &str = "/dev/shm";
 
+/// A child that one test starts holds, until it runs its own program, the lock of any file that
+/// another test has open.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+}
+
+/// The engine that the tests use, and what stands in for its device.
+fn device() -> (Engine, Option<&'static Emulator>) {
+    match std::env::var("GPHASH_TEST_ENGINE") {
+        Ok(name) => (name.parse().expect("GPHASH_TEST_ENGINE"), None),
+        Err(_) => (Engine::Cuda { device: 0 }, Some(Emulator::get())),
+    }
 }
 
 /// The table of a seed, of which also the types of keys and values come.
@@ -58,9 +71,8 @@ fn crash_images() {
         println!("skipped: no {FOLDER} here");
         return;
     }
-    let engine = std::env::var("GPHASH_TEST_ENGINE").ok();
-    let emulator = engine.is_none().then(Emulator::get);
-    let engine: Engine = engine.as_deref().unwrap_or("cuda").parse().unwrap();
+    let _alone = ONE_AT_A_TIME.lock();
+    let (engine, emulator) = device();
     let given = setting("GPHASH_TEST_SEED");
     let first = given.unwrap_or_else(|| rand::random::<u32>().into());
     let images = setting("GPHASH_CRASH_IMAGES").unwrap_or(IMAGES);
