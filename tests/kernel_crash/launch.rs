@@ -105,6 +105,7 @@ fn apply(note: &Note, image: &mut [u8]) {
 #[derive(Debug)]
 pub struct Watch {
     path: PathBuf,
+    blocks: u32,
     state: Mutex<State>,
 }
 
@@ -121,8 +122,10 @@ struct State {
 
 impl Watch {
     pub fn new(path: &Path, seed: u64, has_budgets: bool) -> Self {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let blocks = 1 << rng.random_range(0..8);
         let state = State {
-            rng: SmallRng::seed_from_u64(seed),
+            rng,
             has_budgets,
             before: Vec::new(),
             budget: 0,
@@ -131,6 +134,7 @@ impl Watch {
         };
         Self {
             path: path.to_path_buf(),
+            blocks,
             state: Mutex::new(state),
         }
     }
@@ -149,6 +153,10 @@ impl Watch {
 impl StoreWatch for Watch {
     fn kernels(&self) -> &str {
         include_str!("logging.ptx")
+    }
+
+    fn blocks(&self) -> u32 {
+        self.blocks
     }
 
     fn begin(&self, _: &'static str) -> u64 {

@@ -95,7 +95,7 @@ impl Batch {
         };
         let len = match rng.random_range(0..12) {
             0 => rng.random_range(1..4),
-            1 => rng.random_range(200..700),
+            1 => rng.random_range(200..1200),
             _ => rng.random_range(4..100),
         };
         let some_equal = rng.random_range(0..4) == 0;

@@ -83,7 +83,9 @@ impl Kernels {
             log,
             wide: key_size > 8,
             key_size: key_size as u32,
-            blocks: device.processors() * BLOCKS,
+            blocks: watch
+                .map_or(u32::MAX, |watch| watch.blocks())
+                .min(device.processors() * BLOCKS),
         })
     }
 

@@ -56,6 +56,10 @@ pub trait StoreWatch: Send + Sync + fmt::Debug {
     /// PTX of the kernels, compiled with `GPHASH_STORE_LOG`.
     fn kernels(&self) -> &str;
 
+    /// Most blocks of a launch. With few of them a warp takes as much of a small batch as it would of a
+    /// large one.
+    fn blocks(&self) -> u32;
+
     /// A launch is about to begin, and the device is at rest. Gives how many notes the launch may
     /// make before its further stores are only noted and not done.
     fn begin(&self, kernel: &'static str) -> u64;
