@@ -154,6 +154,7 @@ pub fn run<K: Key, V: Value>(folder: &Path, seed: u64, engine: Engine) -> Tally 
     let mut run = Run {
         path: folder.path().join("index"),
         image: folder.path().join("image"),
+        seed,
         engine,
         tally: Tally::default(),
         rng: SmallRng::seed_from_u64(seed ^ 1),
@@ -240,6 +241,7 @@ fn reseed(path: &Path, hash_seed: u64) {
 
 /// A table and the images made of it.
 struct Run {
+    seed: u64,
     path: PathBuf,
     image: PathBuf,
     engine: Engine,
@@ -333,7 +335,7 @@ impl Run {
         let checked =
             std::panic::catch_unwind(|| check::<K, V>(&self.image, engine, allowed, thorough));
         if let Err(panic) = checked {
-            let kept = std::env::temp_dir().join("gphash-crash-image");
+            let kept = std::env::temp_dir().join(format!("gphash-crash-image-{}", self.seed));
             fs::write(&kept, image).unwrap();
             println!("the image {what} is kept in {}", kept.display());
             std::panic::resume_unwind(panic);
