@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Checks and measures the CUDA engine on a machine with a GPU, without cargo there.
 #
-# Build here or elsewhere and copy the executables into one folder, as `model`, `kill`, `ycsb` and
-# `limits`:
-#   cargo test --release --no-run --features cuda --test model --test kill --bench ycsb --bench limits
+# Build here or elsewhere and copy the executables into one folder, as `model`, `kill`, `kernel_crash`,
+# `ycsb` and `limits`:
+#   cargo test --release --no-run --features cuda --test model --test kill --test kernel_crash \
+#       --bench ycsb --bench limits
 # then: bench/gpu.sh FOLDER [check|sanitize|measure|limits]...   (all four by default)
 #
 # `limits` writes its figures and results into $OUT, or ./limits-out.
@@ -28,6 +29,9 @@ check() {
     GPHASH_TEST_FOLDER=/tmp "$programs/model" 2>&1 | grep -E "FAILED|panicked|result"
     echo "== kill"
     "$programs/kill" --nocapture 2>&1 | grep -E "FAILED|panicked|Tally|result"
+    echo "== crashes inside kernels"
+    GPHASH_CRASH_IMAGES=100000 "$programs/kernel_crash" --nocapture 2>&1 |
+        grep -E "SEED|images|Tally|FAILED|panicked|result"
 }
 
 sanitize() {

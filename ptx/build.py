@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Compiles the kernels to PTX, on any Linux machine, with or without a GPU: those of the engine to
-ptx/gphash.ptx, those of the bench to bench/limits/limits.ptx.
+ptx/gphash.ptx, the same with notes of their stores to tests/kernel_crash/logging.ptx, those of the
+bench to bench/limits/limits.ptx.
 
-    python3 ptx/build.py            writes both
+    python3 ptx/build.py            writes all
     python3 ptx/build.py --check    fails if one is not what the sources give
 
 The compiler is NVRTC from PyPI, pinned, in a virtual environment of its own.
@@ -22,12 +23,13 @@ COMPILER = "nvidia-cuda-nvrtc-cu12==12.4.127"
 OPTIONS = ["--gpu-architecture=compute_70", "--std=c++17"]
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-# What each PTX file is made of, as one module; the sources lie beside it.
+KERNELS = ["batch.cu", "cache.cu", "index.cu", "order.cu", "recover.cu", "resize.cu"]
+# What each PTX file is made of, as one module, and with which options; the sources lie beside it or
+# here.
 MODULES = {
-    FOLDER / "gphash.ptx": [
-        "batch.cu", "cache.cu", "index.cu", "layout.cu", "order.cu", "recover.cu", "resize.cu",
-    ],
-    FOLDER.parent / "bench/limits/limits.ptx": ["limits.cu"],
+    FOLDER / "gphash.ptx": (sorted([*KERNELS, "layout.cu"]), []),
+    FOLDER.parent / "tests/kernel_crash/logging.ptx": (KERNELS, ["-DGPHASH_STORE_LOG"]),
+    FOLDER.parent / "bench/limits/limits.ptx": (["limits.cu"], []),
 }
 TOOLCHAIN = FOLDER / ".toolchain"
 
@@ -43,14 +45,17 @@ def compiler() -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
-def compile_module(nvrtc: ctypes.CDLL, output: pathlib.Path, sources: list[str]) -> str:
+def compile_module(
+    nvrtc: ctypes.CDLL, output: pathlib.Path, sources: list[str], own_options: list[str]
+) -> str:
     """The PTX of the sources as one module."""
     source = "".join(f'#include "{name}"\n' for name in sources)
     name = f"module of {output.name}"
     program = ctypes.c_void_p()
     check(nvrtc.nvrtcCreateProgram(
         ctypes.byref(program), source.encode(), name.encode(), 0, None, None))
-    options = [option.encode() for option in OPTIONS + [f"-I{output.parent}"]]
+    folders = [f"-I{output.parent}", f"-I{FOLDER}"]
+    options = [option.encode() for option in OPTIONS + folders + own_options]
     result = nvrtc.nvrtcCompileProgram(
         program, len(options), (ctypes.c_char_p * len(options))(*options))
     log = text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
@@ -78,8 +83,8 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     arguments = parser.parse_args()
     nvrtc = compiler()
-    for output, sources in MODULES.items():
-        ptx = compile_module(nvrtc, output, sources)
+    for output, (sources, options) in MODULES.items():
+        ptx = compile_module(nvrtc, output, sources, options)
         if arguments.check:
             compare(output, ptx)
         else:

@@ -1,5 +1,5 @@
 // How the kernels touch memory: every access that another warp, another kernel or the file's
-// persistence cares about goes through one of these.
+// persistence cares about goes through one of these. Nothing else stores into the file.
 #pragma once
 
 using u8 = unsigned char;
@@ -21,8 +21,6 @@ __device__ inline u64 warp_count() { return static_cast<u64>(gridDim.x) * blockD
 // Words that change under a running kernel.
 __device__ inline u64 load(const u8 *at) { return *reinterpret_cast<const volatile u64 *>(at); }
 
-__device__ inline void store(u8 *at, u64 word) { *reinterpret_cast<volatile u64 *>(at) = word; }
-
 #ifdef __CUDACC__
 // What this thread loads afterwards is loaded after this word.
 __device__ inline u64 load_acquire(const u8 *at) {
@@ -31,6 +29,19 @@ __device__ inline u64 load_acquire(const u8 *at) {
     return word;
 }
 #endif
+
+// Orders what this thread loaded and stored before against what it does after, as seen by other
+// warps.
+__device__ inline void order() { __threadfence(); }
+
+#ifdef GPHASH_STORE_LOG
+#include "store_log.cuh"
+#else
+__device__ inline void store(u8 *at, u64 word) { *reinterpret_cast<volatile u64 *>(at) = word; }
+
+// A part of a value.
+template <class Unit>
+__device__ inline void store_unit(Unit *at, Unit unit) { *at = unit; }
 
 // Atomic among the warps of this device, also on the file: no processor promises more there
 // without native host atomics, and none is needed, because the engine alone changes the file.
@@ -42,9 +53,6 @@ __device__ inline void fetch_or(u8 *at, u64 bits) {
     atomicOr(reinterpret_cast<u64 *>(at), bits);
 }
 
-// Orders what this thread loaded and stored before against what it does after, as seen by other
-// warps.
-__device__ inline void order() { __threadfence(); }
-
 // Makes this thread's stores to the file durable, in the domains where a fence can.
 __device__ inline void persist() { __threadfence_system(); }
+#endif

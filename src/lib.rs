@@ -44,6 +44,9 @@ mod options;
 pub mod pm;
 mod sync;
 
+#[cfg(feature = "cuda")]
+#[doc(hidden)]
+pub use engine::cuda::{Note, StoreWatch};
 pub use error::{Error, Result};
 #[cfg(feature = "cuda")]
 pub use index::answer_words;

@@ -187,6 +187,8 @@ pub struct Options {
     pub(crate) slots: u32,
     pub(crate) levels: u32,
     pub(crate) locations: u32,
+    #[cfg(feature = "cuda")]
+    pub(crate) store_watch: Option<std::sync::Arc<dyn crate::StoreWatch>>,
 }
 
 impl Default for Options {
@@ -207,6 +209,8 @@ impl Default for Options {
             slots: 8,
             levels: 2,
             locations: 2,
+            #[cfg(feature = "cuda")]
+            store_watch: None,
         }
     }
 }
@@ -325,6 +329,16 @@ impl Options {
     #[must_use]
     pub fn faults(mut self, faults: Arc<dyn Faults>) -> Self {
         self.faults = Some(faults);
+        self
+    }
+
+    /// Lets the CUDA engine run kernels that note what they store into the file. For tests of crashes
+    /// inside them.
+    #[doc(hidden)]
+    #[cfg(feature = "cuda")]
+    #[must_use]
+    pub fn store_watch(mut self, watch: std::sync::Arc<dyn crate::StoreWatch>) -> Self {
+        self.store_watch = Some(watch);
         self
     }
 

@@ -10,7 +10,7 @@
 #define __grid_constant__
 #define __noinline__
 #define __launch_bounds__(threads, blocks)
-#define __shared__ static
+#define __shared__ static thread_local
 
 struct uint4 {
     u32 x, y, z, w;
@@ -39,9 +39,12 @@ inline void __syncwarp(u32 mask = ~0u) { emulated::meet(emulated::Meeting::WARP,
 
 inline void __syncthreads() { emulated::meet(emulated::Meeting::BLOCK, ~0u, 0, 0); }
 
-inline void __threadfence() { emulated::pause(); }
+inline void __threadfence() {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    emulated::pause();
+}
 
-inline void __threadfence_system() { emulated::pause(); }
+inline void __threadfence_system() { __threadfence(); }
 
 inline int __ffs(u32 word) { return __builtin_ffs(static_cast<int>(word)); }
 
@@ -67,48 +70,47 @@ Word __ldcg(const Word *at) {
     return *at;
 }
 
-// On a GPU an acquiring load; here every load is one.
 inline u64 load_acquire(const u8 *at) {
     emulated::pause();
-    return *reinterpret_cast<const volatile u64 *>(at);
+    return __atomic_load_n(reinterpret_cast<const u64 *>(at), __ATOMIC_ACQUIRE);
 }
 
+// Launches of other threads may be at the same words.
 template <class Word>
 Word atomicCAS(Word *at, std::type_identity_t<Word> current, std::type_identity_t<Word> wanted) {
     emulated::pause();
-    Word old = *at;
-    if (old == current) *at = wanted;
-    return old;
+    __atomic_compare_exchange_n(at, &current, wanted, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    return current;
 }
 
 template <class Word>
 Word atomicOr(Word *at, std::type_identity_t<Word> bits) {
     emulated::pause();
-    Word old = *at;
-    *at = old | bits;
-    return old;
+    return __atomic_fetch_or(at, bits, __ATOMIC_SEQ_CST);
 }
 
 template <class Word>
 Word atomicAdd(Word *at, std::type_identity_t<Word> part) {
     emulated::pause();
-    Word old = *at;
-    *at = old + part;
-    return old;
+    return __atomic_fetch_add(at, part, __ATOMIC_SEQ_CST);
 }
 
 template <class Word>
 Word atomicMin(Word *at, std::type_identity_t<Word> word) {
     emulated::pause();
-    Word old = *at;
-    if (word < old) *at = word;
+    Word old = __atomic_load_n(at, __ATOMIC_SEQ_CST);
+    while (word < old && !__atomic_compare_exchange_n(at, &old, word, false, __ATOMIC_SEQ_CST,
+                                                      __ATOMIC_SEQ_CST)) {
+    }
     return old;
 }
 
 template <class Word>
 Word atomicMax(Word *at, std::type_identity_t<Word> word) {
     emulated::pause();
-    Word old = *at;
-    if (word > old) *at = word;
+    Word old = __atomic_load_n(at, __ATOMIC_SEQ_CST);
+    while (word > old && !__atomic_compare_exchange_n(at, &old, word, false, __ATOMIC_SEQ_CST,
+                                                      __ATOMIC_SEQ_CST)) {
+    }
     return old;
 }

@@ -40,8 +40,9 @@ struct Index {
     u32 x;
 };
 
-// Those of the lane that runs.
-inline Index threadIdx, blockIdx, blockDim, gridDim;
+// Those of the lane that runs. Launches run on the thread that asks for them, each thread's apart
+// from the others'.
+inline thread_local Index threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulated {
 
@@ -95,13 +96,13 @@ struct Warp {
 
 using Warps = std::vector<std::unique_ptr<Warp>>;
 
-inline std::mt19937_64 schedule;
+inline thread_local std::mt19937_64 schedule;
 
 inline u32 drawn(u32 below) { return static_cast<u32>(schedule() % below); }
 
-inline jmp_buf scheduler;
-inline Warp *running_warp;
-inline u32 running_lane;
+inline thread_local jmp_buf scheduler;
+inline thread_local Warp *running_warp;
+inline thread_local u32 running_lane;
 
 inline void run_kernel() {
     running_warp->launch->kernel();
@@ -225,7 +226,7 @@ inline bool release_blocks(const Warps &warps) {
 }
 
 // Stacks are costly to map anew for each warp.
-inline Warps spare;
+inline thread_local Warps spare;
 
 inline std::unique_ptr<Warp> make_warp(const Launch &launch, u32 block, u32 first_thread) {
     std::unique_ptr<Warp> warp;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytemuck::Zeroable;
 use cust::module::{Module, ModuleJitOption};
@@ -10,12 +10,14 @@ use cust::stream::Stream;
 use cust::sys;
 
 use super::device::{Device, check, failed};
+use super::store_log::{LogView, StoreLog, StoreWatch};
 use super::view::{
     Address, BIN_CHUNK, BatchView, CacheLoad, DEEPEST, GroupsView, OrderView, RecordsView,
     SurveyView, TableView,
 };
 use crate::Result;
 use crate::engine::Write;
+use crate::pm::Mapping;
 
 /// The compiled kernels; `ptx/build.py` makes them.
 pub(super) const PTX: &str = include_str!("../../../ptx/gphash.ptx");
@@ -50,6 +52,8 @@ pub struct Kernels {
     module: Module,
     /// The kernels that were launched before, by their names.
     found: Mutex<HashMap<(&'static str, &'static str), Found>>,
+    /// Where they note what they store, in tests.
+    log: Option<StoreLog>,
     wide: bool,
     key_size: u32,
     blocks: u32,
@@ -60,16 +64,28 @@ impl Kernels {
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu) if the driver is too old for them.
-    pub fn load(device: &Device, key_size: u64) -> Result<Self> {
+    pub fn load(
+        device: &Device,
+        medium: &Mapping,
+        key_size: u64,
+        watch: Option<&Arc<dyn StoreWatch>>,
+    ) -> Result<Self> {
         let options: [ModuleJitOption; 0] = [];
-        let module = Module::from_ptx(PTX, &options)
+        let ptx = watch.map_or(PTX, |watch| watch.kernels());
+        let module = Module::from_ptx(ptx, &options)
             .map_err(|error| failed("loading the kernels", error))?;
+        let log = watch
+            .map(|watch| StoreLog::new(watch, medium))
+            .transpose()?;
         Ok(Self {
             module,
             found: Mutex::default(),
+            log,
             wide: key_size > 8,
             key_size: key_size as u32,
-            blocks: device.processors() * BLOCKS,
+            blocks: watch
+                .map_or(u32::MAX, |watch| watch.blocks())
+                .min(device.processors() * BLOCKS),
         })
     }
 
@@ -547,6 +563,32 @@ impl Kernels {
     /// `arguments` must be those that the kernel of that name takes, and every address in them
     /// must stay valid until the stream has run it.
     unsafe fn launch(
+        &self,
+        stream: &Stream,
+        name: &'static str,
+        by_key: bool,
+        blocks: u32,
+        arguments: &[*mut c_void],
+    ) -> Result<()> {
+        let log = self.log.as_ref().filter(|_| StoreLog::concerns(name));
+        if let Some(log) = log {
+            let mut view = log.begin(stream, name)?;
+            // SAFETY: the log outlives the stream's launches, whose end is waited for.
+            unsafe { self.put(stream, "set_store_log", false, 1, &[argument(&mut view)])? };
+        }
+        // SAFETY: as the caller says.
+        unsafe { self.put(stream, name, by_key, blocks, arguments)? };
+        if let Some(log) = log {
+            let mut none = LogView::zeroed();
+            // SAFETY: as above.
+            unsafe { self.put(stream, "set_store_log", false, 1, &[argument(&mut none)])? };
+            log.end(stream, name)?;
+        }
+        Ok(())
+    }
+
+    /// As [`launch`](Self::launch), whatever the kernel does.
+    unsafe fn put(
         &self,
         stream: &Stream,
         name: &'static str,

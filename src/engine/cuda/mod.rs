@@ -23,6 +23,7 @@ mod order;
 mod readers;
 mod registration;
 mod slices;
+mod store_log;
 mod supply;
 mod survey;
 mod under_way;
@@ -55,6 +56,7 @@ use view::{Counters, TableView};
 
 pub(crate) use kernels::Read;
 pub(crate) use slices::DeviceOperands;
+pub use store_log::{Note, StoreWatch};
 
 /// Runs batches on a GPU.
 pub(crate) struct CudaEngine {
@@ -259,7 +261,9 @@ impl CudaEngine {
             let load = || {
                 let started = Instant::now();
                 self.device.enter()?;
-                let kernels = Kernels::load(&self.device, table.shape.key_size)?;
+                let watch = self.options.store_watch.as_ref();
+                let key_size = table.shape.key_size;
+                let kernels = Kernels::load(&self.device, &table.medium, key_size, watch)?;
                 tracing::debug!(took = ?started.elapsed(), "loaded the kernels");
                 Ok(kernels)
             };
@@ -285,7 +289,12 @@ impl CudaEngine {
 
     /// Starts the upkeep of the table, which is attached.
     pub(crate) fn keep_up(&self, table: &Arc<Table<Mapping>>) -> Upkeeper<Mapping> {
-        let (device, attached) = (Arc::clone(&self.device), self.attached.clone());
+        // Who watches stores wants those of batches alone.
+        let attached = self
+            .attached
+            .clone()
+            .filter(|_| self.options.store_watch.is_none());
+        let device = Arc::clone(&self.device);
         let mut pace = upkeep::Pace::default();
         Upkeeper::start(table, move |table| {
             let attached = attached.as_deref()?;
