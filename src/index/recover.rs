@@ -195,8 +195,17 @@ impl<M: Medium> Table<M> {
                 && entry.len <= superblock.file_len - entry.offset;
             match entry.kind() {
                 Some(ExtentKind::Level) if inside => {
-                    if !superblock.level_directory.contains(&entry.offset) {
-                        emptied.push((entry.offset, entry.len));
+                    let mut levels = superblock.level_directory.iter();
+                    match levels.position(|&offset| offset == entry.offset) {
+                        None => emptied.push((entry.offset, entry.len)),
+                        Some(level) if entry.len == self.shape.level_len(level as u32) => {}
+                        Some(level) => {
+                            return Err(self.damaged(
+                                "extent table",
+                                place,
+                                format!("entry {index} is not as long as level {level}: {entry:?}"),
+                            ));
+                        }
                     }
                 }
                 Some(ExtentKind::Arena) if inside && entry.class == 0 => {

@@ -38,6 +38,10 @@ const REST: Duration = Duration::from_micros(200);
 /// While batches run, a slice is followed by a rest of so many times its length.
 const REST_WHILE_BUSY: u32 = 3;
 
+/// Percentage of the slots above the bottom level that are full when there is no more time to rest:
+/// a resize begins at about half, and the next one should not have to wait for it.
+const PRESSING: u64 = 70;
+
 /// What the upkeep of a table knows, whether it has a thread or not.
 #[derive(Default)]
 pub(crate) struct Upkeep {
@@ -169,7 +173,14 @@ impl<M: Medium> Table<M> {
         while self.make_room() {}
         let started = Instant::now();
         let more = self.drain_ahead();
-        more.then(|| pace.rest(self.operations.load(Ordering::Relaxed), started.elapsed()))
+        more.then(|| pace.rest(self, started.elapsed()))
+    }
+
+    /// Whether the resize under way should soon come to its end.
+    fn is_pressed(&self) -> bool {
+        let bottom = u64::from(self.shape.slots) << self.directory.levels().bottom;
+        let above = self.slots().saturating_sub(bottom);
+        self.len().saturating_mul(100) >= above.saturating_mul(PRESSING)
     }
 }
 
@@ -180,10 +191,11 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// How long to rest after a slice that `took` so long, when batches have done `operations`.
-    pub(crate) fn rest(&mut self, operations: u64, took: Duration) -> Duration {
+    /// How long to rest after a slice that `took` so long.
+    pub(crate) fn rest<M: Medium>(&mut self, table: &Table<M>, took: Duration) -> Duration {
+        let operations = table.operations.load(Ordering::Relaxed);
         let is_busy = std::mem::replace(&mut self.operations, operations) != operations;
-        if is_busy {
+        if is_busy && !table.is_pressed() {
             REST.max(took * REST_WHILE_BUSY)
         } else {
             REST

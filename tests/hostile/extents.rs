@@ -67,6 +67,11 @@ fn extents_that_overlap() {
             let len = file.superblock.file_len - DATA_START;
             file.add_extent(ExtentKind::Arena, DATA_START, len);
         });
+        attack("a level of another length", &|file| {
+            let offset = file.superblock.level_directory[top(file)];
+            let rest = file.superblock.file_len - offset;
+            file.add_extent(ExtentKind::Level, offset, rest - PAGE);
+        });
         attack("a level over another", &|file| {
             let top = top(file);
             file.superblock.level_directory[top - 1] = file.superblock.level_directory[top];

@@ -4,7 +4,6 @@
 //! this one waits for the look-ups under way: whoever launches one holds the view.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use cust::stream::Stream;
@@ -270,8 +269,7 @@ impl Attached {
         self.drain_slice(table, &mut writer, &mut channel, slice)?;
         self.give(channel);
         drop(writer);
-        let operations = table.operations.load(Ordering::Relaxed);
-        Ok(Some(pace.rest(operations, started.elapsed())))
+        Ok(Some(pace.rest(table, started.elapsed())))
     }
 
     /// Pins room that was made ahead.
