@@ -53,10 +53,7 @@ sanitize() {
 sanitized() {
     local tool=$1
     shift
-    # Asking the driver whether memory is pinned is an error of the call where it is not.
-    local quiet=()
-    [ "$tool" = memcheck ] && quiet=(--report-api-errors no)
-    compute-sanitizer --tool "$tool" "${quiet[@]}" "$programs/model" "$@" 2>&1 |
+    compute-sanitizer --tool "$tool" "$programs/model" "$@" 2>&1 |
         grep -E "SUMMARY|Invalid|hazard|FAILED|panicked|result" | sort | uniq -c | head -20
 }
 

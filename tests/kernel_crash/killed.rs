@@ -178,7 +178,9 @@ fn kernels_of_a_killed_process() {
         }
     }
     println!("{tally:?}");
-    assert!(rounds < ROUNDS || tally.amid_a_kernel > 0, "{tally:?}");
+    // A real device is done within a few milliseconds, which kills may miss.
+    let should_hit = emulator.is_some() && rounds >= ROUNDS;
+    assert!(!should_hit || tally.amid_a_kernel > 0, "{tally:?}");
 }
 
 /// When a kill falls into the launch that stores, as far as earlier ones have shown.
