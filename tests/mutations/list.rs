@@ -1,0 +1,302 @@
+//! The faults, and the suite that finds each.
+
+/// What is run to find a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Suite {
+    /// The unit tests of this name.
+    Unit(&'static str),
+    /// The kernels on a CPU.
+    Kernels,
+}
+
+impl Suite {
+    /// What `cargo test` is told.
+    pub fn arguments(self) -> Vec<&'static str> {
+        match self {
+            Self::Unit(name) => vec!["--lib", name],
+            Self::Kernels => vec!["--test", "kernels"],
+        }
+    }
+}
+
+/// A fault.
+pub struct Mutation {
+    /// What is wrong then.
+    pub name: &'static str,
+    /// The source that it is in.
+    pub file: &'static str,
+    /// What stands there once.
+    find: &'static str,
+    /// What stands there instead.
+    replacement: &'static str,
+    /// What finds it.
+    pub suite: Suite,
+}
+
+impl Mutation {
+    /// The source with the fault.
+    pub fn apply(&self, source: &str) -> String {
+        let places = source.matches(self.find).count();
+        assert_eq!(places, 1, "{}: places in {}", self.name, self.file);
+        source.replace(self.find, self.replacement)
+    }
+}
+
+/// All of them; each has been found by its suite.
+pub const MUTATIONS: &[Mutation] = &[
+    Mutation {
+        name: "an insertion is decided before its item is durable",
+        file: "src/index/insert.rs",
+        find: r"        table.persist_slot(place, record);
+        slot.show(target);
+",
+        replacement: "        slot.show(target);\n",
+        suite: Suite::Unit("crash_tests::scripted::insert"),
+    },
+    Mutation {
+        name: "an insertion is acknowledged before its record word is durable",
+        file: "src/index/insert.rs",
+        find: r"        if is_alone || table.decide(target, place, tentative) {
+            medium.write_back(place.record, 8);
+            medium.fence();
+",
+        replacement: r"        if is_alone || table.decide(target, place, tentative) {
+            medium.write_back(place.record, 8);
+",
+        suite: Suite::Unit("crash_tests::scripted::insert"),
+    },
+    Mutation {
+        name: "an update is published before its record is durable",
+        file: "src/index/update.rs",
+        find: r"            medium.write_back(record, table.shape.record_stride);
+            medium.fence();
+",
+        replacement: "            medium.write_back(record, table.shape.record_stride);\n",
+        suite: Suite::Unit("crash_tests::scripted::update_and_upsert"),
+    },
+    Mutation {
+        name: "an update is acknowledged before it is durable",
+        file: "src/index/update.rs",
+        find: r"                medium.write_back(member.place.record, 8);
+                medium.fence();
+",
+        replacement: "                medium.write_back(member.place.record, 8);\n",
+        suite: Suite::Unit("crash_tests::scripted::update_and_upsert"),
+    },
+    Mutation {
+        name: "an item leaves its level before the copy above is durable",
+        file: "src/index/resize.rs",
+        find: r"            medium.write_back(to.place.record, 8);
+            medium.fence();
+        }
+",
+        replacement: r"            medium.write_back(to.place.record, 8);
+        }
+",
+        suite: Suite::Unit("crash_tests::scripted::growth_of_levels"),
+    },
+    Mutation {
+        name: "the copy above is published before its key is durable",
+        file: "src/index/resize.rs",
+        find: r"            self.persist_key(to.place);
+            medium.fence();
+",
+        replacement: "            self.persist_key(to.place);\n",
+        suite: Suite::Unit("crash_tests::scripted::growth_of_levels"),
+    },
+    Mutation {
+        name: "a superblock is written before what it speaks of is durable",
+        file: "src/index/table.rs",
+        find: r"        // What the superblock speaks of must be durable before it.
+        self.medium.fence();
+",
+        replacement: "",
+        suite: Suite::Unit("crash_tests::scripted::growth_of_the_arena"),
+    },
+    Mutation {
+        name: "pages go home before the journal is durable",
+        file: "src/pm/journal.rs",
+        find: "write(file, snapshot).and_then(|()| file.sync())",
+        replacement: "write(file, snapshot)",
+        suite: Suite::Unit("crash_tests::checkpoints"),
+    },
+    Mutation {
+        name: "the journal is emptied before its pages are durable at home",
+        file: "src/pm/journal.rs",
+        find: r"        home.sync()?;
+        self.pending = false;
+",
+        replacement: r"        let _ = home;
+        self.pending = false;
+",
+        suite: Suite::Unit("crash_tests::checkpoints"),
+    },
+    Mutation {
+        name: "a journal is removed before its replay is durable",
+        file: "src/pm/journal/leftover.rs",
+        find: r"            complete.runs(&self.file, |at, bytes| home.write(bytes, at))?;
+            home.sync()?;
+",
+        replacement: "            complete.runs(&self.file, |at, bytes| home.write(bytes, at))?;\n",
+        suite: Suite::Unit("crash_tests::checkpoints"),
+    },
+    Mutation {
+        name: "an opening goes by stores that are not durable",
+        file: "src/index/recover.rs",
+        find: "        table.persist_found(&superblock);\n",
+        replacement: r"        if false {
+            table.persist_found(&superblock);
+        }
+",
+        suite: Suite::Unit("crash_tests::scripted::a_process_that_is_killed"),
+    },
+    Mutation {
+        name: "the bottom level is left before its last bucket is emptied",
+        file: "src/index/resize.rs",
+        find: "        for index in resize.cursor..end {\n",
+        replacement: "        for index in resize.cursor..end - 1 {\n",
+        suite: Suite::Unit("crash_tests::scripted::growth_of_levels"),
+    },
+    Mutation {
+        name: "an item goes to a further round and no overflow bit says so",
+        file: "src/index/insert.rs",
+        find: "                if round > 0 {\n",
+        replacement: "                if round > ROUNDS {\n",
+        suite: Suite::Unit("crash_tests::scripted::further_rounds"),
+    },
+    Mutation {
+        name: "a journal is written before the file's length is durable",
+        file: "src/pm/mapping/saving.rs",
+        find: "        if growth.unsynced {\n",
+        replacement: "        if false {\n",
+        suite: Suite::Unit("crash_tests::checkpoints"),
+    },
+    Mutation {
+        name: "the pages of a failed checkpoint are forgotten",
+        file: "src/pm/mapping/saving.rs",
+        find: "            dirty.put_back(&pages);\n",
+        replacement: "",
+        suite: Suite::Unit("fault_tests"),
+    },
+    Mutation {
+        name: "the trailer of a journal is not compared",
+        file: "src/pm/journal/complete.rs",
+        find: "(trailer == hash.digest().to_le_bytes()).then_some(complete)",
+        replacement: "Some(complete)",
+        suite: Suite::Unit("pm::journal"),
+    },
+    Mutation {
+        name: "a journal's name is not durable when pages go home",
+        file: "src/pm/journal.rs",
+        find: r"            file.sync_folder()?;
+            self.named = true;
+",
+        replacement: "            self.named = true;\n",
+        suite: Suite::Unit("crash_tests::checkpoints"),
+    },
+    Mutation {
+        name: "a journal that the file has outgrown is replayed",
+        file: "src/pm/journal/leftover.rs",
+        find: "superblock.generation > complete.header.generation)",
+        replacement: "superblock.generation > u64::MAX - complete.header.generation)",
+        suite: Suite::Unit("pm::journal"),
+    },
+    Mutation {
+        name: "a slot is emptied before its record word",
+        file: "src/index/remove.rs",
+        find: "                self.table.vacate(place);\n",
+        replacement: "",
+        suite: Suite::Unit("crash_tests::scripted::remove"),
+    },
+    Mutation {
+        name: "an update swings a record word before the value is written",
+        file: "src/index/update.rs",
+        find: "            medium.write(record, value);\n",
+        replacement: "",
+        suite: Suite::Unit("crash_tests::scripted::update_and_upsert"),
+    },
+    Mutation {
+        name: "the checksum of a journal's head is not compared",
+        file: "src/pm/journal/complete.rs",
+        find: "        if header.checksum != header.sum(&pages) {\n",
+        replacement: "        if false {\n",
+        suite: Suite::Unit("pm::journal"),
+    },
+    Mutation {
+        name: "the record of a replaced value is not retired",
+        file: "ptx/index.cu",
+        find: "    retire_record(records, table.counters, old);\n",
+        replacement: "",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "a new state word is missing from the copy of its level",
+        file: "ptx/index.cu",
+        find: "    if (inserts) table.copy_state(slot, table.prepare(table.key_at(batch, change.position)).word);\n",
+        replacement: "",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "a slot is not given back in the file when its item is removed",
+        file: "ptx/table.cuh",
+        find: r"            store_state(slot, EMPTY);
+            copy_record(slot, 0);
+",
+        replacement: "            copy_record(slot, 0);\n",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "an item goes past round 0 and no overflow bit says so",
+        file: "ptx/table.cuh",
+        find: "                if (round > 0) mark_overflow(key);\n",
+        replacement: "",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "the top level is read first while items move up",
+        file: "ptx/table.cuh",
+        find: "            u32 to = from < resting_bottom() ? resting_bottom() : end;\n",
+        replacement: "            u32 to = end;\n",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "readers go to a bucket that is still being loaded",
+        file: "ptx/cache.cuh",
+        find: r"    if (link == 0 || (link & LOADING) != 0) return nullptr;
+    return view.cache.buckets + static_cast<u64>(link - 1)",
+        replacement: r"    if (link == 0) return nullptr;
+    return view.cache.buckets + static_cast<u64>((link & ~LOADING) - 1)",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "two warps can claim one slot",
+        file: "ptx/table.cuh",
+        find: "                           compare_exchange(state_of(slot), EMPTY, BUSY) == EMPTY;\n",
+        replacement: "                           (store(state_of(slot), BUSY), true);\n",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "a slot claimed in vain is not given back",
+        file: "ptx/index.cu",
+        find: r"        if ((change.place & CLAIMED) != 0) {
+            store(table.state_of(table.slot_at(change.state_at())), EMPTY);
+        }
+",
+        replacement: "",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "a new record word is missing from the copy of its level",
+        file: "ptx/index.cu",
+        find: "    if (writes) table.copy_record(slot, change.record);\n",
+        replacement: "",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "buckets of a level that was left stay in the cache",
+        file: "ptx/cache.cu",
+        find: "        if (linked) unlink(view, choice, ordinal, choice.free_count + number);\n",
+        replacement: "",
+        suite: Suite::Kernels,
+    },
+];

@@ -1,0 +1,71 @@
+//! The tests are tested: faults planted into the sources, each of which some test must find.
+//!
+//! By itself this checks that every fault of the [list] can still be planted. With
+//! `GPHASH_MUTATIONS=N`, or `all`, it plants them, one at a time, in a copy of the tree.
+
+mod list;
+mod tree;
+
+use list::{MUTATIONS, Mutation, Suite};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+use tree::Tree;
+
+/// The faults to plant, drawn from `GPHASH_TEST_SEED`.
+fn chosen() -> Vec<&'static Mutation> {
+    let count = match std::env::var("GPHASH_MUTATIONS") {
+        Err(_) => 0,
+        Ok(all) if all == "all" => MUTATIONS.len(),
+        Ok(count) => count.parse().expect("GPHASH_MUTATIONS"),
+    };
+    let seed: u64 = match std::env::var("GPHASH_TEST_SEED") {
+        Ok(seed) => seed.parse().expect("GPHASH_TEST_SEED"),
+        Err(_) => rand::rng().random(),
+    };
+    println!("GPHASH_TEST_SEED={seed}, {count} of {}", MUTATIONS.len());
+    let mut rng = StdRng::seed_from_u64(seed);
+    MUTATIONS.sample(&mut rng, count).collect()
+}
+
+#[test]
+fn every_mutation_applies() {
+    for mutation in MUTATIONS {
+        let source = tree::original(mutation.file);
+        let mutated = mutation.apply(&source);
+        assert_ne!(mutated, source, "{}", mutation.name);
+    }
+    let mut names: Vec<_> = MUTATIONS.iter().map(|mutation| mutation.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), MUTATIONS.len(), "two faults of one name");
+}
+
+#[test]
+fn every_mutation_is_caught() {
+    let chosen = chosen();
+    if chosen.is_empty() {
+        return;
+    }
+    let tree = Tree::copy();
+    let mut suites: Vec<Suite> = chosen.iter().map(|mutation| mutation.suite).collect();
+    suites.sort_unstable();
+    suites.dedup();
+    for suite in suites {
+        let outcome = tree.run(suite);
+        assert!(
+            outcome.passed,
+            "without a fault, {suite:?}:\n{}",
+            outcome.output
+        );
+    }
+    let mut missed = Vec::new();
+    for mutation in chosen {
+        let failed = tree.with(mutation, || tree.run(mutation.suite).failed);
+        println!("| {} | `{}` |", mutation.name, failed.join("`, `"));
+        if failed.is_empty() {
+            missed.push(mutation.name);
+        }
+    }
+    assert!(missed.is_empty(), "not caught: {missed:#?}");
+}
