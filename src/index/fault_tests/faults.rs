@@ -94,6 +94,7 @@ impl Place {
     /// A file in memory, one there that is saved by checkpoints, and one on a disk.
     pub fn all() -> [Self; 3] {
         let disk = env!("CARGO_MANIFEST_DIR").to_owned() + "/target";
+        std::fs::create_dir_all(&disk).unwrap();
         [
             (Domain::Shared, "/dev/shm"),
             (Domain::Checkpointed, "/dev/shm"),

@@ -18,7 +18,9 @@ fn in_memory() -> TempDir {
 }
 
 fn on_disk() -> TempDir {
-    tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR").to_owned() + "/target").unwrap()
+    let disk = env!("CARGO_MANIFEST_DIR").to_owned() + "/target";
+    std::fs::create_dir_all(&disk).unwrap();
+    tempfile::tempdir_in(disk).unwrap()
 }
 
 fn options(domain: Domain) -> MapOptions {
