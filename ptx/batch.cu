@@ -73,3 +73,15 @@ KERNEL spread_answers(const __grid_constant__ Groups groups, u32 *answers,
         if (answer != 0) atomicOr(answers + at / 32, 1u << at % 32);
     }
 }
+
+// Brings the counters, and as many words of answers as the host wants, to memory of the host. A copy
+// of the driver's would queue behind the values of other batches.
+KERNEL report(const Counters *counters, const u64 *answers, u32 words, u64 *to) {
+    constexpr u32 COUNTERS = sizeof(Counters) / sizeof(u64);
+    auto counts = reinterpret_cast<const u64 *>(counters);
+    #pragma unroll 1
+    for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < COUNTERS + words;
+         at += static_cast<u64>(gridDim.x) * blockDim.x) {
+        to[at] = at < COUNTERS ? counts[at] : answers[at - COUNTERS];
+    }
+}

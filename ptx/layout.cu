@@ -160,6 +160,7 @@ __device__ u64 layout_words[] = {
     BLOCK_THREADS,
     RESIDENT_BLOCKS,
     BIN_CHUNK,
+    MOST_CHUNKS,
     DEEPEST,
     SCORES,
     POLICY_LFU,

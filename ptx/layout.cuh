@@ -91,9 +91,10 @@ struct Records {
 };
 
 // How the positions of a batch are put in the order of the places that they touch in the file: a
-// counting sort with a bin for each range of 2^shift bytes. Bins are a power of two, from BIN_CHUNK to
-// BIN_CHUNK² / 16.
+// counting sort with a bin for each range of 2^shift bytes. Bins are a power of two, from one chunk of
+// them to MOST_CHUNKS.
 constexpr u32 BIN_CHUNK = 4096;
+constexpr u32 MOST_CHUNKS = 256;
 
 struct Order {
     u64 *places;    // one a position: where it goes in the file, 0 for nowhere
@@ -101,7 +102,7 @@ struct Order {
     u32 *positions; // the positions that have a place, in order
     u32 *bins;      // positions in each bin; zero before and after
     u32 *starts;    // positions in the bins before each one
-    u32 *sums;      // positions in each chunk of bins; then, behind the last, in all
+    u32 *sums;      // positions in each chunk, zero before and after; at MOST_CHUNKS, in all
     u32 bin_count;
     u32 shift;
     u32 wanted; // 0: the batch is carried out in the order of its positions

@@ -32,20 +32,14 @@ __device__ inline u32 load_bins(const Order &order, uint4 *counts) {
     return sum;
 }
 
-// A block a chunk of bins, as for `start_bins`.
-KERNEL sum_bins(const __grid_constant__ Order order) {
-    uint4 counts[BINS_OF_A_THREAD / 4];
-    u32 sum = sum_up_to(load_bins(order, counts));
-    if (threadIdx.x == BLOCK_THREADS - 1) order.sums[blockIdx.x] = sum;
-}
-
+// A block a chunk of bins.
 KERNEL start_bins(const __grid_constant__ Order order) {
     __shared__ u32 chunk_start;
-    // There are at most as many chunks as threads.
+    static_assert(MOST_CHUNKS <= BLOCK_THREADS, "a thread a chunk");
     u32 chunk = threadIdx.x < gridDim.x ? order.sums[threadIdx.x] : 0;
     u32 up_to = sum_up_to(chunk);
     if (threadIdx.x == blockIdx.x) chunk_start = up_to - chunk;
-    if (blockIdx.x == 0 && threadIdx.x == BLOCK_THREADS - 1) order.sums[gridDim.x] = up_to;
+    if (blockIdx.x == 0 && threadIdx.x == BLOCK_THREADS - 1) order.sums[MOST_CHUNKS] = up_to;
     __syncthreads();
 
     uint4 counts[BINS_OF_A_THREAD / 4];
@@ -65,6 +59,7 @@ KERNEL start_bins(const __grid_constant__ Order order) {
 }
 
 KERNEL arrange(const __grid_constant__ Order order, u32 len) {
+    if (blockIdx.x == 0 && threadIdx.x < order.bin_count / BIN_CHUNK) order.sums[threadIdx.x] = 0;
     #pragma unroll 1
     for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
          at += static_cast<u64>(gridDim.x) * blockDim.x) {

@@ -3,8 +3,8 @@
 // time (docs/performance.md has the figures).
 //
 // A counting sort by the upper bits of the place: whoever finds a position's place counts it into
-// its bin, `sum_bins`, `start_bins` and `arrange` then give each position its number, and the launch
-// after that goes by those numbers. There are some bins for each position, so that hardly two share
+// its bin, `start_bins` and `arrange` then give each position its number, and the launch after
+// that goes by those numbers. There are some bins for each position, so that hardly two share
 // one; within a bin the order is arbitrary.
 #pragma once
 
@@ -18,7 +18,10 @@ __device__ inline u32 bin_of(const Order &order, u64 place) {
 // Counts a position in, `place` being 0 if it goes nowhere.
 __device__ inline void enter_order(const Order &order, u64 position, u64 place) {
     order.places[position] = place;
-    if (place != 0) order.ranks[position] = atomicAdd(order.bins + bin_of(order, place), 1);
+    if (place == 0) return;
+    u32 bin = bin_of(order, place);
+    order.ranks[position] = atomicAdd(order.bins + bin, 1);
+    atomicAdd(order.sums + bin / BIN_CHUNK, 1);
 }
 
 // Leaves the bin of a place as the next batch needs it, in a launch that comes after `start_bins`.
@@ -28,5 +31,5 @@ __device__ inline void leave_order(const Order &order, u64 place) {
 
 // How many positions there are in order.
 __device__ inline u32 arranged(const Order &order) {
-    return order.sums[order.bin_count / BIN_CHUNK];
+    return order.sums[MOST_CHUNKS];
 }

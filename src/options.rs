@@ -188,7 +188,7 @@ pub struct Options {
     pub(crate) levels: u32,
     pub(crate) locations: u32,
     #[cfg(feature = "cuda")]
-    pub(crate) store_watch: Option<std::sync::Arc<dyn crate::StoreWatch>>,
+    pub(crate) store_watch: Option<Arc<dyn crate::StoreWatch>>,
 }
 
 impl Default for Options {
@@ -337,7 +337,7 @@ impl Options {
     #[doc(hidden)]
     #[cfg(feature = "cuda")]
     #[must_use]
-    pub fn store_watch(mut self, watch: std::sync::Arc<dyn crate::StoreWatch>) -> Self {
+    pub fn store_watch(mut self, watch: Arc<dyn crate::StoreWatch>) -> Self {
         self.store_watch = Some(watch);
         self
     }

@@ -131,10 +131,7 @@ class Operations {
     void arrange_places() {
         if (!manner.ordered) return;
         Order order = batch.order;
-        emulated::Launch by_chunk{manner.chunks, BLOCK_THREADS, [=] { sum_bins(order); }};
-        emulated::run_in_turns(by_chunk);
-        by_chunk.kernel = [=] { start_bins(order); };
-        emulated::run_in_turns(by_chunk);
+        emulated::run_in_turns({manner.chunks, BLOCK_THREADS, [=] { start_bins(order); }});
         emulated::run({launch([=, this] { arrange(order, len); })});
         expect_order();
     }
@@ -205,7 +202,7 @@ class Operations {
         u32 bin_count = manner.chunks * BIN_CHUNK;
         bins.assign(bin_count / 4, uint4{});
         starts.resize(bin_count / 4);
-        sums.resize(manner.chunks + 1);
+        sums.assign(MOST_CHUNKS + 1, 0);
         Order &order = batch.order;
         order.places = places.data();
         order.ranks = ranks.data();
@@ -237,6 +234,9 @@ class Operations {
     void expect_empty_bins() const {
         for (const uint4 &four : bins) {
             if ((four.x | four.y | four.z | four.w) != 0) fail("a bin was left full");
+        }
+        for (u32 chunk = 0; chunk < manner.chunks; chunk++) {
+            if (sums[chunk] != 0) fail("a chunk of bins was left full");
         }
     }
 };

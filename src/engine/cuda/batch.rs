@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use bytemuck::Zeroable;
 use cust::stream::Stream;
 
-use super::channel::{Channel, Operands};
+use super::channel::{Channel, Operands, answer_words};
 use super::kernels::Read;
 use super::memory::wait;
 use super::view::{Address, BatchView, Counters, GroupsView, OrderView, TableView};
@@ -88,15 +88,15 @@ impl Attached {
         }
         if verb != Write::Remove {
             self.stock_at_hand(table, writer, &channel.stream, u64::from(len))?;
-        }
-        if verb != Write::Remove && writer.supply.available() < u64::from(len) {
-            // A batch may need fewer records than it has operations. What cannot be had stays
-            // pending, and whoever ends the batch says why.
-            channel.fetch_counters()?;
-            wait(&channel.stream)?;
-            let wanted = channel.fetched_counters().wanted;
-            if let Err(error) = self.stock(table, writer, &channel.stream, wanted) {
-                tracing::debug!(%error, "fewer records than a batch wants");
+            if writer.supply.available() < u64::from(len) {
+                // A batch may need fewer records than it has operations. What cannot be had stays
+                // pending, and whoever ends the batch says why.
+                self.fetch_counters(channel)?;
+                wait(&channel.stream)?;
+                let wanted = channel.fetched_counters().wanted;
+                if let Err(error) = self.stock(table, writer, &channel.stream, wanted) {
+                    tracing::debug!(%error, "fewer records than a batch wants");
+                }
             }
         }
         let stream = &channel.stream;
@@ -111,7 +111,7 @@ impl Attached {
                     .spread(&channel.stream, groups, batch.operands.answers, len)?;
             }
         }
-        channel.fetch_outcome(&batch.operands)
+        self.fetch_outcome(channel, &batch.operands)
     }
 
     /// Waits for a batch, and grows the table as long as some of its operations need that.
@@ -157,7 +157,30 @@ impl Attached {
         // SAFETY: the channel's buffers have been made for the batch; whoever holds the table's
         // view keeps what it names alive.
         unsafe { self.launch_read(&channel.stream, table, verb, operands, order, counters)? };
-        channel.fetch_outcome(&operands)
+        self.fetch_outcome(channel, &operands)
+    }
+
+    /// Sends the counters, and the answers if the host wants them, on their way back.
+    fn fetch_outcome(&self, channel: &mut Channel, operands: &Operands) -> Result<()> {
+        if !operands.on_host {
+            return self.fetch_counters(channel);
+        }
+        let words = answer_words(operands.len);
+        let to = channel.outcome(words)?;
+        let counters = channel.counters_address();
+        // SAFETY: the blocks are as long, and nobody looks before the stream has come past.
+        unsafe {
+            self.kernels
+                .report(&channel.stream, counters, operands.answers, words, to)
+        }
+    }
+
+    /// Sends the counters on their way back.
+    pub(super) fn fetch_counters(&self, channel: &mut Channel) -> Result<()> {
+        let to = channel.outcome(0)?;
+        let counters = channel.counters_address();
+        // SAFETY: as above.
+        unsafe { self.kernels.report(&channel.stream, counters, 0, 0, to) }
     }
 
     /// Puts a batch that looks up on a stream.
@@ -197,7 +220,7 @@ impl Attached {
         }
     }
 
-    pub(super) fn end_read(&self, table: &Table<Mapping>, channel: &Channel) -> Result<()> {
+    pub(super) fn end_read(&self, table: &Table<Mapping>, channel: &mut Channel) -> Result<()> {
         channel.await_outcome()?;
         let counters = channel.fetched_counters();
         table.count_batch(counters.operations, 0, counters.touches);

@@ -7,7 +7,7 @@ use cust::event::{Event, EventFlags};
 use cust::stream::{Stream, StreamFlags, StreamWaitEventFlags};
 
 use super::device::failed;
-use super::memory::{DeviceMemory, PinnedMemory, copy_in, copy_out, fill, is_pinned};
+use super::memory::{DeviceMemory, PinnedMemory, copy_in, copy_out, fill, is_pinned, wait};
 use super::order::{Bins, OrderMemory};
 use super::view::{Address, Counters, GroupsView, OrderView};
 use crate::Result;
@@ -29,6 +29,7 @@ pub struct Channel {
     staged_values: PinnedMemory,
     /// Counters, then answer words.
     outcome: PinnedMemory,
+    /// Comes to pass before the values that follow it.
     outcome_is_here: Option<Event>,
     /// Values on their way back: which bytes, and what comes to pass when they are here.
     arriving: VecDeque<(Range<usize>, Event)>,
@@ -49,9 +50,9 @@ pub struct Operands {
     pub on_host: bool,
 }
 
-/// Bytes of the answers of `len` positions.
-pub fn answers_len(len: u32) -> usize {
-    len.div_ceil(64) as usize * 8
+/// Words of the answers of `len` positions.
+pub fn answer_words(len: u32) -> u32 {
+    len.div_ceil(64)
 }
 
 impl Channel {
@@ -110,7 +111,7 @@ impl Channel {
     ) -> Result<Operands> {
         self.keys.reserve(keys.len())?;
         self.values.reserve(values_len)?;
-        self.answers.reserve(answers_len(len))?;
+        self.answers.reserve(answer_words(len) as usize * 8)?;
         let stream = &self.stream;
         for (staged, device, bytes) in [
             (&mut self.staged_keys, &self.keys, keys),
@@ -186,43 +187,28 @@ impl Channel {
         })
     }
 
-    /// Sends the counters on their way back.
-    pub fn fetch_counters(&mut self) -> Result<()> {
-        self.outcome.reserve(size_of::<Counters>())?;
-        let counters = &mut self.outcome.bytes_mut()[..size_of::<Counters>()];
-        // SAFETY: both blocks are as long, and no one looks before the stream has come past.
-        unsafe { copy_out(&self.stream, counters, self.counters.address()) }
+    /// Where the device puts the counters and so many words of answers for the host.
+    pub fn outcome(&mut self, words: u32) -> Result<Address> {
+        self.outcome
+            .reserve(size_of::<Counters>() + words as usize * 8)?;
+        Ok(self.outcome.address())
     }
 
-    /// Sends the counters, and the answers of `operands` if the host wants them, on their way back.
-    pub fn fetch_outcome(&mut self, operands: &Operands) -> Result<()> {
-        let answers = if operands.on_host {
-            answers_len(operands.len)
-        } else {
-            0
-        };
-        self.outcome.reserve(size_of::<Counters>() + answers)?;
-        let (counters, words) = self.outcome.bytes_mut().split_at_mut(size_of::<Counters>());
-        // SAFETY: both blocks are as long, and no one looks before the stream has come past.
-        unsafe {
-            copy_out(&self.stream, counters, self.counters.address())?;
-            copy_out(&self.stream, &mut words[..answers], operands.answers)?;
+    /// Waits for the counters and answers, not for values that come behind them.
+    pub fn await_outcome(&mut self) -> Result<()> {
+        match self.outcome_is_here.take() {
+            Some(event) => event
+                .synchronize()
+                .map_err(|error| failed("waiting for answers", error)),
+            None => wait(&self.stream),
         }
-        self.outcome_is_here = Some(event_on(&self.stream)?);
-        Ok(())
-    }
-
-    /// Waits for the counters and answers that were fetched.
-    pub fn await_outcome(&self) -> Result<()> {
-        let waited = self.outcome_is_here.as_ref().map(Event::synchronize);
-        let waited = waited.transpose().map(drop);
-        waited.map_err(|error| failed("waiting for answers", error))
     }
 
     /// Sends the first `len` bytes of values on their way back, in parts of whole values of so many
     /// bytes.
     pub fn fetch_values(&mut self, len: usize, value_size: usize) -> Result<()> {
         self.staged_values.reserve(len)?;
+        self.outcome_is_here = Some(event_on(&self.stream)?);
         let staged = &mut self.staged_values.bytes_mut()[..len];
         let part = COPIED.next_multiple_of(value_size);
         for (nth, staged) in staged.chunks_mut(part).enumerate() {
@@ -263,7 +249,7 @@ impl Channel {
 
     /// The answers that came back, in 64-bit words.
     pub fn fetched_answers(&self, len: u32) -> impl ExactSizeIterator<Item = u64> + '_ {
-        self.outcome.bytes()[size_of::<Counters>()..][..answers_len(len)]
+        self.outcome.bytes()[size_of::<Counters>()..][..answer_words(len) as usize * 8]
             .chunks_exact(8)
             .map(|word| u64::from_le_bytes(word.try_into().expect("chunks of eight")))
     }

@@ -202,7 +202,7 @@ impl Attached {
             self.kernels
                 .drain(&channel.stream, self.view_now(), slice, counters)?;
         }
-        channel.fetch_counters()?;
+        self.fetch_counters(channel)?;
         wait(&channel.stream)?;
         writer.draining.learn(len, started.elapsed());
         Ok(channel.fetched_counters())

@@ -91,8 +91,7 @@ impl CudaEngine {
         let (_, value_size) = sizes(table);
         let pinned = is_pinned(values);
         let mut delivering: Option<Channel> = None;
-        let fetched = if pinned { 0 } else { value_size };
-        let answers = self.look_up(table, Read::Get, keys, value_size, fetched, |part| {
+        let answers = self.look_up(table, Read::Get, keys, value_size, !pinned, |part| {
             let Part {
                 mut channel,
                 range,
@@ -135,21 +134,21 @@ impl CudaEngine {
     /// [`Error::Gpu`](crate::Error::Gpu), [`Error::Damaged`](crate::Error::Damaged).
     pub(crate) fn contains(&self, table: &Table<Mapping>, keys: &[u8]) -> Result<FixedBitSet> {
         let attached = self.attached()?;
-        self.look_up(table, Read::Contains, keys, 0, 0, |part| {
+        self.look_up(table, Read::Contains, keys, 0, false, |part| {
             attached.give(part.channel);
             Ok(())
         })
     }
 
-    /// Looks up a batch in parts, some of them under way while `finish` has the one before: it gets
-    /// the values of `fetched` bytes each in pinned memory, those of `value_size` on the device.
+    /// Looks up a batch in parts, some of them under way while `finish` has the one before: it finds
+    /// the values on the device, and in pinned memory if they are `fetched`.
     fn look_up(
         &self,
         table: &Table<Mapping>,
         verb: Read,
         keys: &[u8],
         value_size: usize,
-        fetched: usize,
+        fetched: bool,
         mut finish: impl FnMut(Part<'_>) -> Result<()>,
     ) -> Result<FixedBitSet> {
         let attached = self.attached()?;
@@ -157,7 +156,7 @@ impl CudaEngine {
         let len = keys.len() / key_size;
         let mut answers = FixedBitSet::with_capacity(len);
         let view = attached.hold_view();
-        let mut parts = parts(len, key_size + value_size);
+        let mut parts = parts(len, key_size + value_size).peekable();
         let mut under_way = VecDeque::with_capacity(UNDER_WAY);
         let mut looked_up = None;
         loop {
@@ -173,16 +172,18 @@ impl CudaEngine {
                     channel.wait_for(before)?;
                 }
                 attached.begin_read(*view, &mut channel, verb, operands)?;
-                looked_up = Some(event_on(&channel.stream)?);
-                if fetched > 0 {
-                    channel.fetch_values(range.len() * fetched, fetched)?;
+                if parts.peek().is_some() {
+                    looked_up = Some(event_on(&channel.stream)?);
+                }
+                if fetched {
+                    channel.fetch_values(range.len() * value_size, value_size)?;
                 }
                 under_way.push_back((channel, range));
             }
-            let Some((channel, range)) = under_way.pop_front() else {
+            let Some((mut channel, range)) = under_way.pop_front() else {
                 return Ok(answers);
             };
-            attached.end_read(table, &channel)?;
+            attached.end_read(table, &mut channel)?;
             let words = channel.fetched_answers(range.len() as u32);
             keep(&mut answers, range.start, words);
             finish(Part {
@@ -245,13 +246,7 @@ fn copy_found(to: &mut [u8], from: &[u8], size: usize, answers: &FixedBitSet, fi
     };
     // Waking other threads takes longer than copying a small batch.
     if to.len() <= 4 * size * TOGETHER {
-        for part in to
-            .chunks_mut(size * TOGETHER)
-            .zip(from.chunks(size * TOGETHER))
-            .enumerate()
-        {
-            copy_part(part);
-        }
+        copy_part((0, (to, from)));
     } else {
         to.par_chunks_mut(size * TOGETHER)
             .zip(from.par_chunks(size * TOGETHER))

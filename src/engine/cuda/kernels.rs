@@ -290,7 +290,6 @@ impl Kernels {
         let arguments = [argument(&mut order), argument(&mut len)];
         // SAFETY: as above.
         unsafe {
-            self.launch(stream, "sum_bins", false, chunks, &arguments[..1])?;
             self.launch(stream, "start_bins", false, chunks, &arguments[..1])?;
             self.launch(
                 stream,
@@ -358,6 +357,29 @@ impl Kernels {
             }
             self.launch(stream, "group_keys", false, blocks, &grouped)
         }
+    }
+
+    /// Brings the counters and so many words of answers to `to`, which is memory of the host.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    pub unsafe fn report(
+        &self,
+        stream: &Stream,
+        mut counters: Address,
+        mut answers: Address,
+        mut words: u32,
+        mut to: Address,
+    ) -> Result<()> {
+        let arguments = [
+            argument(&mut counters),
+            argument(&mut answers),
+            argument(&mut words),
+            argument(&mut to),
+        ];
+        let blocks = self.blocks_for_threads(words);
+        // SAFETY: as above.
+        unsafe { self.launch(stream, "report", false, blocks, &arguments) }
     }
 
     /// Gives every position the answer of the last one of its group.
@@ -588,6 +610,9 @@ impl Kernels {
     }
 
     /// As [`launch`](Self::launch), whatever the kernel does.
+    ///
+    /// # Safety
+    /// As [`launch`](Self::launch).
     unsafe fn put(
         &self,
         stream: &Stream,

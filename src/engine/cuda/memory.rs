@@ -101,6 +101,11 @@ impl PinnedMemory {
         Ok(())
     }
 
+    /// Where the device has the block.
+    pub fn address(&self) -> Address {
+        self.start as Address
+    }
+
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         if self.len == 0 {

@@ -12,7 +12,7 @@ use super::channel::Channel;
 use super::device::failed;
 use super::kernels::Kernels;
 use super::memory::{DeviceMemory, fill};
-use super::view::{BIN_CHUNK, BatchView, OrderView, TableView};
+use super::view::{BIN_CHUNK, BatchView, MOST_CHUNKS, OrderView, TableView};
 use crate::Result;
 use crate::layout;
 use bytemuck::Zeroable;
@@ -30,7 +30,7 @@ const TOGETHER: u32 = 4;
 const BINS_OF_A_PLACE: u64 = 4;
 
 /// Most bins of a batch.
-const MOST_BINS: u32 = 1 << 20;
+const MOST_BINS: u32 = BIN_CHUNK * MOST_CHUNKS;
 
 /// Most bytes of values that a measurement reads.
 const MOST_VALUES: usize = 64 << 20;
@@ -99,11 +99,12 @@ impl OrderMemory {
         if self.bins.len() < bytes {
             self.bins.reserve(bytes)?;
             self.starts.reserve(bytes)?;
-            self.sums
-                .reserve((MOST_BINS / BIN_CHUNK + 1) as usize * 4)?;
-            // SAFETY: the block is as long. From here on whoever has counted into the bins
-            // leaves them zero.
-            unsafe { fill(stream, self.bins.address(), 0, self.bins.len())? };
+            self.sums.reserve((MOST_CHUNKS + 1) as usize * 4)?;
+            for counts in [&self.bins, &self.sums] {
+                // SAFETY: the block is as long. From here on whoever has counted into it leaves
+                // it zero.
+                unsafe { fill(stream, counts.address(), 0, counts.len())? };
+            }
         }
         let positions = u64::from(len);
         self.block.reserve(len as usize * 16)?;

@@ -97,6 +97,9 @@ pub struct RecordsView {
 /// Bins that a thread block sums up; the bins of a batch are a multiple of it.
 pub const BIN_CHUNK: u32 = 4096;
 
+/// Most such chunks of a batch.
+pub const MOST_CHUNKS: u32 = 256;
+
 /// Most tiles of a change that share their fences.
 pub const DEEPEST: u32 = 4;
 
@@ -114,7 +117,7 @@ pub struct OrderView {
     pub bins: Address,
     /// Positions in the bins before each one.
     pub starts: Address,
-    /// Positions in each chunk of bins, then in all.
+    /// Positions in each chunk of bins; at [`MOST_CHUNKS`] those in all.
     pub sums: Address,
     /// How many bins there are.
     pub bin_count: u32,
@@ -440,6 +443,7 @@ mod tests {
                 u64::from(kernels::THREADS),
                 u64::from(kernels::BLOCKS),
                 u64::from(BIN_CHUNK),
+                u64::from(MOST_CHUNKS),
                 u64::from(DEEPEST),
                 SCORES as u64,
                 POLICY_LFU.into(),
