@@ -7,8 +7,9 @@ use cust::event::{Event, EventFlags};
 use cust::stream::{Stream, StreamFlags, StreamWaitEventFlags};
 
 use super::device::failed;
-use super::memory::{DeviceMemory, PinnedMemory, copy_in, copy_out, fill, is_pinned, wait};
+use super::memory::{DeviceMemory, PinnedMemory, copy_out, fill, wait};
 use super::order::{Bins, OrderMemory};
+use super::staging::Staging;
 use super::view::{Address, Counters, GroupsView, OrderView};
 use crate::Result;
 
@@ -25,8 +26,9 @@ pub struct Channel {
     groups: DeviceMemory,
     order: OrderMemory,
     counters: DeviceMemory,
-    staged_keys: PinnedMemory,
-    staged_values: PinnedMemory,
+    staging: Staging,
+    /// Values for the host.
+    fetched_values: PinnedMemory,
     /// Counters, then answer words.
     outcome: PinnedMemory,
     /// Comes to pass before the values that follow it.
@@ -72,8 +74,8 @@ impl Channel {
             groups: DeviceMemory::new(0)?,
             order: OrderMemory::new()?,
             counters: DeviceMemory::new(size_of::<Counters>())?,
-            staged_keys: PinnedMemory::empty(),
-            staged_values: PinnedMemory::empty(),
+            staging: Staging::empty(),
+            fetched_values: PinnedMemory::empty(),
             outcome: PinnedMemory::empty(),
             outcome_is_here: None,
             arriving: VecDeque::new(),
@@ -112,27 +114,13 @@ impl Channel {
         self.keys.reserve(keys.len())?;
         self.values.reserve(values_len)?;
         self.answers.reserve(answer_words(len) as usize * 8)?;
-        let stream = &self.stream;
-        for (staged, device, bytes) in [
-            (&mut self.staged_keys, &self.keys, keys),
-            (&mut self.staged_values, &self.values, values),
-        ] {
-            if is_pinned(bytes) {
-                // SAFETY: the device's block is as long; the source stays until the batch is done,
-                // and so does the block.
-                unsafe { copy_in(stream, device.address(), bytes)? };
-                continue;
-            }
-            staged.reserve(bytes.len())?;
-            let staged = &mut staged.bytes_mut()[..bytes.len()];
-            // What was copied travels while the rest is copied.
-            let parts = staged.chunks_mut(COPIED).zip(bytes.chunks(COPIED));
-            for (nth, (staged, bytes)) in parts.enumerate() {
-                copy(staged, bytes);
-                // SAFETY: as above.
-                unsafe { copy_in(stream, device.address() + (nth * COPIED) as u64, staged)? };
-            }
-        }
+        let operands = [
+            (self.keys.address(), keys),
+            (self.values.address(), values),
+        ];
+        // SAFETY: the blocks are as long, and stay with the channel, as do their sources until the
+        // batch is done, which is before the next one.
+        unsafe { self.staging.send(&self.stream, operands)? };
         Ok(Operands {
             keys: self.keys.address(),
             values: self.values.address(),
@@ -207,9 +195,9 @@ impl Channel {
     /// Sends the first `len` bytes of values on their way back, in parts of whole values of so many
     /// bytes.
     pub fn fetch_values(&mut self, len: usize, value_size: usize) -> Result<()> {
-        self.staged_values.reserve(len)?;
+        self.fetched_values.reserve(len)?;
         self.outcome_is_here = Some(event_on(&self.stream)?);
-        let staged = &mut self.staged_values.bytes_mut()[..len];
+        let staged = &mut self.fetched_values.bytes_mut()[..len];
         let part = COPIED.next_multiple_of(value_size);
         for (nth, staged) in staged.chunks_mut(part).enumerate() {
             let first = nth * part;
@@ -230,7 +218,7 @@ impl Channel {
         };
         let waited = event.synchronize();
         waited.map_err(|error| failed("waiting for values", error))?;
-        Ok(Some(&self.staged_values.bytes()[part]))
+        Ok(Some(&self.fetched_values.bytes()[part]))
     }
 
     /// Sends values on their way to where the caller wants them, which is pinned.
@@ -269,17 +257,4 @@ pub fn event_on(stream: &Stream) -> Result<Event> {
         Ok(event)
     });
     event.map_err(|error| failed("recording an event", error))
-}
-
-/// Copies with several threads what is long enough for it to pay.
-fn copy(to: &mut [u8], from: &[u8]) {
-    use rayon::prelude::*;
-    const PART: usize = 1 << 18;
-    if to.len() < 4 * PART {
-        to.copy_from_slice(from);
-    } else {
-        to.par_chunks_mut(PART)
-            .zip(from.par_chunks(PART))
-            .for_each(|(to, from)| to.copy_from_slice(from));
-    }
 }

@@ -17,16 +17,17 @@ use crate::pm::Mapping;
 
 /// Most positions of a part; a multiple of 64. The more there are, the closer together are the places
 /// that they touch.
-const PART: usize = 1 << 19;
+const PART: usize = 1 << 18;
 
-/// Positions of the first part, likewise: the others travel while it is executed, so it is short.
-const FIRST_PART: usize = 1 << 17;
+/// The same of parts whose values the device itself delivers: no thread of the host has to be woken
+/// for each, and the sooner the first ones are found, the sooner the bus is busy.
+const DELIVERED_PART: usize = 1 << 16;
 
 /// Most bytes of keys and values of a part.
 const PART_BYTES: usize = 96 << 20;
 
 /// Parts that are looked up, or on their way back, at a time.
-const UNDER_WAY: usize = 2;
+const UNDER_WAY: usize = 3;
 
 impl CudaEngine {
     /// Executes a batch that changes the table. `values` is empty for [`Write::Remove`].
@@ -45,7 +46,7 @@ impl CudaEngine {
         let value_size = if verb == Write::Remove { 0 } else { value_size };
         let len = keys.len() / key_size;
         let mut answers = FixedBitSet::with_capacity(len);
-        let mut parts = parts(len, key_size + value_size);
+        let mut parts = parts(len, key_size + value_size, PART);
         let stage = |channel: &mut Channel, range: &Range<usize>| {
             let values = &values[range.start * value_size..range.end * value_size];
             let keys = &keys[range.start * key_size..range.end * key_size];
@@ -156,7 +157,8 @@ impl CudaEngine {
         let len = keys.len() / key_size;
         let mut answers = FixedBitSet::with_capacity(len);
         let view = attached.hold_view();
-        let mut parts = parts(len, key_size + value_size).peekable();
+        let longest = if fetched { PART } else { DELIVERED_PART };
+        let mut parts = parts(len, key_size + value_size, longest).peekable();
         let mut under_way = VecDeque::with_capacity(UNDER_WAY);
         let mut looked_up = None;
         loop {
@@ -204,19 +206,11 @@ struct Part<'a> {
 }
 
 /// The parts of a batch of `len` positions of so many bytes, in whole words of answers.
-fn parts(len: usize, bytes: usize) -> impl Iterator<Item = Range<usize>> {
-    let longest = (PART_BYTES / bytes).clamp(64, PART) & !63;
-    let mut next = 0;
-    std::iter::from_fn(move || {
-        let part = if next == 0 {
-            longest.min(FIRST_PART)
-        } else {
-            longest
-        };
-        let range = next..len.min(next + part);
-        next = range.end;
-        (!range.is_empty()).then_some(range)
-    })
+fn parts(len: usize, bytes: usize, longest: usize) -> impl Iterator<Item = Range<usize>> {
+    let part = (PART_BYTES / bytes).clamp(64, longest) & !63;
+    (0..len)
+        .step_by(part)
+        .map(move |first| first..len.min(first + part))
 }
 
 /// Enters the answer words of the positions from `first`, a multiple of 64, on.

@@ -23,6 +23,7 @@ mod order;
 mod readers;
 mod registration;
 mod slices;
+mod staging;
 mod store_log;
 mod supply;
 mod survey;

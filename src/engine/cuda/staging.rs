@@ -1,0 +1,80 @@
+//! The way of a batch's operands to the device, through pinned memory.
+
+use cust::event::Event;
+use cust::stream::Stream;
+
+use super::channel::event_on;
+use super::device::failed;
+use super::memory::{PinnedMemory, copy_in, is_pinned};
+use super::view::Address;
+use crate::Result;
+
+/// Bytes that are copied at a time, while the bus carries those before them.
+const COPIED: usize = 8 << 20;
+
+/// Pieces of so many bytes that are on their way at a time. Pinning memory takes far longer than
+/// copying through it, so there is not more of it.
+const PIECES: usize = 4;
+
+/// Pinned memory that operands pass through piece by piece.
+pub struct Staging([PinnedMemory; PIECES]);
+
+impl Staging {
+    /// No memory yet.
+    pub const fn empty() -> Self {
+        Self([const { PinnedMemory::empty() }; PIECES])
+    }
+
+    /// Sends each of `operands` to its place on the device, in the order of `stream`. Those that
+    /// the caller has pinned are not copied on their way.
+    ///
+    /// # Safety
+    /// The stream must have come past whatever was sent before. The places must have room, and
+    /// operands and places must stay until the stream has come past these.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub unsafe fn send(&mut self, stream: &Stream, operands: [(Address, &[u8]); 2]) -> Result<()> {
+        let mut pieces = Vec::new();
+        for (to, bytes) in operands {
+            if is_pinned(bytes) {
+                // SAFETY: as the caller says.
+                unsafe { copy_in(stream, to, bytes)? };
+            } else {
+                let places = (to..).step_by(COPIED);
+                pieces.extend(places.zip(bytes.chunks(COPIED)));
+            }
+        }
+        let mut sent = [const { None::<Event> }; PIECES];
+        for (nth, &(to, piece)) in pieces.iter().enumerate() {
+            let (memory, sent) = (&mut self.0[nth % PIECES], &mut sent[nth % PIECES]);
+            if let Some(sent) = sent.take() {
+                sent.synchronize()
+                    .map_err(|error| failed("waiting for operands", error))?;
+            }
+            memory.reserve(piece.len())?;
+            let staged = &mut memory.bytes_mut()[..piece.len()];
+            copy(staged, piece);
+            // SAFETY: the memory is not written to again before the event, or before the next
+            // call, which comes after the stream.
+            unsafe { copy_in(stream, to, staged)? };
+            if nth + PIECES < pieces.len() {
+                *sent = Some(event_on(stream)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Copies with several threads what is long enough for it to pay.
+fn copy(to: &mut [u8], from: &[u8]) {
+    use rayon::prelude::*;
+    const PART: usize = 1 << 18;
+    if to.len() < 4 * PART {
+        to.copy_from_slice(from);
+    } else {
+        to.par_chunks_mut(PART)
+            .zip(from.par_chunks(PART))
+            .for_each(|(to, from)| to.copy_from_slice(from));
+    }
+}
