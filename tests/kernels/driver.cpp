@@ -5,9 +5,12 @@
 // program takes it for the driver once it has been loaded by its path.
 
 #include <cstring>
+#include <functional>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "cuda.h"
 
@@ -30,19 +33,22 @@ constexpr int CAPABILITY_MAJOR = 75;
 constexpr int CAPABILITY_MINOR = 76;
 
 struct Kernel {
-    std::function<void(void **)> call;
+    std::function<std::function<void()>(void **)> bind;
     bool in_turns; // blocks share what is __shared__
 };
 
-// Calls a kernel with its parameters as a launch has them: an address each.
+// Binds a kernel to copies of its parameters, which a launch has as an address each.
 template <class... Parameters>
 Kernel kernel(void (*function)(Parameters...), bool in_turns = false) {
-    auto call = [=](void **addresses) {
-        [&]<size_t... At>(std::index_sequence<At...>) {
-            function(*static_cast<std::remove_const_t<Parameters> *>(addresses[At])...);
+    auto bind = [=](void **addresses) -> std::function<void()> {
+        return [&]<size_t... At>(std::index_sequence<At...>) {
+            return [=, copies = std::tuple<std::remove_const_t<Parameters>...>(
+                           *static_cast<std::remove_const_t<Parameters> *>(addresses[At])...)] {
+                std::apply(function, copies);
+            };
         }(std::index_sequence_for<Parameters...>{});
     };
-    return {call, in_turns};
+    return {bind, in_turns};
 }
 
 #define ENTRY(name) {#name, kernel(name)}
@@ -61,6 +67,39 @@ std::unordered_map<std::string, Kernel> kernels = {
     ENTRY(set_store_log),
 #endif
 };
+
+// A kernel with its parameters.
+struct Bound {
+    const Kernel *kernel;
+    u32 blocks;
+    u32 threads;
+    std::function<void()> call;
+};
+
+using Graph = std::vector<Bound>;
+
+// CUDA_KERNEL_NODE_PARAMS.
+struct NodeParameters {
+    Kernel *kernel;
+    u32 blocks[3];
+    u32 threads[3];
+    u32 shared_bytes;
+    void **parameters;
+    void **extra;
+};
+
+Bound bound(const NodeParameters &node) {
+    return {node.kernel, node.blocks[0], node.threads[0], node.kernel->bind(node.parameters)};
+}
+
+void run(const Bound &bound) {
+    emulated::Launch launch{bound.blocks, bound.threads, bound.call};
+    if (bound.kernel->in_turns) {
+        emulated::run_in_turns(launch);
+    } else {
+        emulated::run({launch});
+    }
+}
 
 // Contexts, streams and events are only names.
 char context, stream, event, module_of_kernels;
@@ -193,13 +232,35 @@ int cuModuleGetFunction(void **function, void *, const char *name) {
 
 int cuLaunchKernel(void *function, u32 blocks, u32, u32, u32 threads, u32, u32, u32, void *,
                    void **parameters, void **) {
-    auto &launched = *static_cast<Kernel *>(function);
-    emulated::Launch launch{blocks, threads, [&] { launched.call(parameters); }};
-    if (launched.in_turns) {
-        emulated::run_in_turns(launch);
-    } else {
-        emulated::run({launch});
-    }
+    run({static_cast<Kernel *>(function), blocks, threads,
+         static_cast<Kernel *>(function)->bind(parameters)});
+    return SUCCESS;
+}
+
+int cuGraphCreate(Graph **made, u32) { return *made = new Graph, SUCCESS; }
+
+int cuGraphDestroy(Graph *graph) { return delete graph, SUCCESS; }
+
+// Nodes are named by their numbers; each comes after the one before.
+int cuGraphAddKernelNode(size_t *node, Graph *graph, const size_t *, size_t,
+                         const NodeParameters *parameters) {
+    graph->push_back(bound(*parameters));
+    *node = graph->size() - 1;
+    return SUCCESS;
+}
+
+int cuGraphInstantiateWithFlags(Graph **made, const Graph *graph, u64) {
+    return *made = new Graph(*graph), SUCCESS;
+}
+
+int cuGraphExecDestroy(Graph *graph) { return delete graph, SUCCESS; }
+
+int cuGraphExecKernelNodeSetParams(Graph *graph, size_t node, const NodeParameters *parameters) {
+    return (*graph)[node] = bound(*parameters), SUCCESS;
+}
+
+int cuGraphLaunch(const Graph *graph, void *) {
+    for (const Bound &node : *graph) run(node);
     return SUCCESS;
 }
 

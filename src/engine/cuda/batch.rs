@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use bytemuck::Zeroable;
-use cust::stream::Stream;
 
-use super::channel::{Channel, Operands, answer_words};
+use super::channel::{Channel, Operands};
 use super::kernels::Read;
+use super::launch::Launch;
 use super::memory::wait;
 use super::view::{Address, BatchView, Counters, GroupsView, OrderView, TableView};
 use super::{Attached, WHOLE, Writer};
@@ -53,24 +53,27 @@ impl Attached {
             reserved: 0,
             order: self.order_of(channel.order(len, self.view_now().file_len)?, len),
         };
+        let counters = channel.counters_address();
+        let mut launches = channel.launches();
         // SAFETY: the channel's buffers have been made for `len` positions, and stay until the
-        // batch is done.
+        // batch is done, as do the file and the mirror; the writer's lock keeps other changes away.
         unsafe {
-            let counters = channel.counters_address();
+            self.kernels.begin(&mut launches, groups, view, counters)?;
             self.kernels
-                .begin(&channel.stream, groups, view, counters)?;
+                .resolve(&mut launches, verb, self.view_now(), view, counters)?;
+            launches.submit()?;
         }
         let batch = WriteBatch {
             operands,
             groups,
             view,
         };
-        self.launch_write(table, writer, channel, verb, &batch)?;
+        self.store_changes(table, writer, channel, verb, &batch)?;
         Ok(batch)
     }
 
-    /// Puts the launches of a batch on its stream, whose counters are zero.
-    fn launch_write(
+    /// Puts the launches on the stream that store what a batch changes, whose slots are found.
+    fn store_changes(
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
@@ -78,17 +81,15 @@ impl Attached {
         verb: Write,
         batch: &WriteBatch,
     ) -> Result<()> {
-        let len = batch.operands.len;
-        let counters = channel.counters_address();
-        // SAFETY: the view's addresses are those of the file and of the mirror, which stay until
-        // the batch is done; the writer's lock keeps other changes away.
-        unsafe {
-            self.kernels
-                .resolve(&channel.stream, verb, self.view_now(), batch.view, counters)?;
-        }
+        let WriteBatch {
+            operands,
+            groups,
+            view,
+        } = *batch;
+        let len = u64::from(operands.len);
         if verb != Write::Remove {
-            self.stock_at_hand(table, writer, &channel.stream, u64::from(len))?;
-            if writer.supply.available() < u64::from(len) {
+            self.stock_at_hand(table, writer, &channel.stream, len)?;
+            if writer.supply.available() < len {
                 // A batch may need fewer records than it has operations. What cannot be had stays
                 // pending, and whoever ends the batch says why.
                 self.fetch_counters(channel)?;
@@ -99,19 +100,29 @@ impl Attached {
                 }
             }
         }
-        let stream = &channel.stream;
-        writer.supply.make_room(stream, u64::from(len))?;
-        // SAFETY: as above.
+        writer.supply.make_room(&channel.stream, len)?;
+        let (words, to) = channel.outcome(&operands)?;
+        let counters = channel.counters_address();
+        let records = writer.supply.view();
+        let mut launches = channel.launches();
+        // SAFETY: as in `begin_write`; nobody looks at the outcome before the stream has come past.
         unsafe {
-            let (table, records) = (self.view_now(), writer.supply.view());
-            self.kernels
-                .write(stream, verb, table, records, batch.view, counters)?;
-            if let (Write::Update, Some(groups)) = (verb, batch.groups) {
+            self.kernels.write(
+                &mut launches,
+                verb,
+                self.view_now(),
+                records,
+                view,
+                counters,
+            )?;
+            if let (Write::Update, Some(groups)) = (verb, groups) {
                 self.kernels
-                    .spread(&channel.stream, groups, batch.operands.answers, len)?;
+                    .spread(&mut launches, groups, operands.answers, operands.len)?;
             }
+            self.kernels
+                .report(&mut launches, counters, operands.answers, words, to)?;
+            launches.submit()
         }
-        self.fetch_outcome(channel, &batch.operands)
     }
 
     /// Waits for a batch, and grows the table as long as some of its operations need that.
@@ -140,8 +151,14 @@ impl Attached {
                 self.grow(table, writer, channel)?;
             }
             batch.view.retry = 1;
-            channel.counters()?;
-            self.launch_write(table, writer, channel, verb, &batch)?;
+            let counters = channel.counters()?;
+            // SAFETY: as in `begin_write`.
+            unsafe {
+                let (view, stream) = (self.view_now(), &channel.stream);
+                self.kernels
+                    .resolve(stream, verb, view, batch.view, counters)?;
+            }
+            self.store_changes(table, writer, channel, verb, &batch)?;
         }
     }
 
@@ -154,43 +171,35 @@ impl Attached {
     ) -> Result<()> {
         let counters = channel.counters()?;
         let order = channel.order(operands.len, table.file_len)?;
+        let (words, to) = channel.outcome(&operands)?;
+        let mut launches = channel.launches();
         // SAFETY: the channel's buffers have been made for the batch; whoever holds the table's
-        // view keeps what it names alive.
-        unsafe { self.launch_read(&channel.stream, table, verb, operands, order, counters)? };
-        self.fetch_outcome(channel, &operands)
-    }
-
-    /// Sends the counters, and the answers if the host wants them, on their way back.
-    fn fetch_outcome(&self, channel: &mut Channel, operands: &Operands) -> Result<()> {
-        if !operands.on_host {
-            return self.fetch_counters(channel);
-        }
-        let words = answer_words(operands.len);
-        let to = channel.outcome(words)?;
-        let counters = channel.counters_address();
-        // SAFETY: the blocks are as long, and nobody looks before the stream has come past.
+        // view keeps what it names alive. Nobody looks at the outcome before the stream has come
+        // past.
         unsafe {
+            self.launch_read(&mut launches, table, verb, operands, order, counters)?;
             self.kernels
-                .report(&channel.stream, counters, operands.answers, words, to)
+                .report(&mut launches, counters, operands.answers, words, to)?;
+            launches.submit()
         }
     }
 
     /// Sends the counters on their way back.
     pub(super) fn fetch_counters(&self, channel: &mut Channel) -> Result<()> {
-        let to = channel.outcome(0)?;
+        let to = channel.outcome_of(0)?;
         let counters = channel.counters_address();
-        // SAFETY: as above.
+        // SAFETY: the blocks are as long, and nobody looks before the stream has come past.
         unsafe { self.kernels.report(&channel.stream, counters, 0, 0, to) }
     }
 
-    /// Puts a batch that looks up on a stream.
+    /// Launches a batch that looks up.
     ///
     /// # Safety
     /// The operands, the order's memory and what the view names must stay until the stream has
     /// come past.
     pub(super) unsafe fn launch_read(
         &self,
-        stream: &Stream,
+        on: impl Launch,
         table: TableView,
         verb: Read,
         operands: Operands,
@@ -208,7 +217,7 @@ impl Attached {
         let missed = u64::from(self.missed.load(Ordering::Relaxed)) * u64::from(operands.len);
         view.order = self.order_of(order, (missed / u64::from(WHOLE)) as u32);
         // SAFETY: as the caller says.
-        unsafe { self.kernels.read(stream, verb, table, view, counters) }
+        unsafe { self.kernels.read(on, verb, table, view, counters) }
     }
 
     /// Says whether a batch that reads or writes `len` places of the file is put in order.

@@ -7,6 +7,7 @@ use cust::event::{Event, EventFlags};
 use cust::stream::{Stream, StreamFlags, StreamWaitEventFlags};
 
 use super::device::failed;
+use super::launch::{Graphs, Launches};
 use super::memory::{DeviceMemory, PinnedMemory, copy_out, fill, wait};
 use super::order::{Bins, OrderMemory};
 use super::staging::Staging;
@@ -19,6 +20,7 @@ const COPIED: usize = 16 << 20;
 /// One batch at a time, and memory for it that stays from one to the next.
 pub struct Channel {
     pub stream: Stream,
+    graphs: Graphs,
     keys: DeviceMemory,
     values: DeviceMemory,
     answers: DeviceMemory,
@@ -53,7 +55,7 @@ pub struct Operands {
 }
 
 /// Words of the answers of `len` positions.
-pub fn answer_words(len: u32) -> u32 {
+fn answer_words(len: u32) -> u32 {
     len.div_ceil(64)
 }
 
@@ -67,6 +69,7 @@ impl Channel {
             .map_err(|error| failed("making a stream", error))?;
         Ok(Self {
             stream,
+            graphs: Graphs::default(),
             keys: DeviceMemory::new(0)?,
             values: DeviceMemory::new(0)?,
             answers: DeviceMemory::new(0)?,
@@ -80,6 +83,11 @@ impl Channel {
             outcome_is_here: None,
             arriving: VecDeque::new(),
         })
+    }
+
+    /// Kernels to be put on the stream together.
+    pub fn launches(&mut self) -> Launches<'_> {
+        Launches::new(&self.stream, &mut self.graphs)
     }
 
     /// Lets what comes next wait for what is on another stream now.
@@ -114,10 +122,7 @@ impl Channel {
         self.keys.reserve(keys.len())?;
         self.values.reserve(values_len)?;
         self.answers.reserve(answer_words(len) as usize * 8)?;
-        let operands = [
-            (self.keys.address(), keys),
-            (self.values.address(), values),
-        ];
+        let operands = [(self.keys.address(), keys), (self.values.address(), values)];
         // SAFETY: the blocks are as long, and stay with the channel, as do their sources until the
         // batch is done, which is before the next one.
         unsafe { self.staging.send(&self.stream, operands)? };
@@ -175,8 +180,20 @@ impl Channel {
         })
     }
 
-    /// Where the device puts the counters and so many words of answers for the host.
-    pub fn outcome(&mut self, words: u32) -> Result<Address> {
+    /// Where the device puts the counters, and behind them the answers of `operands` if the host
+    /// wants them: so many words.
+    pub fn outcome(&mut self, operands: &Operands) -> Result<(u32, Address)> {
+        let wanted = operands.on_host;
+        let words = if wanted {
+            answer_words(operands.len)
+        } else {
+            0
+        };
+        Ok((words, self.outcome_of(words)?))
+    }
+
+    /// Where the device puts the counters and so many words of answers.
+    pub fn outcome_of(&mut self, words: u32) -> Result<Address> {
         self.outcome
             .reserve(size_of::<Counters>() + words as usize * 8)?;
         Ok(self.outcome.address())

@@ -110,7 +110,13 @@ driver_functions! {
     cuFuncSetSharedMemConfig
     cuGetErrorName
     cuGetErrorString
+    cuGraphAddKernelNode
+    cuGraphCreate
     cuGraphDestroy
+    cuGraphExecDestroy
+    cuGraphExecKernelNodeSetParams
+    cuGraphInstantiateWithFlags
+    cuGraphLaunch
     cuImportExternalMemory
     cuInit
     cuLaunchKernel

@@ -436,8 +436,10 @@ impl Attached {
             // SAFETY: the ring holds these entries, no launch uses them, and the order's memory
             // stays with the channel.
             unsafe {
+                let mut launches = channel.launches();
                 self.kernels
-                    .sort_free(&channel.stream, records, first, len, order)?;
+                    .sort_free(&mut launches, records, first, len, order)?;
+                launches.submit()?;
             }
         }
         wait(&channel.stream)?;

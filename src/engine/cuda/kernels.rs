@@ -1,15 +1,13 @@
 //! The kernels and how they are launched.
 
 use std::collections::HashMap;
-use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytemuck::Zeroable;
+use bytemuck::{Zeroable, bytes_of};
 use cust::module::{Module, ModuleJitOption};
-use cust::stream::Stream;
-use cust::sys;
 
-use super::device::{Device, check, failed};
+use super::device::{Device, failed};
+use super::launch::{Function, Launch};
 use super::store_log::{LogView, StoreLog, StoreWatch};
 use super::view::{
     Address, BIN_CHUNK, BatchView, CacheLoad, DEEPEST, GroupsView, OrderView, RecordsView,
@@ -51,7 +49,7 @@ pub enum Read {
 pub struct Kernels {
     module: Module,
     /// The kernels that were launched before, by their names.
-    found: Mutex<HashMap<(&'static str, &'static str), Found>>,
+    found: Mutex<HashMap<(&'static str, &'static str), Function>>,
     /// Where they note what they store, in tests.
     log: Option<StoreLog>,
     wide: bool,
@@ -111,11 +109,11 @@ impl Kernels {
     /// past, and no other launch may change the table meanwhile.
     pub unsafe fn resolve(
         &self,
-        stream: &Stream,
+        mut on: impl Launch,
         verb: Write,
-        mut table: TableView,
-        mut batch: BatchView,
-        mut counters: Address,
+        table: TableView,
+        batch: BatchView,
+        counters: Address,
     ) -> Result<()> {
         let name = match verb {
             Write::Insert => "resolve_insert",
@@ -123,21 +121,17 @@ impl Kernels {
             Write::Update => "resolve_update",
             Write::Remove => "resolve_remove",
         };
-        let arguments = [
-            argument(&mut table),
-            argument(&mut batch),
-            argument(&mut counters),
-        ];
+        let arguments = [bytes_of(&table), bytes_of(&batch), bytes_of(&counters)];
         // SAFETY: these are the kernel's parameters; the rest is as the caller says.
         unsafe {
             self.launch(
-                stream,
+                &mut on,
                 name,
                 true,
                 self.blocks_for_tiles(&batch),
                 &arguments,
             )?;
-            self.arrange(stream, batch)
+            self.arrange(&mut on, batch)
         }
     }
 
@@ -147,12 +141,12 @@ impl Kernels {
     /// As [`resolve`](Self::resolve), which comes before it.
     pub unsafe fn write(
         &self,
-        stream: &Stream,
+        mut on: impl Launch,
         verb: Write,
-        mut table: TableView,
-        mut records: RecordsView,
-        mut batch: BatchView,
-        mut counters: Address,
+        table: TableView,
+        records: RecordsView,
+        batch: BatchView,
+        counters: Address,
     ) -> Result<()> {
         let name = match verb {
             Write::Insert => "insert",
@@ -161,15 +155,15 @@ impl Kernels {
             Write::Remove => "remove",
         };
         let arguments = [
-            argument(&mut table),
-            argument(&mut records),
-            argument(&mut batch),
-            argument(&mut counters),
+            bytes_of(&table),
+            bytes_of(&records),
+            bytes_of(&batch),
+            bytes_of(&counters),
         ];
         // SAFETY: as above.
         unsafe {
             self.launch(
-                stream,
+                &mut on,
                 name,
                 true,
                 self.blocks_for_tiles(&batch),
@@ -185,33 +179,29 @@ impl Kernels {
     /// past.
     pub unsafe fn read(
         &self,
-        stream: &Stream,
+        mut on: impl Launch,
         verb: Read,
-        mut table: TableView,
-        mut batch: BatchView,
-        mut counters: Address,
+        table: TableView,
+        batch: BatchView,
+        counters: Address,
     ) -> Result<()> {
         let name = match verb {
             Read::Get => "get",
             Read::Contains => "contains",
         };
-        let arguments = [
-            argument(&mut table),
-            argument(&mut batch),
-            argument(&mut counters),
-        ];
+        let arguments = [bytes_of(&table), bytes_of(&batch), bytes_of(&counters)];
         // SAFETY: as above.
         unsafe {
             self.launch(
-                stream,
+                &mut on,
                 name,
                 true,
                 self.blocks_for_tiles(&batch),
                 &arguments,
             )?;
             if verb == Read::Get && batch.order.wanted != 0 {
-                self.arrange(stream, batch)?;
-                self.fetch(stream, table, batch)?;
+                self.arrange(&mut on, batch)?;
+                self.fetch(&mut on, table, batch)?;
             }
         }
         Ok(())
@@ -224,26 +214,26 @@ impl Kernels {
     /// As [`read`](Self::read).
     pub unsafe fn read_made_up(
         &self,
-        stream: &Stream,
+        mut on: impl Launch,
         table: TableView,
         batch: BatchView,
     ) -> Result<()> {
-        let (mut order, mut len) = (batch.order, batch.len);
-        let (mut file_len, mut value_size) = (table.file_len, table.value_size);
-        let mut seed = u64::from(batch.sample);
+        let (order, len) = (batch.order, batch.len);
+        let (file_len, value_size) = (table.file_len, table.value_size);
+        let seed = u64::from(batch.sample);
         let arguments = [
-            argument(&mut order),
-            argument(&mut len),
-            argument(&mut file_len),
-            argument(&mut value_size),
-            argument(&mut seed),
+            bytes_of(&order),
+            bytes_of(&len),
+            bytes_of(&file_len),
+            bytes_of(&value_size),
+            bytes_of(&seed),
         ];
         let blocks = self.blocks_for_threads(len);
         // SAFETY: as above.
         unsafe {
-            self.launch(stream, "scatter", false, blocks, &arguments)?;
-            self.arrange(stream, batch)?;
-            self.fetch(stream, table, batch)
+            self.launch(&mut on, "scatter", false, blocks, &arguments)?;
+            self.arrange(&mut on, batch)?;
+            self.fetch(&mut on, table, batch)
         }
     }
 
@@ -253,27 +243,27 @@ impl Kernels {
     /// As [`write`](Self::write).
     pub unsafe fn sort_free(
         &self,
-        stream: &Stream,
-        mut records: RecordsView,
-        mut first: u64,
-        mut len: u32,
-        mut order: OrderView,
+        mut on: impl Launch,
+        records: RecordsView,
+        first: u64,
+        len: u32,
+        order: OrderView,
     ) -> Result<()> {
         let blocks = self.blocks_for_threads(len);
         let mut batch = BatchView::zeroed();
         batch.order = order;
         batch.len = len;
         let arguments = [
-            argument(&mut records),
-            argument(&mut first),
-            argument(&mut len),
-            argument(&mut order),
+            bytes_of(&records),
+            bytes_of(&first),
+            bytes_of(&len),
+            bytes_of(&order),
         ];
         // SAFETY: as above.
         unsafe {
-            self.launch(stream, "enter_free", false, blocks, &arguments)?;
-            self.arrange(stream, batch)?;
-            self.launch(stream, "leave_free", false, blocks, &arguments)
+            self.launch(&mut on, "enter_free", false, blocks, &arguments)?;
+            self.arrange(&mut on, batch)?;
+            self.launch(&mut on, "leave_free", false, blocks, &arguments)
         }
     }
 
@@ -281,18 +271,18 @@ impl Kernels {
     ///
     /// # Safety
     /// As [`read`](Self::read).
-    unsafe fn arrange(&self, stream: &Stream, batch: BatchView) -> Result<()> {
-        let (mut order, mut len) = (batch.order, batch.len);
+    unsafe fn arrange(&self, mut on: impl Launch, batch: BatchView) -> Result<()> {
+        let (order, len) = (batch.order, batch.len);
         if order.wanted == 0 {
             return Ok(());
         }
         let chunks = order.bin_count / BIN_CHUNK;
-        let arguments = [argument(&mut order), argument(&mut len)];
+        let arguments = [bytes_of(&order), bytes_of(&len)];
         // SAFETY: as above.
         unsafe {
-            self.launch(stream, "start_bins", false, chunks, &arguments[..1])?;
+            self.launch(&mut on, "start_bins", false, chunks, &arguments[..1])?;
             self.launch(
-                stream,
+                &mut on,
                 "arrange",
                 false,
                 self.blocks_for_threads(len),
@@ -307,15 +297,15 @@ impl Kernels {
     /// As [`read`](Self::read).
     unsafe fn fetch(
         &self,
-        stream: &Stream,
-        mut table: TableView,
+        mut on: impl Launch,
+        table: TableView,
         mut batch: BatchView,
     ) -> Result<()> {
         batch.tile = LEAST_TILE;
         let blocks = self.blocks_for_tiles(&batch);
-        let arguments = [argument(&mut table), argument(&mut batch)];
+        let arguments = [bytes_of(&table), bytes_of(&batch)];
         // SAFETY: as above.
-        unsafe { self.launch(stream, "fetch", false, blocks, &arguments) }
+        unsafe { self.launch(&mut on, "fetch", false, blocks, &arguments) }
     }
 
     /// Leaves answers, counters and groups as a batch that changes the table finds them, and finds
@@ -325,37 +315,37 @@ impl Kernels {
     /// As [`read`](Self::read).
     pub unsafe fn begin(
         &self,
-        stream: &Stream,
+        mut on: impl Launch,
         groups: Option<GroupsView>,
         batch: BatchView,
-        mut counters: Address,
+        counters: Address,
     ) -> Result<()> {
-        let mut key_size = self.key_size;
-        let mut entries = groups.map_or(0, |groups| groups.mask + 1);
-        let mut groups = groups.unwrap_or(GroupsView::zeroed());
-        let (mut keys, mut answers, mut len) = (batch.keys, batch.answers, batch.len);
-        let mut words = len.div_ceil(64);
+        let key_size = self.key_size;
+        let entries = groups.map_or(0, |groups| groups.mask + 1);
+        let groups = groups.unwrap_or(GroupsView::zeroed());
+        let (keys, answers, len) = (batch.keys, batch.answers, batch.len);
+        let words = len.div_ceil(64);
         let cleared = [
-            argument(&mut groups),
-            argument(&mut entries),
-            argument(&mut answers),
-            argument(&mut words),
-            argument(&mut counters),
+            bytes_of(&groups),
+            bytes_of(&entries),
+            bytes_of(&answers),
+            bytes_of(&words),
+            bytes_of(&counters),
         ];
         let grouped = [
-            argument(&mut groups),
-            argument(&mut keys),
-            argument(&mut len),
-            argument(&mut key_size),
+            bytes_of(&groups),
+            bytes_of(&keys),
+            bytes_of(&len),
+            bytes_of(&key_size),
         ];
         let blocks = self.blocks_for_threads(len);
         // SAFETY: as above.
         unsafe {
-            self.launch(stream, "clear_batch", false, blocks, &cleared)?;
+            self.launch(&mut on, "clear_batch", false, blocks, &cleared)?;
             if entries == 0 {
                 return Ok(());
             }
-            self.launch(stream, "group_keys", false, blocks, &grouped)
+            self.launch(&mut on, "group_keys", false, blocks, &grouped)
         }
     }
 
@@ -365,21 +355,21 @@ impl Kernels {
     /// As [`read`](Self::read).
     pub unsafe fn report(
         &self,
-        stream: &Stream,
-        mut counters: Address,
-        mut answers: Address,
-        mut words: u32,
-        mut to: Address,
+        mut on: impl Launch,
+        counters: Address,
+        answers: Address,
+        words: u32,
+        to: Address,
     ) -> Result<()> {
         let arguments = [
-            argument(&mut counters),
-            argument(&mut answers),
-            argument(&mut words),
-            argument(&mut to),
+            bytes_of(&counters),
+            bytes_of(&answers),
+            bytes_of(&words),
+            bytes_of(&to),
         ];
         let blocks = self.blocks_for_threads(words);
         // SAFETY: as above.
-        unsafe { self.launch(stream, "report", false, blocks, &arguments) }
+        unsafe { self.launch(&mut on, "report", false, blocks, &arguments) }
     }
 
     /// Gives every position the answer of the last one of its group.
@@ -388,20 +378,16 @@ impl Kernels {
     /// As [`read`](Self::read).
     pub unsafe fn spread(
         &self,
-        stream: &Stream,
-        mut groups: GroupsView,
-        mut answers: Address,
-        mut len: u32,
+        mut on: impl Launch,
+        groups: GroupsView,
+        answers: Address,
+        len: u32,
     ) -> Result<()> {
-        let arguments = [
-            argument(&mut groups),
-            argument(&mut answers),
-            argument(&mut len),
-        ];
+        let arguments = [bytes_of(&groups), bytes_of(&answers), bytes_of(&len)];
         // SAFETY: as above.
         unsafe {
             self.launch(
-                stream,
+                &mut on,
                 "spread_answers",
                 false,
                 self.blocks_for_threads(len),
@@ -416,21 +402,21 @@ impl Kernels {
     /// As [`write`](Self::write).
     pub unsafe fn drain(
         &self,
-        stream: &Stream,
-        mut table: TableView,
+        mut on: impl Launch,
+        table: TableView,
         buckets: std::ops::Range<u64>,
-        mut counters: Address,
+        counters: Address,
     ) -> Result<()> {
-        let (mut from, mut to) = (buckets.start, buckets.end);
+        let (from, to) = (buckets.start, buckets.end);
         let arguments = [
-            argument(&mut table),
-            argument(&mut from),
-            argument(&mut to),
-            argument(&mut counters),
+            bytes_of(&table),
+            bytes_of(&from),
+            bytes_of(&to),
+            bytes_of(&counters),
         ];
         let blocks = self.blocks_for_warps(to - from);
         // SAFETY: as above.
-        unsafe { self.launch(stream, "drain", true, blocks, &arguments) }
+        unsafe { self.launch(&mut on, "drain", true, blocks, &arguments) }
     }
 
     /// Surveys one level.
@@ -439,22 +425,22 @@ impl Kernels {
     /// As [`read`](Self::read).
     pub unsafe fn survey(
         &self,
-        stream: &Stream,
-        mut table: TableView,
-        mut level: u32,
-        mut survey: SurveyView,
-        mut findings: Address,
+        mut on: impl Launch,
+        table: TableView,
+        level: u32,
+        survey: SurveyView,
+        findings: Address,
     ) -> Result<()> {
         let at_once = u64::from(WARP / table.slots);
         let blocks = self.blocks_for_warps((1u64 << level).div_ceil(at_once));
         let arguments = [
-            argument(&mut table),
-            argument(&mut level),
-            argument(&mut survey),
-            argument(&mut findings),
+            bytes_of(&table),
+            bytes_of(&level),
+            bytes_of(&survey),
+            bytes_of(&findings),
         ];
         // SAFETY: as above.
-        unsafe { self.launch(stream, "survey", true, blocks, &arguments) }
+        unsafe { self.launch(&mut on, "survey", true, blocks, &arguments) }
     }
 
     /// Puts the launches on a stream by which a load finds out the scores of all buckets.
@@ -463,13 +449,13 @@ impl Kernels {
     /// As [`resolve`](Self::resolve).
     pub unsafe fn survey_cache(
         &self,
-        stream: &Stream,
-        mut table: TableView,
-        mut load: CacheLoad,
+        mut on: impl Launch,
+        table: TableView,
+        load: CacheLoad,
     ) -> Result<()> {
-        let arguments = [argument(&mut table), argument(&mut load)];
+        let arguments = [bytes_of(&table), bytes_of(&load)];
         // SAFETY: as above.
-        unsafe { self.launch(stream, "cache_survey", false, self.blocks, &arguments) }
+        unsafe { self.launch(&mut on, "cache_survey", false, self.blocks, &arguments) }
     }
 
     /// Puts the launches on a stream that give entries to the buckets that a load has chosen.
@@ -478,19 +464,15 @@ impl Kernels {
     /// As [`resolve`](Self::resolve).
     pub unsafe fn choose_cached(
         &self,
-        stream: &Stream,
-        mut table: TableView,
-        mut load: CacheLoad,
-        mut outcome: Address,
+        mut on: impl Launch,
+        table: TableView,
+        load: CacheLoad,
+        outcome: Address,
     ) -> Result<()> {
-        let arguments = [
-            argument(&mut table),
-            argument(&mut load),
-            argument(&mut outcome),
-        ];
+        let arguments = [bytes_of(&table), bytes_of(&load), bytes_of(&outcome)];
         for name in ["cache_elect", "cache_release", "cache_assign"] {
             // SAFETY: as above.
-            unsafe { self.launch(stream, name, false, self.blocks, &arguments)? };
+            unsafe { self.launch(&mut on, name, false, self.blocks, &arguments)? };
         }
         Ok(())
     }
@@ -501,21 +483,21 @@ impl Kernels {
     /// As [`read`](Self::read).
     pub unsafe fn fill_cache(
         &self,
-        stream: &Stream,
-        mut table: TableView,
-        mut load: CacheLoad,
+        mut on: impl Launch,
+        table: TableView,
+        load: CacheLoad,
         part: std::ops::Range<u64>,
     ) -> Result<()> {
-        let (mut from, mut to) = (part.start, part.end);
+        let (from, to) = (part.start, part.end);
         let arguments = [
-            argument(&mut table),
-            argument(&mut load),
-            argument(&mut from),
-            argument(&mut to),
+            bytes_of(&table),
+            bytes_of(&load),
+            bytes_of(&from),
+            bytes_of(&to),
         ];
         let blocks = self.blocks_for_warps(to - from).min(FILL_BLOCKS);
         // SAFETY: as above.
-        unsafe { self.launch(stream, "cache_fill", false, blocks, &arguments) }
+        unsafe { self.launch(&mut on, "cache_fill", false, blocks, &arguments) }
     }
 
     /// Shows what was filled to readers.
@@ -524,23 +506,23 @@ impl Kernels {
     /// As [`resolve`](Self::resolve).
     pub unsafe fn link_cached(
         &self,
-        stream: &Stream,
-        mut table: TableView,
-        mut load: CacheLoad,
+        mut on: impl Launch,
+        table: TableView,
+        load: CacheLoad,
         part: std::ops::Range<u64>,
-        mut outcome: Address,
+        outcome: Address,
     ) -> Result<()> {
-        let (mut from, mut to) = (part.start, part.end);
+        let (from, to) = (part.start, part.end);
         let arguments = [
-            argument(&mut table),
-            argument(&mut load),
-            argument(&mut from),
-            argument(&mut to),
-            argument(&mut outcome),
+            bytes_of(&table),
+            bytes_of(&load),
+            bytes_of(&from),
+            bytes_of(&to),
+            bytes_of(&outcome),
         ];
         let blocks = self.blocks_for_warps(to - from);
         // SAFETY: as above.
-        unsafe { self.launch(stream, "cache_link", false, blocks, &arguments) }
+        unsafe { self.launch(&mut on, "cache_link", false, blocks, &arguments) }
     }
 
     /// Takes the buckets of a level out of the cache.
@@ -549,21 +531,21 @@ impl Kernels {
     /// As [`resolve`](Self::resolve).
     pub unsafe fn uncache_level(
         &self,
-        stream: &Stream,
-        mut table: TableView,
-        mut load: CacheLoad,
-        mut level: u32,
-        mut outcome: Address,
+        mut on: impl Launch,
+        table: TableView,
+        load: CacheLoad,
+        level: u32,
+        outcome: Address,
     ) -> Result<()> {
         let arguments = [
-            argument(&mut table),
-            argument(&mut load),
-            argument(&mut level),
-            argument(&mut outcome),
+            bytes_of(&table),
+            bytes_of(&load),
+            bytes_of(&level),
+            bytes_of(&outcome),
         ];
         let blocks = self.blocks_for_warps((1u64 << level).div_ceil(u64::from(WARP)));
         // SAFETY: as above.
-        unsafe { self.launch(stream, "cache_leave", false, blocks, &arguments) }
+        unsafe { self.launch(&mut on, "cache_leave", false, blocks, &arguments) }
     }
 
     fn blocks_for_tiles(&self, batch: &BatchView) -> u32 {
@@ -586,68 +568,41 @@ impl Kernels {
     /// must stay valid until the stream has run it.
     unsafe fn launch(
         &self,
-        stream: &Stream,
+        on: &mut impl Launch,
         name: &'static str,
         by_key: bool,
         blocks: u32,
-        arguments: &[*mut c_void],
-    ) -> Result<()> {
-        let log = self.log.as_ref().filter(|_| StoreLog::concerns(name));
-        if let Some(log) = log {
-            let mut view = log.begin(stream, name)?;
-            // SAFETY: the log outlives the stream's launches, whose end is waited for.
-            unsafe { self.put(stream, "set_store_log", false, 1, &[argument(&mut view)])? };
-        }
-        // SAFETY: as the caller says.
-        unsafe { self.put(stream, name, by_key, blocks, arguments)? };
-        if let Some(log) = log {
-            let mut none = LogView::zeroed();
-            // SAFETY: as above.
-            unsafe { self.put(stream, "set_store_log", false, 1, &[argument(&mut none)])? };
-            log.end(stream, name)?;
-        }
-        Ok(())
-    }
-
-    /// As [`launch`](Self::launch), whatever the kernel does.
-    ///
-    /// # Safety
-    /// As [`launch`](Self::launch).
-    unsafe fn put(
-        &self,
-        stream: &Stream,
-        name: &'static str,
-        by_key: bool,
-        blocks: u32,
-        arguments: &[*mut c_void],
+        arguments: &[&[u8]],
     ) -> Result<()> {
         let suffix = match (by_key, self.wide) {
             (false, _) => "",
             (true, false) => "_word",
             (true, true) => "_wide",
         };
-        let Found(function) = self.find(name, suffix)?;
-        // SAFETY: the function is one of the module; the arguments are those of the kernel, by its
-        // callers here, and are copied by the call.
-        let answer = unsafe {
-            sys::cuLaunchKernel(
-                function,
-                blocks,
-                1,
-                1,
-                THREADS,
-                1,
-                1,
-                0,
-                stream.as_inner(),
-                arguments.as_ptr().cast_mut(),
-                std::ptr::null_mut(),
-            )
+        let function = self.find(name, suffix)?;
+        let Some(log) = &self.log else {
+            // SAFETY: as the caller says.
+            return unsafe { on.put(function, blocks, arguments) };
         };
-        check("launching a kernel", answer)
+        // What is noted is noted launch by launch.
+        let mut stream = on.stream();
+        if !StoreLog::concerns(name) {
+            // SAFETY: as the caller says.
+            return unsafe { stream.put(function, blocks, arguments) };
+        }
+        let set = self.find("set_store_log", "")?;
+        let (view, none) = (log.begin(stream, name)?, LogView::zeroed());
+        // SAFETY: as the caller says; the log outlives the stream's launches, whose end is waited
+        // for.
+        unsafe {
+            stream.put(set, 1, &[bytes_of(&view)])?;
+            stream.put(function, blocks, arguments)?;
+            stream.put(set, 1, &[bytes_of(&none)])?;
+        }
+        log.end(stream, name)
     }
 
-    fn find(&self, name: &'static str, suffix: &'static str) -> Result<Found> {
+    fn find(&self, name: &'static str, suffix: &'static str) -> Result<Function> {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(function) = found.get(&(name, suffix)) {
             return Ok(*function);
@@ -656,19 +611,8 @@ impl Kernels {
             .module
             .get_function(format!("{name}{suffix}"))
             .map_err(|error| failed("finding a kernel", error))?;
-        let function = Found(function.to_raw());
+        let function = Function(function.to_raw());
         found.insert((name, suffix), function);
         Ok(function)
     }
-}
-
-/// A kernel of the module, which stays loaded as long as [`Kernels`].
-#[derive(Clone, Copy)]
-struct Found(sys::CUfunction);
-
-// SAFETY: the driver takes a kernel's handle on any thread.
-unsafe impl Send for Found {}
-
-fn argument<T>(value: &mut T) -> *mut c_void {
-    std::ptr::from_mut(value).cast()
 }

@@ -17,6 +17,7 @@ mod driver;
 mod growth;
 mod host;
 mod kernels;
+mod launch;
 mod memory;
 mod mirror;
 mod order;

@@ -10,6 +10,7 @@ use cust::event::{Event, EventFlags, EventStatus};
 use cust::stream::Stream;
 
 use super::device::failed;
+use super::launch::{Graphs, Launches};
 use super::order::{Bins, OrderMemory};
 use super::view::OrderView;
 use crate::Result;
@@ -25,6 +26,7 @@ pub struct Readers(Mutex<HashMap<usize, Arc<Mutex<Reader>>>>);
 pub struct Reader {
     end: Event,
     order: OrderMemory,
+    graphs: Graphs,
 }
 
 impl Readers {
@@ -43,7 +45,11 @@ impl Readers {
         let end = Event::new(EventFlags::DISABLE_TIMING)
             .map_err(|error| failed("making an event", error))?;
         let order = OrderMemory::new()?;
-        let reader = Arc::new(Mutex::new(Reader { end, order }));
+        let reader = Arc::new(Mutex::new(Reader {
+            end,
+            order,
+            graphs: Graphs::default(),
+        }));
         readers.insert(stream.as_inner() as usize, Arc::clone(&reader));
         Ok(reader)
     }
@@ -72,6 +78,11 @@ impl Reader {
             self.wait();
         }
         self.order.view(stream, len, bins)
+    }
+
+    /// Kernels to be put on `stream`, which is the reader's, together.
+    pub fn launches<'a>(&'a mut self, stream: &'a Stream) -> Launches<'a> {
+        Launches::new(stream, &mut self.graphs)
     }
 
     /// Notes that what is on `stream` now is to be waited for.

@@ -86,9 +86,13 @@ impl CudaEngine {
         let launched = operands.parts(table).try_for_each(|part| {
             let order = reader.order(stream, part.len, view.file_len)?;
             let counters = attached.looked_up.address();
+            let mut launches = reader.launches(stream);
             // SAFETY: the operands are as the caller says. The order's memory and the view stay
             // for as long as this reader is waited for.
-            unsafe { attached.launch_read(stream, *view, verb, part, order, counters) }
+            unsafe {
+                attached.launch_read(&mut launches, *view, verb, part, order, counters)?;
+                launches.submit()
+            }
         });
         // Also after an error: some parts may be under way.
         reader.issued(stream).and(launched)
