@@ -12,6 +12,8 @@ mod compiler;
 mod emulator;
 mod killed;
 mod launch;
+#[path = "../kill/process.rs"]
+mod process;
 mod table;
 
 use std::path::Path;

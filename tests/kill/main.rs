@@ -7,10 +7,10 @@
 
 mod child;
 mod log;
+mod process;
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -259,13 +259,7 @@ fn run_and_kill(folder: &Path, at_work: bool, reopens: bool, delay: Duration) {
         thread::sleep(Duration::from_micros(100));
     }
     thread::sleep(delay);
-    child.kill().unwrap();
-    let status = child.wait().unwrap();
-    assert_eq!(
-        status.signal(),
-        Some(9),
-        "the child ended by itself: {status}"
-    );
+    process::kill(&mut child);
 }
 
 /// Opens the file after a kill and compares it with the logs; gives the versions in it.

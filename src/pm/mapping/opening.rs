@@ -74,11 +74,6 @@ impl Mapping {
     ///
     /// # Errors
     /// Those of [`open`](Self::open).
-    pub fn open_private(path: &Path) -> Result<Self> {
-        Self::look(path, &MapOptions::default())
-    }
-
-    /// See [`open_private`](Self::open_private).
     pub(crate) fn look(path: &Path, options: &MapOptions) -> Result<Self> {
         check_kind(path)?;
         let file = Arc::new(PmFile::open(path, false, options.faults.clone())?);
