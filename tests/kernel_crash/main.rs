@@ -14,6 +14,7 @@ mod killed;
 mod launch;
 #[path = "../kill/process.rs"]
 mod process;
+mod survey;
 mod table;
 
 use std::path::Path;
