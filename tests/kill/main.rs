@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gphash::{Domain, Engine, Error, Index, Options};
+use gphash::{Domain, Engine, Index, Options};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
@@ -61,20 +61,6 @@ fn options(domain: Domain) -> Options {
         Err(_) => Engine::Cpu,
     };
     Options::new().engine(engine).domain(domain).capacity(16)
-}
-
-/// Opens the file that another process had open until it was killed. A child that another worker
-/// starts holds the locks of all files that are open here until it runs its own program.
-fn open(path: &Path, domain: Domain) -> Index<u64, Value> {
-    let started = Instant::now();
-    loop {
-        match Index::open(path, &options(domain)) {
-            Err(Error::InUse { .. }) if started.elapsed() < Duration::from_secs(10) => {
-                thread::sleep(Duration::from_millis(1));
-            }
-            opened => return opened.unwrap(),
-        }
-    }
 }
 
 fn from_environment(name: &str, default: u64) -> u64 {
@@ -266,7 +252,7 @@ fn run_and_kill(folder: &Path, at_work: bool, reopens: bool, delay: Duration) {
 fn check(folder: &Path, before: &HashMap<u64, u64>, tally: &mut Tally) -> HashMap<u64, u64> {
     let journal = fs::metadata(folder.join(FILE).with_extension("journal"));
     tally.journals_left += u64::from(journal.is_ok_and(|journal| journal.len() > 0));
-    let index = open(&folder.join(FILE), Domain::Auto);
+    let index = Index::open(folder.join(FILE), &options(Domain::Auto)).unwrap();
     let found = contents(&index);
     let threads: Vec<Vec<Entry>> = (0..THREADS)
         .map(|thread| log::read(&folder.join(thread.to_string())))
