@@ -15,24 +15,28 @@ __device__ inline void note_damage(Findings *findings, u64 at, u64 kind) {
     atomicCAS(&findings->damage, 0, kind << 56 | at);
 }
 
-// Marks a record as used. False if it is none, or marked already: `kind` then says which.
-__device__ inline bool mark_record(const Survey &survey, u64 record, u32 stride, u64 *kind) {
-    *kind = DAMAGE_NO_RECORD;
+constexpr u64 NO_NUMBER = ~0ull;
+
+// Number of the record that starts at an offset.
+__device__ inline u64 number_of(const Survey &survey, u64 record, u32 stride) {
     #pragma unroll 1
     for (u32 each = 0; each < survey.range_count; each++) {
         const RecordRange &range = survey.ranges[each];
         if (record < range.offset || record - range.offset >= range.count * stride) continue;
         u64 within = record - range.offset;
-        if (within % stride != 0) return false;
-        u64 ordinal = range.first_ordinal + within / stride;
-        u32 bit = 1u << ordinal % 32;
-        *kind = DAMAGE_SHARED_RECORD;
-        return (atomicOr(survey.used + ordinal / 32, bit) & bit) == 0;
+        return within % stride == 0 ? range.first_ordinal + within / stride : NO_NUMBER;
     }
-    return false;
+    return NO_NUMBER;
 }
 
-// Whether a look-up of a hash comes to this bucket of its level.
+// Marks a record as used. False if it was already.
+__device__ inline bool mark_used(const Survey &survey, u64 number) {
+    u32 bit = 1u << number % 32;
+    return (atomicOr(survey.used + number / 32, bit) & bit) == 0;
+}
+
+// Whether a look-up of a hash comes to this bucket of its level. The overflow bit went to the level
+// that was on top: this one or one above. One of a level below would leave with that level.
 template <bool WIDE>
 __device__ bool belongs(const Table<WIDE> &table, u64 hash, u32 level, u64 bucket) {
     u32 near = table.view.locations;
@@ -41,7 +45,7 @@ __device__ bool belongs(const Table<WIDE> &table, u64 hash, u32 level, u64 bucke
         if (bucket_of(location(hash, nth), level) != bucket) continue;
         if (nth < near) return true;
         #pragma unroll 1
-        for (u32 each = table.view.bottom_level; each <= table.view.top_level; each++) {
+        for (u32 each = level; each <= table.view.top_level; each++) {
             if (table.is_marked(each, hash)) return true;
         }
         return false;
@@ -91,15 +95,19 @@ __device__ void survey_level(const TableView &view, u32 level, const Survey &sur
                 if (turn_of_lane() == turn) duplicate = above != 0;
             }
         }
-        if (duplicate) note_repair(survey, findings, at, REPAIR_DUPLICATE);
-        if (member && !duplicate) {
+        if (!member) continue;
+        u64 hash = table.hash_of_slot(slot, state);
+        u64 number = number_of(survey, record & RECORD_OFFSET, view.record_stride);
+        if ((WIDE && hash != state) || !belongs(table, hash, level, bucket)) {
+            note_damage(findings, at, DAMAGE_FOREIGN_BUCKET);
+        } else if (number == NO_NUMBER) {
+            note_damage(findings, at, DAMAGE_NO_RECORD);
+        } else if (duplicate) {
+            note_repair(survey, findings, at, REPAIR_DUPLICATE);
+        } else {
             members++;
             if ((record & FROZEN) != 0) note_repair(survey, findings, at, REPAIR_THAW);
-            u64 hash = table.hash_of_slot(slot, state);
-            u64 kind = DAMAGE_FOREIGN_BUCKET;
-            bool sound = (!WIDE || hash == state) && belongs(table, hash, level, bucket) &&
-                         mark_record(survey, record & RECORD_OFFSET, view.record_stride, &kind);
-            if (!sound) note_damage(findings, at, kind);
+            if (!mark_used(survey, number)) note_damage(findings, at, DAMAGE_SHARED_RECORD);
         }
     }
     Tally::sum(&findings->members, members);

@@ -10,8 +10,9 @@ use bytemuck::Pod;
 use gphash::layout::{DATA_START, ExtentEntry, ExtentKind, Flags, SUPERBLOCKS, Superblock};
 use gphash::pm::{Call, Faults};
 use gphash::{Domain, Engine, Index, Options, Result};
-use tempfile::TempDir;
 use xxhash_rust::xxh3::xxh3_64;
+
+use crate::folder;
 
 /// A key that is made of a number.
 pub trait Key: Pod {
@@ -91,16 +92,6 @@ impl Faults for Away {
     }
 }
 
-pub fn folder() -> TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() {
-        TempDir::new_in(memory)
-    } else {
-        TempDir::new()
-    }
-    .unwrap()
-}
-
 pub fn journal_of(path: &Path) -> PathBuf {
     path.with_extension("journal")
 }
@@ -122,7 +113,7 @@ impl Files {
 }
 
 fn made<K: Key, V: Pod>(shape: (u32, u32, u32), domain: Domain, state: State) -> Files {
-    let folder = folder();
+    let folder = folder::new();
     let path = folder.path().join("index");
     let away = Arc::new(Away::default());
     let options = Options::new()

@@ -3,6 +3,7 @@
 #![no_main]
 
 mod files;
+mod folder;
 
 use std::path::Path;
 
@@ -41,7 +42,7 @@ fn open_and_mend(path: &Path, files: &Files, open: fn(&Path) -> Result<()>) {
 }
 
 fuzz_target!(|input: Input| {
-    let folder = files::folder();
+    let folder = folder::new();
     let path = folder.path().join("index");
     match input {
         Input::Bytes(home, journal) => {

@@ -3,16 +3,23 @@
 
 #![no_main]
 
+#[allow(dead_code)]
+#[path = "../../src/pm/disk.rs"]
 mod disk;
+mod folder;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arbitrary::Arbitrary;
-use disk::Disk;
+use disk::{Disk, Files};
+// The disk takes them from the module above it.
+use gphash::pm::{Call, Change, Faults};
 use gphash::{Domain, Engine, Index, Options};
 use libfuzzer_sys::fuzz_target;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use tempfile::TempDir;
 
 type Table = Index<u64, u64>;
@@ -32,9 +39,9 @@ enum Operation {
     Reopen,
     /// The process dies; the next one goes on with what it has left.
     Kill,
-    /// The power fails after some calls of a checkpoint.
+    /// The power fails after some steps of a checkpoint.
     PowerCut {
-        calls: u8,
+        steps: u8,
         seed: u64,
     },
 }
@@ -55,16 +62,6 @@ fn keys(numbers: &[u8]) -> Vec<u64> {
         }
     };
     numbers.iter().map(key).collect()
-}
-
-fn folder() -> TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() {
-        TempDir::new_in(memory)
-    } else {
-        TempDir::new()
-    }
-    .unwrap()
 }
 
 /// An index under test and what it must hold.
@@ -92,7 +89,7 @@ impl Subject {
             .domain(domain)
             .capacity(1)
             .shape(shape.0, shape.1, shape.2);
-        let folder = folder();
+        let folder = folder::new();
         let disk = Arc::new(Disk::default());
         let made = Table::create(path_in(&folder), &options.clone().faults(disk.clone()));
         Self {
@@ -111,8 +108,13 @@ impl Subject {
         self.index.as_ref().expect("it is open")
     }
 
-    fn open(&mut self, folder: TempDir) {
-        self.disk = Arc::new(Disk::with(folder.path()));
+    /// Goes on with these files in a new folder.
+    fn open(&mut self, files: Files) {
+        let folder = folder::new();
+        let moved = |(path, contents): (PathBuf, Vec<u8>)| {
+            (folder.path().join(path.file_name().unwrap()), contents)
+        };
+        self.disk = Disk::holding(&files.into_iter().map(moved).collect());
         let options = self.options.clone().faults(self.disk.clone());
         let index = Table::open(path_in(&folder), &options).unwrap();
         // The old index may still store to its own file; nobody looks at that any more.
@@ -129,30 +131,32 @@ impl Subject {
     }
 
     fn kill(&mut self) {
-        let after = folder();
-        for entry in std::fs::read_dir(self.folder.path()).unwrap() {
-            let entry = entry.unwrap();
-            std::fs::copy(entry.path(), after.path().join(entry.file_name())).unwrap();
-        }
-        self.open(after);
+        let read = |entry: std::io::Result<std::fs::DirEntry>| {
+            let path = entry.unwrap().path();
+            let contents = std::fs::read(&path).unwrap();
+            (path, contents)
+        };
+        let files = std::fs::read_dir(self.folder.path()).unwrap().map(read);
+        self.open(files.collect());
         if self.checkpointed {
             self.model.clone_from(&self.saved);
         }
         assert_eq!(self.contents(), self.model);
     }
 
-    fn cut_power(&mut self, calls: u8, seed: u64) {
+    fn cut_power(&mut self, steps: u8, seed: u64) {
         if !self.checkpointed {
             return self.kill();
         }
-        self.disk.fail_after(u64::from(calls));
-        let synced = self.index().sync();
-        let after = folder();
-        self.disk.image(&path_in(&self.folder), after.path(), seed);
-        self.open(after);
+        self.disk.begin(0);
+        self.index().sync().unwrap();
+        let states = self.disk.recorded();
+        let (_, state) = states.get(usize::from(steps)).unwrap_or(&states[states.len() - 1]);
+        let was_done = usize::from(steps) + 1 >= states.len();
+        let mut images = state.power_cuts(1, &mut SmallRng::seed_from_u64(seed));
+        self.open(images.pop().unwrap());
         let found = self.contents();
-        let is_new = found == self.model;
-        assert!(is_new || synced.is_err() && found == self.saved);
+        assert!(found == self.model || !was_done && found == self.saved);
         self.model = found;
         // What was found came from the disk, but what recovery has mended is not saved yet.
         self.saved.clone_from(&self.model);
@@ -231,7 +235,7 @@ impl Subject {
                 self.saved.clone_from(&self.model);
             }
             Operation::Kill => self.kill(),
-            Operation::PowerCut { calls, seed } => self.cut_power(*calls, *seed),
+            Operation::PowerCut { steps, seed } => self.cut_power(*steps, *seed),
         }
     }
 }
@@ -243,6 +247,7 @@ fn path_in(folder: &TempDir) -> PathBuf {
 fuzz_target!(|input: Input| {
     let mut subject = Subject::new(&input);
     for operation in &input.operations {
+        subject.disk.recorded();
         subject.run(operation);
     }
     assert_eq!(subject.contents(), subject.model);

@@ -4,6 +4,7 @@
 #![no_main]
 
 mod files;
+mod folder;
 #[allow(dead_code)]
 #[path = "../../src/bin/gphash-recover.rs"]
 mod tool;
@@ -126,7 +127,7 @@ fn check_object(line: &str, file: &Path, only_look: bool) -> u8 {
 }
 
 fuzz_target!(|arguments: Vec<Argument>| {
-    let folder = files::folder();
+    let folder = folder::new();
     let words: Vec<OsString> = std::iter::once("gphash-recover".into())
         .chain(
             arguments

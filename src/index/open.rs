@@ -40,7 +40,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
         made
     }
 
-    /// Opens the index in the file at `path`, and recovers it if it was not closed in order.
+    /// Opens the index in the file at `path`, and recovers it if it was not closed in order. Waits
+    /// for up to half a second while another handle has the file open.
     ///
     /// # Errors
     /// [`Error::SizeMismatch`] for keys or values of another size; [`Error::Foreign`],

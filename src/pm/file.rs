@@ -150,12 +150,20 @@ impl PmFile {
         self.faults.clone()
     }
 
-    /// Takes the advisory lock: exclusive, or shared with other readers.
+    /// Takes the advisory lock, for which it waits up to half a second.
     ///
     /// # Errors
-    /// [`Error::InUse`] if another handle has it.
-    pub fn lock(&self, exclusive: bool) -> Result<()> {
-        lock::take(&self.file, exclusive, &self.path)
+    /// [`Error::InUse`] if another handle still has it then.
+    pub fn lock(&self) -> Result<()> {
+        lock::take_exclusive(&self.file, &self.path)
+    }
+
+    /// Takes the advisory lock beside others that look, without waiting.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if another handle has it to change the file.
+    pub fn lock_shared(&self) -> Result<()> {
+        lock::take_shared(&self.file, &self.path)
     }
 
     /// Length in bytes.

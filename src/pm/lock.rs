@@ -2,21 +2,78 @@
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use crate::{Error, Result};
 
-/// Takes the lock of an open file without waiting: exclusive to change it, shared to look at it.
-/// It is given up when the file is closed, also by the death of the process.
-pub(super) fn take(file: &File, exclusive: bool, path: &Path) -> Result<()> {
-    let taken = if exclusive {
-        file.try_lock()
-    } else {
-        file.try_lock_shared()
-    };
-    taken.map_err(|error| match error {
+/// How often a lock that someone else has is asked for again, and how long after the last time:
+/// half a second in all. After the death of a process a GPU's driver may hold its files so long.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Takes the lock of an open file to change it, once nobody else has it, if that is within half a
+/// second. It is given up when the file is closed, also by the death of the process.
+pub(super) fn take_exclusive(file: &File, path: &Path) -> Result<()> {
+    exclusive_after(|| thread::sleep(PAUSE), file, path)
+}
+
+fn exclusive_after(mut pause: impl FnMut(), file: &File, path: &Path) -> Result<()> {
+    for _ in 0..TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => pause(),
+            taken => return taken.map_err(|error| refusal(error, path)),
+        }
+    }
+    file.try_lock().map_err(|error| refusal(error, path))
+}
+
+/// Takes it to look at the file, beside others who look, without waiting.
+pub(super) fn take_shared(file: &File, path: &Path) -> Result<()> {
+    file.try_lock_shared().map_err(|error| refusal(error, path))
+}
+
+fn refusal(error: TryLockError, path: &Path) -> Error {
+    match error {
         TryLockError::WouldBlock => Error::InUse {
             path: path.to_path_buf(),
         },
         TryLockError::Error(source) => Error::io(path, "lock", source),
-    })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_let_go_of_in_time() {
+        let holder = tempfile::NamedTempFile::new().unwrap();
+        let path = holder.path();
+        for mut pauses_left in [1, TRIES] {
+            holder.as_file().try_lock().unwrap();
+            let let_go = || {
+                pauses_left -= 1;
+                if pauses_left == 0 {
+                    holder.as_file().unlock().unwrap();
+                }
+            };
+            exclusive_after(let_go, &File::open(path).unwrap(), path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_lock_that_is_held() {
+        let holder = tempfile::NamedTempFile::new().unwrap();
+        let path = holder.path();
+        holder.as_file().try_lock().unwrap();
+        let mut pauses = 0;
+        let file = File::open(path).unwrap();
+        let taken = exclusive_after(|| pauses += 1, &file, path);
+        assert!(matches!(taken, Err(Error::InUse { .. })), "{taken:?}");
+        assert_eq!(pauses, TRIES);
+        assert_eq!(TRIES * PAUSE, Duration::from_millis(500));
+        let taken = take_shared(&file, path);
+        assert!(matches!(taken, Err(Error::InUse { .. })), "{taken:?}");
+    }
 }

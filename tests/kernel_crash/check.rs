@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
-use gphash::{AddressOrder, Engine, Error, Index, Options, ReportState};
+use gphash::{AddressOrder, Engine, Index, Options, ReportState};
 
 /// What a table must hold: the version of every key, by the key's number.
 pub type Model = BTreeMap<u64, u64>;
@@ -74,20 +72,6 @@ pub struct Allowed<'m> {
     pub after: &'m Model,
 }
 
-/// Opens a file. After the death of a process the driver may hold its mappings, and with them the lock,
-/// a moment longer.
-fn open<K: Key, V: Value>(path: &Path, options: &Options) -> Index<K, V> {
-    let started = Instant::now();
-    loop {
-        match Index::open(path, options) {
-            Err(Error::InUse { .. }) if started.elapsed() < Duration::from_secs(10) => {
-                thread::sleep(Duration::from_millis(1));
-            }
-            opened => return opened.unwrap(),
-        }
-    }
-}
-
 /// Opens the file, which a crash has left, and checks that it holds what is allowed and works.
 /// Gives what was found.
 pub fn check<K: Key, V: Value>(
@@ -101,7 +85,7 @@ pub fn check<K: Key, V: Value>(
         .threads(1)
         .cache_ratio(0.0)
         .address_order(AddressOrder::Never);
-    let index = open::<K, V>(path, &options);
+    let index = Index::<K, V>::open(path, &options).unwrap();
     let found = contents(&index, allowed);
     assert_eq!(index.recovery().items, found.len() as u64);
     look_up(&index, &found, allowed);

@@ -6,7 +6,6 @@
 //! into that launch.
 
 use std::fs::{self, File};
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -19,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::check::{Allowed, Model, Value, check};
 use crate::emulator::{self, Emulator};
-use crate::{FOLDER, device, setting};
+use crate::{FOLDER, device, process, setting};
 
 /// Large enough that storing them takes longer than finding their places.
 type Bytes = [u8; 1024];
@@ -150,7 +149,7 @@ fn kernels_of_a_killed_process() {
         let after = verb.apply(&model, operations, round);
         let mut child = start(folder.path(), verb, round, emulator);
         thread::sleep(aim.moment.mul_f64(rng.random_range(0.8..1.2)));
-        kill(&mut child);
+        process::kill(&mut child);
         let was_answered = folder.path().join(ANSWERED).exists();
         let allowed = Allowed {
             before: if was_answered { &after } else { &model },
@@ -238,14 +237,4 @@ fn start(folder: &Path, verb: Verb, version: u64, emulator: Option<&Emulator>) -
         thread::sleep(Duration::from_micros(50));
     }
     child
-}
-
-fn kill(child: &mut Child) {
-    child.kill().unwrap();
-    let status = child.wait().unwrap();
-    assert_eq!(
-        status.signal(),
-        Some(9),
-        "the child ended by itself: {status}"
-    );
 }

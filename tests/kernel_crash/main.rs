@@ -12,6 +12,9 @@ mod compiler;
 mod emulator;
 mod killed;
 mod launch;
+#[path = "../kill/process.rs"]
+mod process;
+mod survey;
 mod table;
 
 use std::path::Path;

@@ -11,7 +11,7 @@ use rand::RngExt;
 use rand::rngs::SmallRng;
 
 use crate::log::Log;
-use crate::{FILE, THREADS, Value, key, open, owner, value};
+use crate::{FILE, THREADS, Value, key, options, owner, value};
 
 /// Where the file is; tells the test binary that it is the child.
 pub const FOLDER: &str = "GPHASH_KILL_CHILD";
@@ -45,7 +45,7 @@ fn the_child_works_until_it_is_killed() {
     let reopens = std::env::var(REOPENS).is_ok_and(|reopens| reopens == "1");
     File::create(folder.join(OPENS)).unwrap();
     let path = folder.join(FILE);
-    let mut index = open(&path, Domain::Auto);
+    let mut index = Index::<u64, Value>::open(&path, &options(Domain::Auto)).unwrap();
     let mut held: Vec<HashMap<u64, u64>> = vec![HashMap::new(); THREADS as usize];
     for (key, value) in index.iter() {
         held[owner(key) as usize].insert(key, value[0]);
@@ -76,7 +76,7 @@ fn the_child_works_until_it_is_killed() {
         if reopens {
             index.close().unwrap();
             checkpoints.end();
-            index = open(&path, Domain::Auto);
+            index = Index::open(&path, &options(Domain::Auto)).unwrap();
         } else {
             index.sync().unwrap();
             checkpoints.end();

@@ -7,10 +7,10 @@
 
 mod child;
 mod log;
+mod process;
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gphash::{Domain, Engine, Error, Index, Options};
+use gphash::{Domain, Engine, Index, Options};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
@@ -61,20 +61,6 @@ fn options(domain: Domain) -> Options {
         Err(_) => Engine::Cpu,
     };
     Options::new().engine(engine).domain(domain).capacity(16)
-}
-
-/// Opens the file that another process had open until it was killed. A child that another worker
-/// starts holds the locks of all files that are open here until it runs its own program.
-fn open(path: &Path, domain: Domain) -> Index<u64, Value> {
-    let started = Instant::now();
-    loop {
-        match Index::open(path, &options(domain)) {
-            Err(Error::InUse { .. }) if started.elapsed() < Duration::from_secs(10) => {
-                thread::sleep(Duration::from_millis(1));
-            }
-            opened => return opened.unwrap(),
-        }
-    }
 }
 
 fn from_environment(name: &str, default: u64) -> u64 {
@@ -259,20 +245,14 @@ fn run_and_kill(folder: &Path, at_work: bool, reopens: bool, delay: Duration) {
         thread::sleep(Duration::from_micros(100));
     }
     thread::sleep(delay);
-    child.kill().unwrap();
-    let status = child.wait().unwrap();
-    assert_eq!(
-        status.signal(),
-        Some(9),
-        "the child ended by itself: {status}"
-    );
+    process::kill(&mut child);
 }
 
 /// Opens the file after a kill and compares it with the logs; gives the versions in it.
 fn check(folder: &Path, before: &HashMap<u64, u64>, tally: &mut Tally) -> HashMap<u64, u64> {
     let journal = fs::metadata(folder.join(FILE).with_extension("journal"));
     tally.journals_left += u64::from(journal.is_ok_and(|journal| journal.len() > 0));
-    let index = open(&folder.join(FILE), Domain::Auto);
+    let index = Index::open(folder.join(FILE), &options(Domain::Auto)).unwrap();
     let found = contents(&index);
     let threads: Vec<Vec<Entry>> = (0..THREADS)
         .map(|thread| log::read(&folder.join(thread.to_string())))

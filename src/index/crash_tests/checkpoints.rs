@@ -13,11 +13,11 @@ use rand::seq::{IndexedRandom, SliceRandom};
 
 use super::Kind;
 use super::check::{exercise, look_up};
-use super::explorer::{Explorer, budget, on_one_thread, rng, seed};
+use super::explorer::{Described, Explorer, explore_runs};
 use super::history::Model;
 use super::kind::{FRESH, keys};
 use super::operation::{Op, maintain, write};
-use super::random::{Described, VERBS, any_key, any_kind};
+use super::random::{VERBS, any_key, any_kind};
 use crate::index::open::read_superblock;
 use crate::index::recover::{Policy, Recovery};
 use crate::index::table::Table;
@@ -258,40 +258,30 @@ impl Cuts<'_> {
 
 #[test]
 fn power_cuts_leave_one_checkpoint_or_the_next() {
-    on_one_thread(|| {
-        let mut explorer = Explorer::new(budget(10));
-        let first = seed();
-        println!("checkpoints: GPHASH_TEST_SEED={first}");
-        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-        let place = folder.path().join("image");
-        let mut sequences = 0;
-        while !explorer.is_spent() {
-            let seed = first.wrapping_add(sequences);
-            let mut rng = rng(seed);
-            let kind = any_kind(&mut rng);
-            let count = rng.random_range(2..14);
-            let len = rng.random_range(1..24);
-            let ops: Vec<Op> = (0..len).map(|_| any_op(count, &mut rng)).collect();
-            let _described = Described {
-                seed,
-                text: format!("{kind:?}, {ops:?}"),
-            };
-            let path = folder.path().join(format!("table{sequences}"));
-            let mut run = ops.iter().fold(Run::new(kind, &path), Run::apply);
-            run.checkpoint(Table::close);
-            let mut cuts = Cuts {
-                kind: &kind,
-                count,
-                path: &place,
-                explorer: &mut explorer,
-                seen: HashMap::new(),
-            };
-            let states = run.disk.recorded();
-            cuts.explore(states, &run.checkpoints, 24, &mut rng);
-            drop(run);
-            fs::remove_file(&path).unwrap();
-            sequences += 1;
-        }
-        explorer.report(&format!("checkpoints, {sequences} sequences"));
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let place = folder.path().join("image");
+    explore_runs("checkpoints", "sequences", 10, |explorer, seed, rng| {
+        let kind = any_kind(rng);
+        let count = rng.random_range(2..14);
+        let len = rng.random_range(1..24);
+        let ops: Vec<Op> = (0..len).map(|_| any_op(count, rng)).collect();
+        let _described = Described {
+            seed,
+            text: format!("{kind:?}, {ops:?}"),
+        };
+        let path = folder.path().join(format!("table{seed}"));
+        let mut run = ops.iter().fold(Run::new(kind, &path), Run::apply);
+        run.checkpoint(Table::close);
+        let mut cuts = Cuts {
+            kind: &kind,
+            count,
+            path: &place,
+            explorer,
+            seen: HashMap::new(),
+        };
+        let states = run.disk.recorded();
+        cuts.explore(states, &run.checkpoints, 24, rng);
+        drop(run);
+        fs::remove_file(&path).unwrap();
     });
 }

@@ -44,6 +44,42 @@ pub(super) fn on_one_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     pool.unwrap().install(work)
 }
 
+/// Explores one of `runs` after the other until the budget of a test is used up that gets `percent`
+/// of all. The first one has the seed of the run, so that the seed of any one repeats it at once.
+pub(super) fn explore_runs(
+    what: &str,
+    runs: &str,
+    percent: u64,
+    mut run: impl FnMut(&mut Explorer, u64, &mut SmallRng) + Send,
+) {
+    on_one_thread(|| {
+        let mut explorer = Explorer::new(budget(percent));
+        let first = seed();
+        println!("{what}: GPHASH_TEST_SEED={first}");
+        let mut count = 0;
+        while !explorer.is_spent() {
+            let seed = first.wrapping_add(count);
+            run(&mut explorer, seed, &mut rng(seed));
+            count += 1;
+        }
+        explorer.report(&format!("{what}, {count} {runs}"));
+    });
+}
+
+/// Tells, when a test fails, what it was at.
+pub(super) struct Described {
+    pub(super) seed: u64,
+    pub(super) text: String,
+}
+
+impl Drop for Described {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("repeated by GPHASH_TEST_SEED={}: {}", self.seed, self.text);
+        }
+    }
+}
+
 /// What was checked.
 #[derive(Debug, Default)]
 pub(super) struct Explorer {

@@ -5,7 +5,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 
 use super::Kind;
-use super::explorer::{Explorer, budget, on_one_thread, rng, seed};
+use super::explorer::{Described, explore_runs};
 use super::operation::{Op, Run};
 use crate::engine::Write;
 use crate::layout::{BUSY, EMPTY};
@@ -65,58 +65,34 @@ fn any_op(count: u64, rng: &mut SmallRng) -> Op {
     }
 }
 
-/// Explores sequences of operations on few keys until the budget is used up. The first one has the
-/// seed of the run, so that the seed of any one repeats it at once.
+/// Explores sequences of operations on few keys.
 fn explore_sequences(what: &str, percent: u64, key_sizes: &[usize]) {
-    let mut explorer = Explorer::new(budget(percent));
-    let first = seed();
-    println!("{what}: GPHASH_TEST_SEED={first}");
-    let mut sequences = 0;
-    while !explorer.is_spent() {
-        let seed = first.wrapping_add(sequences);
-        let mut rng = rng(seed);
-        let mut kind = any_kind(&mut rng);
-        kind.key_size = *key_sizes.choose(&mut rng).unwrap();
+    explore_runs(what, "sequences", percent, |explorer, seed, rng| {
+        let mut kind = any_kind(rng);
+        kind.key_size = *key_sizes.choose(rng).unwrap();
         let count = rng.random_range(2..14);
         let mut ops = |most| -> Vec<Op> {
             let len = rng.random_range(0..most);
-            (0..len).map(|_| any_op(count, &mut rng)).collect()
+            (0..len).map(|_| any_op(count, rng)).collect()
         };
         let (prepare, ops) = (ops(30), ops(16));
-        let described = Described {
+        let _described = Described {
             seed,
             text: format!("{kind:?}, {prepare:?}, then {ops:?}"),
         };
         let run = Run::new(kind, rng.random(), &prepare);
         let (history, states) = ops.iter().fold(run, Run::apply).end();
-        let most = *[(8, 200), (24, 400), (96, 1500)].choose(&mut rng).unwrap();
-        explorer.explore(&kind, &history, states, count, most, &mut rng);
-        drop(described);
-        sequences += 1;
-    }
-    explorer.report(&format!("{what}, {sequences} sequences"));
-}
-
-/// Tells, when a test fails, what it was at.
-pub(super) struct Described {
-    pub(super) seed: u64,
-    pub(super) text: String,
-}
-
-impl Drop for Described {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            println!("repeated by GPHASH_TEST_SEED={}: {}", self.seed, self.text);
-        }
-    }
+        let most = *[(8, 200), (24, 400), (96, 1500)].choose(rng).unwrap();
+        explorer.explore(&kind, &history, states, count, most, rng);
+    });
 }
 
 #[test]
 fn random_sequences_on_keys_of_a_word() {
-    on_one_thread(|| explore_sequences("keys of a word", 20, &[8]));
+    explore_sequences("keys of a word", 20, &[8]);
 }
 
 #[test]
 fn random_sequences_on_wide_keys() {
-    on_one_thread(|| explore_sequences("wide keys", 20, &[16, 32]));
+    explore_sequences("wide keys", 20, &[16, 32]);
 }

@@ -10,10 +10,10 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 
 use super::Kind;
-use super::explorer::{Explorer, budget, on_one_thread, rng, seed};
+use super::explorer::{Described, explore_runs};
 use super::history::Event;
 use super::operation::{Op, Run, maintain, write};
-use super::random::{Described, VERBS, any_key, any_kind};
+use super::random::{VERBS, any_key, any_kind};
 use crate::index::table::Table;
 use crate::pm::simulated::Simulated;
 
@@ -50,26 +50,20 @@ fn work(kind: &Kind, table: &Table<Simulated>, ops: &[Op], mut version: u64) -> 
 }
 
 fn explore_threads(what: &str, percent: u64, resizes: bool) {
-    let mut explorer = Explorer::new(budget(percent));
-    let first = seed();
-    println!("{what}: GPHASH_TEST_SEED={first}");
-    let mut runs = 0;
-    while !explorer.is_spent() {
-        let seed = first.wrapping_add(runs);
-        let mut rng = rng(seed);
-        let kind = any_kind(&mut rng);
+    explore_runs(what, "runs", percent, |explorer, seed, rng| {
+        let kind = any_kind(rng);
         let count = rng.random_range(1..5);
         let prepare: Vec<Op> = (0..rng.random_range(0..8))
-            .map(|_| any_op(count, resizes, &mut rng))
+            .map(|_| any_op(count, resizes, rng))
             .collect();
         let threads: Vec<Vec<Op>> = (0..rng.random_range(2..4))
             .map(|_| {
                 let len = rng.random_range(1..8);
-                let ops = (0..len).map(|_| any_op(count, resizes, &mut rng));
+                let ops = (0..len).map(|_| any_op(count, resizes, rng));
                 ops.collect()
             })
             .collect();
-        let described = Described {
+        let _described = Described {
             seed,
             text: format!("{kind:?}, {prepare:?}, then side by side {threads:?}"),
         };
@@ -92,20 +86,17 @@ fn explore_threads(what: &str, percent: u64, resizes: bool) {
         table.close().unwrap();
         let states = table.medium.recorded();
         drop(table);
-        let most = *[(2, 40), (8, 80), (24, 200)].choose(&mut rng).unwrap();
-        explorer.explore(&kind, &history, states, count, most, &mut rng);
-        drop(described);
-        runs += 1;
-    }
-    explorer.report(&format!("{what}, {runs} runs"));
+        let most = *[(2, 40), (8, 80), (24, 200)].choose(rng).unwrap();
+        explorer.explore(&kind, &history, states, count, most, rng);
+    });
 }
 
 #[test]
 fn threads_on_the_same_keys() {
-    on_one_thread(|| explore_threads("threads", 15, false));
+    explore_threads("threads", 15, false);
 }
 
 #[test]
 fn threads_beside_a_resize() {
-    on_one_thread(|| explore_threads("threads beside a resize", 15, true));
+    explore_threads("threads beside a resize", 15, true);
 }

@@ -318,8 +318,8 @@ fn a_call_that_fails_once_loses_nothing() {
 fn looking_replays_in_memory_only() {
     let table = Interrupted::new();
     table.put(&table.states[0], &table.journal);
-    let mapping = Mapping::open_private(&table.path()).unwrap();
-    let beside = Mapping::open_private(&table.path()).unwrap();
+    let mapping = Mapping::look(&table.path(), &MapOptions::default()).unwrap();
+    let beside = Mapping::look(&table.path(), &MapOptions::default()).unwrap();
     assert!(contents(&mapping) == table.states[1]);
     mapping.store(DATA_START, 99);
     assert_eq!(mapping.load(DATA_START), 99);
@@ -335,7 +335,7 @@ fn looking_replays_in_memory_only() {
 fn refused(table: &Interrupted, home: &[u8], journal: &[u8]) -> Error {
     table.put(home, journal);
     let error = Mapping::open(&table.path(), &options(None)).unwrap_err();
-    let looked = Mapping::open_private(&table.path()).unwrap_err();
+    let looked = Mapping::look(&table.path(), &MapOptions::default()).unwrap_err();
     assert_eq!(error.to_string(), looked.to_string());
     assert!(fs::read(table.path()).unwrap() == home);
     assert!(fs::read(path_of(&table.path())).unwrap() == journal);

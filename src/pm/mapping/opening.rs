@@ -37,7 +37,7 @@ impl Mapping {
     }
 
     fn fill(file: Arc<PmFile>, len: u64, options: &MapOptions) -> Result<Self> {
-        file.lock(true)?;
+        file.lock()?;
         let mapping = Self::over(file, len, Access::Write, options)?;
         mapping.grow(len)?;
         mapping.file.sync()?;
@@ -57,7 +57,7 @@ impl Mapping {
     pub fn open(path: &Path, options: &MapOptions) -> Result<Self> {
         check_kind(path)?;
         let file = Arc::new(PmFile::open(path, true, options.faults.clone())?);
-        file.lock(true)?;
+        file.lock()?;
         let (superblock, leftover) = inspect(&file)?;
         let mapping = Self::over(file, superblock.file_len, Access::Write, options)?;
         if let Some(leftover) = leftover {
@@ -74,15 +74,10 @@ impl Mapping {
     ///
     /// # Errors
     /// Those of [`open`](Self::open).
-    pub fn open_private(path: &Path) -> Result<Self> {
-        Self::look(path, &MapOptions::default())
-    }
-
-    /// See [`open_private`](Self::open_private).
     pub(crate) fn look(path: &Path, options: &MapOptions) -> Result<Self> {
         check_kind(path)?;
         let file = Arc::new(PmFile::open(path, false, options.faults.clone())?);
-        file.lock(false)?;
+        file.lock_shared()?;
         let (superblock, leftover) = inspect(&file)?;
         let mapping = Self::over(file, superblock.file_len, Access::Look, options)?;
         mapping.map(superblock.file_len)?;

@@ -405,11 +405,14 @@ fn a_file_is_open_once() {
         let mapping = Mapping::create(&path, LEN, &options).unwrap();
         superblock(&mapping, 1, LEN);
         mapping.checkpoint().unwrap();
-        for second in [Mapping::open(&path, &options), Mapping::open_private(&path)] {
+        for second in [
+            Mapping::open(&path, &options),
+            Mapping::look(&path, &MapOptions::default()),
+        ] {
             assert!(matches!(second, Err(Error::InUse { .. })));
         }
         drop(mapping);
-        let looking = Mapping::open_private(&path).unwrap();
+        let looking = Mapping::look(&path, &MapOptions::default()).unwrap();
         let second = Mapping::open(&path, &options);
         assert!(matches!(second, Err(Error::InUse { .. })));
         drop(looking);
@@ -440,7 +443,7 @@ fn what_is_no_table_is_refused_and_untouched() {
     let options = options(Domain::Auto);
     let open = |path: &Path| {
         let error = Mapping::open(path, &options).unwrap_err();
-        let looked = Mapping::open_private(path).unwrap_err();
+        let looked = Mapping::look(path, &MapOptions::default()).unwrap_err();
         assert_eq!(error.to_string(), looked.to_string());
         error
     };
@@ -505,7 +508,10 @@ fn a_file_that_may_not_be_written_is_refused_but_can_be_looked_at() {
     let mut permissions = fs::metadata(&path).unwrap().permissions();
     permissions.set_readonly(true);
     fs::set_permissions(&path, permissions).unwrap();
-    assert_eq!(Mapping::open_private(&path).unwrap().len(), LEN);
+    assert_eq!(
+        Mapping::look(&path, &MapOptions::default()).unwrap().len(),
+        LEN
+    );
 }
 
 #[test]

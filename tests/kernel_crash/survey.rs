@@ -1,0 +1,92 @@
+//! Files that no crash leaves: the device refuses what the CPU refuses, and takes what it takes.
+
+use std::fs;
+use std::path::Path;
+
+use gphash::layout::{Shape, Superblock};
+use gphash::{Engine, Error, Index, Options, Result};
+use tempfile::TempDir;
+
+use crate::{FOLDER, device};
+
+/// A file as it is while it is open, so that whoever opens it scans it.
+struct Scanned {
+    bytes: Vec<u8>,
+    superblock: Superblock,
+    shape: Shape,
+}
+
+impl Scanned {
+    /// One of small buckets, with items in further rounds in both of its levels.
+    fn new(folder: &Path) -> Self {
+        let path = folder.join("whole");
+        let options = Options::new().engine(Engine::Cpu).shape(2, 1, 2);
+        let index = Index::<u64, u64>::create(&path, &options.capacity(1)).unwrap();
+        for key in 0..3000 {
+            index.insert_one(&key, &key).unwrap();
+        }
+        // What a resize has left to do.
+        index.reserve(0).unwrap();
+        index.close().unwrap();
+        let index = Index::<u64, u64>::open(&path, &Options::new().engine(Engine::Cpu)).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        drop(index);
+        let superblock = Superblock::parse(&bytes, bytes.len() as u64, &path).unwrap();
+        let shape = superblock.shape(&path).unwrap();
+        Self {
+            bytes,
+            superblock,
+            shape,
+        }
+    }
+
+    /// Gives all bits of a level's overflow map this value.
+    fn fill_overflow_map(&mut self, level: u32, byte: u8) {
+        let offset = self.superblock.level_directory[level as usize];
+        let map = (offset + self.shape.buckets_len(level)) as usize;
+        self.bytes[map..][..(1 << level) / 8].fill(byte);
+    }
+
+    /// How many items an engine finds in it.
+    fn open(&self, folder: &Path, engine: Engine) -> Result<u64> {
+        let path = folder.join("crafted");
+        fs::write(&path, &self.bytes).unwrap();
+        let index = Index::<u64, u64>::open(&path, &Options::new().engine(engine))?;
+        Ok(index.recovery().items)
+    }
+}
+
+#[test]
+fn overflow_bits_of_other_levels() {
+    if !Path::new(FOLDER).is_dir() {
+        println!("skipped: no {FOLDER} here");
+        return;
+    }
+    let _alone = crate::ONE_AT_A_TIME.lock();
+    let (engine, _) = device();
+    let folder = TempDir::new_in(FOLDER).unwrap();
+    let file = Scanned::new(folder.path());
+    let (bottom, top) = (file.superblock.bottom_level, file.superblock.top_level);
+    assert_eq!((top, file.superblock.levels), (bottom + 1, 2), "at rest");
+    // Bits of the bottom and of the top level, and whether an item may then be there.
+    for (bits, is_sound) in [
+        ([0x00, 0x00], false),
+        ([0xff, 0x00], false),
+        ([0x00, 0xff], true),
+        ([0xff, 0xff], true),
+    ] {
+        let mut crafted = Scanned {
+            bytes: file.bytes.clone(),
+            ..file
+        };
+        crafted.fill_overflow_map(bottom, bits[0]);
+        crafted.fill_overflow_map(top, bits[1]);
+        for engine in [Engine::Cpu, engine] {
+            match crafted.open(folder.path(), engine) {
+                Ok(items) => assert!(is_sound && items == 3000, "{bits:x?}, {engine:?}: {items}"),
+                Err(Error::Damaged { .. }) => assert!(!is_sound, "{bits:x?}, {engine:?}"),
+                Err(error) => panic!("{bits:x?}, {engine:?}: {error}"),
+            }
+        }
+    }
+}
