@@ -197,11 +197,6 @@ int cuMemHostUnregister(void *) { return SUCCESS; }
 // Nothing of the caller's is pinned.
 int cuPointerGetAttribute(void *, int, u64) { return INVALID_VALUE; }
 
-int cuMemcpyHtoD_v2(u64 to, const void *from, size_t len) {
-    std::memcpy(reinterpret_cast<void *>(to), from, len);
-    return SUCCESS;
-}
-
 int cuMemcpyHtoDAsync_v2(u64 to, const void *from, size_t len, void *) {
     std::memcpy(reinterpret_cast<void *>(to), from, len);
     return SUCCESS;
