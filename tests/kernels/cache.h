@@ -1,6 +1,8 @@
 // The frozen bucket cache of a table, and its loads, as src/engine/cuda/cache does them.
 #pragma once
 
+#include <set>
+
 #include "table.h"
 
 class Cache {
@@ -81,6 +83,18 @@ class Cache {
         free_count += left.evicted;
     }
 
+    // Takes note of what a drain has just put into buckets that are held, past the cache.
+    void note_moved() {
+        const TableView &view = table.view;
+        for (u64 ordinal = 1; ordinal < ORDINALS; ordinal++) {
+            if (links[ordinal] == 0 || (links[ordinal] & LOADING) != 0) continue;
+            for (u32 index = 0; index < view.slots; index++) {
+                u64 record = record_of(ordinal, index);
+                if (*value_place(view, links[ordinal] - 1, index).tag == 0) moved.insert(record);
+            }
+        }
+    }
+
     // Every entry is free or holds one bucket, and what is shown is what the file has. Nothing else
     // is under way.
     void verify() const {
@@ -114,6 +128,7 @@ class Cache {
     std::vector<u32> links, heat, free;
     std::vector<u64> records, evicted, incoming, buckets;
     std::vector<uint4> values;
+    std::set<u64> moved;
 
     emulated::Launch launch(std::function<void()> kernel) {
         return {1 + static_cast<u32>(rng() % 3), THREADS, std::move(kernel)};
@@ -138,6 +153,11 @@ class Cache {
         return present[rng() % present.size()];
     }
 
+    u64 record_of(u64 ordinal, u32 index) const {
+        const u8 *in_file = table.view.file + bucket_of_ordinal(table.view, ordinal).offset;
+        return ::load(in_file + (table.view.slots + index) * 8) & RECORD_OFFSET;
+    }
+
     void verify_entry(const TableView &view, u64 ordinal, u32 entry) const {
         Bucket bucket = bucket_of_ordinal(view, ordinal);
         const u8 *in_file = view.file + bucket.offset;
@@ -147,9 +167,14 @@ class Cache {
             fail("the cached bucket %llu is not that of the file", ordinal);
         }
         for (u32 index = 0; index < view.slots; index++) {
-            u64 record = ::load(in_file + (view.slots + index) * 8) & RECORD_OFFSET;
+            u64 record = record_of(ordinal, index);
             CachedValue cached = value_place(view, entry, index);
-            if (*cached.tag == 0 || *cached.tag != record) continue;
+            if (*cached.tag == 0) {
+                if (record != 0 && moved.count(record) == 0) fail("the cached bucket %llu lacks a value", ordinal);
+                continue;
+            }
+            // It would be taken for the value of another item that gets the same record and slot.
+            if (*cached.tag != record) fail("the cached bucket %llu has a value that has left", ordinal);
             if (std::memcmp(cached.value, view.file + record, view.value_size) != 0) {
                 fail("a value of the cached bucket %llu is not that of the file", ordinal);
             }

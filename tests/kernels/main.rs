@@ -6,8 +6,11 @@ mod compiler;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Seeds of a run that was not told one.
-const SEEDS: u64 = 16;
+/// Seeds of a run of the model that was not told one.
+const BATCHES: u64 = 16;
+
+/// The same for look-ups between whose steps changes come.
+const READERS: u64 = 40;
 
 fn program(name: &str) -> PathBuf {
     compiler::compile(&format!("{name}.cpp"), &format!("kernels-{name}"), &[])
@@ -19,14 +22,24 @@ fn run(program: &Path, arguments: &[u64]) {
     compiler::expect_success(&program.display().to_string(), &output);
 }
 
-#[test]
-fn random_batches() {
+/// Runs a program with so many seeds, or with the one that was given.
+fn run_seeds(program: &Path, most: u64) {
     let (first, seeds) = match std::env::var("GPHASH_TEST_SEED") {
         Ok(seed) => (seed.parse().expect("GPHASH_TEST_SEED"), 1),
-        Err(_) => (rand::random::<u32>().into(), SEEDS),
+        Err(_) => (rand::random::<u32>().into(), most),
     };
     println!("GPHASH_TEST_SEED={first} and the {} after it", seeds - 1);
-    run(&program("model"), &[first, seeds]);
+    run(program, &[first, seeds]);
+}
+
+#[test]
+fn random_batches() {
+    run_seeds(&program("model"), BATCHES);
+}
+
+#[test]
+fn readers() {
+    run_seeds(&program("readers"), READERS);
 }
 
 #[test]

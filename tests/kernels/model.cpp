@@ -40,6 +40,7 @@ class Model {
         u32 len = 1 + static_cast<u32>(rng() % 150);
         std::vector<std::string> keys, values;
         bool skewed = rng() % 2 != 0;
+        if (table.is_draining()) drain(rng() % 3);
         for (u32 at = 0; at < len; at++) {
             keys.push_back(key(skewed && rng() % 2 != 0 ? rng() % 3 : rng() % space));
             values.push_back(random_value());
@@ -75,6 +76,10 @@ class Model {
             const u8 *in_file = view.file + view.level_offset[level];
             EXPECT(std::memcmp(view.level_probe[level], in_file, table.level_len(level)) == 0);
         }
+        const u8 *bottom = view.file + view.level_offset[view.bottom_level];
+        for (u64 at = 0; at < drained * view.bucket_size; at += view.bucket_size) {
+            for (u32 word = 0; word < 2 * view.slots; word++) EXPECT(load(bottom + at + word * 8) == 0);
+        }
         u64 reserved = 0;
         for (u32 number = 0; number < 2; number++) {
             const u8 *in_file = view.file + RESERVED_BUCKETS + number * RESERVED_BUCKET_STRIDE;
@@ -106,6 +111,7 @@ class Model {
     u64 item_count = 0; // as the kernels count
     u64 space;
     u32 added = 0;
+    u64 drained = 0; // buckets of the bottom level that are empty
     // Values that the keys of the change under way may have meanwhile.
     std::map<std::string, std::set<std::string>> possible;
     bool removing = false;
@@ -170,33 +176,38 @@ class Model {
             EXPECT(counters.wanted == counters.taken);
             if (waiting == 0) return;
             if (counters.full == 0) continue;
+            if (table.is_draining()) {
+                drain(~0ull);
+                continue;
+            }
             table.grow();
             added++;
-            drain();
+            drain(rng() % 4);
         }
     }
 
-    // Empties the levels below the resting ones, with look-ups beside.
-    void drain() {
-        while (table.is_draining()) {
+    // Empties some buckets of the levels below the resting ones, a slice at a time, with look-ups
+    // beside. What is left waits while other batches come and go.
+    void drain(u64 slices) {
+        for (; table.is_draining() && slices != 0; slices--) {
             u64 buckets = 1ull << table.view.bottom_level;
-            u64 full = 0;
-            for (u64 from = 0; from < buckets;) {
-                u64 to = std::min(buckets, from + 1 + rng() % 9);
-                TableView view = table.view;
-                Counters *counters = &table.counters;
-                u32 blocks = 1 + static_cast<u32>(rng() % 3);
-                run_beside({blocks, THREADS, [=, this] { BY_KEY(table, drain, view, from, to, counters); }});
-                full += table.settle().full;
-                from = to;
-            }
-            if (full != 0) {
+            u64 from = drained;
+            u64 to = std::min(buckets, from + 1 + rng() % 9);
+            TableView view = table.view;
+            Counters *counters = &table.counters;
+            u32 blocks = 1 + static_cast<u32>(rng() % 3);
+            run_beside({blocks, THREADS, [=, this] { BY_KEY(table, drain, view, from, to, counters); }});
+            if (cache) cache->note_moved();
+            if (table.settle().full != 0) {
                 table.grow();
                 added++;
                 continue;
             }
+            drained = to;
+            if (drained != buckets) continue;
             if (cache) cache->leave_bottom();
             table.leave_bottom();
+            drained = 0;
         }
     }
 
@@ -302,9 +313,8 @@ void run_seed() {
     Model model(settings, space);
     for (u32 batch = 0; batch < 25; batch++) {
         model.run_batch();
-        if (batch % 6 == 5) model.verify();
+        model.verify();
     }
-    model.verify();
     std::printf(": %zu items, %u levels added\n", model.len(), model.levels_added());
 }
 

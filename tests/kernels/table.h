@@ -49,6 +49,7 @@ class MemoryTable {
     TableView view{};
     Records supply{};
     Counters counters{}; // of the launches since the last `settle`
+    bool is_read = false; // look-ups are under way that may still read what is retired
 
     explicit MemoryTable(const Settings &wanted) : settings(wanted) {
         void *mapped = mmap(nullptr, FILE_LEN, PROT_READ | PROT_WRITE,
@@ -131,8 +132,8 @@ class MemoryTable {
         }
     }
 
-    // Takes note of what the launches since the last time have taken and retired. No launch is under
-    // way, so what was retired is free.
+    // Takes note of what the launches since the last time have taken and retired. What was retired is
+    // free unless somebody may read it.
     Counters settle() {
         if (counters.damaged != 0) fail("damage reported at %llu", counters.damaged);
         u64 taken = counters.taken;
@@ -146,8 +147,8 @@ class MemoryTable {
             taken -= from_run;
         }
         supply.retired_tail += counters.retired;
-        supply.tail = supply.retired_tail;
-        if (supply.tail - supply.head > supply.ring_capacity) fail("the ring has run over");
+        if (!is_read) supply.tail = supply.retired_tail;
+        if (supply.retired_tail - supply.head > supply.ring_capacity) fail("the ring has run over");
         return std::exchange(counters, Counters{});
     }
 

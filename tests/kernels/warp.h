@@ -254,6 +254,19 @@ inline std::unique_ptr<Warp> make_warp(const Launch &launch, u32 block, u32 firs
     return warp;
 }
 
+// Takes out the warps that are done.
+inline void leave_done(Warps &warps) {
+    for (size_t at = 0; at < warps.size();) {
+        if (!warps[at]->done()) {
+            at++;
+            continue;
+        }
+        spare.push_back(std::move(warps[at]));
+        warps[at] = std::move(warps.back());
+        warps.pop_back();
+    }
+}
+
 // Runs warps beside each other to their end.
 inline void run_warps(Warps warps) {
     while (!warps.empty()) {
@@ -266,15 +279,7 @@ inline void run_warps(Warps warps) {
         }
         runs |= release_blocks(warps);
         if (!runs) report_stuck(warps);
-        for (size_t at = 0; at < warps.size();) {
-            if (!warps[at]->done()) {
-                at++;
-                continue;
-            }
-            spare.push_back(std::move(warps[at]));
-            warps[at] = std::move(warps.back());
-            warps.pop_back();
-        }
+        leave_done(warps);
     }
 }
 
@@ -302,5 +307,30 @@ inline void run_in_turns(const Launch &launch) {
         run_warps(std::move(warps));
     }
 }
+
+// A launch under way: whole other launches may begin and end between two of its steps.
+class UnderWay {
+  public:
+    explicit UnderWay(Launch begun) : launch(std::move(begun)) {
+        for (u32 block = 0; block < launch.blocks; block++) add_block(warps, launch, block);
+    }
+
+    UnderWay(const UnderWay &) = delete;
+
+    bool done() const { return warps.empty(); }
+
+    // Lets each warp go on to its next meeting.
+    void step() {
+        bool runs = false;
+        for (const auto &warp : warps) runs |= emulated::step(*warp);
+        runs |= release_blocks(warps);
+        if (!runs) report_stuck(warps);
+        leave_done(warps);
+    }
+
+  private:
+    Launch launch;
+    Warps warps;
+};
 
 } // namespace emulated

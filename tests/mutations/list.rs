@@ -7,6 +7,10 @@ pub enum Suite {
     Unit(&'static str),
     /// The kernels on a CPU.
     Kernels,
+    /// The tests of this name of crashes inside kernels.
+    KernelCrash(&'static str),
+    /// The models of this name.
+    Loom(&'static str),
 }
 
 impl Suite {
@@ -15,6 +19,28 @@ impl Suite {
         match self {
             Self::Unit(name) => vec!["--lib", name],
             Self::Kernels => vec!["--test", "kernels"],
+            Self::KernelCrash(name) => {
+                vec!["--features", "cuda", "--test", "kernel_crash", name]
+            }
+            Self::Loom(name) => vec!["--release", "--lib", name],
+        }
+    }
+
+    /// Variables that it is run with.
+    pub fn variables(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Unit(_) | Self::Kernels => &[],
+            Self::KernelCrash(_) => &[("GPHASH_CRASH_IMAGES", "20000")],
+            // The stacks of loom's threads have no room for a backtrace.
+            Self::Loom(_) => &[("RUSTFLAGS", "--cfg loom"), ("RUST_BACKTRACE", "0")],
+        }
+    }
+
+    /// The folder of its builds: other flags, other artifacts.
+    pub fn target(self) -> &'static str {
+        match self {
+            Self::Loom(_) => "target-loom",
+            _ => "target",
         }
     }
 }
@@ -298,5 +324,105 @@ pub const MUTATIONS: &[Mutation] = &[
         find: "        if (linked) unlink(view, choice, ordinal, choice.free_count + number);\n",
         replacement: "",
         suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "an item that has moved up stays below",
+        file: "ptx/resize.cu",
+        find: "        table.clear(below, moves || moved_before);\n",
+        replacement: "",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "an item leaves its level on the device before it stands above",
+        file: "ptx/resize.cu",
+        find: r"        if (moves) table.store_record(above, record & RECORD_OFFSET);
+        persist();
+        if (moves) table.copy_state(above, state);
+        order();
+        if (moves) table.copy_record(above, record & RECORD_OFFSET);
+        order();
+        table.clear(below, moves || moved_before);
+",
+        replacement: r"        table.clear(below, moves || moved_before);
+        if (moves) table.store_record(above, record & RECORD_OFFSET);
+        persist();
+        if (moves) table.copy_state(above, state);
+        order();
+        if (moves) table.copy_record(above, record & RECORD_OFFSET);
+        order();
+",
+        suite: Suite::KernelCrash("crash_images"),
+    },
+    Mutation {
+        name: "the value of a removed item stays in the cache",
+        file: "ptx/index.cu",
+        find: "        if (gone) uncache(view, slot.bucket.ordinal, slot.index);\n",
+        replacement: "",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "the value of an item that has moved up stays in the cache",
+        file: "ptx/resize.cu",
+        find: "        if (moves || moved_before) uncache(view, below.bucket.ordinal, below.index);\n",
+        replacement: "",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "a reader does not look at the record word again",
+        file: "ptx/table.cuh",
+        find: "            if (group_load(record_of(slot)) != record) continue;\n",
+        replacement: "",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "a changed value never comes into the cache",
+        file: "ptx/index.cu",
+        find: r"    copy_values(value, cached.value, batch.values, view.value_size, cached.value != nullptr);
+    publish_cached(cached, change.record);
+",
+        replacement: "    (void)value;\n",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "a load does not make up for what was changed beside it",
+        file: "ptx/cache.cu",
+        find: "        bool missing = cached.value != nullptr && load_tag(cached.tag) != record;\n",
+        replacement: "        bool missing = false;\n",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "a retired record is taken while it may be read",
+        file: "ptx/records.cuh",
+        find: "    u64 free = records.tail - records.head;\n",
+        replacement: "    u64 free = records.retired_tail - records.head;\n",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "the device takes an overflow bit of a level below",
+        file: "ptx/recover.cu",
+        find: "        for (u32 each = level; each <= table.view.top_level; each++) {\n",
+        replacement: "        for (u32 each = table.view.bottom_level; each <= table.view.top_level; each++) {\n",
+        suite: Suite::KernelCrash("survey"),
+    },
+    Mutation {
+        name: "an insertion passes by its rivals",
+        file: "src/index/insert.rs",
+        find: "            if other == place {\n",
+        replacement: "            if other == place || word.is_tentative() {\n",
+        suite: Suite::Loom("loom_tests::changes::insert_and_insert"),
+    },
+    Mutation {
+        name: "a record is used again while it may be read",
+        file: "src/index/epoch.rs",
+        find: "pub const GRACE: u64 = 2;\n",
+        replacement: "pub const GRACE: u64 = 0;\n",
+        suite: Suite::Loom("loom_tests::records"),
+    },
+    Mutation {
+        name: "a reader lets go of its epoch before it has read",
+        file: "src/index/epoch.rs",
+        find: ".store(FREE, Ordering::Release);\n",
+        replacement: ".store(FREE, Ordering::Relaxed);\n",
+        suite: Suite::Loom("loom_tests::records"),
     },
 ];

@@ -1,7 +1,8 @@
 //! The tests are tested: faults planted into the sources, each of which some test must find.
 //!
 //! By itself this checks that every fault of the [list] can still be planted. With
-//! `GPHASH_MUTATIONS=N`, or `all`, it plants them, one at a time, in a copy of the tree.
+//! `GPHASH_MUTATIONS=N`, `all`, or parts of names with commas between them, it plants them, one at a
+//! time, in a copy of the tree.
 
 mod list;
 mod tree;
@@ -12,12 +13,19 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use tree::Tree;
 
-/// The faults to plant, drawn from `GPHASH_TEST_SEED`.
+/// The faults to plant: those of a name, or as many as are wanted, drawn from `GPHASH_TEST_SEED`.
 fn chosen() -> Vec<&'static Mutation> {
-    let count = match std::env::var("GPHASH_MUTATIONS") {
-        Err(_) => 0,
-        Ok(all) if all == "all" => MUTATIONS.len(),
-        Ok(count) => count.parse().expect("GPHASH_MUTATIONS"),
+    let wanted = std::env::var("GPHASH_MUTATIONS").unwrap_or("0".into());
+    let count = match wanted.parse() {
+        Ok(count) => count,
+        Err(_) if wanted == "all" => MUTATIONS.len(),
+        Err(_) => {
+            let is_wanted =
+                |fault: &&Mutation| wanted.split(',').any(|part| fault.name.contains(part));
+            let named: Vec<_> = MUTATIONS.iter().filter(is_wanted).collect();
+            assert!(!named.is_empty(), "no fault is named {wanted}");
+            return named;
+        }
     };
     let seed: u64 = match std::env::var("GPHASH_TEST_SEED") {
         Ok(seed) => seed.parse().expect("GPHASH_TEST_SEED"),

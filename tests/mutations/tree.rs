@@ -30,7 +30,7 @@ pub struct Outcome {
     pub output: String,
 }
 
-/// The copy, with a folder for its builds beside it.
+/// The copy, with folders for its builds beside it.
 pub struct Tree {
     folder: PathBuf,
 }
@@ -92,8 +92,9 @@ impl Tree {
         command.args(options).args(suite.arguments());
         let output = command
             .current_dir(self.folder.join("tree"))
-            .env("CARGO_TARGET_DIR", self.folder.join("target"))
+            .env("CARGO_TARGET_DIR", self.folder.join(suite.target()))
             .env("CARGO_INCREMENTAL", "1")
+            .envs(suite.variables().iter().copied())
             .env_remove("GPHASH_TEST_SEED")
             .output()
             .expect("timeout");
