@@ -19,6 +19,11 @@ pub(crate) mod lookup;
 mod loom_tests;
 mod open;
 pub(crate) mod overflow;
+pub(crate) mod record;
+#[cfg(all(test, not(loom)))]
+mod record_tests;
+#[cfg_attr(not(test), expect(dead_code, reason = "the store is built on it"))]
+pub(crate) mod records;
 pub(crate) mod recover;
 mod remove;
 mod repair;
@@ -32,6 +37,7 @@ pub(crate) mod tags;
 pub(crate) mod target;
 mod update;
 pub(crate) mod upkeep;
+pub(crate) mod used;
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use fixedbitset::FixedBitSet;

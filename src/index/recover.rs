@@ -6,18 +6,23 @@
 //! leaves for the next recovery. (GPHash §3.2.3, recovery.)
 
 use std::path::Path;
-use std::sync::atomic::AtomicU64 as Count;
 use std::time::{Duration, Instant};
 
+use bytemuck::Zeroable;
 use rayon::prelude::*;
+use std::sync::atomic::AtomicU64 as Count;
 
 use super::directory::Levels;
 use super::free_chain::FreeChain;
 use super::scan::{Findings, Fix};
 use super::table::Table;
 use super::tags::Tags;
+use super::used::UsedRecords;
+use crate::layout::size_class::{CLASS_TABLE, ClassTable};
 use crate::layout::superblock::Flags;
-use crate::layout::{DATA_START, ExtentEntry, ExtentKind, HUGE_PAGE, PAGE, RecordWord, Superblock};
+use crate::layout::{
+    DATA_START, ExtentEntry, ExtentKind, HUGE_PAGE, KeyClass, PAGE, RecordWord, Superblock,
+};
 use crate::pm::Medium;
 use crate::sync::Ordering;
 use crate::{Domain, Error, Result};
@@ -102,7 +107,7 @@ impl<M: Medium> Table<M> {
         superblock: Superblock,
         path: &Path,
         policy: Policy,
-        scan: impl FnOnce(&Self, &[Count]) -> Findings,
+        scan: impl FnOnce(&Self, &UsedRecords) -> Findings,
     ) -> Result<(Self, Recovery)> {
         let started = Instant::now();
         let shape = superblock.shape(path)?;
@@ -184,7 +189,7 @@ impl<M: Medium> Table<M> {
             .collect();
         // Extents that lie one behind the other are one for the arena: what looks for the extent
         // of a record goes through all of them.
-        let mut run: Option<(u64, u64)> = None;
+        let mut run: Option<(u32, u64, u64)> = None;
         for index in 0..superblock.extent_count {
             let place = ExtentEntry::place(index);
             let mut entry = ExtentEntry::new(ExtentKind::Arena, 0, 0, 0);
@@ -208,20 +213,23 @@ impl<M: Medium> Table<M> {
                         }
                     }
                 }
-                Some(ExtentKind::Arena) if inside && entry.class == 0 => {
+                Some(ExtentKind::Arena)
+                    if inside && self.arena.classes().contains(&entry.class) =>
+                {
                     ranges.push((entry.offset, entry.len));
                     run = match run {
-                        Some((offset, len))
-                            if offset + len == entry.offset
-                                && len.is_multiple_of(self.shape.record_stride) =>
+                        Some((class, offset, len))
+                            if class == entry.class
+                                && offset + len == entry.offset
+                                && len.is_multiple_of(self.shape.record_size(class)) =>
                         {
-                            Some((offset, len + entry.len))
+                            Some((class, offset, len + entry.len))
                         }
                         _ => {
-                            if let Some((offset, len)) = run {
-                                self.arena.add_extent(offset, len);
+                            if let Some((class, offset, len)) = run {
+                                self.arena.add_extent(class, offset, len);
                             }
-                            Some((entry.offset, entry.len))
+                            Some((entry.class, entry.offset, entry.len))
                         }
                     };
                 }
@@ -234,8 +242,8 @@ impl<M: Medium> Table<M> {
                 }
             }
         }
-        if let Some((offset, len)) = run {
-            self.arena.add_extent(offset, len);
+        if let Some((class, offset, len)) = run {
+            self.arena.add_extent(class, offset, len);
         }
         emptied.retain(|level| !ranges.contains(level));
         // What becomes part of the arena must be nobody's, too.
@@ -256,7 +264,11 @@ impl<M: Medium> Table<M> {
 
     /// Takes the counts of a file that was closed in order.
     fn trust_counts(&self, superblock: &Superblock) -> Result<()> {
-        let total = self.arena.total();
+        let total: u64 = self
+            .arena
+            .classes()
+            .map(|class| self.arena.total(class))
+            .sum();
         let (items, taken, free) = (
             superblock.items,
             superblock.arena_high_water,
@@ -270,7 +282,7 @@ impl<M: Medium> Table<M> {
             ));
         }
         self.items.store(items as i64, Ordering::Relaxed);
-        self.arena.set_high_water(taken);
+        self.trust_classes(superblock)?;
         *self
             .free_chain
             .lock()
@@ -279,15 +291,44 @@ impl<M: Medium> Table<M> {
         Ok(())
     }
 
+    /// Takes the counts of records ever taken.
+    fn trust_classes(&self, superblock: &Superblock) -> Result<()> {
+        if self.shape.key_class() != KeyClass::Variable {
+            self.arena.set_high_water(0, superblock.arena_high_water);
+            return Ok(());
+        }
+        let mut table = ClassTable::zeroed();
+        self.medium
+            .read(CLASS_TABLE, bytemuck::bytes_of_mut(&mut table));
+        let damaged = |found: String| Err(self.damaged("class table", CLASS_TABLE, found));
+        if !table.is_whole() {
+            return damaged("its checksum does not match".into());
+        }
+        let mut sum = 0u64;
+        for (class, &taken) in (0..).zip(&table.taken) {
+            let total = self.arena.total(class);
+            if taken > total {
+                return damaged(format!("{taken} of {total} records of class {class} taken"));
+            }
+            self.arena.set_high_water(class, taken);
+            sum += taken;
+        }
+        if sum != superblock.arena_high_water {
+            return damaged(format!(
+                "{sum} records taken; the superblock says {}",
+                superblock.arena_high_water
+            ));
+        }
+        Ok(())
+    }
+
     fn scan_and_mend(
         &self,
         policy: Policy,
-        scan: impl FnOnce(&Self, &[Count]) -> Findings,
+        scan: impl FnOnce(&Self, &UsedRecords) -> Findings,
         recovery: &mut Recovery,
     ) -> Result<()> {
-        let used: Vec<Count> = (0..self.arena.total().div_ceil(64))
-            .map(|_| Count::new(0))
-            .collect();
+        let used = UsedRecords::new(&self.arena);
         let started = Instant::now();
         let findings = scan(self, &used);
         tracing::debug!(took = ?started.elapsed(), slots = findings.slots, "scanned");
@@ -306,7 +347,7 @@ impl<M: Medium> Table<M> {
     pub(crate) fn apply(
         &self,
         findings: &Findings,
-        used: &[Count],
+        used: &UsedRecords,
         policy: Policy,
         recovery: &mut Recovery,
     ) -> Result<()> {
@@ -356,11 +397,18 @@ impl<M: Medium> Table<M> {
     }
 
     /// Makes every record free that no item names, below the last that one names.
-    fn rebuild_free(&self, used: &[Count]) -> u64 {
+    fn rebuild_free(&self, used: &UsedRecords) -> u64 {
         *self
             .free_chain
             .lock()
             .unwrap_or_else(|poison| poison.into_inner()) = FreeChain::default();
+        self.arena
+            .classes()
+            .map(|class| self.rebuild_class(class, used.class(class)))
+            .sum()
+    }
+
+    fn rebuild_class(&self, class: u32, used: &[Count]) -> u64 {
         let word = |index: usize| used[index].load(Ordering::Relaxed);
         let high_water = (0..used.len())
             .rev()
@@ -368,7 +416,7 @@ impl<M: Medium> Table<M> {
             .map_or(0, |index| {
                 (index as u64 + 1) * 64 - u64::from(word(index).leading_zeros())
             });
-        self.arena.set_high_water(high_water);
+        self.arena.set_high_water(class, high_water);
         (0..high_water.div_ceil(64) as usize)
             .into_par_iter()
             .with_min_len(1024)
@@ -382,7 +430,7 @@ impl<M: Medium> Table<M> {
                 let mut records = Vec::with_capacity(free.count_ones() as usize);
                 while free != 0 {
                     let ordinal = index * 64 + u64::from(free.trailing_zeros());
-                    records.extend(self.arena.offset(ordinal));
+                    records.extend(self.arena.offset(class, ordinal));
                     free &= free - 1;
                 }
                 let count = records.len() as u64;

@@ -40,6 +40,7 @@ pub const fn class_size(class: u32) -> u64 {
 }
 
 /// The smallest class whose records have `len` bytes, or `None` if no record is that long.
+#[inline]
 pub fn class_of(len: u64) -> Option<u32> {
     let doublings = (len / SMALLEST_RECORD).checked_ilog2().unwrap_or(0);
     (doublings * CLASSES_PER_DOUBLING..SIZE_CLASSES).find(|&class| class_size(class) >= len)

@@ -14,6 +14,7 @@ use crate::index::lookup::{Member, Sighting};
 use crate::index::table::{Session, Table};
 use crate::index::target::Target;
 use crate::layout::bucket::SlotPlace;
+use crate::layout::{KeyClass, RecordWord};
 use crate::pm::Medium;
 
 /// How many operations lie between one step of a look-up and the next.
@@ -34,6 +35,9 @@ const LINE: u64 = 64;
 
 /// Most lines of a record that are asked for; the processor sees the pattern of longer ones.
 const RECORD_LINES: u64 = 8;
+
+/// Bytes of a record of variable length that are asked for before its length is known.
+const UNKNOWN_RECORD: u64 = 3 * LINE;
 
 #[derive(Clone, Copy)]
 struct Change<'k, 't> {
@@ -90,6 +94,11 @@ pub fn look_up<'k, M: Medium>(
             && let Some(LookUp { target, sighting }) = &mut under_way[position % UNDER_WAY]
         {
             *sighting = match sighting {
+                // Its key is in its record, which has to come first.
+                Sighting::Suspect(place) if table.shape.key_class() == KeyClass::Variable => {
+                    prefetch_record(table, *place);
+                    Sighting::Suspect(*place)
+                }
                 Sighting::Suspect(place) => table.sight_at(*place, target, &mut session.touches),
                 _ => table.sight(target),
             };
@@ -140,6 +149,12 @@ pub fn change<'k, 't, M: Medium>(
         {
             execute(session, target, ahead, *position)?;
         }
+        if table.shape.key_class() == KeyClass::Variable
+            && let Some(change) = &ahead[(slot + AHEAD / 4) % AHEAD]
+            && let Some(place) = change.ahead.suspect(table)
+        {
+            prefetch_record(table, place);
+        }
         if let Some(change) = &mut ahead[(slot + AHEAD / 2) % AHEAD] {
             change.ahead.look(&change.target);
             prefetch_stores(session, &change.ahead, stores);
@@ -183,6 +198,15 @@ fn prefetch_slot<M: Medium>(table: &Table<M>, place: &SlotPlace) {
     table.medium.prefetch(place.record);
 }
 
+/// Asks for the record that a slot names.
+#[inline]
+fn prefetch_record<M: Medium>(table: &Table<M>, place: SlotPlace) {
+    let record = RecordWord(table.medium.load(place.record));
+    if record.is_member() {
+        prefetch_lines(table, record.offset());
+    }
+}
+
 /// Asks for the slot that has the target's key or will take it, and for the record that comes next.
 #[inline]
 fn prefetch_stores<M: Medium>(session: &Session<M>, ahead: &Ahead, stores: Stores) {
@@ -194,8 +218,12 @@ fn prefetch_stores<M: Medium>(session: &Session<M>, ahead: &Ahead, stores: Store
     {
         prefetch_slot(table, &vacancy.place);
     }
+    // Of several classes nobody knows yet which one will be asked.
     if stores != Stores::Nothing
-        && let Some(record) = session.shard.upcoming(AHEAD / 2, table.shape.record_stride)
+        && table.shape.classes() == 1
+        && let Some(record) = session
+            .shard
+            .upcoming(0, AHEAD / 2, table.shape.record_stride)
     {
         prefetch_lines(table, record);
     }
@@ -204,7 +232,11 @@ fn prefetch_stores<M: Medium>(session: &Session<M>, ahead: &Ahead, stores: Store
 /// Asks for the lines of the record at `at`.
 #[inline]
 fn prefetch_lines<M: Medium>(table: &Table<M>, at: u64) {
-    let lines = table.shape.value_size.div_ceil(LINE).min(RECORD_LINES);
+    let len = match table.shape.key_class() {
+        KeyClass::Word | KeyClass::Wide => table.shape.value_size,
+        KeyClass::Variable => UNKNOWN_RECORD,
+    };
+    let lines = len.div_ceil(LINE).min(RECORD_LINES);
     for line in 0..lines {
         table.medium.prefetch(at + line * LINE);
     }

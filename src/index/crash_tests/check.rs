@@ -67,7 +67,11 @@ pub(super) fn check(kind: &Kind, memory: Simulated, count: u64, allowed: &Allowe
     assert_eq!(table.len(), found.len() as u64, "items of {found:?}");
     assert_eq!(recovery.items, found.len() as u64, "items of {found:?}");
     if !recovery.clean {
-        let taken = table.arena.high_water();
+        let taken: u64 = table
+            .arena
+            .classes()
+            .map(|class| table.arena.high_water(class))
+            .sum();
         assert_eq!(
             taken,
             recovery.items + recovery.records_reclaimed,

@@ -153,7 +153,7 @@ impl Run {
             Op::UseUp => {
                 let arena = &self.table.arena;
                 self.held.extend(arena.take_all());
-                let runs = std::iter::from_fn(|| arena.take_run(u64::MAX >> 1));
+                let runs = std::iter::from_fn(|| arena.take_run(0, u64::MAX >> 1));
                 self.held
                     .extend(runs.flat_map(|run| run.step_by(self.kind.stride())));
             }

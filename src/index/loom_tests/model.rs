@@ -180,7 +180,7 @@ fn act(table: &Table<Modelled>, op: Op) -> Answer {
         Op::Slice => table.drain_slice(),
         Op::Grow => table.add_level(table.directory.levels()).unwrap(),
         Op::UseUp => {
-            while let Some(run) = table.arena.take_run(u64::MAX >> 1) {
+            while let Some(run) = table.arena.take_run(0, u64::MAX >> 1) {
                 let count = (run.end - run.start) / table.shape.record_stride;
                 table.medium.used_up.fetch_add(count, Ordering::Relaxed);
             }
@@ -274,7 +274,7 @@ fn contents(table: &Table<Modelled>) -> Items {
         assert!(records.insert(record), "a record is free twice, or in use");
     }
     let used_up = table.medium.used_up.load(Ordering::Relaxed);
-    let taken = table.arena.high_water() - used_up;
+    let taken = table.arena.high_water(0) - used_up;
     assert_eq!(records.len() as u64, taken, "lost records");
     items
 }
