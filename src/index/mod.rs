@@ -20,9 +20,10 @@ mod loom_tests;
 mod open;
 pub(crate) mod overflow;
 pub(crate) mod record;
-#[cfg(all(test, not(loom)))]
-mod record_tests;
-#[cfg_attr(not(test), expect(dead_code, reason = "the store is built on it"))]
+#[cfg_attr(
+    any(not(test), loom),
+    expect(dead_code, reason = "the store is built on it")
+)]
 pub(crate) mod records;
 pub(crate) mod recover;
 mod remove;
@@ -38,6 +39,8 @@ pub(crate) mod target;
 mod update;
 pub(crate) mod upkeep;
 pub(crate) mod used;
+#[cfg(all(test, not(loom)))]
+mod variable_tests;
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use fixedbitset::FixedBitSet;

@@ -410,7 +410,10 @@ impl<M: Medium> Table<M> {
     pub(crate) fn close(&self) -> Result<()> {
         self.finish_draining_quietly();
         while self.read_free_chain() {}
-        let free = self.arena.take_all();
+        let mut free = self.arena.take_all();
+        // A damaged file may have named what is no record.
+        let map = self.arena.map();
+        free.retain(|&record| map.record(record).is_some());
         let mut superblock = self.superblock();
         superblock.items = self.len();
         superblock.arena_high_water = self.write_class_table();
