@@ -55,14 +55,14 @@ struct LookUp<'k> {
 }
 
 /// What a change will store to, beside the bucket that its key is in.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub enum Stores {
     /// Nothing.
     Nothing,
-    /// A new record.
-    Record,
-    /// A new record, and an empty slot if the key is absent.
-    RecordAndSlot,
+    /// A new record of this class.
+    Record(u32),
+    /// A new record of this class, and an empty slot if the key is absent.
+    RecordAndSlot(u32),
 }
 
 /// Looks up `len` keys in order, and calls `found` with the position of each that is there.
@@ -145,7 +145,7 @@ pub fn change<'k, 't, M: Medium>(
     session: &mut Session<'t, M>,
     positions: impl Iterator<Item = usize>,
     key: impl Fn(usize) -> &'k [u8],
-    stores: Stores,
+    stores: impl Fn(usize) -> Stores,
     mut execute: impl FnMut(&mut Session<'t, M>, &Target, &Ahead<'t>, usize) -> Result<()>,
 ) -> Result<()> {
     let table = session.table;
@@ -170,7 +170,7 @@ pub fn change<'k, 't, M: Medium>(
         }
         if let Some(change) = &mut ahead[(slot + AHEAD / 2) % AHEAD] {
             change.ahead.look(&change.target);
-            prefetch_stores(session, &change.ahead, stores);
+            prefetch_stores(session, &change.ahead, stores(change.position));
         }
         ahead[slot] = position.map(|position| {
             let target = table.target(key(position));
@@ -233,19 +233,16 @@ fn prefetch_stores<M: Medium>(session: &Session<M>, ahead: &Ahead, stores: Store
     let table = session.table;
     if let Some(place) = ahead.suspect(table) {
         prefetch_slot(table, &place);
-    } else if stores == Stores::RecordAndSlot
+    } else if matches!(stores, Stores::RecordAndSlot(_))
         && let Some(vacancy) = ahead.vacancy(table)
     {
         prefetch_slot(table, &vacancy.place);
     }
-    // Of several classes nobody knows yet which one will be asked.
-    if stores != Stores::Nothing
-        && table.shape.classes() == 1
-        && let Some(record) = session
-            .shard
-            .upcoming(0, AHEAD / 2, table.shape.record_stride)
-    {
-        prefetch_lines(table, record, 0, table.shape.value_size);
+    if let Stores::Record(class) | Stores::RecordAndSlot(class) = stores {
+        let size = table.shape.record_size(class);
+        if let Some(record) = session.shard.upcoming(class, AHEAD / 2, size) {
+            prefetch_lines(table, record, 0, size);
+        }
     }
 }
 
