@@ -45,6 +45,17 @@ pub enum Error {
         expected: u64,
     },
 
+    /// The file is of the other kind: fixed sizes, or variable length.
+    #[error("{}: the file holds {found}; expected {expected}", path.display())]
+    WrongKind {
+        /// The file.
+        path: PathBuf,
+        /// What its keys and values are.
+        found: &'static str,
+        /// What the program asks for.
+        expected: &'static str,
+    },
+
     /// `create` was given a path that exists.
     #[error("{}: exists already; open it, or choose another path", path.display())]
     AlreadyExists {

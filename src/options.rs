@@ -344,6 +344,23 @@ impl Options {
 
     /// Checks what does not depend on a file, and gives the shape of a new table.
     pub(crate) fn shape_for(&self, key_size: usize, value_size: usize) -> Result<Shape> {
+        self.check()?;
+        Shape::new(
+            key_size as u64,
+            value_size as u64,
+            self.slots,
+            self.levels,
+            self.locations,
+        )
+    }
+
+    /// As [`shape_for`](Self::shape_for), for keys and values of variable length.
+    pub(crate) fn variable_shape(&self) -> Result<Shape> {
+        self.check()?;
+        Shape::variable(self.slots, self.levels, self.locations)
+    }
+
+    fn check(&self) -> Result<()> {
         if self.capacity == 0 || self.capacity > Self::MAX_CAPACITY {
             return Err(Error::InvalidOption {
                 option: "capacity",
@@ -358,12 +375,6 @@ impl Options {
                 expected: "0.0 to 1.0".into(),
             });
         }
-        Shape::new(
-            key_size as u64,
-            value_size as u64,
-            self.slots,
-            self.levels,
-            self.locations,
-        )
+        Ok(())
     }
 }

@@ -5,7 +5,6 @@ pub mod cpu;
 pub(crate) mod cuda;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 #[cfg(feature = "cuda")]
 use std::sync::atomic::Ordering;
 
@@ -14,6 +13,7 @@ use fixedbitset::FixedBitSet;
 use crate::index::scan::Findings;
 use crate::index::table::Table;
 use crate::index::upkeep::{Pace, Upkeeper};
+use crate::index::used::UsedRecords;
 use crate::options::{Engine, Options};
 use crate::pm::Mapping;
 use crate::{Error, Result};
@@ -105,7 +105,7 @@ impl Backend {
     }
 
     /// Scans a table that was not closed in order, before it is attached.
-    pub(crate) fn scan(&mut self, table: &Table<Mapping>, used: &[AtomicU64]) -> Findings {
+    pub(crate) fn scan(&mut self, table: &Table<Mapping>, used: &UsedRecords) -> Findings {
         #[cfg(feature = "cuda")]
         if let Backend::Cuda(engine) = self {
             match engine.survey(table, used) {
@@ -114,7 +114,8 @@ impl Backend {
                 Ok(None) => {}
                 Err(error) => tracing::warn!(%error, "scanning on the CPU"),
             }
-            used.iter()
+            used.words()
+                .iter()
                 .for_each(|word| word.store(0, Ordering::Relaxed));
         }
         table.scan(used, &|_| {})

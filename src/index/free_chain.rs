@@ -6,6 +6,7 @@
 //! 8 bytes hold the next link only. The chain is read link by link when the arena has nothing
 //! else left, so that opening does not read it.
 
+use super::arena::ExtentMap;
 use super::table::Table;
 use crate::pm::Medium;
 
@@ -51,10 +52,13 @@ const AT_ONCE: usize = 4096;
 impl<M: Medium> Table<M> {
     /// Writes the chain of `free` and gives the offset of its first link, 0 for none.
     pub(crate) fn write_free_chain(&self, free: &[u64]) -> u64 {
-        let words = (self.shape.record_stride / 8) as usize;
+        let map = self.arena.map();
         let mut next = 0;
-        for group in free.chunks(words.saturating_sub(1).max(1)) {
-            let (&link, members) = group.split_first().expect("chunks are not empty");
+        let mut rest = free;
+        while let Some((&link, behind)) = rest.split_first() {
+            let words = self.words_of(&map, link) as usize;
+            let members;
+            (members, rest) = behind.split_at(words.saturating_sub(2).min(behind.len()));
             let mut content = vec![next];
             if words > 1 {
                 content.push(members.len() as u64);
@@ -75,9 +79,10 @@ impl<M: Medium> Table<M> {
             .lock()
             .unwrap_or_else(|poison| poison.into_inner());
         let mut records = Vec::new();
+        let map = self.arena.map();
         while chain.count > 0 && records.len() < AT_ONCE {
             let before = records.len();
-            let next = self.read_link(chain.head, &mut records);
+            let next = self.read_link(&map, chain.head, &mut records);
             let Some(next) = next.filter(|&next| chain.is_new(next)) else {
                 tracing::warn!(at = chain.head, "the chain of free records leads astray");
                 *chain = FreeChain::default();
@@ -91,12 +96,17 @@ impl<M: Medium> Table<M> {
         any
     }
 
-    fn read_link(&self, link: u64, records: &mut Vec<u64>) -> Option<u64> {
-        let words = self.shape.record_stride / 8;
+    /// Words of the record at `at`; 0 if there is none.
+    fn words_of(&self, map: &ExtentMap, at: u64) -> u64 {
+        map.record(at)
+            .map_or(0, |(class, _)| self.shape.record_size(class) / 8)
+    }
+
+    fn read_link(&self, map: &ExtentMap, link: u64, records: &mut Vec<u64>) -> Option<u64> {
+        let words = self.words_of(map, link);
         let is_free = |record: u64| {
-            self.arena
-                .ordinal(record)
-                .is_some_and(|ordinal| ordinal < self.arena.high_water())
+            map.record(record)
+                .is_some_and(|(class, ordinal)| ordinal < self.arena.high_water(class))
         };
         if !is_free(link) {
             return None;

@@ -8,6 +8,7 @@ use super::lookup::Member;
 use super::table::Session;
 use super::target::Target;
 use crate::Result;
+use crate::layout::PLACE;
 use crate::pm::Medium;
 
 impl<M: Medium> Session<'_, M> {
@@ -20,6 +21,26 @@ impl<M: Medium> Session<'_, M> {
         self.touches += self.table.record_touches(member.record.offset());
         self.table.medium.read(member.record.offset(), value);
         Ok(())
+    }
+
+    /// As [`read`](Self::read), of variable length: puts the value into `buffer` in place of what
+    /// is there, and gives its sequence number.
+    #[inline]
+    pub(crate) fn read_variable(&mut self, member: Member, buffer: &mut Vec<u8>) -> Result<u64> {
+        let (table, at) = (self.table, member.record.offset());
+        let lengths = table.member_lengths(member)?;
+        self.touches += (at + lengths.record() - 1) / PLACE - at / PLACE + 1;
+        Ok(table.read_value(at, lengths, buffer))
+    }
+
+    /// Puts the value of a key into `buffer`, and gives its sequence number, if it is there.
+    pub(crate) fn get(&mut self, key: &[u8], buffer: &mut Vec<u8>) -> Result<Option<u64>> {
+        let target = self.table.target(key);
+        self.count(1);
+        match self.table.find(&target, &mut self.touches) {
+            Some(member) => self.read_variable(member, buffer).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Whether the target's key is there.

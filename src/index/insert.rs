@@ -13,6 +13,7 @@ use std::ops::ControlFlow;
 
 use super::ahead::Ahead;
 use super::lookup::Walk;
+use super::record::Content;
 use super::table::{Session, Table};
 use super::tags::TagWord;
 use super::target::{Bucket, ROUNDS, Target};
@@ -77,44 +78,44 @@ enum Rivals {
 }
 
 impl<'t, M: Medium> Session<'t, M> {
-    /// Stores `value` under the target's key if the key is absent. If `ahead` found no sign of it,
+    /// Stores `content` under the target's key if the key is absent. If `ahead` found no sign of it,
     /// the first look for it is the one for rivals.
     #[inline]
     pub(crate) fn insert(
         &mut self,
         target: &Target,
         ahead: &Ahead<'t>,
-        value: &[u8],
+        content: &Content,
     ) -> Result<Inserted> {
         if let Some(vacancy) = ahead.vacancy(self.table)
-            && let Some(record) = self.allocate()
+            && let Some(record) = self.allocate(content.class)
         {
             if !vacancy.take(self.table) {
-                self.shard.put_back(record);
-            } else if self.fill_and_decide(target, Some(ahead), &vacancy, record, value) {
+                self.shard.put_back(content.class, record);
+            } else if self.fill_and_decide(target, Some(ahead), &vacancy, record, content) {
                 self.items += 1;
                 return Ok(Inserted::New);
             }
         }
-        self.insert_unless_found(target, value)
+        self.insert_unless_found(target, content)
     }
 
-    fn insert_unless_found(&mut self, target: &Target, value: &[u8]) -> Result<Inserted> {
+    fn insert_unless_found(&mut self, target: &Target, content: &Content) -> Result<Inserted> {
         loop {
             let levels = self.levels();
             if self.table.find(target, &mut self.touches).is_some() {
                 return Ok(Inserted::Present);
             }
-            let Some(record) = self.allocate() else {
-                self.grow_arena()?;
+            let Some(record) = self.allocate(content.class) else {
+                self.grow_arena(content.class)?;
                 continue;
             };
             let Some(slot) = self.table.claim(target)? else {
-                self.shard.put_back(record);
+                self.shard.put_back(content.class, record);
                 self.grow(levels)?;
                 continue;
             };
-            if self.fill_and_decide(target, None, &slot, record, value) {
+            if self.fill_and_decide(target, None, &slot, record, content) {
                 self.items += 1;
                 return Ok(Inserted::New);
             }
@@ -129,13 +130,13 @@ impl<'t, M: Medium> Session<'t, M> {
         ahead: Option<&Ahead>,
         slot: &Vacancy,
         record: u64,
-        value: &[u8],
+        content: &Content,
     ) -> bool {
         let table = self.table;
         let place = slot.place;
         let medium = &table.medium;
         let tentative = RecordWord::member(record).with(RecordWord::TENTATIVE);
-        medium.write(record, value);
+        table.write_record(record, target, content);
         medium.store(place.record, tentative.0);
         table.write_key(place, target);
         medium.store(place.state, target.word);
@@ -158,7 +159,7 @@ impl<'t, M: Medium> Session<'t, M> {
         table.vacate(place);
         self.has_vacated = true;
         // A helper may still hold the word that named it, so it must not come back at once.
-        self.shard.retire(record);
+        self.retire(record);
         false
     }
 }
@@ -228,7 +229,7 @@ impl<M: Medium> Table<M> {
 
     /// Makes a filled slot and its record persistent.
     fn persist_slot(&self, place: SlotPlace, record: u64) {
-        self.medium.write_back(record, self.shape.record_stride);
+        self.persist_record(record);
         self.persist_key(place);
         self.medium.write_back(place.record, 8);
         self.medium.fence();

@@ -151,15 +151,17 @@ impl<M: Medium> Table<M> {
         })
     }
 
-    /// Whether the key in a slot is the target's, given that the state words agree.
+    /// Whether the key of a slot is the target's, given that the state words agree and that the
+    /// slot names `record`.
     #[inline]
-    pub fn key_equals(&self, place: SlotPlace, target: &Target) -> bool {
-        if self.shape.key_class() == KeyClass::Word {
-            return true;
+    pub fn key_equals(&self, place: SlotPlace, record: RecordWord, target: &Target) -> bool {
+        match self.shape.key_class() {
+            KeyClass::Word => true,
+            KeyClass::Wide => (0..)
+                .zip(target.key_words())
+                .all(|(i, word)| self.medium.load(place.key + i * 8) == word),
+            KeyClass::Variable => self.record_has_key(record, target),
         }
-        (0..)
-            .zip(target.key_words())
-            .all(|(i, word)| self.medium.load(place.key + i * 8) == word)
     }
 
     /// Copies the key of a slot, which may change meanwhile: then so has the slot's record word.
@@ -276,7 +278,7 @@ impl<M: Medium> Table<M> {
             return Walk::Next;
         }
         *touches += self.key_touches(place);
-        if !self.key_equals(place, target) {
+        if !self.key_equals(place, record, target) {
             return Walk::Next;
         }
         if self.medium.load(place.record) != record.0 {
@@ -459,22 +461,6 @@ impl<M: Medium> Table<M> {
         let (first, last) = (place.key, place.key + self.shape.key_size - 1);
         let shared = first / PLACE == place.record / PLACE;
         last / PLACE - first / PLACE + u64::from(!shared)
-    }
-
-    /// Places that hold a record's value.
-    #[inline]
-    pub(crate) fn record_touches(&self, at: u64) -> u64 {
-        (at + self.shape.value_size - 1) / PLACE - at / PLACE + 1
-    }
-
-    /// Whether a record word of a member names a record: what recovery has checked, and what a
-    /// file closed in order is believed.
-    #[inline]
-    pub fn record_in_bounds(&self, record: RecordWord) -> bool {
-        let at = record.offset();
-        at >= crate::layout::DATA_START
-            && at.is_multiple_of(8)
-            && at + self.shape.record_stride <= self.medium.len()
     }
 }
 

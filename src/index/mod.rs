@@ -19,6 +19,12 @@ pub(crate) mod lookup;
 mod loom_tests;
 mod open;
 pub(crate) mod overflow;
+pub(crate) mod record;
+#[cfg_attr(
+    any(not(test), loom),
+    expect(dead_code, reason = "the store is built on it")
+)]
+pub(crate) mod records;
 pub(crate) mod recover;
 mod remove;
 mod repair;
@@ -32,6 +38,9 @@ pub(crate) mod tags;
 pub(crate) mod target;
 mod update;
 pub(crate) mod upkeep;
+pub(crate) mod used;
+#[cfg(all(test, not(loom)))]
+mod variable_tests;
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use fixedbitset::FixedBitSet;

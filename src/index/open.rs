@@ -44,7 +44,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// for up to half a second while another handle has the file open.
     ///
     /// # Errors
-    /// [`Error::SizeMismatch`] for keys or values of another size; [`Error::Foreign`],
+    /// [`Error::SizeMismatch`] for keys or values of another size; [`Error::WrongKind`],
+    /// [`Error::Foreign`],
     /// [`Error::NewerFormat`], [`Error::Truncated`], [`Error::Damaged`], [`Error::InUse`],
     /// [`Error::NotAFile`], [`Error::ReadOnly`], [`Error::Io`]. The file stays as it was.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
@@ -56,6 +57,13 @@ impl<K: Pod, V: Pod> Index<K, V> {
         let medium = Mapping::open(path, &map_options(options))?;
         tracing::debug!(took = ?started.elapsed(), len = medium.len(), "mapped the file");
         let superblock = read_superblock(&medium, path)?;
+        if superblock.is_variable() {
+            return Err(Error::WrongKind {
+                path: path.to_path_buf(),
+                found: "keys and values of variable length",
+                expected: "keys and values of fixed size",
+            });
+        }
         for (what, found, expected) in [
             ("key", superblock.key_size, size_of::<K>()),
             ("value", superblock.value_size, size_of::<V>()),
@@ -115,7 +123,7 @@ pub(crate) fn read_superblock(medium: &Mapping, path: &Path) -> Result<Superbloc
     Superblock::parse(&head, medium.len(), path)
 }
 
-fn map_options(options: &Options) -> MapOptions {
+pub(crate) fn map_options(options: &Options) -> MapOptions {
     MapOptions {
         domain: options.domain,
         assume_dax: options.assume_dax,

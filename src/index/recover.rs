@@ -5,6 +5,8 @@
 //! is refused untouched; then the list is applied. Every mending is one that a crash inside it
 //! leaves for the next recovery. (GPHash §3.2.3, recovery.)
 
+mod trust;
+
 use std::path::Path;
 use std::sync::atomic::AtomicU64 as Count;
 use std::time::{Duration, Instant};
@@ -16,8 +18,9 @@ use super::free_chain::FreeChain;
 use super::scan::{Findings, Fix};
 use super::table::Table;
 use super::tags::Tags;
+use super::used::UsedRecords;
 use crate::layout::superblock::Flags;
-use crate::layout::{DATA_START, ExtentEntry, ExtentKind, HUGE_PAGE, PAGE, RecordWord, Superblock};
+use crate::layout::{DATA_START, HUGE_PAGE, RecordWord, Superblock};
 use crate::pm::Medium;
 use crate::sync::Ordering;
 use crate::{Domain, Error, Result};
@@ -102,7 +105,7 @@ impl<M: Medium> Table<M> {
         superblock: Superblock,
         path: &Path,
         policy: Policy,
-        scan: impl FnOnce(&Self, &[Count]) -> Findings,
+        scan: impl FnOnce(&Self, &UsedRecords) -> Findings,
     ) -> Result<(Self, Recovery)> {
         let started = Instant::now();
         let shape = superblock.shape(path)?;
@@ -172,122 +175,13 @@ impl<M: Medium> Table<M> {
         });
     }
 
-    /// Checks the extent table and gives the arena its extents. Gives the ranges of emptied
-    /// levels that a crash kept from becoming part of the arena.
-    fn read_extents(&self, superblock: &Superblock) -> Result<Vec<(u64, u64)>> {
-        let mut emptied = Vec::new();
-        let mut ranges: Vec<(u64, u64)> = (superblock.bottom_level..=superblock.top_level)
-            .map(|level| {
-                let offset = superblock.level_directory[level as usize];
-                (offset, self.shape.level_len(level))
-            })
-            .collect();
-        // Extents that lie one behind the other are one for the arena: what looks for the extent
-        // of a record goes through all of them.
-        let mut run: Option<(u64, u64)> = None;
-        for index in 0..superblock.extent_count {
-            let place = ExtentEntry::place(index);
-            let mut entry = ExtentEntry::new(ExtentKind::Arena, 0, 0, 0);
-            self.medium.read(place, bytemuck::bytes_of_mut(&mut entry));
-            let inside = entry.offset >= DATA_START
-                && entry.offset.is_multiple_of(PAGE)
-                && entry.offset <= superblock.file_len
-                && entry.len <= superblock.file_len - entry.offset;
-            match entry.kind() {
-                Some(ExtentKind::Level) if inside => {
-                    let mut levels = superblock.level_directory.iter();
-                    match levels.position(|&offset| offset == entry.offset) {
-                        None => emptied.push((entry.offset, entry.len)),
-                        Some(level) if entry.len == self.shape.level_len(level as u32) => {}
-                        Some(level) => {
-                            return Err(self.damaged(
-                                "extent table",
-                                place,
-                                format!("entry {index} is not as long as level {level}: {entry:?}"),
-                            ));
-                        }
-                    }
-                }
-                Some(ExtentKind::Arena) if inside && entry.class == 0 => {
-                    ranges.push((entry.offset, entry.len));
-                    run = match run {
-                        Some((offset, len))
-                            if offset + len == entry.offset
-                                && len.is_multiple_of(self.shape.record_stride) =>
-                        {
-                            Some((offset, len + entry.len))
-                        }
-                        _ => {
-                            if let Some((offset, len)) = run {
-                                self.arena.add_extent(offset, len);
-                            }
-                            Some((entry.offset, entry.len))
-                        }
-                    };
-                }
-                _ => {
-                    return Err(self.damaged(
-                        "extent table",
-                        place,
-                        format!("entry {index} is torn or lies outside the file: {entry:?}"),
-                    ));
-                }
-            }
-        }
-        if let Some((offset, len)) = run {
-            self.arena.add_extent(offset, len);
-        }
-        emptied.retain(|level| !ranges.contains(level));
-        // What becomes part of the arena must be nobody's, too.
-        ranges.extend(&emptied);
-        ranges.sort_unstable();
-        match ranges
-            .windows(2)
-            .find(|pair| pair[0].0 + pair[0].1 > pair[1].0)
-        {
-            Some(pair) => Err(self.damaged(
-                "extent table",
-                crate::layout::EXTENT_TABLE,
-                format!("extents at bytes {} and {} overlap", pair[0].0, pair[1].0),
-            )),
-            None => Ok(emptied),
-        }
-    }
-
-    /// Takes the counts of a file that was closed in order.
-    fn trust_counts(&self, superblock: &Superblock) -> Result<()> {
-        let total = self.arena.total();
-        let (items, taken, free) = (
-            superblock.items,
-            superblock.arena_high_water,
-            superblock.free_count,
-        );
-        if taken > total || items.checked_add(free).is_none_or(|used| used > taken) {
-            return Err(self.damaged(
-                "superblock",
-                superblock.place(),
-                format!("{items} items and {free} free records among {taken} of {total} records"),
-            ));
-        }
-        self.items.store(items as i64, Ordering::Relaxed);
-        self.arena.set_high_water(taken);
-        *self
-            .free_chain
-            .lock()
-            .unwrap_or_else(|poison| poison.into_inner()) =
-            FreeChain::new(superblock.free_chain, free);
-        Ok(())
-    }
-
     fn scan_and_mend(
         &self,
         policy: Policy,
-        scan: impl FnOnce(&Self, &[Count]) -> Findings,
+        scan: impl FnOnce(&Self, &UsedRecords) -> Findings,
         recovery: &mut Recovery,
     ) -> Result<()> {
-        let used: Vec<Count> = (0..self.arena.total().div_ceil(64))
-            .map(|_| Count::new(0))
-            .collect();
+        let used = UsedRecords::new(&self.arena);
         let started = Instant::now();
         let findings = scan(self, &used);
         tracing::debug!(took = ?started.elapsed(), slots = findings.slots, "scanned");
@@ -306,7 +200,7 @@ impl<M: Medium> Table<M> {
     pub(crate) fn apply(
         &self,
         findings: &Findings,
-        used: &[Count],
+        used: &UsedRecords,
         policy: Policy,
         recovery: &mut Recovery,
     ) -> Result<()> {
@@ -356,11 +250,18 @@ impl<M: Medium> Table<M> {
     }
 
     /// Makes every record free that no item names, below the last that one names.
-    fn rebuild_free(&self, used: &[Count]) -> u64 {
+    fn rebuild_free(&self, used: &UsedRecords) -> u64 {
         *self
             .free_chain
             .lock()
             .unwrap_or_else(|poison| poison.into_inner()) = FreeChain::default();
+        self.arena
+            .classes()
+            .map(|class| self.rebuild_class(class, used.class(class)))
+            .sum()
+    }
+
+    fn rebuild_class(&self, class: u32, used: &[Count]) -> u64 {
         let word = |index: usize| used[index].load(Ordering::Relaxed);
         let high_water = (0..used.len())
             .rev()
@@ -368,7 +269,7 @@ impl<M: Medium> Table<M> {
             .map_or(0, |index| {
                 (index as u64 + 1) * 64 - u64::from(word(index).leading_zeros())
             });
-        self.arena.set_high_water(high_water);
+        self.arena.set_high_water(class, high_water);
         (0..high_water.div_ceil(64) as usize)
             .into_par_iter()
             .with_min_len(1024)
@@ -382,7 +283,7 @@ impl<M: Medium> Table<M> {
                 let mut records = Vec::with_capacity(free.count_ones() as usize);
                 while free != 0 {
                     let ordinal = index * 64 + u64::from(free.trailing_zeros());
-                    records.extend(self.arena.offset(ordinal));
+                    records.extend(self.arena.offset(class, ordinal));
                     free &= free - 1;
                 }
                 let count = records.len() as u64;

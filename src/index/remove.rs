@@ -26,7 +26,7 @@ impl<M: Medium> Session<'_, M> {
                 medium.fence();
                 self.table.vacate(place);
                 self.has_vacated = true;
-                self.shard.retire(member.record.offset());
+                self.retire(member.record.offset());
                 self.items -= 1;
                 return Ok(true);
             }

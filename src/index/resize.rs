@@ -25,7 +25,7 @@ use super::tags::Tags;
 use super::target::{Bucket, Target};
 use crate::Result;
 use crate::layout::bucket::SlotPlace;
-use crate::layout::{BUSY, EMPTY, ExtentEntry, ExtentKind, RecordWord, Shape};
+use crate::layout::{BUSY, EMPTY, ExtentEntry, ExtentKind, KeyClass, RecordWord, Shape};
 use crate::pm::Medium;
 use crate::sync::{MutexGuard, Ordering, pause, thread_number};
 
@@ -199,15 +199,14 @@ impl<M: Medium> Table<M> {
     /// Asks for the places that the items of a bucket go to when it is soon emptied.
     fn ask_for_places(&self, bucket: Bucket, levels: Levels) {
         let mut buffer = [0; Shape::MAX_KEY as usize];
-        let key = &mut buffer[..self.shape.key_size as usize];
         for slot in 0..self.shape.slots {
             let place = self.shape.slot_place(bucket.at, slot);
-            if matches!(self.medium.load(place.state), EMPTY | BUSY) {
+            let state = self.medium.load(place.state);
+            if matches!(state, EMPTY | BUSY) {
                 continue;
             }
             // Nobody inserts here any more, so the key stays as it is.
-            self.read_key(place, key);
-            let target = self.target(key);
+            let target = self.target_in(place, state, RecordWord::NONE, &mut buffer);
             let mut at_home = true;
             let _ = self.candidates(&target, 0, levels.top, levels.bottom, |bucket| {
                 bucket.tags.prefetch();
@@ -222,11 +221,26 @@ impl<M: Medium> Table<M> {
         }
     }
 
+    /// The item in a slot as a target, its key in `buffer` if a slot has that.
+    fn target_in<'k>(
+        &self,
+        place: SlotPlace,
+        state: u64,
+        record: RecordWord,
+        buffer: &'k mut [u8; Shape::MAX_KEY as usize],
+    ) -> Target<'k> {
+        if self.shape.key_class() == KeyClass::Variable {
+            return Target::of_record(state, record);
+        }
+        let key = &mut buffer[..self.shape.key_size as usize];
+        self.read_key(place, key);
+        self.target(key)
+    }
+
     fn drain_bucket(&self, bucket: Bucket) -> Result<()> {
         for slot in 0..self.shape.slots {
             let place = self.shape.slot_place(bucket.at, slot);
             let mut buffer = [0; Shape::MAX_KEY as usize];
-            let key = &mut buffer[..self.shape.key_size as usize];
             loop {
                 let state = self.medium.load(place.state);
                 let record = RecordWord(self.medium.load(place.record));
@@ -234,8 +248,7 @@ impl<M: Medium> Table<M> {
                 if state == EMPTY || state == BUSY || !record.is_member() {
                     break;
                 }
-                self.read_key(place, key);
-                let target = self.target(key);
+                let target = self.target_in(place, state, record, &mut buffer);
                 if self.move_up(&target, place, record, bucket.level)? {
                     break;
                 }
@@ -350,14 +363,14 @@ impl<M: Medium> Table<M> {
         let _gate = self.store_gate();
         let mut superblock = self.superblock();
         if superblock.extent_count < crate::layout::extent::MAX_EXTENTS
-            && len >= self.shape.record_stride
+            && let Some(class) = self.arena.class_for(len)
         {
             self.enter_extent(
                 &mut superblock,
-                ExtentEntry::new(ExtentKind::Arena, 0, offset, len),
+                ExtentEntry::new(ExtentKind::Arena, class, offset, len),
             );
             self.commit(&mut superblock);
-            self.arena.add_extent(offset, len);
+            self.arena.add_extent(class, offset, len);
         }
     }
 
@@ -381,9 +394,11 @@ impl<M: Medium> Table<M> {
             // Others may fill the new level meanwhile. The room is there all the same.
             self.finish_draining_quietly();
         }
-        let free = self.arena.total() - self.arena.high_water();
-        if free < additional {
-            self.grow_arena(additional)?;
+        // How long items of variable length are, nobody knows.
+        if self.shape.key_class() != KeyClass::Variable
+            && self.arena.total(0) - self.arena.high_water(0) < additional
+        {
+            self.grow_arena(0, additional)?;
         }
         Ok(())
     }
@@ -395,6 +410,7 @@ mod tests {
 
     use super::*;
     use crate::index::ahead::Ahead;
+    use crate::index::record::Content;
     use crate::layout::DATA_START;
     use crate::pm::simulated::Simulated;
 
@@ -408,7 +424,10 @@ mod tests {
             for key in 1..=30_000u64 {
                 let target = table.target(bytemuck::bytes_of(&key));
                 let ahead = Ahead::new(&table, &target);
-                session.insert(&target, &ahead, &key.to_ne_bytes()).unwrap();
+                let value = key.to_ne_bytes();
+                session
+                    .insert(&target, &ahead, &Content::fixed(&value))
+                    .unwrap();
             }
         }
         let levels = table.directory.levels();

@@ -5,9 +5,11 @@ use std::sync::atomic::AtomicU64 as Count;
 
 use rayon::prelude::*;
 
+use super::arena::ExtentMap;
 use super::recover::Progress;
 use super::table::Table;
 use super::target::{ROUNDS, Target, reserved_bucket_at};
+use super::used::UsedRecords;
 use crate::layout::bucket::SlotPlace;
 use crate::layout::{BUSY, EMPTY, KeyClass, KeyHash, RESERVED_WORD, RecordWord};
 use crate::pm::Medium;
@@ -74,7 +76,11 @@ enum Home {
 
 impl<M: Medium> Table<M> {
     /// Scans all slots, and sets the bit of every record that an item names.
-    pub(crate) fn scan(&self, used: &[Count], progress: &(dyn Fn(Progress) + Sync)) -> Findings {
+    pub(crate) fn scan(
+        &self,
+        used: &UsedRecords,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Findings {
         let levels = self.directory.levels();
         let total: u64 = (levels.bottom..=levels.top).map(|level| 1 << level).sum();
         let done = Count::new(0);
@@ -91,10 +97,11 @@ impl<M: Medium> Table<M> {
             .into_par_iter()
             .map(|(level, first)| {
                 let mut found = Findings::default();
+                let map = self.arena.map();
                 let end = (first + TASK).min(1 << level);
                 for index in first..end {
                     let at = self.directory.offset(level) + index * self.shape.bucket_size;
-                    self.scan_bucket(at, Home::Level { level, index }, used, &mut found);
+                    self.scan_bucket(at, Home::Level { level, index }, (&map, used), &mut found);
                 }
                 let done = done.fetch_add(end - first, Ordering::Relaxed) + end - first;
                 progress(Progress {
@@ -110,15 +117,23 @@ impl<M: Medium> Table<M> {
     }
 
     /// Scans the reserved buckets.
-    pub(crate) fn scan_reserved(&self, used: &[Count], findings: &mut Findings) {
+    pub(crate) fn scan_reserved(&self, used: &UsedRecords, findings: &mut Findings) {
         if self.shape.key_class() == KeyClass::Word {
+            let records = (&self.arena.map(), used);
             for bucket in 0..2 {
-                self.scan_bucket(reserved_bucket_at(bucket), Home::Reserved, used, findings);
+                let at = reserved_bucket_at(bucket);
+                self.scan_bucket(at, Home::Reserved, records, findings);
             }
         }
     }
 
-    fn scan_bucket(&self, at: u64, home: Home, used: &[Count], found: &mut Findings) {
+    fn scan_bucket(
+        &self,
+        at: u64,
+        home: Home,
+        records: (&ExtentMap, &UsedRecords),
+        found: &mut Findings,
+    ) {
         found.slots += u64::from(self.shape.slots);
         for slot in 0..self.shape.slots {
             let place = self.shape.slot_place(at, slot);
@@ -134,7 +149,7 @@ impl<M: Medium> Table<M> {
                 });
                 continue;
             }
-            self.scan_member(place, state, record, home, used, found);
+            self.scan_member(place, state, record, home, records, found);
         }
     }
 
@@ -144,7 +159,7 @@ impl<M: Medium> Table<M> {
         state: u64,
         record: RecordWord,
         home: Home,
-        used: &[Count],
+        (map, used): (&ExtentMap, &UsedRecords),
         found: &mut Findings,
     ) {
         let mut damaged = |what, at, text: String| {
@@ -159,19 +174,30 @@ impl<M: Medium> Table<M> {
                 duplicate: false,
             });
         };
+        let nowhere = || format!("no record starts at byte {}", record.offset());
+        let numbered = map.record(record.offset());
         let mut buffer = [0u8; crate::layout::Shape::MAX_KEY as usize];
-        let key = &mut buffer[..self.shape.key_size as usize];
-        self.medium.read(place.key, key);
+        let content;
+        let key = if self.shape.key_class() == KeyClass::Variable {
+            let Some((class, _)) = numbered else {
+                return damaged("record word", place.record, nowhere());
+            };
+            content = match self.check_record(record.offset(), class) {
+                Ok(content) => content,
+                Err(text) => return damaged("record", record.offset(), text),
+            };
+            &content[..]
+        } else {
+            let key = &mut buffer[..self.shape.key_size as usize];
+            self.medium.read(place.key, key);
+            key
+        };
         let target = self.target(key);
         if let Err(text) = self.check_home(&target, state, home) {
             return damaged("slot", place.state, text);
         }
-        let Some(ordinal) = self.arena.ordinal(record.offset()) else {
-            return damaged(
-                "record word",
-                place.record,
-                format!("no record starts at byte {}", record.offset()),
-            );
+        let Some((class, ordinal)) = numbered else {
+            return damaged("record word", place.record, nowhere());
         };
         if let Home::Level { level, .. } = home
             && self.levels_to_drain().any(|draining| draining == level)
@@ -183,9 +209,7 @@ impl<M: Medium> Table<M> {
             });
             return;
         }
-        let bit = 1u64 << (ordinal % 64);
-        let before = used[(ordinal / 64) as usize].fetch_or(bit, Ordering::Relaxed);
-        if before & bit != 0 {
+        if used.set(class, ordinal) {
             return damaged(
                 "record word",
                 place.record,

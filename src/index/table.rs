@@ -14,15 +14,20 @@ use super::overflow::OverflowMaps;
 use super::resize::Resize;
 use super::tags::Tags;
 use super::upkeep::Upkeep;
+use crate::layout::extent::MAX_EXTENTS;
 use crate::layout::shape::extent_alignment;
+use crate::layout::size_class::{CLASS_TABLE, ClassTable, SIZE_CLASSES};
 use crate::layout::superblock::Flags;
-use crate::layout::{ExtentEntry, ExtentKind, Shape, Superblock, align_up};
+use crate::layout::{ExtentEntry, ExtentKind, KeyClass, Shape, Superblock, align_up};
 use crate::pm::Medium;
 use crate::sync::{Mutex, MutexGuard, Ordering, RwLock, RwLockReadGuard, pause, thread_number};
 use crate::{Domain, Error, Result};
 
 /// Least bytes by which the arena grows, if the disk has them.
 const LEAST_ARENA: u64 = 64 << 10;
+
+/// With size classes, no extent of records is a smaller share of the file.
+const LEAST_SHARE: u64 = 2048;
 
 /// Most bytes, and the share of the arena, by which it grows while a batch waits for that.
 const HURRIED_ARENA: (u64, u64) = (16 << 20, 64);
@@ -33,7 +38,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// A new table has a record for each item that is expected, and one in so many more.
 const SPARE: u64 = 8;
 
-/// A table of fixed keys and values in a medium, without knowing their types.
+/// A table of keys and values in a medium, without knowing their types.
 pub struct Table<M> {
     pub(crate) medium: M,
     pub(crate) shape: Shape,
@@ -108,10 +113,19 @@ impl<M: Medium> Table<M> {
             }
             superblock.top_level = top;
             superblock.bottom_level = top + 1 - shape.levels;
-            // Records that were replaced are not free at once, so there are some more than items.
-            let len = (capacity + capacity / SPARE) * shape.record_stride;
-            table.append_arena(&mut superblock, len)?;
+            // How long items of variable length are, nobody knows yet.
+            let records = match shape.key_class() {
+                KeyClass::Variable => None,
+                // Records that were replaced are not free at once, so there are some more than items.
+                KeyClass::Word | KeyClass::Wide => {
+                    let len = (capacity + capacity / SPARE) * shape.record_stride;
+                    Some(table.append_arena(&mut superblock, 0, len)?)
+                }
+            };
             table.commit(&mut superblock);
+            if let Some((offset, len)) = records {
+                table.arena.add_extent(0, offset, len);
+            }
             for level in superblock.bottom_level..=top {
                 table.publish_level(&superblock, level);
             }
@@ -137,7 +151,7 @@ impl<M: Medium> Table<M> {
             directory: Directory::new(levels, &superblock.level_directory),
             overflow: OverflowMaps::new(),
             tags: Tags::new(&shape),
-            arena: Arena::new(shape.record_stride),
+            arena: Arena::new(&shape),
             epochs: Epochs::new(),
             resize: Mutex::new(Resize::default()),
             upkeep: Upkeep::default(),
@@ -231,7 +245,7 @@ impl<M: Medium> Table<M> {
         class: u32,
         len: u64,
     ) -> Result<u64> {
-        let limit = crate::layout::extent::MAX_EXTENTS;
+        let limit = MAX_EXTENTS;
         if superblock.extent_count >= limit {
             return Err(self.limit(
                 "the number of extents",
@@ -261,46 +275,66 @@ impl<M: Medium> Table<M> {
         superblock.extent_count += 1;
     }
 
-    /// Adds `len` bytes of records, rounded up so that the next extent can follow at once.
-    fn append_arena(&self, superblock: &mut Superblock, len: u64) -> Result<()> {
-        let len = len.max(self.shape.record_stride);
+    /// Appends an extent of `len` bytes for records of a class, rounded up so that the next extent
+    /// can follow at once. Gives its range, which is for the arena once it is committed: others take
+    /// records there at once, and no item may become durable before what its record stands in.
+    fn append_arena(
+        &self,
+        superblock: &mut Superblock,
+        class: u32,
+        len: u64,
+    ) -> Result<(u64, u64)> {
+        let len = len.max(self.shape.record_size(class));
         let len = align_up(len, extent_alignment(len));
-        let offset = self.append_extent(superblock, ExtentKind::Arena, 0, len)?;
-        self.arena.add_extent(offset, len);
-        Ok(())
+        let offset = self.append_extent(superblock, ExtentKind::Arena, class, len)?;
+        Ok((offset, len))
     }
 
-    /// Bytes by which the arena grows when it can: an eighth at a time keeps the extents few.
-    pub(super) fn next_arena_len(&self) -> u64 {
-        (self.arena.total() / 8 * self.shape.record_stride).max(LEAST_ARENA)
+    /// Bytes by which a class of records grows when it can, the extent table having `extents`
+    /// entries: an eighth at a time keeps the extents few. Many classes waste less with shorter steps;
+    /// as they share the table, steps get longer as it fills, and none is a small part of a large file.
+    pub(super) fn next_arena_len(&self, class: u32, extents: u32) -> u64 {
+        let stride = self.shape.record_size(class);
+        let total = self.arena.total(class);
+        if self.shape.classes() == 1 {
+            return (total / 8 * stride).max(LEAST_ARENA);
+        }
+        let share = match extents / (MAX_EXTENTS / 4) {
+            0 => 16,
+            1 => 8,
+            2 => 4,
+            _ => 1,
+        };
+        let least = self.medium.len() / LEAST_SHARE;
+        (total / share * stride).max(least).max(LEAST_ARENA)
     }
 
-    /// Makes room for at least `records` more records.
+    /// Makes room for at least `records` more records of a class.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; the table is as it was.
-    pub(crate) fn grow_arena(&self, records: u64) -> Result<()> {
+    pub(crate) fn grow_arena(&self, class: u32, records: u64) -> Result<()> {
         let _gate = self.store_gate();
         let mut superblock = self.superblock();
-        let before = self.arena.total();
-        if before >= self.arena.high_water() + records {
+        let before = self.arena.total(class);
+        if before >= self.arena.high_water(class) + records {
             return Ok(());
         }
-        let least = records * self.shape.record_stride;
+        let stride = self.shape.record_size(class);
+        let least = records * stride;
         // What is ready keeps the extents few and costs nothing. What is not holds up a batch,
         // and is kept short; a disk that is nearly full gives what is needed right now.
-        let next = self.next_arena_len();
+        let next = self.next_arena_len(class, superblock.extent_count);
         let is_ready =
             superblock.file_len + next + crate::layout::HUGE_PAGE <= self.medium.prepared();
-        let hurried = (before * self.shape.record_stride / HURRIED_ARENA.1).max(HURRIED_ARENA.0);
+        let hurried = (before * stride / HURRIED_ARENA.1).max(HURRIED_ARENA.0);
         let wanted = least.max(if is_ready { next } else { next.min(hurried) });
-        let grown = self
-            .append_arena(&mut superblock, wanted)
-            .or_else(|_| self.append_arena(&mut superblock, least));
-        if grown.is_ok() {
-            self.commit(&mut superblock);
-        }
-        grown
+        let (offset, len) = self
+            .append_arena(&mut superblock, class, wanted)
+            .or_else(|_| self.append_arena(&mut superblock, class, least))?;
+        self.commit(&mut superblock);
+        self.arena.add_extent(class, offset, len);
+        Ok(())
     }
 
     /// Makes a level of the superblock visible to operations.
@@ -354,14 +388,35 @@ impl<M: Medium> Table<M> {
         self.medium.checkpoint()
     }
 
+    /// Writes down how many records of each class were ever taken, where there are several; gives
+    /// the sum.
+    fn write_class_table(&self) -> u64 {
+        let taken = self
+            .arena
+            .classes()
+            .map(|class| self.arena.high_water(class));
+        if self.shape.key_class() == KeyClass::Variable {
+            let mut table = [0; SIZE_CLASSES as usize];
+            taken
+                .clone()
+                .zip(&mut table)
+                .for_each(|(taken, count)| *count = taken);
+            self.persist_later(CLASS_TABLE, bytemuck::bytes_of(&ClassTable::new(table)));
+        }
+        taken.sum()
+    }
+
     /// Writes down what a clean open needs, and says so in the superblock.
     pub(crate) fn close(&self) -> Result<()> {
         self.finish_draining_quietly();
         while self.read_free_chain() {}
-        let free = self.arena.take_all();
+        let mut free = self.arena.take_all();
+        // A damaged file may have named what is no record.
+        let map = self.arena.map();
+        free.retain(|&record| map.record(record).is_some());
         let mut superblock = self.superblock();
         superblock.items = self.len();
-        superblock.arena_high_water = self.arena.high_water();
+        superblock.arena_high_water = self.write_class_table();
         superblock.free_count = free.len() as u64;
         superblock.free_chain = self.write_free_chain(&free);
         superblock.set_flag(Flags::CLEAN, true);
@@ -422,29 +477,35 @@ impl<'t, M: Medium> Session<'t, M> {
         grown
     }
 
-    /// Takes a record out of the arena, or `None` when it must grow.
+    /// Takes a record of a class out of the arena, or `None` when it must grow.
     #[inline]
-    pub(crate) fn allocate(&mut self) -> Option<u64> {
+    pub(crate) fn allocate(&mut self, class: u32) -> Option<u64> {
         let table = self.table;
         table
             .arena
-            .allocate(&mut self.shard, || table.epochs.current())
+            .allocate(&mut self.shard, class, || table.epochs.current())
     }
 
-    /// Makes room in the arena. Lets go of the epoch: what was looked up before may have changed.
+    /// Makes room in the arena for records of a class. Lets go of the epoch: what was looked up before may have changed.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; the table goes on with what it has.
-    pub(crate) fn grow_arena(&mut self) -> Result<()> {
+    pub(crate) fn grow_arena(&mut self, class: u32) -> Result<()> {
         self.pin = None;
         let grown = if self.table.read_free_chain() {
             Ok(())
         } else {
             self.table
                 .upkeep
-                .holding_up("adding records", || self.table.grow_arena(1))
+                .holding_up("adding records", || self.table.grow_arena(class, 1))
         };
-        let grown = grown.or_else(|error| if self.reclaim() { Ok(()) } else { Err(error) });
+        let grown = grown.or_else(|error| {
+            if self.reclaim(class) {
+                Ok(())
+            } else {
+                Err(error)
+            }
+        });
         self.pin = Some(self.table.pin(self.hint));
         grown
     }
@@ -452,14 +513,14 @@ impl<'t, M: Medium> Session<'t, M> {
     /// Takes a record out of those that wait for their epoch to pass, or that batches which have
     /// ended keep for the next one: with no room for further ones, changes live on these. `false`
     /// if there is none, or if others keep them for long. The caller is not pinned.
-    fn reclaim(&mut self) -> bool {
+    fn reclaim(&mut self, class: u32) -> bool {
         let Table { arena, epochs, .. } = self.table;
         let started = Instant::now();
         while started.elapsed() < PATIENCE {
             let in_use = arena.collect(&mut self.shard, || epochs.current());
             epochs.try_advance();
-            if let Some(record) = arena.allocate(&mut self.shard, || epochs.current()) {
-                self.shard.put_back(record);
+            if let Some(record) = arena.allocate(&mut self.shard, class, || epochs.current()) {
+                self.shard.put_back(class, record);
                 return true;
             }
             if in_use == 1 && !arena.has_limbo() {

@@ -8,6 +8,7 @@ use super::tags::{BucketTags, Tag};
 use crate::layout::hash::OVERFLOW_ROUNDS;
 use crate::layout::{
     BUSY, EMPTY, KeyClass, KeyHash, RESERVED_BUCKET_STRIDE, RESERVED_BUCKETS, RESERVED_WORD,
+    RecordWord,
 };
 use crate::pm::Medium;
 
@@ -17,8 +18,11 @@ pub const ROUNDS: u32 = 1 + OVERFLOW_ROUNDS;
 /// A key on its way to its slot.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'k> {
-    /// The bytes of the key.
+    /// The bytes of the key; none if it is known by its record.
     pub key: &'k [u8],
+    /// The record that it has, of a key of variable length that is known by that: an item on its way
+    /// to another slot. So moving it reads no key.
+    pub record: Option<u64>,
     /// The state word of a slot that holds it.
     pub word: u64,
     /// Its hash.
@@ -53,6 +57,7 @@ impl<'k> Target<'k> {
                 let hash = KeyHash::of_word(word, seed);
                 Self {
                     key,
+                    record: None,
                     word: if reserved.is_some() {
                         RESERVED_WORD
                     } else {
@@ -67,12 +72,26 @@ impl<'k> Target<'k> {
                 let hash = KeyHash::of_bytes(key, seed);
                 Self {
                     key,
+                    record: None,
                     word: hash.0,
                     hash,
                     tag: Tag::of(hash),
                     reserved: None,
                 }
             }
+        }
+    }
+
+    /// The item of variable length that has this fingerprint and this record.
+    pub fn of_record(fingerprint: u64, record: RecordWord) -> Self {
+        let hash = KeyHash(fingerprint);
+        Self {
+            key: &[],
+            record: Some(record.offset()),
+            word: fingerprint,
+            hash,
+            tag: Tag::of(hash),
+            reserved: None,
         }
     }
 }

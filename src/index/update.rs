@@ -5,6 +5,7 @@
 
 use super::ahead::Ahead;
 use super::insert::Inserted;
+use super::record::Content;
 use super::table::Session;
 use super::target::Target;
 use crate::Result;
@@ -12,20 +13,25 @@ use crate::layout::RecordWord;
 use crate::pm::Medium;
 
 impl<'t, M: Medium> Session<'t, M> {
-    /// Stores `value` under the target's key if the key is present; says whether it was.
-    pub(crate) fn update(&mut self, target: &Target, ahead: &Ahead, value: &[u8]) -> Result<bool> {
+    /// Stores `content` under the target's key if the key is present; says whether it was.
+    pub(crate) fn update(
+        &mut self,
+        target: &Target,
+        ahead: &Ahead,
+        content: &Content,
+    ) -> Result<bool> {
         let table = self.table;
         let medium = &table.medium;
         loop {
             let Some(member) = self.find_for_write(target, ahead)? else {
                 return Ok(false);
             };
-            let Some(record) = self.allocate() else {
-                self.grow_arena()?;
+            let Some(record) = self.allocate(content.class) else {
+                self.grow_arena(content.class)?;
                 continue;
             };
-            medium.write(record, value);
-            medium.write_back(record, table.shape.record_stride);
+            table.write_record(record, target, content);
+            table.persist_record(record);
             medium.fence();
             let new = RecordWord::member(record);
             let swung = medium.compare_exchange(member.place.record, member.record.0, new.0);
@@ -33,25 +39,25 @@ impl<'t, M: Medium> Session<'t, M> {
                 medium.write_back(member.place.record, 8);
                 medium.fence();
                 self.touches += table.record_touches(record);
-                self.shard.retire(member.record.offset());
+                self.retire(member.record.offset());
                 return Ok(true);
             }
-            self.shard.put_back(record);
+            self.shard.put_back(content.class, record);
         }
     }
 
-    /// Stores `value` under the target's key; says whether the key was absent before.
+    /// Stores `content` under the target's key; says whether the key was absent before.
     pub(crate) fn upsert(
         &mut self,
         target: &Target,
         ahead: &Ahead<'t>,
-        value: &[u8],
+        content: &Content,
     ) -> Result<bool> {
         loop {
-            if self.update(target, ahead, value)? {
+            if self.update(target, ahead, content)? {
                 return Ok(false);
             }
-            if self.insert(target, ahead, value)? == Inserted::New {
+            if self.insert(target, ahead, content)? == Inserted::New {
                 return Ok(true);
             }
         }

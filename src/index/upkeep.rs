@@ -117,11 +117,13 @@ impl<M: Medium> Table<M> {
                 / (slots * (FULL.1 - FULL.0) / 100).max(1) as f64;
             room.add(self.shape.level_len(level), share);
         }
-        let total = self.arena.total();
-        let fresh = total.saturating_sub(self.arena.high_water());
-        if fresh <= total / FRESH {
-            let share = 1.0 - fresh as f64 / (total / FRESH).max(1) as f64;
-            room.add(self.next_arena_len(), share);
+        for class in self.arena.classes() {
+            let total = self.arena.total(class);
+            let fresh = total.saturating_sub(self.arena.high_water(class));
+            if total > 0 && fresh <= total / FRESH {
+                let share = 1.0 - fresh as f64 / (total / FRESH).max(1) as f64;
+                room.add(self.next_arena_len(class, self.arena.extent_count()), share);
+            }
         }
         let refused = self.upkeep.refused.load(Ordering::Relaxed);
         let is_missing =

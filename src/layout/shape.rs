@@ -1,5 +1,6 @@
 //! The shape of a table: what its keys, buckets, levels and records measure.
 
+use super::size_class::{SIZE_CLASSES, SMALLEST_RECORD, class_size};
 use super::{HUGE_PAGE, PAGE, align_up};
 use crate::{Error, Result};
 
@@ -29,7 +30,7 @@ pub struct Shape {
     pub locations: u32,
     /// Bytes from one bucket to the next.
     pub bucket_size: u64,
-    /// Bytes from one value slot of the arena to the next.
+    /// Bytes from one record of the arena to the next; of the smallest class if there are several.
     pub record_stride: u64,
 }
 
@@ -76,15 +77,38 @@ impl Shape {
                 "1 byte to 64 KiB",
             );
         }
+        let record_stride = record_stride(value_size);
+        Self::with_counts(
+            (key_size, value_size, record_stride),
+            slots,
+            levels,
+            locations,
+        )
+    }
+
+    /// The shape of a table of keys and values of variable length.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] for counts whose product is not 1 to 32.
+    pub fn variable(slots: u32, levels: u32, locations: u32) -> Result<Self> {
+        Self::with_counts((0, 0, SMALLEST_RECORD), slots, levels, locations)
+    }
+
+    fn with_counts(
+        (key_size, value_size, record_stride): (u64, u64, u64),
+        slots: u32,
+        levels: u32,
+        locations: u32,
+    ) -> Result<Self> {
         let product = [slots, levels, locations]
             .into_iter()
             .try_fold(1u32, |product, count| product.checked_mul(count));
         if !product.is_some_and(|product| (1..=Self::MAX_CANDIDATES).contains(&product)) {
-            return refuse(
-                "shape",
-                format!("{levels} levels × {locations} locations × {slots} slots"),
-                "each at least 1, their product at most 32",
-            );
+            return Err(Error::InvalidOption {
+                option: "shape",
+                found: format!("{levels} levels × {locations} locations × {slots} slots"),
+                expected: "each at least 1, their product at most 32".into(),
+            });
         }
         let slot = 16 + if key_size > 8 { key_size } else { 0 };
         Ok(Self {
@@ -94,8 +118,25 @@ impl Shape {
             levels,
             locations,
             bucket_size: align_up(u64::from(slots) * slot, 64),
-            record_stride: record_stride(value_size),
+            record_stride,
         })
+    }
+
+    /// Size classes of records.
+    pub fn classes(&self) -> u32 {
+        match self.key_class() {
+            KeyClass::Word | KeyClass::Wide => 1,
+            KeyClass::Variable => SIZE_CLASSES,
+        }
+    }
+
+    /// Bytes from one record of `class` to the next.
+    #[inline]
+    pub fn record_size(&self, class: u32) -> u64 {
+        match self.key_class() {
+            KeyClass::Word | KeyClass::Wide => self.record_stride,
+            KeyClass::Variable => class_size(class),
+        }
     }
 
     /// How buckets hold keys.

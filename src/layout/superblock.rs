@@ -10,7 +10,7 @@ use static_assertions::const_assert_eq;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::extent::MAX_EXTENTS;
-use super::{DATA_START, MAX_FILE, PAGE, SUPERBLOCKS, Shape, hash};
+use super::{DATA_START, KeyClass, MAX_FILE, PAGE, SUPERBLOCKS, Shape, hash};
 use crate::{Error, Result};
 
 /// First eight bytes of every gphash file.
@@ -119,6 +119,7 @@ impl Superblock {
         let mut superblock = Self::zeroed();
         superblock.magic = MAGIC;
         superblock.version = FORMAT_VERSION;
+        superblock.set_flag(Flags::VARIABLE, shape.key_class() == KeyClass::Variable);
         superblock.file_id = file_id;
         superblock.hash_seed = hash_seed;
         superblock.key_size = shape.key_size as u32;
@@ -150,6 +151,11 @@ impl Superblock {
         Flags::from_bits_retain(self.flags).contains(Flags::CLEAN)
     }
 
+    /// Whether keys and values have variable length.
+    pub fn is_variable(&self) -> bool {
+        Flags::from_bits_retain(self.flags).contains(Flags::VARIABLE)
+    }
+
     /// Sets or clears one flag.
     pub fn set_flag(&mut self, flag: Flags, on: bool) {
         let mut flags = Flags::from_bits_retain(self.flags);
@@ -159,14 +165,19 @@ impl Superblock {
 
     /// The shape that the file states, checked.
     pub fn shape(&self, path: &Path) -> Result<Shape> {
-        Shape::new(
-            u64::from(self.key_size),
-            u64::from(self.value_size),
-            self.slots,
-            self.levels,
-            self.locations,
-        )
-        .map_err(|error| Error::Damaged {
+        let sizes = (u64::from(self.key_size), u64::from(self.value_size));
+        let (slots, levels, locations) = (self.slots, self.levels, self.locations);
+        let shape = match sizes {
+            (0, 0) if self.is_variable() => Shape::variable(slots, levels, locations),
+            // The flag without zeros is no shape, either.
+            (key, value) if self.is_variable() => Err(Error::InvalidOption {
+                option: "sizes",
+                found: format!("{key} and {value} bytes"),
+                expected: "0 and 0 where lengths are variable".into(),
+            }),
+            (key, value) => Shape::new(key, value, slots, levels, locations),
+        };
+        shape.map_err(|error| Error::Damaged {
             path: path.to_path_buf(),
             what: "superblock",
             at: self.place(),
@@ -239,9 +250,6 @@ impl Superblock {
         }
         if self.version == 0 || Flags::from_bits(self.flags).is_none() {
             return damaged(format!("version {}, flags {:#x}", self.version, self.flags));
-        }
-        if self.flags & Flags::VARIABLE.bits() != 0 {
-            return damaged("keys of variable length in an index of fixed keys".into());
         }
         if self.hash_function != hash::XXH3 {
             return damaged(format!("hash function {}; expected 1", self.hash_function));

@@ -16,6 +16,8 @@ use super::Write;
 use crate::Result;
 use crate::index::ahead::Ahead;
 use crate::index::insert::Inserted;
+use crate::index::record::Content;
+use crate::index::records::Change;
 use crate::index::table::{Session, Table};
 use crate::index::target::Target;
 use crate::pm::Medium;
@@ -74,9 +76,14 @@ impl CpuEngine {
 
     /// Says which keys are there.
     pub fn contains<M: Medium>(&self, table: &Table<M>, keys: &[u8]) -> Result<FixedBitSet> {
-        self.split(table, keys, Stores::Nothing, |session, target, ahead, _| {
-            Ok(session.contains(target, ahead))
-        })
+        let (len, key) = packed(table, keys);
+        self.split(
+            table,
+            len,
+            key,
+            |_| Stores::Nothing,
+            |session, target, ahead, _| Ok(session.contains(target, ahead)),
+        )
     }
 
     /// Executes a batch that changes the table.
@@ -88,61 +95,163 @@ impl CpuEngine {
         values: &[u8],
     ) -> Result<FixedBitSet> {
         let size = sizes(table).1;
+        let content = |i| Content::fixed(nth(values, size, i));
+        let (len, key) = packed(table, keys);
         match verb {
             Write::Insert => self.split(
                 table,
-                keys,
-                Stores::RecordAndSlot,
+                len,
+                key,
+                |_| Stores::RecordAndSlot(0),
                 |session, target, ahead, i| {
-                    Ok(session.insert(target, ahead, nth(values, size, i))? == Inserted::New)
+                    Ok(session.insert(target, ahead, &content(i))? == Inserted::New)
                 },
             ),
             Write::Upsert => self.split(
                 table,
-                keys,
-                Stores::RecordAndSlot,
-                |session, target, ahead, i| session.upsert(target, ahead, nth(values, size, i)),
+                len,
+                key,
+                |_| Stores::RecordAndSlot(0),
+                |session, target, ahead, i| session.upsert(target, ahead, &content(i)),
             ),
-            Write::Update => {
-                self.split(table, keys, Stores::Record, |session, target, ahead, i| {
-                    session.update(target, ahead, nth(values, size, i))
-                })
+            Write::Update => self.split(
+                table,
+                len,
+                key,
+                |_| Stores::Record(0),
+                |session, target, ahead, i| session.update(target, ahead, &content(i)),
+            ),
+            Write::Remove => self.split(
+                table,
+                len,
+                key,
+                |_| Stores::Nothing,
+                |session, target, ahead, _| session.remove(target, ahead),
+            ),
+        }
+    }
+
+    /// Executes puts and removals in a table of variable length, no two of one key. Bit *i* of the
+    /// answer says that key *i* was there before.
+    ///
+    /// # Errors
+    /// [`Error::Limit`](crate::Error::Limit) before anything is done if a key or a value is too long;
+    /// others as those of an index.
+    pub fn apply<M: Medium>(&self, table: &Table<M>, changes: &[Change]) -> Result<FixedBitSet> {
+        changes
+            .iter()
+            .try_for_each(|change| table.check_lengths(change))?;
+        let key = |i: usize| changes[i].key();
+        self.split(
+            table,
+            changes.len(),
+            key,
+            |i| changes[i].stores(),
+            |session, target, ahead, i| match changes[i] {
+                Change::Put {
+                    key,
+                    value,
+                    sequence,
+                } => {
+                    let content = Content::variable(key, value, sequence);
+                    Ok(!session.upsert(target, ahead, &content)?)
+                }
+                Change::Delete { .. } => session.remove(target, ahead),
+            },
+        )
+    }
+
+    /// Calls `found` with the position, the sequence number and the value of each of `keys` that is
+    /// there, in their order, in a table of variable length.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged) when a slot names a record outside the file.
+    pub fn get_many<M: Medium>(
+        &self,
+        table: &Table<M>,
+        keys: &[&[u8]],
+        mut found: impl FnMut(usize, u64, &[u8]),
+    ) -> Result<()> {
+        let mut session = table.session();
+        let mut value = Vec::new();
+        for start in (0..keys.len()).step_by(BREATH) {
+            let part = BREATH.min(keys.len() - start);
+            let key = |i: usize| keys[start + i];
+            look_up(&mut session, part, key, |session, member, i| {
+                let sequence = session.read_variable(member, &mut value)?;
+                found(start + i, sequence, &value);
+                Ok(())
+            })?;
+            session.count(part as u64);
+            if start + part < keys.len() {
+                session.breathe();
             }
-            Write::Remove => {
-                self.split(table, keys, Stores::Nothing, |session, target, ahead, _| {
-                    session.remove(target, ahead)
-                })
+        }
+        Ok(())
+    }
+
+    /// One verb on one key of variable length: what [`apply`](Self::apply) has not, too.
+    #[cfg(test)]
+    pub fn write_one<M: Medium>(
+        &self,
+        table: &Table<M>,
+        verb: Write,
+        key: &[u8],
+        value: &[u8],
+        sequence: u64,
+    ) -> Result<bool> {
+        let put = Change::Put {
+            key,
+            value,
+            sequence,
+        };
+        let content = Content::variable(key, value, sequence);
+        let mut session = table.session();
+        let target = table.target(key);
+        let mut ahead = Ahead::new(table, &target);
+        ahead.look(&target);
+        match verb {
+            Write::Insert => Ok(session.insert(&target, &ahead, &content)? == Inserted::New),
+            Write::Update => session.update(&target, &ahead, &content),
+            Write::Upsert | Write::Remove => {
+                drop(session);
+                let is_upsert = verb == Write::Upsert;
+                let change = if is_upsert {
+                    put
+                } else {
+                    Change::Delete { key }
+                };
+                Ok(self.apply(table, &[change])?.contains(0) != is_upsert)
             }
         }
     }
 
-    /// Runs an operation on all keys, on each thread those of its own keys in order.
-    fn split<'t, M: Medium>(
+    /// Runs an operation on `len` keys, on each thread those of its own keys in order.
+    fn split<'k, 't, M: Medium>(
         &self,
         table: &'t Table<M>,
-        keys: &[u8],
-        stores: Stores,
+        len: usize,
+        key: impl Fn(usize) -> &'k [u8] + Copy + Sync,
+        stores: impl Fn(usize) -> Stores + Copy + Sync,
         operation: impl Fn(&mut Session<'t, M>, &Target, &Ahead<'t>, usize) -> Result<bool> + Sync,
     ) -> Result<FixedBitSet> {
-        let key_size = sizes(table).0;
-        let len = keys.len() / key_size;
         let parts = self.parts(len);
         if parts == 1 {
-            return each(table, keys, len, 0..len, stores, operation);
+            return each(table, key, len, 0..len, stores, operation);
         }
-        let owners: Vec<u16> = keys
-            .par_chunks_exact(key_size)
+        let owners: Vec<u16> = (0..len)
+            .into_par_iter()
             .with_min_len(4096)
-            .map(|key| {
+            .map(|i| {
                 // The top bits choose buckets, so each thread gets buckets of its own as well.
-                ((u128::from(table.target(key).hash.0) * parts as u128) >> 64) as u16
+                ((u128::from(table.target(key(i)).hash.0) * parts as u128) >> 64) as u16
             })
             .collect();
         (0..parts as u16)
             .into_par_iter()
             .map(|part| {
                 let mine = (0..len).filter(|&i| owners[i] == part);
-                each(table, keys, len, mine, stores, &operation)
+                each(table, key, len, mine, stores, &operation)
             })
             .reduce(|| Ok(FixedBitSet::new()), union)
     }
@@ -153,6 +262,24 @@ fn sizes<M>(table: &Table<M>) -> (usize, usize) {
         table.shape.key_size as usize,
         table.shape.value_size as usize,
     )
+}
+
+impl Change<'_> {
+    /// What the change will store to.
+    fn stores(&self) -> Stores {
+        match self {
+            Change::Put { key, value, .. } => {
+                Stores::RecordAndSlot(Content::class(key.len(), value.len()))
+            }
+            Change::Delete { .. } => Stores::Nothing,
+        }
+    }
+}
+
+/// How many packed keys there are, and each of them.
+fn packed<'k, M>(table: &Table<M>, keys: &'k [u8]) -> (usize, impl Fn(usize) -> &'k [u8] + Copy) {
+    let size = sizes(table).0;
+    (keys.len() / size, move |i| nth(keys, size, i))
 }
 
 fn union(left: Result<FixedBitSet>, right: Result<FixedBitSet>) -> Result<FixedBitSet> {
@@ -168,22 +295,20 @@ fn nth(bytes: &[u8], size: usize, i: usize) -> &[u8] {
 }
 
 /// Runs `operation` on the keys at `positions`, in that order.
-fn each<'t, M: Medium>(
+fn each<'k, 't, M: Medium>(
     table: &'t Table<M>,
-    keys: &[u8],
+    key: impl Fn(usize) -> &'k [u8] + Copy,
     len: usize,
     positions: impl Iterator<Item = usize>,
-    stores: Stores,
+    stores: impl Fn(usize) -> Stores + Copy,
     operation: impl Fn(&mut Session<'t, M>, &Target, &Ahead<'t>, usize) -> Result<bool>,
 ) -> Result<FixedBitSet> {
-    let key_size = sizes(table).0;
     let mut answers = FixedBitSet::with_capacity(len);
     let mut session = table.session();
     let mut positions = positions.peekable();
     while positions.peek().is_some() {
         let mut done = 0;
         let part = positions.by_ref().take(BREATH);
-        let key = |i| nth(keys, key_size, i);
         change(
             &mut session,
             part,

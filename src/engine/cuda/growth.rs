@@ -329,7 +329,7 @@ impl Attached {
             self.finish_draining(table, writer, channel)?;
         }
         if writer.supply.available() < additional {
-            table.grow_arena(additional - writer.supply.available())?;
+            table.grow_arena(0, additional - writer.supply.available())?;
             self.extend(table, writer, &channel.stream)?;
         }
         Ok(())
@@ -395,12 +395,13 @@ impl Attached {
         if Self::has_pool(table, writer) && self.recycle(table, writer)? {
             return Ok(());
         }
-        let grown = table
-            .upkeep
-            .holding_up("adding records", || match table.grow_arena(missing) {
-                Ok(()) => self.extend(table, writer, stream).map(|()| None),
-                Err(error) => Ok(Some(error)),
-            });
+        let grown =
+            table
+                .upkeep
+                .holding_up("adding records", || match table.grow_arena(0, missing) {
+                    Ok(()) => self.extend(table, writer, stream).map(|()| None),
+                    Err(error) => Ok(Some(error)),
+                });
         match grown? {
             None => Ok(()),
             Some(error) => {
@@ -414,7 +415,7 @@ impl Attached {
 
     /// Whether so many records are retired that using them again serves batches well.
     fn has_pool(table: &Table<Mapping>, writer: &Writer) -> bool {
-        writer.supply.retired() >= (table.arena.total() / POOL).max(1)
+        writer.supply.retired() >= (table.arena.total(0) / POOL).max(1)
     }
 
     /// Makes retired records free; says whether there were any.

@@ -97,7 +97,7 @@ impl Supply {
                 return;
             };
             let missing = operations - self.available();
-            let Some(run) = table.arena.take_run(missing.max(RUN)) else {
+            let Some(run) = table.arena.take_run(0, missing.max(RUN)) else {
                 return;
             };
             self.view.bump_offset[at] = run.start;

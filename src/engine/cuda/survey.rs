@@ -1,6 +1,6 @@
 //! The recovery scan on the GPU: one pass over the levels, copied to device memory.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::CudaEngine;
@@ -15,6 +15,7 @@ use super::view::{
 use crate::Result;
 use crate::index::scan::{Findings, Fix};
 use crate::index::table::Table;
+use crate::index::used::UsedRecords;
 use crate::layout::RecordWord;
 use crate::layout::bucket::SlotPlace;
 use crate::pm::{Mapping, Medium};
@@ -45,7 +46,7 @@ impl CudaEngine {
     pub(crate) fn survey(
         &mut self,
         table: &Table<Mapping>,
-        used: &[AtomicU64],
+        used: &UsedRecords,
     ) -> Result<Option<Findings>> {
         self.device.enter()?;
         let Surveyed {
@@ -72,7 +73,8 @@ impl CudaEngine {
             })
             .collect();
         let device_ranges = DeviceMemory::new(size_of_val(&ranges[..]))?;
-        let device_used = DeviceMemory::new(used.len() * 8)?;
+        let words = used.words();
+        let device_used = DeviceMemory::new(words.len() * 8)?;
         let device_repairs = DeviceMemory::new(MOST_REPAIRS * size_of::<Repair>())?;
         let device_findings = DeviceMemory::new(size_of::<SurveyFindings>())?;
         let survey = SurveyView {
@@ -110,21 +112,21 @@ impl CudaEngine {
         }
 
         let mut repairs = vec![Repair { at: 0, kind: 0 }; found.repairs as usize];
-        let mut words = vec![0u64; used.len()];
+        let mut copied = vec![0u64; words.len()];
         // SAFETY: as above.
         unsafe {
             let repairs = bytemuck::cast_slice_mut(&mut repairs);
             copy_out(stream, repairs, device_repairs.address())?;
-            let words = bytemuck::cast_slice_mut(&mut words);
-            copy_out(stream, words, device_used.address())?;
+            let copied = bytemuck::cast_slice_mut(&mut copied);
+            copy_out(stream, copied, device_used.address())?;
         }
         wait(stream)?;
         if repairs.len() <= MOST_REFRESHED {
             let mended = repairs.iter().map(|repair| bucket(table, &view, repair.at));
             surveyed.mirror = Some((copies, mended.collect()));
         }
-        for (used, word) in used.iter().zip(words) {
-            used.store(word, Ordering::Relaxed);
+        for (word, copied) in words.iter().zip(copied) {
+            word.store(copied, Ordering::Relaxed);
         }
         let mut findings = Findings {
             slots: (view.bottom_level..=view.top_level)

@@ -28,7 +28,7 @@ pub(super) fn any_kind(rng: &mut SmallRng) -> Kind {
     let shape = *SHAPES.choose(rng).unwrap();
     Kind {
         value_size: *[8, 24, 72].choose(rng).unwrap(),
-        ..Kind::of(shape, *[8, 8, 16, 32].choose(rng).unwrap())
+        ..Kind::of(shape, *[8, 8, 16, 32, 0, 0].choose(rng).unwrap())
     }
 }
 
@@ -89,10 +89,15 @@ fn explore_sequences(what: &str, percent: u64, key_sizes: &[usize]) {
 
 #[test]
 fn random_sequences_on_keys_of_a_word() {
-    explore_sequences("keys of a word", 20, &[8]);
+    explore_sequences("keys of a word", 15, &[8]);
+}
+
+#[test]
+fn random_sequences_on_keys_of_variable_length() {
+    explore_sequences("keys of variable length", 15, &[0]);
 }
 
 #[test]
 fn random_sequences_on_wide_keys() {
-    explore_sequences("wide keys", 20, &[16, 32]);
+    explore_sequences("wide keys", 10, &[16, 32]);
 }

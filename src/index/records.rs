@@ -1,0 +1,228 @@
+//! A table of keys and values of variable length in its file, and what the store does with it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use fixedbitset::FixedBitSet;
+
+use super::open::{map_options, read_superblock};
+use super::recover::{Policy, Recovery};
+use super::stats::Stats;
+use super::table::Table;
+use super::upkeep::{Pace, Upkeeper};
+use crate::engine::cpu::CpuEngine;
+use crate::layout::DATA_START;
+use crate::layout::size_class::{MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE};
+use crate::options::{Engine, Options};
+use crate::pm::{self, Mapping, Medium};
+use crate::{Error, Result};
+
+/// An index of byte strings in one file, on the CPU engine. Keys of 0 to 65,536 bytes, values of 0 to
+/// 2^30; every key is legal. All methods take `&self` and may be called from many threads at once.
+///
+/// Beside its value each key has a sequence number, which is the caller's. Changes are as durable,
+/// and as whole after a crash, as those of an [`Index`](super::Index).
+pub(crate) struct Records {
+    upkeeper: Upkeeper<Mapping>,
+    engine: CpuEngine,
+    table: Arc<Table<Mapping>>,
+    closed: bool,
+}
+
+/// A change of one key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Change<'a> {
+    /// Stores a value, with its sequence number, whether the key is there or not.
+    Put {
+        key: &'a [u8],
+        value: &'a [u8],
+        sequence: u64,
+    },
+    /// Takes the key out.
+    Delete { key: &'a [u8] },
+}
+
+impl<'a> Change<'a> {
+    /// The key that is changed.
+    pub(crate) fn key(&self) -> &'a [u8] {
+        match *self {
+            Change::Put { key, .. } | Change::Delete { key } => key,
+        }
+    }
+}
+
+impl Records {
+    /// Opens the file at `path` if there is one, and recovers it if it was not closed in order; else
+    /// makes it. The engine that the options name is not asked for.
+    ///
+    /// # Errors
+    /// As [`Index::open`](super::Index::open) and [`Index::create`](super::Index::create).
+    pub(crate) fn open_or_create(path: &Path, options: &Options) -> Result<(Self, Recovery)> {
+        match Self::create(path, options) {
+            Err(Error::AlreadyExists { .. }) => Self::open(path, options),
+            made => made,
+        }
+    }
+
+    fn create(path: &Path, options: &Options) -> Result<(Self, Recovery)> {
+        let shape = options.variable_shape()?;
+        let medium = Mapping::create(path, DATA_START, &map_options(options))?;
+        let made = Table::create(medium, shape, options.capacity, path)
+            .and_then(|table| table.sync().map(|()| table));
+        let recovery = Recovery {
+            created: true,
+            ..Recovery::default()
+        };
+        match made {
+            Ok(table) => Ok((Self::with_table(table, options), recovery)),
+            Err(error) => {
+                pm::discard(path);
+                Err(error)
+            }
+        }
+    }
+
+    fn open(path: &Path, options: &Options) -> Result<(Self, Recovery)> {
+        options.variable_shape()?;
+        let medium = Mapping::open(path, &map_options(options))?;
+        let superblock = read_superblock(&medium, path)?;
+        if !superblock.is_variable() {
+            return Err(Error::WrongKind {
+                path: path.to_path_buf(),
+                found: "keys and values of fixed size",
+                expected: "keys and values of variable length",
+            });
+        }
+        let (table, recovery) = Table::open(medium, superblock, path, Policy::INDEX)?;
+        tracing::info!(path = %path.display(), ?recovery, "opened");
+        Ok((Self::with_table(table, options), recovery))
+    }
+
+    fn with_table(table: Table<Mapping>, options: &Options) -> Self {
+        let table = Arc::new(table);
+        let mut pace = Pace::default();
+        Self {
+            upkeeper: Upkeeper::start(&table, move |table| table.keep_up(&mut pace)),
+            engine: CpuEngine::new(options.threads),
+            table,
+            closed: false,
+        }
+    }
+
+    /// Gives `read` the sequence number and the value of a key, if it is there. The value is whole.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when a slot names a record outside the file.
+    pub(crate) fn get<R>(
+        &self,
+        key: &[u8],
+        read: impl FnOnce(u64, &[u8]) -> R,
+    ) -> Result<Option<R>> {
+        let mut value = Vec::new();
+        let mut session = self.table.session();
+        let sequence = session.get(key, &mut value)?;
+        drop(session);
+        Ok(sequence.map(|sequence| read(sequence, &value)))
+    }
+
+    /// Calls `found` with the position, the sequence number and the value of each of `keys` that is
+    /// there, in their order.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub(crate) fn get_many(
+        &self,
+        keys: &[&[u8]],
+        found: impl FnMut(usize, u64, &[u8]),
+    ) -> Result<()> {
+        self.engine.get_many(&self.table, keys, found)
+    }
+
+    /// Executes changes, no two of one key, each whole; several threads do if they are many. Bit *i*
+    /// of the answer says that the key of change *i* was there before.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] before anything is done if a key or a value is too long. [`Error::NoSpace`] or
+    /// [`Error::Limit`] when the table cannot grow: then some of the changes may have been done.
+    pub(crate) fn apply(&self, changes: &[Change]) -> Result<FixedBitSet> {
+        self.engine.apply(&self.table, changes)
+    }
+
+    /// Calls `visit` with key, sequence number and value of every item, in no order. What others
+    /// change meanwhile may be seen or not; an item that is there all the while is seen, and once
+    /// unless the table begins to grow meanwhile.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub(crate) fn for_each(&self, visit: impl FnMut(&[u8], u64, &[u8])) -> Result<()> {
+        self.table.visit_items(visit)
+    }
+
+    /// Items. Batches that run at the same time count when they end.
+    pub(crate) fn len(&self) -> u64 {
+        self.table.len()
+    }
+
+    /// Makes what has returned durable, in the domain `Checkpointed` by one atomic checkpoint.
+    ///
+    /// # Errors
+    /// As [`Index::sync`](super::Index::sync).
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.table.sync()
+    }
+
+    /// Figures.
+    pub(crate) fn stats(&self) -> Stats {
+        self.table.stats(Engine::Cpu)
+    }
+
+    /// Seed of the hash of keys.
+    #[cfg(test)]
+    pub(crate) fn hash_seed(&self) -> u64 {
+        self.table.hash_seed
+    }
+
+    /// Closes the file in order, so that the next open scans nothing. (Dropping does the same but
+    /// cannot say what failed.)
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync); the next open recovers the file then.
+    pub(crate) fn close(mut self) -> Result<()> {
+        self.shut()
+    }
+
+    fn shut(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.closed, true) {
+            return Ok(());
+        }
+        self.upkeeper.stop();
+        self.table.close()
+    }
+}
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        if let Err(error) = self.shut() {
+            tracing::error!(%error, "the records were not closed in order");
+        }
+    }
+}
+
+impl<M: Medium> Table<M> {
+    /// Says whether key and value of a change are too long.
+    pub(crate) fn check_lengths(&self, change: &Change) -> Result<()> {
+        let (key, value) = match change {
+            Change::Put { key, value, .. } => (key.len(), value.len()),
+            Change::Delete { key } => (key.len(), 0),
+        };
+        for (what, len, limit) in [
+            ("the length of a key", key as u64, MAX_VARIABLE_KEY),
+            ("the length of a value", value as u64, MAX_VARIABLE_VALUE),
+        ] {
+            if len > limit {
+                return Err(self.limit(what, len, limit));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,324 @@
+//! Tables of variable length answer as a `BTreeMap` does.
+
+use std::collections::BTreeMap;
+
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::{Model, bytes, check, folder, open, options, rng};
+use crate::index::records::{Change, Records};
+use crate::layout::size_class::{MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE, class_size, value_offset};
+use crate::{Error, Index};
+
+/// Lengths around those where a record changes its form or its class.
+fn any_value(key: &[u8], rng: &mut SmallRng) -> Vec<u8> {
+    let border = |class| (class_size(class) - value_offset(0)) as usize;
+    let len = match rng.random_range(0..12) {
+        0..4 => *[0, 1, 7, 8, 9, 16, 100].choose(rng).unwrap(),
+        4..9 => border(rng.random_range(0..28)) + rng.random_range(0..3) - 1,
+        9 => border(rng.random_range(28..44)).saturating_sub(key.len() & !7),
+        _ => rng.random_range(0..4000),
+    };
+    bytes(len, rng)
+}
+
+/// A key that is asked for again and again, of any of some lengths.
+fn any_key(count: u64, rng: &mut SmallRng) -> Vec<u8> {
+    let number = rng.random_range(0..count);
+    let len = [0, 1, 7, 8, 9, 16, 16, 17, 31, 240, 241, 3000][(number % 12) as usize];
+    let mut of_number = SmallRng::seed_from_u64(number);
+    bytes(len, &mut of_number)
+}
+
+/// Looks up all keys of a batch, together and one by one.
+fn look_up(records: &Records, model: &Model, keys: &[Vec<u8>]) {
+    let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let mut found = vec![None; keys.len()];
+    let mut last = None;
+    records
+        .get_many(&slices, |nth, sequence, value| {
+            assert!(last < Some(nth), "not in order");
+            last = Some(nth);
+            found[nth] = Some((sequence, value.to_vec()));
+        })
+        .unwrap();
+    for (key, found) in keys.iter().zip(found) {
+        assert_eq!(found.as_ref(), model.get(key), "key {key:x?}");
+        let alone = records.get(key, |sequence, value| (sequence, value.to_vec()));
+        assert_eq!(alone.unwrap(), found);
+    }
+}
+
+/// Applies random changes of distinct keys to both.
+fn change(records: &Records, model: &mut Model, count: u64, sequence: u64, rng: &mut SmallRng) {
+    let len = rng.random_range(1..60);
+    let batch: BTreeMap<Vec<u8>, Option<Vec<u8>>> = (0..len)
+        .map(|_| {
+            let key = any_key(count, rng);
+            let value = rng.random_ratio(2, 3).then(|| any_value(&key, rng));
+            (key, value)
+        })
+        .collect();
+    let changes: Vec<Change> = batch
+        .iter()
+        .map(|(key, value)| match value {
+            Some(value) => Change::Put {
+                key,
+                value,
+                sequence,
+            },
+            None => Change::Delete { key },
+        })
+        .collect();
+    let before = records.apply(&changes).unwrap();
+    for (nth, (key, value)) in batch.into_iter().enumerate() {
+        let held = match value {
+            Some(value) => model.insert(key, (sequence, value)),
+            None => model.remove(&key),
+        };
+        assert_eq!(before.contains(nth), held.is_some());
+    }
+}
+
+#[test]
+fn random_batches_answer_as_a_map_does() {
+    let mut rng = rng();
+    let folder = folder();
+    let path = folder.path().join("records");
+    let mut records = open(&path);
+    let mut model = Model::new();
+    for round in 0..600 {
+        let count = *[20, 300, 2000].choose(&mut rng).unwrap();
+        change(&records, &mut model, count, round, &mut rng);
+        let keys: Vec<Vec<u8>> = (0..rng.random_range(1..60))
+            .map(|_| any_key(count, &mut rng))
+            .collect();
+        look_up(&records, &model, &keys);
+        if round % 50 == 0 {
+            check(&records, &model);
+        }
+        if round % 60 == 7 {
+            records.sync().unwrap();
+        }
+        if round % 100 == 99 {
+            records.close().unwrap();
+            let (opened, recovery) = Records::open_or_create(&path, &options()).unwrap();
+            assert!(recovery.clean);
+            assert_eq!(recovery.items, model.len() as u64);
+            records = opened;
+            check(&records, &model);
+        }
+    }
+    let file_len = records.stats().file_len;
+    records.close().unwrap();
+    let report = crate::recover(&path, false, &|_| {}).unwrap();
+    assert_eq!(report.state, crate::ReportState::Clean);
+    assert_eq!(report.items, model.len() as u64);
+    assert_eq!(report.damage, [""; 0]);
+    let records = open(&path);
+    check(&records, &model);
+    // Records are used again: what is free suffices to store everything once more.
+    for (key, (_, value)) in &model {
+        let put = Change::Put {
+            key,
+            value,
+            sequence: 1,
+        };
+        records.apply(&[put]).unwrap();
+    }
+    assert!(records.stats().file_len <= file_len * 2);
+}
+
+#[test]
+fn the_longest_keys_and_long_values_are_stored_and_longer_ones_refused() {
+    let mut rng = rng();
+    let folder = folder();
+    let path = folder.path().join("records");
+    let records = open(&path);
+    let mut model = Model::new();
+    for (key, value) in [(65_536, 0), (65_535, 5 << 20), (0, 3_000_001), (0, 0)] {
+        let (key, value) = (bytes(key, &mut rng), bytes(value, &mut rng));
+        let put = Change::Put {
+            key: &key,
+            value: &value,
+            sequence: 3,
+        };
+        let before = records.apply(&[put]).unwrap();
+        let held = model.insert(key, (3, value));
+        assert_eq!(before.contains(0), held.is_some());
+        check(&records, &model);
+    }
+    let put = |key, value| Change::Put {
+        key,
+        value,
+        sequence: 9,
+    };
+    let long_key = vec![0; MAX_VARIABLE_KEY as usize + 1];
+    let long_value = vec![0; MAX_VARIABLE_VALUE as usize + 1];
+    for refused in [
+        put(&long_key, b"value"),
+        put(b"key", &long_value),
+        Change::Delete { key: &long_key },
+    ] {
+        let error = records.apply(&[put(b"other", b"value"), refused]);
+        assert!(matches!(error, Err(Error::Limit { .. })));
+    }
+    assert_eq!(records.get(&long_key, |_, _| ()).unwrap(), None);
+    check(&records, &model);
+    records.close().unwrap();
+    check(&open(&path), &model);
+}
+
+#[test]
+fn many_items_make_levels_and_classes_grow() {
+    let folder = folder();
+    let path = folder.path().join("records");
+    let records = open(&path);
+    let value = |n: u64| vec![n as u8; (n * 7 % 500) as usize];
+    for first in (0..60_000u64).step_by(30_000) {
+        let keys: Vec<[u8; 8]> = (first..first + 30_000).map(u64::to_be_bytes).collect();
+        let values: Vec<Vec<u8>> = (first..first + 30_000).map(value).collect();
+        let changes: Vec<Change> = keys
+            .iter()
+            .zip(&values)
+            .map(|(key, value)| Change::Put {
+                key,
+                value,
+                sequence: first,
+            })
+            .collect();
+        assert_eq!(records.apply(&changes).unwrap().count_ones(..), 0);
+    }
+    assert!(records.stats().resizes > 5);
+    let all = |records: &Records| {
+        assert_eq!(records.len(), 60_000);
+        for n in 0..60_000u64 {
+            let found = records.get(&n.to_be_bytes(), |_, found| found == value(n));
+            assert_eq!(found.unwrap(), Some(true), "key {n}");
+        }
+    };
+    all(&records);
+    records.close().unwrap();
+    let records = open(&path);
+    all(&records);
+    let keys: Vec<[u8; 8]> = (0..60_000u64).map(u64::to_be_bytes).collect();
+    let changes: Vec<Change> = keys.iter().map(|key| Change::Delete { key }).collect();
+    assert_eq!(records.apply(&changes).unwrap().count_ones(..), 60_000);
+    check(&records, &Model::new());
+}
+
+/// Keys of 32 bytes that all have one hash under `seed`: where the first words equal the secret that
+/// XXH3 adds the seed to, the product with the next ones is zero whatever they are.
+fn of_one_hash(seed: u64) -> impl Iterator<Item = Vec<u8>> {
+    /// First word of XXH3's secret.
+    const SECRET: u64 = 0xBE4B_A423_396C_FEB8;
+
+    let word = SECRET.wrapping_add(seed);
+    (1u64..).map(move |n| bytemuck::cast_slice(&[word, n, 7, 7]).to_vec())
+}
+
+#[test]
+fn keys_of_one_hash_are_kept_apart() {
+    let folder = folder();
+    let path = folder.path().join("records");
+    let records = open(&path);
+    let seed = records.hash_seed();
+    let keys: Vec<Vec<u8>> = of_one_hash(seed).take(12).collect();
+    let hash = xxh3_64_with_seed(&keys[0], seed);
+    assert!(keys.iter().all(|key| xxh3_64_with_seed(key, seed) == hash));
+    let mut model = Model::new();
+    let mut rng = rng();
+    for round in 0..300 {
+        let key = &keys[rng.random_range(0..keys.len())];
+        let value = bytes(rng.random_range(0..200), &mut rng);
+        let put = Change::Put {
+            key,
+            value: &value,
+            sequence: round,
+        };
+        let change = if rng.random_ratio(2, 3) {
+            put
+        } else {
+            Change::Delete { key }
+        };
+        let before = records.apply(&[change]).unwrap();
+        let held = match change {
+            Change::Put { .. } => model.insert(key.clone(), (round, value)),
+            Change::Delete { .. } => model.remove(key),
+        };
+        assert_eq!(before.contains(0), held.is_some());
+        look_up(&records, &model, &keys);
+    }
+    check(&records, &model);
+    records.close().unwrap();
+    check(&open(&path), &model);
+}
+
+#[test]
+fn threads_at_the_same_keys_leave_whole_items() {
+    let folder = folder();
+    let records = open(&folder.path().join("records"));
+    let seed: u64 = rng().random();
+    // Every word of a value says whose it is.
+    let value = |key: &[u8], n: u64| {
+        let word = xxh3_64_with_seed(key, n).to_le_bytes();
+        word.repeat((n % 40) as usize)
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let records = &records;
+            scope.spawn(move || {
+                let mut rng = SmallRng::seed_from_u64(seed ^ thread);
+                for round in 0..3000 {
+                    let key = any_key(40 + round / 4, &mut rng);
+                    let n: u64 = rng.random();
+                    match rng.random_range(0..4) {
+                        0 => drop(records.apply(&[Change::Delete { key: &key }]).unwrap()),
+                        1 | 2 => {
+                            let value = value(&key, n);
+                            let put = Change::Put {
+                                key: &key,
+                                value: &value,
+                                sequence: n,
+                            };
+                            records.apply(&[put]).unwrap();
+                        }
+                        _ => {
+                            let whole = records.get(&key, |n, found| found == value(&key, n));
+                            assert_ne!(whole.unwrap(), Some(false));
+                        }
+                    }
+                    if round % 1000 == 999 {
+                        records.sync().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let mut items = 0;
+    records
+        .for_each(|key, n, found| {
+            assert!(found == value(key, n));
+            items += 1;
+        })
+        .unwrap();
+    assert_eq!(records.len(), items);
+}
+
+#[test]
+fn a_file_of_the_other_kind_is_refused() {
+    let folder = folder();
+    let (fixed, variable) = (folder.path().join("fixed"), folder.path().join("variable"));
+    Index::<u64, u64>::create(&fixed, &options()).unwrap();
+    open(&variable).close().unwrap();
+    let as_records = Records::open_or_create(&fixed, &options()).map(|_| ());
+    let as_index = Index::<u64, u64>::open(&variable, &options()).map(|_| ());
+    for refused in [as_records, as_index] {
+        assert!(
+            matches!(refused, Err(Error::WrongKind { .. })),
+            "{refused:?}"
+        );
+    }
+}
