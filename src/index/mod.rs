@@ -22,7 +22,6 @@ pub(crate) mod overflow;
 pub(crate) mod record;
 #[cfg(all(test, not(loom)))]
 mod record_tests;
-#[cfg_attr(not(test), expect(dead_code, reason = "the store is built on it"))]
 pub(crate) mod records;
 pub(crate) mod recover;
 mod remove;

@@ -288,8 +288,15 @@ impl Faults for Disk {
             }
             (Change::Synced, Some(file)) => file.sync(),
             (Change::Removed, _) => name.pending.push(None),
+            (Change::Renamed(to), Some(_)) => {
+                let number = name.now();
+                name.pending.push(None);
+                let name = names.entry(to.to_path_buf()).or_default();
+                name.pending.push(number);
+            }
             (Change::SyncedFolder, _) => {
-                for name in names.values_mut() {
+                let folder = path.parent();
+                for (_, name) in names.iter_mut().filter(|(path, _)| path.parent() == folder) {
                     name.certain = name.now();
                     name.pending.clear();
                 }
