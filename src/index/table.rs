@@ -114,12 +114,18 @@ impl<M: Medium> Table<M> {
             superblock.top_level = top;
             superblock.bottom_level = top + 1 - shape.levels;
             // How long items of variable length are, nobody knows yet.
-            if shape.key_class() != KeyClass::Variable {
+            let records = match shape.key_class() {
+                KeyClass::Variable => None,
                 // Records that were replaced are not free at once, so there are some more than items.
-                let len = (capacity + capacity / SPARE) * shape.record_stride;
-                table.append_arena(&mut superblock, 0, len)?;
-            }
+                KeyClass::Word | KeyClass::Wide => {
+                    let len = (capacity + capacity / SPARE) * shape.record_stride;
+                    Some(table.append_arena(&mut superblock, 0, len)?)
+                }
+            };
             table.commit(&mut superblock);
+            if let Some((offset, len)) = records {
+                table.arena.add_extent(0, offset, len);
+            }
             for level in superblock.bottom_level..=top {
                 table.publish_level(&superblock, level);
             }
@@ -269,14 +275,19 @@ impl<M: Medium> Table<M> {
         superblock.extent_count += 1;
     }
 
-    /// Adds `len` bytes of records of a class, rounded up so that the next extent can follow at
-    /// once.
-    fn append_arena(&self, superblock: &mut Superblock, class: u32, len: u64) -> Result<()> {
+    /// Appends an extent of `len` bytes for records of a class, rounded up so that the next extent
+    /// can follow at once. Gives its range, which is for the arena once it is committed: others take
+    /// records there at once, and no item may become durable before what its record stands in.
+    fn append_arena(
+        &self,
+        superblock: &mut Superblock,
+        class: u32,
+        len: u64,
+    ) -> Result<(u64, u64)> {
         let len = len.max(self.shape.record_size(class));
         let len = align_up(len, extent_alignment(len));
         let offset = self.append_extent(superblock, ExtentKind::Arena, class, len)?;
-        self.arena.add_extent(class, offset, len);
-        Ok(())
+        Ok((offset, len))
     }
 
     /// Bytes by which a class of records grows when it can, the extent table having `extents`
@@ -318,13 +329,12 @@ impl<M: Medium> Table<M> {
             superblock.file_len + next + crate::layout::HUGE_PAGE <= self.medium.prepared();
         let hurried = (before * stride / HURRIED_ARENA.1).max(HURRIED_ARENA.0);
         let wanted = least.max(if is_ready { next } else { next.min(hurried) });
-        let grown = self
+        let (offset, len) = self
             .append_arena(&mut superblock, class, wanted)
-            .or_else(|_| self.append_arena(&mut superblock, class, least));
-        if grown.is_ok() {
-            self.commit(&mut superblock);
-        }
-        grown
+            .or_else(|_| self.append_arena(&mut superblock, class, least))?;
+        self.commit(&mut superblock);
+        self.arena.add_extent(class, offset, len);
+        Ok(())
     }
 
     /// Makes a level of the superblock visible to operations.

@@ -190,6 +190,42 @@ impl CpuEngine {
         Ok(())
     }
 
+    /// One verb on one key of variable length: what [`apply`](Self::apply) has not, too.
+    #[cfg(test)]
+    pub fn write_one<M: Medium>(
+        &self,
+        table: &Table<M>,
+        verb: Write,
+        key: &[u8],
+        value: &[u8],
+        sequence: u64,
+    ) -> Result<bool> {
+        let put = Change::Put {
+            key,
+            value,
+            sequence,
+        };
+        let content = Content::variable(key, value, sequence);
+        let mut session = table.session();
+        let target = table.target(key);
+        let mut ahead = Ahead::new(table, &target);
+        ahead.look(&target);
+        match verb {
+            Write::Insert => Ok(session.insert(&target, &ahead, &content)? == Inserted::New),
+            Write::Update => session.update(&target, &ahead, &content),
+            Write::Upsert | Write::Remove => {
+                drop(session);
+                let is_upsert = verb == Write::Upsert;
+                let change = if is_upsert {
+                    put
+                } else {
+                    Change::Delete { key }
+                };
+                Ok(self.apply(table, &[change])?.contains(0) != is_upsert)
+            }
+        }
+    }
+
     /// Runs an operation on `len` keys, on each thread those of its own keys in order.
     fn split<'k, 't, M: Medium>(
         &self,

@@ -5,7 +5,6 @@ use super::history::{Allowed, Model};
 use super::kind::{FRESH, keys, killed, open, open_and_scan, superblock};
 use super::operation::write;
 use crate::engine::Write;
-use crate::engine::cpu::CpuEngine;
 use crate::index::lookup::Found;
 use crate::index::table::Table;
 use crate::layout::{ExtentEntry, ExtentKind};
@@ -22,20 +21,17 @@ pub(super) fn look_up<M: Medium>(
     keys: impl Iterator<Item = u64>,
 ) -> Model {
     let keys: Vec<u64> = keys.collect();
-    let bytes: Vec<u8> = keys.iter().flat_map(|&n| kind.key(n)).collect();
-    let mut values = vec![0; keys.len() * kind.value_size];
-    let found = CpuEngine::new(1).get(table, &bytes, &mut values).unwrap();
     let mut model = Model::new();
-    for (nth, &n) in keys.iter().enumerate() {
-        let target = table.target(&bytes[nth * kind.key_size..][..kind.key_size]);
+    for (&n, version) in keys.iter().zip(kind.get(table, &keys)) {
+        let key = kind.key(n);
+        let target = table.target(&key);
         let is_moving = matches!(table.find_for_write(&target, &mut 0), Found::Moving);
         assert!(
             !is_moving,
             "nobody is moving key {n}, so a writer would wait for ever"
         );
-        if found.contains(nth) {
-            let value = &values[nth * kind.value_size..][..kind.value_size];
-            model.insert(n, kind.version(n, value));
+        if let Some(version) = version {
+            model.insert(n, version);
         }
     }
     model

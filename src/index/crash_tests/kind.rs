@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
-use crate::Error;
+use crate::engine::Write;
+use crate::engine::cpu::CpuEngine;
 use crate::index::recover::{Policy, Recovery};
 use crate::index::table::Table;
 use crate::layout::{BUSY, DATA_START, EMPTY, Shape, Superblock};
 use crate::pm::Medium;
 use crate::pm::simulated::Simulated;
+use crate::{Error, Result};
 
 /// Bytes that the simulated memory can grow to.
 const MAX_LEN: u64 = 1 << 24;
@@ -21,6 +23,7 @@ pub(super) struct Kind {
     pub(super) levels: u32,
     pub(super) locations: u32,
     pub(super) slots: u32,
+    /// 0 for keys and values of variable length.
     pub(super) key_size: usize,
     pub(super) value_size: usize,
 }
@@ -43,17 +46,27 @@ impl Kind {
     }
 
     pub(super) fn shape(&self) -> Shape {
+        if self.is_variable() {
+            return Shape::variable(self.slots, self.levels, self.locations).unwrap();
+        }
         let sizes = (self.key_size as u64, self.value_size as u64);
         Shape::new(sizes.0, sizes.1, self.slots, self.levels, self.locations).unwrap()
     }
 
-    /// Bytes from one record to the next.
-    pub(super) fn stride(&self) -> usize {
-        self.shape().record_stride as usize
+    fn is_variable(&self) -> bool {
+        self.key_size == 0
     }
 
     /// The bytes of key `n`.
     pub(super) fn key(&self, n: u64) -> Vec<u8> {
+        match n {
+            0..5 if self.is_variable() => return vec![n as u8; n as usize],
+            _ if self.is_variable() => {
+                let rest = vec![0xA5; n as usize % 11];
+                return [&n.to_le_bytes()[..], &rest].concat();
+            }
+            _ => {}
+        }
         let word = |i| if i % 2 == 0 { n } else { !n ^ i as u64 };
         let words: Vec<u64> = (0..self.key_size / 8).map(word).collect();
         bytemuck::cast_slice(&words).to_vec()
@@ -63,8 +76,70 @@ impl Kind {
     pub(super) fn value(&self, n: u64, version: u64) -> Vec<u8> {
         let mix = |i: u64| (n ^ version << 24 ^ i << 56).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         let word = |i: u64| version << 32 | mix(i);
+        if self.is_variable() {
+            // Of all classes from the first to that of 96 bytes, whole words or not.
+            let words: Vec<u64> = (0..1 + (n ^ version) % 7).map(word).collect();
+            let rest = word(7).to_le_bytes();
+            return [bytemuck::cast_slice(&words), &rest[..version as usize % 3]].concat();
+        }
         let words: Vec<u64> = (0..self.value_size as u64 / 8).map(word).collect();
         bytemuck::cast_slice(&words).to_vec()
+    }
+
+    /// Carries out a verb on keys, with those versions of them; gives the answers.
+    pub(super) fn write<M: Medium>(
+        &self,
+        table: &Table<M>,
+        verb: Write,
+        keys: &[u64],
+        versions: &[u64],
+    ) -> Vec<bool> {
+        let bytes: Vec<Vec<u8>> = keys.iter().map(|&n| self.key(n)).collect();
+        let value = |(&n, &version): (&u64, &u64)| self.value(n, version);
+        let values: Vec<Vec<u8>> = match verb {
+            Write::Remove => vec![Vec::new(); keys.len()],
+            _ => keys.iter().zip(versions).map(value).collect(),
+        };
+        let engine = CpuEngine::new(1);
+        if self.is_variable() {
+            let items = bytes.iter().zip(&values).zip(versions);
+            return items
+                .map(|((key, value), &version)| engine.write_one(table, verb, key, value, version))
+                .map(Result::unwrap)
+                .collect();
+        }
+        let answers = engine.write(table, verb, &bytes.concat(), &values.concat());
+        let answers = answers.unwrap();
+        (0..keys.len()).map(|nth| answers.contains(nth)).collect()
+    }
+
+    /// The versions of keys that are there.
+    pub(super) fn get<M: Medium>(&self, table: &Table<M>, keys: &[u64]) -> Vec<Option<u64>> {
+        let bytes: Vec<Vec<u8>> = keys.iter().map(|&n| self.key(n)).collect();
+        let mut versions = vec![None; keys.len()];
+        let engine = CpuEngine::new(1);
+        if self.is_variable() {
+            let slices: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
+            engine
+                .get_many(table, &slices, |nth, sequence, value| {
+                    let version = self.version(keys[nth], value);
+                    assert_eq!(
+                        sequence, version,
+                        "the sequence number of key {}",
+                        keys[nth]
+                    );
+                    versions[nth] = Some(version);
+                })
+                .unwrap();
+            return versions;
+        }
+        let mut values = vec![0; keys.len() * self.value_size];
+        let found = engine.get(table, &bytes.concat(), &mut values).unwrap();
+        for nth in found.ones() {
+            let value = &values[nth * self.value_size..][..self.value_size];
+            versions[nth] = Some(self.version(keys[nth], value));
+        }
+        versions
     }
 
     /// Which version of key `n` these bytes are.

@@ -5,7 +5,6 @@ use super::history::{Event, History, Model};
 use super::kind::open;
 use crate::Error;
 use crate::engine::Write;
-use crate::engine::cpu::CpuEngine;
 use crate::index::table::Table;
 use crate::pm::Medium;
 use crate::pm::simulated::{CrashState, Simulated};
@@ -51,20 +50,14 @@ pub(super) fn write<M: Medium>(
     clock: impl Fn() -> u64,
 ) -> Vec<Event> {
     let versions: Vec<u64> = (version..).take(keys.len()).collect();
-    let key_bytes: Vec<u8> = keys.iter().flat_map(|&n| kind.key(n)).collect();
-    let mut values = Vec::new();
-    if verb != Write::Remove {
-        values.extend((keys.iter().zip(&versions)).flat_map(|(&n, &v)| kind.value(n, v)));
-    }
     let invoked = clock();
-    let answers = CpuEngine::new(1).write(table, verb, &key_bytes, &values);
-    let answers = answers.unwrap();
+    let answers = kind.write(table, verb, keys, &versions);
     let answered = clock();
     let event = |(nth, (&key, &version))| Event {
         key,
         verb,
         version,
-        answer: answers.contains(nth),
+        answer: answers[nth],
         invoked,
         answered,
     };
@@ -153,9 +146,11 @@ impl Run {
             Op::UseUp => {
                 let arena = &self.table.arena;
                 self.held.extend(arena.take_all());
-                let runs = std::iter::from_fn(|| arena.take_run(0, u64::MAX >> 1));
-                self.held
-                    .extend(runs.flat_map(|run| run.step_by(self.kind.stride())));
+                for class in arena.classes() {
+                    let stride = self.table.shape.record_size(class) as usize;
+                    let runs = std::iter::from_fn(|| arena.take_run(class, u64::MAX >> 1));
+                    self.held.extend(runs.flat_map(|run| run.step_by(stride)));
+                }
             }
             op => maintain(&self.table, op),
         }

@@ -28,7 +28,7 @@ pub(super) fn any_kind(rng: &mut SmallRng) -> Kind {
     let shape = *SHAPES.choose(rng).unwrap();
     Kind {
         value_size: *[8, 24, 72].choose(rng).unwrap(),
-        ..Kind::of(shape, *[8, 8, 16, 32].choose(rng).unwrap())
+        ..Kind::of(shape, *[8, 8, 16, 32, 0, 0].choose(rng).unwrap())
     }
 }
 
@@ -114,6 +114,11 @@ impl Drop for Described {
 #[test]
 fn random_sequences_on_keys_of_a_word() {
     on_one_thread(|| explore_sequences("keys of a word", 20, &[8]));
+}
+
+#[test]
+fn random_sequences_on_keys_of_variable_length() {
+    on_one_thread(|| explore_sequences("keys of variable length", 20, &[0]));
 }
 
 #[test]

@@ -13,8 +13,8 @@ use crate::layout::{BUSY, EMPTY};
 /// Keys of the sequences.
 const KEYS: u64 = 12;
 
-/// Sequences that share the budget, each with both key classes.
-const SEQUENCES: u64 = 2 * 14;
+/// Sequences that share the budget, each with all key classes.
+const SEQUENCES: u64 = 3 * 14;
 
 /// Steps that a sequence has, more or less.
 const STEPS: u64 = 250;
@@ -41,10 +41,11 @@ fn stop_everywhere(kind: Kind, prepare: &[Op], ops: &[Op]) {
     explorer.report(&format!("{ops:?}, {steps} steps"));
 }
 
-fn for_both_key_classes(shape: (u32, u32, u32), prepare: &[Op], ops: &[Op]) {
+fn for_all_key_classes(shape: (u32, u32, u32), prepare: &[Op], ops: &[Op]) {
     on_one_thread(|| {
         stop_everywhere(Kind::of(shape, 8), prepare, ops);
         stop_everywhere(Kind::of(shape, 32), prepare, ops);
+        stop_everywhere(Kind::of(shape, 0), prepare, ops);
     });
 }
 
@@ -58,7 +59,7 @@ fn insert() {
         Insert(3),
         Insert(2),
     ];
-    for_both_key_classes((2, 2, 4), &[Insert(1)], &ops);
+    for_all_key_classes((2, 2, 4), &[Insert(1)], &ops);
 }
 
 #[test]
@@ -73,7 +74,7 @@ fn update_and_upsert() {
         Update(BUSY),
         Update(1),
     ];
-    for_both_key_classes((2, 2, 4), &prepare, &ops);
+    for_all_key_classes((2, 2, 4), &prepare, &ops);
 }
 
 #[test]
@@ -87,7 +88,7 @@ fn remove() {
         Remove(BUSY),
         Insert(EMPTY),
     ];
-    for_both_key_classes((2, 2, 4), &prepare, &ops);
+    for_all_key_classes((2, 2, 4), &prepare, &ops);
 }
 
 #[test]
@@ -112,7 +113,7 @@ fn records_and_slots_that_are_used_again() {
         Recycle,
         Insert(EMPTY),
     ];
-    for_both_key_classes((1, 2, 4), &prepare, &ops);
+    for_all_key_classes((1, 2, 4), &prepare, &ops);
 }
 
 #[test]
@@ -128,7 +129,7 @@ fn growth_of_levels() {
         Upsert(3),
         Drain,
     ]);
-    for_both_key_classes((1, 1, 2), &[], &ops);
+    for_all_key_classes((1, 1, 2), &[], &ops);
 }
 
 #[test]
@@ -136,7 +137,7 @@ fn growth_of_two_levels() {
     let prepare: Vec<Op> = (1..6).map(Insert).collect();
     let mut ops: Vec<Op> = (6..12).map(Insert).collect();
     ops.extend([Drain, Remove(7), Update(8)]);
-    for_both_key_classes((2, 1, 2), &prepare, &ops);
+    for_all_key_classes((2, 1, 2), &prepare, &ops);
 }
 
 #[test]
@@ -152,7 +153,7 @@ fn growth_into_room_made_ahead() {
         Insert(6),
         Reopen,
     ];
-    for_both_key_classes((1, 1, 2), &[Insert(1), Insert(2), Insert(3)], &ops);
+    for_all_key_classes((1, 1, 2), &[Insert(1), Insert(2), Insert(3)], &ops);
 }
 
 #[test]
@@ -166,26 +167,26 @@ fn growth_of_the_arena() {
         UseUp,
         Upsert(3),
     ];
-    for_both_key_classes((2, 2, 4), &[Insert(1)], &ops);
+    for_all_key_classes((2, 2, 4), &[Insert(1)], &ops);
 }
 
 #[test]
 fn close() {
     let prepare = [Insert(1), Insert(2), Insert(3), Insert(4), Insert(EMPTY)];
     let ops = [Remove(1), Update(2), Remove(3), Reopen];
-    for_both_key_classes((2, 2, 2), &prepare, &ops);
+    for_all_key_classes((2, 2, 2), &prepare, &ops);
 }
 
 #[test]
 fn close_amid_a_resize() {
     let prepare: Vec<Op> = (1..4).map(Insert).collect();
-    for_both_key_classes((1, 1, 2), &prepare, &[Insert(4), Insert(5), Reopen]);
+    for_all_key_classes((1, 1, 2), &prepare, &[Insert(4), Insert(5), Reopen]);
 }
 
 #[test]
 fn opening_what_was_closed() {
     let prepare = [Insert(1), Insert(2), Remove(1), Insert(EMPTY), Reopen];
-    for_both_key_classes((2, 2, 2), &prepare, &[Insert(3)]);
+    for_all_key_classes((2, 2, 2), &prepare, &[Insert(3)]);
 }
 
 #[test]
@@ -196,7 +197,7 @@ fn batches_with_equal_keys() {
         Batch(Write::Remove, vec![1, 3, 1]),
         Batch(Write::Update, vec![2, 1, 2, BUSY]),
     ];
-    for_both_key_classes((1, 2, 4), &[Insert(1), Insert(BUSY)], &ops);
+    for_all_key_classes((1, 2, 4), &[Insert(1), Insert(BUSY)], &ops);
 }
 
 #[test]
@@ -205,7 +206,7 @@ fn further_rounds() {
     let prepare: Vec<Op> = (1..6).map(Insert).collect();
     let mut ops: Vec<Op> = (6..10).map(Insert).collect();
     ops.extend([Remove(7), Update(8), Kill, Insert(7), Reopen, Remove(9)]);
-    for_both_key_classes((1, 1, 4), &prepare, &ops);
+    for_all_key_classes((1, 1, 4), &prepare, &ops);
 }
 
 #[test]
@@ -223,5 +224,5 @@ fn a_process_that_is_killed_on_a_machine_that_goes_on() {
         Reopen,
         Kill,
     ];
-    for_both_key_classes((1, 1, 2), &[Insert(1), Insert(2)], &ops);
+    for_all_key_classes((1, 1, 2), &[Insert(1), Insert(2)], &ops);
 }
