@@ -1,7 +1,10 @@
 //! The store against a sorted map.
 
+mod faults;
 mod model;
 mod place;
+mod threads;
+mod transactions;
 
 use std::sync::Arc;
 
