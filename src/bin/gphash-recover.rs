@@ -184,10 +184,13 @@ impl Output<'_> {
         };
         self.line(&format!("{}: {state}", file.display()));
         self.row("format version", report.format_version);
-        self.row(
-            "key, value",
-            format_args!("{} and {} bytes", report.key_size, report.value_size),
-        );
+        match report.key_size {
+            0 => self.row("key, value", "variable"),
+            key => self.row(
+                "key, value",
+                format_args!("{key} and {} bytes", report.value_size),
+            ),
+        }
         self.row("domain", report.domain);
         self.row("levels", report.levels);
         self.row(

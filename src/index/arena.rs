@@ -7,7 +7,14 @@
 //! Records of one size class are numbered over the extents of that class; tables of fixed values
 //! have one class.
 
+mod extents;
+mod shard;
+
 use std::sync::{OnceLock, TryLockError};
+
+pub use extents::{ArenaExtent, ExtentMap};
+use shard::Cache;
+pub use shard::Shard;
 
 use super::epoch::{GRACE, MAX_PINS};
 use crate::layout::Shape;
@@ -33,24 +40,6 @@ const RETIRE_AT: (u64, usize) = (1 << 20, 4096);
 #[cfg(loom)]
 const RETIRE_AT: (u64, usize) = (1, 1);
 
-/// A range of records in the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ArenaExtent {
-    /// Offset of the first record.
-    pub offset: u64,
-    /// Size class of the records.
-    pub class: u32,
-    /// Bytes from one to the next.
-    pub stride: u64,
-    /// Number of the first record, counted over all arena extents of its class in order.
-    pub first: u64,
-    /// How many records.
-    pub count: u64,
-}
-
-/// The extents of an arena by their offsets.
-pub struct ExtentMap(Vec<ArenaExtent>);
-
 /// The arena of a table.
 pub struct Arena {
     classes: Box<[Class]>,
@@ -72,35 +61,6 @@ struct Class {
     free: SegQueue<Vec<u64>>,
     /// Records taken at a time.
     run: u64,
-}
-
-/// What one running batch has taken and given back.
-#[derive(Default)]
-pub struct Shard {
-    caches: Box<[Cache]>,
-    retired: Vec<u64>,
-    retired_bytes: u64,
-    taken_run: bool,
-}
-
-/// Records of one class that a shard may take.
-#[derive(Clone, Default)]
-struct Cache {
-    free: Vec<u64>,
-    run: std::ops::Range<u64>,
-}
-
-impl ExtentMap {
-    /// Class and number of the record at `offset`, or `None` if no record starts there.
-    #[inline]
-    pub fn record(&self, offset: u64) -> Option<(u32, u64)> {
-        let after = self.0.partition_point(|extent| extent.offset <= offset);
-        let extent = &self.0[after.checked_sub(1)?];
-        let inside = offset - extent.offset;
-        let ordinal = inside / extent.stride;
-        (inside.is_multiple_of(extent.stride) && ordinal < extent.count)
-            .then(|| (extent.class, extent.first + ordinal))
-    }
 }
 
 impl Arena {
@@ -154,9 +114,7 @@ impl Arena {
 
     /// The extents that there are now, for who asks of many records what they are.
     pub fn map(&self) -> ExtentMap {
-        let mut extents: Vec<ArenaExtent> = self.extents().collect();
-        extents.sort_unstable_by_key(|extent| extent.offset);
-        ExtentMap(extents)
+        self.extents().collect()
     }
 
     /// Records of a class in all extents.
@@ -383,43 +341,6 @@ impl Arena {
         if shard.retired_bytes >= bytes || shard.retired.len() >= records {
             self.retire(shard.take_retired(), epoch);
         }
-    }
-}
-
-impl Shard {
-    /// Gives back a record of `class` that was never visible to anyone.
-    pub fn put_back(&mut self, class: u32, record: u64) {
-        self.caches[class as usize].free.push(record);
-    }
-
-    /// The record of `class`, of `stride` bytes, that will be taken after `ahead` others, as far as
-    /// the shard has so many.
-    #[inline]
-    pub fn upcoming(&self, class: u32, ahead: usize, stride: u64) -> Option<u64> {
-        let cache = &self.caches[class as usize];
-        if cache.run.is_empty() {
-            let place = cache.free.len().checked_sub(ahead + 1)?;
-            return Some(cache.free[place]);
-        }
-        let record = cache.run.start + ahead as u64 * stride;
-        (record < cache.run.end).then_some(record)
-    }
-
-    /// Whether fresh records were taken since this was last asked.
-    pub fn has_taken_run(&mut self) -> bool {
-        std::mem::take(&mut self.taken_run)
-    }
-
-    /// Gives up a record of `len` bytes that readers may still hold.
-    #[inline]
-    pub fn retire(&mut self, record: u64, len: u64) {
-        self.retired.push(record);
-        self.retired_bytes += len;
-    }
-
-    fn take_retired(&mut self) -> Vec<u64> {
-        self.retired_bytes = 0;
-        std::mem::take(&mut self.retired)
     }
 }
 

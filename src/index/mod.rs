@@ -20,8 +20,6 @@ mod loom_tests;
 mod open;
 pub(crate) mod overflow;
 pub(crate) mod record;
-#[cfg(all(test, not(loom)))]
-mod record_tests;
 pub(crate) mod records;
 pub(crate) mod recover;
 mod remove;
@@ -37,6 +35,8 @@ pub(crate) mod target;
 mod update;
 pub(crate) mod upkeep;
 pub(crate) mod used;
+#[cfg(all(test, not(loom)))]
+mod variable_tests;
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use fixedbitset::FixedBitSet;

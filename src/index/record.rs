@@ -21,6 +21,9 @@ use crate::pm::Medium;
 /// Bytes of a record's header.
 const HEADER: u64 = size_of::<RecordHeader>() as u64;
 
+/// Why no record is too long.
+const CHECKED: &str = "lengths are checked before a batch begins";
+
 /// What a record is filled with, beside the key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Content<'v> {
@@ -46,16 +49,21 @@ impl<'v> Content<'v> {
     /// # Panics
     /// If one of them is.
     pub(crate) fn variable(key: &[u8], value: &'v [u8], sequence: u64) -> Self {
-        let len = size_class::record_len(key.len() as u64, value.len() as u64);
         let header = RecordHeader::new(key, value, sequence);
-        let (Some(header), Some(class)) = (header, class_of(len)) else {
-            panic!("a record of {len} bytes whose lengths nobody has checked");
-        };
         Self {
-            class,
-            header: Some(header),
+            class: Self::class(key.len(), value.len()),
+            header: Some(header.expect(CHECKED)),
             value,
         }
+    }
+
+    /// Size class of the record of a key and a value of these lengths.
+    ///
+    /// # Panics
+    /// If one of them is too long.
+    #[inline]
+    pub(crate) fn class(key: usize, value: usize) -> u32 {
+        class_of(size_class::record_len(key as u64, value as u64)).expect(CHECKED)
     }
 }
 

@@ -5,12 +5,13 @@
 //! is refused untouched; then the list is applied. Every mending is one that a crash inside it
 //! leaves for the next recovery. (GPHash §3.2.3, recovery.)
 
+mod trust;
+
 use std::path::Path;
+use std::sync::atomic::AtomicU64 as Count;
 use std::time::{Duration, Instant};
 
-use bytemuck::Zeroable;
 use rayon::prelude::*;
-use std::sync::atomic::AtomicU64 as Count;
 
 use super::directory::Levels;
 use super::free_chain::FreeChain;
@@ -18,11 +19,8 @@ use super::scan::{Findings, Fix};
 use super::table::Table;
 use super::tags::Tags;
 use super::used::UsedRecords;
-use crate::layout::size_class::{CLASS_TABLE, ClassTable};
 use crate::layout::superblock::Flags;
-use crate::layout::{
-    DATA_START, ExtentEntry, ExtentKind, HUGE_PAGE, KeyClass, PAGE, RecordWord, Superblock,
-};
+use crate::layout::{DATA_START, HUGE_PAGE, RecordWord, Superblock};
 use crate::pm::Medium;
 use crate::sync::Ordering;
 use crate::{Domain, Error, Result};
@@ -175,151 +173,6 @@ impl<M: Medium> Table<M> {
             self.medium.write_back(at, len);
             self.medium.fence();
         });
-    }
-
-    /// Checks the extent table and gives the arena its extents. Gives the ranges of emptied
-    /// levels that a crash kept from becoming part of the arena.
-    fn read_extents(&self, superblock: &Superblock) -> Result<Vec<(u64, u64)>> {
-        let mut emptied = Vec::new();
-        let mut ranges: Vec<(u64, u64)> = (superblock.bottom_level..=superblock.top_level)
-            .map(|level| {
-                let offset = superblock.level_directory[level as usize];
-                (offset, self.shape.level_len(level))
-            })
-            .collect();
-        // Extents that lie one behind the other are one for the arena: what looks for the extent
-        // of a record goes through all of them.
-        let mut run: Option<(u32, u64, u64)> = None;
-        for index in 0..superblock.extent_count {
-            let place = ExtentEntry::place(index);
-            let mut entry = ExtentEntry::new(ExtentKind::Arena, 0, 0, 0);
-            self.medium.read(place, bytemuck::bytes_of_mut(&mut entry));
-            let inside = entry.offset >= DATA_START
-                && entry.offset.is_multiple_of(PAGE)
-                && entry.offset <= superblock.file_len
-                && entry.len <= superblock.file_len - entry.offset;
-            match entry.kind() {
-                Some(ExtentKind::Level) if inside => {
-                    let mut levels = superblock.level_directory.iter();
-                    match levels.position(|&offset| offset == entry.offset) {
-                        None => emptied.push((entry.offset, entry.len)),
-                        Some(level) if entry.len == self.shape.level_len(level as u32) => {}
-                        Some(level) => {
-                            return Err(self.damaged(
-                                "extent table",
-                                place,
-                                format!("entry {index} is not as long as level {level}: {entry:?}"),
-                            ));
-                        }
-                    }
-                }
-                Some(ExtentKind::Arena)
-                    if inside && self.arena.classes().contains(&entry.class) =>
-                {
-                    ranges.push((entry.offset, entry.len));
-                    run = match run {
-                        Some((class, offset, len))
-                            if class == entry.class
-                                && offset + len == entry.offset
-                                && len.is_multiple_of(self.shape.record_size(class)) =>
-                        {
-                            Some((class, offset, len + entry.len))
-                        }
-                        _ => {
-                            if let Some((class, offset, len)) = run {
-                                self.arena.add_extent(class, offset, len);
-                            }
-                            Some((entry.class, entry.offset, entry.len))
-                        }
-                    };
-                }
-                _ => {
-                    return Err(self.damaged(
-                        "extent table",
-                        place,
-                        format!("entry {index} is torn or lies outside the file: {entry:?}"),
-                    ));
-                }
-            }
-        }
-        if let Some((class, offset, len)) = run {
-            self.arena.add_extent(class, offset, len);
-        }
-        emptied.retain(|level| !ranges.contains(level));
-        // What becomes part of the arena must be nobody's, too.
-        ranges.extend(&emptied);
-        ranges.sort_unstable();
-        match ranges
-            .windows(2)
-            .find(|pair| pair[0].0 + pair[0].1 > pair[1].0)
-        {
-            Some(pair) => Err(self.damaged(
-                "extent table",
-                crate::layout::EXTENT_TABLE,
-                format!("extents at bytes {} and {} overlap", pair[0].0, pair[1].0),
-            )),
-            None => Ok(emptied),
-        }
-    }
-
-    /// Takes the counts of a file that was closed in order.
-    fn trust_counts(&self, superblock: &Superblock) -> Result<()> {
-        let total: u64 = self
-            .arena
-            .classes()
-            .map(|class| self.arena.total(class))
-            .sum();
-        let (items, taken, free) = (
-            superblock.items,
-            superblock.arena_high_water,
-            superblock.free_count,
-        );
-        if taken > total || items.checked_add(free).is_none_or(|used| used > taken) {
-            return Err(self.damaged(
-                "superblock",
-                superblock.place(),
-                format!("{items} items and {free} free records among {taken} of {total} records"),
-            ));
-        }
-        self.items.store(items as i64, Ordering::Relaxed);
-        self.trust_classes(superblock)?;
-        *self
-            .free_chain
-            .lock()
-            .unwrap_or_else(|poison| poison.into_inner()) =
-            FreeChain::new(superblock.free_chain, free);
-        Ok(())
-    }
-
-    /// Takes the counts of records ever taken.
-    fn trust_classes(&self, superblock: &Superblock) -> Result<()> {
-        if self.shape.key_class() != KeyClass::Variable {
-            self.arena.set_high_water(0, superblock.arena_high_water);
-            return Ok(());
-        }
-        let mut table = ClassTable::zeroed();
-        self.medium
-            .read(CLASS_TABLE, bytemuck::bytes_of_mut(&mut table));
-        let damaged = |found: String| Err(self.damaged("class table", CLASS_TABLE, found));
-        if !table.is_whole() {
-            return damaged("its checksum does not match".into());
-        }
-        let mut sum = 0u64;
-        for (class, &taken) in (0..).zip(&table.taken) {
-            let total = self.arena.total(class);
-            if taken > total {
-                return damaged(format!("{taken} of {total} records of class {class} taken"));
-            }
-            self.arena.set_high_water(class, taken);
-            sum += taken;
-        }
-        if sum != superblock.arena_high_water {
-            return damaged(format!(
-                "{sum} records taken; the superblock says {}",
-                superblock.arena_high_water
-            ));
-        }
-        Ok(())
     }
 
     fn scan_and_mend(

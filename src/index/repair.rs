@@ -30,9 +30,9 @@ pub struct Report {
     pub state: ReportState,
     /// Version of the file's format.
     pub format_version: u32,
-    /// Bytes of a key.
+    /// Bytes of a key; 0 for variable length.
     pub key_size: u64,
-    /// Bytes of a value.
+    /// Bytes of a value; 0 for variable length.
     pub value_size: u64,
     /// Domain in which the file was opened.
     pub domain: Domain,

@@ -291,8 +291,8 @@ impl<M: Medium> Table<M> {
     }
 
     /// Bytes by which a class of records grows when it can, the extent table having `extents`
-    /// entries: an eighth at a time keeps the extents few. Many classes share the table, so steps
-    /// get longer as it fills, and none is a small part of a large file.
+    /// entries: an eighth at a time keeps the extents few. Many classes waste less with shorter steps;
+    /// as they share the table, steps get longer as it fills, and none is a small part of a large file.
     pub(super) fn next_arena_len(&self, class: u32, extents: u32) -> u64 {
         let stride = self.shape.record_size(class);
         let total = self.arena.total(class);
@@ -300,9 +300,9 @@ impl<M: Medium> Table<M> {
             return (total / 8 * stride).max(LEAST_ARENA);
         }
         let share = match extents / (MAX_EXTENTS / 4) {
-            0 => 8,
-            1 => 4,
-            2 => 2,
+            0 => 16,
+            1 => 8,
+            2 => 4,
             _ => 1,
         };
         let least = self.medium.len() / LEAST_SHARE;
@@ -410,7 +410,10 @@ impl<M: Medium> Table<M> {
     pub(crate) fn close(&self) -> Result<()> {
         self.finish_draining_quietly();
         while self.read_free_chain() {}
-        let free = self.arena.take_all();
+        let mut free = self.arena.take_all();
+        // A damaged file may have named what is no record.
+        let map = self.arena.map();
+        free.retain(|&record| map.record(record).is_some());
         let mut superblock = self.superblock();
         superblock.items = self.len();
         superblock.arena_high_water = self.write_class_table();

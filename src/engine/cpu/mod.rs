@@ -81,7 +81,7 @@ impl CpuEngine {
             table,
             len,
             key,
-            Stores::Nothing,
+            |_| Stores::Nothing,
             |session, target, ahead, _| Ok(session.contains(target, ahead)),
         )
     }
@@ -102,7 +102,7 @@ impl CpuEngine {
                 table,
                 len,
                 key,
-                Stores::RecordAndSlot,
+                |_| Stores::RecordAndSlot(0),
                 |session, target, ahead, i| {
                     Ok(session.insert(target, ahead, &content(i))? == Inserted::New)
                 },
@@ -111,21 +111,21 @@ impl CpuEngine {
                 table,
                 len,
                 key,
-                Stores::RecordAndSlot,
+                |_| Stores::RecordAndSlot(0),
                 |session, target, ahead, i| session.upsert(target, ahead, &content(i)),
             ),
             Write::Update => self.split(
                 table,
                 len,
                 key,
-                Stores::Record,
+                |_| Stores::Record(0),
                 |session, target, ahead, i| session.update(target, ahead, &content(i)),
             ),
             Write::Remove => self.split(
                 table,
                 len,
                 key,
-                Stores::Nothing,
+                |_| Stores::Nothing,
                 |session, target, ahead, _| session.remove(target, ahead),
             ),
         }
@@ -146,7 +146,7 @@ impl CpuEngine {
             table,
             changes.len(),
             key,
-            Stores::RecordAndSlot,
+            |i| changes[i].stores(),
             |session, target, ahead, i| match changes[i] {
                 Change::Put {
                     key,
@@ -232,7 +232,7 @@ impl CpuEngine {
         table: &'t Table<M>,
         len: usize,
         key: impl Fn(usize) -> &'k [u8] + Copy + Sync,
-        stores: Stores,
+        stores: impl Fn(usize) -> Stores + Copy + Sync,
         operation: impl Fn(&mut Session<'t, M>, &Target, &Ahead<'t>, usize) -> Result<bool> + Sync,
     ) -> Result<FixedBitSet> {
         let parts = self.parts(len);
@@ -264,6 +264,18 @@ fn sizes<M>(table: &Table<M>) -> (usize, usize) {
     )
 }
 
+impl Change<'_> {
+    /// What the change will store to.
+    fn stores(&self) -> Stores {
+        match self {
+            Change::Put { key, value, .. } => {
+                Stores::RecordAndSlot(Content::class(key.len(), value.len()))
+            }
+            Change::Delete { .. } => Stores::Nothing,
+        }
+    }
+}
+
 /// How many packed keys there are, and each of them.
 fn packed<'k, M>(table: &Table<M>, keys: &'k [u8]) -> (usize, impl Fn(usize) -> &'k [u8] + Copy) {
     let size = sizes(table).0;
@@ -288,7 +300,7 @@ fn each<'k, 't, M: Medium>(
     key: impl Fn(usize) -> &'k [u8] + Copy,
     len: usize,
     positions: impl Iterator<Item = usize>,
-    stores: Stores,
+    stores: impl Fn(usize) -> Stores + Copy,
     operation: impl Fn(&mut Session<'t, M>, &Target, &Ahead<'t>, usize) -> Result<bool>,
 ) -> Result<FixedBitSet> {
     let mut answers = FixedBitSet::with_capacity(len);

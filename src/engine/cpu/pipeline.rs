@@ -17,14 +17,16 @@ use crate::layout::bucket::SlotPlace;
 use crate::layout::{KeyClass, RecordWord};
 use crate::pm::Medium;
 
+/// Look-ups under way: those from their first step to before their last. The first three steps are:
+/// tags of the home bucket, other tags, bucket. The last two are: record, value.
+const UNDER_WAY: usize = 32;
+
 /// How many operations lie between one step of a look-up and the next.
-const DISTANCE: usize = 8;
+const DISTANCE: usize = UNDER_WAY / 4;
 
-/// Steps of a look-up: tags of the home bucket, other tags, bucket, record, value.
-const STEPS: usize = 5;
-
-/// Look-ups under way: those from their first step to before their last.
-const UNDER_WAY: usize = DISTANCE * (STEPS - 1);
+/// The same for keys of variable length, which have one step more: a key is compared when the record
+/// that holds it has come.
+const VARIABLE_DISTANCE: usize = UNDER_WAY / 5;
 
 /// Changes that are hashed ahead of their execution; their tags are asked for then, and their
 /// buckets and records half as far ahead.
@@ -53,14 +55,14 @@ struct LookUp<'k> {
 }
 
 /// What a change will store to, beside the bucket that its key is in.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub enum Stores {
     /// Nothing.
     Nothing,
-    /// A new record.
-    Record,
-    /// A new record, and an empty slot if the key is absent.
-    RecordAndSlot,
+    /// A new record of this class.
+    Record(u32),
+    /// A new record of this class, and an empty slot if the key is absent.
+    RecordAndSlot(u32),
 }
 
 /// Looks up `len` keys in order, and calls `found` with the position of each that is there.
@@ -73,9 +75,14 @@ pub fn look_up<'k, M: Medium>(
 ) -> Result<()> {
     let table = session.table;
     let mut under_way: [Option<LookUp>; UNDER_WAY] = [None; UNDER_WAY];
+    let is_variable = table.shape.key_class() == KeyClass::Variable;
+    let (distance, compared) = match is_variable {
+        false => (DISTANCE, 3 * DISTANCE),
+        true => (VARIABLE_DISTANCE, 4 * VARIABLE_DISTANCE),
+    };
     for step in 0..len + UNDER_WAY {
         // From the last step to the first: the place of a look-up that ends is taken by the next.
-        if let Some(position) = step.checked_sub(4 * DISTANCE)
+        if let Some(position) = step.checked_sub(compared + distance)
             && let Some(look_up) = &under_way[position % UNDER_WAY]
         {
             if let Sighting::Found(member) = look_up.sighting {
@@ -83,19 +90,25 @@ pub fn look_up<'k, M: Medium>(
             }
             under_way[position % UNDER_WAY] = None;
         }
-        if let Some(position) = step.checked_sub(3 * DISTANCE)
+        if let Some(position) = step.checked_sub(compared)
             && let Some(LookUp { target, sighting }) = &mut under_way[position % UNDER_WAY]
             && matches!(sighting, Sighting::Suspect(_) | Sighting::Unsure)
         {
             *sighting = table.find_sighted(target, *sighting, &mut session.touches);
             prefetch_sighted(table, sighting);
         }
-        if let Some(position) = step.checked_sub(2 * DISTANCE)
+        if is_variable
+            && let Some(position) = step.checked_sub(3 * distance)
+            && let Some(look_up) = &under_way[position % UNDER_WAY]
+            && let Sighting::Suspect(place) = look_up.sighting
+        {
+            prefetch_record(table, place);
+        }
+        if let Some(position) = step.checked_sub(2 * distance)
             && let Some(LookUp { target, sighting }) = &mut under_way[position % UNDER_WAY]
         {
             *sighting = match sighting {
-                // Its key is in its record, which has to come first.
-                Sighting::Suspect(place) if table.shape.key_class() == KeyClass::Variable => {
+                Sighting::Suspect(place) if is_variable => {
                     prefetch_record(table, *place);
                     Sighting::Suspect(*place)
                 }
@@ -104,7 +117,7 @@ pub fn look_up<'k, M: Medium>(
             };
             prefetch_sighted(table, sighting);
         }
-        if let Some(position) = step.checked_sub(DISTANCE)
+        if let Some(position) = step.checked_sub(distance)
             && let Some(LookUp { target, sighting }) = &mut under_way[position % UNDER_WAY]
         {
             *sighting = table.sight_at_home(target);
@@ -132,7 +145,7 @@ pub fn change<'k, 't, M: Medium>(
     session: &mut Session<'t, M>,
     positions: impl Iterator<Item = usize>,
     key: impl Fn(usize) -> &'k [u8],
-    stores: Stores,
+    stores: impl Fn(usize) -> Stores,
     mut execute: impl FnMut(&mut Session<'t, M>, &Target, &Ahead<'t>, usize) -> Result<()>,
 ) -> Result<()> {
     let table = session.table;
@@ -157,7 +170,7 @@ pub fn change<'k, 't, M: Medium>(
         }
         if let Some(change) = &mut ahead[(slot + AHEAD / 2) % AHEAD] {
             change.ahead.look(&change.target);
-            prefetch_stores(session, &change.ahead, stores);
+            prefetch_stores(session, &change.ahead, stores(change.position));
         }
         ahead[slot] = position.map(|position| {
             let target = table.target(key(position));
@@ -185,7 +198,14 @@ fn prefetch_tags<M: Medium>(table: &Table<M>, target: &Target) {
 #[inline(always)]
 fn prefetch_sighted<M: Medium>(table: &Table<M>, sighting: &Sighting) {
     match sighting {
-        Sighting::Found(member) => prefetch_lines(table, member.record.offset()),
+        Sighting::Found(member) => {
+            let at = member.record.offset();
+            let asked = match table.shape.key_class() {
+                KeyClass::Word | KeyClass::Wide => 0,
+                KeyClass::Variable => UNKNOWN_RECORD,
+            };
+            prefetch_lines(table, at, asked, table.record_len(at));
+        }
         Sighting::Suspect(place) => prefetch_slot(table, place),
         Sighting::Absent | Sighting::Unsure => {}
     }
@@ -203,7 +223,7 @@ fn prefetch_slot<M: Medium>(table: &Table<M>, place: &SlotPlace) {
 fn prefetch_record<M: Medium>(table: &Table<M>, place: SlotPlace) {
     let record = RecordWord(table.medium.load(place.record));
     if record.is_member() {
-        prefetch_lines(table, record.offset());
+        prefetch_lines(table, record.offset(), 0, UNKNOWN_RECORD);
     }
 }
 
@@ -213,31 +233,24 @@ fn prefetch_stores<M: Medium>(session: &Session<M>, ahead: &Ahead, stores: Store
     let table = session.table;
     if let Some(place) = ahead.suspect(table) {
         prefetch_slot(table, &place);
-    } else if stores == Stores::RecordAndSlot
+    } else if matches!(stores, Stores::RecordAndSlot(_))
         && let Some(vacancy) = ahead.vacancy(table)
     {
         prefetch_slot(table, &vacancy.place);
     }
-    // Of several classes nobody knows yet which one will be asked.
-    if stores != Stores::Nothing
-        && table.shape.classes() == 1
-        && let Some(record) = session
-            .shard
-            .upcoming(0, AHEAD / 2, table.shape.record_stride)
-    {
-        prefetch_lines(table, record);
+    if let Stores::Record(class) | Stores::RecordAndSlot(class) = stores {
+        let size = table.shape.record_size(class);
+        if let Some(record) = session.shard.upcoming(class, AHEAD / 2, size) {
+            prefetch_lines(table, record, 0, size);
+        }
     }
 }
 
-/// Asks for the lines of the record at `at`.
+/// Asks for the first `len` bytes of the record at `at`, less those that have been asked for.
 #[inline]
-fn prefetch_lines<M: Medium>(table: &Table<M>, at: u64) {
-    let len = match table.shape.key_class() {
-        KeyClass::Word | KeyClass::Wide => table.shape.value_size,
-        KeyClass::Variable => UNKNOWN_RECORD,
-    };
+fn prefetch_lines<M: Medium>(table: &Table<M>, at: u64, asked: u64, len: u64) {
     let lines = len.div_ceil(LINE).min(RECORD_LINES);
-    for line in 0..lines {
+    for line in asked / LINE..lines {
         table.medium.prefetch(at + line * LINE);
     }
 }

@@ -113,15 +113,15 @@ impl Drop for Described {
 
 #[test]
 fn random_sequences_on_keys_of_a_word() {
-    on_one_thread(|| explore_sequences("keys of a word", 20, &[8]));
+    on_one_thread(|| explore_sequences("keys of a word", 15, &[8]));
 }
 
 #[test]
 fn random_sequences_on_keys_of_variable_length() {
-    on_one_thread(|| explore_sequences("keys of variable length", 20, &[0]));
+    on_one_thread(|| explore_sequences("keys of variable length", 15, &[0]));
 }
 
 #[test]
 fn random_sequences_on_wide_keys() {
-    on_one_thread(|| explore_sequences("wide keys", 20, &[16, 32]));
+    on_one_thread(|| explore_sequences("wide keys", 10, &[16, 32]));
 }

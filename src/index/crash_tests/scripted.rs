@@ -41,12 +41,16 @@ fn stop_everywhere(kind: Kind, prepare: &[Op], ops: &[Op]) {
     explorer.report(&format!("{ops:?}, {steps} steps"));
 }
 
-fn for_all_key_classes(shape: (u32, u32, u32), prepare: &[Op], ops: &[Op]) {
+fn for_fixed_keys(shape: (u32, u32, u32), prepare: &[Op], ops: &[Op]) {
     on_one_thread(|| {
         stop_everywhere(Kind::of(shape, 8), prepare, ops);
         stop_everywhere(Kind::of(shape, 32), prepare, ops);
-        stop_everywhere(Kind::of(shape, 0), prepare, ops);
     });
+}
+
+fn for_all_key_classes(shape: (u32, u32, u32), prepare: &[Op], ops: &[Op]) {
+    for_fixed_keys(shape, prepare, ops);
+    on_one_thread(|| stop_everywhere(Kind::of(shape, 0), prepare, ops));
 }
 
 #[test]
@@ -153,7 +157,8 @@ fn growth_into_room_made_ahead() {
         Insert(6),
         Reopen,
     ];
-    for_all_key_classes((1, 1, 2), &[Insert(1), Insert(2), Insert(3)], &ops);
+    // With size classes the chain of so many free records takes tens of thousands of steps.
+    for_fixed_keys((1, 1, 2), &[Insert(1), Insert(2), Insert(3)], &ops);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Verbs beside each other: at one key, at two keys of one bucket, at keys that take turns in a
 //! slot. The keys 7 and 8 have one tag.
 
-use super::model::{Model, Op, Op::*};
+use super::model::{Keys, Model, Op, Op::*};
 
 /// Checks these threads on a bucket of two slots.
 fn check(before: &'static [Op], threads: &'static [&'static [Op]]) {
@@ -149,7 +149,7 @@ fn keys_that_equal_slot_states() {
 fn wide_keys() {
     let check = |before, threads| {
         Model {
-            key_size: 16,
+            keys: Keys::Wide,
             before,
             threads,
             ..Model::default()
@@ -158,6 +158,41 @@ fn wide_keys() {
     };
     check(&[], &[&[Insert(1, 1)], &[Insert(1, 2)]]);
     check(&[Insert(1, 1)], &[&[Get(1)], &[Remove(1), Insert(2, 3)]]);
+}
+
+/// Different keys have one fingerprint: only their records tell them apart.
+#[test]
+fn keys_of_variable_length() {
+    let check = |before, threads| {
+        Model {
+            keys: Keys::Variable,
+            preemptions: Some(2),
+            before,
+            threads,
+            ..Model::default()
+        }
+        .check();
+    };
+    const USED: &[Op] = &[Insert(9, 1), Remove(9)];
+    check(USED, &[&[Insert(1, 1)], &[Insert(1, 2)]]);
+    check(USED, &[&[Insert(1, 1)], &[Insert(2, 2)]]);
+    check(&[Insert(1, 1)], &[&[Insert(2, 2)], &[Remove(1)]]);
+    check(&[Insert(1, 1)], &[&[Get(1)], &[Remove(1), Insert(2, 3)]]);
+    check(&[Insert(1, 1)], &[&[Upsert(1, 2)], &[Upsert(1, 3)]]);
+}
+
+/// The record of an insertion that lost is still read by the others.
+#[test]
+fn keys_of_variable_length_and_their_records() {
+    const AGAIN: &[Op] = &[Insert(1, 1), Update(1, 2), Update(1, 3), Update(1, 4)];
+    Model {
+        keys: Keys::Variable,
+        preemptions: Some(2),
+        before: &[Insert(9, 1), Remove(9)],
+        threads: &[&[Insert(1, 7)], AGAIN],
+        ..Model::default()
+    }
+    .check();
 }
 
 #[test]

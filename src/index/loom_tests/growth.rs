@@ -1,6 +1,6 @@
 //! A resize beside everything else: nobody misses what is there, and nothing is lost or doubled.
 
-use super::model::{Model, Op, Op::*};
+use super::model::{Keys, Model, Op, Op::*};
 
 /// A level of two full slots below a new one; the resize may begin to empty it at once.
 const SETTLED: &[Op] = &[Insert(1, 1), Insert(2, 1), Grow, Slice, Slice];
@@ -68,6 +68,23 @@ fn a_level_that_is_left_and_get() {
         &[Insert(1, 1), Insert(2, 1), UseUp, Grow, Slice, Slice],
         &[&[Get(1)], LEFT],
     );
+}
+
+/// Items of variable length move without their keys being read.
+#[test]
+fn a_slice_beside_keys_of_variable_length() {
+    let check = |threads| {
+        Model {
+            keys: Keys::Variable,
+            preemptions: Some(2),
+            before: SETTLED,
+            threads,
+            ..Model::default()
+        }
+        .check();
+    };
+    check(&[&[Slice], &[Get(1)]]);
+    check(&[&[Slice], &[Upsert(2, 2)]]);
 }
 
 /// The insertion may have seen the levels as they were, and put the item below.

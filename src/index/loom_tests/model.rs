@@ -51,12 +51,29 @@ enum Answer {
 
 type Items = BTreeMap<u64, u64>;
 
+/// What the keys of a model are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keys {
+    /// 8 bytes.
+    Word,
+    /// 16 bytes.
+    Wide,
+    /// 32 bytes of variable length, which all have one hash.
+    Variable,
+}
+
+/// Seed of the tables. Any would do; one that is the same in all executions is needed.
+const SEED: u64 = 3;
+
+/// First word of XXH3's secret. Where a key's first word is this and the seed, the one behind it does
+/// not count.
+const SECRET: u64 = 0xBE4B_A423_396C_FEB8;
+
 /// A model. The last thread is the one that has made the table.
 pub struct Model {
     /// Levels, locations and slots.
     pub shape: (u32, u32, u32),
-    /// Bytes of a key: 8 or 16.
-    pub key_size: usize,
+    pub keys: Keys,
     /// Items for which the table is made.
     pub capacity: u64,
     pub domain: Domain,
@@ -71,7 +88,7 @@ impl Default for Model {
     fn default() -> Self {
         Self {
             shape: (1, 1, 2),
-            key_size: 8,
+            keys: Keys::Word,
             capacity: 1,
             domain: Domain::Dax,
             preemptions: Some(3),
@@ -133,9 +150,13 @@ impl Model {
 
     fn table(&self) -> Table<Modelled> {
         let (levels, locations, slots) = self.shape;
-        let shape = Shape::new(self.key_size as u64, 16, slots, levels, locations).unwrap();
-        // Any seed would do; one that is the same in all executions is needed.
-        let superblock = Superblock::new(&shape, [1, 2], 3);
+        let shape = match self.keys {
+            Keys::Word => Shape::new(8, 16, slots, levels, locations),
+            Keys::Wide => Shape::new(16, 16, slots, levels, locations),
+            Keys::Variable => Shape::variable(slots, levels, locations),
+        };
+        let shape = shape.unwrap();
+        let superblock = Superblock::new(&shape, [1, 2], SEED);
         let medium = Modelled::new(self.domain);
         Table::create_with(medium, superblock, shape, self.capacity, Path::new("model")).unwrap()
     }
@@ -143,6 +164,10 @@ impl Model {
 
 /// The bytes of a key.
 fn key_bytes(table: &Table<Modelled>, key: u64) -> Vec<u8> {
+    if table.shape.key_class() == KeyClass::Variable {
+        let words = [SECRET.wrapping_add(SEED), key, 7, 7];
+        return bytemuck::cast_slice(&words).to_vec();
+    }
     let words = [key, !key];
     bytemuck::cast_slice(&words)[..table.shape.key_size as usize].to_vec()
 }
@@ -167,6 +192,11 @@ fn act(table: &Table<Modelled>, op: Op) -> Answer {
             &value[..]
         };
         let keys = key_bytes(table, key);
+        if table.shape.key_class() == KeyClass::Variable {
+            let value = bytemuck::cast_slice(values);
+            let answer = engine.write_one(table, verb, &keys, value, version);
+            return Answer::Changed(answer.unwrap());
+        }
         let answers = engine.write(table, verb, &keys, bytemuck::cast_slice(values));
         Answer::Changed(answers.unwrap().contains(0))
     };
@@ -180,9 +210,11 @@ fn act(table: &Table<Modelled>, op: Op) -> Answer {
         Op::Slice => table.drain_slice(),
         Op::Grow => table.add_level(table.directory.levels()).unwrap(),
         Op::UseUp => {
-            while let Some(run) = table.arena.take_run(0, u64::MAX >> 1) {
-                let count = (run.end - run.start) / table.shape.record_stride;
-                table.medium.used_up.fetch_add(count, Ordering::Relaxed);
+            for class in table.arena.classes() {
+                while let Some(run) = table.arena.take_run(class, u64::MAX >> 1) {
+                    let count = (run.end - run.start) / table.shape.record_size(class);
+                    table.medium.used_up.fetch_add(count, Ordering::Relaxed);
+                }
             }
         }
         Op::Sync => table.sync().unwrap(),
@@ -195,6 +227,22 @@ fn act(table: &Table<Modelled>, op: Op) -> Answer {
 }
 
 fn get(table: &Table<Modelled>, key: u64) -> Option<u64> {
+    if table.shape.key_class() == KeyClass::Variable {
+        let mut held = None;
+        let key_bytes = key_bytes(table, key);
+        let found = |_, sequence, bytes: &[u8]| {
+            let own = value(key, sequence);
+            assert!(
+                bytes == bytemuck::cast_slice::<_, u8>(&own),
+                "a value of nobody"
+            );
+            held = Some(sequence);
+        };
+        CpuEngine::new(1)
+            .get_many(table, &[&key_bytes], found)
+            .unwrap();
+        return held;
+    }
     let mut held = [0u64; 2];
     let found = CpuEngine::new(1)
         .get(
@@ -274,7 +322,9 @@ fn contents(table: &Table<Modelled>) -> Items {
         assert!(records.insert(record), "a record is free twice, or in use");
     }
     let used_up = table.medium.used_up.load(Ordering::Relaxed);
-    let taken = table.arena.high_water(0) - used_up;
+    let classes = table.arena.classes();
+    let high_water: u64 = classes.map(|class| table.arena.high_water(class)).sum();
+    let taken = high_water - used_up;
     assert_eq!(records.len() as u64, taken, "lost records");
     items
 }
@@ -307,6 +357,10 @@ fn item(table: &Table<Modelled>, bucket: Bucket, slot: u32) -> Option<(u64, u64)
     }
     assert!(record.is_member() && !record.is_frozen(), "{record:?}");
     let key = match bucket.at {
+        // Behind the header and the key's first word.
+        _ if table.shape.key_class() == KeyClass::Variable => {
+            table.medium.load(record.offset() + 32)
+        }
         at if at == reserved_bucket_at(0) => EMPTY,
         at if at == reserved_bucket_at(1) => BUSY,
         _ => table.medium.load(place.key),

@@ -1,46 +1,16 @@
 //! Tables of variable length answer as a `BTreeMap` does.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
-use tempfile::TempDir;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::records::{Change, Records};
+use super::{Model, bytes, check, folder, open, options, rng};
+use crate::index::records::{Change, Records};
 use crate::layout::size_class::{MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE, class_size, value_offset};
-use crate::{Domain, Engine, Error, Index, Options};
-
-/// Value and sequence number of each key.
-type Model = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
-
-fn folder() -> TempDir {
-    tempfile::tempdir().unwrap()
-}
-
-fn options() -> Options {
-    Options::new().engine(Engine::Cpu).capacity(16)
-}
-
-fn open(path: &Path) -> Records {
-    Records::open_or_create(path, &options()).unwrap().0
-}
-
-fn rng() -> SmallRng {
-    let seed = std::env::var("GPHASH_TEST_SEED").ok();
-    let seed = seed.and_then(|seed| seed.parse().ok());
-    let seed: u64 = seed.unwrap_or_else(rand::random);
-    println!("GPHASH_TEST_SEED={seed}");
-    SmallRng::seed_from_u64(seed)
-}
-
-fn bytes(len: usize, rng: &mut SmallRng) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    rng.fill(&mut bytes[..]);
-    bytes
-}
+use crate::{Error, Index};
 
 /// Lengths around those where a record changes its form or its class.
 fn any_value(key: &[u8], rng: &mut SmallRng) -> Vec<u8> {
@@ -60,18 +30,6 @@ fn any_key(count: u64, rng: &mut SmallRng) -> Vec<u8> {
     let len = [0, 1, 7, 8, 9, 16, 16, 17, 31, 240, 241, 3000][(number % 12) as usize];
     let mut of_number = SmallRng::seed_from_u64(number);
     bytes(len, &mut of_number)
-}
-
-fn check(records: &Records, model: &Model) {
-    assert_eq!(records.len(), model.len() as u64);
-    let mut seen = Model::new();
-    records
-        .for_each(|key, sequence, value| {
-            let before = seen.insert(key.to_vec(), (sequence, value.to_vec()));
-            assert!(before.is_none(), "a key twice: {key:x?}");
-        })
-        .unwrap();
-    assert!(seen == *model);
 }
 
 /// Looks up all keys of a batch, together and one by one.
@@ -363,6 +321,4 @@ fn a_file_of_the_other_kind_is_refused() {
             "{refused:?}"
         );
     }
-    let domain = open(&variable).stats().domain;
-    assert_ne!(domain, Domain::Auto);
 }

@@ -1,0 +1,327 @@
+//! Files made to attack, with checksums that match: whatever they say, nobody reads or writes outside
+//! of them or waits for ever, and what a scan cannot believe is refused with its place.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bytemuck::Zeroable;
+
+use super::{folder, open, options};
+use crate::index::records::{Change, Records};
+use crate::layout::bucket::SlotPlace;
+use crate::layout::size_class::{CLASS_TABLE, ClassTable, SIZE_CLASSES};
+use crate::layout::{
+    DATA_START, ExtentEntry, ExtentKind, Flags, RecordWord, SUPERBLOCKS, Superblock,
+};
+use crate::{Error, Result, recover};
+
+/// Items of an honest file.
+const ITEMS: u64 = 60;
+
+fn key(n: u64) -> Vec<u8> {
+    n.to_le_bytes().repeat(1 + n as usize % 5)
+}
+
+fn value(n: u64) -> Vec<u8> {
+    vec![n as u8; (n * 13 % 300) as usize]
+}
+
+fn put<'a>(key: &'a [u8], value: &'a [u8]) -> Change<'a> {
+    Change::Put {
+        key,
+        value,
+        sequence: 1,
+    }
+}
+
+#[derive(Clone)]
+struct Hostile {
+    bytes: Vec<u8>,
+    superblock: Superblock,
+}
+
+impl Hostile {
+    /// An honest file, closed in order, with some records free.
+    fn new() -> Self {
+        let folder = folder();
+        let path = folder.path().join("records");
+        let records = open(&path);
+        for n in 0..ITEMS + 20 {
+            records.apply(&[put(&key(n), &value(n))]).unwrap();
+        }
+        for n in ITEMS..ITEMS + 20 {
+            records.apply(&[Change::Delete { key: &key(n) }]).unwrap();
+        }
+        records.close().unwrap();
+        let bytes = fs::read(&path).unwrap();
+        let superblock = Superblock::parse(&bytes, bytes.len() as u64, &path).unwrap();
+        Self { bytes, superblock }
+    }
+
+    /// Makes the file one that has to be scanned.
+    fn unclean(mut self) -> Self {
+        self.superblock.set_flag(Flags::CLEAN, false);
+        self
+    }
+
+    fn word(&self, at: u64) -> u64 {
+        u64::from_le_bytes(self.bytes[at as usize..][..8].try_into().unwrap())
+    }
+
+    fn put(&mut self, at: u64, word: u64) {
+        self.bytes[at as usize..][..8].copy_from_slice(&word.to_le_bytes());
+    }
+
+    /// The slots that hold items.
+    fn members(&self) -> Vec<SlotPlace> {
+        let shape = self.superblock.shape(Path::new("records")).unwrap();
+        (self.superblock.bottom_level..=self.superblock.top_level)
+            .flat_map(|level| {
+                let offset = self.superblock.level_directory[level as usize];
+                (0..1u64 << level).map(move |bucket| offset + bucket * shape.bucket_size)
+            })
+            .flat_map(|bucket| (0..shape.slots).map(move |slot| shape.slot_place(bucket, slot)))
+            .filter(|slot| self.word(slot.state) != 0)
+            .collect()
+    }
+
+    /// Where the record of an item stands.
+    fn record(&self, slot: SlotPlace) -> u64 {
+        RecordWord(self.word(slot.record)).offset()
+    }
+
+    fn class_table(&mut self, table: ClassTable) {
+        self.bytes[CLASS_TABLE as usize..][..size_of::<ClassTable>()]
+            .copy_from_slice(bytemuck::bytes_of(&table));
+    }
+
+    fn taken(&self) -> ClassTable {
+        bytemuck::pod_read_unaligned(&self.bytes[CLASS_TABLE as usize..][..size_of::<ClassTable>()])
+    }
+
+    fn write(&self, folder: &Path) -> (PathBuf, Vec<u8>) {
+        let (mut bytes, mut superblock) = (self.bytes.clone(), self.superblock);
+        superblock.seal();
+        for at in SUPERBLOCKS {
+            bytes[at as usize..][..size_of::<Superblock>()]
+                .copy_from_slice(bytemuck::bytes_of(&superblock));
+        }
+        let path = folder.join("records");
+        fs::write(&path, &bytes).unwrap();
+        (path, bytes)
+    }
+
+    /// Does all that can be done to the file; gives how it opens.
+    fn attack(self, name: &str) -> Result<()> {
+        println!("{name}");
+        let folder = folder();
+        let (path, before) = self.write(folder.path());
+        let looked = recover(&path, true, &|_| {});
+        assert!(fs::read(&path).unwrap() == before, "a look changed {name}");
+        let opened = use_it(&path);
+        if opened.is_err() {
+            assert!(fs::read(&path).unwrap() == before, "{name} was changed");
+        }
+        self.write(folder.path());
+        let mended = recover(&path, false, &|_| {});
+        assert_eq!(looked.is_ok(), mended.is_ok(), "{name}: {mended:?}");
+        if mended.is_ok() {
+            let report = recover(&path, true, &|_| {}).unwrap();
+            assert_eq!(report.damage, [""; 0], "{name}");
+            let (records, recovery) = Records::open_or_create(&path, &options()).unwrap();
+            assert!(recovery.clean);
+            assert_eq!(records.len(), report.items);
+            let mut keys = Vec::new();
+            records
+                .for_each(|key, _, _| keys.push(key.to_vec()))
+                .unwrap();
+            assert_eq!(keys.len() as u64, report.items);
+            for key in keys {
+                assert!(records.get(&key, |_, _| ()).unwrap().is_some());
+            }
+            drop(records);
+            use_it(&path).unwrap();
+        }
+        opened
+    }
+
+    /// As [`attack`](Self::attack), for a file that must be refused as damaged.
+    fn must_be_refused(self, name: &str) {
+        let error = self.attack(name).expect_err(name);
+        assert!(matches!(error, Error::Damaged { .. }), "{name}: {error}");
+    }
+}
+
+/// Uses everything on the file; the error is that of opening.
+fn use_it(path: &Path) -> Result<()> {
+    let (records, _) = Records::open_or_create(path, &options())?;
+    let keys: Vec<Vec<u8>> = (0..ITEMS + 20).map(key).collect();
+    // What a file that is believed says may turn out to be damage now.
+    for key in &keys {
+        let _ = records.get(key, |_, value| value.len());
+        let slices = [&key[..], &keys[7]];
+        let _ = records.get_many(&slices, |_, _, _| ());
+    }
+    let _ = records.for_each(|_, _, _| ());
+    for key in &keys[..40] {
+        let _ = records.apply(&[put(key, b"another value")]);
+    }
+    for key in &keys[20..60] {
+        let _ = records.apply(&[Change::Delete { key }]);
+    }
+    for n in 5000..5400 {
+        let _ = records.apply(&[put(&key(n), &value(n))]);
+    }
+    let _ = records.for_each(|_, _, _| ());
+    let _ = records.sync();
+    let _ = records.close();
+    Ok(())
+}
+
+#[test]
+fn lengths_that_no_record_has() {
+    let file = Hostile::new();
+    let len = file.bytes.len() as u64;
+    for (name, word) in [
+        ("nothing", 0),
+        ("the longest", 1 << 62 | 1 << 16),
+        ("longer than any", u64::MAX),
+        ("a key that is too long", (1 << 16) + 1),
+        ("a key of the file", len),
+        ("a value of the file", len << 32),
+        ("a value to the next class", 200 << 32 | 8),
+        ("a key without its value", 8),
+    ] {
+        let slots = file.members();
+        for members in [&slots[..1], &slots[..]] {
+            let mut one = file.clone();
+            for &slot in members {
+                one.put(one.record(slot), word);
+            }
+            let name = format!("{} headers of {name}", members.len());
+            // A file that was closed in order is believed until an operation comes by.
+            one.clone().attack(&name).unwrap();
+            one.unclean().must_be_refused(&format!("{name}, unclean"));
+        }
+    }
+}
+
+#[test]
+fn bytes_that_the_checksum_does_not_know() {
+    let file = Hostile::new();
+    for at in [8, 16, 24, 30] {
+        let mut spoilt = file.clone();
+        let record = spoilt.record(spoilt.members()[3]);
+        spoilt.bytes[(record + at) as usize] ^= 1;
+        spoilt.clone().attack("a byte that changed").unwrap();
+        spoilt
+            .unclean()
+            .must_be_refused("a byte that changed, unclean");
+    }
+}
+
+#[test]
+fn record_words_that_lead_astray() {
+    let file = Hostile::new();
+    let members = file.members();
+    for (name, word) in [
+        (
+            "in a level",
+            file.superblock.level_directory[file.superblock.top_level as usize],
+        ),
+        ("in its own slot", members[0].record),
+        ("inside a record", file.record(members[0]) + 8),
+        ("of another item", file.record(members[1])),
+        ("before all extents", DATA_START - 8),
+        ("at the end", file.superblock.file_len),
+        ("across the end", file.superblock.file_len - 8),
+        ("not of a word", file.record(members[0]) + 3),
+        ("far away", (1 << 56) - 8),
+    ] {
+        for some in [&members[..1], &members[..]] {
+            let mut one = file.clone();
+            for slot in some {
+                one.put(slot.record, word);
+            }
+            let name = format!("{} records {name}", some.len());
+            one.clone().attack(&name).unwrap();
+            one.unclean().must_be_refused(&format!("{name}, unclean"));
+        }
+    }
+}
+
+#[test]
+fn class_tables_that_do_not_hold() {
+    let file = Hostile::new();
+    let honest = file.taken();
+    let used = honest.taken.iter().position(|&taken| taken > 0).unwrap();
+    let mut torn = file.clone();
+    torn.bytes[CLASS_TABLE as usize] ^= 1;
+    torn.must_be_refused("a torn class table");
+    for (name, class, taken) in [
+        ("more than there are", used, 1 << 40),
+        ("none", used, 0),
+        ("some of a class without extents", 101, 1),
+        ("a number that overflows", 0, u64::MAX),
+    ] {
+        let mut spoilt = file.clone();
+        let mut counts = honest.taken;
+        counts[class] = taken;
+        spoilt.class_table(ClassTable::new(counts));
+        spoilt.must_be_refused(&format!("{name} taken"));
+    }
+    let mut empty = file.clone();
+    empty.class_table(ClassTable::zeroed());
+    empty.must_be_refused("an empty class table");
+    // Without the flag the table means nothing.
+    let mut unclean = file.clone();
+    unclean.class_table(ClassTable::zeroed());
+    unclean
+        .unclean()
+        .attack("an empty class table, unclean")
+        .unwrap();
+}
+
+#[test]
+fn extents_of_other_classes() {
+    let file = Hostile::new();
+    let entry = |index: u32| -> ExtentEntry {
+        let at = ExtentEntry::place(index) as usize;
+        bytemuck::pod_read_unaligned(&file.bytes[at..][..size_of::<ExtentEntry>()])
+    };
+    let arena = (0..file.superblock.extent_count)
+        .find(|&index| entry(index).kind() == Some(ExtentKind::Arena))
+        .unwrap();
+    let honest = entry(arena);
+    for class in [
+        (honest.class + 1) % SIZE_CLASSES,
+        60,
+        SIZE_CLASSES - 1,
+        SIZE_CLASSES,
+        u32::MAX,
+    ] {
+        let mut spoilt = file.clone();
+        let other = ExtentEntry::new(ExtentKind::Arena, class, honest.offset, honest.len);
+        let at = ExtentEntry::place(arena) as usize;
+        spoilt.bytes[at..][..size_of::<ExtentEntry>()].copy_from_slice(bytemuck::bytes_of(&other));
+        let name = format!("an extent of class {class}");
+        let opened = spoilt.clone().attack(&name);
+        assert!(opened.is_err() || class < SIZE_CLASSES);
+        spoilt
+            .unclean()
+            .must_be_refused(&format!("{name}, unclean"));
+    }
+}
+
+#[test]
+fn sizes_beside_the_flag() {
+    let file = Hostile::new();
+    for (key, value) in [(8, 8), (0, 8), (16, 0)] {
+        let mut spoilt = file.clone();
+        (spoilt.superblock.key_size, spoilt.superblock.value_size) = (key, value);
+        spoilt.must_be_refused("sizes and variable length");
+    }
+    let mut fixed = file.clone();
+    fixed.superblock.set_flag(Flags::VARIABLE, false);
+    fixed.must_be_refused("no sizes and no variable length");
+}

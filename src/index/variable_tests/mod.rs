@@ -1,0 +1,56 @@
+//! Tables of keys and values of variable length, in files.
+
+mod hostile;
+mod model;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use tempfile::TempDir;
+
+use super::records::Records;
+use crate::{Engine, Options};
+
+/// Value and sequence number of each key.
+pub(super) type Model = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
+
+pub(super) fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+pub(super) fn options() -> Options {
+    Options::new().engine(Engine::Cpu).capacity(16)
+}
+
+pub(super) fn open(path: &Path) -> Records {
+    Records::open_or_create(path, &options()).unwrap().0
+}
+
+pub(super) fn rng() -> SmallRng {
+    let seed = std::env::var("GPHASH_TEST_SEED").ok();
+    let seed = seed.and_then(|seed| seed.parse().ok());
+    let seed: u64 = seed.unwrap_or_else(rand::random);
+    println!("GPHASH_TEST_SEED={seed}");
+    SmallRng::seed_from_u64(seed)
+}
+
+pub(super) fn bytes(len: usize, rng: &mut SmallRng) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    rng.fill(&mut bytes[..]);
+    bytes
+}
+
+/// Whether a table holds what a model does, each item once.
+pub(super) fn check(records: &Records, model: &Model) {
+    assert_eq!(records.len(), model.len() as u64);
+    let mut seen = Model::new();
+    records
+        .for_each(|key, sequence, value| {
+            let before = seen.insert(key.to_vec(), (sequence, value.to_vec()));
+            assert!(before.is_none(), "a key twice: {key:x?}");
+        })
+        .unwrap();
+    assert!(seen == *model);
+}
