@@ -196,7 +196,7 @@ impl<M: Medium> Table<M> {
     }
 
     /// Puts key and value of a member into buffers; gives the sequence number. The caller is pinned.
-    pub(super) fn read_item(
+    pub(crate) fn read_item(
         &self,
         member: Member,
         key: &mut Vec<u8>,

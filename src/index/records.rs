@@ -177,6 +177,19 @@ impl Records {
         self.table.session().find_all(fingerprint)
     }
 
+    /// Calls `found` with the position, the key and the value of an item of each of `fingerprints` that
+    /// has one, in their order.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub(crate) fn find_many(
+        &self,
+        fingerprints: &[u64],
+        found: impl FnMut(usize, &[u8], &[u8]),
+    ) -> Result<()> {
+        self.engine.find_many(&self.table, fingerprints, found)
+    }
+
     /// Calls `visit` with key, sequence number and value of every item, in no order. What others
     /// change meanwhile may be seen or not; an item that is there all the while is seen, and once
     /// unless the table begins to grow meanwhile.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 
-use super::batch::{Execution, Request, Response, check_key, look_up};
+use super::batch::{Execution, Request, Response, apply, check_key, look_up};
 use super::directory::Directory;
 use super::history::{History, Snapshot, Snapshots, Value};
 use super::merge::MergeOperator;
@@ -15,6 +15,9 @@ use super::wal::Log;
 use super::wal::record::Entry;
 use crate::index::records::{Change, Records};
 use crate::{Error, Result};
+
+/// From how many look-ups of one reader on several threads do them.
+const MANY: usize = 1 << 14;
 
 /// All that the callers and the threads of a store share.
 pub struct State {
@@ -84,7 +87,7 @@ impl State {
     pub fn get_many(&self, keys: &[&[u8]], found: impl FnMut(usize, Vec<u8>)) -> Result<()> {
         keys.iter().try_for_each(|key| check_key(key))?;
         let _visible = self.visible();
-        look_up(&self.records, keys, found)
+        look_up(&self.records, keys, MANY, found)
     }
 
     /// Carries out a group of jobs, as their leader.
@@ -208,7 +211,7 @@ impl State {
             self.keep(changes, history, *epoch + 1, newest)?;
         }
         *epoch += 1;
-        match self.records.apply(changes) {
+        match apply(&self.records, changes) {
             Ok(were_there) => {
                 order.follow(changes, &were_there, &self.records);
                 Ok(())
@@ -235,7 +238,9 @@ impl State {
             .filter(|key| history.is_needed(key, newest))
             .collect();
         let mut values = vec![None; keys.len()];
-        look_up(&self.records, &keys, |nth, value| values[nth] = Some(value))?;
+        look_up(&self.records, &keys, MANY, |nth, value| {
+            values[nth] = Some(value);
+        })?;
         for (key, value) in keys.into_iter().zip(values) {
             history.keep(key, epoch, value);
         }

@@ -36,6 +36,14 @@ impl Items for Records {
             .collect())
     }
 
+    fn first_items(&self, fingerprints: &[u64], found: &mut Vec<Option<Item>>) -> Result<()> {
+        let start = found.len();
+        found.resize(start + fingerprints.len(), None);
+        self.find_many(fingerprints, |nth, key, value| {
+            found[start + nth] = Some((key.to_vec(), value.to_vec()));
+        })
+    }
+
     fn lost(&self, fingerprint: u64) -> Error {
         self.damaged(format!(
             "no item has the fingerprint {fingerprint:#x} any more"
@@ -60,9 +68,12 @@ impl Order {
                 keys.extend(others.map(|nth| changes[nth].key().to_vec()));
             }
             Self::Ready(view) => {
-                let keys = all.clone().filter(went).chain(all.filter(came));
-                for key in keys.map(|nth| changes[nth].key()) {
-                    if let Err(error) = view.settle(key, records.fingerprint(key), records) {
+                let went = all.clone().filter(went).map(|nth| (nth, false));
+                let came = all.filter(came).map(|nth| (nth, true));
+                for (nth, is_there) in went.chain(came) {
+                    let key = changes[nth].key();
+                    let fingerprint = records.fingerprint(key);
+                    if let Err(error) = view.settle(key, fingerprint, is_there, records) {
                         tracing::warn!(%error, "the ordered view is given up");
                         return self.forget();
                     }
@@ -112,11 +123,11 @@ impl State {
         let mut view = made?;
         if let Order::Underway(keys) = order {
             // Those that are gone first: a key is compared with others that are there.
-            let is_there = |key: &Vec<u8>| self.records.get(key, |_, _| ());
-            for there in [None, Some(())] {
+            for wanted in [false, true] {
                 for key in &keys {
-                    if is_there(key)? == there {
-                        view.settle(key, self.records.fingerprint(key), &self.records)?;
+                    if self.records.get(key, |_, _| ())?.is_some() == wanted {
+                        let fingerprint = self.records.fingerprint(key);
+                        view.settle(key, fingerprint, wanted, &self.records)?;
                     }
                 }
             }

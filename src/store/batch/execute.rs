@@ -3,20 +3,21 @@
 //! the gets have found the one before them, so that every answer is that of one request after the
 //! other, in the order of their arrival.
 
+use fixedbitset::FixedBitSet;
 use rayon::prelude::*;
 
 use super::versions::{Version, Versions};
 use super::{Request, Response};
-use crate::index::records::Records;
+use crate::index::records::{Change, Records};
 use crate::store::merge::{MergeOperator, merge};
 use crate::store::wal::record::Entry;
 use crate::{Error, Result};
 
-/// From how many look-ups, or merges, on several threads do them.
-const PARALLEL: usize = 1024;
+/// From how many requests on several threads carry them out: others wait for the batch.
+const PARALLEL: usize = 384;
 
 /// Look-ups that one thread does at a time.
-const CHUNK: usize = 512;
+const CHUNK: usize = 256;
 
 /// A batch that is being carried out. What it changes is not in the index yet.
 pub struct Execution<'r, K: Fn(u32) -> &'r [u8]> {
@@ -192,23 +193,24 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         };
         let mut responses: Vec<Response> =
             self.requests.iter().enumerate().map(&mut respond).collect();
-        look_up(records, &keys, |nth, value| {
+        look_up(records, &keys, PARALLEL, |nth, value| {
             responses[asked[nth] as usize] = Response::Value(Some(value));
         })?;
         Ok(responses)
     }
 }
 
-/// Looks keys up in the index, on several threads if they are many.
+/// Looks keys up in the index, on several threads if they are `parallel` or more.
 ///
 /// # Errors
 /// Those of the index.
 pub fn look_up(
     records: &Records,
     keys: &[&[u8]],
+    parallel: usize,
     mut found: impl FnMut(usize, Vec<u8>),
 ) -> Result<()> {
-    if keys.len() < PARALLEL {
+    if keys.len() < parallel {
         return records.get_many(keys, |nth, _, value| found(nth, value.to_vec()));
     }
     let chunk = |(chunk, keys): (usize, &[&[u8]])| {
@@ -227,4 +229,25 @@ pub fn look_up(
         found(nth, value);
     }
     Ok(())
+}
+
+/// Makes changes in the index, no two of one key, on several threads if they are many. Bit *i* of the
+/// answer says that the key of change *i* was there before.
+///
+/// # Errors
+/// Those of the index; some of the changes may have been made.
+pub fn apply(records: &Records, changes: &[Change]) -> Result<FixedBitSet> {
+    if changes.len() < PARALLEL {
+        return records.apply(changes);
+    }
+    let part = changes.len().div_ceil(rayon::current_num_threads());
+    let parts: Vec<FixedBitSet> = changes
+        .par_chunks(part)
+        .map(|changes| records.apply(changes))
+        .collect::<Result<_>>()?;
+    let mut were_there = FixedBitSet::with_capacity(changes.len());
+    for (nth, answers) in parts.iter().enumerate() {
+        were_there.extend(answers.ones().map(|bit| nth * part + bit));
+    }
+    Ok(were_there)
 }

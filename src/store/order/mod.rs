@@ -23,8 +23,11 @@ const FIRST: usize = 384;
 /// A chunk of fewer keys is put together with the next one.
 const FEWEST: usize = 64;
 
-/// Most bytes of keys and values in a page, but for its last item.
+/// Bytes of keys and values from which on a page takes no more.
 const PAGE_BYTES: usize = 1 << 20;
+
+/// Items that are read from the index at a time.
+const AT_ONCE: usize = 64;
 
 /// Keys of the store, in order.
 #[derive(Debug)]
@@ -74,14 +77,20 @@ impl View {
         (separator, chunk)
     }
 
-    /// Takes a key in or out, as `source` has it or not.
+    /// Takes a key in or out, as `source` has it or not: `is_there` says which.
     ///
     /// # Errors
     /// Those of the source; then the view may lack keys.
-    pub fn settle(&mut self, key: &[u8], fingerprint: u64, source: &impl Items) -> Result<()> {
+    pub fn settle(
+        &mut self,
+        key: &[u8],
+        fingerprint: u64,
+        is_there: bool,
+        source: &impl Items,
+    ) -> Result<()> {
         let (separator, chunk) = self.chunk_mut(key);
         let before = chunk.len();
-        chunk.settle(key, fingerprint, source)?;
+        chunk.settle(key, fingerprint, is_there, source)?;
         if chunk.len() > MOST {
             let half = chunk.len() / 2;
             let (separator, upper) = chunk.split(half, source)?;
@@ -124,27 +133,29 @@ impl View {
         let mut page = Filling::new(most);
         let behind = (Bound::Included(start), Bound::Unbounded);
         for (nth, (_, chunk)) in self.chunks.range::<[u8], _>(behind).enumerate() {
-            let first = match nth {
+            let mut entry = match nth {
                 0 => chunk.rank(from, source)?,
                 _ => 0,
             };
-            for entry in first..chunk.len() {
-                if page.is_full() {
+            while entry < chunk.len() {
+                let upto = chunk.len().min(entry + page.wanted());
+                if upto == entry {
                     return Ok(page.close(false));
                 }
-                let item = item(chunk, entry, source)?;
-                if range.0 == Bound::Excluded(&item.0) {
-                    continue;
+                for item in chunk.items(entry..upto, source)? {
+                    let is_within = match range.1 {
+                        Bound::Unbounded => true,
+                        Bound::Included(end) => item.0.as_slice() <= end,
+                        Bound::Excluded(end) => item.0.as_slice() < end,
+                    };
+                    if !is_within {
+                        return Ok(page.close(true));
+                    }
+                    if range.0 != Bound::Excluded(&item.0) {
+                        page.push(item);
+                    }
                 }
-                let is_within = match range.1 {
-                    Bound::Unbounded => true,
-                    Bound::Included(end) => item.0.as_slice() <= end,
-                    Bound::Excluded(end) => item.0.as_slice() < end,
-                };
-                if !is_within {
-                    return Ok(page.close(true));
-                }
-                page.push(item);
+                entry = upto;
             }
         }
         Ok(page.close(true))
@@ -175,31 +186,27 @@ impl View {
                     entries += 1;
                 }
             }
-            for entry in (0..entries).rev() {
-                if page.is_full() {
+            while entries > 0 {
+                let from = entries.saturating_sub(page.wanted());
+                if from == entries {
                     return Ok(page.close(false));
                 }
-                let item = item(chunk, entry, source)?;
-                let is_within = match range.0 {
-                    Bound::Unbounded => true,
-                    Bound::Included(start) => item.0.as_slice() >= start,
-                    Bound::Excluded(start) => item.0.as_slice() > start,
-                };
-                if !is_within {
-                    return Ok(page.close(true));
+                for item in chunk.items(from..entries, source)?.into_iter().rev() {
+                    let is_within = match range.0 {
+                        Bound::Unbounded => true,
+                        Bound::Included(start) => item.0.as_slice() >= start,
+                        Bound::Excluded(start) => item.0.as_slice() > start,
+                    };
+                    if !is_within {
+                        return Ok(page.close(true));
+                    }
+                    page.push(item);
                 }
-                page.push(item);
+                entries = from;
             }
         }
         Ok(page.close(true))
     }
-}
-
-fn item(chunk: &Chunk, nth: usize, source: &impl Items) -> Result<Item> {
-    let fingerprint = chunk.fingerprint(nth);
-    chunk
-        .choose(nth, source.items(fingerprint)?, |(key, _)| key)
-        .ok_or_else(|| source.lost(fingerprint))
 }
 
 /// A page that fills.
@@ -218,8 +225,13 @@ impl Filling {
         }
     }
 
-    fn is_full(&self) -> bool {
-        self.items.len() >= self.most || self.bytes >= PAGE_BYTES
+    /// How many more items may be read.
+    fn wanted(&self) -> usize {
+        match self.bytes < PAGE_BYTES {
+            // Values can be large.
+            true => (self.most - self.items.len()).min(AT_ONCE),
+            false => 0,
+        }
     }
 
     fn push(&mut self, item: Item) {

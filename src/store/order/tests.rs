@@ -27,6 +27,14 @@ impl Items for Source {
         Ok(self.keys.keys().rev().filter(is_it).cloned().collect())
     }
 
+    fn first_items(&self, fingerprints: &[u64], found: &mut Vec<Option<Item>>) -> Result<()> {
+        let first = |fingerprint: &u64| Ok(self.items(*fingerprint)?.pop());
+        for item in fingerprints.iter().map(first) {
+            found.push(item?);
+        }
+        Ok(())
+    }
+
     fn items(&self, fingerprint: u64) -> Result<Vec<Item>> {
         let item = |key: Vec<u8>| {
             let value = self.keys[&key].clone();
@@ -111,12 +119,13 @@ fn a_view_is_a_sorted_map() {
         for nth in 0..count {
             let key = any_key(&mut rng);
             let fingerprint = source.fingerprint(&key);
-            if rng.random_bool(if nth < count / 2 { 0.7 } else { 0.3 }) {
+            let is_there = rng.random_bool(if nth < count / 2 { 0.7 } else { 0.3 });
+            if is_there {
                 source.keys.insert(key.clone(), vec![nth as u8]);
             } else {
                 source.keys.remove(&key);
             }
-            view.settle(&key, fingerprint, &source).unwrap();
+            view.settle(&key, fingerprint, is_there, &source).unwrap();
             check(&view, &source, &mut rng);
         }
     }
@@ -128,6 +137,10 @@ struct Random(HashMap<u64, [u8; 16]>);
 impl Items for Random {
     fn keys(&self, fingerprint: u64) -> Result<Vec<Vec<u8>>> {
         Ok(vec![self.0[&fingerprint].to_vec()])
+    }
+
+    fn first_items(&self, _: &[u64], _: &mut Vec<Option<Item>>) -> Result<()> {
+        unreachable!("no page is read")
     }
 
     fn items(&self, fingerprint: u64) -> Result<Vec<Item>> {
@@ -146,7 +159,7 @@ fn a_key_takes_sixteen_bytes_at_most() {
     let source = Random(keys.iter().map(|key| (xxh3_64(key), *key)).collect());
     let mut grown = View::of(&[]);
     for key in &keys {
-        grown.settle(key, xxh3_64(key), &source).unwrap();
+        grown.settle(key, xxh3_64(key), true, &source).unwrap();
     }
     let mut sorted: Vec<(&[u8], u64)> = keys
         .iter()
