@@ -12,40 +12,35 @@ use super::options::{Durability, StoreOptions};
 use super::state::{State, Visible};
 use super::view::Order;
 use super::wal::Log;
-use super::wal::replay::{Numbered, Replayed, replay};
+use super::wal::replay::{Numbered, Replay};
 use crate::index::records::{Change, Records};
 use crate::{Domain, Error, Result};
 
-/// Opens the store at `path`, or makes it; tells what of the log was carried out again.
-pub fn open(path: &Path, options: &StoreOptions) -> Result<(State, Replayed)> {
+/// Opens the store at `path`, or makes it; tells how many records of the log were carried out again.
+pub fn open(path: &Path, options: &StoreOptions) -> Result<(State, u64)> {
     options.check()?;
     let name = options.operator_name();
     let directory = Arc::new(Directory::open(path, name, options.faults.clone())?);
     let manifest = directory.manifest();
-    let (records, _) = Records::open_or_create(&directory.index()?, &options.index)?;
-    let (replayed, number) = match manifest.complete {
+    let (replay, number) = match manifest.complete {
         true => {
-            let progress = |done, all| {
-                if let Some(on_replay) = &options.on_replay {
-                    on_replay(done, all);
-                }
-            };
-            let apply = |entries: &[Numbered]| carry_out(entries, &records);
-            let replayed = replay(&directory, options.salvage, &progress, apply)?;
-            (replayed, manifest.last_segment + 1)
+            let replay = Replay::inspect(&directory, options.salvage)?;
+            (replay, manifest.last_segment + 1)
         }
-        false => (
-            Replayed {
-                next: 1,
-                records: 0,
-            },
-            manifest.last_segment,
-        ),
+        false => (Replay::nothing(), manifest.last_segment),
     };
+    // From here on files change.
+    let (records, _) = Records::open_or_create(&directory.index()?, &options.index)?;
+    let progress = |done, all| {
+        if let Some(on_replay) = &options.on_replay {
+            on_replay(done, all);
+        }
+    };
+    replay.carry_out(&progress, |entries| carry_out(entries, &records))?;
     let log = Log::begin(
         Arc::clone(&directory),
         number,
-        replayed.next,
+        replay.next,
         options.segment_bytes,
     )?;
     records.sync()?;
@@ -53,7 +48,7 @@ pub fn open(path: &Path, options: &StoreOptions) -> Result<(State, Replayed)> {
         manifest.complete = true;
         manifest.first_segment = number;
         manifest.last_segment = number;
-        manifest.sequence = replayed.next - 1;
+        manifest.sequence = replay.next - 1;
     })?;
     directory.remove_old_segments();
     let domain = records.stats().domain;
@@ -77,7 +72,7 @@ pub fn open(path: &Path, options: &StoreOptions) -> Result<(State, Replayed)> {
         building: Mutex::new(()),
         unfinished: Mutex::new(None),
     };
-    Ok((state, replayed))
+    Ok((state, replay.records))
 }
 
 /// Gives the index the last of the entries of each key.
