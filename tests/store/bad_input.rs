@@ -87,7 +87,7 @@ fn keys_and_values_that_are_too_long() {
     is_told(store.get(&long).unwrap_err());
     is_told(store.delete(long.clone()).unwrap_err());
     is_told(store.merge(long.clone(), "x").unwrap_err());
-    is_told(store.multi_get(&[long.clone()]).unwrap_err());
+    is_told(store.multi_get(std::slice::from_ref(&long)).unwrap_err());
     let mut batch = WriteBatch::new();
     batch.put("other", "value");
     batch.delete(long.clone());
