@@ -148,6 +148,24 @@ fn check(image: &Files, from: &Path, to: &Path, allowed: &[Model], nothing_yet: 
     store.close().unwrap();
 }
 
+/// What the disk may hold at each moment of an opening after the process has died in `state`.
+fn opening(state: &DiskState, run: &Run) -> Vec<DiskState> {
+    fs::remove_dir_all(&run.path).unwrap();
+    fs::create_dir_all(run.path.join("wal")).unwrap();
+    if state.files().contains_key(&run.path.join("MANIFEST")) {
+        let disk = Disk::after_death(state);
+        drop(Store::open(&run.path, &options(Durability::None, Some(&disk))).unwrap());
+        disk.recorded()
+            .into_iter()
+            .map(|(_, state)| state)
+            .collect()
+    } else {
+        Vec::new()
+    }
+}
+
+/// Opens images of what a power cut leaves at some moments of a run that has ended, and of openings
+/// at others.
 fn explore(states: Vec<(u64, DiskState)>, run: &Run, rng: &mut SmallRng) -> usize {
     let to = run.path.with_extension("image");
     let mut seen = HashSet::new();
@@ -158,6 +176,12 @@ fn explore(states: Vec<(u64, DiskState)>, run: &Run, rng: &mut SmallRng) -> usiz
         let allowed = &run.models[durable..=begun.min(run.done())];
         let mut images = state.power_cuts(4, rng);
         images.push(state.files());
+        if rng.random_ratio(1, 8) {
+            let mut states = opening(&state, run);
+            states.shuffle(rng);
+            let cuts = states.iter().take(8);
+            images.extend(cuts.flat_map(|state| state.power_cuts(2, rng)));
+        }
         for image in images {
             if seen.insert(hash(&image)) {
                 check(&image, &run.path, &to, allowed, begun == 0);
@@ -185,6 +209,7 @@ fn power_cuts_leave_whole_batches() {
             run.step(&mut rng);
         }
         let states = run.disk.recorded();
+        drop(run.store.take());
         images += explore(states, &run, &mut rng);
     }
     println!("{images} images");
