@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Everything that can go wrong, with what was found and what was expected.
 ///
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// batch verbs of [`Index`](crate::Index): when a batch fails half way (a full
 /// disk while the table grows, for example), some of its operations may have
 /// been applied, each of them whole.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An option, or a combination of options, that cannot be.
@@ -130,7 +131,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// The operating system's answer.
-        source: io::Error,
+        source: Arc<io::Error>,
     },
 
     /// The disk has no room for the file to grow. The table goes on working with what it has.
@@ -141,7 +142,7 @@ pub enum Error {
         /// How many bytes more were asked for.
         needed: u64,
         /// The operating system's answer.
-        source: io::Error,
+        source: Arc<io::Error>,
     },
 
     /// The file cannot have the persistence domain that was asked for.
@@ -163,7 +164,7 @@ pub enum Error {
         /// What was being done: `"open"`, `"map"`, `"write the journal"`, …
         action: &'static str,
         /// The operating system's answer.
-        source: io::Error,
+        source: Arc<io::Error>,
     },
 
     /// The table would have to grow past a limit of the format.
@@ -178,6 +179,86 @@ pub enum Error {
         /// The limit.
         limit: u64,
     },
+
+    /// A key or a value is longer than the limit. Nothing was done.
+    #[error("a {what} of {found} bytes; the limit is {limit}")]
+    TooLong {
+        /// `"key"`, `"value"` or `"merged value"`.
+        what: &'static str,
+        /// Its length in bytes.
+        found: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+
+    /// A directory that is not a store's, and not empty.
+    #[error("{}: not a gphash store: it holds {found}; choose a directory that is empty or does not exist", path.display())]
+    ForeignDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// What was found in it.
+        found: String,
+    },
+
+    /// A file of a store is not there.
+    #[error("{}: missing; {advice}", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// What to do.
+        advice: &'static str,
+    },
+
+    /// A store was made with another value of an option that cannot change.
+    #[error("{}: the store was made with {option} = {found}, the program asks for {expected}", path.display())]
+    OptionMismatch {
+        /// The store's manifest.
+        path: PathBuf,
+        /// Name of the option as in [`StoreOptions`](crate::store::StoreOptions).
+        option: &'static str,
+        /// What the store was made with.
+        found: String,
+        /// What the program gave.
+        expected: String,
+    },
+
+    /// A segment of the write-ahead log holds something that no crash can leave behind.
+    #[error("{}: damaged at byte {at}: {found}; `StoreOptions::salvage(true)` keeps what lies before it", path.display())]
+    DamagedLog {
+        /// The segment.
+        path: PathBuf,
+        /// Where the damage begins, in bytes.
+        at: u64,
+        /// What was found there and what was expected.
+        found: String,
+    },
+
+    /// The merge operator failed or panicked. The request did nothing.
+    #[error("merge operator {operator}: {reason}")]
+    Merge {
+        /// Its name.
+        operator: String,
+        /// What it said.
+        reason: String,
+    },
+
+    /// Something that a transaction has read was changed before it was committed. Nothing of it
+    /// was done; run it again.
+    #[error("the transaction read what another one has changed; run it again")]
+    Conflict,
+
+    /// The batch is in the log, and the index has no room to take all of it in. It will be carried
+    /// out, before any other change, once there is room: do not repeat it.
+    #[error("the batch is in the log, but not yet wholly in the index: {source}")]
+    Unfinished {
+        /// Why the index could not take it.
+        source: Arc<Error>,
+    },
+
+    /// The store has no ordered view: it was opened with
+    /// [`ordered(false)`](crate::store::StoreOptions::ordered).
+    #[error("ranges need the ordered view; open the store with ordered(true)")]
+    Unordered,
 
     /// The GPU is absent, too old, out of memory, or refused the file.
     #[error("GPU: {what}: {found}; {expected}")]
@@ -201,17 +282,18 @@ impl Error {
         let path = path.to_path_buf();
         match source.kind() {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                let source = source.into();
                 Error::ReadOnly { path, source }
             }
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace {
                 path,
                 needed: 0,
-                source,
+                source: source.into(),
             },
             _ => Error::Io {
                 path,
                 action,
-                source,
+                source: source.into(),
             },
         }
     }

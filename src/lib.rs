@@ -42,6 +42,7 @@ mod index;
 pub mod layout;
 mod options;
 pub mod pm;
+pub mod store;
 mod sync;
 
 #[cfg(feature = "cuda")]

@@ -4,9 +4,10 @@
 //! have found it, so the value is copied out without a check afterwards and is never torn.
 
 use super::ahead::Ahead;
-use super::lookup::Member;
+use super::lookup::{Member, Walk};
+use super::records::Item;
 use super::table::Session;
-use super::target::Target;
+use super::target::{Identity, Target};
 use crate::Result;
 use crate::layout::PLACE;
 use crate::pm::Medium;
@@ -41,6 +42,33 @@ impl<M: Medium> Session<'_, M> {
             Some(member) => self.read_variable(member, buffer).map(Some),
             None => Ok(None),
         }
+    }
+
+    /// Keys, sequence numbers and values of all items of variable length that have a fingerprint.
+    pub(crate) fn find_all(&mut self, fingerprint: u64) -> Result<Vec<Item>> {
+        let table = self.table;
+        let target = Target::of_fingerprint(fingerprint, Identity::Any);
+        let mut members: Vec<Member> = Vec::with_capacity(1);
+        table.walk(&target, &mut self.touches, |place, record| {
+            // An item that is being moved comes twice.
+            let is_new = members
+                .iter()
+                .all(|other| other.record.offset() != record.offset());
+            if record.is_member() && is_new {
+                members.push(Member { place, record });
+            }
+            Walk::Next
+        });
+        self.count(1);
+        let mut found: Vec<Item> = Vec::with_capacity(members.len());
+        for member in members {
+            let (mut key, mut value) = (Vec::new(), Vec::new());
+            let sequence = table.read_item(member, &mut key, &mut value)?;
+            // One that was moved and changed while we walked, too: what comes last is valid.
+            found.retain(|(other, ..)| *other != key);
+            found.push((key, sequence, value));
+        }
+        Ok(found)
     }
 
     /// Whether the target's key is there.

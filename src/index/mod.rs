@@ -20,10 +20,6 @@ mod loom_tests;
 mod open;
 pub(crate) mod overflow;
 pub(crate) mod record;
-#[cfg_attr(
-    any(not(test), loom),
-    expect(dead_code, reason = "the store is built on it")
-)]
 pub(crate) mod records;
 pub(crate) mod recover;
 mod remove;

@@ -10,7 +10,7 @@ use bytemuck::Zeroable;
 
 use super::lookup::Member;
 use super::table::{Session, Table};
-use super::target::Target;
+use super::target::{Identity, Target};
 use crate::Result;
 use crate::layout::size_class::{
     self, MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE, RecordHeader, SMALLEST_RECORD, class_of,
@@ -124,8 +124,10 @@ impl<M: Medium> Table<M> {
         if at == 0 {
             return true;
         }
-        if let Some(own) = target.record {
-            return at == own;
+        match target.identity {
+            Identity::Key => {}
+            Identity::Record(own) => return at == own,
+            Identity::Any => return true,
         }
         let Some(lengths) = self.lengths(at) else {
             return true;
@@ -194,7 +196,7 @@ impl<M: Medium> Table<M> {
     }
 
     /// Puts key and value of a member into buffers; gives the sequence number. The caller is pinned.
-    pub(super) fn read_item(
+    pub(crate) fn read_item(
         &self,
         member: Member,
         key: &mut Vec<u8>,

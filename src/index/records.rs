@@ -29,6 +29,9 @@ pub(crate) struct Records {
     closed: bool,
 }
 
+/// A key, its sequence number and its value.
+pub(crate) type Item = (Vec<u8>, u64, Vec<u8>);
+
 /// A change of one key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Change<'a> {
@@ -43,6 +46,18 @@ pub(crate) enum Change<'a> {
 }
 
 impl<'a> Change<'a> {
+    /// Gives the key a value, or takes it out for `None`.
+    pub(crate) fn of(key: &'a [u8], value: Option<&'a [u8]>, sequence: u64) -> Self {
+        match value {
+            Some(value) => Change::Put {
+                key,
+                value,
+                sequence,
+            },
+            None => Change::Delete { key },
+        }
+    }
+
     /// The key that is changed.
     pub(crate) fn key(&self) -> &'a [u8] {
         match *self {
@@ -149,6 +164,33 @@ impl Records {
         self.engine.apply(&self.table, changes)
     }
 
+    /// The fingerprint of a key, by which [`find`](Self::find) finds it.
+    pub(crate) fn fingerprint(&self, key: &[u8]) -> u64 {
+        self.table.target(key).word
+    }
+
+    /// Keys, sequence numbers and values of the items that have a fingerprint, in no order: mostly
+    /// one, or none. Changes that run at the same time are seen or not.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub(crate) fn find(&self, fingerprint: u64) -> Result<Vec<Item>> {
+        self.table.session().find_all(fingerprint)
+    }
+
+    /// Calls `found` with the position, the key and the value of an item of each of `fingerprints` that
+    /// has one, in their order.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub(crate) fn find_many(
+        &self,
+        fingerprints: &[u64],
+        found: impl FnMut(usize, &[u8], &[u8]),
+    ) -> Result<()> {
+        self.engine.find_many(&self.table, fingerprints, found)
+    }
+
     /// Calls `visit` with key, sequence number and value of every item, in no order. What others
     /// change meanwhile may be seen or not; an item that is there all the while is seen, and once
     /// unless the table begins to grow meanwhile.
@@ -175,6 +217,16 @@ impl Records {
     /// Figures.
     pub(crate) fn stats(&self) -> Stats {
         self.table.stats(Engine::Cpu)
+    }
+
+    /// Where the file is.
+    pub(crate) fn path(&self) -> &Path {
+        self.table.path()
+    }
+
+    /// The error for an index that contradicts itself.
+    pub(crate) fn damaged(&self, found: String) -> Error {
+        self.table.damaged("index", 0, found)
     }
 
     /// Seed of the hash of keys.

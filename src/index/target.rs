@@ -15,14 +15,24 @@ use crate::pm::Medium;
 /// Number of the hash location sets of a key: the normal one and the further ones.
 pub const ROUNDS: u32 = 1 + OVERFLOW_ROUNDS;
 
+/// Which items of a fingerprint are meant, in a table of variable length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identity {
+    /// That of the key.
+    Key,
+    /// That which has this record: an item on its way to another slot. So moving it reads no key.
+    Record(u64),
+    /// All.
+    Any,
+}
+
 /// A key on its way to its slot.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'k> {
-    /// The bytes of the key; none if it is known by its record.
+    /// The bytes of the key; none if it is known otherwise.
     pub key: &'k [u8],
-    /// The record that it has, of a key of variable length that is known by that: an item on its way
-    /// to another slot. So moving it reads no key.
-    pub record: Option<u64>,
+    /// How its items are told from others of the same fingerprint, if keys have variable length.
+    pub identity: Identity,
     /// The state word of a slot that holds it.
     pub word: u64,
     /// Its hash.
@@ -57,7 +67,7 @@ impl<'k> Target<'k> {
                 let hash = KeyHash::of_word(word, seed);
                 Self {
                     key,
-                    record: None,
+                    identity: Identity::Key,
                     word: if reserved.is_some() {
                         RESERVED_WORD
                     } else {
@@ -72,7 +82,7 @@ impl<'k> Target<'k> {
                 let hash = KeyHash::of_bytes(key, seed);
                 Self {
                     key,
-                    record: None,
+                    identity: Identity::Key,
                     word: hash.0,
                     hash,
                     tag: Tag::of(hash),
@@ -84,10 +94,15 @@ impl<'k> Target<'k> {
 
     /// The item of variable length that has this fingerprint and this record.
     pub fn of_record(fingerprint: u64, record: RecordWord) -> Self {
+        Self::of_fingerprint(fingerprint, Identity::Record(record.offset()))
+    }
+
+    /// Items of variable length that have this fingerprint.
+    pub fn of_fingerprint(fingerprint: u64, identity: Identity) -> Self {
         let hash = KeyHash(fingerprint);
         Self {
             key: &[],
-            record: Some(record.offset()),
+            identity,
             word: fingerprint,
             hash,
             tag: Tag::of(hash),

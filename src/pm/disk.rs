@@ -247,6 +247,18 @@ impl Disk {
         })))
     }
 
+    /// A disk that goes on from `state`, whose files are written to their paths: all processes have
+    /// died, and what was not certain still is not.
+    pub fn after_death(state: &DiskState) -> Arc<Self> {
+        for (path, contents) in &state.files() {
+            fs::write(path, contents).unwrap();
+        }
+        Arc::new(Self(Mutex::new(State {
+            now: state.clone(),
+            ..State::default()
+        })))
+    }
+
     /// Says what is going on from now on.
     pub fn begin(&self, moment: u64) {
         let mut state = self.state();
@@ -288,8 +300,15 @@ impl Faults for Disk {
             }
             (Change::Synced, Some(file)) => file.sync(),
             (Change::Removed, _) => name.pending.push(None),
+            (Change::Renamed(to), Some(_)) => {
+                let number = name.now();
+                name.pending.push(None);
+                let name = names.entry(to.to_path_buf()).or_default();
+                name.pending.push(number);
+            }
             (Change::SyncedFolder, _) => {
-                for name in names.values_mut() {
+                let folder = path.parent();
+                for (_, name) in names.iter_mut().filter(|(path, _)| path.parent() == folder) {
                     name.certain = name.now();
                     name.pending.clear();
                 }

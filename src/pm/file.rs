@@ -35,8 +35,14 @@ pub enum Call {
     Sync,
     /// `unlink`.
     Remove,
+    /// `rename`.
+    Rename,
     /// `fsync` of the folder.
     SyncFolder,
+    /// `mkdir`.
+    CreateFolder,
+    /// `getdents` of the folder.
+    List,
 }
 
 /// What a call to the operating system has done to a file.
@@ -54,6 +60,8 @@ pub enum Change<'b> {
     Synced,
     /// The file was removed from its folder.
     Removed,
+    /// The file was given another name in its folder, in place of what had that name.
+    Renamed(&'b Path),
     /// The names in the file's folder became durable.
     SyncedFolder,
 }
@@ -316,6 +324,19 @@ impl PmFile {
             .map_err(|source| self.error("remove", source))
     }
 
+    /// Gives the file another name in its folder, in place of what had that name.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::NoSpace`] or [`Error::Io`].
+    pub fn rename(&mut self, to: &Path) -> Result<()> {
+        before(&self.faults, Call::Rename, &self.path)
+            .and_then(|()| std::fs::rename(&self.path, to))
+            .inspect(|()| self.tell(Change::Renamed(to)))
+            .map_err(|source| self.error("rename", source))?;
+        self.path = to.to_path_buf();
+        Ok(())
+    }
+
     /// Makes the names in the file's folder durable.
     ///
     /// # Errors
@@ -348,7 +369,7 @@ impl AsRawFd for PmFile {
     }
 }
 
-fn before(faults: &Option<Arc<dyn Faults>>, call: Call, path: &Path) -> io::Result<()> {
+pub(super) fn before(faults: &Option<Arc<dyn Faults>>, call: Call, path: &Path) -> io::Result<()> {
     faults
         .as_ref()
         .map_or(Ok(()), |faults| faults.before(call, path))

@@ -126,10 +126,10 @@ impl Mapping {
     fn only_looks(&self) -> Error {
         Error::ReadOnly {
             path: self.path().to_path_buf(),
-            source: io::Error::new(
+            source: Arc::new(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 "it was opened only to look at it",
-            ),
+            )),
         }
     }
 

@@ -6,6 +6,7 @@ pub(crate) mod disk;
 mod domain;
 mod file;
 mod flush;
+mod folder;
 mod journal;
 mod lock;
 mod mapping;
@@ -14,8 +15,10 @@ mod range;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod simulated;
 
+pub(crate) use file::PmFile;
 #[doc(hidden)]
 pub use file::{Call, Change, Faults};
+pub(crate) use folder::Folder;
 pub(crate) use mapping::discard;
 pub use mapping::{MapOptions, Mapping};
 

@@ -132,7 +132,7 @@ impl State {
         Error::NoSpace {
             path: PathBuf::from("simulated memory"),
             needed: len - self.words.len() as u64 * 8,
-            source: io::ErrorKind::StorageFull.into(),
+            source: io::Error::from(io::ErrorKind::StorageFull).into(),
         }
     }
 

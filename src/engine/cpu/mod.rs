@@ -19,7 +19,7 @@ use crate::index::insert::Inserted;
 use crate::index::record::Content;
 use crate::index::records::Change;
 use crate::index::table::{Session, Table};
-use crate::index::target::Target;
+use crate::index::target::{Identity, Target};
 use crate::pm::Medium;
 use pipeline::{Stores, change, look_up};
 
@@ -176,8 +176,8 @@ impl CpuEngine {
         let mut value = Vec::new();
         for start in (0..keys.len()).step_by(BREATH) {
             let part = BREATH.min(keys.len() - start);
-            let key = |i: usize| keys[start + i];
-            look_up(&mut session, part, key, |session, member, i| {
+            let target = |i: usize| table.target(keys[start + i]);
+            look_up(&mut session, part, target, |session, member, i| {
                 let sequence = session.read_variable(member, &mut value)?;
                 found(start + i, sequence, &value);
                 Ok(())
@@ -186,6 +186,39 @@ impl CpuEngine {
             if start + part < keys.len() {
                 session.breathe();
             }
+        }
+        Ok(())
+    }
+
+    /// Calls `found` with the position, the key and the value of one item of each of `fingerprints`
+    /// that has one, in their order, in a table of variable length.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged) when a slot names a record outside the file.
+    pub fn find_many<M: Medium>(
+        &self,
+        table: &Table<M>,
+        fingerprints: &[u64],
+        mut found: impl FnMut(usize, &[u8], &[u8]),
+    ) -> Result<()> {
+        let mut session = table.session();
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        for (part, fingerprints) in fingerprints.chunks(BREATH).enumerate() {
+            if part > 0 {
+                session.breathe();
+            }
+            let target = |i: usize| Target::of_fingerprint(fingerprints[i], Identity::Any);
+            look_up(
+                &mut session,
+                fingerprints.len(),
+                target,
+                |session, member, i| {
+                    session.table.read_item(member, &mut key, &mut value)?;
+                    found(part * BREATH + i, &key, &value);
+                    Ok(())
+                },
+            )?;
+            session.count(fingerprints.len() as u64);
         }
         Ok(())
     }
@@ -341,8 +374,8 @@ fn get_part<M: Medium>(
     let mut session = table.session();
     for start in (0..len).step_by(BREATH) {
         let part = BREATH.min(len - start);
-        let key = |i| nth(keys, key_size, start + i);
-        look_up(&mut session, part, key, |session, member, i| {
+        let target = |i| table.target(nth(keys, key_size, start + i));
+        look_up(&mut session, part, target, |session, member, i| {
             answers.insert(first + start + i);
             let value = &mut values[(start + i) * value_size..][..value_size];
             session.read(member, value)

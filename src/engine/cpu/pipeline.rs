@@ -65,12 +65,12 @@ pub enum Stores {
     RecordAndSlot(u32),
 }
 
-/// Looks up `len` keys in order, and calls `found` with the position of each that is there.
+/// Looks up `len` targets in order, and calls `found` with the position of each that is there.
 #[inline]
 pub fn look_up<'k, M: Medium>(
     session: &mut Session<M>,
     len: usize,
-    key: impl Fn(usize) -> &'k [u8],
+    target: impl Fn(usize) -> Target<'k>,
     mut found: impl FnMut(&mut Session<M>, Member, usize) -> Result<()>,
 ) -> Result<()> {
     let table = session.table;
@@ -127,7 +127,7 @@ pub fn look_up<'k, M: Medium>(
             }
         }
         if step < len {
-            let target = table.target(key(step));
+            let target = target(step);
             table.home_tags(&target).prefetch();
             under_way[step % UNDER_WAY] = Some(LookUp {
                 target,

@@ -90,7 +90,7 @@ impl Mapping {
             StorageFull | QuotaExceeded | FileTooLarge | OutOfMemory => Error::NoSpace {
                 path: self.path().to_path_buf(),
                 needed,
-                source,
+                source: source.into(),
             },
             _ => Error::io(self.path(), "extend", source),
         }

@@ -47,7 +47,7 @@ impl Loader {
             .map_err(|source| Error::Io {
                 path,
                 action: "start the thread that loads the cache",
-                source,
+                source: source.into(),
             })?;
         Ok(Self {
             stop,

@@ -1,0 +1,9 @@
+//! Batches of requests: what is asked, what is answered, and how one is carried out.
+
+mod execute;
+mod request;
+mod versions;
+
+pub use execute::{Execution, apply, look_up};
+pub use request::{Request, Response, WriteBatch, check_key, check_value};
+pub use versions::Versions;

@@ -1,0 +1,193 @@
+//! The directory of a store: which files it has, who may use it, and what they hold together.
+//!
+//! ```text
+//!  LOCK        empty; its advisory lock keeps the store from being open twice
+//!  MANIFEST    what the store is and which log segments count
+//!  index.gph   the index, with `index.gph.journal` beside it while it takes a checkpoint
+//!  wal/        segments of the log, 000000000001.log and so on
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::manifest::{self, Manifest};
+use super::wal::segment;
+use crate::pm::{Faults, Folder, PmFile};
+use crate::{Error, Result};
+
+const LOCK: &str = "LOCK";
+const INDEX: &str = "index.gph";
+const INDEX_JOURNAL: &str = "index.gph.journal";
+const LOG: &str = "wal";
+
+/// An open directory; closing it gives up its lock.
+#[derive(Debug)]
+pub struct Directory {
+    root: Folder,
+    log: Folder,
+    manifest: Mutex<Manifest>,
+    _lock: PmFile,
+}
+
+impl Directory {
+    /// Opens and locks the directory of a store, or begins one: then the manifest is not yet
+    /// `complete`, and there is neither index nor log.
+    ///
+    /// # Errors
+    /// [`Error::ForeignDirectory`], [`Error::Missing`], [`Error::InUse`],
+    /// [`Error::OptionMismatch`], what [`Manifest::read`] says, or what the operating system
+    /// answers. What is there is untouched.
+    pub fn open(
+        path: &Path,
+        merge_operator: &str,
+        faults: Option<Arc<dyn Faults>>,
+    ) -> Result<Self> {
+        let root = Folder::at(path.to_path_buf(), faults.clone());
+        let log = Folder::at(root.join(LOG), faults);
+        // Nothing is made in a directory that is not ours, not even the lock.
+        let known = inspect(&root)?;
+        if let Some(manifest) = &known {
+            check_options(&root, manifest, merge_operator)?;
+        }
+        root.create()?;
+        let lock = match root.join(LOCK).exists() {
+            true => root.open_file(LOCK, true)?,
+            false => root.create_file(LOCK)?,
+        };
+        lock.lock()?;
+        // Another process may have been at work until now.
+        let manifest = match inspect(&root)? {
+            Some(manifest) => manifest,
+            None => {
+                let manifest = Manifest {
+                    store_id: rand::random(),
+                    complete: false,
+                    first_segment: 1,
+                    last_segment: 1,
+                    sequence: 0,
+                    merge_operator: merge_operator.into(),
+                };
+                manifest.write(&root)?;
+                manifest
+            }
+        };
+        check_options(&root, &manifest, merge_operator)?;
+        let directory = Self {
+            root,
+            log,
+            manifest: Mutex::new(manifest),
+            _lock: lock,
+        };
+        if !directory.manifest().complete {
+            directory.clear()?;
+        }
+        Ok(directory)
+    }
+
+    /// Takes away what a creation that was cut short has left.
+    fn clear(&self) -> Result<()> {
+        for name in [INDEX_JOURNAL, INDEX] {
+            if self.root.join(name).exists() {
+                self.root.remove_file(name)?;
+            }
+        }
+        self.log.create()
+    }
+
+    /// Where the index is.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if it should be there and is not.
+    pub fn index(&self) -> Result<PathBuf> {
+        let path = self.root.join(INDEX);
+        if self.manifest().complete && !path.exists() {
+            return Err(Error::Missing {
+                path,
+                advice: "put it back; the log holds only what was written since its last checkpoint",
+            });
+        }
+        Ok(path)
+    }
+
+    /// Where the directory is.
+    pub fn path(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// The folder of the log.
+    pub fn log(&self) -> &Folder {
+        &self.log
+    }
+
+    /// What the manifest says.
+    pub fn manifest(&self) -> Manifest {
+        self.manifest
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Changes the manifest, atomically and durably.
+    ///
+    /// # Errors
+    /// What the operating system answers. A crash then may leave it changed or not; until then
+    /// [`manifest`](Self::manifest) has not changed.
+    pub fn edit(&self, change: impl FnOnce(&mut Manifest)) -> Result<()> {
+        let mut manifest = self.manifest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = manifest.clone();
+        change(&mut next);
+        next.write(&self.root)?;
+        *manifest = next;
+        Ok(())
+    }
+
+    /// Removes the segments that do not count. Those that cannot be removed are left to the next
+    /// time: they mean nothing.
+    pub fn remove_old_segments(&self) {
+        let manifest = self.manifest();
+        let counts = manifest.first_segment..=manifest.last_segment;
+        let names = self.log.names().unwrap_or_default();
+        for name in names {
+            if segment::number(&name).is_some_and(|number| !counts.contains(&number))
+                && let Err(error) = self.log.remove_file(&name)
+            {
+                tracing::warn!(%error, "an old log segment stays");
+            }
+        }
+    }
+}
+
+/// The manifest of the directory, or `None` if there can be a new store.
+fn inspect(root: &Folder) -> Result<Option<Manifest>> {
+    let names = root.names()?;
+    let has = |wanted: &str| names.iter().any(|name| name == wanted);
+    if has(manifest::NAME) {
+        return Manifest::read(root).map(Some);
+    }
+    if has(INDEX) || has(LOG) {
+        return Err(Error::Missing {
+            path: root.join(manifest::NAME),
+            advice: "put it back: without it nothing says which log segments count",
+        });
+    }
+    let ours = [LOCK, manifest::NEXT_NAME];
+    match names.iter().find(|name| !ours.contains(&name.as_str())) {
+        Some(name) => Err(Error::ForeignDirectory {
+            path: root.path().to_path_buf(),
+            found: format!("{name:?} and no {}", manifest::NAME),
+        }),
+        None => Ok(None),
+    }
+}
+
+fn check_options(root: &Folder, manifest: &Manifest, merge_operator: &str) -> Result<()> {
+    if manifest.merge_operator == merge_operator {
+        return Ok(());
+    }
+    Err(Error::OptionMismatch {
+        path: root.join(manifest::NAME),
+        option: "merge_operator",
+        found: format!("{:?}", manifest.merge_operator),
+        expected: format!("{merge_operator:?}"),
+    })
+}

@@ -1,0 +1,395 @@
+//! A key-value store of byte strings in a directory: [`Store`].
+//!
+//! It puts around the index what a table of fixed values has no need for: keys and values of any
+//! length, batches of mixed requests, groups of changes that are made together, ranges in order,
+//! transactions, merges, and a write-ahead log, so that nothing that was answered is lost on an
+//! ordinary disk either.
+//!
+//! ```
+//! use gphash::store::{Request, Response, Store, StoreOptions, WriteBatch};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! let store = Store::open(folder.path().join("names"), &StoreOptions::new())?;
+//! store.put(b"ada", b"lovelace")?;
+//! assert_eq!(store.get(b"ada")?, Some(b"lovelace".to_vec()));
+//!
+//! let mut batch = WriteBatch::new(); // all of it or nothing
+//! batch.put(b"alan", b"turing");
+//! batch.put(b"grace", b"hopper");
+//! batch.delete(b"ada");
+//! store.write(batch)?;
+//!
+//! let answers = store.execute(vec![ // as one after the other
+//!     Request::Get { key: b"alan".to_vec() },
+//!     Request::Delete { key: b"alan".to_vec() },
+//!     Request::Get { key: b"alan".to_vec() },
+//! ])?;
+//! assert!(matches!(&answers[0], Response::Value(Some(value)) if value == b"turing"));
+//! assert!(matches!(&answers[2], Response::Value(None)));
+//!
+//! let keys: Vec<_> = store.range(..).map(|item| Ok(item?.0)).collect::<gphash::Result<_>>()?;
+//! assert_eq!(keys, [b"grace".to_vec()]);
+//! store.close()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! `docs/store.md` in the repository draws the directory byte by byte, and says what each durability
+//! promises in each domain.
+
+mod batch;
+#[cfg(all(test, not(loom)))]
+mod crash_tests;
+mod directory;
+mod history;
+mod manifest;
+mod merge;
+mod open;
+mod options;
+mod order;
+mod queue;
+mod range;
+mod state;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod transaction;
+mod upkeep;
+mod view;
+mod wal;
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, RangeBounds};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+pub use batch::{Request, Response, WriteBatch};
+pub use merge::MergeOperator;
+pub use options::{Durability, StoreOptions};
+use queue::{Answer, Queue, Work};
+pub use range::Range;
+use state::{State, nothing};
+pub use stats::StoreStats;
+pub use transaction::Transaction;
+use upkeep::Upkeep;
+
+use crate::{Error, Result};
+
+/// A key-value store in a directory.
+///
+/// Keys have 0 bytes to 64 KiB, values 0 bytes to 1 GiB. All methods take `&self` and may be called
+/// from many threads at once. Callers who change the store at the same time are carried out
+/// together, in the order of their arrival, with one record of the log (group commit); whoever reads
+/// sees each batch wholly or not at all.
+///
+/// What was answered outlives the process, and from the moment that [`Durability`] names also the
+/// machine. An error says that a change was not made, but for [`Error::Unfinished`]; after one of the
+/// disk, the process or the machine may still stop so early that the next opening finds it made.
+///
+/// Dropping a store closes it as well as it can; only [`close`](Self::close) can report an error.
+pub struct Store {
+    /// There until it is closed.
+    core: Option<Arc<Core>>,
+    server: Option<JoinHandle<()>>,
+    upkeep: Option<Upkeep>,
+    replayed_records: u64,
+}
+
+/// The store and the queue to it.
+struct Core {
+    state: State,
+    queue: Queue,
+}
+
+impl Core {
+    fn submit(&self, work: Work) -> Answer {
+        self.queue.submit(work, |group| self.state.lead(group))
+    }
+}
+
+impl Store {
+    /// Opens the store in the directory `path`, or makes one there if it does not exist or is empty.
+    /// After a crash, what the log holds beyond the last checkpoint is carried out again.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`], [`Error::ForeignDirectory`], [`Error::InUse`],
+    /// [`Error::OptionMismatch`]; [`Error::Foreign`], [`Error::NewerFormat`], [`Error::Damaged`],
+    /// [`Error::DamagedLog`] or [`Error::Missing`] of a file of the store, those of the index's
+    /// file ([`Index::open`](crate::Index::open)), [`Error::NoSpace`], [`Error::ReadOnly`] and
+    /// [`Error::Io`]. Nothing is lost by an opening that fails.
+    pub fn open(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Self> {
+        let (state, replayed_records) = open::open(path.as_ref(), options)?;
+        let core = Arc::new(Core {
+            state,
+            queue: Queue::default(),
+        });
+        let interval = match options.durability {
+            Durability::Interval(interval) if !core.state.durably => Some(interval),
+            _ => None,
+        };
+        let upkeep = Upkeep::start(Arc::clone(&core), interval, options.checkpoint_bytes)?;
+        let served = Arc::clone(&core);
+        let server = std::thread::Builder::new()
+            .name("gphash-store-queue".into())
+            .spawn(move || served.queue.serve(|group| served.state.lead(group)))
+            .map_err(|source| Error::io(path.as_ref(), "start the thread of the queue", source))?;
+        Ok(Self {
+            core: Some(core),
+            server: Some(server),
+            upkeep: Some(upkeep),
+            replayed_records,
+        })
+    }
+
+    fn core(&self) -> &Core {
+        self.core.as_ref().expect("it is there until it is closed")
+    }
+
+    fn state(&self) -> &State {
+        &self.core().state
+    }
+
+    fn submit(&self, work: Work) -> Answer {
+        self.core().submit(work)
+    }
+
+    fn operator(&self) -> Result<&dyn MergeOperator> {
+        let operator = self.state().operator.as_deref();
+        operator.ok_or_else(|| Error::InvalidOption {
+            option: "merge_operator",
+            found: "none".into(),
+            expected: "an operator, to merge with".into(),
+        })
+    }
+
+    fn check(&self, requests: &[Request]) -> Result<()> {
+        requests.iter().try_for_each(Request::check)?;
+        match requests.iter().any(Request::is_merge) {
+            true => self.operator().map(|_| ()),
+            false => Ok(()),
+        }
+    }
+
+    /// Carries out requests as if one came after the other, whatever keys they share. Answer *i* is
+    /// that to request *i*. The changes become visible, and survive a crash, together.
+    ///
+    /// A merge that fails is answered by [`Response::Failed`] and changes nothing; the others are
+    /// carried out as if it had not been there.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`], or [`Error::InvalidOption`] for a merge without an operator, before anything
+    /// is done. [`Error::NoSpace`], [`Error::Io`] and the like when the log cannot be written: nothing
+    /// was changed. [`Error::Unfinished`] when the index has no room.
+    pub fn execute(&self, requests: Vec<Request>) -> Result<Vec<Response>> {
+        if !requests.iter().all(Request::is_get) {
+            self.check(&requests)?;
+            return self.submit(Work::Batch(requests));
+        }
+        let keys: Vec<&[u8]> = requests.iter().map(Request::key).collect();
+        let mut responses = vec![Response::Value(None); keys.len()];
+        self.state().get_many(&keys, |nth, value| {
+            responses[nth] = Response::Value(Some(value));
+        })?;
+        Ok(responses)
+    }
+
+    /// The value of a key, or `None` if it has none.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`]; [`Error::Damaged`] when the index names a record outside its file.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.state().get(key)
+    }
+
+    /// The values of keys at one moment, in their order.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn multi_get(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        let mut values = vec![None; keys.len()];
+        self.state()
+            .get_many(&keys, |nth, value| values[nth] = Some(value))?;
+        Ok(values)
+    }
+
+    fn change(&self, request: Request) -> Result<()> {
+        let requests = vec![request];
+        self.check(&requests)?;
+        nothing(self.submit(Work::Batch(requests)))
+    }
+
+    /// Gives a key a value, whether it had one or not.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    pub fn put(&self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Result<()> {
+        let (key, value) = (key.into(), value.into());
+        self.change(Request::Put { key, value })
+    }
+
+    /// Takes a key's value away, if it has one.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    pub fn delete(&self, key: impl Into<Vec<u8>>) -> Result<()> {
+        let key = key.into();
+        self.change(Request::Delete { key })
+    }
+
+    /// Merges an operand into a key's value, with the store's [`MergeOperator`].
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute); [`Error::Merge`] if the operator fails: the key keeps its value.
+    pub fn merge(&self, key: impl Into<Vec<u8>>, operand: impl Into<Vec<u8>>) -> Result<()> {
+        let (key, operand) = (key.into(), operand.into());
+        self.change(Request::Merge { key, operand })
+    }
+
+    /// Makes changes together: all of them or, after an error or a crash, none.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute); [`Error::Merge`] if one of the merges fails.
+    pub fn write(&self, batch: WriteBatch) -> Result<()> {
+        self.check(&batch.requests)?;
+        let has_merge = batch.requests.iter().any(Request::is_merge);
+        let work = match has_merge {
+            true => Work::Whole(batch.requests, None),
+            false => Work::Batch(batch.requests),
+        };
+        self.submit(work).map(|_| ())
+    }
+
+    /// Gives a key a value without waiting. `callback` is called with the outcome by a thread of the
+    /// store, which does nothing else meanwhile: it should be short. Requests of one thread are
+    /// carried out in their order. While 64 MiB of them wait, this call waits too.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put) are the callback's, all of them.
+    pub fn put_async(
+        &self,
+        key: impl Into<Vec<u8>>,
+        value: impl Into<Vec<u8>>,
+        callback: impl FnOnce(Result<()>) + Send + 'static,
+    ) {
+        let (key, value) = (key.into(), value.into());
+        let bytes = key.len() + value.len();
+        let requests = vec![Request::Put { key, value }];
+        match self.check(&requests) {
+            Ok(()) => {
+                let callback = Box::new(|answer| callback(nothing(answer)));
+                let work = Work::Batch(requests);
+                self.core().queue.submit_async(work, bytes, callback);
+            }
+            Err(error) => callback(Err(error)),
+        }
+    }
+
+    /// The items of a range of keys in ascending order, or from its end with
+    /// [`rev`](Iterator::rev), as they are now: what changes while the iterator is used, it does not
+    /// see. The first range after an opening makes the ordered view, in time proportional to *n* log
+    /// *n*; one of *k* items then takes time proportional to log *n* + *k*.
+    ///
+    /// The items are `Result`s: [`Error::Unordered`] if the store has no ordered view,
+    /// [`Error::Damaged`] if the index names a record outside its file.
+    pub fn range(&self, range: impl RangeBounds<Vec<u8>>) -> Range<'_> {
+        let limits = (range.start_bound().cloned(), range.end_bound().cloned());
+        let state = self.state();
+        Range::new(state, state.snapshot(), limits, BTreeMap::new())
+    }
+
+    /// The first `n` items from the key `start` on. See [`range`](Self::range).
+    pub fn scan(&self, start: impl Into<Vec<u8>>, n: usize) -> std::iter::Take<Range<'_>> {
+        let start = start.into();
+        self.range(start..).expecting(n).take(n)
+    }
+
+    /// The items whose keys begin with `prefix`. See [`range`](Self::range).
+    pub fn prefix(&self, prefix: impl Into<Vec<u8>>) -> Range<'_> {
+        let start: Vec<u8> = prefix.into();
+        let mut end = start.clone();
+        while end.pop_if(|byte| *byte == u8::MAX).is_some() {}
+        let end = match end.last_mut() {
+            Some(byte) => {
+                *byte += 1;
+                Bound::Excluded(end)
+            }
+            None => Bound::Unbounded,
+        };
+        self.range((Bound::Included(start), end))
+    }
+
+    /// Begins a transaction.
+    pub fn transaction(&self) -> Transaction<'_> {
+        Transaction::new(self)
+    }
+
+    /// Makes all that was answered durable.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Io`] and the like; what was not durable before may still not be.
+    pub fn flush(&self) -> Result<()> {
+        self.state().log.sync()
+    }
+
+    /// Makes all that was answered durable in the index, so that the log is not needed any more and
+    /// the next opening reads none of it. Changes wait meanwhile. A thread does this by itself; see
+    /// [`StoreOptions::checkpoint_bytes`].
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush); the log is kept then.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.submit(Work::Checkpoint).map(|_| ())
+    }
+
+    /// Figures.
+    pub fn stats(&self) -> StoreStats {
+        let state = self.state();
+        StoreStats {
+            keys: state.records.len(),
+            index: state.records.stats(),
+            sequence: state.log.next_sequence() - 1,
+            log_bytes: state.log.bytes(),
+            snapshots: state.snapshots.live().values().sum(),
+            kept_versions: state.visible().history.versions(),
+            replayed_records: self.replayed_records,
+        }
+    }
+
+    /// Waits for asynchronous requests, takes a checkpoint and closes all files in order.
+    ///
+    /// # Errors
+    /// As [`checkpoint`](Self::checkpoint); the next opening recovers what was answered.
+    pub fn close(mut self) -> Result<()> {
+        self.shut()
+    }
+
+    fn shut(&mut self) -> Result<()> {
+        let Some(core) = self.core.take() else {
+            return Ok(());
+        };
+        self.upkeep = None;
+        core.queue.close();
+        if let Some(server) = self.server.take() {
+            if server.thread().id() == std::thread::current().id() {
+                // A callback has dropped the store: the thread closes the files when it ends, and the
+                // next opening replays the log.
+                return Ok(());
+            }
+            // A panic there was told when it happened.
+            let _ = server.join();
+        }
+        match Arc::into_inner(core) {
+            Some(core) => core.state.close(),
+            None => unreachable!("the threads have ended"),
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if let Err(error) = self.shut() {
+            tracing::error!(%error, "the store was not closed in order");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Opening a store: its directory, its index, and what the log holds beyond it.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use crossbeam_utils::sync::ShardedLock;
+
+use super::batch::Versions;
+use super::directory::Directory;
+use super::history::{History, Snapshots};
+use super::options::{Durability, StoreOptions};
+use super::state::{State, Visible};
+use super::view::Order;
+use super::wal::Log;
+use super::wal::replay::{Numbered, Replay};
+use crate::index::records::{Change, Records};
+use crate::{Domain, Error, Result};
+
+/// Opens the store at `path`, or makes it; tells how many records of the log were carried out again.
+pub fn open(path: &Path, options: &StoreOptions) -> Result<(State, u64)> {
+    options.check()?;
+    let name = options.operator_name();
+    let directory = Arc::new(Directory::open(path, name, options.faults.clone())?);
+    let manifest = directory.manifest();
+    let (replay, number) = match manifest.complete {
+        true => {
+            let replay = Replay::inspect(&directory, options.salvage)?;
+            (replay, manifest.last_segment + 1)
+        }
+        false => (Replay::nothing(), manifest.last_segment),
+    };
+    // From here on files change.
+    let (records, _) = Records::open_or_create(&directory.index()?, &options.index)?;
+    let progress = |done, all| {
+        if let Some(on_replay) = &options.on_replay {
+            on_replay(done, all);
+        }
+    };
+    replay.carry_out(&progress, |entries| carry_out(entries, &records))?;
+    let log = Log::begin(
+        Arc::clone(&directory),
+        number,
+        replay.next,
+        options.segment_bytes,
+    )?;
+    records.sync()?;
+    directory.edit(|manifest| {
+        manifest.complete = true;
+        manifest.first_segment = number;
+        manifest.last_segment = number;
+        manifest.sequence = replay.next - 1;
+    })?;
+    directory.remove_old_segments();
+    let domain = records.stats().domain;
+    let order = match options.ordered {
+        true => Order::Absent,
+        false => Order::Off,
+    };
+    let state = State {
+        records,
+        log,
+        directory,
+        operator: options.merge_operator.clone(),
+        // What is durable in the index must be so in the log.
+        durably: options.durability == Durability::Always || domain == Domain::Dax,
+        visible: ShardedLock::new(Visible {
+            epoch: 0,
+            history: History::default(),
+            order,
+        }),
+        snapshots: Snapshots::default(),
+        building: Mutex::new(()),
+        unfinished: Mutex::new(None),
+    };
+    Ok((state, replay.records))
+}
+
+/// Gives the index the last of the entries of each key.
+fn carry_out(entries: &[Numbered], records: &Records) -> Result<()> {
+    let positions = u32::try_from(entries.len()).map_err(|_| Error::Limit {
+        path: records.path().to_path_buf(),
+        what: "entries of a log segment",
+        needed: entries.len() as u64,
+        limit: u64::from(u32::MAX),
+    })?;
+    let versions = Versions::sort(0..positions, |nth| entries[nth as usize].0.key);
+    let change = |position: u32| {
+        let (entry, sequence) = &entries[position as usize];
+        Change::of(entry.key, entry.value, *sequence)
+    };
+    let changes: Vec<Change> = versions
+        .keys()
+        .filter_map(|run| run.last())
+        .map(|version| change(version.position))
+        .collect();
+    records.apply(&changes).map(|_| ())
+}

@@ -1,0 +1,217 @@
+//! How a store is opened.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::manifest::LONGEST_NAME;
+use super::merge::MergeOperator;
+use crate::pm::Faults;
+use crate::{Domain, Error, Options, Result};
+
+/// From when on a change outlives a power cut. The death of the process alone loses nothing that
+/// was answered, whatever this says.
+///
+/// In the domain `Dax`, where the index is durable at once, the log is too: there each of them is
+/// `Always`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// When the call returns. Callers who come at the same time share one sync of the log.
+    Always,
+    /// So much later at most: a thread syncs the log.
+    Interval(Duration),
+    /// When [`flush`](super::Store::flush) or a checkpoint has returned, or the system has written
+    /// it by itself. What survives is all that was done up to some moment.
+    None,
+}
+
+/// Called with the bytes of the log that were read, and all bytes.
+type Progress = dyn Fn(u64, u64) + Send + Sync;
+
+/// Options of [`Store::open`](super::Store::open).
+///
+/// ```
+/// use std::time::Duration;
+/// use gphash::store::{Durability, StoreOptions};
+///
+/// let options = StoreOptions::new()
+///     .capacity(1_000_000)
+///     .durability(Durability::Interval(Duration::from_millis(100)));
+/// ```
+#[derive(Clone)]
+pub struct StoreOptions {
+    pub(super) index: Options,
+    pub(super) durability: Durability,
+    pub(super) ordered: bool,
+    pub(super) salvage: bool,
+    pub(super) segment_bytes: u64,
+    pub(super) checkpoint_bytes: u64,
+    pub(super) merge_operator: Option<Arc<dyn MergeOperator>>,
+    pub(super) on_replay: Option<Arc<Progress>>,
+    pub(super) faults: Option<Arc<dyn Faults>>,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            index: Options::new(),
+            durability: Durability::Interval(Duration::from_millis(100)),
+            ordered: true,
+            salvage: false,
+            segment_bytes: 64 << 20,
+            checkpoint_bytes: 512 << 20,
+            merge_operator: None,
+            on_replay: None,
+            faults: None,
+        }
+    }
+}
+
+impl StoreOptions {
+    /// Fewest bytes of a log segment.
+    pub const MIN_SEGMENT: u64 = 4096;
+
+    /// The defaults: synced every 100 ms, ordered, no merge operator.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Keys expected, at least 1; the store grows past them by itself. An existing store has its
+    /// room already.
+    #[must_use]
+    pub fn capacity(mut self, keys: u64) -> Self {
+        self.index = self.index.capacity(keys);
+        self
+    }
+
+    /// What the index's file must be good for; see [`Domain`].
+    #[must_use]
+    pub fn domain(mut self, domain: Domain) -> Self {
+        self.index = self.index.domain(domain);
+        self
+    }
+
+    /// How many threads may work on one large batch; 0 (the default) means one for each core.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.index = self.index.threads(threads);
+        self
+    }
+
+    /// From when on changes outlive a power cut; by default 100 ms after the answer.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Whether ranges can be asked for (the default). The ordered view is made by the first one and
+    /// then kept: at most 16 bytes of memory a key.
+    #[must_use]
+    pub fn ordered(mut self, ordered: bool) -> Self {
+        self.ordered = ordered;
+        self
+    }
+
+    /// Whether a damaged log is used up to the damage, and the rest of it thrown away, rather than
+    /// refused (the default).
+    #[must_use]
+    pub fn salvage(mut self, salvage: bool) -> Self {
+        self.salvage = salvage;
+        self
+    }
+
+    /// Bytes after which the log goes on in another file, at least
+    /// [`MIN_SEGMENT`](Self::MIN_SEGMENT); 64 MiB by default. A longer record has a file of its own.
+    #[must_use]
+    pub fn segment_bytes(mut self, bytes: u64) -> Self {
+        self.segment_bytes = bytes;
+        self
+    }
+
+    /// Bytes of log after which the index is made durable instead, so that a recovery need not read
+    /// more; 512 MiB by default.
+    #[must_use]
+    pub fn checkpoint_bytes(mut self, bytes: u64) -> Self {
+        self.checkpoint_bytes = bytes;
+        self
+    }
+
+    /// What merges do. A store is opened with an operator of the name that it was made with.
+    #[must_use]
+    pub fn merge_operator(mut self, operator: Arc<dyn MergeOperator>) -> Self {
+        self.merge_operator = Some(operator);
+        self
+    }
+
+    /// Called while the log is replayed by [`open`](super::Store::open), with the bytes that were
+    /// read and all bytes.
+    #[must_use]
+    pub fn on_replay(mut self, progress: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
+        self.on_replay = Some(Arc::new(progress));
+        self
+    }
+
+    /// Puts `faults` between the store and the operating system. For tests of failing disks.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn faults(mut self, faults: Arc<dyn Faults>) -> Self {
+        self.index = self.index.faults(Arc::clone(&faults));
+        self.faults = Some(faults);
+        self
+    }
+
+    /// Treats the index's file as DAX. For tests of that path on tmpfs.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn assume_dax(mut self, assume: bool) -> Self {
+        self.index = self.index.assume_dax(assume);
+        self
+    }
+
+    /// Name of the merge operator; empty for none.
+    pub(super) fn operator_name(&self) -> &str {
+        self.merge_operator
+            .as_deref()
+            .map_or("", |operator| operator.name())
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        let invalid = |option, found: String, expected: String| {
+            Err(Error::InvalidOption {
+                option,
+                found,
+                expected,
+            })
+        };
+        if self.segment_bytes < Self::MIN_SEGMENT {
+            let expected = format!("at least {}", Self::MIN_SEGMENT);
+            return invalid("segment_bytes", self.segment_bytes.to_string(), expected);
+        }
+        if self.durability == Durability::Interval(Duration::ZERO) {
+            let expected = "a time longer than zero, or Durability::Always".into();
+            return invalid("durability", format!("{:?}", self.durability), expected);
+        }
+        let name_len = self.operator_name().len();
+        if self.merge_operator.is_some() && !(1..=LONGEST_NAME).contains(&name_len) {
+            let expected = format!("a name of 1 to {LONGEST_NAME} bytes");
+            return invalid("merge_operator", format!("{name_len} bytes"), expected);
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for StoreOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreOptions")
+            .field("index", &self.index)
+            .field("durability", &self.durability)
+            .field("ordered", &self.ordered)
+            .field("salvage", &self.salvage)
+            .field("segment_bytes", &self.segment_bytes)
+            .field("checkpoint_bytes", &self.checkpoint_bytes)
+            .field("merge_operator", &self.operator_name())
+            .finish_non_exhaustive()
+    }
+}

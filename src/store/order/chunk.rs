@@ -1,0 +1,315 @@
+//! A chunk of the ordered view: neighbouring keys, in order, of each a few bytes and its
+//! fingerprint.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use super::Item;
+use crate::{Error, Result};
+
+/// Bytes of a key that a chunk holds behind the prefix that all its keys share.
+const TAIL: usize = 6;
+
+type Tail = [u8; TAIL];
+
+/// Where the view finds the items of a fingerprint: mostly one.
+pub trait Items {
+    /// The keys, in no order.
+    ///
+    /// # Errors
+    /// What reading them meets.
+    fn keys(&self, fingerprint: u64) -> Result<Vec<Vec<u8>>>;
+
+    /// Keys and values, in no order.
+    ///
+    /// # Errors
+    /// As [`keys`](Self::keys).
+    fn items(&self, fingerprint: u64) -> Result<Vec<Item>>;
+
+    /// Appends for each fingerprint one of its items, if there is any: reading many at a time is
+    /// faster.
+    ///
+    /// # Errors
+    /// As [`keys`](Self::keys).
+    fn first_items(&self, fingerprints: &[u64], found: &mut Vec<Option<Item>>) -> Result<()>;
+
+    /// The error for an item that should be there and is not.
+    fn lost(&self, fingerprint: u64) -> Error;
+}
+
+/// Keys in order. What stands in a chunk says which of two keys is the lesser in most cases; the
+/// index does in the others.
+///
+/// Different keys can have one fingerprint. If their tails are equal too, their entries are, and the
+/// *n*th of them is that of the *n*th key.
+#[derive(Debug, Default)]
+pub struct Chunk {
+    prefix: Box<[u8]>,
+    /// What follows the prefix, filled up with zeros.
+    tails: Vec<Tail>,
+    fingerprints: Vec<u64>,
+}
+
+/// How many bytes two keys have in common from their start on.
+pub fn common(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+impl Chunk {
+    /// The chunk of keys in order.
+    pub fn of(keys: &[(&[u8], u64)]) -> Self {
+        let (Some((first, _)), Some((last, _))) = (keys.first(), keys.last()) else {
+            return Self::default();
+        };
+        let mut chunk = Self {
+            prefix: first[..common(first, last)].into(),
+            ..Self::default()
+        };
+        chunk.tails = keys.iter().map(|(key, _)| chunk.tail(key)).collect();
+        chunk.fingerprints = keys.iter().map(|(_, fingerprint)| *fingerprint).collect();
+        chunk
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.tails.len()
+    }
+
+    /// Bytes of memory behind this.
+    #[cfg(test)]
+    pub fn memory(&self) -> usize {
+        self.prefix.len() + self.tails.capacity() * TAIL + self.fingerprints.capacity() * 8
+    }
+
+    /// The items of some keys, in order.
+    ///
+    /// # Errors
+    /// Those of the source.
+    pub fn items(&self, range: Range<usize>, source: &impl Items) -> Result<Vec<Item>> {
+        let fingerprints = &self.fingerprints[range.clone()];
+        let mut found = Vec::with_capacity(range.len());
+        source.first_items(fingerprints, &mut found)?;
+        let item = |(nth, found): (usize, Option<Item>)| {
+            if let Some(found) = found.filter(|(key, _)| self.is_only(nth, key)) {
+                return Ok(found);
+            }
+            let fingerprint = self.fingerprints[nth];
+            self.choose(nth, source.items(fingerprint)?, |(key, _)| key)
+                .ok_or_else(|| source.lost(fingerprint))
+        };
+        range.zip(found).map(item).collect()
+    }
+
+    /// Whether `key`, which has the fingerprint of entry `nth`, can only be the one of this entry.
+    fn is_only(&self, nth: usize, key: &[u8]) -> bool {
+        let tail = self.tails[nth];
+        let neighbour = |other: usize| self.tails.get(other) == Some(&tail);
+        let is_here = key.starts_with(&self.prefix) && self.tail(key) == tail;
+        let alone = !neighbour(nth + 1) && !nth.checked_sub(1).is_some_and(neighbour);
+        is_here && (alone || self.twins(key, self.fingerprints[nth]).len() == 1)
+    }
+
+    /// What is kept of a key with the chunk's prefix.
+    fn tail(&self, key: &[u8]) -> Tail {
+        tail_of(&key[self.prefix.len()..])
+    }
+
+    /// The keys that the chunk cannot tell from `key`, or where they would be.
+    fn run(&self, key: &[u8]) -> Range<usize> {
+        let head = &key[..key.len().min(self.prefix.len())];
+        match head.cmp(&self.prefix) {
+            Ordering::Less => 0..0,
+            Ordering::Greater => self.len()..self.len(),
+            Ordering::Equal => self.run_of(self.tail(key)),
+        }
+    }
+
+    fn run_of(&self, tail: Tail) -> Range<usize> {
+        let start = self.tails.partition_point(|other| *other < tail);
+        let len = self.tails[start..].partition_point(|other| *other == tail);
+        start..start + len
+    }
+
+    /// Which of `found`, the keys or items of its fingerprint, entry `nth` stands for.
+    pub fn choose<T>(&self, nth: usize, found: Vec<T>, key: impl Fn(&T) -> &[u8]) -> Option<T> {
+        let tail = self.tails[nth];
+        let fingerprint = self.fingerprints[nth];
+        let is_here = |found: &T| {
+            let key = key(found);
+            key.starts_with(&self.prefix) && self.tail(key) == tail
+        };
+        let mut found: Vec<T> = found.into_iter().filter(is_here).collect();
+        if found.len() > 1 {
+            found.sort_by(|a, b| key(a).cmp(key(b)));
+        }
+        let run = self.run_of(tail);
+        let before = self.fingerprints[run.start..nth]
+            .iter()
+            .filter(|other| **other == fingerprint)
+            .count();
+        found.into_iter().nth(before)
+    }
+
+    /// A key.
+    ///
+    /// # Errors
+    /// Those of the source.
+    pub fn key(&self, nth: usize, source: &impl Items) -> Result<Vec<u8>> {
+        let fingerprint = self.fingerprints[nth];
+        self.choose(nth, source.keys(fingerprint)?, |key| key)
+            .ok_or_else(|| source.lost(fingerprint))
+    }
+
+    /// How many keys are less than `key`.
+    ///
+    /// # Errors
+    /// Those of the source.
+    pub fn rank(&self, key: &[u8], source: &impl Items) -> Result<usize> {
+        let mut run = self.run(key);
+        while !run.is_empty() {
+            let middle = run.start + run.len() / 2;
+            match self.key(middle, source)?.as_slice() < key {
+                true => run.start = middle + 1,
+                false => run.end = middle,
+            }
+        }
+        Ok(run.start)
+    }
+
+    /// Takes a key in or out, as the source has it or not: `is_there` says which.
+    ///
+    /// # Errors
+    /// Those of the source; then the chunk may lack keys.
+    pub fn settle(
+        &mut self,
+        key: &[u8],
+        fingerprint: u64,
+        is_there: bool,
+        source: &impl Items,
+    ) -> Result<()> {
+        if self.len() == 0 {
+            self.prefix = key.into();
+        } else if !key.starts_with(&self.prefix) {
+            if !is_there {
+                return Ok(());
+            }
+            self.shorten(common(key, &self.prefix));
+        }
+        let twins = self.twins(key, fingerprint);
+        if twins.is_empty() {
+            if is_there {
+                let nth = self.rank(key, source)?;
+                self.insert_at(nth, key, fingerprint);
+            }
+            return Ok(());
+        }
+        let keys = self.same_tail(key, source.keys(fingerprint)?);
+        if twins.len() == keys.len() {
+            return Ok(());
+        }
+        // All of one fingerprint come in again, in order: each then has its place.
+        for nth in twins.into_iter().rev() {
+            self.tails.remove(nth);
+            self.fingerprints.remove(nth);
+        }
+        for key in keys {
+            let nth = self.rank(&key, source)?;
+            self.insert_at(nth, &key, fingerprint);
+        }
+        Ok(())
+    }
+
+    /// The entries of this fingerprint that may be those of `key`.
+    fn twins(&self, key: &[u8], fingerprint: u64) -> Vec<usize> {
+        self.run(key)
+            .filter(|&nth| self.fingerprints[nth] == fingerprint)
+            .collect()
+    }
+
+    /// Those of `keys` that the chunk cannot tell from `key`, in order.
+    fn same_tail(&self, key: &[u8], mut keys: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        let tail = self.tail(key);
+        keys.retain(|other| other.starts_with(&self.prefix) && self.tail(other) == tail);
+        keys.sort();
+        keys
+    }
+
+    fn insert_at(&mut self, nth: usize, key: &[u8], fingerprint: u64) {
+        let tail = self.tail(key);
+        // Memory counts here, and copying a chunk costs little.
+        if self.tails.len() == self.tails.capacity() {
+            let more = self.tails.len() / 16 + 1;
+            self.tails.reserve_exact(more);
+            self.fingerprints.reserve_exact(more);
+        }
+        self.tails.insert(nth, tail);
+        self.fingerprints.insert(nth, fingerprint);
+    }
+
+    /// Makes the prefix one of `len` bytes.
+    fn shorten(&mut self, len: usize) {
+        let (prefix, rest) = self.prefix.split_at(len);
+        for tail in &mut self.tails {
+            *tail = tail_of(&[rest, tail.as_slice()].concat());
+        }
+        self.prefix = prefix.into();
+    }
+
+    /// Leaves the first `len` keys here and gives the others, with what separates them: a key that
+    /// is greater than all here, and not greater than any there.
+    ///
+    /// # Errors
+    /// Those of the source; the chunk is as it was.
+    pub fn split(&mut self, len: usize, source: &impl Items) -> Result<(Box<[u8]>, Self)> {
+        let (last, first) = (self.key(len - 1, source)?, self.key(len, source)?);
+        let separator = first[..=common(&last, &first)].into();
+        let part = |range: Range<usize>| Self {
+            prefix: self.prefix.clone(),
+            tails: self.tails[range.clone()].to_vec(),
+            fingerprints: self.fingerprints[range].to_vec(),
+        };
+        let (mut lower, mut upper) = (part(0..len), part(len..self.len()));
+        lower.tighten(&self.key(0, source)?, &last, source)?;
+        upper.tighten(&first, &self.key(self.len() - 1, source)?, source)?;
+        *self = lower;
+        Ok((separator, upper))
+    }
+
+    /// Makes the prefix longer, if that tells keys apart that could not be told before.
+    fn tighten(&mut self, first: &[u8], last: &[u8], source: &impl Items) -> Result<()> {
+        let is_clear = self.tails.windows(2).all(|pair| pair[0] != pair[1]);
+        if is_clear || common(first, last) == self.prefix.len() {
+            return Ok(());
+        }
+        let keys: Vec<Vec<u8>> = (0..self.len())
+            .map(|nth| self.key(nth, source))
+            .collect::<Result<_>>()?;
+        let pairs: Vec<(&[u8], u64)> = keys
+            .iter()
+            .map(Vec::as_slice)
+            .zip(self.fingerprints.iter().copied())
+            .collect();
+        *self = Self::of(&pairs);
+        Ok(())
+    }
+
+    /// Appends the chunk that follows.
+    pub fn append(&mut self, mut next: Self) {
+        if self.len() == 0 {
+            *self = next;
+        } else if next.len() > 0 {
+            let len = common(&self.prefix, &next.prefix);
+            self.shorten(len);
+            next.shorten(len);
+            self.tails.extend_from_slice(&next.tails);
+            self.fingerprints.extend_from_slice(&next.fingerprints);
+        }
+    }
+}
+
+fn tail_of(rest: &[u8]) -> Tail {
+    let mut tail = [0; TAIL];
+    let len = rest.len().min(TAIL);
+    tail[..len].copy_from_slice(&rest[..len]);
+    tail
+}

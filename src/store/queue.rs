@@ -1,0 +1,239 @@
+//! The queue of what changes a store: callers who come while others are at work wait in it, and one
+//! of them does the work of all who wait (group commit).
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::batch::{Request, Response};
+use super::transaction::Claims;
+use crate::Result;
+
+/// Most requests that are carried out together, but for those of a single caller.
+const GROUP: usize = 1 << 16;
+
+/// Most bytes of requests that wait without a caller who waits for them.
+const MOST_ASYNC: usize = 64 << 20;
+
+/// What is to be done.
+pub enum Work {
+    /// Requests, which may be carried out together with those of others.
+    Batch(Vec<Request>),
+    /// Requests that are done together or not at all, if the claims still hold.
+    Whole(Vec<Request>, Option<Claims>),
+    /// A checkpoint of the index.
+    Checkpoint,
+}
+
+/// What has become of it.
+pub type Answer = Result<Vec<Response>>;
+
+/// Who is told of the end of an asynchronous request.
+pub type Callback = Box<dyn FnOnce(Answer) + Send>;
+
+/// Something to do, and who waits for it.
+pub struct Job {
+    pub work: Work,
+    waiter: Waiter,
+}
+
+enum Waiter {
+    Caller(Arc<Ticket>),
+    Callback(Callback, usize),
+}
+
+/// Where a caller waits.
+#[derive(Default)]
+struct Ticket {
+    state: Mutex<TicketState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+enum TicketState {
+    #[default]
+    Waiting,
+    /// The caller does what is in the queue, its own job first.
+    Leads,
+    Answered(Answer),
+}
+
+impl Ticket {
+    fn set(&self, state: TicketState) {
+        *lock(&self.state) = state;
+        self.changed.notify_one();
+    }
+
+    /// Waits for the answer; `None` if the caller is to lead.
+    fn wait(&self) -> Option<Answer> {
+        let mut state = lock(&self.state);
+        loop {
+            match std::mem::take(&mut *state) {
+                TicketState::Waiting => {}
+                TicketState::Leads => return None,
+                TicketState::Answered(answer) => return Some(answer),
+            }
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// See the [module](self).
+#[derive(Default)]
+pub struct Queue {
+    state: Mutex<State>,
+    /// There is work, or something finished, for the thread without a caller.
+    called: Condvar,
+    /// There is room for asynchronous requests.
+    room: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Job>,
+    /// Someone is at work.
+    led: bool,
+    /// Bytes of the asynchronous requests that wait.
+    bytes: usize,
+    finished: Vec<(Callback, Answer)>,
+    closed: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Queue {
+    /// Has something done, by `lead` if nobody else is at work: it gets groups of jobs, and answers
+    /// each.
+    pub fn submit(&self, work: Work, lead: impl Fn(&mut [Job]) -> Vec<Answer>) -> Answer {
+        let ticket = Arc::new(Ticket::default());
+        let mut state = lock(&self.state);
+        state.waiting.push_back(Job {
+            work,
+            waiter: Waiter::Caller(Arc::clone(&ticket)),
+        });
+        if state.led {
+            drop(state);
+            if let Some(answer) = ticket.wait() {
+                return answer;
+            }
+            state = lock(&self.state);
+        }
+        self.lead_once(state, lead);
+        ticket.wait().expect("the leader's own job is the first")
+    }
+
+    /// Has something done by whoever is at work next. Waits while too much waits already.
+    pub fn submit_async(&self, work: Work, bytes: usize, callback: Callback) {
+        let mut state = lock(&self.state);
+        while state.bytes > MOST_ASYNC {
+            state = self
+                .room
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        state.bytes += bytes;
+        state.waiting.push_back(Job {
+            work,
+            waiter: Waiter::Callback(callback, bytes),
+        });
+        self.called.notify_one();
+    }
+
+    /// Does a group of jobs, and lets the next one be led.
+    fn lead_once(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        lead: impl Fn(&mut [Job]) -> Vec<Answer>,
+    ) {
+        state.led = true;
+        let mut group = state.take_group();
+        drop(state);
+        let answers = lead(&mut group);
+        let mut tickets = Vec::new();
+        let mut state = lock(&self.state);
+        for (job, answer) in group.into_iter().zip(answers) {
+            match job.waiter {
+                Waiter::Caller(ticket) => tickets.push((ticket, answer)),
+                Waiter::Callback(callback, bytes) => {
+                    state.bytes -= bytes;
+                    state.finished.push((callback, answer));
+                }
+            }
+        }
+        if !state.finished.is_empty() {
+            self.room.notify_all();
+            self.called.notify_one();
+        }
+        match state.waiting.front() {
+            Some(Job {
+                waiter: Waiter::Caller(ticket),
+                ..
+            }) => ticket.set(TicketState::Leads),
+            Some(_) => {
+                state.led = false;
+                self.called.notify_one();
+            }
+            None => state.led = false,
+        }
+        drop(state);
+        for (ticket, answer) in tickets {
+            ticket.set(TicketState::Answered(answer));
+        }
+    }
+
+    /// The life of the thread that leads where nobody waits, and calls the callbacks. It ends when the
+    /// queue is closed and empty.
+    pub fn serve(&self, lead: impl Fn(&mut [Job]) -> Vec<Answer>) {
+        let mut state = lock(&self.state);
+        loop {
+            let finished = std::mem::take(&mut state.finished);
+            if !finished.is_empty() {
+                drop(state);
+                for (callback, answer) in finished {
+                    callback(answer);
+                }
+                state = lock(&self.state);
+            } else if !state.waiting.is_empty() && !state.led {
+                self.lead_once(state, &lead);
+                state = lock(&self.state);
+            } else if state.closed && state.waiting.is_empty() && !state.led {
+                return;
+            } else {
+                state = self
+                    .called
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    /// Lets the serving thread end once all is done.
+    pub fn close(&self) {
+        lock(&self.state).closed = true;
+        self.called.notify_all();
+    }
+}
+
+impl State {
+    /// Takes the first job, and those behind it that can be done together with it.
+    fn take_group(&mut self) -> Vec<Job> {
+        let mut group = Vec::new();
+        let mut requests = 0;
+        while let Some(job) = self.waiting.front() {
+            let Work::Batch(batch) = &job.work else { break };
+            requests += batch.len();
+            if !group.is_empty() && requests > GROUP {
+                return group;
+            }
+            group.extend(self.waiting.pop_front());
+        }
+        if group.is_empty() {
+            group.extend(self.waiting.pop_front());
+        }
+        group
+    }
+}

@@ -1,0 +1,180 @@
+//! Transactions: reads of one moment, and changes that are made together if nobody has changed
+//! meanwhile what was read.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ops::RangeBounds;
+
+use super::Store;
+use super::batch::{Request, check_key, check_value};
+use super::history::{History, Snapshot, Value};
+use super::merge::merge;
+use super::queue::Work;
+use super::range::{KeyRange, Range};
+use super::state::nothing;
+use crate::Result;
+
+/// What a transaction has read, which must not have changed when it is committed.
+#[derive(Debug, Default)]
+pub struct Claims {
+    /// When it was read: a live snapshot, which whoever has the claims must release.
+    pub epoch: u64,
+    keys: HashSet<Vec<u8>>,
+    ranges: Vec<KeyRange>,
+}
+
+impl Claims {
+    /// Whether nothing of it has changed.
+    pub fn hold(&self, history: &History) -> bool {
+        let has_changed = |key: &Vec<u8>| history.value(key, self.epoch).is_some();
+        let has_changes = |(start, end): &KeyRange| {
+            let limits = (
+                start.as_ref().map(Vec::as_slice),
+                end.as_ref().map(Vec::as_slice),
+            );
+            history.range(limits, self.epoch).next().is_some()
+        };
+        !self.keys.iter().any(has_changed) && !self.ranges.iter().any(has_changes)
+    }
+}
+
+/// Changes that are made together, or not at all, if nothing that was read has been changed by
+/// others: so all transactions have the effects of one after the other, in the order of their
+/// commits.
+///
+/// It reads the store as it was when the transaction began, and its own changes. Nobody else sees
+/// these before [`commit`](Self::commit), which is one record of the log: a crash leaves all of them
+/// or none. Dropping it does nothing.
+///
+/// A change takes about 250 bytes of memory beside its key and its value until it is committed, a
+/// key that was read about 60. While the transaction is open, values that others replace are kept.
+///
+/// ```
+/// use gphash::Error;
+/// use gphash::store::{Store, StoreOptions};
+///
+/// # let folder = tempfile::tempdir()?;
+/// let store = Store::open(folder.path(), &StoreOptions::new())?;
+/// store.put(b"stock", b"7")?;
+/// loop {
+///     let mut transaction = store.transaction();
+///     let stock = transaction.get(b"stock")?.unwrap_or_default();
+///     let stock: u32 = String::from_utf8_lossy(&stock).parse().unwrap();
+///     transaction.put(b"stock", (stock - 1).to_string())?;
+///     match transaction.commit() {
+///         Err(Error::Conflict) => continue, // another one was faster
+///         done => break done?,
+///     }
+/// }
+/// assert_eq!(store.get(b"stock")?, Some(b"6".to_vec()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Transaction<'s> {
+    store: &'s Store,
+    snapshot: Snapshot<'s>,
+    writes: BTreeMap<Vec<u8>, Value>,
+    claims: Claims,
+}
+
+impl<'s> Transaction<'s> {
+    pub(super) fn new(store: &'s Store) -> Self {
+        Self {
+            snapshot: store.state().snapshot(),
+            store,
+            writes: BTreeMap::new(),
+            claims: Claims::default(),
+        }
+    }
+
+    /// The value of a key: the transaction's own, or the one that it had when the transaction began.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        if let Some(value) = self.writes.get(key) {
+            return Ok(value.clone());
+        }
+        let value = self.store.state().get_at(key, self.snapshot.epoch)?;
+        if !self.claims.keys.contains(key) {
+            self.claims.keys.insert(key.to_vec());
+        }
+        Ok(value)
+    }
+
+    /// The items of a range of keys, as [`Store::range`], with the transaction's own changes. That
+    /// nobody else changes, adds or removes any key of it, is part of what `commit` checks.
+    pub fn range(&mut self, range: impl RangeBounds<Vec<u8>>) -> Range<'s> {
+        let limits = (range.start_bound().cloned(), range.end_bound().cloned());
+        let own = self.writes.iter();
+        let own = own.filter(|(key, _)| limits.contains(key));
+        let own = own.map(|(key, value)| (key.clone(), value.clone()));
+        let own = own.collect();
+        self.claims.ranges.push(limits.clone());
+        let state = self.store.state();
+        let snapshot = state.snapshots.take(self.snapshot.epoch);
+        Range::new(state, snapshot, limits, own)
+    }
+
+    /// Gives a key a value.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`](crate::Error::TooLong); the transaction is as it was.
+    pub fn put(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Result<()> {
+        let (key, value) = (key.into(), value.into());
+        check_key(&key)?;
+        check_value("value", &value)?;
+        self.writes.insert(key, Some(value));
+        Ok(())
+    }
+
+    /// Takes the value of a key away.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`](crate::Error::TooLong); the transaction is as it was.
+    pub fn delete(&mut self, key: impl Into<Vec<u8>>) -> Result<()> {
+        let key = key.into();
+        check_key(&key)?;
+        self.writes.insert(key, None);
+        Ok(())
+    }
+
+    /// Merges an operand into the value of a key, which counts as read.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get) and [`Store::merge`]; the transaction is as it was.
+    pub fn merge(&mut self, key: impl Into<Vec<u8>>, operand: &[u8]) -> Result<()> {
+        let key = key.into();
+        let operator = self.store.operator()?;
+        let value = self.get(&key)?;
+        let merged = merge(operator, &key, value.as_deref(), operand)?;
+        self.writes.insert(key, Some(merged));
+        Ok(())
+    }
+
+    /// Makes the changes, all at once.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`](crate::Error::Conflict) if others have changed what was read; those of
+    /// [`Store::write`]. Nothing was changed then.
+    pub fn commit(self) -> Result<()> {
+        let Self {
+            store,
+            snapshot,
+            writes,
+            mut claims,
+        } = self;
+        if writes.is_empty() {
+            // All that was read is of one moment.
+            return Ok(());
+        }
+        claims.epoch = snapshot.into_epoch();
+        let request = |(key, value)| match value {
+            Some(value) => Request::Put { key, value },
+            None => Request::Delete { key },
+        };
+        let requests = writes.into_iter().map(request).collect();
+        nothing(store.submit(Work::Whole(requests, Some(claims))))
+    }
+
+    /// Gives the changes up, as dropping the transaction does.
+    pub fn rollback(self) {}
+}

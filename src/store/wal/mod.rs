@@ -1,0 +1,344 @@
+//! The write-ahead log: what was done since the last checkpoint of the index, on a disk that can
+//! be asked to keep it.
+//!
+//! One rule holds at all times: **whatever is durable in the index is durable in the log**, until
+//! a checkpoint has taken the log's place. So a recovery may carry out the whole log again, whatever
+//! part of it the index has.
+
+pub mod record;
+pub mod replay;
+pub mod segment;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::directory::Directory;
+use crate::Result;
+use record::{Entry, RECORD_HEADER, RecordHeader, hasher, seed};
+use segment::{SEGMENT_HEADER, Segment};
+
+/// Longest record that is put together in memory, in bytes. A longer one goes to the file piece by
+/// piece, large values from where they are, and is synced at once.
+const LONGEST_IN_MEMORY: u64 = 4 << 20;
+
+/// Values from this length on, in bytes, are a piece of their own.
+const LARGE_VALUE: usize = 64 << 10;
+
+/// Bytes of other pieces, more or less.
+const PIECE: usize = 1 << 20;
+
+/// Most bytes that are kept in memory until they are durable.
+const MOST_UNSYNCED: usize = 32 << 20;
+
+/// The log of an open store. One thread at a time appends to it.
+#[derive(Debug)]
+pub struct Log {
+    directory: Arc<Directory>,
+    /// Bytes after which a segment is left for the next one.
+    segment_bytes: u64,
+    tail: Mutex<Tail>,
+    /// Held while the segment is synced or left: an error of a sync is told only once, so nobody
+    /// else may believe a later one.
+    syncing: Mutex<()>,
+}
+
+/// Where the log goes on.
+#[derive(Debug)]
+struct Tail {
+    segment: Arc<Segment>,
+    /// Where the next record goes.
+    end: u64,
+    /// Bytes that the file has room for.
+    room: u64,
+    /// Bytes that are durable.
+    durable: u64,
+    /// The records from `durable` to `end`.
+    unsynced: Vec<u8>,
+    /// The first sequence number of the next record.
+    next: u64,
+    /// The number of the last segment that the manifest may speak of.
+    named: u64,
+    /// The segment cannot be trusted from `durable` on.
+    failed: bool,
+    /// Bytes of records in the segments that count.
+    bytes: u64,
+}
+
+impl Log {
+    /// Begins a segment that no manifest speaks of yet.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn begin(
+        directory: Arc<Directory>,
+        number: u64,
+        next: u64,
+        segment_bytes: u64,
+    ) -> Result<Self> {
+        let store_id = directory.manifest().store_id;
+        let segment = Segment::create(directory.log(), store_id, number, next)?;
+        Ok(Self {
+            tail: Mutex::new(Tail {
+                segment: Arc::new(segment),
+                end: SEGMENT_HEADER,
+                room: SEGMENT_HEADER,
+                durable: SEGMENT_HEADER,
+                unsynced: Vec::new(),
+                next,
+                named: number,
+                failed: false,
+                bytes: 0,
+            }),
+            directory,
+            segment_bytes,
+            syncing: Mutex::new(()),
+        })
+    }
+
+    /// The sequence number that the next record begins with.
+    pub fn next_sequence(&self) -> u64 {
+        self.tail().next
+    }
+
+    /// Bytes of records that a recovery would have to read.
+    pub fn bytes(&self) -> u64 {
+        self.tail().bytes
+    }
+
+    fn tail(&self) -> MutexGuard<'_, Tail> {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn only_sync(&self) -> MutexGuard<'_, ()> {
+        self.syncing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes one record with the final values of a group of batches, which had the next `span`
+    /// sequence numbers; `durably` says that it must outlive a power cut from now on.
+    ///
+    /// # Errors
+    /// What the operating system answers. The record is not in the log, unless the process or the
+    /// machine stops before the next one is written.
+    pub fn append(&self, span: u64, entries: &[Entry], durably: bool) -> Result<()> {
+        let len = entries.iter().map(Entry::len).sum::<u64>();
+        let in_pieces = len > LONGEST_IN_MEMORY;
+        let mut alone = (durably || in_pieces).then(|| self.only_sync());
+        let mut tail = self.tail();
+        let full = tail.end + len > self.segment_bytes && tail.end > SEGMENT_HEADER;
+        if tail.failed || full {
+            if alone.is_none() {
+                drop(tail);
+                alone = Some(self.only_sync());
+                tail = self.tail();
+            }
+            self.turn(&mut tail)?;
+        }
+        if in_pieces {
+            // What is kept in memory is one piece of the segment.
+            drop(tail);
+            self.sync_alone()?;
+            tail = self.tail();
+        }
+        let (first, start, kept) = (tail.next, tail.end, tail.unsynced.len());
+        let header = RecordHeader::new(len, first, span, tail.durable);
+        let written = match in_pieces {
+            true => tail.write_in_pieces(header, entries),
+            false => tail.write(header, entries),
+        };
+        if let Err(error) = written {
+            tail.unsynced.truncate(kept);
+            // A whole record may be there, which the next opening must not find.
+            let _ = tail.segment.write(&[0; RECORD_HEADER], start, tail.room);
+            return Err(error);
+        }
+        tail.end += header.stride().expect("as long as what is in memory");
+        tail.next += span;
+        tail.bytes += tail.end - start;
+        let unsynced = tail.unsynced.len();
+        drop(tail);
+        if durably || in_pieces {
+            return self.sync_alone().inspect_err(|_| {
+                let mut tail = self.tail();
+                tail.unsynced.truncate(kept);
+                tail.next = first;
+            });
+        }
+        drop(alone);
+        if unsynced > MOST_UNSYNCED
+            && let Err(error) = self.sync()
+        {
+            // The record stays in memory, and the next one cannot be written before it.
+            tracing::warn!(%error, "the log is not durable yet");
+        }
+        Ok(())
+    }
+
+    /// Makes all records durable.
+    ///
+    /// # Errors
+    /// What the operating system answers. Nothing since the last success is trusted then: the next
+    /// call, or the next record, begins another segment with those records in it.
+    pub fn sync(&self) -> Result<()> {
+        let _alone = self.only_sync();
+        self.sync_alone()
+    }
+
+    /// See [`sync`](Self::sync); the caller holds `syncing`.
+    fn sync_alone(&self) -> Result<()> {
+        let (segment, end) = {
+            let mut tail = self.tail();
+            if tail.failed {
+                return self.turn(&mut tail);
+            }
+            if tail.durable == tail.end {
+                return Ok(());
+            }
+            (Arc::clone(&tail.segment), tail.end)
+        };
+        // Others append meanwhile.
+        let synced = segment.sync();
+        let mut tail = self.tail();
+        match synced {
+            Ok(()) => tail.is_durable(end),
+            Err(_) => tail.failed = true,
+        }
+        synced
+    }
+
+    /// Leaves the segment for another one, so that all of the log is durable. The caller holds
+    /// `syncing`.
+    fn turn(&self, tail: &mut Tail) -> Result<()> {
+        if !tail.failed && tail.durable < tail.end {
+            let end = tail.end;
+            match tail.segment.sync() {
+                Ok(()) => tail.is_durable(end),
+                Err(error) => {
+                    tail.failed = true;
+                    return Err(error);
+                }
+            }
+        }
+        let number = tail.named + 1;
+        let first = RecordHeader::first_of(&tail.unsynced).unwrap_or(tail.next);
+        let store_id = self.directory.manifest().store_id;
+        let segment = Segment::create(self.directory.log(), store_id, number, first)?;
+        let mut end = SEGMENT_HEADER;
+        let mut room = SEGMENT_HEADER;
+        if !tail.unsynced.is_empty() {
+            let mut records = tail.unsynced.clone();
+            record::move_to(&mut records, segment.salt, end);
+            room = segment.write(&records, end, room)?;
+            segment.sync()?;
+            end += records.len() as u64;
+        }
+        // Even if the manifest cannot be written, a crash may leave it as if it had been: from here
+        // on nothing may be appended to the segment before.
+        tail.named = number;
+        tail.failed = true;
+        self.directory
+            .edit(|manifest| manifest.last_segment = number)?;
+        *tail = Tail {
+            segment: Arc::new(segment),
+            end,
+            room,
+            durable: end,
+            unsynced: std::mem::take(&mut tail.unsynced),
+            failed: false,
+            ..*tail
+        };
+        tail.unsynced.clear();
+        Ok(())
+    }
+
+    /// Makes all records durable, and gives the number of a segment before which they all stand.
+    ///
+    /// # Errors
+    /// Those of [`sync`](Self::sync).
+    pub fn seal(&self) -> Result<u64> {
+        let _alone = self.only_sync();
+        let mut tail = self.tail();
+        if tail.failed || tail.end > SEGMENT_HEADER {
+            self.turn(&mut tail)?;
+        }
+        if tail.end > SEGMENT_HEADER {
+            // It began with records that could not be synced before.
+            self.turn(&mut tail)?;
+        }
+        Ok(tail.segment.number)
+    }
+
+    /// Notes that a checkpoint has taken the place of all records.
+    pub fn was_taken(&self) {
+        self.tail().bytes = 0;
+    }
+}
+
+impl Tail {
+    fn is_durable(&mut self, end: u64) {
+        let len = (end - self.durable) as usize;
+        self.unsynced.drain(..len.min(self.unsynced.len()));
+        self.durable = end;
+    }
+
+    fn seed(&self) -> u64 {
+        seed(self.segment.salt, self.end)
+    }
+
+    fn write(&mut self, header: RecordHeader, entries: &[Entry]) -> Result<()> {
+        let start = self.unsynced.len();
+        let seed = self.seed();
+        self.unsynced.extend_from_slice(&[0; RECORD_HEADER]);
+        for entry in entries {
+            self.unsynced.extend_from_slice(&entry.head());
+            self.unsynced.extend_from_slice(entry.key);
+            self.unsynced
+                .extend_from_slice(entry.value.unwrap_or_default());
+        }
+        let record = &mut self.unsynced[start..];
+        let checksum = xxh3_64_with_seed(&record[RECORD_HEADER..], seed);
+        record[..RECORD_HEADER].copy_from_slice(bytemuck::bytes_of(&header.seal(seed, checksum)));
+        let padded = self.unsynced.len().next_multiple_of(8);
+        self.unsynced.resize(padded, 0);
+        self.room = self
+            .segment
+            .write(&self.unsynced[start..], self.end, self.room)?;
+        Ok(())
+    }
+
+    /// Writes the entries first and the header last, without a copy of all of them.
+    fn write_in_pieces(&mut self, header: RecordHeader, entries: &[Entry]) -> Result<()> {
+        let seed = self.seed();
+        let mut hash = hasher(seed);
+        let mut at = self.end + RECORD_HEADER as u64;
+        let mut piece = Vec::with_capacity(2 * PIECE);
+        let mut room = self.room;
+        let mut write = |bytes: &[u8], room: &mut u64| {
+            hash.update(bytes);
+            *room = self.segment.write(bytes, at, *room)?;
+            at += bytes.len() as u64;
+            Result::Ok(())
+        };
+        for entry in entries {
+            piece.extend_from_slice(&entry.head());
+            piece.extend_from_slice(entry.key);
+            let value = entry.value.unwrap_or_default();
+            if value.len() < LARGE_VALUE {
+                piece.extend_from_slice(value);
+            }
+            if piece.len() >= PIECE || value.len() >= LARGE_VALUE {
+                write(&piece, &mut room)?;
+                piece.clear();
+            }
+            if value.len() >= LARGE_VALUE {
+                write(value, &mut room)?;
+            }
+        }
+        write(&piece, &mut room)?;
+        let header = header.seal(seed, hash.digest());
+        let bytes = bytemuck::bytes_of(&header);
+        // The padding stays a hole, or what a record that failed has left there.
+        self.room = self.segment.write(bytes, self.end, room)?;
+        Ok(())
+    }
+}

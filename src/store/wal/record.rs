@@ -1,0 +1,253 @@
+//! A record of the log: what one group of batches leaves behind.
+//!
+//! ```text
+//!  0       8     16      24     32        40         48
+//!  | check | len | first | span | durable | checksum | entries ... | zeros to 8 |
+//! ```
+//!
+//! - *check* is the XXH3 of the 40 bytes behind it, *checksum* that of the entries. Both have as
+//!   their seed the segment's salt plus the record's offset, so that a record is valid only in its
+//!   place, and nothing that a user has written can look like one.
+//! - *len* is the length of the entries in bytes.
+//! - The batches had the sequence numbers from *first* on, *span* of them.
+//! - All of the segment before *durable* was durable when the record was written. So a place that
+//!   is broken although a valid record behind it calls it durable is damage. Without such a record a
+//!   power cut may have broken it.
+//!
+//! An entry is the final value of a key: what it has, or has no more, after the group.
+//!
+//! ```text
+//!  0         4           8          12
+//!  | key len | value len | position | key ... | value ... |
+//! ```
+//!
+//! The top bit of *key len* says that the key is deleted; *value len* is then 0. *position* plus
+//! *first* is the sequence number of the request.
+
+use bytemuck::{Pod, Zeroable};
+use static_assertions::const_assert_eq;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+
+use crate::layout::size_class::{MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE};
+
+/// First bytes of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct RecordHeader {
+    check: u64,
+    /// Bytes of the entries.
+    pub len: u64,
+    /// First sequence number of the group.
+    pub first: u64,
+    /// How many sequence numbers the group has.
+    pub span: u64,
+    /// Bytes of the segment that were durable when this was written.
+    pub durable: u64,
+    checksum: u64,
+}
+
+const_assert_eq!(size_of::<RecordHeader>(), RECORD_HEADER);
+
+/// Bytes of a record's header.
+pub const RECORD_HEADER: usize = 48;
+
+/// Bytes of an entry before its key.
+pub const ENTRY_HEADER: usize = 12;
+
+const DELETED: u32 = 1 << 31;
+
+impl RecordHeader {
+    /// The header of a record whose entries are known by their hash.
+    pub fn new(len: u64, first: u64, span: u64, durable: u64) -> Self {
+        Self {
+            check: 0,
+            len,
+            first,
+            span,
+            durable,
+            checksum: 0,
+        }
+    }
+
+    /// Ties the header to its entries and its place.
+    pub fn seal(mut self, seed: u64, checksum: u64) -> Self {
+        self.checksum = checksum;
+        self.check = self.own_check(seed);
+        self
+    }
+
+    fn own_check(&self, seed: u64) -> u64 {
+        xxh3_64_with_seed(&bytemuck::bytes_of(self)[8..], seed)
+    }
+
+    /// The header at the start of `bytes`, if it is one of this place.
+    pub fn read(bytes: &[u8], seed: u64) -> Option<Self> {
+        let header: Self = bytemuck::pod_read_unaligned(bytes.get(..RECORD_HEADER)?);
+        (header.check == header.own_check(seed)).then_some(header)
+    }
+
+    /// The first sequence number of a record that is known to be one.
+    pub fn first_of(record: &[u8]) -> Option<u64> {
+        let header: Self = bytemuck::pod_read_unaligned(record.get(..RECORD_HEADER)?);
+        Some(header.first)
+    }
+
+    /// Whether `entries` are those of the record.
+    pub fn holds(&self, entries: &[u8], seed: u64) -> bool {
+        xxh3_64_with_seed(entries, seed) == self.checksum
+    }
+
+    /// Bytes from this record to the next; `None` if no file is so long.
+    pub fn stride(&self) -> Option<u64> {
+        let padded = self.len.checked_next_multiple_of(8)?;
+        padded.checked_add(RECORD_HEADER as u64)
+    }
+}
+
+/// The seed of a record's checksums.
+pub fn seed(salt: u64, at: u64) -> u64 {
+    salt.wrapping_add(at)
+}
+
+/// Makes records valid in another place, from `at` on in a segment with this salt. All that stands
+/// before them there is durable.
+pub fn move_to(mut records: &mut [u8], salt: u64, mut at: u64) {
+    while let Some((head, rest)) = records.split_first_chunk_mut::<RECORD_HEADER>() {
+        let header: RecordHeader = bytemuck::pod_read_unaligned(head);
+        let padded = header.len.next_multiple_of(8) as usize;
+        let seed = seed(salt, at);
+        let checksum = xxh3_64_with_seed(&rest[..header.len as usize], seed);
+        let moved = RecordHeader {
+            durable: at,
+            ..header
+        };
+        head.copy_from_slice(bytemuck::bytes_of(&moved.seal(seed, checksum)));
+        at += (RECORD_HEADER + padded) as u64;
+        records = &mut rest[padded..];
+    }
+}
+
+/// The hash of entries that come in pieces.
+pub fn hasher(seed: u64) -> Xxh3 {
+    Xxh3::with_seed(seed)
+}
+
+/// The final value of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// Its value; `None` if it is deleted.
+    pub value: Option<&'a [u8]>,
+    /// Which request of the group has brought it.
+    pub position: u32,
+}
+
+impl<'a> Entry<'a> {
+    /// Bytes in a record.
+    pub fn len(&self) -> u64 {
+        (ENTRY_HEADER + self.key.len() + self.value.map_or(0, <[u8]>::len)) as u64
+    }
+
+    /// What stands before the key.
+    pub fn head(&self) -> [u8; ENTRY_HEADER] {
+        let deleted = if self.value.is_none() { DELETED } else { 0 };
+        let mut head = [0; ENTRY_HEADER];
+        head[..4].copy_from_slice(&(self.key.len() as u32 | deleted).to_le_bytes());
+        let value_len = self.value.map_or(0, <[u8]>::len) as u32;
+        head[4..8].copy_from_slice(&value_len.to_le_bytes());
+        head[8..].copy_from_slice(&self.position.to_le_bytes());
+        head
+    }
+
+    /// Takes the first entry off `bytes`; `None` if it cannot be one.
+    pub fn take(bytes: &mut &'a [u8]) -> Option<Self> {
+        let (head, rest) = bytes.split_at_checked(ENTRY_HEADER)?;
+        let word = |at| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
+        let (key_word, value_len) = (word(0), word(4));
+        let key_len = key_word & !DELETED;
+        let deleted = key_word & DELETED != 0;
+        let possible = u64::from(key_len) <= MAX_VARIABLE_KEY
+            && u64::from(value_len) <= MAX_VARIABLE_VALUE
+            && !(deleted && value_len != 0);
+        if !possible {
+            return None;
+        }
+        let (key, rest) = rest.split_at_checked(key_len as usize)?;
+        let (value, rest) = rest.split_at_checked(value_len as usize)?;
+        *bytes = rest;
+        Some(Self {
+            key,
+            value: (!deleted).then_some(value),
+            position: word(8),
+        })
+    }
+}
+
+/// The entries of a record; `None` in place of one that cannot be, which ends it.
+pub fn entries(mut bytes: &[u8]) -> impl Iterator<Item = Option<Entry<'_>>> {
+    std::iter::from_fn(move || {
+        if bytes.is_empty() {
+            return None;
+        }
+        let entry = Entry::take(&mut bytes);
+        if entry.is_none() {
+            bytes = &[];
+        }
+        Some(entry)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_come_back_as_they_went() {
+        let all = [
+            Entry {
+                key: b"",
+                value: Some(b""),
+                position: 0,
+            },
+            Entry {
+                key: b"key",
+                value: None,
+                position: 7,
+            },
+            Entry {
+                key: b"longer key",
+                value: Some(b"value"),
+                position: u32::MAX,
+            },
+        ];
+        let mut bytes = Vec::new();
+        for entry in &all {
+            bytes.extend_from_slice(&entry.head());
+            bytes.extend_from_slice(entry.key);
+            bytes.extend_from_slice(entry.value.unwrap_or_default());
+        }
+        assert_eq!(bytes.len() as u64, all.iter().map(Entry::len).sum::<u64>());
+        let read: Vec<_> = entries(&bytes).collect();
+        assert_eq!(read, all.map(Some));
+        for len in 1..bytes.len() {
+            let cut = entries(&bytes[..len]).collect::<Vec<_>>();
+            let whole = cut.iter().flatten().count();
+            assert_eq!(cut[..whole], read[..whole], "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn a_record_is_valid_in_its_place_alone() {
+        let entries = b"entries";
+        let here = seed(5, 64);
+        let checksum = xxh3_64_with_seed(entries, here);
+        let header = RecordHeader::new(7, 10, 2, 64).seal(here, checksum);
+        let bytes = bytemuck::bytes_of(&header);
+        assert_eq!(RecordHeader::read(bytes, here), Some(header));
+        assert!(header.holds(entries, here));
+        assert!(!header.holds(b"Entries", here));
+        assert_eq!(RecordHeader::read(bytes, seed(5, 72)), None);
+        assert_eq!(header.stride(), Some(56));
+    }
+}

@@ -1,0 +1,270 @@
+//! Reading the log after a crash.
+
+use rayon::prelude::*;
+
+use super::record::{self, Entry, RECORD_HEADER, RecordHeader, seed};
+use super::segment::{SEGMENT_HEADER, Segment};
+use crate::store::directory::Directory;
+use crate::{Error, Result};
+
+/// An entry with its sequence number.
+pub type Numbered<'a> = (Entry<'a>, u64);
+
+/// What a recovery has to carry out.
+pub struct Replay {
+    /// The segments, and how many records of each count.
+    segments: Vec<(Segment, usize)>,
+    /// The sequence number after the last one.
+    pub next: u64,
+    /// Records that count.
+    pub records: u64,
+}
+
+impl Replay {
+    /// What there is to do where the log is empty.
+    pub fn nothing() -> Self {
+        Self {
+            segments: Vec::new(),
+            next: 1,
+            records: 0,
+        }
+    }
+
+    /// Reads the log and changes nothing. Its end may be torn; with `salvage`, so may any place of it:
+    /// then the log ends there.
+    ///
+    /// # Errors
+    /// [`Error::DamagedLog`], and those of [`Segment::open`].
+    pub fn inspect(directory: &Directory, salvage: bool) -> Result<Self> {
+        let manifest = directory.manifest();
+        let mut replay = Self {
+            next: manifest.sequence + 1,
+            ..Self::nothing()
+        };
+        let numbers = manifest.first_segment..=manifest.last_segment;
+        let open = |number| Segment::open(directory.log(), manifest.store_id, number);
+        let mut segments = numbers.map(open).peekable();
+        while let Some(segment) = segments.next() {
+            let segment = match segment {
+                Ok(segment) => segment,
+                Err(error) => {
+                    forgive(&error, salvage)?;
+                    break;
+                }
+            };
+            let until = match segments.peek() {
+                None => Until::TheEnd,
+                Some(Ok(next)) => Until::Sequence(next.first),
+                Some(Err(_)) => Until::Anywhere,
+            };
+            let checked = Loaded::read(&segment)?.check(&segment, &mut replay, until);
+            let is_whole = checked.error.is_none();
+            replay.segments.push((segment, checked.count));
+            if let Some(error) = checked.error {
+                forgive(&error, salvage)?;
+            }
+            if !is_whole {
+                break;
+            }
+        }
+        Ok(replay)
+    }
+
+    /// Carries out the records in order: `apply` gets the entries of one segment after the other.
+    /// `progress` gets the bytes read, and all bytes.
+    ///
+    /// # Errors
+    /// What `apply` and the operating system answer.
+    pub fn carry_out(
+        &self,
+        progress: &(dyn Fn(u64, u64) + Sync),
+        mut apply: impl FnMut(&[Numbered]) -> Result<()> + Send,
+    ) -> Result<()> {
+        let len = |(segment, _): &(Segment, usize)| segment.len();
+        let all = self.segments.iter().map(len).sum::<Result<u64>>()?;
+        let mut done = 0;
+        let first = self.segments.first();
+        let mut loaded = first.map(|(first, _)| Loaded::read(first)).transpose()?;
+        for (nth, (segment, count)) in self.segments.iter().enumerate() {
+            let Some(this) = loaded.take() else { break };
+            // Nothing may become durable in the index before it is in the log.
+            segment.sync()?;
+            let entries = this.entries(segment, *count)?;
+            let next = self.segments.get(nth + 1);
+            let (applied, read) = rayon::join(
+                || apply(&entries),
+                || next.map(|(next, _)| Loaded::read(next)).transpose(),
+            );
+            applied?;
+            loaded = read?;
+            done += this.bytes.len() as u64;
+            progress(done, all);
+        }
+        Ok(())
+    }
+}
+
+/// How far the records of a segment must go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// Up to this sequence number, with which the next segment begins.
+    Sequence(u64),
+    /// Nobody knows: the next segment cannot be read.
+    Anywhere,
+    /// It is the last one.
+    TheEnd,
+}
+
+/// What was found in a segment.
+struct Checked {
+    /// How many records count.
+    count: usize,
+    /// What is wrong behind them.
+    error: Option<Error>,
+}
+
+/// Lets damage pass if the caller wants what lies before it.
+fn forgive(error: &Error, salvage: bool) -> Result<()> {
+    if !salvage {
+        return Err(error.clone());
+    }
+    tracing::warn!(%error, "the log is used up to here");
+    Ok(())
+}
+
+/// A segment in memory, and the records in it whose checksums match.
+struct Loaded {
+    bytes: Vec<u8>,
+    records: Vec<(usize, RecordHeader)>,
+    /// Where the first place is that holds no valid record.
+    end: usize,
+}
+
+impl Loaded {
+    fn read(segment: &Segment) -> Result<Self> {
+        let bytes = segment.contents()?;
+        let mut records = Vec::new();
+        let mut end = SEGMENT_HEADER as usize;
+        while let Some((header, next)) = record_at(&bytes, segment.salt, end) {
+            records.push((end, header));
+            end = next;
+        }
+        let holds =
+            |&(at, ref header): &(usize, RecordHeader)| holds(&bytes, segment.salt, at, header);
+        if let Some(nth) = records.par_iter().position_first(|record| !holds(record)) {
+            end = records[nth].0;
+            records.truncate(nth);
+        }
+        Ok(Self {
+            bytes,
+            records,
+            end,
+        })
+    }
+
+    /// How many records count: those that go on from where `replay` has come to.
+    fn check(&self, segment: &Segment, replay: &mut Replay, until: Until) -> Checked {
+        let damaged = |count, at: usize, found: String| Checked {
+            count,
+            error: Some(Error::DamagedLog {
+                path: segment.path().to_path_buf(),
+                at: at as u64,
+                found,
+            }),
+        };
+        if segment.first > replay.next {
+            let found = format!(
+                "the segment begins with sequence number {}; expected {}",
+                segment.first, replay.next
+            );
+            return damaged(0, 40, found);
+        }
+        let mut count = 0;
+        for (at, header) in &self.records {
+            // The next segment has these again, or they were answered with an error.
+            if matches!(until, Until::Sequence(until) if header.first >= until) {
+                break;
+            }
+            if header.first != replay.next || header.span == 0 {
+                let found = format!(
+                    "a record of {} sequence numbers from {} on; expected {}",
+                    header.span, header.first, replay.next
+                );
+                return damaged(count, *at, found);
+            }
+            replay.next += header.span;
+            replay.records += 1;
+            count += 1;
+        }
+        match until {
+            Until::Sequence(until) if until != replay.next => {
+                let found = format!(
+                    "no valid record of sequence number {}; the next segment begins with {until}",
+                    replay.next
+                );
+                damaged(count, self.end, found)
+            }
+            Until::TheEnd => match self.witness(segment.salt) {
+                Some(witness) => {
+                    let found = format!(
+                        "no valid record, but the one at byte {witness} was written after this \
+                         place was durable"
+                    );
+                    damaged(count, self.end, found)
+                }
+                None => Checked { count, error: None },
+            },
+            Until::Sequence(_) | Until::Anywhere => Checked { count, error: None },
+        }
+    }
+
+    /// A valid record behind the end of the records that says that the place there was durable.
+    fn witness(&self, salt: u64) -> Option<usize> {
+        (self.end + 8..self.bytes.len()).step_by(8).find(|&at| {
+            match record_at(&self.bytes, salt, at) {
+                Some((header, _)) => {
+                    header.durable > self.end as u64 && holds(&self.bytes, salt, at, &header)
+                }
+                None => false,
+            }
+        })
+    }
+
+    fn entries(&self, segment: &Segment, count: usize) -> Result<Vec<Numbered<'_>>> {
+        let mut numbered = Vec::new();
+        for (at, header) in &self.records[..count] {
+            let start = at + RECORD_HEADER;
+            let entries = record::entries(&self.bytes[start..start + header.len as usize]);
+            for entry in entries {
+                let entry = entry.ok_or_else(|| Error::DamagedLog {
+                    path: segment.path().to_path_buf(),
+                    at: *at as u64,
+                    found: "a record with a valid checksum and an entry that cannot be".into(),
+                })?;
+                let sequence = header.first + u64::from(entry.position);
+                numbered.push((entry, sequence));
+            }
+        }
+        Ok(numbered)
+    }
+}
+
+/// The header at `at`, if it is one, and where the next record would be.
+fn record_at(bytes: &[u8], salt: u64, at: usize) -> Option<(RecordHeader, usize)> {
+    let place = bytes.get(at..)?;
+    if place.get(..8)? == [0; 8] {
+        return None;
+    }
+    let header = RecordHeader::read(place, seed(salt, at as u64))?;
+    let stride = usize::try_from(header.stride()?).ok()?;
+    let end = at
+        .checked_add(RECORD_HEADER)?
+        .checked_add(usize::try_from(header.len).ok()?)?;
+    (end <= bytes.len()).then_some((header, at.checked_add(stride)?))
+}
+
+fn holds(bytes: &[u8], salt: u64, at: usize, header: &RecordHeader) -> bool {
+    let start = at + RECORD_HEADER;
+    let entries = &bytes[start..start + header.len as usize];
+    header.holds(entries, seed(salt, at as u64))
+}

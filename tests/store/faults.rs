@@ -1,0 +1,253 @@
+//! Every call to the operating system fails in turn: the store says so, does nothing by halves, goes
+//! on when the disk does, and loses nothing that it has answered.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gphash::Error;
+use gphash::store::{Durability, Store, StoreOptions, WriteBatch};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::model::{Model, contents};
+use super::place::{Failing, copy, folders};
+use super::{append, seed};
+
+fn options(durability: Durability) -> StoreOptions {
+    StoreOptions::new()
+        .capacity(16)
+        .durability(durability)
+        .segment_bytes(8192)
+        .checkpoint_bytes(u64::MAX)
+        .merge_operator(append())
+}
+
+/// What is done in a life, beside opening and closing.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// A batch of changes, with values of so many bytes.
+    Write(usize),
+    Merge,
+    Transact,
+    Flush,
+    Checkpoint,
+}
+
+const STEPS: [Step; 14] = [
+    Step::Write(10),
+    Step::Merge,
+    Step::Write(3000),
+    Step::Transact,
+    Step::Flush,
+    Step::Write(3000),
+    Step::Checkpoint,
+    Step::Merge,
+    Step::Write(900_000),
+    Step::Write(100_000),
+    Step::Transact,
+    Step::Write(10),
+    Step::Checkpoint,
+    Step::Write(300),
+];
+
+impl Step {
+    /// Does it in the store.
+    fn run(self, store: &Store, nth: usize) -> gphash::Result<()> {
+        let number = nth as u8;
+        match self {
+            Step::Write(len) => {
+                let mut batch = WriteBatch::new();
+                for key in 0..4 {
+                    batch.put([number, key], vec![number; len]);
+                    batch.delete([number.wrapping_sub(2), key]);
+                }
+                batch.put("same", vec![number; len]);
+                store.write(batch)
+            }
+            Step::Merge => store.merge("merged", vec![number]),
+            Step::Transact => {
+                let mut transaction = store.transaction();
+                let value = transaction.get(b"same")?.unwrap_or_default();
+                transaction.put("read", value.len().to_string())?;
+                transaction.delete("same")?;
+                transaction.commit()
+            }
+            Step::Flush => store.flush(),
+            Step::Checkpoint => store.checkpoint(),
+        }
+    }
+
+    /// What is there afterwards.
+    fn model(self, before: &Model, nth: usize) -> Model {
+        let mut model = before.clone();
+        let number = nth as u8;
+        match self {
+            Step::Write(len) => {
+                for key in 0..4 {
+                    model.insert(vec![number, key], vec![number; len]);
+                    model.remove(&vec![number.wrapping_sub(2), key]);
+                }
+                model.insert(b"same".to_vec(), vec![number; len]);
+            }
+            Step::Merge => model.entry(b"merged".to_vec()).or_default().push(number),
+            Step::Transact => {
+                let len = model.remove(&b"same"[..]).map_or(0, |value| value.len());
+                model.insert(b"read".to_vec(), len.to_string().into_bytes());
+            }
+            Step::Flush | Step::Checkpoint => {}
+        }
+        model
+    }
+}
+
+fn is_told(error: &Error, code: i32) {
+    let told = match code {
+        libc::ENOSPC => matches!(error, Error::NoSpace { .. } | Error::Unfinished { .. }),
+        _ => matches!(error, Error::Io { .. } | Error::Unfinished { .. }),
+    };
+    assert!(told, "{error}");
+}
+
+/// Opens what is there, which must be one of `allowed`, and checks that it works.
+fn check(path: &Path, allowed: &[&Model]) -> Model {
+    let store = Store::open(path, &options(Durability::Always)).unwrap();
+    let found = contents(&store);
+    let keys = |model: &Model| {
+        model
+            .iter()
+            .map(|(key, value)| (key.clone(), value.len()))
+            .collect::<Vec<_>>()
+    };
+    assert!(
+        allowed.contains(&&found),
+        "found {:?}; allowed {:?}",
+        keys(&found),
+        allowed.iter().map(|model| keys(model)).collect::<Vec<_>>()
+    );
+    store.put("checked", "yes").unwrap();
+    store.delete("checked").unwrap();
+    store.close().unwrap();
+    found
+}
+
+/// A life in which the disk fails. A call that fails alone leaves the store at work; where all fail,
+/// the process dies, or goes on once the disk is cured.
+fn life(folder: &Path, faults: &Arc<Failing>, durability: Durability, code: i32, dies: bool) {
+    let path = folder.join("store");
+    let options = options(durability).faults(faults.clone());
+    let mut model = Model::new();
+    // After an error, what may be found by the next opening.
+    let mut maybe = Model::new();
+    let store = Store::open(&path, &options).or_else(|error| {
+        is_told(&error, code);
+        if dies {
+            return Err(());
+        }
+        faults.cure();
+        Ok(Store::open(&path, &options).unwrap())
+    });
+    let Ok(store) = store else {
+        check(&path, &[&model]);
+        return;
+    };
+    for (nth, step) in STEPS.into_iter().enumerate() {
+        let after = step.model(&model, nth);
+        match step.run(&store, nth) {
+            Ok(()) => model = after,
+            Err(error) => {
+                is_told(&error, code);
+                let unfinished = matches!(error, Error::Unfinished { .. });
+                if maybe == model || maybe.is_empty() || unfinished {
+                    maybe = after.clone();
+                }
+                if !unfinished {
+                    assert!(contents(&store) == model, "after {step:?}: {error}");
+                }
+                let left = folder.join("left");
+                copy(&path, &left);
+                check(&left, &[&model, &maybe]);
+                std::fs::remove_dir_all(&left).unwrap();
+                if dies {
+                    drop(store);
+                    check(&path, &[&model, &maybe]);
+                    return;
+                }
+                faults.cure();
+                if unfinished {
+                    store.checkpoint().unwrap();
+                    model = after;
+                } else {
+                    step.run(&store, nth).unwrap();
+                    model = step.model(&model, nth);
+                }
+                maybe.clone_from(&model);
+            }
+        }
+        if faults.met() == 0 {
+            maybe.clone_from(&model);
+        }
+        assert!(contents(&store) == model, "after {step:?}");
+    }
+    match store.close() {
+        Ok(()) => {}
+        Err(error) => is_told(&error, code),
+    }
+    check(&path, &[&model]);
+}
+
+/// Lives in which the disk fails at one call after the other: at all of them if
+/// `GPHASH_STORE_CALLS` is `all`, else at some, drawn from the seed.
+fn every_call_fails(durability: Durability, code: i32, lasting: bool, dies: bool) {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    let all = std::env::var("GPHASH_STORE_CALLS").is_ok_and(|calls| calls == "all");
+    for folder in folders() {
+        let in_memory = folder.path().starts_with("/dev/shm");
+        let stride = match () {
+            () if all => 1,
+            () if in_memory => 16,
+            () => 80,
+        };
+        let mut lives = 0;
+        let mut calls = 0;
+        loop {
+            let faults = Failing::at(calls, lasting, code);
+            let place = folder.path().join(calls.to_string());
+            std::fs::create_dir(&place).unwrap();
+            life(&place, &faults, durability, code, dies);
+            std::fs::remove_dir_all(&place).unwrap();
+            if faults.met() == 0 {
+                break;
+            }
+            lives += 1;
+            calls += rng.random_range(1..=2 * stride - 1);
+        }
+        println!("{durability:?}, error {code}: {lives} lives, the last one of {calls} calls");
+    }
+}
+
+#[test]
+fn the_process_dies_at_every_call() {
+    every_call_fails(Durability::Always, libc::EIO, true, true);
+}
+
+#[test]
+fn every_call_fails_once() {
+    every_call_fails(Durability::Always, libc::EIO, false, false);
+}
+
+#[test]
+fn the_disk_is_full_at_every_call() {
+    every_call_fails(Durability::Always, libc::ENOSPC, true, false);
+}
+
+#[test]
+fn every_call_fails_while_nobody_waits_for_the_log() {
+    every_call_fails(Durability::None, libc::EIO, false, false);
+    every_call_fails(
+        Durability::Interval(Duration::from_millis(1)),
+        libc::EIO,
+        true,
+        false,
+    );
+}

@@ -1,0 +1,44 @@
+//! The store against a sorted map.
+
+mod bad_input;
+mod faults;
+mod model;
+mod place;
+mod threads;
+mod transactions;
+
+use std::sync::Arc;
+
+use gphash::store::MergeOperator;
+
+/// The seed of a random test, which says how to repeat it.
+fn seed() -> u64 {
+    let seed = match std::env::var("GPHASH_TEST_SEED") {
+        Ok(seed) => seed.parse().expect("GPHASH_TEST_SEED"),
+        Err(_) => rand::random(),
+    };
+    println!("GPHASH_TEST_SEED={seed}");
+    seed
+}
+
+/// Puts the operand behind the value. Fails for operands that begin with `fail`, and panics for
+/// those that begin with `panic`.
+struct Append;
+
+impl MergeOperator for Append {
+    fn name(&self) -> &str {
+        "append"
+    }
+
+    fn merge(&self, _: &[u8], value: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, String> {
+        match operand {
+            [b'f', b'a', b'i', b'l', ..] => Err("as it was told".into()),
+            [b'p', b'a', b'n', b'i', b'c', ..] => panic!("as it was told"),
+            _ => Ok([value.unwrap_or_default(), operand].concat()),
+        }
+    }
+}
+
+fn append() -> Arc<dyn MergeOperator> {
+    Arc::new(Append)
+}

@@ -1,0 +1,303 @@
+//! Random requests of every kind, each answer compared with that of a sorted map, in stores that are
+//! closed, dropped and killed between them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::path::Path;
+use std::time::Duration;
+
+use gphash::Error;
+use gphash::store::{Durability, Range, Request, Response, Store, StoreOptions, WriteBatch};
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+
+use super::place::{copy, folders};
+use super::{append, seed};
+
+pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+pub type Item = (Vec<u8>, Vec<u8>);
+
+/// One of some hundred keys of very different lengths.
+pub fn any_key(rng: &mut SmallRng) -> Vec<u8> {
+    let number = rng.random_range(0..100u32);
+    match number {
+        0 => Vec::new(),
+        1 => vec![0],
+        2 => vec![b'k'; 65536],
+        3..40 => format!("key {number:08}").into_bytes(),
+        40..70 => format!("a key with a long prefix that it shares {number}").into_bytes(),
+        70..80 => vec![0xFF; number as usize - 70],
+        _ => number.to_be_bytes().to_vec(),
+    }
+}
+
+/// A value that shows where it is torn.
+pub fn any_value(rng: &mut SmallRng) -> Vec<u8> {
+    let len = match rng.random_range(0..400) {
+        0 => 5 << 20,
+        1..4 => rng.random_range(1000..200_000),
+        4..40 => 0,
+        _ => rng.random_range(1..200),
+    };
+    let first: u8 = rng.random();
+    (0..len)
+        .map(|nth: usize| first.wrapping_add(nth as u8))
+        .collect()
+}
+
+fn any_request(rng: &mut SmallRng) -> Request {
+    let key = any_key(rng);
+    match rng.random_range(0..10) {
+        0..4 => Request::Get { key },
+        4..7 => Request::Put {
+            key,
+            value: any_value(rng),
+        },
+        7 => Request::Delete { key },
+        8 => Request::Merge {
+            key,
+            operand: vec![b'x'; rng.random_range(0..9)],
+        },
+        _ => Request::Merge {
+            key,
+            operand: [&b"fail"[..], b"panic", b"+"].choose(rng).unwrap().to_vec(),
+        },
+    }
+}
+
+/// What a request does to the map, and what it must be answered.
+pub fn expect(model: &mut Model, request: &Request) -> Expected {
+    match request {
+        Request::Get { key } => return Expected::Value(model.get(key).cloned()),
+        Request::Put { key, value } => {
+            model.insert(key.clone(), value.clone());
+        }
+        Request::Delete { key } => {
+            model.remove(key);
+        }
+        Request::Merge { operand, .. }
+            if operand.starts_with(b"fail") || operand.starts_with(b"panic") =>
+        {
+            return Expected::Failed;
+        }
+        Request::Merge { key, operand } => {
+            model.entry(key.clone()).or_default().extend(operand);
+        }
+    }
+    Expected::Done
+}
+
+#[derive(Debug, PartialEq)]
+pub enum Expected {
+    Value(Option<Vec<u8>>),
+    Done,
+    Failed,
+}
+
+pub fn was(response: Response) -> Expected {
+    match response {
+        Response::Value(value) => Expected::Value(value),
+        Response::Done => Expected::Done,
+        Response::Failed(error) => {
+            assert!(matches!(error, Error::Merge { .. }), "{error}");
+            Expected::Failed
+        }
+    }
+}
+
+pub fn contents(store: &Store) -> Model {
+    store.range(..).collect::<gphash::Result<_>>().unwrap()
+}
+
+fn any_bound(rng: &mut SmallRng) -> Bound<Vec<u8>> {
+    match rng.random_range(0..4) {
+        0 => Bound::Unbounded,
+        1 => Bound::Excluded(any_key(rng)),
+        _ => Bound::Included(any_key(rng)),
+    }
+}
+
+fn in_range(model: &Model, (start, end): &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> VecDeque<Item> {
+    let is_in = |key: &Vec<u8>| {
+        let behind = match start {
+            Bound::Unbounded => true,
+            Bound::Included(start) => key >= start,
+            Bound::Excluded(start) => key > start,
+        };
+        let before = match end {
+            Bound::Unbounded => true,
+            Bound::Included(end) => key <= end,
+            Bound::Excluded(end) => key < end,
+        };
+        behind && before
+    };
+    let all = model.iter().filter(|(key, _)| is_in(key));
+    all.map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}
+
+/// Takes some items from both ends of an iterator; says whether it has come to its end.
+fn step(range: &mut Range, expected: &mut VecDeque<Item>, rng: &mut SmallRng) -> bool {
+    let mixed = rng.random_bool(0.5);
+    for _ in 0..rng.random_range(0..80) {
+        let from_back = mixed && rng.random_bool(0.5);
+        let (found, wanted) = match from_back {
+            true => (range.next_back(), expected.pop_back()),
+            false => (range.next(), expected.pop_front()),
+        };
+        let found = found.transpose().unwrap();
+        assert_eq!(
+            found.as_ref().map(|item| &item.0),
+            wanted.as_ref().map(|item| &item.0)
+        );
+        assert!(found == wanted, "other values");
+        if found.is_none() {
+            return true;
+        }
+    }
+    false
+}
+
+fn any_options(rng: &mut SmallRng) -> StoreOptions {
+    let durability = [
+        Durability::Always,
+        Durability::Interval(Duration::from_millis(2)),
+        Durability::None,
+    ];
+    StoreOptions::new()
+        .capacity(rng.random_range(1..100))
+        .durability(*durability.choose(rng).unwrap())
+        .segment_bytes(rng.random_range(4096..100_000))
+        .checkpoint_bytes(rng.random_range(10_000..10_000_000))
+        .merge_operator(append())
+}
+
+/// Some steps in one store.
+fn live(store: &Store, model: &mut Model, steps: u32, rng: &mut SmallRng) {
+    let mut held: Vec<(Range, VecDeque<Item>)> = Vec::new();
+    for _ in 0..steps {
+        match rng.random_range(0..12) {
+            0..4 => {
+                let len = rng.random_range(0..60);
+                let requests: Vec<Request> = (0..len).map(|_| any_request(rng)).collect();
+                let expected: Vec<_> = requests.iter().map(|one| expect(model, one)).collect();
+                let answers = store.execute(requests).unwrap();
+                let answers: Vec<_> = answers.into_iter().map(was).collect();
+                assert!(answers == expected, "other answers");
+            }
+            4 => {
+                let (key, value) = (any_key(rng), any_value(rng));
+                store.put(key.clone(), value.clone()).unwrap();
+                model.insert(key, value);
+            }
+            5 => {
+                let key = any_key(rng);
+                store.delete(key.clone()).unwrap();
+                model.remove(&key);
+            }
+            6 => {
+                let keys: Vec<_> = (0..rng.random_range(0..100))
+                    .map(|_| any_key(rng))
+                    .collect();
+                let expected: Vec<_> = keys.iter().map(|key| model.get(key).cloned()).collect();
+                assert!(store.multi_get(&keys).unwrap() == expected);
+                for (key, value) in keys.iter().zip(&expected).take(3) {
+                    assert!(store.get(key).unwrap() == *value);
+                }
+            }
+            7 => write(store, model, rng),
+            8 | 9 => {
+                let limits = (any_bound(rng), any_bound(rng));
+                held.push((store.range(limits.clone()), in_range(model, &limits)));
+            }
+            10 => {
+                let (start, n) = (any_key(rng), rng.random_range(0..40));
+                let limits = (Bound::Included(start.clone()), Bound::Unbounded);
+                let expected: Vec<_> = in_range(model, &limits).into_iter().take(n).collect();
+                let found: gphash::Result<Vec<_>> = store.scan(start.clone(), n).collect();
+                assert!(found.unwrap() == expected);
+                let found: gphash::Result<Vec<_>> = store.prefix(start.clone()).collect();
+                let all = model.iter().filter(|(key, _)| key.starts_with(&start));
+                assert!(
+                    found
+                        .unwrap()
+                        .iter()
+                        .map(|(key, value)| (key, value))
+                        .eq(all)
+                );
+            }
+            _ => match rng.random_range(0..3) {
+                0 => store.flush().unwrap(),
+                1 => store.checkpoint().unwrap(),
+                _ => assert_eq!(store.stats().keys, model.len() as u64),
+            },
+        }
+        if let Some(nth) = (0..held.len()).collect::<Vec<_>>().choose(rng) {
+            let (range, expected) = &mut held[*nth];
+            if step(range, expected, rng) {
+                held.remove(*nth);
+            }
+        }
+    }
+}
+
+/// A batch of changes, which fails as a whole if one of its merges does.
+fn write(store: &Store, model: &mut Model, rng: &mut SmallRng) {
+    let mut batch = WriteBatch::new();
+    let mut after = model.clone();
+    let mut fails = false;
+    for _ in 0..rng.random_range(0..20) {
+        let request = any_request(rng);
+        fails |= expect(&mut after, &request) == Expected::Failed;
+        match request {
+            Request::Get { .. } => {}
+            Request::Put { key, value } => batch.put(key, value),
+            Request::Delete { key } => batch.delete(key),
+            Request::Merge { key, operand } => batch.merge(key, operand),
+        }
+    }
+    match store.write(batch) {
+        Ok(()) => {
+            assert!(!fails);
+            *model = after;
+        }
+        Err(error) => assert!(fails && matches!(error, Error::Merge { .. }), "{error}"),
+    }
+}
+
+fn random_store(folder: &Path, rng: &mut SmallRng) {
+    let mut model = Model::new();
+    let mut path = folder.join("store");
+    for life in 0..6 {
+        let store = Store::open(&path, &any_options(rng)).unwrap();
+        let found = contents(&store);
+        assert!(found == model, "{} items of {}", found.len(), model.len());
+        live(&store, &mut model, rng.random_range(0..60), rng);
+        match rng.random_range(0..3) {
+            0 => store.close().unwrap(),
+            1 => drop(store),
+            _ => {
+                // What the death of the process would leave.
+                let left = folder.join(format!("life {life}"));
+                copy(&path, &left);
+                drop(store);
+                path = left;
+            }
+        }
+    }
+}
+
+#[test]
+fn random_requests() {
+    let seed = seed();
+    for (nth, folder) in (0..).zip(folders()) {
+        let mut rng = SmallRng::seed_from_u64(seed.wrapping_add(nth));
+        for round in 0..4 {
+            let folder = folder.path().join(round.to_string());
+            std::fs::create_dir(&folder).unwrap();
+            random_store(&folder, &mut rng);
+            std::fs::remove_dir_all(&folder).unwrap();
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Where stores are made, and how the disk there fails.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gphash::pm::{Call, Faults};
+use tempfile::TempDir;
+
+/// A folder for each domain that the machine has.
+pub fn folders() -> Vec<TempDir> {
+    let mut folders = vec![tempfile::tempdir().unwrap()];
+    if Path::new("/dev/shm").is_dir() {
+        folders.push(tempfile::tempdir_in("/dev/shm").unwrap());
+    }
+    folders
+}
+
+/// Copies what the death of the process would leave of a directory.
+pub fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &target),
+            false => fs::copy(entry.path(), &target).map(|_| ()).unwrap(),
+        }
+    }
+}
+
+/// A disk on which one call fails, or all from one on until it is cured.
+#[derive(Debug)]
+pub struct Failing {
+    calls: AtomicU64,
+    first: AtomicU64,
+    lasting: bool,
+    code: i32,
+    met: AtomicU64,
+}
+
+impl Failing {
+    /// Answers `code` to call number `first`, and, if `lasting`, to those that follow.
+    pub fn at(first: u64, lasting: bool, code: i32) -> Arc<Self> {
+        Arc::new(Self {
+            calls: AtomicU64::new(0),
+            first: AtomicU64::new(first),
+            lasting,
+            code,
+            met: AtomicU64::new(0),
+        })
+    }
+
+    /// How many calls have failed.
+    pub fn met(&self) -> u64 {
+        self.met.load(Ordering::Relaxed)
+    }
+
+    /// From now on nothing fails.
+    pub fn cure(&self) {
+        self.first.store(u64::MAX, Ordering::Relaxed);
+    }
+}
+
+impl Faults for Failing {
+    fn before(&self, _: Call, _: &Path) -> io::Result<()> {
+        let nth = self.calls.fetch_add(1, Ordering::Relaxed);
+        let first = self.first.load(Ordering::Relaxed);
+        if nth == first || self.lasting && nth > first {
+            self.met.fetch_add(1, Ordering::Relaxed);
+            return Err(io::Error::from_raw_os_error(self.code));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,225 @@
+//! Several callers at a time.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use gphash::store::{Durability, Request, Response, Store, StoreOptions, WriteBatch};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::model::{Model, contents, expect, was};
+use super::place::{copy, folders};
+use super::{append, seed};
+
+/// Each thread has keys of its own, so each answer is known; all write at the same time.
+fn many_callers(durability: Durability) {
+    let seed = seed();
+    for folder in folders() {
+        let options = StoreOptions::new()
+            .durability(durability)
+            .segment_bytes(1 << 16)
+            .checkpoint_bytes(1 << 18)
+            .merge_operator(append());
+        let path = folder.path().join("store");
+        let store = Store::open(&path, &options).unwrap();
+        let live = |thread: u8| {
+            let mut rng = SmallRng::seed_from_u64(seed.wrapping_add(u64::from(thread)));
+            let mut model = Model::new();
+            for _ in 0..150 {
+                let request = |rng: &mut SmallRng| {
+                    let key = vec![thread, rng.random_range(0..40)];
+                    match rng.random_range(0..5) {
+                        0..2 => Request::Get { key },
+                        2 => Request::Delete { key },
+                        3 => Request::Merge {
+                            key,
+                            operand: vec![b'+'],
+                        },
+                        _ => Request::Put {
+                            key,
+                            value: vec![rng.random(); 50],
+                        },
+                    }
+                };
+                let len = if rng.random_bool(0.5) { 1 } else { 30 };
+                let requests: Vec<_> = (0..len).map(|_| request(&mut rng)).collect();
+                let expected: Vec<_> = requests.iter().map(|one| expect(&mut model, one)).collect();
+                let answers = store.execute(requests).unwrap();
+                assert_eq!(answers.into_iter().map(was).collect::<Vec<_>>(), expected);
+                let range = store.range(vec![thread]..vec![thread + 1]);
+                if rng.random_bool(0.1) {
+                    assert_eq!(range.collect::<gphash::Result<Model>>().unwrap(), model);
+                }
+            }
+            model
+        };
+        let model: Model = std::thread::scope(|scope| {
+            let live = &live;
+            let threads: Vec<_> = (0..4).map(|nth| scope.spawn(move || live(nth))).collect();
+            let models = threads.into_iter().map(|thread| thread.join().unwrap());
+            models.flatten().collect()
+        });
+        assert_eq!(contents(&store), model);
+        let left = folder.path().join("left");
+        copy(&path, &left);
+        drop(store);
+        let store = Store::open(&left, &options).unwrap();
+        assert_eq!(contents(&store), model);
+    }
+}
+
+#[test]
+fn callers_at_the_same_time_always_durable() {
+    many_callers(Durability::Always);
+}
+
+#[test]
+fn callers_at_the_same_time_synced_at_intervals() {
+    many_callers(Durability::Interval(Duration::from_millis(1)));
+}
+
+/// A group of changes is seen as a whole, whoever looks: in one key after the other, at once, in
+/// order, and in a transaction.
+#[test]
+fn a_batch_is_seen_as_a_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
+    let keys: Vec<Vec<u8>> = (0..50u8).map(|key| vec![key]).collect();
+    let write = |version: u64| {
+        let mut batch = WriteBatch::new();
+        for key in &keys {
+            // Some come and go.
+            match version.is_multiple_of(2) && key[0].is_multiple_of(7) {
+                true => batch.delete(key.clone()),
+                false => batch.put(key.clone(), version.to_le_bytes()),
+            }
+        }
+        store.write(batch).unwrap();
+    };
+    write(1);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            (2..400).for_each(write);
+            done.store(true, Ordering::Relaxed);
+        });
+        let mut last = 0;
+        while !done.load(Ordering::Relaxed) {
+            let seen = |values: Vec<Vec<u8>>| {
+                let version = u64::from_le_bytes(values[0].as_slice().try_into().unwrap());
+                assert!(values.iter().all(|value| *value == values[0]));
+                assert_eq!(
+                    values.len(),
+                    if version.is_multiple_of(2) { 42 } else { 50 }
+                );
+                version
+            };
+            let values = store.multi_get(&keys).unwrap();
+            let version = seen(values.into_iter().flatten().collect());
+            assert!(version >= last);
+            let values = store.range(..).map(|item| item.unwrap().1);
+            last = seen(values.collect());
+            assert!(last >= version);
+            let mut transaction = store.transaction();
+            let get = |key: &Vec<u8>| transaction.get(key).unwrap();
+            seen(keys.iter().filter_map(get).collect());
+            // Later keys of the same batch are never older.
+            let one = store.get(&[1]).unwrap().unwrap();
+            assert!(u64::from_le_bytes(one.try_into().unwrap()) >= last);
+        }
+    });
+}
+
+#[test]
+fn asynchronous_puts_are_answered_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    for nth in 0..1000u64 {
+        let order = Arc::clone(&order);
+        store.put_async("key", nth.to_le_bytes(), move |outcome| {
+            outcome.unwrap();
+            order.lock().unwrap().push(nth);
+        });
+    }
+    let (told, refused) = mpsc::channel();
+    store.put_async(vec![0; 70_000], "value", move |outcome| {
+        told.send(outcome).unwrap()
+    });
+    let refused = refused.recv().unwrap().unwrap_err();
+    assert!(
+        matches!(refused, gphash::Error::TooLong { .. }),
+        "{refused}"
+    );
+    store.close().unwrap();
+    assert_eq!(*order.lock().unwrap(), (0..1000).collect::<Vec<_>>());
+    let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
+    assert_eq!(
+        store.get(b"key").unwrap(),
+        Some(999u64.to_le_bytes().to_vec())
+    );
+}
+
+/// A caller that uses the store from a callback does not wait for itself.
+#[test]
+fn a_callback_may_use_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::open(folder.path(), &StoreOptions::new()).unwrap());
+    let (told, done) = mpsc::channel();
+    let within = Arc::clone(&store);
+    store.put_async("first", "1", move |outcome| {
+        outcome.unwrap();
+        within.put("second", "2").unwrap();
+        drop(within);
+        told.send(()).unwrap();
+    });
+    done.recv().unwrap();
+    assert_eq!(store.get(b"second").unwrap(), Some(b"2".to_vec()));
+}
+
+/// The ordered view is made while others write, and has what they wrote.
+#[test]
+fn a_view_is_made_beside_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = AtomicU64::new(0);
+    let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
+    let fill = (0..20_000u64).map(|key| Request::Put {
+        key: key.to_be_bytes().to_vec(),
+        value: vec![1],
+    });
+    let answers = store.execute(fill.collect()).unwrap();
+    assert!(
+        answers
+            .iter()
+            .all(|answer| matches!(answer, Response::Done))
+    );
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for key in 0..3000u64 {
+                store.put((key * 7).to_be_bytes(), "new").unwrap();
+                store.delete((key * 5 + 1).to_be_bytes()).unwrap();
+                store.put((100_000 + key).to_be_bytes(), "more").unwrap();
+                written.store(key, Ordering::Relaxed);
+            }
+        });
+        while written.load(Ordering::Relaxed) < 100 {
+            std::thread::yield_now();
+        }
+        assert!(store.range(..).count() > 15_000);
+    });
+    let found = contents(&store);
+    let mut expected: BTreeMap<u64, &str> = (0..20_000).map(|key| (key, "\u{1}")).collect();
+    for key in 0..3000 {
+        expected.insert(key * 7, "new");
+        expected.remove(&(key * 5 + 1));
+        expected.insert(100_000 + key, "more");
+    }
+    let expected: Model = expected
+        .into_iter()
+        .map(|(key, value)| (key.to_be_bytes().to_vec(), value.as_bytes().to_vec()))
+        .collect();
+    assert!(found == expected);
+}
