@@ -5,7 +5,7 @@
 
 mod files;
 #[allow(dead_code)]
-#[path = "../../src/bin/gphash-recover.rs"]
+#[path = "../../src/bin/gphash-recover/main.rs"]
 mod tool;
 
 use std::ffi::OsString;

@@ -19,19 +19,28 @@ use crate::{Domain, Error, Result};
 /// Opens the store at `path`, or makes it; tells what of the log was carried out again.
 pub fn open(path: &Path, options: &StoreOptions) -> Result<(State, Replayed)> {
     options.check()?;
-    let name = options.operator_name();
+    let name = Some(options.operator_name());
     let directory = Arc::new(Directory::open(path, name, options.faults.clone())?);
+    open_in(directory, options, &|done, all| {
+        if let Some(on_replay) = &options.on_replay {
+            on_replay(done, all);
+        }
+    })
+}
+
+/// Opens the store in a directory. `progress` gets the bytes of the log that were read, and all
+/// bytes.
+pub fn open_in(
+    directory: Arc<Directory>,
+    options: &StoreOptions,
+    progress: &(dyn Fn(u64, u64) + Sync),
+) -> Result<(State, Replayed)> {
     let manifest = directory.manifest();
     let (records, _) = Records::open_or_create(&directory.index()?, &options.index)?;
     let (replayed, number) = match manifest.complete {
         true => {
-            let progress = |done, all| {
-                if let Some(on_replay) = &options.on_replay {
-                    on_replay(done, all);
-                }
-            };
             let apply = |entries: &[Numbered]| carry_out(entries, &records);
-            let replayed = replay(&directory, options.salvage, &progress, apply)?;
+            let replayed = replay(&directory, options.salvage, progress, apply)?;
             (replayed, manifest.last_segment + 1)
         }
         false => (

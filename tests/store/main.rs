@@ -2,9 +2,12 @@
 
 mod faults;
 mod model;
+mod packages;
 mod place;
+mod recover;
 mod threads;
 mod transactions;
+mod verify;
 
 use std::sync::Arc;
 

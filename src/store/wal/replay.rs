@@ -5,6 +5,7 @@ use rayon::prelude::*;
 use super::record::{self, Entry, RECORD_HEADER, RecordHeader, seed};
 use super::segment::{SEGMENT_HEADER, Segment};
 use crate::store::directory::Directory;
+use crate::store::manifest::MOST;
 use crate::{Error, Result};
 
 /// What a replay has come to.
@@ -62,9 +63,12 @@ pub fn replay(
     for (nth, segment) in segments.iter().enumerate() {
         let Some(this) = loaded.take() else { break };
         let next = segments.get(nth + 1);
-        let is_last = next.is_none() && broken.is_none();
-        let until = next.map_or(u64::MAX, |next| next.first);
-        let checked = this.check(segment, &mut reached, until, is_last);
+        let end = match next {
+            Some(next) => End::Next(next.first),
+            None if broken.is_none() => End::Torn,
+            None => End::Unknown,
+        };
+        let checked = this.check(segment, &mut reached, end);
         let count = match &checked {
             Ok(count) => *count,
             Err((count, error)) => {
@@ -99,16 +103,27 @@ fn forgive(error: &Error, salvage: bool) -> Result<()> {
     Ok(())
 }
 
+/// What must be behind the records of a segment.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum End {
+    /// The end of the log, which may be torn.
+    Torn,
+    /// A segment that begins with this sequence number.
+    Next(u64),
+    /// Nobody knows.
+    Unknown,
+}
+
 /// A segment in memory, and the records in it whose checksums match.
-struct Loaded {
-    bytes: Vec<u8>,
+pub(super) struct Loaded {
+    pub(super) bytes: Vec<u8>,
     records: Vec<(usize, RecordHeader)>,
     /// Where the first place is that holds no valid record.
     end: usize,
 }
 
 impl Loaded {
-    fn read(segment: &Segment) -> Result<Self> {
+    pub(super) fn read(segment: &Segment) -> Result<Self> {
         let bytes = segment.contents()?;
         let mut records = Vec::new();
         let mut end = SEGMENT_HEADER as usize;
@@ -129,14 +144,13 @@ impl Loaded {
         })
     }
 
-    /// How many records count, if they are those from `reached` on up to `until`; else with what is
+    /// How many records count, if they are those from `reached` on up to the end; else with what is
     /// wrong behind them.
-    fn check(
+    pub(super) fn check(
         &self,
         segment: &Segment,
         reached: &mut Replayed,
-        until: u64,
-        is_last: bool,
+        end: End,
     ) -> Result<usize, (usize, Error)> {
         let damaged = |at: usize, found: String| Error::DamagedLog {
             path: segment.path().to_path_buf(),
@@ -150,38 +164,46 @@ impl Loaded {
             );
             return Err((0, damaged(40, found)));
         }
+        let until = match end {
+            End::Next(until) => until,
+            End::Torn | End::Unknown => u64::MAX,
+        };
         let mut count = 0;
         for (at, header) in &self.records {
             if header.first >= until {
                 break;
             }
-            if header.first != reached.next || header.span == 0 {
+            let next = header.first.checked_add(header.span);
+            let Some(next) = next
+                .filter(|&next| header.first == reached.next && header.span != 0 && next <= MOST)
+            else {
                 let found = format!(
                     "a record of {} sequence numbers from {} on; expected {}",
                     header.span, header.first, reached.next
                 );
                 return Err((count, damaged(*at, found)));
-            }
-            reached.next += header.span;
+            };
+            reached.next = next;
             reached.records += 1;
             count += 1;
         }
-        if is_last {
-            if let Some(witness) = self.witness(segment.salt) {
-                let found = format!(
+        let found = match end {
+            End::Torn => self.witness(segment.salt).map(|witness| {
+                format!(
                     "no valid record, but the one at byte {witness} was written after this place \
                      was durable"
-                );
-                return Err((count, damaged(self.end, found)));
-            }
-        } else if until != reached.next && (until != u64::MAX || count == self.records.len()) {
-            let found = format!(
+                )
+            }),
+            End::Next(_) if until != reached.next => Some(format!(
                 "no valid record of sequence number {}; the next segment begins with {until}",
                 reached.next
-            );
-            return Err((count, damaged(self.end, found)));
+            )),
+            End::Next(_) | End::Unknown => None,
+        };
+        match found {
+            Some(found) => Err((count, damaged(self.end, found))),
+            None => Ok(count),
         }
-        Ok(count)
     }
 
     /// A valid record behind the end of the records that says that the place there was durable.
@@ -196,13 +218,14 @@ impl Loaded {
         })
     }
 
-    fn entries(&self, segment: &Segment, count: usize) -> Result<Vec<Numbered<'_>>> {
+    pub(super) fn entries(&self, segment: &Segment, count: usize) -> Result<Vec<Numbered<'_>>> {
         let mut numbered = Vec::new();
         for (at, header) in &self.records[..count] {
             let start = at + RECORD_HEADER;
             let entries = record::entries(&self.bytes[start..start + header.len as usize]);
             for entry in entries {
-                let entry = entry.ok_or_else(|| Error::DamagedLog {
+                let possible = |entry: &Entry| u64::from(entry.position) < header.span;
+                let entry = entry.filter(possible).ok_or_else(|| Error::DamagedLog {
                     path: segment.path().to_path_buf(),
                     at: *at as u64,
                     found: "a record with a valid checksum and an entry that cannot be".into(),
