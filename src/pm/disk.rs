@@ -247,6 +247,18 @@ impl Disk {
         })))
     }
 
+    /// A disk that goes on from `state`, whose files are written to their paths: all processes have
+    /// died, and what was not certain still is not.
+    pub fn after_death(state: &DiskState) -> Arc<Self> {
+        for (path, contents) in &state.files() {
+            fs::write(path, contents).unwrap();
+        }
+        Arc::new(Self(Mutex::new(State {
+            now: state.clone(),
+            ..State::default()
+        })))
+    }
+
     /// Says what is going on from now on.
     pub fn begin(&self, moment: u64) {
         let mut state = self.state();

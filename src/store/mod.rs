@@ -37,6 +37,8 @@
 //! promises in each domain.
 
 mod batch;
+#[cfg(all(test, not(loom)))]
+mod crash_tests;
 mod directory;
 mod history;
 mod manifest;
@@ -121,7 +123,7 @@ impl Store {
     /// file ([`Index::open`](crate::Index::open)), [`Error::NoSpace`], [`Error::ReadOnly`] and
     /// [`Error::Io`]. Nothing is lost by an opening that fails.
     pub fn open(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Self> {
-        let (state, replayed) = open::open(path.as_ref(), options)?;
+        let (state, replayed_records) = open::open(path.as_ref(), options)?;
         let core = Arc::new(Core {
             state,
             queue: Queue::default(),
@@ -140,7 +142,7 @@ impl Store {
             core: Some(core),
             server: Some(server),
             upkeep: Some(upkeep),
-            replayed_records: replayed.records,
+            replayed_records,
         })
     }
 

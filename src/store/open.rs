@@ -12,12 +12,12 @@ use super::options::{Durability, StoreOptions};
 use super::state::{State, Visible};
 use super::view::Order;
 use super::wal::Log;
-use super::wal::replay::{Numbered, Replayed, replay};
+use super::wal::replay::{Numbered, Replay};
 use crate::index::records::{Change, Records};
 use crate::{Domain, Error, Result};
 
-/// Opens the store at `path`, or makes it; tells what of the log was carried out again.
-pub fn open(path: &Path, options: &StoreOptions) -> Result<(State, Replayed)> {
+/// Opens the store at `path`, or makes it; tells how many records of the log were carried out again.
+pub fn open(path: &Path, options: &StoreOptions) -> Result<(State, u64)> {
     options.check()?;
     let name = Some(options.operator_name());
     let directory = Arc::new(Directory::open(path, name, options.faults.clone())?);
@@ -28,33 +28,28 @@ pub fn open(path: &Path, options: &StoreOptions) -> Result<(State, Replayed)> {
     })
 }
 
-/// Opens the store in a directory. `progress` gets the bytes of the log that were read, and all
-/// bytes.
+/// Opens the store in a directory; `progress` gets the bytes of the log that were read, and all bytes.
+/// Tells how many records of the log were carried out again.
 pub fn open_in(
     directory: Arc<Directory>,
     options: &StoreOptions,
     progress: &(dyn Fn(u64, u64) + Sync),
-) -> Result<(State, Replayed)> {
+) -> Result<(State, u64)> {
     let manifest = directory.manifest();
-    let (records, _) = Records::open_or_create(&directory.index()?, &options.index)?;
-    let (replayed, number) = match manifest.complete {
+    let (replay, number) = match manifest.complete {
         true => {
-            let apply = |entries: &[Numbered]| carry_out(entries, &records);
-            let replayed = replay(&directory, options.salvage, progress, apply)?;
-            (replayed, manifest.last_segment + 1)
+            let replay = Replay::inspect(&directory, options.salvage)?;
+            (replay, manifest.last_segment + 1)
         }
-        false => (
-            Replayed {
-                next: 1,
-                records: 0,
-            },
-            manifest.last_segment,
-        ),
+        false => (Replay::nothing(), manifest.last_segment),
     };
+    // From here on files change.
+    let (records, _) = Records::open_or_create(&directory.index()?, &options.index)?;
+    replay.carry_out(progress, |entries| carry_out(entries, &records))?;
     let log = Log::begin(
         Arc::clone(&directory),
         number,
-        replayed.next,
+        replay.next,
         options.segment_bytes,
     )?;
     records.sync()?;
@@ -62,7 +57,7 @@ pub fn open_in(
         manifest.complete = true;
         manifest.first_segment = number;
         manifest.last_segment = number;
-        manifest.sequence = replayed.next - 1;
+        manifest.sequence = replay.next - 1;
     })?;
     directory.remove_old_segments();
     let domain = records.stats().domain;
@@ -86,7 +81,7 @@ pub fn open_in(
         building: Mutex::new(()),
         unfinished: Mutex::new(None),
     };
-    Ok((state, replayed))
+    Ok((state, replay.records))
 }
 
 /// Gives the index the last of the entries of each key.

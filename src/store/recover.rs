@@ -175,7 +175,7 @@ fn mend(
     }
     let options = StoreOptions::new().salvage(salvage);
     let tell = |done, total| tell_log(progress, done, total);
-    let (state, replayed) = open_in(Arc::new(directory), &options, &tell)?;
+    let (state, log_records) = open_in(Arc::new(directory), &options, &tell)?;
     let stats = state.records.stats();
     state.close()?;
     for file in &mut files {
@@ -185,7 +185,7 @@ fn mend(
     }
     let mut report = StoreReport::new(files);
     report.items = stats.items;
-    report.log_records = replayed.records;
+    report.log_records = log_records;
     report.was_mended = true;
     report.index = mended.map(|index| Report {
         items: stats.items,

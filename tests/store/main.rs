@@ -1,5 +1,6 @@
 //! The store against a sorted map.
 
+mod bad_input;
 mod faults;
 mod model;
 mod packages;

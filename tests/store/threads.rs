@@ -92,7 +92,7 @@ fn a_batch_is_seen_as_a_whole() {
         let mut batch = WriteBatch::new();
         for key in &keys {
             // Some come and go.
-            match version % 2 == 0 && key[0] % 7 == 0 {
+            match version.is_multiple_of(2) && key[0].is_multiple_of(7) {
                 true => batch.delete(key.clone()),
                 false => batch.put(key.clone(), version.to_le_bytes()),
             }
@@ -111,7 +111,10 @@ fn a_batch_is_seen_as_a_whole() {
             let seen = |values: Vec<Vec<u8>>| {
                 let version = u64::from_le_bytes(values[0].as_slice().try_into().unwrap());
                 assert!(values.iter().all(|value| *value == values[0]));
-                assert_eq!(values.len(), if version % 2 == 0 { 42 } else { 50 });
+                assert_eq!(
+                    values.len(),
+                    if version.is_multiple_of(2) { 42 } else { 50 }
+                );
                 version
             };
             let values = store.multi_get(&keys).unwrap();

@@ -8,90 +8,120 @@ use crate::store::directory::Directory;
 use crate::store::manifest::MOST;
 use crate::{Error, Result};
 
-/// What a replay has come to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Replayed {
-    /// The sequence number after the last one.
-    pub next: u64,
-    /// Records that were carried out.
-    pub records: u64,
-}
-
 /// An entry with its sequence number.
 pub type Numbered<'a> = (Entry<'a>, u64);
 
-/// Carries out all records of the segments that count, in order: `apply` gets the entries of one
-/// segment after the other. `progress` gets the bytes read, and all bytes.
-///
-/// The end of the log may be torn. With `salvage`, so may any place of it: then the log ends there.
-///
-/// # Errors
-/// [`Error::DamagedLog`], those of [`Segment::open`], and what `apply` answers.
-pub fn replay(
-    directory: &Directory,
-    salvage: bool,
-    progress: &(dyn Fn(u64, u64) + Sync),
-    mut apply: impl FnMut(&[Numbered]) -> Result<()> + Send,
-) -> Result<Replayed> {
-    let manifest = directory.manifest();
-    let mut reached = Replayed {
-        next: manifest.sequence + 1,
-        records: 0,
-    };
-    let numbers = manifest.first_segment..=manifest.last_segment;
-    let open = |number| Segment::open(directory.log(), manifest.store_id, number);
-    let mut segments = Vec::new();
-    let mut broken = None;
-    for number in numbers {
-        match open(number) {
-            Ok(segment) => segments.push(segment),
-            Err(error) => {
-                broken = Some(error);
+/// What a recovery has to carry out.
+pub struct Replay {
+    /// The segments, and how many records of each count.
+    segments: Vec<(Segment, usize)>,
+    /// The sequence number after the last one.
+    pub next: u64,
+    /// Records that count.
+    pub records: u64,
+}
+
+impl Replay {
+    /// What there is to do where the log is empty.
+    pub fn nothing() -> Self {
+        Self {
+            segments: Vec::new(),
+            next: 1,
+            records: 0,
+        }
+    }
+
+    /// Reads the log and changes nothing. Its end may be torn; with `salvage`, so may any place of it:
+    /// then the log ends there.
+    ///
+    /// # Errors
+    /// [`Error::DamagedLog`], and those of [`Segment::open`].
+    pub fn inspect(directory: &Directory, salvage: bool) -> Result<Self> {
+        let manifest = directory.manifest();
+        let mut replay = Self {
+            next: manifest.sequence + 1,
+            ..Self::nothing()
+        };
+        let numbers = manifest.first_segment..=manifest.last_segment;
+        let open = |number| Segment::open(directory.log(), manifest.store_id, number);
+        let mut segments = numbers.map(open).peekable();
+        while let Some(segment) = segments.next() {
+            let segment = match segment {
+                Ok(segment) => segment,
+                Err(error) => {
+                    forgive(&error, salvage)?;
+                    break;
+                }
+            };
+            let until = match segments.peek() {
+                None => Until::TheEnd,
+                Some(Ok(next)) => Until::Sequence(next.first),
+                Some(Err(_)) => Until::Anywhere,
+            };
+            let checked = Loaded::read(&segment)?.check(&segment, &mut replay, until);
+            let is_whole = checked.error.is_none();
+            replay.segments.push((segment, checked.count));
+            if let Some(error) = checked.error {
+                forgive(&error, salvage)?;
+            }
+            if !is_whole {
                 break;
             }
         }
+        Ok(replay)
     }
-    if let Some(error) = &broken {
-        forgive(error, salvage)?;
+
+    /// Carries out the records in order: `apply` gets the entries of one segment after the other.
+    /// `progress` gets the bytes read, and all bytes.
+    ///
+    /// # Errors
+    /// What `apply` and the operating system answer.
+    pub fn carry_out(
+        &self,
+        progress: &(dyn Fn(u64, u64) + Sync),
+        mut apply: impl FnMut(&[Numbered]) -> Result<()> + Send,
+    ) -> Result<()> {
+        let len = |(segment, _): &(Segment, usize)| segment.len();
+        let all = self.segments.iter().map(len).sum::<Result<u64>>()?;
+        let mut done = 0;
+        let first = self.segments.first();
+        let mut loaded = first.map(|(first, _)| Loaded::read(first)).transpose()?;
+        for (nth, (segment, count)) in self.segments.iter().enumerate() {
+            let Some(this) = loaded.take() else { break };
+            // Nothing may become durable in the index before it is in the log.
+            segment.sync()?;
+            let entries = this.entries(segment, *count)?;
+            let next = self.segments.get(nth + 1);
+            let (applied, read) = rayon::join(
+                || apply(&entries),
+                || next.map(|(next, _)| Loaded::read(next)).transpose(),
+            );
+            applied?;
+            loaded = read?;
+            done += this.bytes.len() as u64;
+            progress(done, all);
+        }
+        Ok(())
     }
-    let all = segments
-        .iter()
-        .map(|segment| segment.len())
-        .sum::<Result<u64>>()?;
-    let mut done = 0;
-    let mut loaded = segments.first().map(Loaded::read).transpose()?;
-    for (nth, segment) in segments.iter().enumerate() {
-        let Some(this) = loaded.take() else { break };
-        let next = segments.get(nth + 1);
-        let end = match next {
-            Some(next) => End::Next(next.first),
-            None if broken.is_none() => End::Torn,
-            None => End::Unknown,
-        };
-        let checked = this.check(segment, &mut reached, end);
-        let count = match &checked {
-            Ok(count) => *count,
-            Err((count, error)) => {
-                forgive(error, salvage)?;
-                *count
-            }
-        };
-        let entries = this.entries(segment, count)?;
-        // Nothing may become durable in the index before it is in the log.
-        segment.sync()?;
-        let (applied, read) = rayon::join(
-            || apply(&entries),
-            || match (&checked, next) {
-                (Ok(_), Some(next)) => Loaded::read(next).map(Some),
-                _ => Ok(None),
-            },
-        );
-        applied?;
-        loaded = read?;
-        done += this.bytes.len() as u64;
-        progress(done, all);
-    }
-    Ok(reached)
+}
+
+/// How far the records of a segment must go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Until {
+    /// Up to this sequence number, with which the next segment begins.
+    Sequence(u64),
+    /// Nobody knows: the next segment cannot be read.
+    Anywhere,
+    /// It is the last one.
+    TheEnd,
+}
+
+/// What was found in a segment.
+pub(super) struct Checked {
+    /// How many records count.
+    pub(super) count: usize,
+    /// What is wrong behind them.
+    pub(super) error: Option<Error>,
 }
 
 /// Lets damage pass if the caller wants what lies before it.
@@ -101,17 +131,6 @@ fn forgive(error: &Error, salvage: bool) -> Result<()> {
     }
     tracing::warn!(%error, "the log is used up to here");
     Ok(())
-}
-
-/// What must be behind the records of a segment.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum End {
-    /// The end of the log, which may be torn.
-    Torn,
-    /// A segment that begins with this sequence number.
-    Next(u64),
-    /// Nobody knows.
-    Unknown,
 }
 
 /// A segment in memory, and the records in it whose checksums match.
@@ -144,65 +163,62 @@ impl Loaded {
         })
     }
 
-    /// How many records count, if they are those from `reached` on up to the end; else with what is
-    /// wrong behind them.
-    pub(super) fn check(
-        &self,
-        segment: &Segment,
-        reached: &mut Replayed,
-        end: End,
-    ) -> Result<usize, (usize, Error)> {
-        let damaged = |at: usize, found: String| Error::DamagedLog {
-            path: segment.path().to_path_buf(),
-            at: at as u64,
-            found,
+    /// How many records count: those that go on from where `replay` has come to.
+    pub(super) fn check(&self, segment: &Segment, replay: &mut Replay, until: Until) -> Checked {
+        let damaged = |count, at: usize, found: String| Checked {
+            count,
+            error: Some(Error::DamagedLog {
+                path: segment.path().to_path_buf(),
+                at: at as u64,
+                found,
+            }),
         };
-        if segment.first > reached.next {
+        if segment.first > replay.next {
             let found = format!(
                 "the segment begins with sequence number {}; expected {}",
-                segment.first, reached.next
+                segment.first, replay.next
             );
-            return Err((0, damaged(40, found)));
+            return damaged(0, 40, found);
         }
-        let until = match end {
-            End::Next(until) => until,
-            End::Torn | End::Unknown => u64::MAX,
-        };
         let mut count = 0;
         for (at, header) in &self.records {
-            if header.first >= until {
+            // The next segment has these again, or they were answered with an error.
+            if matches!(until, Until::Sequence(until) if header.first >= until) {
                 break;
             }
             let next = header.first.checked_add(header.span);
             let Some(next) = next
-                .filter(|&next| header.first == reached.next && header.span != 0 && next <= MOST)
+                .filter(|&next| header.first == replay.next && header.span != 0 && next <= MOST)
             else {
                 let found = format!(
                     "a record of {} sequence numbers from {} on; expected {}",
-                    header.span, header.first, reached.next
+                    header.span, header.first, replay.next
                 );
-                return Err((count, damaged(*at, found)));
+                return damaged(count, *at, found);
             };
-            reached.next = next;
-            reached.records += 1;
+            replay.next = next;
+            replay.records += 1;
             count += 1;
         }
-        let found = match end {
-            End::Torn => self.witness(segment.salt).map(|witness| {
-                format!(
-                    "no valid record, but the one at byte {witness} was written after this place \
-                     was durable"
-                )
-            }),
-            End::Next(_) if until != reached.next => Some(format!(
-                "no valid record of sequence number {}; the next segment begins with {until}",
-                reached.next
-            )),
-            End::Next(_) | End::Unknown => None,
-        };
-        match found {
-            Some(found) => Err((count, damaged(self.end, found))),
-            None => Ok(count),
+        match until {
+            Until::Sequence(until) if until != replay.next => {
+                let found = format!(
+                    "no valid record of sequence number {}; the next segment begins with {until}",
+                    replay.next
+                );
+                damaged(count, self.end, found)
+            }
+            Until::TheEnd => match self.witness(segment.salt) {
+                Some(witness) => {
+                    let found = format!(
+                        "no valid record, but the one at byte {witness} was written after this \
+                         place was durable"
+                    );
+                    damaged(count, self.end, found)
+                }
+                None => Checked { count, error: None },
+            },
+            Until::Sequence(_) | Until::Anywhere => Checked { count, error: None },
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::replay::{End, Loaded, Replayed};
+use super::replay::{Loaded, Replay, Until};
 use super::segment::{self, Segment};
 use crate::pm::Folder;
 use crate::store::manifest::Manifest;
@@ -62,19 +62,16 @@ pub fn survey(
     let all = numbers.iter().flat_map(len).map(|file| file.len()).sum();
     let mut done = 0;
     let is_first = numbers.first() == Some(&manifest.first_segment);
-    let mut reached = is_first.then_some(Replayed {
-        next: manifest.sequence.saturating_add(1),
-        records: 0,
-    });
+    let mut reached = is_first.then_some(manifest.sequence + 1);
     let mut surveyed = Vec::with_capacity(numbers.len());
     let mut opened = numbers.first().map(|&number| open(number));
     for (nth, &number) in numbers.iter().enumerate() {
         let next = numbers.get(nth + 1).map(|&next| open(next));
         let this = opened.take().expect("opened as the next one");
-        let end = match (&next, extent) {
-            (Some(Ok(next)), _) => End::Next(next.first),
-            (None, Extent::Torn) => End::Torn,
-            _ => End::Unknown,
+        let until = match (&next, extent) {
+            (Some(Ok(next)), _) => Until::Sequence(next.first),
+            (None, Extent::Torn) => Until::TheEnd,
+            _ => Until::Anywhere,
         };
         opened = next;
         let mut found = Surveyed {
@@ -83,7 +80,7 @@ pub fn survey(
             records: 0,
             error: None,
         };
-        let outcome = this.and_then(|segment| look(&segment, end, &mut reached, &mut found));
+        let outcome = this.and_then(|segment| look(&segment, until, &mut reached, &mut found));
         done += found.bytes;
         progress(done, all);
         if let Err(error) = outcome {
@@ -100,15 +97,14 @@ pub fn survey(
     }
     if let (Extent::Upto(wanted), Some(reached), Some(last)) =
         (extent, reached, surveyed.last_mut())
-        && reached.next < wanted
+        && reached < wanted
         && last.error.is_none()
     {
         last.error = Some(Error::DamagedLog {
             path: last.path.clone(),
             at: last.bytes,
             found: format!(
-                "no valid record of sequence number {}; all before {wanted} were written",
-                reached.next
+                "no valid record of sequence number {reached}; all before {wanted} were written"
             ),
         });
     }
@@ -117,21 +113,17 @@ pub fn survey(
 
 fn look(
     segment: &Segment,
-    end: End,
-    reached: &mut Option<Replayed>,
+    until: Until,
+    reached: &mut Option<u64>,
     found: &mut Surveyed,
 ) -> Result<()> {
     let loaded = Loaded::read(segment)?;
     found.bytes = loaded.bytes.len() as u64;
-    let reached = reached.get_or_insert(Replayed {
-        next: segment.first,
-        records: 0,
-    });
-    let (count, wrong) = match loaded.check(segment, reached, end) {
-        Ok(count) => (count, Ok(())),
-        Err((count, error)) => (count, Err(error)),
-    };
-    found.records = count as u64;
-    loaded.entries(segment, count)?;
-    wrong
+    let mut replay = Replay::nothing();
+    replay.next = reached.unwrap_or(segment.first);
+    let checked = loaded.check(segment, &mut replay, until);
+    *reached = Some(replay.next);
+    found.records = checked.count as u64;
+    loaded.entries(segment, checked.count)?;
+    checked.error.map_or(Ok(()), Err)
 }
