@@ -142,7 +142,8 @@ impl Records {
     }
 
     /// Calls `found` with the position, the sequence number and the value of each of `keys` that is
-    /// there, in their order.
+    /// there, in their order. `found` must not use these records: a checkpoint or a change may wait
+    /// for this look-up.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -154,8 +155,8 @@ impl Records {
         self.engine.get_many(&self.table, keys, found)
     }
 
-    /// Executes changes, no two of one key, each whole; several threads do if they are many. Bit *i*
-    /// of the answer says that the key of change *i* was there before.
+    /// Executes changes, each whole, those of one key in the order given; several threads do if they
+    /// are many. Bit *i* of the answer says that the key of change *i* was there before.
     ///
     /// # Errors
     /// [`Error::Limit`] before anything is done if a key or a value is too long. [`Error::NoSpace`] or

@@ -131,8 +131,8 @@ impl CpuEngine {
         }
     }
 
-    /// Executes puts and removals in a table of variable length, no two of one key. Bit *i* of the
-    /// answer says that key *i* was there before.
+    /// Executes puts and removals in a table of variable length. Bit *i* of the answer says that key
+    /// *i* was there before.
     ///
     /// # Errors
     /// [`Error::Limit`](crate::Error::Limit) before anything is done if a key or a value is too long;

@@ -22,8 +22,8 @@ fn fences(states: &[CrashState]) -> Vec<u64> {
 }
 
 /// How many fences of `ops` there are, and those of them without which no image is found that fails.
-fn not_missed(prepare: &[Op], ops: &[Op]) -> (usize, Vec<u64>) {
-    let kind = Kind::of((1, 2, 4), 8);
+fn not_missed(key_size: usize, prepare: &[Op], ops: &[Op]) -> (usize, Vec<u64>) {
+    let kind = Kind::of((1, 2, 4), key_size);
     let run = || Run::new(kind, 7, prepare);
     let begin = run().table.medium.steps();
     let (_, states) = ops.iter().fold(run(), Run::apply).end();
@@ -59,7 +59,25 @@ fn a_fence_that_is_left_out_is_missed() {
             (vec![Reopen, Insert(3)], 4, 1),
             (vec![AddLevel, Drain, Insert(3)], 14, 8),
         ] {
-            let (fences, not_missed) = not_missed(&prepare, &ops);
+            let (fences, not_missed) = not_missed(8, &prepare, &ops);
+            println!("{ops:?}: {fences} fences, not missed {not_missed:?}");
+            assert_eq!((fences, not_missed.len()), (count, spared));
+        }
+    });
+}
+
+#[test]
+fn a_fence_of_variable_length_that_is_left_out_is_missed() {
+    on_one_thread(|| {
+        let prepare = [Insert(1), Insert(2)];
+        // The first two need records of a class that has none, as the last one does.
+        for (ops, count, spared) in [
+            (vec![Insert(3)], 4, 1),
+            (vec![Update(1)], 4, 1),
+            (vec![Remove(1), Recycle, Insert(3), Update(2)], 6, 2),
+            (vec![UseUp, Insert(3)], 4, 1),
+        ] {
+            let (fences, not_missed) = not_missed(0, &prepare, &ops);
             println!("{ops:?}: {fences} fences, not missed {not_missed:?}");
             assert_eq!((fences, not_missed.len()), (count, spared));
         }
