@@ -30,7 +30,7 @@
 //! let keys: Vec<_> = store.range(..).map(|item| Ok(item?.0)).collect::<gphash::Result<_>>()?;
 //! assert_eq!(keys, [b"grace".to_vec()]);
 //! store.close()?;
-//! # Ok::<(), gphash::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! `docs/store.md` in the repository draws the directory byte by byte, and says what each durability

@@ -66,7 +66,7 @@ impl Claims {
 ///     }
 /// }
 /// assert_eq!(store.get(b"stock")?, Some(b"6".to_vec()));
-/// # Ok::<(), gphash::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Transaction<'s> {
     store: &'s Store,
