@@ -6,7 +6,7 @@
 mod files;
 mod folder;
 #[allow(dead_code)]
-#[path = "../../src/bin/gphash-recover.rs"]
+#[path = "../../src/bin/gphash-recover/main.rs"]
 mod tool;
 
 use std::ffi::OsString;

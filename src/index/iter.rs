@@ -20,52 +20,80 @@ pub struct Iter<'t, M: Medium, K, V> {
     types: PhantomData<(K, V)>,
 }
 
-/// Iterator over the buckets of a table: the offset of each, and the key that all its items have if
-/// it is a reserved one.
+/// Iterator over the buckets of a table, from the lowest level up: items move in this direction.
 struct Buckets<'t, M: Medium> {
     table: &'t Table<M>,
-    /// Buckets still to come: level (`None` for the reserved buckets), bucket.
-    level: Option<u32>,
-    bucket: u64,
+    /// The next one.
+    next: Bucket,
+}
+
+/// Which bucket. Where it is, is known only while the caller is pinned.
+#[derive(Clone, Copy)]
+enum Bucket {
+    Reserved(u32),
+    Level { level: u32, index: u64 },
+}
+
+impl Bucket {
+    /// Offset of the bucket, valid while the caller is pinned; `None` if its level has been emptied,
+    /// and may hold records now.
+    fn offset<M: Medium>(self, table: &Table<M>) -> Option<u64> {
+        match self {
+            Self::Reserved(bucket) => Some(reserved_bucket_at(bucket)),
+            Self::Level { level, index } => {
+                let is_live = level >= table.directory.levels().bottom;
+                is_live.then(|| table.directory.offset(level) + index * table.shape.bucket_size)
+            }
+        }
+    }
+
+    /// The key that all its items have, if it is a reserved one.
+    fn key(self) -> Option<u64> {
+        match self {
+            Self::Reserved(0) => Some(EMPTY),
+            Self::Reserved(_) => Some(BUSY),
+            Self::Level { .. } => None,
+        }
+    }
 }
 
 impl<'t, M: Medium> Buckets<'t, M> {
     fn new(table: &'t Table<M>) -> Self {
         table.finish_draining_quietly();
-        Self {
-            table,
-            level: None,
-            bucket: 0,
-        }
+        let next = match table.shape.key_class() {
+            KeyClass::Word => Bucket::Reserved(0),
+            KeyClass::Wide | KeyClass::Variable => Bucket::Level { level: 0, index: 0 },
+        };
+        Self { table, next }
     }
 }
 
 impl<M: Medium> Iterator for Buckets<'_, M> {
-    type Item = (u64, Option<u64>);
+    type Item = Bucket;
 
-    fn next(&mut self) -> Option<Self::Item> {
+    fn next(&mut self) -> Option<Bucket> {
         let levels = self.table.directory.levels();
-        match self.level {
-            None if self.table.shape.key_class() == KeyClass::Word && self.bucket < 2 => {
-                let bucket = self.bucket as u32;
-                self.bucket += 1;
-                let key = if bucket == 0 { EMPTY } else { BUSY };
-                return Some((reserved_bucket_at(bucket), Some(key)));
+        if let Bucket::Level { level, index } = &mut self.next {
+            if *index == 1 << *level {
+                (*level, *index) = (*level + 1, 0);
             }
-            None => {
-                self.level = Some(levels.bottom);
-                self.bucket = 0;
+            if *level < levels.bottom {
+                (*level, *index) = (levels.bottom, 0);
             }
-            Some(level) if self.bucket == 1 << level => {
-                self.level = Some(level + 1);
-                self.bucket = 0;
+            if *level > levels.top {
+                return None;
             }
-            Some(_) => {}
         }
-        let level = self.level.filter(|&level| level <= levels.top)?;
-        let at = self.table.directory.offset(level) + self.bucket * self.table.shape.bucket_size;
-        self.bucket += 1;
-        Some((at, None))
+        let this = self.next;
+        self.next = match this {
+            Bucket::Reserved(0) => Bucket::Reserved(1),
+            Bucket::Reserved(_) => Bucket::Level { level: 0, index: 0 },
+            Bucket::Level { level, index } => Bucket::Level {
+                level,
+                index: index + 1,
+            },
+        };
+        Some(this)
     }
 }
 
@@ -94,13 +122,11 @@ impl<M: Medium> Table<M> {
     /// caller is not pinned, and nor is `visit`.
     pub(crate) fn visit_items(&self, mut visit: impl FnMut(&[u8], u64, &[u8])) -> Result<()> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
-        for (at, _) in Buckets::new(self) {
+        for bucket in Buckets::new(self) {
             for slot in 0..self.shape.slots {
-                let place = self.shape.slot_place(at, slot);
-                if matches!(self.medium.load(place.state), EMPTY | BUSY) {
-                    continue;
-                }
                 let pin = self.pin(thread_number());
+                let Some(at) = bucket.offset(self) else { break };
+                let place = self.shape.slot_place(at, slot);
                 let read = self.read_slot(place, |record| {
                     self.read_item(Member { place, record }, &mut key, &mut value)
                 });
@@ -124,14 +150,17 @@ impl<'t, M: Medium, K: Pod, V: Pod> Iter<'t, M, K, V> {
     }
 
     /// Copies the members of one bucket, pinned.
-    fn read_bucket(&mut self, at: u64, reserved: Option<u64>) {
+    fn read_bucket(&mut self, bucket: Bucket) {
         let table = self.buckets.table;
         let _pin = table.pin(thread_number());
+        let Some(at) = bucket.offset(table) else {
+            return;
+        };
         for slot in 0..table.shape.slots {
             let place = table.shape.slot_place(at, slot);
             let read = table.read_slot(place, |_| {
                 let mut key = K::zeroed();
-                match reserved {
+                match bucket.key() {
                     Some(word) => {
                         bytemuck::bytes_of_mut(&mut key).copy_from_slice(&word.to_le_bytes())
                     }
@@ -157,8 +186,8 @@ impl<M: Medium, K: Pod, V: Pod> Iterator for Iter<'_, M, K, V> {
 
     fn next(&mut self) -> Option<(K, V)> {
         while self.ready.is_empty() {
-            let (at, reserved) = self.buckets.next()?;
-            self.read_bucket(at, reserved);
+            let bucket = self.buckets.next()?;
+            self.read_bucket(bucket);
         }
         self.ready.pop()
     }

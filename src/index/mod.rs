@@ -37,6 +37,7 @@ pub(crate) mod upkeep;
 pub(crate) mod used;
 #[cfg(all(test, not(loom)))]
 mod variable_tests;
+pub(crate) mod verify;
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use fixedbitset::FixedBitSet;

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use fixedbitset::FixedBitSet;
 
 use super::open::{map_options, read_superblock};
-use super::recover::{Policy, Recovery};
+use super::recover::{Policy, Progress, Recovery};
 use super::stats::Stats;
 use super::table::Table;
 use super::upkeep::{Pace, Upkeeper};
+use super::verify::Verified;
 use crate::engine::cpu::CpuEngine;
 use crate::layout::DATA_START;
 use crate::layout::size_class::{MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE};
@@ -212,6 +213,11 @@ impl Records {
     /// As [`Index::sync`](super::Index::sync).
     pub(crate) fn sync(&self) -> Result<()> {
         self.table.sync()
+    }
+
+    /// Checks all that the file says, beside running changes; see [`Table::verify`].
+    pub(crate) fn verify(&self, progress: &(dyn Fn(Progress) + Sync)) -> Verified {
+        self.table.verify(progress)
     }
 
     /// Figures.

@@ -10,7 +10,7 @@ use crate::pm::{MapOptions, Mapping, Medium};
 use crate::{Domain, Result};
 
 /// What became of a file, or what would.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReportState {
     /// It was closed in order and is whole.

@@ -16,10 +16,10 @@ use crate::pm::Medium;
 use crate::sync::Ordering;
 
 /// Buckets that one task scans.
-const TASK: u64 = 4096;
+pub(super) const TASK: u64 = 4096;
 
 /// Most damages that are listed; the first of them tells the story.
-const MOST_DAMAGES: usize = 100;
+pub(super) const MOST_DAMAGES: usize = 100;
 
 /// What has to be mended in one slot.
 #[derive(Debug, Clone, Copy)]
@@ -69,7 +69,7 @@ impl Findings {
 
 /// Where a bucket lies, as the scan counts.
 #[derive(Clone, Copy)]
-enum Home {
+pub(super) enum Home {
     Level { level: u32, index: u64 },
     Reserved,
 }
@@ -223,7 +223,7 @@ impl<M: Medium> Table<M> {
     }
 
     /// Whether a look-up of the key would come to this bucket and know the slot.
-    fn check_home(&self, target: &Target, state: u64, home: Home) -> Result<(), String> {
+    pub(super) fn check_home(&self, target: &Target, state: u64, home: Home) -> Result<(), String> {
         match home {
             Home::Reserved if state == RESERVED_WORD => Ok(()),
             Home::Reserved => Err(format!("state {state:#x} in a reserved bucket")),

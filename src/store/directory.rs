@@ -16,9 +16,10 @@ use crate::pm::{Faults, Folder, PmFile};
 use crate::{Error, Result};
 
 const LOCK: &str = "LOCK";
-const INDEX: &str = "index.gph";
+pub const MANIFEST: &str = manifest::NAME;
+pub const INDEX: &str = "index.gph";
 const INDEX_JOURNAL: &str = "index.gph.journal";
-const LOG: &str = "wal";
+pub const LOG: &str = "wal";
 
 /// An open directory; closing it gives up its lock.
 #[derive(Debug)]
@@ -31,7 +32,8 @@ pub struct Directory {
 
 impl Directory {
     /// Opens and locks the directory of a store, or begins one: then the manifest is not yet
-    /// `complete`, and there is neither index nor log.
+    /// `complete`, and there is neither index nor log. `merge_operator` is the name that the store
+    /// must have been made with; `None` lets every one pass.
     ///
     /// # Errors
     /// [`Error::ForeignDirectory`], [`Error::Missing`], [`Error::InUse`],
@@ -39,15 +41,15 @@ impl Directory {
     /// answers. What is there is untouched.
     pub fn open(
         path: &Path,
-        merge_operator: &str,
+        merge_operator: Option<&str>,
         faults: Option<Arc<dyn Faults>>,
     ) -> Result<Self> {
         let root = Folder::at(path.to_path_buf(), faults.clone());
         let log = Folder::at(root.join(LOG), faults);
         // Nothing is made in a directory that is not ours, not even the lock.
         let known = inspect(&root)?;
-        if let Some(manifest) = &known {
-            check_options(&root, manifest, merge_operator)?;
+        if let (Some(manifest), Some(name)) = (&known, merge_operator) {
+            check_options(&root, manifest, name)?;
         }
         root.create()?;
         let lock = match root.join(LOCK).exists() {
@@ -65,13 +67,15 @@ impl Directory {
                     first_segment: 1,
                     last_segment: 1,
                     sequence: 0,
-                    merge_operator: merge_operator.into(),
+                    merge_operator: merge_operator.unwrap_or_default().into(),
                 };
                 manifest.write(&root)?;
                 manifest
             }
         };
-        check_options(&root, &manifest, merge_operator)?;
+        if let Some(name) = merge_operator {
+            check_options(&root, &manifest, name)?;
+        }
         let directory = Self {
             root,
             log,
@@ -101,10 +105,7 @@ impl Directory {
     pub fn index(&self) -> Result<PathBuf> {
         let path = self.root.join(INDEX);
         if self.manifest().complete && !path.exists() {
-            return Err(Error::Missing {
-                path,
-                advice: "put it back; the log holds only what was written since its last checkpoint",
-            });
+            return Err(missing_index(path));
         }
         Ok(path)
     }
@@ -125,6 +126,35 @@ impl Directory {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// Where the manifest is.
+    pub fn manifest_path(&self) -> PathBuf {
+        self.root.join(manifest::NAME)
+    }
+
+    /// Says whether the manifest on the disk is whole, and the one that was written last or a later
+    /// one.
+    ///
+    /// # Errors
+    /// Those of [`Manifest::read`], and [`Error::Damaged`] if it is another one.
+    pub fn check_manifest(&self) -> Result<()> {
+        let manifest = self.manifest.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = Manifest::read(&self.root)?;
+        // An edit that failed may have got there.
+        let is_it = found.first_segment >= manifest.first_segment
+            && found.last_segment >= manifest.last_segment
+            && (found.store_id, &found.merge_operator)
+                == (manifest.store_id, &manifest.merge_operator);
+        if is_it {
+            return Ok(());
+        }
+        Err(Error::Damaged {
+            path: self.manifest_path(),
+            what: "manifest",
+            at: 0,
+            found: format!("{found:?}; the last one written is {manifest:?}"),
+        })
     }
 
     /// Changes the manifest, atomically and durably.
@@ -157,8 +187,33 @@ impl Directory {
     }
 }
 
+/// Keeps the directory of a store from being opened while someone looks at it.
+///
+/// # Errors
+/// [`Error::InUse`], or what the operating system answers.
+pub fn look(root: &Folder) -> Result<Option<PmFile>> {
+    if !root.join(LOCK).exists() {
+        // The files have locks of their own.
+        return Ok(None);
+    }
+    let lock = root.open_file(LOCK, false)?;
+    lock.lock_shared()?;
+    Ok(Some(lock))
+}
+
+/// The error for an index that should be at `path`.
+pub fn missing_index(path: PathBuf) -> Error {
+    Error::Missing {
+        path,
+        advice: "put it back; the log holds only what was written since its last checkpoint",
+    }
+}
+
 /// The manifest of the directory, or `None` if there can be a new store.
-fn inspect(root: &Folder) -> Result<Option<Manifest>> {
+///
+/// # Errors
+/// As [`Directory::open`].
+pub fn inspect(root: &Folder) -> Result<Option<Manifest>> {
     let names = root.names()?;
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
     if has(manifest::NAME) {

@@ -31,6 +31,9 @@ pub const NEXT_NAME: &str = "MANIFEST.next";
 /// Longest name of a merge operator, in bytes.
 pub const LONGEST_NAME: usize = 1024;
 
+/// Numbers of segments and sequence numbers are below this: what is counted up does not overflow.
+pub const MOST: u64 = 1 << 62;
+
 /// The directory is whole; without it, a creation was cut short.
 const COMPLETE: u32 = 1;
 
@@ -150,6 +153,13 @@ impl Manifest {
         if manifest.first_segment > manifest.last_segment {
             let found = format!("{} to {}", manifest.first_segment, manifest.last_segment);
             return Err(damaged("numbers of the log segments", 32, found));
+        }
+        if manifest.last_segment >= MOST || manifest.sequence >= MOST {
+            let found = format!(
+                "segment {}, sequence number {}; both are below {MOST}",
+                manifest.last_segment, manifest.sequence
+            );
+            return Err(damaged("last segment and sequence number", 40, found));
         }
         Ok(manifest)
     }

@@ -48,12 +48,15 @@ mod options;
 mod order;
 mod queue;
 mod range;
+mod recover;
+mod report;
 mod state;
 mod stats;
 #[cfg(test)]
 mod tests;
 mod transaction;
 mod upkeep;
+mod verify;
 mod view;
 mod wal;
 
@@ -68,6 +71,8 @@ pub use merge::MergeOperator;
 pub use options::{Durability, StoreOptions};
 use queue::{Answer, Queue, Work};
 pub use range::Range;
+pub use recover::{Repair, recover};
+pub use report::{FileReport, StoreFile, StoreReport};
 use state::{State, nothing};
 pub use stats::StoreStats;
 pub use transaction::Transaction;

@@ -19,8 +19,22 @@ use crate::{Domain, Error, Result};
 /// Opens the store at `path`, or makes it; tells how many records of the log were carried out again.
 pub fn open(path: &Path, options: &StoreOptions) -> Result<(State, u64)> {
     options.check()?;
-    let name = options.operator_name();
+    let name = Some(options.operator_name());
     let directory = Arc::new(Directory::open(path, name, options.faults.clone())?);
+    open_in(directory, options, &|done, all| {
+        if let Some(on_replay) = &options.on_replay {
+            on_replay(done, all);
+        }
+    })
+}
+
+/// Opens the store in a directory; `progress` gets the bytes of the log that were read, and all bytes.
+/// Tells how many records of the log were carried out again.
+pub fn open_in(
+    directory: Arc<Directory>,
+    options: &StoreOptions,
+    progress: &(dyn Fn(u64, u64) + Sync),
+) -> Result<(State, u64)> {
     let manifest = directory.manifest();
     let (replay, number) = match manifest.complete {
         true => {
@@ -31,12 +45,7 @@ pub fn open(path: &Path, options: &StoreOptions) -> Result<(State, u64)> {
     };
     // From here on files change.
     let (records, _) = Records::open_or_create(&directory.index()?, &options.index)?;
-    let progress = |done, all| {
-        if let Some(on_replay) = &options.on_replay {
-            on_replay(done, all);
-        }
-    };
-    replay.carry_out(&progress, |entries| carry_out(entries, &records))?;
+    replay.carry_out(progress, |entries| carry_out(entries, &records))?;
     let log = Log::begin(
         Arc::clone(&directory),
         number,

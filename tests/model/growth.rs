@@ -123,3 +123,28 @@ fn room_is_made_ahead_and_a_resize_ends_by_itself() {
     assert_eq!(index.len(), next);
     assert_eq!(index.stats().longest_pause, Duration::ZERO);
 }
+
+#[test]
+fn an_iterator_that_is_held_while_the_table_grows_gives_only_items() {
+    let folder = folder();
+    let index =
+        Index::<u64, u64>::create(folder.path().join("f"), &options().capacity(300)).unwrap();
+    // Read as a slot, two of these values are an item, and where levels were there are values later.
+    let value = 1 << 17;
+    let first: Vec<u64> = (1..=300).collect();
+    index.insert(&first, &[value; 300]).unwrap();
+    let mut iter = index.iter();
+    let mut seen = vec![iter.next().unwrap()];
+    let others: Vec<u64> = (301..60_000).collect();
+    for keys in others.chunks(1000) {
+        index.insert(keys, &vec![value; keys.len()]).unwrap();
+    }
+    seen.extend(iter);
+    for (key, found) in &seen {
+        assert_eq!((*found, (1..60_000).contains(key)), (value, true), "{key}");
+    }
+    seen.sort_unstable();
+    for key in first {
+        assert!(seen.binary_search(&(key, value)).is_ok(), "{key}");
+    }
+}

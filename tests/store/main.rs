@@ -3,9 +3,12 @@
 mod bad_input;
 mod faults;
 mod model;
+mod packages;
 mod place;
+mod recover;
 mod threads;
 mod transactions;
+mod verify;
 
 use std::sync::Arc;
 

@@ -270,11 +270,17 @@ fn random_store(folder: &Path, rng: &mut SmallRng) {
     let mut model = Model::new();
     let mut path = folder.join("store");
     for life in 0..6 {
-        let store = Store::open(&path, &any_options(rng)).unwrap();
+        let end = rng.random_range(0..3);
+        let mut options = any_options(rng);
+        if end == 2 {
+            // A copy beside a checkpoint would be a mixture of before and after.
+            options = options.checkpoint_bytes(u64::MAX);
+        }
+        let store = Store::open(&path, &options).unwrap();
         let found = contents(&store);
         assert!(found == model, "{} items of {}", found.len(), model.len());
         live(&store, &mut model, rng.random_range(0..60), rng);
-        match rng.random_range(0..3) {
+        match end {
             0 => store.close().unwrap(),
             1 => drop(store),
             _ => {

@@ -8,12 +8,14 @@
 pub mod record;
 pub mod replay;
 pub mod segment;
+pub mod survey;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::directory::Directory;
+use super::manifest::Manifest;
 use crate::Result;
 use record::{Entry, RECORD_HEADER, RecordHeader, hasher, seed};
 use segment::{SEGMENT_HEADER, Segment};
@@ -104,6 +106,17 @@ impl Log {
     /// Bytes of records that a recovery would have to read.
     pub fn bytes(&self) -> u64 {
         self.tail().bytes
+    }
+
+    /// What the manifest says, and the first sequence number that the segments of which it speaks
+    /// need not have records of.
+    pub fn written(&self) -> (Manifest, u64) {
+        let tail = self.tail();
+        let next = match tail.failed {
+            true => RecordHeader::first_of(&tail.unsynced).unwrap_or(tail.next),
+            false => tail.next,
+        };
+        (self.directory.manifest(), next)
     }
 
     fn tail(&self) -> MutexGuard<'_, Tail> {

@@ -5,6 +5,7 @@ use rayon::prelude::*;
 use super::record::{self, Entry, RECORD_HEADER, RecordHeader, seed};
 use super::segment::{SEGMENT_HEADER, Segment};
 use crate::store::directory::Directory;
+use crate::store::manifest::MOST;
 use crate::{Error, Result};
 
 /// An entry with its sequence number.
@@ -106,7 +107,7 @@ impl Replay {
 
 /// How far the records of a segment must go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Until {
+pub(super) enum Until {
     /// Up to this sequence number, with which the next segment begins.
     Sequence(u64),
     /// Nobody knows: the next segment cannot be read.
@@ -116,11 +117,11 @@ enum Until {
 }
 
 /// What was found in a segment.
-struct Checked {
+pub(super) struct Checked {
     /// How many records count.
-    count: usize,
+    pub(super) count: usize,
     /// What is wrong behind them.
-    error: Option<Error>,
+    pub(super) error: Option<Error>,
 }
 
 /// Lets damage pass if the caller wants what lies before it.
@@ -133,15 +134,15 @@ fn forgive(error: &Error, salvage: bool) -> Result<()> {
 }
 
 /// A segment in memory, and the records in it whose checksums match.
-struct Loaded {
-    bytes: Vec<u8>,
+pub(super) struct Loaded {
+    pub(super) bytes: Vec<u8>,
     records: Vec<(usize, RecordHeader)>,
     /// Where the first place is that holds no valid record.
     end: usize,
 }
 
 impl Loaded {
-    fn read(segment: &Segment) -> Result<Self> {
+    pub(super) fn read(segment: &Segment) -> Result<Self> {
         let bytes = segment.contents()?;
         let mut records = Vec::new();
         let mut end = SEGMENT_HEADER as usize;
@@ -163,7 +164,7 @@ impl Loaded {
     }
 
     /// How many records count: those that go on from where `replay` has come to.
-    fn check(&self, segment: &Segment, replay: &mut Replay, until: Until) -> Checked {
+    pub(super) fn check(&self, segment: &Segment, replay: &mut Replay, until: Until) -> Checked {
         let damaged = |count, at: usize, found: String| Checked {
             count,
             error: Some(Error::DamagedLog {
@@ -185,14 +186,17 @@ impl Loaded {
             if matches!(until, Until::Sequence(until) if header.first >= until) {
                 break;
             }
-            if header.first != replay.next || header.span == 0 {
+            let next = header.first.checked_add(header.span);
+            let Some(next) = next
+                .filter(|&next| header.first == replay.next && header.span != 0 && next <= MOST)
+            else {
                 let found = format!(
                     "a record of {} sequence numbers from {} on; expected {}",
                     header.span, header.first, replay.next
                 );
                 return damaged(count, *at, found);
-            }
-            replay.next += header.span;
+            };
+            replay.next = next;
             replay.records += 1;
             count += 1;
         }
@@ -230,13 +234,14 @@ impl Loaded {
         })
     }
 
-    fn entries(&self, segment: &Segment, count: usize) -> Result<Vec<Numbered<'_>>> {
+    pub(super) fn entries(&self, segment: &Segment, count: usize) -> Result<Vec<Numbered<'_>>> {
         let mut numbered = Vec::new();
         for (at, header) in &self.records[..count] {
             let start = at + RECORD_HEADER;
             let entries = record::entries(&self.bytes[start..start + header.len as usize]);
             for entry in entries {
-                let entry = entry.ok_or_else(|| Error::DamagedLog {
+                let possible = |entry: &Entry| u64::from(entry.position) < header.span;
+                let entry = entry.filter(possible).ok_or_else(|| Error::DamagedLog {
                     path: segment.path().to_path_buf(),
                     at: *at as u64,
                     found: "a record with a valid checksum and an entry that cannot be".into(),

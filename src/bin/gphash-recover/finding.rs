@@ -1,0 +1,75 @@
+//! What was found at a path.
+
+use std::time::Duration;
+
+use gphash::store::StoreReport;
+use gphash::{Report, ReportState};
+use indicatif::HumanCount;
+
+/// The report of a file or of a store.
+pub(crate) enum Finding {
+    File(Report),
+    Store(StoreReport),
+}
+
+/// Most lines of damage of one file.
+const NAMED: usize = 20;
+
+impl Finding {
+    pub(crate) fn state(&self) -> ReportState {
+        match self {
+            Self::File(report) => report.state,
+            Self::Store(report) => report.state,
+        }
+    }
+
+    /// Figures of the index.
+    pub(crate) fn index(&self) -> Option<&Report> {
+        match self {
+            Self::File(report) => Some(report),
+            Self::Store(report) => report.index.as_ref(),
+        }
+    }
+
+    pub(crate) fn milliseconds(&self) -> f64 {
+        let elapsed: Duration = match self {
+            Self::File(report) => report.elapsed,
+            Self::Store(report) => report.elapsed,
+        };
+        elapsed.as_secs_f64() * 1e3
+    }
+
+    /// Damage in words: the first of each file, and how much more there is.
+    pub(crate) fn damage(&self) -> Vec<String> {
+        match self {
+            Self::File(report) => named(&report.damage),
+            Self::Store(report) => report
+                .files
+                .iter()
+                .flat_map(|file| {
+                    let of_file = |damage| format!("{}: {damage}", file.name);
+                    named(&file.damage).into_iter().map(of_file)
+                })
+                .collect(),
+        }
+    }
+}
+
+fn named(damage: &[String]) -> Vec<String> {
+    let mut lines: Vec<String> = damage.iter().take(NAMED).cloned().collect();
+    if damage.len() > NAMED {
+        let more = (damage.len() - NAMED) as u64;
+        lines.push(format!("and {} more", HumanCount(more)));
+    }
+    lines
+}
+
+/// A state in words, as `--json` gives it.
+pub(crate) fn word(state: ReportState) -> &'static str {
+    match state {
+        ReportState::Clean => "clean",
+        ReportState::Recovered => "recovered",
+        ReportState::NeedsRecovery => "needs_recovery",
+        ReportState::Damaged => "damaged",
+    }
+}

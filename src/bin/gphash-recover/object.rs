@@ -1,0 +1,92 @@
+//! The report for a program.
+
+use std::path::Path;
+
+use gphash::store::FileReport;
+use gphash::{Domain, Error};
+use serde::Serialize;
+
+use super::finding::{Finding, word};
+
+/// What `--json` prints for a file or a store, of which the figures are those of the index. What is
+/// unknown of a file that cannot be read is null.
+#[derive(Serialize)]
+pub(crate) struct Object<'f> {
+    file: String,
+    state: &'static str,
+    format_version: Option<u32>,
+    key_size: Option<u64>,
+    value_size: Option<u64>,
+    domain: Option<Domain>,
+    levels: Option<u32>,
+    items: Option<u64>,
+    capacity: Option<u64>,
+    load_factor: Option<f64>,
+    slots_cleared: Option<u64>,
+    duplicates_removed: Option<u64>,
+    records_reclaimed: Option<u64>,
+    resize_resumed: Option<bool>,
+    elapsed_ms: Option<f64>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    store: Option<Store<'f>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// What is said of stores alone.
+#[derive(Serialize)]
+struct Store<'f> {
+    log_records: u64,
+    files: &'f [FileReport],
+}
+
+impl<'f> Object<'f> {
+    pub(crate) fn new(path: &Path, outcome: &'f gphash::Result<Finding>) -> Self {
+        let finding = outcome.as_ref().ok();
+        let index = finding.and_then(Finding::index);
+        let (state, error) = match outcome {
+            Ok(finding) => {
+                let damage = finding.damage();
+                let error = (!damage.is_empty()).then(|| damage.join("; "));
+                (word(finding.state()), error)
+            }
+            Err(
+                error @ (Error::Damaged { .. }
+                | Error::DamagedLog { .. }
+                | Error::Missing { .. }
+                | Error::Truncated { .. }),
+            ) => ("damaged", Some(error.to_string())),
+            Err(error) => ("error", Some(error.to_string())),
+        };
+        let store = match finding {
+            Some(Finding::Store(report)) => Some(Store {
+                log_records: report.log_records,
+                files: &report.files,
+            }),
+            _ => None,
+        };
+        Self {
+            file: path.to_string_lossy().into_owned(),
+            state,
+            format_version: index.map(|report| report.format_version),
+            key_size: index.map(|report| report.key_size),
+            value_size: index.map(|report| report.value_size),
+            domain: index.map(|report| report.domain),
+            levels: index.map(|report| report.levels),
+            items: index.map(|report| report.items),
+            capacity: index.map(|report| report.capacity),
+            load_factor: index.map(|report| report.load_factor),
+            slots_cleared: index.map(|report| report.slots_cleared),
+            duplicates_removed: index.map(|report| report.duplicates_removed),
+            records_reclaimed: index.map(|report| report.records_reclaimed),
+            resize_resumed: index.map(|report| report.resize_resumed),
+            elapsed_ms: finding.map(Finding::milliseconds),
+            store,
+            error,
+        }
+    }
+
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("strings and numbers always have a JSON form")
+    }
+}

@@ -1,0 +1,172 @@
+//! The report for a person.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::path::Path;
+
+use gphash::store::{StoreFile, StoreReport};
+use gphash::{Report, ReportState};
+use indicatif::HumanCount;
+
+use super::finding::Finding;
+
+/// Standard output, until its reader has gone away, and standard error.
+pub(crate) struct Output<'o> {
+    pub(crate) stdout: &'o mut dyn Write,
+    pub(crate) stderr: &'o mut dyn Write,
+    pub(crate) closed: bool,
+    pub(crate) failed: bool,
+}
+
+impl Output<'_> {
+    pub(crate) fn line(&mut self, line: &str) {
+        if self.closed {
+            return;
+        }
+        let written = writeln!(self.stdout, "{line}").and_then(|()| self.stdout.flush());
+        if let Err(error) = written {
+            self.closed = true;
+            if error.kind() != io::ErrorKind::BrokenPipe {
+                self.failed = true;
+                self.complain(format_args!("standard output: {error}"));
+            }
+        }
+    }
+
+    pub(crate) fn complain(&mut self, message: impl Display) {
+        // Nobody is left to be told when standard error is closed too.
+        let _ = writeln!(self.stderr, "gphash-recover: {message}");
+    }
+
+    fn row(&mut self, label: &str, value: impl Display) {
+        self.line(&format!("  {label:<20} {value}"));
+    }
+
+    /// Says what was found; `check` says that nothing was to be mended.
+    pub(crate) fn report(&mut self, path: &Path, finding: &Finding, check: bool) {
+        self.line(&format!("{}: {}", path.display(), state(finding.state())));
+        match finding {
+            Finding::File(report) => self.figures(report),
+            Finding::Store(report) => self.files(report),
+        }
+        self.row("time", format_args!("{:.1} ms", finding.milliseconds()));
+        for damage in finding.damage() {
+            self.row("damage", damage);
+        }
+        self.line(match finding {
+            Finding::File(report) => advice(report.state, check),
+            Finding::Store(report) => store_advice(report, check),
+        });
+    }
+
+    fn files(&mut self, report: &StoreReport) {
+        self.row("items", HumanCount(report.items));
+        self.row("log records", HumanCount(report.log_records));
+        for file in &report.files {
+            let checked = HumanCount(file.checked);
+            let state = state(file.state);
+            match file.kind {
+                StoreFile::Index => self.row(&file.name, format_args!("{state}, {checked} items")),
+                StoreFile::Log => self.row(&file.name, format_args!("{state}, {checked} records")),
+                _ => self.row(&file.name, state),
+            }
+        }
+    }
+
+    fn figures(&mut self, report: &Report) {
+        self.row("format version", report.format_version);
+        match report.key_size {
+            0 => self.row("key, value", "variable"),
+            key => self.row(
+                "key, value",
+                format_args!("{key} and {} bytes", report.value_size),
+            ),
+        }
+        self.row("domain", report.domain);
+        self.row("levels", report.levels);
+        self.row(
+            "items",
+            format_args!(
+                "{} of {} slots ({:.1} %)",
+                HumanCount(report.items),
+                HumanCount(report.capacity),
+                report.load_factor * 100.0
+            ),
+        );
+        let (cleared, removed, reclaimed, resumed) = match report.state {
+            ReportState::NeedsRecovery => (
+                "slots to clear",
+                "duplicates to remove",
+                "records to reclaim",
+                "resize to resume",
+            ),
+            _ => (
+                "slots cleared",
+                "duplicates removed",
+                "records reclaimed",
+                "resize resumed",
+            ),
+        };
+        if report.state != ReportState::Clean {
+            self.row(cleared, HumanCount(report.slots_cleared));
+            self.row(removed, HumanCount(report.duplicates_removed));
+            self.row(reclaimed, HumanCount(report.records_reclaimed));
+            self.row(resumed, if report.resize_resumed { "yes" } else { "none" });
+        }
+    }
+}
+
+fn state(state: ReportState) -> &'static str {
+    match state {
+        ReportState::Clean => "clean",
+        ReportState::Recovered => "recovered",
+        ReportState::NeedsRecovery => "needs recovery",
+        ReportState::Damaged => "DAMAGED",
+    }
+}
+
+fn advice(state: ReportState, check: bool) -> &'static str {
+    match state {
+        ReportState::Clean => "Nothing to do: the file can be opened.",
+        ReportState::Recovered => "The file is mended and can be opened.",
+        ReportState::NeedsRecovery => {
+            "A program was interrupted; nothing durable is lost. Run gphash-recover without \
+             --check, or open the file: opening recovers it too."
+        }
+        ReportState::Damaged if check => {
+            "No crash leaves this behind: suspect the disk, or another program. Restore a \
+             backup, or copy the file and run gphash-recover without --check: it drops the \
+             items concerned and keeps the others."
+        }
+        ReportState::Damaged => {
+            "No crash leaves this behind: suspect the disk, or another program. The items \
+             concerned are dropped and the file can be opened; a backup may have them."
+        }
+    }
+}
+
+fn store_advice(report: &StoreReport, check: bool) -> &'static str {
+    match report.state {
+        ReportState::Clean => "Nothing to do: the store can be opened.",
+        ReportState::Recovered => "The store is mended and can be opened.",
+        ReportState::NeedsRecovery => {
+            "A program was interrupted; nothing durable is lost. Run gphash-recover without \
+             --check, or open the store: opening recovers it too."
+        }
+        ReportState::Damaged if report.was_mended => {
+            "No crash leaves this behind: suspect the disk, or another program. What is concerned \
+             is dropped and the store can be opened; a backup may have it."
+        }
+        ReportState::Damaged if check => {
+            "No crash leaves this behind: suspect the disk, or another program. Restore a \
+             backup, or copy the directory and run gphash-recover without --check: it drops the \
+             items of the index concerned, and with --salvage what stands in the log behind the \
+             damage."
+        }
+        ReportState::Damaged => {
+            "No crash leaves this behind: suspect the disk, or another program. The store stays \
+             as it is. Restore a backup, or copy the directory and run gphash-recover with \
+             --salvage: it throws away what stands in the log behind the damage."
+        }
+    }
+}

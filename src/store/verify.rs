@@ -1,0 +1,133 @@
+//! Checking all that an open store holds.
+
+use std::time::Instant;
+
+use super::Store;
+use super::range::Range;
+use super::report::{FileReport, StoreFile, StoreReport};
+use super::state::State;
+use super::view::Order;
+use super::wal::survey::{Extent, survey};
+use crate::{Progress, ReportState};
+
+/// Items after which progress is told.
+const PAGE: u64 = 4096;
+
+impl Store {
+    /// Checks every checksum of every file of the store, and every pointer from the index to a
+    /// record: the manifest, all records of the log, the index's superblock and extents, each item's
+    /// slot and record, and that the ordered view, if there is one, has the keys of the index in order.
+    /// It changes nothing. `progress` is called now and then, from any thread.
+    ///
+    /// Others may read and change the store meanwhile. What they write after the call has begun may
+    /// be checked or not; what is there all the while is. It reads all bytes of the index's records and of
+    /// the log once, with all threads of the machine, one segment of the log in memory at a time. The
+    /// ordered view is compared by an iterator, for whose sake the values that change meanwhile are kept in
+    /// memory; see [`range`](Self::range).
+    ///
+    /// In the domain `Checkpointed` the index is checked as it is in memory. Pages that have
+    /// not changed since they were last needed are read from the file.
+    ///
+    /// The states in the report are [`Clean`](ReportState::Clean) or [`Damaged`](ReportState::Damaged).
+    /// A file that cannot be read is damaged. What can be saved of a damaged store,
+    /// [`recover`](super::recover) saves.
+    #[must_use]
+    pub fn verify(&self, progress: &(dyn Fn(Progress) + Sync)) -> StoreReport {
+        let started = Instant::now();
+        let state = self.state();
+        let mut files = vec![state.verify_manifest()];
+        let index = state.verify_index(progress);
+        files.push(index);
+        files.extend(state.verify_log(progress));
+        let mut report = StoreReport::new(files);
+        report.items = state.records.len();
+        report
+            .view_damage
+            .extend(state.verify_order(progress).err());
+        report.judge();
+        report.elapsed = started.elapsed();
+        report
+    }
+}
+
+impl State {
+    fn verify_manifest(&self) -> FileReport {
+        let root = self.directory.path();
+        let mut file = FileReport::new(root, &self.directory.manifest_path(), StoreFile::Manifest);
+        file.checked = 1;
+        if let Err(error) = self.directory.check_manifest() {
+            file.complain(error);
+        }
+        file
+    }
+
+    fn verify_index(&self, progress: &(dyn Fn(Progress) + Sync)) -> FileReport {
+        let mut file =
+            FileReport::new(self.directory.path(), self.records.path(), StoreFile::Index);
+        let verified = self.records.verify(progress);
+        file.checked = verified.items;
+        for damage in verified.damage {
+            file.complain(damage);
+        }
+        file
+    }
+
+    fn verify_log(&self, progress: &(dyn Fn(Progress) + Sync)) -> Vec<FileReport> {
+        let (manifest, next) = self.log.written();
+        let still_counts = |number| self.directory.manifest().first_segment <= number;
+        let tell = |done, total| {
+            progress(Progress {
+                phase: "log",
+                done,
+                total,
+            });
+        };
+        let extent = Extent::Upto(next);
+        let folder = self.directory.log();
+        let root = self.directory.path();
+        match survey(folder, &manifest, extent, &still_counts, &tell) {
+            Ok(segments) => segments
+                .iter()
+                .map(|found| FileReport::segment(root, found, ReportState::Clean))
+                .collect(),
+            Err(error) => {
+                let mut file = FileReport::new(root, folder.path(), StoreFile::Log);
+                file.complain(error);
+                vec![file]
+            }
+        }
+    }
+
+    /// Compares the ordered view with the index; says what is wrong.
+    fn verify_order(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<(), String> {
+        let (snapshot, keys) = {
+            let visible = self.visible();
+            if !matches!(visible.order, Order::Ready(_)) {
+                return Ok(());
+            }
+            (self.snapshots.take(visible.epoch), self.records.len())
+        };
+        let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+        let mut last: Option<Vec<u8>> = None;
+        let mut found = 0;
+        for item in Range::new(self, snapshot, all, Default::default()) {
+            let (key, _) = item.map_err(|error| error.to_string())?;
+            if last.as_ref().is_some_and(|last| *last >= key) {
+                return Err(format!("{key:02x?} stands behind {last:02x?}"));
+            }
+            last = Some(key);
+            found += 1;
+            if found % PAGE == 0 {
+                progress(Progress {
+                    phase: "order",
+                    done: found.min(keys),
+                    total: keys,
+                });
+            }
+        }
+        match found == keys {
+            true => Ok(()),
+            false => Err(format!("{found} items in order; the index has {keys}")),
+        }
+    }
+}

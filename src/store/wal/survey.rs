@@ -1,0 +1,129 @@
+//! Looking at the log: every checksum of every segment, without carrying anything out.
+
+use std::path::PathBuf;
+
+use super::replay::{Loaded, Replay, Until};
+use super::segment::{self, Segment};
+use crate::pm::Folder;
+use crate::store::manifest::Manifest;
+use crate::{Error, Result};
+
+/// What was found in a segment.
+#[derive(Debug)]
+pub struct Surveyed {
+    /// Where it is, or should be.
+    pub path: PathBuf,
+    /// Bytes of the file; 0 if it cannot be read.
+    pub bytes: u64,
+    /// Records that a replay would carry out.
+    pub records: u64,
+    /// What is wrong with it.
+    pub error: Option<Error>,
+}
+
+/// Where a log that is looked at must end.
+#[derive(Debug, Clone, Copy)]
+pub enum Extent {
+    /// Nobody writes it; a crash may have torn its end.
+    Torn,
+    /// It is in use, and has all records up to this sequence number, which is not in it.
+    Upto(u64),
+}
+
+/// Looks at the segments that the manifest counts, and gives what is in each. `still_counts` is asked
+/// about one that is not there; `progress` gets the bytes read, and all bytes.
+///
+/// # Errors
+/// What the operating system answers when asked for the segments.
+pub fn survey(
+    folder: &Folder,
+    manifest: &Manifest,
+    extent: Extent,
+    still_counts: &dyn Fn(u64) -> bool,
+    progress: &dyn Fn(u64, u64),
+) -> Result<Vec<Surveyed>> {
+    let counts = manifest.first_segment..=manifest.last_segment;
+    let names = folder.names()?;
+    let numbers = names.iter().filter_map(|name| segment::number(name));
+    let mut numbers: Vec<u64> = numbers.filter(|number| counts.contains(number)).collect();
+    numbers.sort_unstable();
+    // One that is missing is named once, however many there are behind it.
+    let gap = (manifest.first_segment..)
+        .zip(numbers.iter().map(Some).chain([None]))
+        .find(|&(expected, found)| found != Some(&expected))
+        .map(|(expected, _)| expected)
+        .filter(|expected| counts.contains(expected) && still_counts(*expected));
+    if let Some(missing) = gap {
+        let place = numbers.partition_point(|number| *number < missing);
+        numbers.insert(place, missing);
+    }
+    let open = |number| Segment::open(folder, manifest.store_id, number);
+    let len = |number: &u64| std::fs::metadata(folder.join(&segment::name(*number)));
+    let all = numbers.iter().flat_map(len).map(|file| file.len()).sum();
+    let mut done = 0;
+    let is_first = numbers.first() == Some(&manifest.first_segment);
+    let mut reached = is_first.then_some(manifest.sequence + 1);
+    let mut surveyed = Vec::with_capacity(numbers.len());
+    let mut opened = numbers.first().map(|&number| open(number));
+    for (nth, &number) in numbers.iter().enumerate() {
+        let next = numbers.get(nth + 1).map(|&next| open(next));
+        let this = opened.take().expect("opened as the next one");
+        let until = match (&next, extent) {
+            (Some(Ok(next)), _) => Until::Sequence(next.first),
+            (None, Extent::Torn) => Until::TheEnd,
+            _ => Until::Anywhere,
+        };
+        opened = next;
+        let mut found = Surveyed {
+            path: folder.join(&segment::name(number)),
+            bytes: 0,
+            records: 0,
+            error: None,
+        };
+        let outcome = this.and_then(|segment| look(&segment, until, &mut reached, &mut found));
+        done += found.bytes;
+        progress(done, all);
+        if let Err(error) = outcome {
+            if matches!(error, Error::Missing { .. }) && !still_counts(number) {
+                // A checkpoint has taken its place since.
+                reached = None;
+                continue;
+            }
+            // What stands behind is looked at for its own sake.
+            reached = None;
+            found.error = Some(error);
+        }
+        surveyed.push(found);
+    }
+    if let (Extent::Upto(wanted), Some(reached), Some(last)) =
+        (extent, reached, surveyed.last_mut())
+        && reached < wanted
+        && last.error.is_none()
+    {
+        last.error = Some(Error::DamagedLog {
+            path: last.path.clone(),
+            at: last.bytes,
+            found: format!(
+                "no valid record of sequence number {reached}; all before {wanted} were written"
+            ),
+        });
+    }
+    Ok(surveyed)
+}
+
+fn look(
+    segment: &Segment,
+    until: Until,
+    reached: &mut Option<u64>,
+    found: &mut Surveyed,
+) -> Result<()> {
+    let loaded = Loaded::read(segment)?;
+    found.bytes = loaded.bytes.len() as u64;
+    let mut replay = Replay::nothing();
+    replay.next = reached.unwrap_or(segment.first);
+    let checked = loaded.check(segment, &mut replay, until);
+    *reached = Some(replay.next);
+    found.records = checked.count as u64;
+    loaded.entries(segment, checked.count)?;
+    checked.error.map_or(Ok(()), Err)
+}
