@@ -21,7 +21,7 @@ use crate::Result;
 use crate::layout::bucket::SlotPlace;
 use crate::layout::{BUSY, EMPTY, KeyClass, KeyHash, RecordWord};
 use crate::pm::Medium;
-use crate::sync::{Ordering, fence};
+use crate::sync::{Ordering, fence, pause};
 
 /// Empty slots that a home bucket must have to be taken before all others. What is placed so
 /// early costs nothing in the load factor: the last slots of a bucket do the balancing.
@@ -112,7 +112,13 @@ impl<'t, M: Medium> Session<'t, M> {
             };
             let Some(slot) = self.table.claim(target)? else {
                 self.shard.put_back(content.class, record);
-                self.grow(levels)?;
+                if target.reserved.is_some() {
+                    // Another level would be no help. What stands in its one bucket are insertions
+                    // and removals of the same key, which others are about to end.
+                    pause();
+                } else {
+                    self.grow(levels)?;
+                }
                 continue;
             };
             if self.fill_and_decide(target, None, &slot, record, content) {

@@ -1,5 +1,7 @@
 //! The two keys that equal the slot states are keys like any other.
 
+use std::thread;
+
 use gphash::Index;
 
 use crate::{Checked, folder, options};
@@ -31,6 +33,27 @@ fn keys_that_equal_slot_states_live_and_die_like_others() {
             };
         }
     }
+}
+
+#[test]
+fn threads_at_one_key_do_not_make_the_table_grow() {
+    let folder = folder();
+    let options = options().capacity(1).shape(3, 2, 1);
+    let index = Index::<u64, u64>::create(folder.path().join("f"), &options).unwrap();
+    let slots = index.stats().slots;
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let index = &index;
+            scope.spawn(move || {
+                for _ in 0..500 {
+                    index.upsert(&[0, u64::MAX], &[thread; 2]).unwrap();
+                    index.remove(&[u64::MAX, 0]).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(index.stats().slots, slots);
+    assert!(index.is_empty());
 }
 
 #[test]
