@@ -248,7 +248,8 @@ pub enum Error {
     Conflict,
 
     /// The batch is in the log, and the index has no room to take all of it in. It will be carried
-    /// out, before any other change, once there is room: do not repeat it.
+    /// out, before any other change, once there is room: do not repeat it. Until then a reader may
+    /// see a part of it.
     #[error("the batch is in the log, but not yet wholly in the index: {source}")]
     Unfinished {
         /// Why the index could not take it.

@@ -85,7 +85,7 @@ use crate::{Error, Result};
 /// Keys have 0 bytes to 64 KiB, values 0 bytes to 1 GiB. All methods take `&self` and may be called
 /// from many threads at once. Callers who change the store at the same time are carried out
 /// together, in the order of their arrival, with one record of the log (group commit); whoever reads
-/// sees each batch wholly or not at all.
+/// sees each batch wholly or not at all, unless it is [unfinished](Error::Unfinished).
 ///
 /// What was answered outlives the process, and from the moment that [`Durability`] names also the
 /// machine. An error says that a change was not made, but for [`Error::Unfinished`]; after one of the
