@@ -157,7 +157,10 @@ impl CudaEngine {
         let len = keys.len() / key_size;
         let mut answers = FixedBitSet::with_capacity(len);
         let view = attached.hold_view();
-        let longest = if fetched { PART } else { DELIVERED_PART };
+        let longest = match verb {
+            Read::Get if !fetched => DELIVERED_PART,
+            Read::Get | Read::Contains => PART,
+        };
         let mut parts = parts(len, key_size + value_size, longest).peekable();
         let mut under_way = VecDeque::with_capacity(UNDER_WAY);
         let mut looked_up = None;
