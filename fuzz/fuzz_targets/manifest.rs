@@ -2,11 +2,12 @@
 
 #![no_main]
 
+mod folder;
 mod stores;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use stores::{KILLED, MANIFEST, folder, open_and_mend};
+use stores::{KILLED, MANIFEST, open_and_mend};
 use xxhash_rust::xxh3::xxh3_64;
 
 #[derive(Arbitrary, Debug)]
@@ -53,6 +54,6 @@ fuzz_target!(|input: Input| {
         Input::Patched(patches) => patch(bytes, &patches),
         Input::Cut(len) => bytes.truncate(usize::from(len)),
     }
-    let folder = folder();
+    let folder = folder::new();
     open_and_mend(&folder.path().join("store"), &files, forged);
 });

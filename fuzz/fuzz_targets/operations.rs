@@ -151,7 +151,9 @@ impl Subject {
         self.disk.begin(0);
         self.index().sync().unwrap();
         let states = self.disk.recorded();
-        let (_, state) = states.get(usize::from(steps)).unwrap_or(&states[states.len() - 1]);
+        let (_, state) = states
+            .get(usize::from(steps))
+            .unwrap_or(&states[states.len() - 1]);
         let was_done = usize::from(steps) + 1 >= states.len();
         let mut images = state.power_cuts(1, &mut SmallRng::seed_from_u64(seed));
         self.open(images.pop().unwrap());

@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 
 use gphash::store::{Durability, Repair, Store, StoreOptions, WriteBatch, recover};
 use gphash::{Domain, Error, ReportState};
-use tempfile::TempDir;
+
+use crate::folder;
 
 pub type Items = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -20,7 +21,7 @@ pub struct Killed {
 
 /// Its log has several segments behind the checkpoint.
 pub static KILLED: LazyLock<Killed> = LazyLock::new(|| {
-    let folder = folder();
+    let folder = folder::new();
     let path = folder.path().join("store");
     let store = Store::open(&path, &options()).unwrap();
     let mut items = Items::new();
@@ -79,16 +80,6 @@ fn options() -> StoreOptions {
         .segment_bytes(StoreOptions::MIN_SEGMENT)
         .checkpoint_bytes(u64::MAX)
         .threads(1)
-}
-
-pub fn folder() -> TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() {
-        TempDir::new_in(memory)
-    } else {
-        TempDir::new()
-    }
-    .unwrap()
 }
 
 /// Looks at a store of these files, opens it, and opens it with salvage: each answers an error, or has

@@ -2,11 +2,12 @@
 
 #![no_main]
 
+mod folder;
 mod stores;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use stores::{KILLED, folder, open_and_mend};
+use stores::{KILLED, open_and_mend};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// One change to a segment.
@@ -137,6 +138,6 @@ fuzz_target!(|patches: Vec<(u8, Patch)>| {
             patch => patch.apply(files.get_mut(name).unwrap()),
         }
     }
-    let folder = folder();
+    let folder = folder::new();
     open_and_mend(&folder.path().join("store"), &files, forged);
 });

@@ -8,7 +8,7 @@ use super::directory::{self, Directory};
 use super::manifest::Manifest;
 use super::open::open_in;
 use super::options::StoreOptions;
-use super::report::{FileReport, StoreFile, StoreReport};
+use super::report::{FileReport, StoreFile, StoreReport, tell};
 use super::wal::survey::{Extent, survey};
 use crate::pm::Folder;
 use crate::{Error, Progress, Report, ReportState, Result};
@@ -83,20 +83,12 @@ fn look_at_log(
         return Ok(vec![own]);
     }
     let log = Folder::at(root.join(directory::LOG), None);
-    let tell = |done, total| tell_log(progress, done, total);
-    let segments = survey(&log, manifest, Extent::Torn, &|_| true, &tell)?;
+    let told = |done, total| tell(progress, "log", done, total);
+    let segments = survey(&log, manifest, Extent::Torn, &|_| true, &told)?;
     let segment = |found| FileReport::segment(path, found, ReportState::NeedsRecovery);
     Ok(std::iter::once(own)
         .chain(segments.iter().map(segment))
         .collect())
-}
-
-fn tell_log(progress: &(dyn Fn(Progress) + Sync), done: u64, total: u64) {
-    progress(Progress {
-        phase: "log",
-        done,
-        total,
-    });
 }
 
 /// Looks at the index, too.
@@ -174,8 +166,8 @@ fn mend(
         }
     }
     let options = StoreOptions::new().salvage(salvage);
-    let tell = |done, total| tell_log(progress, done, total);
-    let (state, log_records) = open_in(Arc::new(directory), &options, &tell)?;
+    let told = |done, total| tell(progress, "log", done, total);
+    let (state, log_records) = open_in(Arc::new(directory), &options, &told)?;
     let stats = state.records.stats();
     state.close()?;
     for file in &mut files {

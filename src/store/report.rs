@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::wal::survey::Surveyed;
-use crate::{Report, ReportState};
+use crate::{Progress, Report, ReportState};
 
 /// What a file of a store is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -19,6 +19,11 @@ pub enum StoreFile {
     Index,
     /// A segment of its log.
     Log,
+}
+
+/// Tells how far one part of the work has come.
+pub fn tell(progress: &(dyn Fn(Progress) + Sync), phase: &'static str, done: u64, total: u64) {
+    progress(Progress { phase, done, total });
 }
 
 /// What was found in a file of a store.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::Store;
 use super::range::Range;
-use super::report::{FileReport, StoreFile, StoreReport};
+use super::report::{FileReport, StoreFile, StoreReport, tell};
 use super::state::State;
 use super::view::Order;
 use super::wal::survey::{Extent, survey};
@@ -75,17 +75,11 @@ impl State {
     fn verify_log(&self, progress: &(dyn Fn(Progress) + Sync)) -> Vec<FileReport> {
         let (manifest, next) = self.log.written();
         let still_counts = |number| self.directory.manifest().first_segment <= number;
-        let tell = |done, total| {
-            progress(Progress {
-                phase: "log",
-                done,
-                total,
-            });
-        };
+        let told = |done, total| tell(progress, "log", done, total);
         let extent = Extent::Upto(next);
         let folder = self.directory.log();
         let root = self.directory.path();
-        match survey(folder, &manifest, extent, &still_counts, &tell) {
+        match survey(folder, &manifest, extent, &still_counts, &told) {
             Ok(segments) => segments
                 .iter()
                 .map(|found| FileReport::segment(root, found, ReportState::Clean))
@@ -118,11 +112,7 @@ impl State {
             last = Some(key);
             found += 1;
             if found % PAGE == 0 {
-                progress(Progress {
-                    phase: "order",
-                    done: found.min(keys),
-                    total: keys,
-                });
+                tell(progress, "order", found.min(keys), keys);
             }
         }
         match found == keys {

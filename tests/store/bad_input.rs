@@ -1,6 +1,5 @@
 //! Every kind of bad input has its answer, and leaves everything as it was.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,22 +12,7 @@ use gphash::store::{
 
 use super::append;
 use super::model::{Model, contents};
-use super::place::copy;
-
-/// All files below a directory, with what they hold.
-fn files(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    for entry in fs::read_dir(path).unwrap() {
-        let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => found.extend(files(&path)),
-            false => {
-                found.insert(path.clone(), fs::read(path).unwrap());
-            }
-        }
-    }
-    found
-}
+use super::place::{copy, files};
 
 fn options() -> StoreOptions {
     StoreOptions::new()

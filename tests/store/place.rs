@@ -1,8 +1,9 @@
 //! Where stores are made, and how the disk there fails.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,6 +17,19 @@ pub fn folders() -> Vec<TempDir> {
         folders.push(tempfile::tempdir_in("/dev/shm").unwrap());
     }
     folders
+}
+
+/// All files below a directory, with what they hold.
+pub fn files(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(path).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => drop(found.insert(path.clone(), fs::read(&path).unwrap())),
+        }
+    }
+    found
 }
 
 /// Copies what the death of the process would leave of a directory.

@@ -1,6 +1,5 @@
 //! `gphash-recover` on directories of stores: what it says, how it ends, and what it leaves.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +9,7 @@ use serde_json::Value;
 
 use super::append;
 use super::model::{Model, contents};
-use super::place::{copy, folders};
+use super::place::{copy, files, folders};
 
 fn options() -> StoreOptions {
     StoreOptions::new()
@@ -46,19 +45,6 @@ fn tool(arguments: &[&str], path: &Path) -> (i32, Value) {
     let (status, text, errors) = run(&["--json"]);
     assert_eq!(errors, "");
     (status, serde_json::from_str(&text).expect(&text))
-}
-
-/// All files below a directory.
-fn files(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    for entry in fs::read_dir(path).unwrap() {
-        let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => found.extend(files(&path)),
-            false => drop(found.insert(path.clone(), fs::read(&path).unwrap())),
-        }
-    }
-    found
 }
 
 fn look(path: &Path) -> (i32, Value) {
