@@ -54,13 +54,16 @@ impl Levels {
         let version = Version::new(options.store_id, folder.path(), opened)?;
         let there = || names.iter().filter_map(|name| sst::number(name));
         let counts = |number| files.iter().any(|file| file.number == number);
-        let old: Vec<u64> = there().filter(|&number| !counts(number)).collect();
+        let is_old = |name: &&String| {
+            sst::is_left_behind(name) || sst::number(name).is_some_and(|number| !counts(number))
+        };
+        let old: Vec<&String> = names.iter().filter(is_old).collect();
         if !old.is_empty() {
             // The list may not be durable yet: a power cut could bring back one that has them.
             catalog.edit(&[], &[])?;
         }
-        for number in old {
-            if let Err(error) = folder.remove_file(&sst::name(number)) {
+        for name in old {
+            if let Err(error) = folder.remove_file(name) {
                 tracing::warn!(%error, "an obsolete SST stays");
             }
         }
@@ -222,7 +225,8 @@ impl<'l> Output<'l> {
             None => {
                 let levels = self.levels;
                 let number = levels.next_number.fetch_add(1, Ordering::Relaxed);
-                let writer = Writer::create(levels.folder(), levels.options.store_id, number)?;
+                let (name, id) = (sst::name(number), levels.options.store_id);
+                let writer = Writer::create(levels.folder(), name, id, number)?;
                 self.writer.insert((number, writer))
             }
         };

@@ -8,6 +8,7 @@ mod cache;
 mod compaction;
 mod cursor;
 mod levels;
+pub(crate) mod mend;
 mod merge;
 mod sst;
 mod stats;

@@ -14,7 +14,8 @@
 //!
 //! The words *filter*, *index* and *properties* say at which byte of the file these blocks begin. All
 //! blocks have the form that [`block`] draws. Every checksum behind the header has the header's
-//! checksum plus its own place as its seed, so a block counts in its place in its file alone.
+//! checksum plus its own place as its seed, and from the filter on the complement of that sum: so a block
+//! counts in its place in its file alone, and none behind the data can be taken for data.
 
 mod block;
 mod check;
@@ -22,6 +23,7 @@ mod filter;
 mod index;
 mod properties;
 mod reader;
+mod salvage;
 mod varint;
 mod writer;
 
@@ -34,6 +36,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 pub use block::{BLOCK_BYTES, Block, Decoded};
 pub use check::Checked;
 pub use reader::Sst;
+pub use salvage::Salvage;
 pub use writer::Writer;
 
 use crate::{Error, Result};
@@ -76,9 +79,14 @@ impl Header {
         header
     }
 
-    /// The seed of the checksum of what stands at byte `at`.
+    /// The seed of the checksum of the data block at byte `at`.
     fn seed(&self, at: u64) -> u64 {
         self.checksum.wrapping_add(at)
+    }
+
+    /// The seed of the checksum of what else stands at byte `at`.
+    fn end_seed(&self, at: u64) -> u64 {
+        !self.seed(at)
     }
 
     /// Says whether the file begins with this header.
@@ -138,7 +146,7 @@ impl Footer {
             let found = format!("{} bytes; expected {FOOTER}", bytes.len());
             damaged(path, "footer of the SST", at, found)
         })?;
-        let expected = footer.sum(header.seed(at));
+        let expected = footer.sum(header.end_seed(at));
         if footer.magic != MAGIC || footer.checksum != expected {
             let found = format!("{bytes:02x?}; its checksum would be {expected:#x}");
             return Err(damaged(path, "footer of the SST", at, found));
@@ -162,6 +170,19 @@ impl Footer {
 pub fn name(number: u64) -> String {
     format!("{number:012}.sst")
 }
+
+/// The name of what takes the place of file `number`.
+pub fn next_name(number: u64) -> String {
+    name(number) + NEXT
+}
+
+/// Whether a file has a name that only one has which was left behind.
+pub fn is_left_behind(file_name: &str) -> bool {
+    let name = file_name.strip_suffix(NEXT);
+    name.is_some_and(|name| number(name).is_some())
+}
+
+const NEXT: &str = ".next";
 
 /// The number of the file that has this name.
 pub fn number(file_name: &str) -> Option<u64> {

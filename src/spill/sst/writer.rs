@@ -4,7 +4,7 @@ use super::block::{self, Builder, Compressor};
 use super::filter::Filter;
 use super::index;
 use super::properties::Properties;
-use super::{Footer, Header, LONGEST_KEY, LONGEST_VALUE, key_hash, name};
+use super::{Footer, Header, LONGEST_KEY, LONGEST_VALUE, key_hash};
 use crate::Result;
 use crate::pm::{Folder, PmFile};
 use crate::spill::Entry;
@@ -32,14 +32,14 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins file `number`.
+    /// Begins file `number`, under a name.
     ///
     /// # Errors
     /// What the operating system answers.
-    pub fn create(folder: &Folder, store_id: [u64; 2], number: u64) -> Result<Self> {
+    pub fn create(folder: &Folder, name: String, store_id: [u64; 2], number: u64) -> Result<Self> {
         let header = Header::new(store_id, number);
         Ok(Self {
-            file: folder.create_file(&name(number))?,
+            file: folder.create_file(&name)?,
             header,
             buffer: bytemuck::bytes_of(&header).to_vec(),
             at: 0,
@@ -135,15 +135,15 @@ impl Writer {
         places[0] = self.len();
         let filter = Filter::build(&mut self.hashes);
         let pieces = filter.pieces();
-        let header = block::header_of(&pieces, self.header.seed(places[0]));
+        let header = block::header_of(&pieces, self.header.end_seed(places[0]));
         self.buffer.extend_from_slice(&header);
         self.buffer.extend(pieces.concat());
         places[1] = self.len();
-        let seed = self.header.seed(places[1]);
+        let seed = self.header.end_seed(places[1]);
         self.compressor
             .write(self.index.content(), seed, &mut self.buffer);
         places[2] = self.len();
-        let seed = self.header.seed(places[2]);
+        let seed = self.header.end_seed(places[2]);
         self.compressor
             .write(&self.properties.to_bytes(), seed, &mut self.buffer);
         let footer = Footer {
@@ -153,7 +153,7 @@ impl Writer {
             checksum: 0,
             magic: [0; 8],
         };
-        let footer = footer.seal(self.header.seed(self.len()));
+        let footer = footer.seal(self.header.end_seed(self.len()));
         self.buffer.extend_from_slice(bytemuck::bytes_of(&footer));
         self.flush()?;
         self.file.sync()?;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::*;
 use crate::Error;
+use crate::spill::mend::{check, mend};
 
 const NUMBER: u64 = 1;
 
@@ -156,4 +157,52 @@ fn impossible_levels_are_refused() {
         let opened = Spill::open(at, &files, Arc::new(NoCatalog), options());
         assert!(matches!(opened.err().unwrap(), Error::Damaged { .. }));
     }
+}
+
+/// Whatever byte is damaged, mending saves all other blocks, and says what it could not save.
+#[test]
+fn mending_saves_the_rest() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (model, file) = small(folder.path());
+    let bytes = std::fs::read(folder.path().join(sst::name(file.number))).unwrap();
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let at = Folder::at(folder.path().to_path_buf(), None);
+    let total = model.len() as u64;
+    let mut losses = std::collections::BTreeSet::new();
+    let mend_and_check = |bytes: &[u8]| {
+        place(folder.path(), &file, bytes);
+        let mended = mend(&at, &file, options().store_id).unwrap();
+        if let Some(mended) = mended.file {
+            let spill = Spill::open(at.clone(), &[mended], Arc::new(NoCatalog), options()).unwrap();
+            let found = contents(&spill.version(), false, 50).unwrap();
+            let is_ours = |(key, item): (&Vec<u8>, &_)| model.get(key) == Some(item);
+            assert!(found.iter().all(is_ours));
+            drop(spill);
+            let checked = check(&at, &mended, options().store_id, &|_| {}).unwrap();
+            assert_eq!(checked.entries, found.len() as u64);
+        }
+        let known = mended.lost.is_none_or(|lost| mended.kept + lost == total);
+        assert!(known, "{mended:?}");
+        mended
+    };
+    assert_eq!(mend_and_check(&bytes).lost, Some(0));
+    for nth in (0..bytes.len()).step_by(3) {
+        let mut bytes = bytes.clone();
+        bytes[nth] ^= 0x40;
+        let mended = mend_and_check(&bytes);
+        // A block has at most 8 KiB; this file has three of them.
+        assert!(mended.kept >= total / 3, "byte {nth}: {mended:?}");
+        losses.insert(mended.lost);
+    }
+    assert!(losses.contains(&None) && losses.contains(&Some(0)) && losses.len() > 3);
+    for len in (0..bytes.len()).step_by(101) {
+        let mended = mend_and_check(&bytes[..len]);
+        assert_eq!(mended.file.is_some(), mended.kept > 0);
+    }
+    // Two faults: the index, and a block, which still says how long it is.
+    let mut two = bytes.clone();
+    let index = two.len() - 300;
+    two[index] ^= 1;
+    two[100] ^= 1;
+    assert!(mend_and_check(&two).kept > 0);
 }

@@ -1,0 +1,106 @@
+//! What is still readable of a damaged file.
+
+use std::sync::Arc;
+
+use super::block::{BLOCK_HEADER, Block, Decoded, block_len};
+use super::index::Index;
+use super::reader::{Ends, read_exactly};
+use super::{FOOTER, Footer, HEADER, Header};
+use crate::Result;
+use crate::pm::PmFile;
+
+/// See the [module](self). Its number and its store are known, and so is the header.
+pub struct Salvage<'f> {
+    file: &'f PmFile,
+    header: Header,
+    /// Where the data blocks end, or the file.
+    end: u64,
+    index: Option<Index>,
+    entries: Option<u64>,
+}
+
+impl<'f> Salvage<'f> {
+    /// Looks at the ends of a file.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn look(file: &'f PmFile, store_id: [u64; 2], number: u64) -> Result<Self> {
+        let header = Header::new(store_id, number);
+        let len = file.len()?;
+        let footer_at = len.saturating_sub(FOOTER as u64);
+        let footer = read_exactly(file, footer_at, len)?;
+        let Ok(footer) = Footer::read(&footer, &header, footer_at, file.path()) else {
+            return Ok(Self {
+                file,
+                header,
+                end: len,
+                index: None,
+                entries: None,
+            });
+        };
+        let ends = Ends::read(file, &header, &footer, footer_at)?;
+        let index = ends.index.ok();
+        let of_index = |index: &Index| {
+            let entries = (0..index.len()).map(|nth| u64::from(index.entries(nth)));
+            entries.sum()
+        };
+        let entries = match ends.properties {
+            Ok(properties) => Some(properties.entries),
+            Err(_) => index.as_ref().map(of_index),
+        };
+        Ok(Self {
+            file,
+            header,
+            end: footer.filter,
+            index,
+            entries,
+        })
+    }
+
+    /// How many entries the file had, if anything says so.
+    pub fn entries(&self) -> Option<u64> {
+        self.entries
+    }
+
+    /// The data blocks that are whole, in their order.
+    pub fn blocks(&self) -> impl Iterator<Item = Result<Decoded>> {
+        let mut next = Some(HEADER as u64);
+        let mut nth = 0;
+        std::iter::from_fn(move || {
+            while let Some(from) = next.filter(|&from| from < self.end) {
+                let to = match &self.index {
+                    Some(index) => {
+                        nth += 1;
+                        Ok(Some(index.place(nth - 1).1))
+                    }
+                    None => self.block_end(from),
+                };
+                let read = to.and_then(|to| {
+                    next = to.filter(|&to| to <= self.end);
+                    next.map(|to| read_exactly(self.file, from, to)).transpose()
+                });
+                match read {
+                    Ok(Some(bytes)) => {
+                        let block = Block::open(bytes, self.header.seed(from));
+                        if let Ok(block) = block.and_then(|block| Decoded::new(Arc::new(block))) {
+                            return Some(Ok(block));
+                        }
+                    }
+                    Ok(None) => {}
+                    Err(error) => {
+                        next = None;
+                        return Some(Err(error));
+                    }
+                }
+            }
+            None
+        })
+    }
+
+    /// Where the block ends that begins at `from`, by what it says itself.
+    fn block_end(&self, from: u64) -> Result<Option<u64>> {
+        let bytes = read_exactly(self.file, from, from + BLOCK_HEADER as u64)?;
+        let header = bytes.first_chunk::<BLOCK_HEADER>();
+        Ok(header.map(|header| from + block_len(header)))
+    }
+}
