@@ -37,7 +37,7 @@ use super::{LONGEST_KEY, LONGEST_VALUE};
 pub const BLOCK_HEADER: usize = 16;
 
 /// Bytes of entries in a block, unless a single one is longer.
-pub const BLOCK_BYTES: usize = 8 << 10;
+pub const BLOCK_BYTES: usize = 4 << 10;
 
 /// What an entry counts beside its key and its value, in bytes.
 const ENTRY_OVERHEAD: usize = 8;

@@ -20,6 +20,8 @@
 mod block;
 mod check;
 mod filter;
+#[cfg(all(test, not(loom)))]
+mod forged_tests;
 mod index;
 mod properties;
 mod reader;

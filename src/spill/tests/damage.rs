@@ -190,8 +190,8 @@ fn mending_saves_the_rest() {
         let mut bytes = bytes.clone();
         bytes[nth] ^= 0x40;
         let mended = mend_and_check(&bytes);
-        // A block has at most 8 KiB; this file has three of them.
-        assert!(mended.kept >= total / 3, "byte {nth}: {mended:?}");
+        // No block has more than a quarter of them.
+        assert!(mended.kept >= total * 3 / 4, "byte {nth}: {mended:?}");
         losses.insert(mended.lost);
     }
     assert!(losses.contains(&None) && losses.contains(&Some(0)) && losses.len() > 3);
