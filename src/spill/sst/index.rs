@@ -7,7 +7,8 @@
 //! All three numbers are of [variable length](super::varint). A separator is behind all keys of the blocks
 //! before, and not behind the first one of its own block. Blocks stand one behind the other.
 
-use super::block::{BLOCK_HEADER, common_prefix};
+use super::block::BLOCK_HEADER;
+use super::data::common_prefix;
 use super::varint::{put, take, take_len};
 use super::{HEADER, LONGEST_KEY};
 

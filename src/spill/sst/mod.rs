@@ -19,6 +19,7 @@
 
 mod block;
 mod check;
+mod data;
 mod filter;
 #[cfg(all(test, not(loom)))]
 mod forged_tests;
@@ -35,8 +36,8 @@ use bytemuck::{Pod, Zeroable};
 use static_assertions::const_assert_eq;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-pub use block::{BLOCK_BYTES, Block, Decoded};
 pub use check::Checked;
+pub use data::{BLOCK_BYTES, Block, Decoded};
 pub use reader::Sst;
 pub use salvage::Salvage;
 pub use writer::Writer;

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering as Atomic};
 
-use super::block::{self, Block, Decoded};
+use super::block;
+use super::data::{Block, Decoded};
 use super::filter::Filter;
 use super::index::Index;
 use super::properties::Properties;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::block::{BLOCK_HEADER, Block, Decoded, block_len};
+use super::block::{BLOCK_HEADER, block_len};
+use super::data::{Block, Decoded};
 use super::index::Index;
 use super::reader::{Ends, read_exactly};
 use super::{FOOTER, Footer, HEADER, Header};

@@ -1,6 +1,7 @@
 //! Writing a file, entry by entry.
 
-use super::block::{self, Builder, Compressor};
+use super::block::{self, Compressor};
+use super::data::Builder;
 use super::filter::Filter;
 use super::index;
 use super::properties::Properties;

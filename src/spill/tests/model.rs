@@ -186,6 +186,38 @@ fn tombstones_go_with_the_last_value() {
     check_files(&spill, folder.path());
 }
 
+/// Values of all lengths around those at which a block or a piece ends, and keys of the greatest length.
+#[test]
+fn long_values_are_blocks_of_their_own() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let spill = open(folder.path(), None, options()).unwrap();
+    let mut model = Model::new();
+    let lens = [4 << 10, 64 << 10, 256 << 10, 1 << 20, 3 << 20];
+    let lens = lens.iter().flat_map(|len| [len - 1, *len, len + 1]);
+    let mut changes = Model::new();
+    for (nth, len) in lens.enumerate() {
+        let key = vec![nth as u8; if nth % 4 == 1 { 64 << 10 } else { nth }];
+        let value: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+        changes.insert(key, (nth as u64, Some(value)));
+    }
+    for round in 0..5 {
+        add(&spill, &changes).unwrap();
+        model.extend(changes.clone());
+        while spill.compact().unwrap() {}
+        let version = spill.version();
+        for from_end in [false, true] {
+            assert!(values(&contents(&version, from_end, 100).unwrap()) == values(&model));
+        }
+        for (key, item) in &values(&model) {
+            assert!(version.get(key).unwrap().as_ref() == Some(item));
+        }
+        let removed = changes.keys().nth(round * 2).unwrap().clone();
+        changes.insert(removed, (100, None));
+    }
+    assert!(spill.stats().compactions > 0);
+    check_files(&spill, folder.path());
+}
+
 /// Files whose keys ascend from addition to addition are never written twice.
 #[test]
 fn a_load_in_order_only_moves_files() {
