@@ -1,7 +1,9 @@
 //! What is kept of files in memory: open handles, and the data blocks used most.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crossbeam_queue::SegQueue;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
@@ -37,6 +39,10 @@ pub struct FileCache {
     folder: Folder,
     files: Cache<u64, Arc<PmFile>>,
     blocks: Cache<Place, Arc<Block>, Bytes>,
+    /// Files that nobody holds any longer, with the number of their blocks.
+    dropped: SegQueue<(u64, usize)>,
+    /// Those, and others that will be among them.
+    obsolete: AtomicUsize,
 }
 
 impl FileCache {
@@ -47,6 +53,8 @@ impl FileCache {
             folder,
             files: Cache::new(MOST_OPEN),
             blocks: Cache::with_weighter(blocks.max(1), bytes, Bytes),
+            dropped: SegQueue::new(),
+            obsolete: AtomicUsize::new(0),
         }
     }
 
@@ -84,11 +92,34 @@ impl FileCache {
         }
     }
 
-    /// Forgets a file and its blocks, of which there are `blocks`.
-    pub fn forget(&self, number: u64, blocks: usize) {
-        self.files.remove(&number);
-        for nth in 0..blocks as u32 {
-            self.blocks.remove(&(number, nth));
+    /// Notes that a file is to be removed once nobody holds it.
+    pub fn expect(&self) {
+        self.obsolete.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that nobody holds that file any longer. A reader may be the one who says so, and need not
+    /// wait for the removal.
+    pub fn give_up(&self, number: u64, blocks: usize) {
+        self.dropped.push((number, blocks));
+    }
+
+    /// Whether there are files that are to be removed, now or later.
+    pub fn has_obsolete(&self) -> bool {
+        self.obsolete.load(Ordering::Relaxed) > 0
+    }
+
+    /// Removes the files that nobody holds any longer.
+    pub fn sweep(&self) {
+        while let Some((number, blocks)) = self.dropped.pop() {
+            self.obsolete.fetch_sub(1, Ordering::Relaxed);
+            for nth in 0..blocks as u32 {
+                self.blocks.remove(&(number, nth));
+            }
+            // An open handle would keep its room on the disk.
+            self.files.remove(&number);
+            if let Err(error) = self.folder.remove_file(&sst::name(number)) {
+                tracing::warn!(%error, "an obsolete SST stays until the next opening");
+            }
         }
     }
 
@@ -96,5 +127,11 @@ impl FileCache {
     pub fn stats(&self) -> (u64, u64, u64) {
         let blocks = &self.blocks;
         (blocks.weight(), blocks.hits(), blocks.misses())
+    }
+}
+
+impl Drop for FileCache {
+    fn drop(&mut self) {
+        self.sweep();
     }
 }

@@ -151,6 +151,8 @@ impl Levels {
         for (_, sst) in gone.iter().filter(|(_, sst)| !is_moved(sst.number())) {
             sst.set_obsolete();
         }
+        drop((gone, current));
+        self.cache.sweep();
         Ok(())
     }
 
@@ -272,6 +274,7 @@ impl<'l> Output<'l> {
 impl Drop for Output<'_> {
     fn drop(&mut self) {
         forget(&mut self.files);
+        self.levels.cache.sweep();
     }
 }
 

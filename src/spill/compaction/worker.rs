@@ -2,9 +2,13 @@
 
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::spill::levels::Levels;
 use crate::{Error, Result};
+
+/// How often it is looked for readers who held files that are obsolete.
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// See the [module](self). They end when this is dropped, what they are at being left undone.
 pub struct Workers {
@@ -50,6 +54,7 @@ impl Drop for Workers {
 
 fn work(levels: &Levels) {
     loop {
+        levels.cache().sweep();
         let mut plan = levels.plan();
         if plan.is_stopping {
             return;
@@ -60,10 +65,11 @@ fn work(levels: &Levels) {
             continue;
         }
         match plan.pick(&levels.version(), levels.options().level_bytes) {
-            None => {
-                let waited = levels.changed.wait(plan);
+            None if levels.cache().has_obsolete() => {
+                let waited = levels.changed.wait_timeout(plan, GLANCE);
                 drop(waited.unwrap_or_else(PoisonError::into_inner));
             }
+            None => drop(levels.changed.wait(plan)),
             Some(job) => {
                 drop(plan);
                 if let Err(error) = levels.finish(&job) {

@@ -16,7 +16,7 @@ use crate::spill::LevelFile;
 use crate::spill::cache::FileCache;
 use crate::{Error, Result};
 
-/// A file that counts. Once it is [obsolete](Self::set_obsolete), dropping it removes it.
+/// A file that counts. Once it is [obsolete](Self::set_obsolete) and was dropped, the cache removes it.
 #[derive(Debug)]
 pub struct Sst {
     cache: Arc<FileCache>,
@@ -178,19 +178,16 @@ impl Sst {
 
     /// Lets the file be removed when nobody holds it any longer.
     pub fn set_obsolete(&self) {
-        self.is_obsolete.store(true, Atomic::Release);
+        if !self.is_obsolete.swap(true, Atomic::AcqRel) {
+            self.cache.expect();
+        }
     }
 }
 
 impl Drop for Sst {
     fn drop(&mut self) {
-        if !self.is_obsolete.load(Atomic::Acquire) {
-            return;
-        }
-        // An open handle would keep its room on the disk.
-        self.cache.forget(self.number(), self.blocks());
-        if let Err(error) = self.cache.folder().remove_file(&name(self.number())) {
-            tracing::warn!(%error, "an obsolete SST stays until the next opening");
+        if self.is_obsolete.load(Atomic::Acquire) {
+            self.cache.give_up(self.number(), self.blocks());
         }
     }
 }

@@ -130,6 +130,7 @@ fn random_additions_and_reopenings() {
 
 /// Every file is as it should be, and there is no other.
 pub fn check_files(spill: &Spill, folder: &Path) {
+    spill.levels.cache().sweep();
     let mut expected = Vec::new();
     for (path, checked) in spill.verify(&|done, total| assert!(done <= total)) {
         checked.unwrap();
