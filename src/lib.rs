@@ -42,6 +42,7 @@ mod index;
 pub mod layout;
 mod options;
 pub mod pm;
+mod spill;
 pub mod store;
 mod sync;
 

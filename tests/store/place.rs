@@ -32,17 +32,30 @@ pub fn files(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Copies what the death of the process would leave of a directory.
+/// Copies what the death of the process would leave of a store's directory. Sorted files may be
+/// written anew meanwhile; log and index should not be.
 pub fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
+    loop {
+        let before = fs::read(from.join("MANIFEST")).unwrap();
+        let copied = copy_files(from, to);
+        if copied.is_ok() && fs::read(from.join("MANIFEST")).unwrap() == before {
+            return;
+        }
+        fs::remove_dir_all(to).unwrap();
+    }
+}
+
+fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
         let target = to.join(entry.file_name());
-        match entry.file_type().unwrap().is_dir() {
-            true => copy(&entry.path(), &target),
-            false => fs::copy(entry.path(), &target).map(|_| ()).unwrap(),
+        match entry.file_type()?.is_dir() {
+            true => copy_files(&entry.path(), &target)?,
+            false => drop(fs::copy(entry.path(), &target)?),
         }
     }
+    Ok(())
 }
 
 /// A disk on which one call fails, or all from one on until it is cured.
