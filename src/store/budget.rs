@@ -227,18 +227,14 @@ impl State {
         Ok(leaving)
     }
 
-    /// Writes items into a new file, all but tombstones of keys that no file has.
+    /// Writes items into new files.
     fn spill(&self, leaving: &Leaving) -> Result<()> {
         // What a file holds is durable, so what came before it must be.
         self.log.sync()?;
-        let version = self.tiers.spill.version();
-        let entries = leaving.entries().filter_map(|(key, stamp, value)| {
-            let is_needed = !stamp.is_tombstone() || version.may_have(key);
-            is_needed.then_some(Entry {
-                key,
-                sequence: stamp.sequence(),
-                value: (!stamp.is_tombstone()).then_some(value),
-            })
+        let entries = leaving.entries().map(|(key, stamp, value)| Entry {
+            key,
+            sequence: stamp.sequence(),
+            value: (!stamp.is_tombstone()).then_some(value),
         });
         self.tiers.spill.add(entries)
     }

@@ -18,7 +18,7 @@ use static_assertions::const_assert_eq;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::pm::Folder;
-use crate::spill::{LEVELS, LevelFile};
+use crate::spill::LevelFile;
 use crate::{Error, Result};
 
 /// First eight bytes of every manifest.
@@ -201,7 +201,7 @@ impl Manifest {
             return Err(damaged("last segment and sequence number", 40, found));
         }
         let numbers: HashSet<u64> = manifest.files.iter().map(|file| file.number).collect();
-        let is_sound = |file: &LevelFile| file.number < MOST && file.level < LEVELS;
+        let is_sound = |file: &LevelFile| file.number < MOST;
         if numbers.len() != manifest.files.len() || !manifest.files.iter().all(is_sound) {
             let found = format!("{:?}", manifest.files);
             return Err(damaged("files below the table", name_end, found));

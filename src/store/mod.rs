@@ -78,7 +78,7 @@ pub use range::Range;
 pub use recover::{Repair, recover};
 pub use report::{FileReport, StoreFile, StoreReport};
 use state::{State, nothing};
-pub use stats::{SpillStats, StoreStats};
+pub use stats::StoreStats;
 pub use transaction::Transaction;
 use upkeep::Upkeep;
 
@@ -383,7 +383,6 @@ impl Store {
             read_below: state.tiers.read_below(),
             stalls,
             stalled,
-            spill: state.tiers.spill.stats(),
         }
     }
 

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-pub use crate::spill::SpillStats;
-
 use crate::Stats;
 
 /// Figures of a store, for [`Store::stats`](super::Store::stats).
@@ -37,6 +35,4 @@ pub struct StoreStats {
     pub stalls: u64,
     /// How long they waited.
     pub stalled: Duration,
-    /// The sorted files.
-    pub spill: SpillStats,
 }

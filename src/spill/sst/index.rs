@@ -1,0 +1,128 @@
+//! The index of a file: which of its data blocks may have a key.
+//!
+//! ```text
+//!  separator len | separator ... | block len | entries   for each data block
+//! ```
+//!
+//! All three numbers are of [variable length](super::varint). A separator is behind all keys of the blocks
+//! before, and not behind the first one of its own block. Blocks stand one behind the other.
+
+use super::block::{BLOCK_HEADER, common_prefix};
+use super::varint::{put, take, take_len};
+use super::{HEADER, LONGEST_KEY};
+
+/// Puts an index together.
+#[derive(Default)]
+pub struct Builder {
+    bytes: Vec<u8>,
+}
+
+impl Builder {
+    /// Adds the separator of a block between the key before it and its first one.
+    pub fn separate(&mut self, before: &[u8], first: &[u8]) {
+        let len = first.len().min(common_prefix(before, first) + 1);
+        put(&mut self.bytes, len as u64);
+        self.bytes.extend_from_slice(&first[..len]);
+    }
+
+    /// Adds the rest of what is said of that block.
+    pub fn add(&mut self, block_len: usize, entries: usize) {
+        put(&mut self.bytes, block_len as u64);
+        put(&mut self.bytes, entries as u64);
+    }
+
+    /// The content.
+    pub fn content(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Index {
+    separators: Vec<u8>,
+    /// Where each separator ends.
+    ends: Vec<u32>,
+    /// Where each block begins, and where the last one ends.
+    places: Vec<u64>,
+    entries: Vec<u32>,
+}
+
+impl Index {
+    /// Reads the index of data blocks that end at `end`; says what is wrong with it.
+    pub fn read(bytes: &[u8], end: u64) -> Result<Self, String> {
+        let mut index = Self {
+            separators: Vec::new(),
+            ends: Vec::new(),
+            places: vec![HEADER as u64],
+            entries: Vec::new(),
+        };
+        let mut at = 0;
+        while at < bytes.len() {
+            let nth = index.ends.len();
+            index
+                .read_block(bytes, &mut at)
+                .ok_or_else(|| format!("what is said of block {nth} cannot be"))?;
+            if nth > 0 && index.separator(nth - 1) >= index.separator(nth) {
+                return Err(format!(
+                    "the separator of block {nth} is not behind the last one"
+                ));
+            }
+        }
+        match index.places.last() {
+            Some(&last) if last == end && !index.ends.is_empty() => Ok(index),
+            last => Err(format!("the blocks end at {last:?}; expected {end}")),
+        }
+    }
+
+    fn read_block(&mut self, bytes: &[u8], at: &mut usize) -> Option<()> {
+        let len = take_len(bytes, at, LONGEST_KEY)?;
+        self.separators
+            .extend_from_slice(bytes.get(*at..*at + len)?);
+        *at += len;
+        let block = take(bytes, at).filter(|&len| len > BLOCK_HEADER as u64)?;
+        let entries = take(bytes, at)?;
+        self.ends.push(self.separators.len().try_into().ok()?);
+        self.places.push(self.places.last()?.checked_add(block)?);
+        self.entries.push(entries.try_into().ok()?);
+        Some(())
+    }
+
+    fn separator(&self, nth: usize) -> &[u8] {
+        let start = nth.checked_sub(1).map_or(0, |last| self.ends[last]);
+        &self.separators[start as usize..self.ends[nth] as usize]
+    }
+
+    /// How many blocks there are; never 0.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Bytes in memory.
+    pub fn memory(&self) -> usize {
+        self.separators.len() + 16 * self.ends.len()
+    }
+
+    /// The block that has the key if any has.
+    pub fn find(&self, key: &[u8]) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            match self.separator(middle) <= key {
+                true => low = middle,
+                false => high = middle,
+            }
+        }
+        low
+    }
+
+    /// From which byte to which a block goes.
+    pub fn place(&self, nth: usize) -> (u64, u64) {
+        (self.places[nth], self.places[nth + 1])
+    }
+
+    /// How many entries a block has.
+    pub fn entries(&self, nth: usize) -> u32 {
+        self.entries[nth]
+    }
+}

@@ -1,0 +1,126 @@
+//! Random additions, compactions and reopenings, with each answer compared to a sorted map.
+
+use std::ops::Bound;
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::*;
+
+/// Keys that share beginnings of many lengths, the empty one and very long ones among them.
+fn key(rng: &mut SmallRng, keys: u32) -> Vec<u8> {
+    let number = rng.random_range(0..keys);
+    let mut key = match number % 4 {
+        0 => Vec::new(),
+        1 => b"a prefix that many keys have/".to_vec(),
+        2 => vec![0xFF; number as usize % 40],
+        _ => number.wrapping_mul(0x9E37_79B9).to_be_bytes().to_vec(),
+    };
+    if number > 0 {
+        key.extend(number.to_string().bytes());
+    }
+    if number % 997 == 5 {
+        key.resize(64 << 10, 0xEE);
+    }
+    key
+}
+
+fn value(rng: &mut SmallRng) -> Vec<u8> {
+    let len = match rng.random_range(0..100) {
+        0 => rng.random_range(8000..9000),
+        1 => rng.random_range(0..200_000),
+        2..20 => 0,
+        _ => rng.random_range(0..200),
+    };
+    let byte = rng.random();
+    let compresses = rng.random();
+    (0..len)
+        .map(|_| if compresses { byte } else { rng.random() })
+        .collect()
+}
+
+fn check(version: &Version, model: &Model, rng: &mut SmallRng, keys: u32) {
+    let live = values(model);
+    for from_end in [false, true] {
+        let found = contents(version, from_end, rng.random_range(1..500)).unwrap();
+        assert!(values(&found) == live);
+        let is_ours = |(key, item): (&Vec<u8>, &_)| model.get(key) == Some(item);
+        assert!(found.iter().all(is_ours));
+    }
+    for _ in 0..200 {
+        let key = key(rng, keys + 10);
+        let found = version.get(&key).unwrap();
+        match (model.get(&key), &found) {
+            (Some((_, None)) | None, None) => {}
+            (expected, found) => assert_eq!(expected, found.as_ref()),
+        }
+        assert!(found.is_none() || version.may_have(&key));
+    }
+    for _ in 0..20 {
+        let bound = |rng: &mut SmallRng| match rng.random_range(0..5) {
+            0 => Bound::Unbounded,
+            1 | 2 => Bound::Included(key(rng, keys)),
+            _ => Bound::Excluded(key(rng, keys)),
+        };
+        let (from, to) = (bound(rng), bound(rng));
+        let as_slice = |bound: &Bound<Vec<u8>>| bound.clone();
+        let range = (
+            from.as_ref().map(Vec::as_slice),
+            to.as_ref().map(Vec::as_slice),
+        );
+        let from_end = rng.random();
+        let page = version.page(range, from_end, 50).unwrap();
+        let is_inside = |key: &Vec<u8>| {
+            use std::ops::RangeBounds;
+            (as_slice(&from), as_slice(&to)).contains(key)
+        };
+        let mut expected: Vec<_> = model
+            .iter()
+            .filter(|(key, (_, value))| is_inside(key) && value.is_some())
+            .collect();
+        if from_end {
+            expected.reverse();
+        }
+        let found = page.items.iter().filter(|item| item.value.is_some());
+        let found: Vec<_> = found.collect();
+        assert!(!page.is_last || found.len() == expected.len());
+        assert!(page.items.len() <= 50);
+        for (item, (key, (sequence, value))) in found.into_iter().zip(expected) {
+            assert_eq!((&item.key, item.sequence), (key, *sequence));
+            assert!(item.value == *value);
+        }
+    }
+}
+
+#[test]
+fn random_additions_and_reopenings() {
+    let seed = seed();
+    for nth in 0..6 {
+        let mut rng = SmallRng::seed_from_u64(seed.wrapping_add(nth));
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let keys = [10, 300, 3000][nth as usize % 3];
+        let mut spill = open(folder.path(), None, options()).unwrap();
+        let mut model = Model::new();
+        let mut sequence = 0;
+        for _ in 0..12 {
+            let mut changes = Model::new();
+            let deletes = rng.random_range(0.0..0.6);
+            for _ in 0..rng.random_range(0..400) {
+                sequence += 1;
+                let value = (!rng.random_bool(deletes)).then(|| value(&mut rng));
+                changes.insert(key(&mut rng, keys), (sequence, value));
+            }
+            let before = (spill.version(), model.clone());
+            add(&spill, &changes).unwrap();
+            model.extend(changes);
+            if rng.random_bool(0.3) {
+                drop(before);
+                drop(spill);
+                spill = open(folder.path(), None, options()).unwrap();
+            } else {
+                check(&before.0, &before.1, &mut rng, keys);
+            }
+            check(&spill.version(), &model, &mut rng, keys);
+        }
+    }
+}
