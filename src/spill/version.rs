@@ -4,9 +4,9 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::cursor::{Cursor, Direction, Fetch};
+use super::cursor::{Cursor, Direction};
 use super::merge::Merge;
-use super::sst::{Block, Sst, key_hash};
+use super::sst::{Sst, key_hash};
 use super::{Item, Page};
 use crate::{Error, Result};
 
@@ -95,6 +95,18 @@ impl Version {
         &self.runs
     }
 
+    /// The files of a level below 0, in the order of their keys.
+    pub fn level(&self, level: u32) -> &[Arc<Sst>] {
+        let run = self.runs.iter().find(|run| run.level == level);
+        run.map_or(&[], |run| &run.files)
+    }
+
+    /// Runs of level 0.
+    pub fn newest(&self) -> &[Run] {
+        let count = self.runs.iter().take_while(|run| run.level == 0).count();
+        &self.runs[..count]
+    }
+
     /// The files and their levels.
     pub fn files(&self) -> impl Iterator<Item = (u32, &Arc<Sst>)> {
         self.runs
@@ -121,6 +133,15 @@ impl Version {
             .any(|run| run.find(key).is_some_and(|sst| sst.may_have(hash)))
     }
 
+    /// Whether a key may be on a level below this one.
+    pub fn may_have_below(&self, level: u32, key: &[u8]) -> bool {
+        let mut below = self.runs.iter().filter(|run| run.level > level);
+        below.any(|run| {
+            let hash = key_hash(self.store_id, key);
+            run.find(key).is_some_and(|sst| sst.may_have(hash))
+        })
+    }
+
     /// The newest that is known of a key: its sequence number and its value, or `None` for a
     /// tombstone.
     ///
@@ -133,7 +154,7 @@ impl Version {
                 continue;
             };
             let nth = sst.find(key);
-            let block = cached(sst, nth)?;
+            let block = sst.block(nth)?;
             let found = block.get(key).map_err(|found| sst.damage(nth, found))?;
             if let Some(found) = found {
                 let value = found.value.map(|place| match Arc::try_unwrap(block) {
@@ -163,11 +184,10 @@ impl Version {
             false => (Direction::Forward, range.0, range.1),
             true => (Direction::Backward, range.1, range.0),
         };
-        let fetch: Fetch = cached;
         let cursors = self
             .runs
             .iter()
-            .map(|run| Cursor::seek(&run.files, from, direction, fetch))
+            .map(|run| Cursor::seek(&run.files, from, direction, Sst::block))
             .collect::<Result<_>>()?;
         let mut merge = Merge::new(cursors, direction);
         let mut page = Page {
@@ -200,10 +220,6 @@ impl Version {
         page.is_last = true;
         Ok(page)
     }
-}
-
-fn cached(sst: &Sst, nth: usize) -> Result<Arc<Block>> {
-    sst.read_block(nth).map(Arc::new)
 }
 
 fn impossible(folder: &Path, sst: &Sst, what: &str) -> Error {

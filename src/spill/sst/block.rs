@@ -258,9 +258,10 @@ pub struct Found {
 }
 
 impl Block {
-    /// The data block with the content from `start` on; says what is wrong with it.
-    pub fn new(bytes: Vec<u8>, start: usize) -> Result<Self, String> {
-        let content = bytes.len().saturating_sub(start);
+    /// The data block that stands so in its file; says what is wrong with it.
+    pub fn open(bytes: Vec<u8>, seed: u64) -> Result<Self, String> {
+        let (bytes, start) = open(bytes, seed)?;
+        let content = bytes.len() - start;
         let count = bytes
             .last_chunk::<4>()
             .map_or(0, |count| u32::from_le_bytes(*count));

@@ -17,6 +17,7 @@
 //! checksum plus its own place as its seed, so a block counts in its place in its file alone.
 
 mod block;
+mod check;
 mod filter;
 mod index;
 mod properties;
@@ -30,7 +31,8 @@ use bytemuck::{Pod, Zeroable};
 use static_assertions::const_assert_eq;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-pub use block::{Block, Decoded};
+pub use block::{BLOCK_BYTES, Block, Decoded};
+pub use check::Checked;
 pub use reader::Sst;
 pub use writer::Writer;
 
@@ -131,8 +133,11 @@ impl Footer {
     }
 
     /// Reads the footer at byte `at`.
-    fn read(bytes: &[u8; FOOTER], header: &Header, at: u64, path: &Path) -> Result<Self> {
-        let footer: Self = bytemuck::pod_read_unaligned(bytes);
+    fn read(bytes: &[u8], header: &Header, at: u64, path: &Path) -> Result<Self> {
+        let footer: Self = bytemuck::try_pod_read_unaligned(bytes).map_err(|_| {
+            let found = format!("{} bytes; expected {FOOTER}", bytes.len());
+            damaged(path, "footer of the SST", at, found)
+        })?;
         let expected = footer.sum(header.seed(at));
         if footer.magic != MAGIC || footer.checksum != expected {
             let found = format!("{bytes:02x?}; its checksum would be {expected:#x}");

@@ -1,7 +1,7 @@
 //! Reading a file: its ends are kept in memory, its data blocks are read when they are needed.
 
 use std::cmp::Ordering;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering as Atomic};
 
@@ -10,14 +10,15 @@ use super::filter::Filter;
 use super::index::Index;
 use super::properties::Properties;
 use super::{FOOTER, Footer, HEADER, Header, damaged, name};
-use crate::pm::{Folder, PmFile};
+use crate::pm::PmFile;
 use crate::spill::LevelFile;
+use crate::spill::cache::FileCache;
 use crate::{Error, Result};
 
-/// An open file. Once it is [obsolete](Self::set_obsolete), dropping it removes it.
+/// A file that counts. Once it is [obsolete](Self::set_obsolete), dropping it removes it.
 #[derive(Debug)]
 pub struct Sst {
-    file: PmFile,
+    cache: Arc<FileCache>,
     header: Header,
     len: u64,
     filter: Filter,
@@ -32,57 +33,40 @@ impl Sst {
     /// # Errors
     /// [`Error::Missing`], [`Error::Truncated`], [`Error::Foreign`], [`Error::NewerFormat`],
     /// [`Error::Damaged`], or what the operating system answers.
-    pub fn open(folder: &Folder, store_id: [u64; 2], known: &LevelFile) -> Result<Self> {
-        let path = folder.join(&name(known.number));
+    pub fn open(cache: &Arc<FileCache>, store_id: [u64; 2], known: &LevelFile) -> Result<Self> {
+        let path = cache.folder().join(&name(known.number));
         if !path.exists() {
             return Err(Error::Missing {
                 path,
                 advice: "put it back: it has items that are nowhere else",
             });
         }
-        let file = folder.open_file(&name(known.number), false)?;
+        let file = cache.file(known.number)?;
         let len = file.len()?;
-        if len != known.len {
-            let (found, expected) = (len, known.len);
-            return Err(match len.cmp(&known.len) {
-                Ordering::Less => Error::Truncated {
+        match len.cmp(&known.len) {
+            Ordering::Equal => {}
+            Ordering::Less => {
+                let (found, expected) = (len, known.len);
+                return Err(Error::Truncated {
                     path,
                     found,
                     expected,
-                },
-                _ => {
-                    let found = format!("{found} bytes; expected {expected}");
-                    damaged(&path, "length of the SST", expected, found)
-                }
-            });
+                });
+            }
+            Ordering::Greater => {
+                let found = format!("{len} bytes; expected {}", known.len);
+                return Err(damaged(&path, "length of the SST", known.len, found));
+            }
         }
         let header = Header::new(store_id, known.number);
-        let mut first = [0; HEADER];
-        let read = file.read(&mut first, 0)?;
-        header.check(&first[..read], &path)?;
+        header.check(&read_exactly(&file, 0, HEADER as u64)?, &path)?;
         let footer_at = len.saturating_sub(FOOTER as u64);
-        let mut last = [0; FOOTER];
-        file.read(&mut last, footer_at)?;
-        let footer = Footer::read(&last, &header, footer_at, &path)?;
-        let content = |what, from, to| -> Result<(Vec<u8>, usize)> {
-            let bytes = read_exactly(&file, from, to)?;
-            block::open(bytes, header.seed(from)).map_err(|found| damaged(&path, what, from, found))
-        };
-        let what = "properties of the SST";
-        let at = footer.properties;
-        let (bytes, start) = content(what, at, footer_at)?;
-        let properties =
-            Properties::read(&bytes[start..]).map_err(|found| damaged(&path, what, at, found))?;
-        let what = "index of the SST";
-        let (bytes, start) = content(what, footer.index, at)?;
-        let index = Index::read(&bytes[start..], footer.filter)
-            .map_err(|found| damaged(&path, what, footer.index, found))?;
-        let what = "filter of the SST";
-        let (bytes, start) = content(what, footer.filter, footer.index)?;
-        let filter = Filter::read(&bytes[start..])
-            .map_err(|found| damaged(&path, what, footer.filter, found))?;
+        let footer = read_exactly(&file, footer_at, len)?;
+        let footer = Footer::read(&footer, &header, footer_at, &path)?;
+        let ends = Ends::read(&file, &header, &footer, footer_at)?;
+        let (filter, index, properties) = (ends.filter?, ends.index?, ends.properties?);
         Ok(Self {
-            file,
+            cache: Arc::clone(cache),
             header,
             len,
             filter,
@@ -102,14 +86,24 @@ impl Sst {
         self.len
     }
 
+    /// The store that it belongs to.
+    pub fn store_id(&self) -> [u64; 2] {
+        self.header.store_id
+    }
+
     /// Where it is.
-    pub fn path(&self) -> &Path {
-        self.file.path()
+    pub fn path(&self) -> PathBuf {
+        self.cache.folder().join(&name(self.number()))
     }
 
     /// What is known of it as a whole.
     pub fn properties(&self) -> &Properties {
         &self.properties
+    }
+
+    /// Its data blocks.
+    pub fn index(&self) -> &Index {
+        &self.index
     }
 
     /// What it needs in memory while it is open, in bytes.
@@ -138,16 +132,25 @@ impl Sst {
         self.index.find(key)
     }
 
-    /// Reads a data block.
+    /// A data block, which is kept in memory for the next time.
+    ///
+    /// # Errors
+    /// Those of [`read_block`](Self::read_block).
+    pub fn block(&self, nth: usize) -> Result<Arc<Block>> {
+        let (from, to) = self.index.place(nth);
+        let read = || self.read_block(nth);
+        self.cache.block(self.number(), nth, to - from, read)
+    }
+
+    /// Reads a data block from the file.
     ///
     /// # Errors
     /// [`Error::Damaged`], or what the operating system answers.
     pub fn read_block(&self, nth: usize) -> Result<Block> {
         let (from, to) = self.index.place(nth);
-        let bytes = read_exactly(&self.file, from, to)?;
-        block::open(bytes, self.header.seed(from))
-            .and_then(|(bytes, start)| Block::new(bytes, start))
-            .map_err(|found| self.damage(nth, found))
+        let file = self.cache.file(self.number())?;
+        let bytes = read_exactly(&file, from, to)?;
+        Block::open(bytes, self.header.seed(from)).map_err(|found| self.damage(nth, found))
     }
 
     /// All entries of a data block.
@@ -161,7 +164,7 @@ impl Sst {
     /// The error for a data block with which something is wrong.
     pub fn damage(&self, nth: usize, found: String) -> Error {
         let (at, _) = self.index.place(nth);
-        damaged(self.path(), "data block of the SST", at, found)
+        damaged(&self.path(), "data block of the SST", at, found)
     }
 
     /// Makes the names of all files in its folder durable.
@@ -169,7 +172,7 @@ impl Sst {
     /// # Errors
     /// What the operating system answers.
     pub fn sync_names(&self) -> Result<()> {
-        self.file.sync_folder()
+        self.cache.file(self.number())?.sync_folder()
     }
 
     /// Lets the file be removed when nobody holds it any longer.
@@ -180,15 +183,55 @@ impl Sst {
 
 impl Drop for Sst {
     fn drop(&mut self) {
-        if self.is_obsolete.load(Atomic::Acquire)
-            && let Err(error) = self.file.remove()
-        {
+        if !self.is_obsolete.load(Atomic::Acquire) {
+            return;
+        }
+        // An open handle would keep its room on the disk.
+        self.cache.forget(self.number(), self.blocks());
+        if let Err(error) = self.cache.folder().remove_file(&name(self.number())) {
             tracing::warn!(%error, "an obsolete SST stays until the next opening");
         }
     }
 }
 
-fn read_exactly(file: &PmFile, from: u64, to: u64) -> Result<Vec<u8>> {
+/// What stands behind the data blocks, each part of which may be damaged.
+pub struct Ends {
+    pub filter: Result<Filter>,
+    pub index: Result<Index>,
+    pub properties: Result<Properties>,
+}
+
+impl Ends {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn read(file: &PmFile, header: &Header, footer: &Footer, footer_at: u64) -> Result<Self> {
+        let path = file.path();
+        let content = |from, to| {
+            let bytes = read_exactly(file, from, to)?;
+            Result::Ok(block::open(bytes, header.seed(from)))
+        };
+        let properties = content(footer.properties, footer_at)?;
+        let index = content(footer.index, footer.properties)?;
+        let filter = content(footer.filter, footer.index)?;
+        let is = |what, at| move |found| damaged(path, what, at, found);
+        Ok(Self {
+            filter: filter
+                .and_then(|(bytes, start)| Filter::read(&bytes[start..]))
+                .map_err(is("filter of the SST", footer.filter)),
+            index: index
+                .and_then(|(bytes, start)| Index::read(&bytes[start..], footer.filter))
+                .map_err(is("index of the SST", footer.index)),
+            properties: properties
+                .and_then(|(bytes, start)| Properties::read(&bytes[start..]))
+                .map_err(is("properties of the SST", footer.properties)),
+        })
+    }
+}
+
+/// The bytes of a file from one place to another, or as many of them as it has.
+pub fn read_exactly(file: &PmFile, from: u64, to: u64) -> Result<Vec<u8>> {
     let mut bytes = vec![0; (to - from) as usize];
     let read = file.read(&mut bytes, from)?;
     bytes.truncate(read);

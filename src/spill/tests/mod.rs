@@ -1,9 +1,12 @@
 //! Tests of the spill as a whole.
 
+mod crashes;
+mod damage;
+mod faults;
 mod model;
+mod threads;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 use super::*;
 use crate::pm::Faults;

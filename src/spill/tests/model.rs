@@ -1,6 +1,7 @@
 //! Random additions, compactions and reopenings, with each answer compared to a sorted map.
 
 use std::ops::Bound;
+use std::path::Path;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -113,14 +114,94 @@ fn random_additions_and_reopenings() {
             let before = (spill.version(), model.clone());
             add(&spill, &changes).unwrap();
             model.extend(changes);
+            while rng.random_bool(0.7) && spill.compact().unwrap() {}
+            check(&before.0, &before.1, &mut rng, keys);
+            drop(before);
             if rng.random_bool(0.3) {
-                drop(before);
                 drop(spill);
                 spill = open(folder.path(), None, options()).unwrap();
-            } else {
-                check(&before.0, &before.1, &mut rng, keys);
             }
+            while rng.random_bool(0.7) && spill.compact().unwrap() {}
             check(&spill.version(), &model, &mut rng, keys);
+            check_files(&spill, folder.path());
         }
     }
+}
+
+/// Every file is as it should be, and there is no other.
+pub fn check_files(spill: &Spill, folder: &Path) {
+    let mut expected = Vec::new();
+    for (path, checked) in spill.verify(&|done, total| assert!(done <= total)) {
+        checked.unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        expected.push(String::from(name));
+    }
+    let files = std::fs::read_dir(folder).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let mut found: Vec<String> = names.filter(|name| name.ends_with(".sst")).collect();
+    expected.sort();
+    found.sort();
+    assert_eq!(found, expected);
+}
+
+/// What is deleted leaves nothing behind once all of it is compacted, and levels are within limits.
+#[test]
+fn tombstones_go_with_the_last_value() {
+    let seed = seed();
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut small = options();
+    (small.file_bytes, small.level_bytes) = (4 << 10, 16 << 10);
+    let spill = open(folder.path(), None, small).unwrap();
+    let mut model = Model::new();
+    for sequence in 0..40 {
+        let mut changes = Model::new();
+        for _ in 0..400 {
+            let value = (0..100).map(|_| rng.random()).collect();
+            changes.insert(key(&mut rng, 3000), (sequence, Some(value)));
+        }
+        add(&spill, &changes).unwrap();
+        model.extend(changes);
+        while spill.compact().unwrap() {}
+    }
+    check(&spill.version(), &model, &mut rng, 3000);
+    let stats = spill.stats();
+    assert!(stats.levels.len() > 3, "{stats:?}");
+    assert!(stats.compactions > 20 && stats.cache_hits > 0, "{stats:?}");
+    for (level, limit) in [(1, 16 << 10), (2, 160 << 10)] {
+        assert!(stats.levels[level].bytes <= limit, "{stats:?}");
+    }
+    for item in model.values_mut() {
+        *item = (100, None);
+    }
+    // Level 0 is compacted from its fourth run on.
+    for _ in 0..8 {
+        add(&spill, &model).unwrap();
+        while spill.compact().unwrap() {}
+        if spill.version().is_empty() {
+            break;
+        }
+    }
+    assert!(spill.version().is_empty(), "{:?}", spill.stats());
+    check_files(&spill, folder.path());
+}
+
+/// Files whose keys ascend from addition to addition are never written twice.
+#[test]
+fn a_load_in_order_only_moves_files() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let spill = open(folder.path(), None, options()).unwrap();
+    let mut model = Model::new();
+    for part in 0..40u32 {
+        let keys = (part * 300..(part + 1) * 300).map(|n| n.to_be_bytes().to_vec());
+        let changes = keys.map(|key| (key.clone(), (1, Some(key.repeat(10)))));
+        let changes: Model = changes.collect();
+        add(&spill, &changes).unwrap();
+        model.extend(changes);
+        while spill.compact().unwrap() {}
+    }
+    let stats = spill.stats();
+    assert_eq!(stats.compactions, 0, "{stats:?}");
+    assert!(stats.moves > 0 && stats.levels.len() > 1, "{stats:?}");
+    assert!(contents(&spill.version(), true, 100).unwrap() == model);
 }

@@ -1,0 +1,10 @@
+//! Compaction: files of one level and those with the same keys of the next become files of that next
+//! level.
+
+mod job;
+mod plan;
+mod worker;
+
+pub use job::Job;
+pub use plan::{Plan, STALL_RUNS};
+pub use worker::Workers;

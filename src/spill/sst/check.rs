@@ -1,0 +1,71 @@
+//! Checking all that a file says.
+
+use std::sync::Arc;
+
+use super::properties::Properties;
+use super::reader::Sst;
+use super::{damaged, key_hash};
+use crate::Result;
+
+/// What was checked in a file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Entries, tombstones among them.
+    pub entries: u64,
+    pub tombstones: u64,
+    /// Data blocks.
+    pub blocks: u64,
+}
+
+impl Sst {
+    /// Reads all data blocks, past the cache. Checks every checksum; that keys ascend, and are found by
+    /// filter and index; and that properties and index say what is there. `progress` is told the bytes
+    /// of each block.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged), or what the operating system answers.
+    pub fn check(&self, progress: &(dyn Fn(u64) + Sync)) -> Result<Checked> {
+        let mut counted = Properties::new();
+        let mut last: Option<Vec<u8>> = None;
+        for nth in 0..self.blocks() {
+            let block = self.decode(nth, Arc::new(self.read_block(nth)?))?;
+            let expected = self.index().entries(nth);
+            if block.len() as u64 != u64::from(expected) {
+                let found = format!("{} entries; expected {expected}", block.len());
+                return Err(self.damage(nth, found));
+            }
+            for entry in (0..block.len()).map(|nth| block.entry(nth)) {
+                let key = entry.key;
+                let (hash, previous) = (key_hash(self.store_id(), key), last.as_deref());
+                if previous.is_some_and(|previous| previous >= key) {
+                    let found = format!("{key:02x?} stands behind {previous:02x?}");
+                    return Err(self.damage(nth, found));
+                }
+                if self.find(key) != nth || !self.spans(key) || !self.may_have(hash) {
+                    let found = format!("{key:02x?}, which is not found there");
+                    return Err(self.damage(nth, found));
+                }
+                counted.count(&entry);
+                last.get_or_insert_default().clear();
+                last.get_or_insert_default().extend_from_slice(key);
+            }
+            let (from, to) = self.index().place(nth);
+            progress(to - from);
+        }
+        counted.largest = last.unwrap_or_default();
+        if counted != *self.properties() {
+            let found = format!("{:?}; expected {counted:?}", self.properties());
+            return Err(damaged(
+                &self.path(),
+                "properties of the SST",
+                self.len(),
+                found,
+            ));
+        }
+        Ok(Checked {
+            entries: counted.entries,
+            tombstones: counted.tombstones,
+            blocks: self.blocks() as u64,
+        })
+    }
+}
