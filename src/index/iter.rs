@@ -122,7 +122,7 @@ impl<M: Medium> Table<M> {
     /// fingerprint is `chosen`. The caller is not pinned, and nor is `visit`.
     pub(crate) fn visit_items(
         &self,
-        chosen: impl Fn(u64) -> bool,
+        mut chosen: impl FnMut(u64) -> bool,
         mut visit: impl FnMut(&[u8], u64, &[u8]),
     ) -> Result<()> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -131,7 +131,8 @@ impl<M: Medium> Table<M> {
                 let pin = self.pin(thread_number());
                 let Some(at) = bucket.offset(self) else { break };
                 let place = self.shape.slot_place(at, slot);
-                if !chosen(self.medium.load(place.state)) {
+                let state = self.medium.load(place.state);
+                if state == EMPTY || state == BUSY || !chosen(state) {
                     continue;
                 }
                 let read = self.read_slot(place, |record| {

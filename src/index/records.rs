@@ -196,22 +196,26 @@ impl Records {
     /// As [`get`](Self::get).
     pub(crate) fn for_each_of(
         &self,
-        chosen: impl Fn(u64) -> bool,
+        chosen: impl FnMut(u64) -> bool,
         visit: impl FnMut(&[u8], u64, &[u8]),
     ) -> Result<()> {
         self.table.visit_items(chosen, visit)
     }
 
-    /// Begins to count [`bytes_in_use`](Self::bytes_in_use). It reads all that says which records are
+    /// Begins to count [`record_bytes`](Self::record_bytes). It reads all that says which records are
     /// free. Nothing else may run beside it.
     pub(crate) fn count_bytes(&self) {
         self.table.count_record_bytes();
     }
 
-    /// Bytes of the levels and of the records that items name: what the items take, rounded up to
-    /// their size classes, and not what the file keeps for others.
-    pub(crate) fn bytes_in_use(&self) -> u64 {
-        self.table.bytes_in_use()
+    /// Bytes of the records that items name, rounded up to their size classes.
+    pub(crate) fn record_bytes(&self) -> u64 {
+        self.table.record_bytes()
+    }
+
+    /// Bytes of the levels. A table that has grown keeps them.
+    pub(crate) fn level_bytes(&self) -> u64 {
+        self.table.level_bytes()
     }
 
     /// Items. Batches that run at the same time count when they end.

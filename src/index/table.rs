@@ -181,12 +181,16 @@ impl<M: Medium> Table<M> {
         self.items.load(Ordering::Relaxed).max(0) as u64
     }
 
-    /// Bytes of the live levels and of the records that items name, if those
-    /// [were counted](Self::count_record_bytes).
-    pub(crate) fn bytes_in_use(&self) -> u64 {
+    /// Bytes of the live levels.
+    pub(crate) fn level_bytes(&self) -> u64 {
         let levels = self.directory.levels();
         let levels = (levels.bottom..=levels.top).map(|level| self.shape.level_len(level));
-        levels.sum::<u64>() + self.record_bytes.load(Ordering::Relaxed).max(0) as u64
+        levels.sum()
+    }
+
+    /// Bytes of the records that items name, if they [were counted](Self::count_record_bytes).
+    pub(crate) fn record_bytes(&self) -> u64 {
+        self.record_bytes.load(Ordering::Relaxed).max(0) as u64
     }
 
     /// Counts the bytes of the records in use; from then on the count is kept. It reads the whole

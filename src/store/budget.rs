@@ -5,14 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use super::Core;
-use super::lock;
+use super::heat::Census;
 use super::queue::Work;
 use super::state::State;
 use super::tiers::Stamp;
 use super::upkeep::Bell;
+use super::{Core, lock};
 use crate::Result;
+use crate::index::records::Records;
 use crate::spill::Entry;
+
+/// The share of the budget that records have at least.
+const LEAST_SHARE: u64 = 4;
 
 /// Most bytes of items that leave at a time: they are sorted in memory.
 const ROUND: u64 = 64 << 20;
@@ -63,21 +67,18 @@ impl Budget {
         Arc::clone(&self.bell)
     }
 
-    /// Calls the thread if the table, of `used` bytes, is too large.
-    pub fn look(&self, used: u64) {
-        if used > self.bytes {
+    /// Calls the thread if the records of a table are too large.
+    pub fn look(&self, table: &Records) {
+        if table.record_bytes() > self.limit(table) {
             self.bell.ring();
         }
     }
 
-    /// Where changes begin to wait for room.
-    fn most(&self) -> u64 {
-        self.bytes + self.bytes / 8
-    }
-
-    /// What remains in the table when items have left.
-    fn least(&self) -> u64 {
-        self.bytes - self.bytes / 8
+    /// Bytes that records may take. The levels of a table that has grown stay; they never take all of
+    /// the budget.
+    fn limit(&self, table: &Records) -> u64 {
+        let rest = self.bytes.saturating_sub(table.level_bytes());
+        rest.max(self.bytes / LEAST_SHARE)
     }
 
     /// Changes that waited for room, and how long in all.
@@ -130,7 +131,11 @@ impl Core {
         let Some(budget) = &self.state.budget else {
             return;
         };
-        let is_full = || self.state.tiers.table.bytes_in_use() > budget.most();
+        let table = &self.state.tiers.table;
+        let is_full = || {
+            let limit = budget.limit(table);
+            table.record_bytes() > limit + limit / 8
+        };
         if !is_full() {
             return;
         }
@@ -164,14 +169,17 @@ impl Core {
             budget.items_risen.fetch_add(rising.len() as u64, Ordering::Relaxed);
             self.submit(Work::Rise(rising))?;
         }
-        let mut used = state.tiers.table.bytes_in_use();
-        if used <= budget.bytes {
+        let table = &state.tiers.table;
+        let limit = budget.limit(table);
+        let least = limit - limit / 8;
+        let mut used = table.record_bytes();
+        if used <= limit {
             return Ok(());
         }
-        while used > budget.least() {
+        while used > least {
             let (leaving, spilled) = {
                 let _leaving = state.let_leave();
-                let leaving = state.cold_items((used - budget.least()).min(ROUND), used)?;
+                let leaving = state.cold_items((used - least).min(ROUND), used)?;
                 if leaving.items.is_empty() {
                     return Ok(());
                 }
@@ -185,7 +193,7 @@ impl Core {
                 budget.has_left.notify_all();
             }
             budget.items_left.fetch_add(leaving.items.len() as u64, Ordering::Relaxed);
-            let now = state.tiers.table.bytes_in_use();
+            let now = table.record_bytes();
             if now >= used {
                 // Others bring as much; what was read long ago counts less now.
                 break;
@@ -217,7 +225,13 @@ impl State {
         let Some(heat) = &self.tiers.heat else {
             return Ok(leaving);
         };
-        let cold = heat.coldest(bytes as f64 / used as f64);
+        let mut census = Census::default();
+        let enter = |fingerprint| {
+            heat.enter(fingerprint, &mut census);
+            false
+        };
+        self.tiers.table.for_each_of(enter, |_, _, _| {})?;
+        let cold = heat.coldest(&census, bytes as f64 / used as f64);
         self.tiers.table.for_each_of(
             |fingerprint| heat.is_cold(fingerprint, &cold),
             |key, stamp, value| leaving.push(key, Stamp(stamp), value),

@@ -1,4 +1,4 @@
-//! How often items are read, so that the coldest of them leave the table first.
+//! How often items are used, so that the coldest of them leave the table first.
 //!
 //! Counted are *partitions* of the items by their fingerprints: a bucket of about as many items as one
 //! of the table has, and where a table that grows keeps it. Each has one byte, which counts up
@@ -12,6 +12,9 @@ const PARTITION: u64 = 2048;
 /// Bounds of the number of partitions, as powers of two.
 const PARTITIONS: (u32, u32) = (10, 26);
 
+/// Spreads neighbouring numbers (the golden ratio).
+const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
+
 /// Fingerprints of items that were read below the table not long ago.
 const REVISITS: usize = 1 << 16;
 
@@ -22,12 +25,23 @@ pub struct Heat {
     revisits: Box<[AtomicU64]>,
 }
 
+/// How many items there are of each count of reads.
+pub struct Census([u64; 256]);
+
 /// Which items leave.
 pub struct Cold {
-    /// Partitions with fewer reads leave.
+    /// Those of partitions with fewer reads,
     below: usize,
-    /// Of the partitions with just so many, this share, in 256ths.
-    share: u32,
+    /// and of partitions with just so many, this share, in 256ths,
+    share: u64,
+    /// which each choice draws anew.
+    salt: u64,
+}
+
+impl Default for Census {
+    fn default() -> Self {
+        Self([0; 256])
+    }
 }
 
 impl Heat {
@@ -42,6 +56,7 @@ impl Heat {
         }
     }
 
+    #[inline]
     fn partition(&self, fingerprint: u64) -> &AtomicU8 {
         &self.partitions[(fingerprint >> self.shift) as usize]
     }
@@ -62,31 +77,36 @@ impl Heat {
         place.swap(fingerprint, Ordering::Relaxed) == fingerprint
     }
 
-    /// The coldest partitions, `share` of them all.
-    pub fn coldest(&self, share: f64) -> Cold {
-        let mut of_count = [0u64; 256];
-        for reads in &self.partitions {
-            of_count[usize::from(reads.load(Ordering::Relaxed))] += 1;
-        }
-        let mut wanted = (share.clamp(0.0, 1.0) * self.partitions.len() as f64).ceil() as u64;
+    fn reads(&self, fingerprint: u64) -> usize {
+        usize::from(self.partition(fingerprint).load(Ordering::Relaxed))
+    }
+
+    /// Takes an item into the census.
+    pub fn enter(&self, fingerprint: u64, census: &mut Census) {
+        census.0[self.reads(fingerprint)] += 1;
+    }
+
+    /// The coldest of the items of a census, about `share` of them.
+    pub fn coldest(&self, census: &Census, share: f64) -> Cold {
+        let items: u64 = census.0.iter().sum();
+        let mut wanted = (share.clamp(0.0, 1.0) * items as f64).ceil() as u64;
         let mut below = 0;
-        while below < 255 && of_count[below] <= wanted {
-            wanted -= of_count[below];
+        while below < 255 && census.0[below] <= wanted {
+            wanted -= census.0[below];
             below += 1;
         }
-        let share = wanted * 256 / of_count[below].max(1);
         Cold {
             below,
-            share: share.min(256) as u32,
+            share: (wanted * 256).div_ceil(census.0[below].max(1)),
+            salt: rand::random(),
         }
     }
 
     /// Whether an item leaves.
     pub fn is_cold(&self, fingerprint: u64, cold: &Cold) -> bool {
-        let reads = usize::from(self.partition(fingerprint).load(Ordering::Relaxed));
-        // Bits that partitions of one count do not share.
-        let lot = (fingerprint >> self.shift).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
-        reads < cold.below || reads == cold.below && (lot as u32) < cold.share
+        let reads = self.reads(fingerprint);
+        let draw = || (fingerprint >> self.shift ^ cold.salt).wrapping_mul(MIX) >> 56;
+        reads < cold.below || reads == cold.below && draw() < cold.share
     }
 
     /// Lets what was read long ago count less.
@@ -113,24 +133,26 @@ mod tests {
         for _ in 0..300 {
             heat.count(fingerprint(partitions - 1));
         }
-        for share in [0.25, 0.5, 0.75, 1.0] {
-            let cold = heat.coldest(share);
-            let is_cold = |partition: &u64| heat.is_cold(fingerprint(*partition), &cold);
-            let left: Vec<u64> = (0..partitions).filter(is_cold).collect();
-            let wanted = share * partitions as f64;
-            let found = left.len() as f64;
-            assert!((found - wanted).abs() <= 0.1 * partitions as f64, "{share}: {found}");
-            if share <= 0.5 {
-                assert!(left.iter().all(|partition| *partition < partitions / 2));
-            } else {
-                let cold_half = left.iter().filter(|each| **each < partitions / 2).count();
-                assert_eq!(cold_half as u64, partitions / 2);
+        let left = |share| {
+            let mut census = Census::default();
+            for partition in 0..partitions {
+                heat.enter(fingerprint(partition), &mut census);
             }
+            let cold = heat.coldest(&census, share);
+            let is_cold = |partition: &u64| heat.is_cold(fingerprint(*partition), &cold);
+            (0..partitions).filter(is_cold).collect::<Vec<_>>()
+        };
+        for share in [0.25, 0.5, 0.75, 1.0] {
+            let left = left(share);
+            let (wanted, found) = (share * partitions as f64, left.len() as f64);
+            let differ = (found - wanted).abs();
+            assert!(differ <= 0.1 * partitions as f64, "{share}: {found}");
+            let of_cold_half = left.iter().filter(|each| **each < partitions / 2).count();
+            assert_eq!(of_cold_half, left.len().min(partitions as usize / 2));
             assert_eq!(left.contains(&(partitions - 1)), share == 1.0);
         }
         heat.age();
-        let cold = heat.coldest(0.9);
-        assert!(!heat.is_cold(fingerprint(partitions - 1), &cold));
+        assert!(!left(0.9).contains(&(partitions - 1)));
     }
 
     #[test]

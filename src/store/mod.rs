@@ -78,7 +78,7 @@ pub use range::Range;
 pub use recover::{Repair, recover};
 pub use report::{FileReport, StoreFile, StoreReport};
 use state::{State, nothing};
-pub use stats::StoreStats;
+pub use stats::{LevelStats, SpillStats, StoreStats};
 pub use transaction::Transaction;
 use upkeep::Upkeep;
 
@@ -377,12 +377,14 @@ impl Store {
             snapshots: state.snapshots.live().values().sum(),
             kept_versions: state.visible().history.versions(),
             replayed_records: self.replayed_records,
-            bytes_in_use: table.bytes_in_use(),
+            record_bytes: table.record_bytes(),
+            level_bytes: table.level_bytes(),
             items_left,
             items_risen,
             read_below: state.tiers.read_below(),
             stalls,
             stalled,
+            spill: state.tiers.spill.stats(),
         }
     }
 

@@ -158,9 +158,11 @@ impl StoreOptions {
         self
     }
 
-    /// Bytes of memory that items may take, at least [`MIN_BUDGET`](Self::MIN_BUDGET). Those that are read
-    /// least leave the index for sorted files in the directory when they are more; an eighth of the
-    /// budget is a cache of those files' blocks. By default all items stay in the index.
+    /// Bytes of memory that items may take, at least [`MIN_BUDGET`](Self::MIN_BUDGET). When they take
+    /// more, those that are read least leave the index for sorted files in the directory; an eighth of
+    /// the budget is a cache of those files' blocks. An index that has grown keeps its levels, so of
+    /// a much smaller budget than before a quarter is left for records. By default all items stay in
+    /// the index.
     ///
     /// It is no part of what the store is: each opening may give another.
     #[must_use]

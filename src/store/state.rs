@@ -241,7 +241,7 @@ impl State {
                 let order = &mut visible.order;
                 order.follow(changes, &were_there, &self.tiers.table);
                 if let Some(budget) = &self.budget {
-                    budget.look(self.tiers.table.bytes_in_use());
+                    budget.look(&self.tiers.table);
                 }
                 Ok(())
             }

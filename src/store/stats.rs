@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+pub use crate::spill::{LevelStats, SpillStats};
+
 use crate::Stats;
 
 /// Figures of a store, for [`Store::stats`](super::Store::stats).
@@ -23,8 +25,10 @@ pub struct StoreStats {
     pub kept_versions: usize,
     /// Records of the log that opening has carried out again.
     pub replayed_records: u64,
-    /// Bytes that the items of the index take, counted if there is a memory budget.
-    pub bytes_in_use: u64,
+    /// Bytes that the index's records take, counted if there is a memory budget.
+    pub record_bytes: u64,
+    /// Bytes of the index's levels, which it keeps once it has grown.
+    pub level_bytes: u64,
     /// Items that have left the index for sorted files since the opening.
     pub items_left: u64,
     /// Items that have come up into the index again, since they were read.
@@ -35,4 +39,6 @@ pub struct StoreStats {
     pub stalls: u64,
     /// How long they waited.
     pub stalled: Duration,
+    /// The sorted files.
+    pub spill: SpillStats,
 }

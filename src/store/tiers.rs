@@ -138,13 +138,12 @@ impl Tiers {
         parallel: usize,
         mut found: impl FnMut(usize, Vec<u8>),
     ) -> Result<()> {
-        let version = self.spill.version();
         if keys.len() < parallel {
-            return self.get_some(&version, keys, found);
+            return self.get_some(keys, found);
         }
         let chunk = |(chunk, keys): (usize, &[&[u8]])| {
             let mut values = Vec::with_capacity(keys.len());
-            self.get_some(&version, keys, |nth, value| {
+            self.get_some(keys, |nth, value| {
                 values.push((chunk * CHUNK + nth, value));
             })?;
             Ok(values)
@@ -160,21 +159,9 @@ impl Tiers {
         Ok(())
     }
 
-    fn get_some(
-        &self,
-        version: &Version,
-        keys: &[&[u8]],
-        mut found: impl FnMut(usize, Vec<u8>),
-    ) -> Result<()> {
+    fn get_some(&self, keys: &[&[u8]], mut found: impl FnMut(usize, Vec<u8>)) -> Result<()> {
         if self.heat.is_some() {
             keys.iter().for_each(|key| self.count(key));
-        }
-        if version.is_empty() {
-            return self.table.get_many(keys, |nth, stamp, value| {
-                if !Stamp(stamp).is_tombstone() {
-                    found(nth, value.to_vec());
-                }
-            });
         }
         let mut above = FixedBitSet::with_capacity(keys.len());
         self.table.get_many(keys, |nth, stamp, value| {
@@ -183,8 +170,15 @@ impl Tiers {
                 found(nth, value.to_vec());
             }
         })?;
+        if above.is_full() {
+            return Ok(());
+        }
+        let version = self.spill.version();
+        if version.is_empty() {
+            return Ok(());
+        }
         for nth in above.zeroes() {
-            if let Some(value) = self.get_below(version, keys[nth])? {
+            if let Some(value) = self.get_below(&version, keys[nth])? {
                 found(nth, value);
             }
         }
@@ -200,6 +194,7 @@ impl Tiers {
         sequence: u64,
         is_leaving: bool,
     ) -> Change<'a> {
+        self.count(key);
         match value {
             None if !is_leaving && !version.may_have(key) => Change::Delete { key },
             _ => Change::Put {
