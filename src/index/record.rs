@@ -263,4 +263,3 @@ impl<M: Medium> Table<M> {
         (at + self.record_len(at) - 1) / PLACE - at / PLACE + 1
     }
 }
-

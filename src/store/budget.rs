@@ -1,7 +1,7 @@
 //! How the table keeps within its memory budget: the items that are read least leave for a sorted file,
 //! and those that are read there again come up.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,8 @@ pub struct Budget {
     bell: Arc<Bell>,
     left: Mutex<()>,
     has_left: Condvar,
+    /// Items could not leave when they last should have.
+    fails: AtomicBool,
     stalls: AtomicU64,
     stalled: AtomicU64,
     items_left: AtomicU64,
@@ -55,6 +57,7 @@ impl Budget {
             bell: Arc::default(),
             left: Mutex::default(),
             has_left: Condvar::new(),
+            fails: AtomicBool::new(false),
             stalls: AtomicU64::new(0),
             stalled: AtomicU64::new(0),
             items_left: AtomicU64::new(0),
@@ -84,7 +87,10 @@ impl Budget {
     /// Changes that waited for room, and how long in all.
     pub fn stalls(&self) -> (u64, Duration) {
         let stalled = self.stalled.load(Ordering::Relaxed);
-        (self.stalls.load(Ordering::Relaxed), Duration::from_nanos(stalled))
+        (
+            self.stalls.load(Ordering::Relaxed),
+            Duration::from_nanos(stalled),
+        )
     }
 
     /// Items that have left the table, and that have come up into it.
@@ -126,7 +132,8 @@ impl Leaving {
 }
 
 impl Core {
-    /// Waits while the table is far beyond its budget, for a bounded time.
+    /// Waits while the table is far beyond its budget, for a bounded time, unless there is no way out of
+    /// it for items.
     pub fn wait_for_room(&self) {
         let Some(budget) = &self.state.budget else {
             return;
@@ -134,7 +141,7 @@ impl Core {
         let table = &self.state.tiers.table;
         let is_full = || {
             let limit = budget.limit(table);
-            table.record_bytes() > limit + limit / 8
+            !budget.fails.load(Ordering::Relaxed) && table.record_bytes() > limit + limit / 8
         };
         if !is_full() {
             return;
@@ -160,13 +167,22 @@ impl Core {
     /// # Errors
     /// Those of the files and of the log: then items stay.
     pub fn keep_within_budget(&self) -> Result<()> {
-        let state = &self.state;
-        let Some(budget) = &state.budget else {
+        let Some(budget) = &self.state.budget else {
             return Ok(());
         };
+        let kept = self.keep_within(budget);
+        budget.fails.store(kept.is_err(), Ordering::Relaxed);
+        budget.has_left.notify_all();
+        kept
+    }
+
+    fn keep_within(&self, budget: &Budget) -> Result<()> {
+        let state = &self.state;
         let rising = state.tiers.take_rising();
         if !rising.is_empty() {
-            budget.items_risen.fetch_add(rising.len() as u64, Ordering::Relaxed);
+            budget
+                .items_risen
+                .fetch_add(rising.len() as u64, Ordering::Relaxed);
             self.submit(Work::Rise(rising))?;
         }
         let table = &state.tiers.table;
@@ -192,7 +208,9 @@ impl Core {
                 self.submit(Work::Leave(slice.iter().map(item).collect()))?;
                 budget.has_left.notify_all();
             }
-            budget.items_left.fetch_add(leaving.items.len() as u64, Ordering::Relaxed);
+            budget
+                .items_left
+                .fetch_add(leaving.items.len() as u64, Ordering::Relaxed);
             let now = table.record_bytes();
             if now >= used {
                 // Others bring as much; what was read long ago counts less now.

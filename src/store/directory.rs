@@ -211,7 +211,9 @@ impl Catalog for Directory {
             });
         }
         self.edit(|manifest| {
-            manifest.files.retain(|file| !removed.contains(&file.number));
+            manifest
+                .files
+                .retain(|file| !removed.contains(&file.number));
             manifest.files.extend(added);
         })
     }

@@ -70,9 +70,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 pub use batch::{Request, Response, WriteBatch};
+use budget::Budget;
 pub use merge::MergeOperator;
 pub use options::{Durability, StoreOptions};
-use budget::Budget;
 use queue::{Answer, Queue, Work};
 pub use range::Range;
 pub use recover::{Repair, recover};
@@ -368,7 +368,10 @@ impl Store {
         let state = self.state();
         let table = &state.tiers.table;
         let (items_left, items_risen) = state.budget.as_ref().map_or((0, 0), Budget::moved);
-        let (stalls, stalled) = state.budget.as_ref().map_or_else(Default::default, Budget::stalls);
+        let (stalls, stalled) = state
+            .budget
+            .as_ref()
+            .map_or_else(Default::default, Budget::stalls);
         StoreStats {
             keys: state.tiers.keys(),
             index: table.stats(),

@@ -62,8 +62,11 @@ impl State {
     }
 
     fn verify_index(&self, progress: &(dyn Fn(Progress) + Sync)) -> FileReport {
-        let mut file =
-            FileReport::new(self.directory.path(), self.tiers.table.path(), StoreFile::Index);
+        let mut file = FileReport::new(
+            self.directory.path(),
+            self.tiers.table.path(),
+            StoreFile::Index,
+        );
         let verified = self.tiers.table.verify(progress);
         file.checked = verified.items;
         for damage in verified.damage {

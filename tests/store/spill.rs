@@ -1,11 +1,15 @@
 //! Stores with more items than their memory budget.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use gphash::ReportState;
+use gphash::pm::{Call, Faults};
 use gphash::store::{Durability, Store, StoreOptions, WriteBatch};
+use gphash::{Error, ReportState};
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -85,8 +89,18 @@ fn items_leave_and_are_found() {
         }
         let check = |store: &Store| {
             assert!(contents(store) == model, "other items");
-            let found: Vec<_> = store.range(..).rev().collect::<gphash::Result<_>>().unwrap();
-            assert!(found.iter().rev().map(|(key, value)| (key, value)).eq(&model));
+            let found: Vec<_> = store
+                .range(..)
+                .rev()
+                .collect::<gphash::Result<_>>()
+                .unwrap();
+            assert!(
+                found
+                    .iter()
+                    .rev()
+                    .map(|(key, value)| (key, value))
+                    .eq(&model)
+            );
             let keys: Vec<_> = (0..26_000).map(key).collect();
             let expected: Vec<_> = keys.iter().map(|key| model.get(key).cloned()).collect();
             assert!(store.multi_get(&keys).unwrap() == expected);
@@ -206,5 +220,56 @@ fn readers_see_one_moment() {
     });
     let stats = store.stats();
     assert!(stats.items_left > 0, "{stats:?}");
+    store.close().unwrap();
+}
+
+/// A disk whose sorted files cannot be read for a while.
+#[derive(Debug, Default)]
+struct Unreadable(AtomicBool);
+
+impl Faults for Unreadable {
+    fn before(&self, call: Call, path: &Path) -> io::Result<()> {
+        let is_sorted = path.extension().is_some_and(|extension| extension == "sst");
+        match call == Call::Read && is_sorted && self.0.load(Ordering::Relaxed) {
+            true => Err(io::Error::from_raw_os_error(libc::EIO)),
+            false => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_an_error() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Arc::new(Unreadable::default());
+    let path = folder.path().join("store");
+    let store = Store::open(&path, &options().faults(disk.clone())).unwrap();
+    let mut model = fill(&store, &mut rng);
+    disk.0.store(true, Ordering::Relaxed);
+    let mut failed = 0;
+    for (key, value) in &model {
+        match store.get(key) {
+            Ok(found) => assert_eq!(found.as_ref(), Some(value)),
+            Err(error) => {
+                assert!(matches!(error, Error::Io { .. }), "{error}");
+                failed += 1;
+            }
+        }
+    }
+    assert!(failed > 1000, "{failed} look-ups have failed");
+    assert!(store.range(..).any(|item| item.is_err()));
+    // A merge needs the value that it cannot read, and does nothing; other changes need none.
+    for number in 0..200 {
+        match store.merge(key(number), b"+") {
+            Ok(()) => model.get_mut(&key(number)).unwrap().push(b'+'),
+            Err(error) => assert!(matches!(error, Error::Io { .. }), "{error}"),
+        }
+        store.put(key(number + 200), b"new").unwrap();
+        model.insert(key(number + 200), b"new".to_vec());
+        store.delete(key(number + 400)).unwrap();
+        model.remove(&key(number + 400));
+    }
+    disk.0.store(false, Ordering::Relaxed);
+    assert!(contents(&store) == model, "other items");
     store.close().unwrap();
 }
