@@ -155,6 +155,23 @@ impl Arena {
         self.class(class).next.load(Ordering::Acquire)
     }
 
+    /// Bytes of all records that were taken and not given back to everyone. No operation may run
+    /// beside it.
+    pub fn taken_bytes(&self) -> u64 {
+        let bytes = |class: u32| {
+            let Class { stride, free, .. } = self.class(class);
+            let mut records = self.high_water(class);
+            for _ in 0..free.len() {
+                if let Some(batch) = free.pop() {
+                    records = records.saturating_sub(batch.len() as u64);
+                    free.push(batch);
+                }
+            }
+            records * stride
+        };
+        self.classes().map(bytes).sum()
+    }
+
     /// Says that the first `ordinal` records of a class have been taken. While opening only.
     pub fn set_high_water(&self, class: u32, ordinal: u64) {
         self.class(class).next.store(ordinal, Ordering::Release);

@@ -91,7 +91,7 @@ impl<'t, M: Medium> Session<'t, M> {
             && let Some(record) = self.allocate(content.class)
         {
             if !vacancy.take(self.table) {
-                self.shard.put_back(content.class, record);
+                self.put_back(content.class, record);
             } else if self.fill_and_decide(target, Some(ahead), &vacancy, record, content) {
                 self.items += 1;
                 return Ok(Inserted::New);
@@ -111,7 +111,7 @@ impl<'t, M: Medium> Session<'t, M> {
                 continue;
             };
             let Some(slot) = self.table.claim(target)? else {
-                self.shard.put_back(content.class, record);
+                self.put_back(content.class, record);
                 if target.reserved.is_some() {
                     // Another level would be no help. What stands in its one bucket are insertions
                     // and removals of the same key, which others are about to end.

@@ -118,15 +118,23 @@ impl<M: Medium> Table<M> {
         }
     }
 
-    /// Calls `visit` with key, sequence number and value of every item of variable length. The
-    /// caller is not pinned, and nor is `visit`.
-    pub(crate) fn visit_items(&self, mut visit: impl FnMut(&[u8], u64, &[u8])) -> Result<()> {
+    /// Calls `visit` with key, sequence number and value of every item of variable length whose
+    /// fingerprint is `chosen`. The caller is not pinned, and nor is `visit`.
+    pub(crate) fn visit_items(
+        &self,
+        mut chosen: impl FnMut(u64) -> bool,
+        mut visit: impl FnMut(&[u8], u64, &[u8]),
+    ) -> Result<()> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         for bucket in Buckets::new(self) {
             for slot in 0..self.shape.slots {
                 let pin = self.pin(thread_number());
                 let Some(at) = bucket.offset(self) else { break };
                 let place = self.shape.slot_place(at, slot);
+                let state = self.medium.load(place.state);
+                if state == EMPTY || state == BUSY || !chosen(state) {
+                    continue;
+                }
                 let read = self.read_slot(place, |record| {
                     self.read_item(Member { place, record }, &mut key, &mut value)
                 });

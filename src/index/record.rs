@@ -9,7 +9,7 @@
 use bytemuck::Zeroable;
 
 use super::lookup::Member;
-use super::table::{Session, Table};
+use super::table::Table;
 use super::target::{Identity, Target};
 use crate::Result;
 use crate::layout::size_class::{
@@ -181,6 +181,16 @@ impl<M: Medium> Table<M> {
         }
     }
 
+    /// Bytes that the record at `at` takes in the arena; it has been written, or found in bounds.
+    #[inline]
+    pub(crate) fn record_place_len(&self, at: u64) -> u64 {
+        let class = match self.shape.key_class() {
+            KeyClass::Word | KeyClass::Wide => 0,
+            KeyClass::Variable => class_of(self.record_len(at)).unwrap_or(0),
+        };
+        self.shape.record_size(class)
+    }
+
     pub(super) fn member_lengths(&self, member: Member) -> Result<Lengths> {
         self.lengths(member.record.offset())
             .ok_or_else(|| self.dangling(member))
@@ -251,17 +261,5 @@ impl<M: Medium> Table<M> {
     #[inline]
     pub(crate) fn record_touches(&self, at: u64) -> u64 {
         (at + self.record_len(at) - 1) / PLACE - at / PLACE + 1
-    }
-}
-
-impl<M: Medium> Session<'_, M> {
-    /// Gives up a record that readers may still hold.
-    #[inline]
-    pub(crate) fn retire(&mut self, record: u64) {
-        let len = match self.table.shape.key_class() {
-            KeyClass::Word | KeyClass::Wide => self.table.shape.record_stride,
-            KeyClass::Variable => self.table.record_len(record),
-        };
-        self.shard.retire(record, len);
     }
 }

@@ -47,18 +47,6 @@ pub(crate) enum Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// Gives the key a value, or takes it out for `None`.
-    pub(crate) fn of(key: &'a [u8], value: Option<&'a [u8]>, sequence: u64) -> Self {
-        match value {
-            Some(value) => Change::Put {
-                key,
-                value,
-                sequence,
-            },
-            None => Change::Delete { key },
-        }
-    }
-
     /// The key that is changed.
     pub(crate) fn key(&self) -> &'a [u8] {
         match *self {
@@ -179,7 +167,7 @@ impl Records {
         self.table.session().find_all(fingerprint)
     }
 
-    /// Calls `found` with the position, the key and the value of an item of each of `fingerprints` that
+    /// Calls `found` with the position, key, sequence number and value of an item of each of `fingerprints` that
     /// has one, in their order.
     ///
     /// # Errors
@@ -187,7 +175,7 @@ impl Records {
     pub(crate) fn find_many(
         &self,
         fingerprints: &[u64],
-        found: impl FnMut(usize, &[u8], &[u8]),
+        found: impl FnMut(usize, &[u8], u64, &[u8]),
     ) -> Result<()> {
         self.engine.find_many(&self.table, fingerprints, found)
     }
@@ -199,7 +187,35 @@ impl Records {
     /// # Errors
     /// As [`get`](Self::get).
     pub(crate) fn for_each(&self, visit: impl FnMut(&[u8], u64, &[u8])) -> Result<()> {
-        self.table.visit_items(visit)
+        self.table.visit_items(|_| true, visit)
+    }
+
+    /// As [`for_each`](Self::for_each), with the items of the fingerprints that are `chosen` alone.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub(crate) fn for_each_of(
+        &self,
+        chosen: impl FnMut(u64) -> bool,
+        visit: impl FnMut(&[u8], u64, &[u8]),
+    ) -> Result<()> {
+        self.table.visit_items(chosen, visit)
+    }
+
+    /// Begins to count [`record_bytes`](Self::record_bytes). It reads all that says which records are
+    /// free. Nothing else may run beside it.
+    pub(crate) fn count_bytes(&self) {
+        self.table.count_record_bytes();
+    }
+
+    /// Bytes of the records that items name, rounded up to their size classes.
+    pub(crate) fn record_bytes(&self) -> u64 {
+        self.table.record_bytes()
+    }
+
+    /// Bytes of the levels. A table that has grown keeps them.
+    pub(crate) fn level_bytes(&self) -> u64 {
+        self.table.level_bytes()
     }
 
     /// Items. Batches that run at the same time count when they end.

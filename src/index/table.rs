@@ -52,6 +52,9 @@ pub struct Table<M> {
     pub(crate) upkeep: Upkeep,
     pub(crate) free_chain: Mutex<FreeChain>,
     pub(crate) items: AtomicI64,
+    /// Bytes of the records that items name. Counted from the creation or from
+    /// [`count_record_bytes`](Self::count_record_bytes) on.
+    record_bytes: AtomicI64,
     // Figures order nothing, so models need not see them.
     pub(crate) touches: CachePadded<AtomicU64>,
     pub(crate) operations: CachePadded<AtomicU64>,
@@ -71,6 +74,8 @@ pub struct Session<'t, M: Medium> {
     pub(crate) touches: u64,
     /// Items added less items removed.
     pub(crate) items: i64,
+    /// Bytes of records taken less those given up.
+    record_bytes: i64,
     /// Slots were emptied whose state words are not yet durable.
     pub(crate) has_vacated: bool,
     operations: u64,
@@ -157,6 +162,7 @@ impl<M: Medium> Table<M> {
             upkeep: Upkeep::default(),
             free_chain: Mutex::default(),
             items: AtomicI64::new(0),
+            record_bytes: AtomicI64::new(0),
             touches: CachePadded::new(AtomicU64::new(0)),
             operations: CachePadded::new(AtomicU64::new(0)),
             superblock: Mutex::new(superblock),
@@ -173,6 +179,26 @@ impl<M: Medium> Table<M> {
     /// Items in the table. Batches that run count when they end.
     pub fn len(&self) -> u64 {
         self.items.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// Bytes of the live levels.
+    pub(crate) fn level_bytes(&self) -> u64 {
+        let levels = self.directory.levels();
+        let levels = (levels.bottom..=levels.top).map(|level| self.shape.level_len(level));
+        levels.sum()
+    }
+
+    /// Bytes of the records that items name, if they [were counted](Self::count_record_bytes).
+    pub(crate) fn record_bytes(&self) -> u64 {
+        self.record_bytes.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// Counts the bytes of the records in use; from then on the count is kept. It reads the whole
+    /// chain of free records. Nothing else may run beside it.
+    pub(crate) fn count_record_bytes(&self) {
+        while self.read_free_chain() {}
+        let bytes = self.arena.taken_bytes();
+        self.record_bytes.store(bytes as i64, Ordering::Relaxed);
     }
 
     /// Slots of all live levels.
@@ -200,6 +226,7 @@ impl<M: Medium> Table<M> {
             hint,
             touches: 0,
             items: 0,
+            record_bytes: 0,
             has_vacated: false,
             operations: 0,
         }
@@ -481,9 +508,26 @@ impl<'t, M: Medium> Session<'t, M> {
     #[inline]
     pub(crate) fn allocate(&mut self, class: u32) -> Option<u64> {
         let table = self.table;
-        table
+        let record = table
             .arena
-            .allocate(&mut self.shard, class, || table.epochs.current())
+            .allocate(&mut self.shard, class, || table.epochs.current())?;
+        self.record_bytes += table.shape.record_size(class) as i64;
+        Some(record)
+    }
+
+    /// Gives back a record of `class` that was never visible to anyone.
+    #[inline]
+    pub(crate) fn put_back(&mut self, class: u32, record: u64) {
+        self.shard.put_back(class, record);
+        self.record_bytes -= self.table.shape.record_size(class) as i64;
+    }
+
+    /// Gives up a record that readers may still hold.
+    #[inline]
+    pub(crate) fn retire(&mut self, record: u64) {
+        let len = self.table.record_place_len(record);
+        self.shard.retire(record, len);
+        self.record_bytes -= len as i64;
     }
 
     /// Makes room in the arena for records of a class. Lets go of the epoch: what was looked up before may have changed.
@@ -546,6 +590,9 @@ impl<'t, M: Medium> Session<'t, M> {
         table
             .items
             .fetch_add(std::mem::take(&mut self.items), Ordering::Relaxed);
+        table
+            .record_bytes
+            .fetch_add(std::mem::take(&mut self.record_bytes), Ordering::Relaxed);
         table
             .touches
             .fetch_add(std::mem::take(&mut self.touches), Ordering::Relaxed);

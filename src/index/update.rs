@@ -42,7 +42,7 @@ impl<'t, M: Medium> Session<'t, M> {
                 self.retire(member.record.offset());
                 return Ok(true);
             }
-            self.shard.put_back(content.class, record);
+            self.put_back(content.class, record);
         }
     }
 

@@ -27,7 +27,7 @@ use crate::pm::Folder;
 use compaction::Workers;
 use levels::{Levels, Output, lock};
 pub(crate) use sst::Checked;
-pub(crate) use stats::SpillStats;
+pub use stats::{LevelStats, SpillStats};
 pub(crate) use version::Version;
 
 /// A key's newest value below the table.

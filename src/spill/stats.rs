@@ -26,20 +26,25 @@ impl Counts {
     }
 }
 
-/// What a level has.
+/// What a level of sorted files has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct LevelStats {
+#[non_exhaustive]
+pub struct LevelStats {
+    /// Files.
     pub files: u64,
+    /// Their bytes.
     pub bytes: u64,
-    /// Tombstones among them.
+    /// Keys, tombstones among them.
     pub entries: u64,
+    /// Keys that were deleted, and may have a value in a deeper level.
     pub tombstones: u64,
 }
 
-/// What a spill has, and has done since it was opened.
+/// What the sorted files are, and what has been done to them since the store was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct SpillStats {
-    /// Up to the last one that has files.
+#[non_exhaustive]
+pub struct SpillStats {
+    /// The levels, the newest first, up to the last one that has files.
     pub levels: Vec<LevelStats>,
     /// Merges of files.
     pub compactions: u64,
@@ -49,11 +54,13 @@ pub(crate) struct SpillStats {
     pub compaction_read: u64,
     /// Bytes of files that merges have written.
     pub compaction_written: u64,
-    /// Additions that have waited for compaction, and how long in all.
+    /// Times that items on their way down have waited for compaction.
     pub stalls: u64,
+    /// How long they waited in all.
     pub stalled: Duration,
-    /// Data blocks that were in the cache, and that were not.
+    /// Data blocks that were in the cache.
     pub cache_hits: u64,
+    /// Data blocks that were not.
     pub cache_misses: u64,
     /// Bytes of data blocks in memory.
     pub cache_bytes: u64,
@@ -63,7 +70,7 @@ pub(crate) struct SpillStats {
 
 impl SpillStats {
     /// Those of this moment.
-    pub fn of(levels: &Levels) -> Self {
+    pub(super) fn of(levels: &Levels) -> Self {
         let mut all = [LevelStats::default(); LEVELS as usize];
         let mut memory = 0;
         for (level, sst) in levels.version().files() {

@@ -5,14 +5,16 @@
 //!  MANIFEST    what the store is and which log segments count
 //!  index.gph   the index, with `index.gph.journal` beside it while it takes a checkpoint
 //!  wal/        segments of the log, 000000000001.log and so on
+//!  sst/        sorted files of what has left the table, 000000000001.sst and so on
 //! ```
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::manifest::{self, Manifest};
+use super::manifest::{self, MOST_FILES, Manifest};
 use super::wal::segment;
 use crate::pm::{Faults, Folder, PmFile};
+use crate::spill::{Catalog, LevelFile};
 use crate::{Error, Result};
 
 const LOCK: &str = "LOCK";
@@ -20,12 +22,14 @@ pub const MANIFEST: &str = manifest::NAME;
 pub const INDEX: &str = "index.gph";
 const INDEX_JOURNAL: &str = "index.gph.journal";
 pub const LOG: &str = "wal";
+pub const SPILL: &str = "sst";
 
 /// An open directory; closing it gives up its lock.
 #[derive(Debug)]
 pub struct Directory {
     root: Folder,
     log: Folder,
+    spill: Folder,
     manifest: Mutex<Manifest>,
     _lock: PmFile,
 }
@@ -45,7 +49,8 @@ impl Directory {
         faults: Option<Arc<dyn Faults>>,
     ) -> Result<Self> {
         let root = Folder::at(path.to_path_buf(), faults.clone());
-        let log = Folder::at(root.join(LOG), faults);
+        let log = Folder::at(root.join(LOG), faults.clone());
+        let spill = Folder::at(root.join(SPILL), faults);
         // Nothing is made in a directory that is not ours, not even the lock.
         let known = inspect(&root)?;
         if let (Some(manifest), Some(name)) = (&known, merge_operator) {
@@ -68,6 +73,7 @@ impl Directory {
                     last_segment: 1,
                     sequence: 0,
                     merge_operator: merge_operator.unwrap_or_default().into(),
+                    files: Vec::new(),
                 };
                 manifest.write(&root)?;
                 manifest
@@ -79,6 +85,7 @@ impl Directory {
         let directory = Self {
             root,
             log,
+            spill,
             manifest: Mutex::new(manifest),
             _lock: lock,
         };
@@ -118,6 +125,11 @@ impl Directory {
     /// The folder of the log.
     pub fn log(&self) -> &Folder {
         &self.log
+    }
+
+    /// The folder of the files below the table.
+    pub fn spill(&self) -> &Folder {
+        &self.spill
     }
 
     /// What the manifest says.
@@ -187,6 +199,26 @@ impl Directory {
     }
 }
 
+impl Catalog for Directory {
+    fn edit(&self, added: &[LevelFile], removed: &[u64]) -> Result<()> {
+        let files = self.manifest().files.len() + added.len();
+        if files > MOST_FILES {
+            return Err(Error::Limit {
+                path: self.manifest_path(),
+                what: "files below the table",
+                needed: files as u64,
+                limit: MOST_FILES as u64,
+            });
+        }
+        self.edit(|manifest| {
+            manifest
+                .files
+                .retain(|file| !removed.contains(&file.number));
+            manifest.files.extend(added);
+        })
+    }
+}
+
 /// Keeps the directory of a store from being opened while someone looks at it.
 ///
 /// # Errors
@@ -219,10 +251,10 @@ pub fn inspect(root: &Folder) -> Result<Option<Manifest>> {
     if has(manifest::NAME) {
         return Manifest::read(root).map(Some);
     }
-    if has(INDEX) || has(LOG) {
+    if has(INDEX) || has(LOG) || has(SPILL) {
         return Err(Error::Missing {
             path: root.join(manifest::NAME),
-            advice: "put it back: without it nothing says which log segments count",
+            advice: "put it back: without it nothing says which files of the log and of sst/ count",
         });
     }
     let ours = [LOCK, manifest::NEXT_NAME];

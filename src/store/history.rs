@@ -114,6 +114,11 @@ impl Snapshots {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The newest one.
+    pub fn newest(&self) -> Option<u64> {
+        self.live().keys().next_back().copied()
+    }
+
     /// Lets one go.
     pub fn release(&self, epoch: u64) {
         let mut live = self.live();

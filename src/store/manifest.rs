@@ -3,10 +3,14 @@
 //! ```text
 //!  0       8         12      16         32              40             48         56
 //!  | magic | version | flags | store id | first segment | last segment | sequence | ...
-//!  56            60         64
-//!  | name length | reserved | name of the merge operator | checksum |
+//!  56            60      64
+//!  | name length | files | name of the merge operator | files ... | checksum |
+//!
+//!  0        8       16      20         24
+//!  | number | bytes | level | reserved |      a file
 //! ```
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use bytemuck::{Pod, Zeroable};
@@ -14,6 +18,7 @@ use static_assertions::const_assert_eq;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::pm::Folder;
+use crate::spill::LevelFile;
 use crate::{Error, Result};
 
 /// First eight bytes of every manifest.
@@ -34,6 +39,9 @@ pub const LONGEST_NAME: usize = 1024;
 /// Numbers of segments and sequence numbers are below this: what is counted up does not overflow.
 pub const MOST: u64 = 1 << 62;
 
+/// Most files below the table.
+pub const MOST_FILES: usize = 1 << 20;
+
 /// The directory is whole; without it, a creation was cut short.
 const COMPLETE: u32 = 1;
 
@@ -48,12 +56,24 @@ struct Header {
     last_segment: u64,
     sequence: u64,
     name_len: u32,
-    reserved: u32,
+    files: u32,
 }
 
 const_assert_eq!(size_of::<Header>(), 64);
 
 const HEADER: usize = size_of::<Header>();
+
+/// What the manifest says of a file below the table.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct File {
+    number: u64,
+    len: u64,
+    level: u32,
+    reserved: u32,
+}
+
+const_assert_eq!(size_of::<File>(), 24);
 
 /// What the manifest says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +90,8 @@ pub struct Manifest {
     pub sequence: u64,
     /// Name of the merge operator; empty for none.
     pub merge_operator: String,
+    /// The files below the table, the newest of level 0 last.
+    pub files: Vec<LevelFile>,
 }
 
 impl Manifest {
@@ -83,10 +105,18 @@ impl Manifest {
             last_segment: self.last_segment,
             sequence: self.sequence,
             name_len: self.merge_operator.len() as u32,
+            files: self.files.len() as u32,
+        };
+        let file = |file: &LevelFile| File {
+            number: file.number,
+            len: file.len,
+            level: file.level,
             reserved: 0,
         };
+        let files: Vec<File> = self.files.iter().map(file).collect();
         let mut bytes = bytemuck::bytes_of(&header).to_vec();
         bytes.extend_from_slice(self.merge_operator.as_bytes());
+        bytes.extend_from_slice(bytemuck::cast_slice(&files));
         bytes.extend_from_slice(&xxh3_64(&bytes).to_le_bytes());
         bytes
     }
@@ -128,14 +158,22 @@ impl Manifest {
             let found = format!("{name_len} bytes; at most {LONGEST_NAME} are possible");
             return Err(damaged("length of the merge operator's name", 56, found));
         }
-        let end = HEADER + name_len;
+        let name_end = HEADER + name_len;
+        let end = name_end + header.files as usize * size_of::<File>();
         let sum = bytes.get(end..end + 8).ok_or_else(cut)?;
         let (found, expected) = (sum, xxh3_64(&bytes[..end]).to_le_bytes());
         if found != expected {
             let found = format!("{found:02x?}; expected {expected:02x?}");
             return Err(damaged("checksum of the manifest", end, found));
         }
-        let name = String::from_utf8(bytes[HEADER..end].to_vec());
+        let name = String::from_utf8(bytes[HEADER..name_end].to_vec());
+        let (files, _) = bytes[name_end..end].as_chunks::<{ size_of::<File>() }>();
+        let file = |bytes: &[u8; size_of::<File>()]| {
+            let File {
+                number, len, level, ..
+            } = bytemuck::pod_read_unaligned(bytes);
+            LevelFile { number, level, len }
+        };
         let manifest = Self {
             store_id: header.store_id,
             complete: header.flags & COMPLETE != 0,
@@ -145,6 +183,7 @@ impl Manifest {
             merge_operator: name.map_err(|error| {
                 damaged("name of the merge operator", HEADER, error.to_string())
             })?,
+            files: files.iter().map(file).collect(),
         };
         if header.version == 0 || header.flags & !COMPLETE != 0 {
             let found = format!("version {}, flags {:#x}", header.version, header.flags);
@@ -161,6 +200,12 @@ impl Manifest {
             );
             return Err(damaged("last segment and sequence number", 40, found));
         }
+        let numbers: HashSet<u64> = manifest.files.iter().map(|file| file.number).collect();
+        let is_sound = |file: &LevelFile| file.number < MOST;
+        if numbers.len() != manifest.files.len() || !manifest.files.iter().all(is_sound) {
+            let found = format!("{:?}", manifest.files);
+            return Err(damaged("files below the table", name_end, found));
+        }
         Ok(manifest)
     }
 
@@ -170,7 +215,9 @@ impl Manifest {
     /// Those of [`parse`](Self::parse), and what the operating system answers.
     pub fn read(folder: &Folder) -> Result<Self> {
         let file = folder.open_file(NAME, false)?;
-        let mut bytes = vec![0; HEADER + LONGEST_NAME + 8];
+        let longest = HEADER + LONGEST_NAME + MOST_FILES * size_of::<File>() + 8;
+        let len = file.len()?.min(longest as u64);
+        let mut bytes = vec![0; len as usize];
         let len = file.read(&mut bytes, 0)?;
         Self::parse(&bytes[..len], file.path())
     }
@@ -200,6 +247,18 @@ mod tests {
             last_segment: 7,
             sequence: 1 << 40,
             merge_operator: "sum".into(),
+            files: vec![
+                LevelFile {
+                    number: 9,
+                    level: 2,
+                    len: 4096,
+                },
+                LevelFile {
+                    number: 12,
+                    level: 0,
+                    len: 77,
+                },
+            ],
         }
     }
 

@@ -37,9 +37,11 @@
 //! promises in each domain.
 
 mod batch;
+mod budget;
 #[cfg(all(test, not(loom)))]
 mod crash_tests;
 mod directory;
+mod heat;
 mod history;
 mod manifest;
 mod merge;
@@ -54,6 +56,7 @@ mod state;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod tiers;
 mod transaction;
 mod upkeep;
 mod verify;
@@ -63,10 +66,11 @@ mod wal;
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 pub use batch::{Request, Response, WriteBatch};
+use budget::Budget;
 pub use merge::MergeOperator;
 pub use options::{Durability, StoreOptions};
 use queue::{Answer, Queue, Work};
@@ -74,7 +78,7 @@ pub use range::Range;
 pub use recover::{Repair, recover};
 pub use report::{FileReport, StoreFile, StoreReport};
 use state::{State, nothing};
-pub use stats::StoreStats;
+pub use stats::{LevelStats, SpillStats, StoreStats};
 pub use transaction::Transaction;
 use upkeep::Upkeep;
 
@@ -96,7 +100,7 @@ pub struct Store {
     /// There until it is closed.
     core: Option<Arc<Core>>,
     server: Option<JoinHandle<()>>,
-    upkeep: Option<Upkeep>,
+    upkeep: Vec<Upkeep>,
     replayed_records: u64,
 }
 
@@ -110,6 +114,11 @@ impl Core {
     fn submit(&self, work: Work) -> Answer {
         self.queue.submit(work, |group| self.state.lead(group))
     }
+}
+
+/// Locks what a panic leaves whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Store {
@@ -132,7 +141,11 @@ impl Store {
             Durability::Interval(interval) if !core.state.durably => Some(interval),
             _ => None,
         };
-        let upkeep = Upkeep::start(Arc::clone(&core), interval, options.checkpoint_bytes)?;
+        let of_log = Upkeep::of_log(Arc::clone(&core), interval, options.checkpoint_bytes)?;
+        let mut upkeep = vec![of_log];
+        if let Some(budget) = &core.state.budget {
+            upkeep.push(Upkeep::of_table(Arc::clone(&core), budget.bell())?);
+        }
         let served = Arc::clone(&core);
         let server = std::thread::Builder::new()
             .name("gphash-store-queue".into())
@@ -141,7 +154,7 @@ impl Store {
         Ok(Self {
             core: Some(core),
             server: Some(server),
-            upkeep: Some(upkeep),
+            upkeep,
             replayed_records,
         })
     }
@@ -154,7 +167,9 @@ impl Store {
         &self.core().state
     }
 
+    /// Has changes made, once there is room for them.
     fn submit(&self, work: Work) -> Answer {
+        self.core().wait_for_room();
         self.core().submit(work)
     }
 
@@ -282,6 +297,7 @@ impl Store {
         let requests = vec![Request::Put { key, value }];
         match self.check(&requests) {
             Ok(()) => {
+                self.core().wait_for_room();
                 let callback = Box::new(|answer| callback(nothing(answer)));
                 let work = Work::Batch(requests);
                 self.core().queue.submit_async(work, bytes, callback);
@@ -344,20 +360,34 @@ impl Store {
     /// # Errors
     /// As [`flush`](Self::flush); the log is kept then.
     pub fn checkpoint(&self) -> Result<()> {
-        self.submit(Work::Checkpoint).map(|_| ())
+        self.core().submit(Work::Checkpoint).map(|_| ())
     }
 
     /// Figures.
     pub fn stats(&self) -> StoreStats {
         let state = self.state();
+        let table = &state.tiers.table;
+        let (items_left, items_risen) = state.budget.as_ref().map_or((0, 0), Budget::moved);
+        let (stalls, stalled) = state
+            .budget
+            .as_ref()
+            .map_or_else(Default::default, Budget::stalls);
         StoreStats {
-            keys: state.records.len(),
-            index: state.records.stats(),
+            keys: state.tiers.keys(),
+            index: table.stats(),
             sequence: state.log.next_sequence() - 1,
             log_bytes: state.log.bytes(),
             snapshots: state.snapshots.live().values().sum(),
             kept_versions: state.visible().history.versions(),
             replayed_records: self.replayed_records,
+            record_bytes: table.record_bytes(),
+            level_bytes: table.level_bytes(),
+            items_left,
+            items_risen,
+            read_below: state.tiers.read_below(),
+            stalls,
+            stalled,
+            spill: state.tiers.spill.stats(),
         }
     }
 
@@ -373,7 +403,7 @@ impl Store {
         let Some(core) = self.core.take() else {
             return Ok(());
         };
-        self.upkeep = None;
+        self.upkeep.clear();
         core.queue.close();
         if let Some(server) = self.server.take() {
             if server.thread().id() == std::thread::current().id() {

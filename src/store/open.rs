@@ -5,15 +5,18 @@ use std::sync::{Arc, Mutex};
 
 use crossbeam_utils::sync::ShardedLock;
 
-use super::batch::Versions;
+use super::batch::{PARALLEL, Versions};
+use super::budget::Budget;
 use super::directory::Directory;
 use super::history::{History, Snapshots};
 use super::options::{Durability, StoreOptions};
 use super::state::{State, Visible};
+use super::tiers::Tiers;
 use super::view::Order;
 use super::wal::Log;
 use super::wal::replay::{Numbered, Replay};
 use crate::index::records::{Change, Records};
+use crate::spill::{Catalog, Spill};
 use crate::{Domain, Error, Result};
 
 /// Opens the store at `path`, or makes it; tells how many records of the log were carried out again.
@@ -44,15 +47,23 @@ pub fn open_in(
         false => (Replay::nothing(), manifest.last_segment),
     };
     // From here on files change.
-    let (records, _) = Records::open_or_create(&directory.index()?, &options.index)?;
-    replay.carry_out(progress, |entries| carry_out(entries, &records))?;
+    let (table, _) = Records::open_or_create(&directory.index()?, &options.index)?;
+    let catalog: Arc<dyn Catalog> = Arc::clone(&directory) as _;
+    let spill = Spill::open(
+        directory.spill().clone(),
+        &manifest.files,
+        catalog,
+        options.spill(manifest.store_id),
+    )?;
+    let tiers = Tiers::new(table, spill, options.table_budget());
+    replay.carry_out(progress, |entries| carry_out(entries, &tiers))?;
     let log = Log::begin(
         Arc::clone(&directory),
         number,
         replay.next,
         options.segment_bytes,
     )?;
-    records.sync()?;
+    tiers.table.sync()?;
     directory.edit(|manifest| {
         manifest.complete = true;
         manifest.first_segment = number;
@@ -60,13 +71,14 @@ pub fn open_in(
         manifest.sequence = replay.next - 1;
     })?;
     directory.remove_old_segments();
-    let domain = records.stats().domain;
+    let domain = tiers.table.stats().domain;
     let order = match options.ordered {
         true => Order::Absent,
         false => Order::Off,
     };
     let state = State {
-        records,
+        tiers,
+        budget: options.table_budget().map(Budget::new),
         log,
         directory,
         operator: options.merge_operator.clone(),
@@ -76,6 +88,7 @@ pub fn open_in(
             epoch: 0,
             history: History::default(),
             order,
+            are_leaving: false,
         }),
         snapshots: Snapshots::default(),
         building: Mutex::new(()),
@@ -85,22 +98,23 @@ pub fn open_in(
 }
 
 /// Gives the index the last of the entries of each key.
-fn carry_out(entries: &[Numbered], records: &Records) -> Result<()> {
+fn carry_out(entries: &[Numbered], tiers: &Tiers) -> Result<()> {
     let positions = u32::try_from(entries.len()).map_err(|_| Error::Limit {
-        path: records.path().to_path_buf(),
+        path: tiers.table.path().to_path_buf(),
         what: "entries of a log segment",
         needed: entries.len() as u64,
         limit: u64::from(u32::MAX),
     })?;
     let versions = Versions::sort(0..positions, |nth| entries[nth as usize].0.key);
+    let version = tiers.spill.version();
     let change = |position: u32| {
         let (entry, sequence) = &entries[position as usize];
-        Change::of(entry.key, entry.value, *sequence)
+        tiers.change(&version, entry, *sequence, false)
     };
     let changes: Vec<Change> = versions
         .keys()
         .filter_map(|run| run.last())
         .map(|version| change(version.position))
         .collect();
-    records.apply(&changes).map(|_| ())
+    tiers.apply(&changes, PARALLEL).map(|_| ())
 }

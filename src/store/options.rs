@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::manifest::LONGEST_NAME;
 use super::merge::MergeOperator;
 use crate::pm::Faults;
+use crate::spill::SpillOptions;
 use crate::{Domain, Error, Options, Result};
 
 /// From when on a change outlives a power cut. The death of the process alone loses nothing that
@@ -24,6 +25,20 @@ pub enum Durability {
     /// it by itself. What survives is all that was done up to some moment.
     None,
 }
+
+/// The share of the memory budget that is for blocks of the files.
+const CACHE_SHARE: u64 = 8;
+
+/// The cache of the blocks of files without a budget: the store had one once.
+const DEFAULT_CACHE: u64 = 32 << 20;
+
+/// The share of the budget that a file has, and its bounds.
+const FILE_SHARE: u64 = 16;
+const LEAST_FILE: u64 = 64 << 10;
+const MOST_FILE: u64 = 32 << 20;
+
+/// Files that the highest level of sorted files has room for.
+const LEVEL_FILES: u64 = 8;
 
 /// Called with the bytes of the log that were read, and all bytes.
 type Progress = dyn Fn(u64, u64) + Send + Sync;
@@ -46,6 +61,7 @@ pub struct StoreOptions {
     pub(super) salvage: bool,
     pub(super) segment_bytes: u64,
     pub(super) checkpoint_bytes: u64,
+    pub(super) memory_budget: Option<u64>,
     pub(super) merge_operator: Option<Arc<dyn MergeOperator>>,
     pub(super) on_replay: Option<Arc<Progress>>,
     pub(super) faults: Option<Arc<dyn Faults>>,
@@ -60,6 +76,7 @@ impl Default for StoreOptions {
             salvage: false,
             segment_bytes: 64 << 20,
             checkpoint_bytes: 512 << 20,
+            memory_budget: None,
             merge_operator: None,
             on_replay: None,
             faults: None,
@@ -68,6 +85,9 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
+    /// Fewest bytes of a memory budget.
+    pub const MIN_BUDGET: u64 = 64 << 10;
+
     /// Fewest bytes of a log segment.
     pub const MIN_SEGMENT: u64 = 4096;
 
@@ -138,6 +158,19 @@ impl StoreOptions {
         self
     }
 
+    /// Bytes of memory that items may take, at least [`MIN_BUDGET`](Self::MIN_BUDGET). When they take
+    /// more, those that are read least leave the index for sorted files in the directory; an eighth of
+    /// the budget is a cache of those files' blocks. An index that has grown keeps its levels, so of
+    /// a much smaller budget than before a quarter is left for records. By default all items stay in
+    /// the index.
+    ///
+    /// It is no part of what the store is: each opening may give another.
+    #[must_use]
+    pub fn memory_budget(mut self, bytes: u64) -> Self {
+        self.memory_budget = Some(bytes);
+        self
+    }
+
     /// What merges do. A store is opened with an operator of the name that it was made with.
     #[must_use]
     pub fn merge_operator(mut self, operator: Arc<dyn MergeOperator>) -> Self {
@@ -170,6 +203,24 @@ impl StoreOptions {
         self
     }
 
+    /// Bytes that the index may take.
+    pub(super) fn table_budget(&self) -> Option<u64> {
+        self.memory_budget.map(|bytes| bytes - bytes / CACHE_SHARE)
+    }
+
+    /// How what is below the table is kept.
+    pub(super) fn spill(&self, store_id: [u64; 2]) -> SpillOptions {
+        let budget = self.memory_budget.unwrap_or(DEFAULT_CACHE * CACHE_SHARE);
+        let file_bytes = (budget / FILE_SHARE).clamp(LEAST_FILE, MOST_FILE);
+        SpillOptions {
+            cache_bytes: budget / CACHE_SHARE,
+            file_bytes,
+            level_bytes: LEVEL_FILES * file_bytes,
+            threads: 1,
+            store_id,
+        }
+    }
+
     /// Name of the merge operator; empty for none.
     pub(super) fn operator_name(&self) -> &str {
         self.merge_operator
@@ -188,6 +239,10 @@ impl StoreOptions {
         if self.segment_bytes < Self::MIN_SEGMENT {
             let expected = format!("at least {}", Self::MIN_SEGMENT);
             return invalid("segment_bytes", self.segment_bytes.to_string(), expected);
+        }
+        if let Some(bytes) = self.memory_budget.filter(|bytes| *bytes < Self::MIN_BUDGET) {
+            let expected = format!("at least {}", Self::MIN_BUDGET);
+            return invalid("memory_budget", bytes.to_string(), expected);
         }
         if self.durability == Durability::Interval(Duration::ZERO) {
             let expected = "a time longer than zero, or Durability::Always".into();
@@ -211,6 +266,7 @@ impl fmt::Debug for StoreOptions {
             .field("salvage", &self.salvage)
             .field("segment_bytes", &self.segment_bytes)
             .field("checkpoint_bytes", &self.checkpoint_bytes)
+            .field("memory_budget", &self.memory_budget)
             .field("merge_operator", &self.operator_name())
             .finish_non_exhaustive()
     }

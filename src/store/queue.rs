@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::batch::{Request, Response};
+use super::lock;
+use super::tiers::Stamp;
 use super::transaction::Claims;
 use crate::Result;
 
@@ -22,6 +24,10 @@ pub enum Work {
     Whole(Vec<Request>, Option<Claims>),
     /// A checkpoint of the index.
     Checkpoint,
+    /// Items that are in a file now leave the table, if they still have these stamps.
+    Leave(Vec<(Vec<u8>, Stamp)>),
+    /// Items of these keys come up into the table.
+    Rise(Vec<Vec<u8>>),
 }
 
 /// What has become of it.
@@ -99,10 +105,6 @@ struct State {
     bytes: usize,
     finished: Vec<(Callback, Answer)>,
     closed: bool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Queue {

@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::iter::FusedIterator;
 use std::ops::Bound;
 
+use rayon::iter::Either;
+
 use super::history::{Snapshot, Value, is_empty};
-use super::order::Item;
+use super::order::{Item, Limits, View};
 use super::state::State;
-use crate::Result;
+use crate::{Result, spill};
 
 /// A range of keys.
 pub type KeyRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
@@ -30,9 +32,9 @@ pub struct Range<'s> {
     back: Bound<Vec<u8>>,
     is_open: bool,
     /// Items from before `front`, the first one first.
-    ahead: VecDeque<Item>,
+    ahead: VecDeque<(Vec<u8>, Vec<u8>)>,
     /// Items from behind `back`, the last one first.
-    behind: VecDeque<Item>,
+    behind: VecDeque<(Vec<u8>, Vec<u8>)>,
     page: usize,
 }
 
@@ -41,6 +43,24 @@ pub struct Range<'s> {
 enum End {
     Front,
     Back,
+}
+
+impl End {
+    /// What is in ascending order, from this end.
+    fn first<T>(self, items: impl DoubleEndedIterator<Item = T>) -> impl Iterator<Item = T> {
+        match self {
+            Self::Front => Either::Left(items),
+            Self::Back => Either::Right(items.rev()),
+        }
+    }
+
+    /// Which of two keys comes first from this end.
+    fn order(self, a: &[u8], b: &[u8]) -> Ordering {
+        match self {
+            Self::Front => a.cmp(b),
+            Self::Back => b.cmp(a),
+        }
+    }
 }
 
 impl<'s> Range<'s> {
@@ -75,26 +95,24 @@ impl<'s> Range<'s> {
         while self.is_open {
             let limits = (as_slice(&self.front), as_slice(&self.back));
             let (items, rest) = self.state.with_order(|view, history| {
-                let page = match end {
-                    End::Front => view.first(limits, self.page, &self.state.records)?,
-                    End::Back => view.last(limits, self.page, &self.state.records)?,
-                };
-                let last = page.items.last().filter(|_| !page.is_last);
-                let rest = last.map(|(key, _)| key.clone());
+                let (mut items, rest) = self.state.page(view, limits, end, self.page)?;
                 let covered = match (&rest, end) {
                     (None, _) => limits,
                     (Some(key), End::Front) => (limits.0, Bound::Included(key.as_slice())),
                     (Some(key), End::Back) => (Bound::Included(key.as_slice()), limits.1),
                 };
-                let before = history.range(covered, self.snapshot.epoch);
-                let mut items = overlay(page.items, before, end);
+                let owned = |(key, value): (&[u8], &Value)| (key.to_vec(), value.clone());
+                let before = history.range(covered, self.snapshot.epoch).map(owned);
+                items = overlay(items, end.first(before), end);
                 if !self.own.is_empty() && !is_empty(&covered) {
                     let own = self.own.range::<[u8], _>(covered);
-                    let own = own.map(|(key, value)| (key.as_slice(), value));
-                    items = overlay(items, own, end);
+                    let own = own.map(|(key, value)| (key.clone(), value.clone()));
+                    items = overlay(items, end.first(own), end);
                 }
                 Ok((items, rest))
             })?;
+            let with_value = |(key, value): Item| Some((key, value?));
+            let items: Vec<_> = items.into_iter().filter_map(with_value).collect();
             self.page = (2 * self.page).min(PAGE);
             match (rest, end) {
                 (None, _) => self.is_open = false,
@@ -113,7 +131,7 @@ impl<'s> Range<'s> {
         Ok(())
     }
 
-    fn take(&mut self, end: End) -> Option<Result<Item>> {
+    fn take(&mut self, end: End) -> Option<<Self as Iterator>::Item> {
         let is_used = match end {
             End::Front => self.ahead.is_empty(),
             End::Back => self.behind.is_empty(),
@@ -134,15 +152,15 @@ impl<'s> Range<'s> {
 }
 
 impl Iterator for Range<'_> {
-    type Item = Result<Item>;
+    type Item = Result<(Vec<u8>, Vec<u8>)>;
 
-    fn next(&mut self) -> Option<Result<Item>> {
+    fn next(&mut self) -> Option<Self::Item> {
         self.take(End::Front)
     }
 }
 
 impl DoubleEndedIterator for Range<'_> {
-    fn next_back(&mut self) -> Option<Result<Item>> {
+    fn next_back(&mut self) -> Option<Self::Item> {
         self.take(End::Back)
     }
 }
@@ -153,39 +171,64 @@ fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
     bound.as_ref().map(Vec::as_slice)
 }
 
-/// The items of a page, but of the keys of `others` what those have.
-fn overlay<'v>(
-    items: Vec<Item>,
-    others: impl DoubleEndedIterator<Item = (&'v [u8], &'v Value)>,
-    end: End,
-) -> Vec<Item> {
-    match end {
-        End::Front => merge(items, others, |a, b| a.cmp(b)),
-        End::Back => merge(items, others.rev(), |a, b| b.cmp(a)),
+impl State {
+    /// Items from one end of a range, tombstones among them: of each key what the table has or else
+    /// the files. With them comes the last key that they reach, if there may be others behind it.
+    fn page(
+        &self,
+        view: &View,
+        limits: Limits,
+        end: End,
+        most: usize,
+    ) -> Result<(Vec<Item>, Option<Vec<u8>>)> {
+        let rest = |items: &[Item], is_last: bool| {
+            let last = items.last().filter(|_| !is_last);
+            last.map(|(key, _)| key.clone())
+        };
+        let above = match end {
+            End::Front => view.first(limits, most, &self.tiers.table)?,
+            End::Back => view.last(limits, most, &self.tiers.table)?,
+        };
+        let above_rest = rest(&above.items, above.is_last);
+        let version = self.tiers.spill.version();
+        if version.is_empty() {
+            return Ok((above.items, above_rest));
+        }
+        let below = version.page(limits, end == End::Back, most)?;
+        let item = |item: spill::Item| (item.key, item.value);
+        let items: Vec<Item> = below.items.into_iter().map(item).collect();
+        let rests = [above_rest, rest(&items, below.is_last)];
+        let rests = rests.into_iter().flatten();
+        let rest = match end {
+            End::Front => rests.min(),
+            End::Back => rests.max(),
+        };
+        let mut items = overlay(items, above.items.into_iter(), end);
+        if let Some(rest) = &rest {
+            let reached = items.partition_point(|(key, _)| end.order(key, rest).is_le());
+            items.truncate(reached);
+        }
+        Ok((items, rest))
     }
 }
 
-fn merge<'v>(
-    items: Vec<Item>,
-    others: impl Iterator<Item = (&'v [u8], &'v Value)>,
-    order: impl Fn(&[u8], &[u8]) -> Ordering,
-) -> Vec<Item> {
-    let mut others = others.peekable();
-    if others.peek().is_none() {
+/// Items in the order from one end, but of the keys of `upper`, which are in that order too, what those
+/// have.
+fn overlay(items: Vec<Item>, upper: impl Iterator<Item = Item>, end: End) -> Vec<Item> {
+    let mut upper = upper.peekable();
+    if upper.peek().is_none() {
         return items;
     }
     let mut merged = Vec::with_capacity(items.len());
     for item in items {
-        while let Some((key, value)) = others.next_if(|(key, _)| order(key, &item.0).is_lt()) {
-            merged.extend(value.clone().map(|value| (key.to_vec(), value)));
+        while let Some(other) = upper.next_if(|(key, _)| end.order(key, &item.0).is_lt()) {
+            merged.push(other);
         }
-        match others.next_if(|(key, _)| *key == item.0) {
-            Some((key, value)) => merged.extend(value.clone().map(|value| (key.to_vec(), value))),
+        match upper.next_if(|(key, _)| *key == item.0) {
+            Some(other) => merged.push(other),
             None => merged.push(item),
         }
     }
-    for (key, value) in others {
-        merged.extend(value.clone().map(|value| (key.to_vec(), value)));
-    }
+    merged.extend(upper);
     merged
 }

@@ -168,7 +168,7 @@ fn mend(
     let options = StoreOptions::new().salvage(salvage);
     let told = |done, total| tell(progress, "log", done, total);
     let (state, log_records) = open_in(Arc::new(directory), &options, &told)?;
-    let stats = state.records.stats();
+    let stats = state.tiers.table.stats();
     state.close()?;
     for file in &mut files {
         if file.state == ReportState::NeedsRecovery {

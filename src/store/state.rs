@@ -1,19 +1,22 @@
 //! The store at work: how groups of jobs are carried out, and what readers see meanwhile.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 
-use super::batch::{Execution, Request, Response, apply, check_key, look_up};
+use super::batch::{Execution, PARALLEL, Request, Response, check_key};
+use super::budget::Budget;
 use super::directory::Directory;
 use super::history::{History, Snapshot, Snapshots, Value};
 use super::merge::MergeOperator;
 use super::queue::{Answer, Job, Work};
+use super::tiers::{Stamp, Tiers};
 use super::transaction::Claims;
 use super::view::Order;
 use super::wal::Log;
 use super::wal::record::Entry;
-use crate::index::records::{Change, Records};
+use crate::index::records::Change;
 use crate::{Error, Result};
 
 /// From how many look-ups of one reader on several threads do them.
@@ -21,7 +24,9 @@ const MANY: usize = 1 << 14;
 
 /// All that the callers and the threads of a store share.
 pub struct State {
-    pub(super) records: Records,
+    pub(super) tiers: Tiers,
+    /// What the table may take; nothing if all items stay there.
+    pub(super) budget: Option<Budget>,
     pub(super) log: Log,
     pub(super) directory: Arc<Directory>,
     pub(super) operator: Option<Arc<dyn MergeOperator>>,
@@ -42,11 +47,16 @@ pub struct Visible {
     pub epoch: u64,
     pub history: History,
     pub order: Order,
+    /// Items are on their way into a file that nobody sees yet.
+    pub are_leaving: bool,
 }
 
 /// Changes that wait for room.
 pub struct Unfinished {
-    changes: Vec<(Vec<u8>, Value, u64)>,
+    /// Sequence number of the batch's first request.
+    first: u64,
+    /// Keys, final values and positions of the requests.
+    changes: Vec<(Vec<u8>, Value, u32)>,
 }
 
 impl State {
@@ -69,7 +79,7 @@ impl State {
     pub fn get(&self, key: &[u8]) -> Result<Value> {
         check_key(key)?;
         let _visible = self.visible();
-        self.records.get(key, |_, value| value.to_vec())
+        self.tiers.get(key)
     }
 
     /// The value that a key had in a live snapshot.
@@ -78,7 +88,7 @@ impl State {
         let visible = self.visible();
         match visible.history.value(key, epoch) {
             Some(value) => Ok(value.clone()),
-            None => self.records.get(key, |_, value| value.to_vec()),
+            None => self.tiers.get(key),
         }
     }
 
@@ -87,7 +97,7 @@ impl State {
     pub fn get_many(&self, keys: &[&[u8]], found: impl FnMut(usize, Vec<u8>)) -> Result<()> {
         keys.iter().try_for_each(|key| check_key(key))?;
         let _visible = self.visible();
-        look_up(&self.records, keys, MANY, found)
+        self.tiers.get_many(keys, MANY, found)
     }
 
     /// Carries out a group of jobs, as their leader.
@@ -99,19 +109,21 @@ impl State {
                 vec![self.run_whole(&requests, claims.take())]
             }
             Work::Checkpoint => vec![self.checkpoint().map(|()| Vec::new())],
+            Work::Leave(items) => vec![self.leave(items).map(|()| Vec::new())],
+            Work::Rise(keys) => vec![self.rise(keys).map(|()| Vec::new())],
         }
     }
 
     fn run_batches(&self, group: &[Job]) -> Vec<Answer> {
         let batch = |job: &Job| match &job.work {
             Work::Batch(requests) => requests.len(),
-            Work::Whole(..) | Work::Checkpoint => unreachable!("a group is of one kind"),
+            _ => unreachable!("a group is of one kind"),
         };
         let all: Vec<&Request> = group
             .iter()
             .flat_map(|job| match &job.work {
                 Work::Batch(requests) => requests.as_slice(),
-                Work::Whole(..) | Work::Checkpoint => &[],
+                _ => &[],
             })
             .collect();
         match self.run(&all, false) {
@@ -139,11 +151,11 @@ impl State {
     /// Carries out requests in their order; with `whole`, all of them or none.
     fn run(&self, requests: &[&Request], whole: bool) -> Answer {
         self.finish()?;
-        let execution = Execution::start(requests, &self.records, self.operator.as_deref())?;
+        let execution = Execution::start(requests, &self.tiers, self.operator.as_deref())?;
         if let Some(error) = execution.failure().filter(|_| whole) {
             return Err(error.clone());
         }
-        let responses = execution.answer(&self.records)?;
+        let responses = execution.answer(&self.tiers)?;
         let finals = execution.finals();
         if !finals.is_empty() {
             self.commit(requests.len() as u64, &finals)?;
@@ -155,18 +167,13 @@ impl State {
     fn commit(&self, span: u64, finals: &[Entry]) -> Result<()> {
         let first = self.log.next_sequence();
         self.log.append(span, finals, self.durably)?;
-        let sequence = |entry: &Entry| first + u64::from(entry.position);
-        let changes: Vec<Change> = finals
-            .iter()
-            .map(|entry| Change::of(entry.key, entry.value, sequence(entry)))
-            .collect();
-        self.apply(&changes).map_err(|error| {
+        self.apply(first, finals).map_err(|error| {
             let owned = |entry: &Entry| {
                 let value = entry.value.map(<[u8]>::to_vec);
-                (entry.key.to_vec(), value, sequence(entry))
+                (entry.key.to_vec(), value, entry.position)
             };
             let changes = finals.iter().map(owned).collect();
-            *self.unfinished() = Some(Unfinished { changes });
+            *self.unfinished() = Some(Unfinished { first, changes });
             Error::Unfinished {
                 source: Arc::new(error),
             }
@@ -182,76 +189,132 @@ impl State {
     /// Gives the index what it had no room for.
     fn finish(&self) -> Result<()> {
         let mut unfinished = self.unfinished();
-        let Some(Unfinished { changes }) = &*unfinished else {
+        let Some(Unfinished { first, changes }) = &*unfinished else {
             return Ok(());
         };
-        let changes: Vec<Change> = changes
+        let entries: Vec<Entry> = changes
             .iter()
-            .map(|(key, value, sequence)| Change::of(key, value.as_deref(), *sequence))
+            .map(|(key, value, position)| Entry {
+                key,
+                value: value.as_deref(),
+                position: *position,
+            })
             .collect();
-        self.apply(&changes)?;
+        self.apply(*first, &entries)?;
         *unfinished = None;
         Ok(())
     }
 
-    /// Makes changes, no two of one key, and shows them.
-    fn apply(&self, changes: &[Change]) -> Result<()> {
+    /// Makes the changes of a batch whose first request has the sequence number `first`, no two of one
+    /// key, and shows them.
+    fn apply(&self, first: u64, entries: &[Entry]) -> Result<()> {
+        // Reading what the snapshots see may take the disk, so that is done before readers must wait.
+        let newest = self.snapshots.newest();
+        let mut kept = self.to_keep(entries, newest, &self.visible())?;
         let mut visible = self.change_visible();
-        let Visible {
-            epoch,
-            history,
-            order,
-        } = &mut *visible;
-        let newest = {
-            let live = self.snapshots.live();
-            history.prune(&live);
-            live.keys().next_back().copied()
-        };
-        if let Some(newest) = newest {
-            self.keep(changes, history, *epoch + 1, newest)?;
+        let newest_now = self.snapshots.newest();
+        if newest_now != newest {
+            kept = self.to_keep(entries, newest_now, &visible)?;
         }
-        *epoch += 1;
-        match apply(&self.records, changes) {
+        visible.history.prune(&self.snapshots.live());
+        let epoch = visible.epoch + 1;
+        for (key, value) in kept {
+            visible.history.keep(key, epoch, value);
+        }
+        visible.epoch = epoch;
+        let version = self.tiers.spill.version();
+        let are_leaving = visible.are_leaving;
+        let changes: Vec<Change> = entries
+            .iter()
+            .map(|entry| {
+                let sequence = first + u64::from(entry.position);
+                self.tiers.change(&version, entry, sequence, are_leaving)
+            })
+            .collect();
+        self.change_table(&mut visible, &changes)
+    }
+
+    /// Makes changes in the table, no two of one key.
+    fn change_table(&self, visible: &mut Visible, changes: &[Change]) -> Result<()> {
+        match self.tiers.apply(changes, PARALLEL) {
             Ok(were_there) => {
-                order.follow(changes, &were_there, &self.records);
+                let order = &mut visible.order;
+                order.follow(changes, &were_there, &self.tiers.table);
+                if let Some(budget) = &self.budget {
+                    budget.look(&self.tiers.table);
+                }
                 Ok(())
             }
             Err(error) => {
                 // Which of them have been made is not known.
-                order.forget();
+                visible.order.forget();
                 Err(error)
             }
         }
     }
 
-    /// Keeps what the snapshots see of the keys that change.
-    fn keep(
+    /// What the newest snapshot sees of the keys that change, as far as it must be kept.
+    fn to_keep<'w>(
         &self,
-        changes: &[Change],
-        history: &mut History,
-        epoch: u64,
-        newest: u64,
-    ) -> Result<()> {
-        let keys: Vec<&[u8]> = changes
+        entries: &[Entry<'w>],
+        newest: Option<u64>,
+        visible: &Visible,
+    ) -> Result<Vec<(&'w [u8], Value)>> {
+        let Some(seen) = newest else {
+            return Ok(Vec::new());
+        };
+        let keys: Vec<&[u8]> = entries
             .iter()
-            .map(Change::key)
-            .filter(|key| history.is_needed(key, newest))
+            .map(|entry| entry.key)
+            .filter(|key| visible.history.is_needed(key, seen))
             .collect();
         let mut values = vec![None; keys.len()];
-        look_up(&self.records, &keys, MANY, |nth, value| {
+        self.tiers.get_many(&keys, MANY, |nth, value| {
             values[nth] = Some(value);
         })?;
-        for (key, value) in keys.into_iter().zip(values) {
-            history.keep(key, epoch, value);
+        Ok(keys.into_iter().zip(values).collect())
+    }
+
+    /// Takes items out of the table that are in a file now, but for those that have changed since.
+    fn leave(&self, items: &[(Vec<u8>, Stamp)]) -> Result<()> {
+        let keys: Vec<&[u8]> = items.iter().map(|(key, _)| key.as_slice()).collect();
+        let mut changes = Vec::with_capacity(keys.len());
+        self.tiers.table.get_many(&keys, |nth, stamp, _| {
+            if Stamp(stamp) == items[nth].1 {
+                changes.push(Change::Delete { key: keys[nth] });
+            }
+        })?;
+        self.change_table(&mut self.change_visible(), &changes)
+    }
+
+    /// Brings items up that a file has, but for those that the table has by now.
+    fn rise(&self, keys: &[Vec<u8>]) -> Result<()> {
+        let version = self.tiers.spill.version();
+        // Two changes of a table are never of one key.
+        let mut items = BTreeMap::new();
+        for key in keys {
+            if self.tiers.table.get(key, |_, _| ())?.is_none()
+                && let Some((sequence, Some(value))) = version.get(key)?
+            {
+                items.insert(key, (sequence, value));
+            }
         }
-        Ok(())
+        let changes: Vec<Change> = items
+            .iter()
+            .map(|(key, (sequence, value))| Change::Put {
+                key,
+                value,
+                sequence: Stamp::new(*sequence, false).0,
+            })
+            .collect();
+        self.change_table(&mut self.change_visible(), &changes)
     }
 
     /// Makes the index durable in place of the log. No change runs beside it.
     fn checkpoint(&self) -> Result<()> {
         self.finish()?;
         let number = self.log.seal()?;
-        self.records.sync()?;
+        self.tiers.table.sync()?;
         let sequence = self.log.next_sequence() - 1;
         self.directory.edit(|manifest| {
             manifest.first_segment = number;
@@ -265,7 +328,7 @@ impl State {
     /// Closes the index and the log in order.
     pub fn close(self) -> Result<()> {
         let checkpoint = self.checkpoint();
-        self.records.close()?;
+        self.tiers.table.close()?;
         checkpoint
     }
 }

@@ -1,12 +1,17 @@
 //! Figures of a store.
 
+use std::time::Duration;
+
+pub use crate::spill::{LevelStats, SpillStats};
+
 use crate::Stats;
 
 /// Figures of a store, for [`Store::stats`](super::Store::stats).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct StoreStats {
-    /// Keys that have a value.
+    /// Keys that have a value; with items in sorted files an estimate from above: deleted ones
+    /// and those that are in several places may count more than once.
     pub keys: u64,
     /// Those of the index.
     pub index: Stats,
@@ -20,4 +25,20 @@ pub struct StoreStats {
     pub kept_versions: usize,
     /// Records of the log that opening has carried out again.
     pub replayed_records: u64,
+    /// Bytes that the index's records take, counted if there is a memory budget.
+    pub record_bytes: u64,
+    /// Bytes of the index's levels, which it keeps once it has grown.
+    pub level_bytes: u64,
+    /// Items that have left the index for sorted files since the opening.
+    pub items_left: u64,
+    /// Items that have come up into the index again, since they were read.
+    pub items_risen: u64,
+    /// Values that were found in sorted files.
+    pub read_below: u64,
+    /// Changes that waited for room in the memory budget.
+    pub stalls: u64,
+    /// How long they waited.
+    pub stalled: Duration,
+    /// The sorted files.
+    pub spill: SpillStats,
 }

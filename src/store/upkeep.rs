@@ -1,76 +1,138 @@
-//! The thread that syncs the log at its intervals, and takes a checkpoint when it is long.
+//! Threads of the store that have something to do now and then.
 
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::Core;
 use super::queue::Work;
+use super::{Core, lock};
 use crate::{Error, Result};
 
 /// How often the length of the log is looked at, and a checkpoint that failed is tried again.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// See the [module](self). It ends when this is dropped.
+/// A thread that is called at intervals. It ends when this is dropped.
 pub struct Upkeep {
-    stop: Arc<(Mutex<bool>, Condvar)>,
+    bell: Arc<Bell>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// Calls a thread before its time.
+#[derive(Default)]
+pub struct Bell {
+    call: Mutex<Call>,
+    rung: Condvar,
+}
+
+/// What the thread is told.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Call {
+    #[default]
+    Wait,
+    Work,
+    Stop,
+}
+
+impl Bell {
+    /// Calls the thread.
+    pub fn ring(&self) {
+        let mut call = lock(&self.call);
+        if *call == Call::Wait {
+            *call = Call::Work;
+            self.rung.notify_all();
+        }
+    }
+
+    /// Waits for a time, or for a call; `false` if it is time to stop.
+    fn wait(&self, period: Duration) -> bool {
+        let waited = self
+            .rung
+            .wait_timeout_while(lock(&self.call), period, |call| *call == Call::Wait);
+        let (mut call, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if *call == Call::Work {
+            *call = Call::Wait;
+        }
+        *call != Call::Stop
+    }
+}
+
 impl Upkeep {
-    /// Starts the thread. It syncs the log every `interval`, if there is one, and takes checkpoints
-    /// after `checkpoint_bytes`.
+    /// Starts a thread that does `work` every `period` and when the bell rings.
     ///
     /// # Errors
     /// [`Error::Io`] if there is no thread to be had.
-    pub fn start(
+    fn start(
+        name: &str,
+        path: &Path,
+        period: Duration,
+        bell: Arc<Bell>,
+        mut work: impl FnMut() + Send + 'static,
+    ) -> Result<Self> {
+        let called = Arc::clone(&bell);
+        let life = move || {
+            while called.wait(period) {
+                work();
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(life)
+            .map_err(|source| Error::io(path, "start a thread of the store", source))?;
+        Ok(Self {
+            bell,
+            thread: Some(thread),
+        })
+    }
+
+    /// Starts the thread that syncs the log every `interval`, if there is one, and takes checkpoints
+    /// after `checkpoint_bytes`.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn of_log(
         core: Arc<Core>,
         interval: Option<Duration>,
         checkpoint_bytes: u64,
     ) -> Result<Self> {
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let stopped = Arc::clone(&stop);
         let period = interval.map_or(GLANCE, |interval| interval.min(GLANCE));
         let path = core.state.directory.path().to_path_buf();
-        let life = move || {
-            let mut waited = Duration::ZERO;
-            while !wait(&stopped, period) {
-                waited += period;
-                if interval.is_some_and(|interval| waited >= interval) {
-                    waited = Duration::ZERO;
-                    if let Err(error) = core.state.log.sync() {
-                        tracing::warn!(%error, "the log is not durable yet");
-                    }
-                }
-                if core.state.log.bytes() > checkpoint_bytes
-                    && let Err(error) = core.submit(Work::Checkpoint)
-                {
-                    tracing::warn!(%error, "there is no checkpoint yet");
+        let mut waited = Duration::ZERO;
+        let bell = Arc::default();
+        Self::start("gphash-store-log", &path, period, bell, move || {
+            waited += period;
+            if interval.is_some_and(|interval| waited >= interval) {
+                waited = Duration::ZERO;
+                if let Err(error) = core.state.log.sync() {
+                    tracing::warn!(%error, "the log is not durable yet");
                 }
             }
-        };
-        let thread = std::thread::Builder::new()
-            .name("gphash-store-upkeep".into())
-            .spawn(life)
-            .map_err(|source| Error::io(&path, "start the thread that keeps up", source))?;
-        Ok(Self {
-            stop,
-            thread: Some(thread),
+            if core.state.log.bytes() > checkpoint_bytes
+                && let Err(error) = core.submit(Work::Checkpoint)
+            {
+                tracing::warn!(%error, "there is no checkpoint yet");
+            }
+        })
+    }
+
+    /// Starts the thread that keeps the table within its budget.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn of_table(core: Arc<Core>, bell: Arc<Bell>) -> Result<Self> {
+        let path = core.state.directory.path().to_path_buf();
+        Self::start("gphash-store-table", &path, GLANCE, bell, move || {
+            if let Err(error) = core.keep_within_budget() {
+                tracing::warn!(%error, "the table stays larger than its budget");
+            }
         })
     }
 }
 
-/// Waits for a time, or until it is time to stop: then it says so.
-fn wait((stop, changed): &(Mutex<bool>, Condvar), period: Duration) -> bool {
-    let stopped = stop.lock().unwrap_or_else(PoisonError::into_inner);
-    let waited = changed.wait_timeout_while(stopped, period, |stopped| !*stopped);
-    *waited.unwrap_or_else(PoisonError::into_inner).0
-}
-
 impl Drop for Upkeep {
     fn drop(&mut self) {
-        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.stop.1.notify_all();
+        *lock(&self.bell.call) = Call::Stop;
+        self.bell.rung.notify_all();
         if let Some(thread) = self.thread.take() {
             // A panic there was told when it happened.
             let _ = thread.join();

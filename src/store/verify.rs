@@ -40,7 +40,7 @@ impl Store {
         files.push(index);
         files.extend(state.verify_log(progress));
         let mut report = StoreReport::new(files);
-        report.items = state.records.len();
+        report.items = state.tiers.keys();
         report
             .view_damage
             .extend(state.verify_order(progress).err());
@@ -62,9 +62,12 @@ impl State {
     }
 
     fn verify_index(&self, progress: &(dyn Fn(Progress) + Sync)) -> FileReport {
-        let mut file =
-            FileReport::new(self.directory.path(), self.records.path(), StoreFile::Index);
-        let verified = self.records.verify(progress);
+        let mut file = FileReport::new(
+            self.directory.path(),
+            self.tiers.table.path(),
+            StoreFile::Index,
+        );
+        let verified = self.tiers.table.verify(progress);
         file.checked = verified.items;
         for damage in verified.damage {
             file.complain(damage);
@@ -94,13 +97,18 @@ impl State {
 
     /// Compares the ordered view with the index; says what is wrong.
     fn verify_order(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<(), String> {
-        let (snapshot, keys) = {
+        let snapshot = {
             let visible = self.visible();
-            if !matches!(visible.order, Order::Ready(_)) {
+            let Order::Ready(view) = &visible.order else {
                 return Ok(());
+            };
+            let (keys, items) = (view.len(), self.tiers.table.len());
+            if keys != items {
+                return Err(format!("{keys} keys in order; the index has {items} items"));
             }
-            (self.snapshots.take(visible.epoch), self.records.len())
+            self.snapshots.take(visible.epoch)
         };
+        let keys = self.tiers.keys();
         let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
         let mut last: Option<Vec<u8>> = None;
         let mut found = 0;
@@ -115,9 +123,6 @@ impl State {
                 tell(progress, "order", found.min(keys), keys);
             }
         }
-        match found == keys {
-            true => Ok(()),
-            false => Err(format!("{found} items in order; the index has {keys}")),
-        }
+        Ok(())
     }
 }

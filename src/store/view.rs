@@ -4,7 +4,7 @@ use fixedbitset::FixedBitSet;
 use rayon::prelude::*;
 
 use super::history::History;
-use super::order::{Item, Items, View};
+use super::order::View;
 use super::state::State;
 use crate::index::records::{Change, Records};
 use crate::{Error, Result};
@@ -20,35 +20,6 @@ pub enum Order {
     Underway(Vec<Vec<u8>>),
     /// It has the keys of the index.
     Ready(View),
-}
-
-impl Items for Records {
-    fn keys(&self, fingerprint: u64) -> Result<Vec<Vec<u8>>> {
-        let found = self.find(fingerprint)?;
-        Ok(found.into_iter().map(|(key, ..)| key).collect())
-    }
-
-    fn items(&self, fingerprint: u64) -> Result<Vec<Item>> {
-        let found = self.find(fingerprint)?;
-        Ok(found
-            .into_iter()
-            .map(|(key, _, value)| (key, value))
-            .collect())
-    }
-
-    fn first_items(&self, fingerprints: &[u64], found: &mut Vec<Option<Item>>) -> Result<()> {
-        let start = found.len();
-        found.resize(start + fingerprints.len(), None);
-        self.find_many(fingerprints, |nth, key, value| {
-            found[start + nth] = Some((key.to_vec(), value.to_vec()));
-        })
-    }
-
-    fn lost(&self, fingerprint: u64) -> Error {
-        self.damaged(format!(
-            "no item has the fingerprint {fingerprint:#x} any more"
-        ))
-    }
 }
 
 impl Order {
@@ -125,9 +96,9 @@ impl State {
             // Those that are gone first: a key is compared with others that are there.
             for wanted in [false, true] {
                 for key in &keys {
-                    if self.records.get(key, |_, _| ())?.is_some() == wanted {
-                        let fingerprint = self.records.fingerprint(key);
-                        view.settle(key, fingerprint, wanted, &self.records)?;
+                    if self.tiers.table.get(key, |_, _| ())?.is_some() == wanted {
+                        let fingerprint = self.tiers.table.fingerprint(key);
+                        view.settle(key, fingerprint, wanted, &self.tiers.table)?;
                     }
                 }
             }
@@ -140,7 +111,7 @@ impl State {
     fn read_view(&self) -> Result<View> {
         let mut bytes = Vec::new();
         let mut ends = Vec::new();
-        self.records.for_each(|key, _, _| {
+        self.tiers.table.for_each(|key, _, _| {
             bytes.extend_from_slice(key);
             ends.push(bytes.len());
         })?;
@@ -150,7 +121,7 @@ impl State {
         };
         let mut keys: Vec<(&[u8], u64)> = (0..ends.len())
             .into_par_iter()
-            .map(|nth| (key(nth), self.records.fingerprint(key(nth))))
+            .map(|nth| (key(nth), self.tiers.table.fingerprint(key(nth))))
             .collect();
         keys.par_sort_unstable();
         keys.dedup();

@@ -14,13 +14,18 @@ use super::model::{Model, contents};
 use super::place::{Failing, copy, folders};
 use super::{append, seed};
 
+/// Options of a store, which spills unless it is always durable.
 fn options(durability: Durability) -> StoreOptions {
-    StoreOptions::new()
+    let options = StoreOptions::new()
         .capacity(16)
         .durability(durability)
         .segment_bytes(8192)
         .checkpoint_bytes(u64::MAX)
-        .merge_operator(append())
+        .merge_operator(append());
+    match durability {
+        Durability::Always => options,
+        _ => options.memory_budget(StoreOptions::MIN_BUDGET),
+    }
 }
 
 /// What is done in a life, beside opening and closing.

@@ -6,6 +6,7 @@ mod model;
 mod packages;
 mod place;
 mod recover;
+mod spill;
 mod threads;
 mod transactions;
 mod verify;

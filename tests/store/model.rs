@@ -159,22 +159,27 @@ fn step(range: &mut Range, expected: &mut VecDeque<Item>, rng: &mut SmallRng) ->
     false
 }
 
-fn any_options(rng: &mut SmallRng) -> StoreOptions {
+/// Options of one opening; half of the stores have a memory budget now and then.
+fn any_options(spills: bool, rng: &mut SmallRng) -> StoreOptions {
     let durability = [
         Durability::Always,
         Durability::Interval(Duration::from_millis(2)),
         Durability::None,
     ];
-    StoreOptions::new()
+    let options = StoreOptions::new()
         .capacity(rng.random_range(1..100))
         .durability(*durability.choose(rng).unwrap())
         .segment_bytes(rng.random_range(4096..100_000))
         .checkpoint_bytes(rng.random_range(10_000..10_000_000))
-        .merge_operator(append())
+        .merge_operator(append());
+    match spills && rng.random_bool(0.8) {
+        true => options.memory_budget(rng.random_range(StoreOptions::MIN_BUDGET..1 << 20)),
+        false => options,
+    }
 }
 
 /// Some steps in one store.
-fn live(store: &Store, model: &mut Model, steps: u32, rng: &mut SmallRng) {
+fn live(store: &Store, model: &mut Model, spills: bool, steps: u32, rng: &mut SmallRng) {
     let mut held: Vec<(Range, VecDeque<Item>)> = Vec::new();
     for _ in 0..steps {
         match rng.random_range(0..12) {
@@ -230,6 +235,7 @@ fn live(store: &Store, model: &mut Model, steps: u32, rng: &mut SmallRng) {
             _ => match rng.random_range(0..3) {
                 0 => store.flush().unwrap(),
                 1 => store.checkpoint().unwrap(),
+                _ if spills => assert!(store.stats().keys >= model.len() as u64),
                 _ => assert_eq!(store.stats().keys, model.len() as u64),
             },
         }
@@ -266,20 +272,20 @@ fn write(store: &Store, model: &mut Model, rng: &mut SmallRng) {
     }
 }
 
-fn random_store(folder: &Path, rng: &mut SmallRng) {
+fn random_store(folder: &Path, spills: bool, rng: &mut SmallRng) {
     let mut model = Model::new();
     let mut path = folder.join("store");
     for life in 0..6 {
         let end = rng.random_range(0..3);
-        let mut options = any_options(rng);
+        // A copy beside a checkpoint, or while items leave, would be a mixture of before and after.
+        let mut options = any_options(spills && end != 2, rng);
         if end == 2 {
-            // A copy beside a checkpoint would be a mixture of before and after.
             options = options.checkpoint_bytes(u64::MAX);
         }
         let store = Store::open(&path, &options).unwrap();
         let found = contents(&store);
         assert!(found == model, "{} items of {}", found.len(), model.len());
-        live(&store, &mut model, rng.random_range(0..60), rng);
+        live(&store, &mut model, spills, rng.random_range(0..60), rng);
         match end {
             0 => store.close().unwrap(),
             1 => drop(store),
@@ -302,7 +308,7 @@ fn random_requests() {
         for round in 0..4 {
             let folder = folder.path().join(round.to_string());
             std::fs::create_dir(&folder).unwrap();
-            random_store(&folder, &mut rng);
+            random_store(&folder, round % 2 == 1, &mut rng);
             std::fs::remove_dir_all(&folder).unwrap();
         }
     }

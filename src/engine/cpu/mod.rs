@@ -190,7 +190,7 @@ impl CpuEngine {
         Ok(())
     }
 
-    /// Calls `found` with the position, the key and the value of one item of each of `fingerprints`
+    /// Calls `found` with the position, key, sequence number and value of one item of each of `fingerprints`
     /// that has one, in their order, in a table of variable length.
     ///
     /// # Errors
@@ -199,7 +199,7 @@ impl CpuEngine {
         &self,
         table: &Table<M>,
         fingerprints: &[u64],
-        mut found: impl FnMut(usize, &[u8], &[u8]),
+        mut found: impl FnMut(usize, &[u8], u64, &[u8]),
     ) -> Result<()> {
         let mut session = table.session();
         let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -213,8 +213,8 @@ impl CpuEngine {
                 fingerprints.len(),
                 target,
                 |session, member, i| {
-                    session.table.read_item(member, &mut key, &mut value)?;
-                    found(part * BREATH + i, &key, &value);
+                    let sequence = session.table.read_item(member, &mut key, &mut value)?;
+                    found(part * BREATH + i, &key, sequence, &value);
                     Ok(())
                 },
             )?;

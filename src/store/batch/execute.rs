@@ -3,21 +3,17 @@
 //! the gets have found the one before them, so that every answer is that of one request after the
 //! other, in the order of their arrival.
 
-use fixedbitset::FixedBitSet;
 use rayon::prelude::*;
 
 use super::versions::{Version, Versions};
 use super::{Request, Response};
-use crate::index::records::{Change, Records};
 use crate::store::merge::{MergeOperator, merge};
+use crate::store::tiers::Tiers;
 use crate::store::wal::record::Entry;
 use crate::{Error, Result};
 
 /// From how many requests on several threads carry them out: others wait for the batch.
-const PARALLEL: usize = 384;
-
-/// Look-ups that one thread does at a time.
-const CHUNK: usize = 256;
+pub const PARALLEL: usize = 384;
 
 /// A batch that is being carried out. What it changes is not in the index yet.
 pub struct Execution<'r, K: Fn(u32) -> &'r [u8]> {
@@ -37,7 +33,7 @@ impl<'r> Execution<'r, fn(u32) -> &'r [u8]> {
     /// Those of the index. What becomes of a merge that fails is its own answer.
     pub fn start(
         requests: &'r [&'r Request],
-        records: &Records,
+        tiers: &Tiers,
         operator: Option<&dyn MergeOperator>,
     ) -> Result<Execution<'r, impl Fn(u32) -> &'r [u8] + Sync>> {
         let writes = (0..requests.len() as u32).filter(|&nth| !requests[nth as usize].is_get());
@@ -50,7 +46,7 @@ impl<'r> Execution<'r, fn(u32) -> &'r [u8]> {
         if let Some(operator) = operator
             && requests.iter().any(|request| request.is_merge())
         {
-            execution.merge(records, operator)?;
+            execution.merge(tiers, operator)?;
         }
         Ok(execution)
     }
@@ -62,7 +58,7 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
     }
 
     /// Runs the merges: those of one key in order, those of different keys side by side.
-    fn merge(&mut self, records: &Records, operator: &dyn MergeOperator) -> Result<()> {
+    fn merge(&mut self, tiers: &Tiers, operator: &dyn MergeOperator) -> Result<()> {
         let has_merge =
             |run: &&[Version]| run.iter().any(|version| self.request(version).is_merge());
         let runs: Vec<&[Version]> = self.versions.keys().filter(has_merge).collect();
@@ -73,8 +69,8 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
             .map(|&nth| self.request(&runs[nth][0]).key())
             .collect();
         let mut bases = vec![None; runs.len()];
-        records.get_many(&keys, |nth, _, value| {
-            bases[asked[nth]] = Some(value.to_vec());
+        tiers.get_many(&keys, PARALLEL, |nth, value| {
+            bases[asked[nth]] = Some(value);
         })?;
         let work = runs.par_iter().zip(&bases);
         let run = |(run, base): (&&[Version], &Option<Vec<u8>>)| {
@@ -167,7 +163,7 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
     ///
     /// # Errors
     /// Those of the index.
-    pub fn answer(&self, records: &Records) -> Result<Vec<Response>> {
+    pub fn answer(&self, tiers: &Tiers) -> Result<Vec<Response>> {
         let mut asked: Vec<u32> = Vec::new();
         let mut keys: Vec<&[u8]> = Vec::new();
         let mut respond = |(position, request): (usize, &&'r Request)| {
@@ -193,61 +189,9 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         };
         let mut responses: Vec<Response> =
             self.requests.iter().enumerate().map(&mut respond).collect();
-        look_up(records, &keys, PARALLEL, |nth, value| {
+        tiers.get_many(&keys, PARALLEL, |nth, value| {
             responses[asked[nth] as usize] = Response::Value(Some(value));
         })?;
         Ok(responses)
     }
-}
-
-/// Looks keys up in the index, on several threads if they are `parallel` or more.
-///
-/// # Errors
-/// Those of the index.
-pub fn look_up(
-    records: &Records,
-    keys: &[&[u8]],
-    parallel: usize,
-    mut found: impl FnMut(usize, Vec<u8>),
-) -> Result<()> {
-    if keys.len() < parallel {
-        return records.get_many(keys, |nth, _, value| found(nth, value.to_vec()));
-    }
-    let chunk = |(chunk, keys): (usize, &[&[u8]])| {
-        let mut values = Vec::with_capacity(keys.len());
-        records.get_many(keys, |nth, _, value| {
-            values.push((chunk * CHUNK + nth, value.to_vec()));
-        })?;
-        Ok(values)
-    };
-    let chunks: Vec<Vec<(usize, Vec<u8>)>> = keys
-        .par_chunks(CHUNK)
-        .enumerate()
-        .map(chunk)
-        .collect::<Result<_>>()?;
-    for (nth, value) in chunks.into_iter().flatten() {
-        found(nth, value);
-    }
-    Ok(())
-}
-
-/// Makes changes in the index, no two of one key, on several threads if they are many. Bit *i* of the
-/// answer says that the key of change *i* was there before.
-///
-/// # Errors
-/// Those of the index; some of the changes may have been made.
-pub fn apply(records: &Records, changes: &[Change]) -> Result<FixedBitSet> {
-    if changes.len() < PARALLEL {
-        return records.apply(changes);
-    }
-    let part = changes.len().div_ceil(rayon::current_num_threads());
-    let parts: Vec<FixedBitSet> = changes
-        .par_chunks(part)
-        .map(|changes| records.apply(changes))
-        .collect::<Result<_>>()?;
-    let mut were_there = FixedBitSet::with_capacity(changes.len());
-    for (nth, answers) in parts.iter().enumerate() {
-        were_there.extend(answers.ones().map(|bit| nth * part + bit));
-    }
-    Ok(were_there)
 }

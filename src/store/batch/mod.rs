@@ -4,6 +4,6 @@ mod execute;
 mod request;
 mod versions;
 
-pub use execute::{Execution, apply, look_up};
+pub use execute::{Execution, PARALLEL};
 pub use request::{Request, Response, WriteBatch, check_key, check_value};
 pub use versions::Versions;

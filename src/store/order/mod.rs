@@ -10,6 +10,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use super::history::Value;
 use crate::Result;
 use chunk::common;
 pub use chunk::{Chunk, Items};
@@ -40,8 +41,8 @@ pub struct View {
 /// A range of keys.
 pub type Limits<'b> = (Bound<&'b [u8]>, Bound<&'b [u8]>);
 
-/// A key and its value.
-pub type Item = (Vec<u8>, Vec<u8>);
+/// A key, and its value or a tombstone.
+pub type Item = (Vec<u8>, Value);
 
 /// Part of a range.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -65,6 +66,11 @@ impl View {
         }
         chunks.entry([].into()).or_default();
         Self { chunks }
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> u64 {
+        self.chunks.values().map(|chunk| chunk.len() as u64).sum()
     }
 
     fn chunk_mut(&mut self, key: &[u8]) -> (&[u8], &mut Chunk) {
@@ -235,7 +241,7 @@ impl Filling {
     }
 
     fn push(&mut self, item: Item) {
-        self.bytes += item.0.len() + item.1.len();
+        self.bytes += item.0.len() + item.1.as_ref().map_or(0, Vec::len);
         self.items.push(item);
     }
 

@@ -38,7 +38,7 @@ impl Items for Source {
     fn items(&self, fingerprint: u64) -> Result<Vec<Item>> {
         let item = |key: Vec<u8>| {
             let value = self.keys[&key].clone();
-            (key, value)
+            (key, Some(value))
         };
         Ok(self.keys(fingerprint)?.into_iter().map(item).collect())
     }
@@ -80,7 +80,7 @@ fn check(view: &View, source: &Source, rng: &mut SmallRng) {
     let expected: Vec<Item> = source
         .keys
         .range::<[u8], _>(limits)
-        .map(|(key, value)| (key.clone(), value.clone()))
+        .map(|(key, value)| (key.clone(), Some(value.clone())))
         .collect();
     let most = rng.random_range(1..20);
     let first = view.first(limits, most, source).unwrap();
@@ -144,7 +144,7 @@ impl Items for Random {
     }
 
     fn items(&self, fingerprint: u64) -> Result<Vec<Item>> {
-        Ok(vec![(self.0[&fingerprint].to_vec(), Vec::new())])
+        Ok(vec![(self.0[&fingerprint].to_vec(), None)])
     }
 
     fn lost(&self, fingerprint: u64) -> Error {

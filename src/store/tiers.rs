@@ -1,0 +1,258 @@
+//! Where items are: in the table, or below it among the sorted files that the coldest have left for.
+//! What the table says of a key holds, whatever the files say: a deleted key that may be in a file has
+//! a *tombstone* in the table.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fixedbitset::FixedBitSet;
+use rayon::prelude::*;
+
+use super::heat::Heat;
+use super::history::Value;
+use super::order;
+use super::wal::record::Entry;
+use crate::index::records::{Change, Records};
+use crate::spill::{Spill, Version};
+use crate::{Error, Result};
+
+/// Look-ups or changes that one thread does at a time.
+const CHUNK: usize = 256;
+
+/// Keys that wait for their way up at most.
+const RISING: usize = 4096;
+
+/// What a record of the table says of its request: twice its sequence number, and one more if it is a
+/// tombstone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp(pub u64);
+
+impl Stamp {
+    /// The stamp of a request that has left a value, or none.
+    pub fn new(sequence: u64, is_tombstone: bool) -> Self {
+        Self(sequence << 1 | u64::from(is_tombstone))
+    }
+
+    /// Number of the request.
+    pub fn sequence(self) -> u64 {
+        self.0 >> 1
+    }
+
+    /// Whether the key has no value.
+    pub fn is_tombstone(self) -> bool {
+        self.0 & 1 == 1
+    }
+
+    fn value(self, value: &[u8]) -> Value {
+        (!self.is_tombstone()).then(|| value.to_vec())
+    }
+}
+
+/// The table and what is below it.
+pub struct Tiers {
+    /// The items in memory.
+    pub table: Records,
+    /// The others.
+    pub spill: Spill,
+    /// What is read often; nothing if all stays in the table.
+    pub heat: Option<Heat>,
+    /// Keys that were read below the table again and again.
+    rising: Mutex<Vec<Vec<u8>>>,
+    /// Values that were found below the table.
+    read_below: AtomicU64,
+}
+
+impl Tiers {
+    /// Puts the two together; the table takes about `budget` bytes, if there is one.
+    pub fn new(table: Records, spill: Spill, budget: Option<u64>) -> Self {
+        if budget.is_some() {
+            table.count_bytes();
+        }
+        Self {
+            table,
+            spill,
+            heat: budget.map(Heat::new),
+            rising: Mutex::default(),
+            read_below: AtomicU64::new(0),
+        }
+    }
+
+    /// How many keys there are; tombstones and items that are in several places count, too.
+    pub fn keys(&self) -> u64 {
+        self.table.len() + self.spill.version().entries()
+    }
+
+    /// Values that were found below the table so far.
+    pub fn read_below(&self) -> u64 {
+        self.read_below.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, key: &[u8]) {
+        if let Some(heat) = &self.heat {
+            heat.count(self.table.fingerprint(key));
+        }
+    }
+
+    /// The value of a key. No item may leave the table meanwhile.
+    ///
+    /// # Errors
+    /// Those of the index and of the files.
+    pub fn get(&self, key: &[u8]) -> Result<Value> {
+        self.count(key);
+        let found = |stamp, value: &[u8]| Stamp(stamp).value(value);
+        match self.table.get(key, found)? {
+            Some(value) => Ok(value),
+            None => self.get_below(&self.spill.version(), key),
+        }
+    }
+
+    fn get_below(&self, version: &Version, key: &[u8]) -> Result<Value> {
+        let Some((_, value)) = version.get(key)? else {
+            return Ok(None);
+        };
+        self.read_below.fetch_add(1, Ordering::Relaxed);
+        let is_revisit = |heat: &Heat| heat.is_revisit(self.table.fingerprint(key));
+        if value.is_some()
+            && self.heat.as_ref().is_some_and(is_revisit)
+            && let Ok(mut rising) = self.rising.try_lock()
+            && rising.len() < RISING
+        {
+            rising.push(key.to_vec());
+        }
+        Ok(value)
+    }
+
+    /// Takes the keys that should come up into the table.
+    pub fn take_rising(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut *super::lock(&self.rising))
+    }
+
+    /// Gives `found` position and value of each of the keys that has one, in no order. `parallel` keys
+    /// or more are looked up by several threads. No item may leave the table meanwhile.
+    ///
+    /// # Errors
+    /// Those of the index and of the files.
+    pub fn get_many(
+        &self,
+        keys: &[&[u8]],
+        parallel: usize,
+        mut found: impl FnMut(usize, Vec<u8>),
+    ) -> Result<()> {
+        if keys.len() < parallel {
+            return self.get_some(keys, found);
+        }
+        let chunk = |(chunk, keys): (usize, &[&[u8]])| {
+            let mut values = Vec::with_capacity(keys.len());
+            self.get_some(keys, |nth, value| {
+                values.push((chunk * CHUNK + nth, value));
+            })?;
+            Ok(values)
+        };
+        let chunks: Vec<Vec<(usize, Vec<u8>)>> = keys
+            .par_chunks(CHUNK)
+            .enumerate()
+            .map(chunk)
+            .collect::<Result<_>>()?;
+        for (nth, value) in chunks.into_iter().flatten() {
+            found(nth, value);
+        }
+        Ok(())
+    }
+
+    fn get_some(&self, keys: &[&[u8]], mut found: impl FnMut(usize, Vec<u8>)) -> Result<()> {
+        if self.heat.is_some() {
+            keys.iter().for_each(|key| self.count(key));
+        }
+        let mut above = FixedBitSet::with_capacity(keys.len());
+        self.table.get_many(keys, |nth, stamp, value| {
+            above.insert(nth);
+            if !Stamp(stamp).is_tombstone() {
+                found(nth, value.to_vec());
+            }
+        })?;
+        if above.is_full() {
+            return Ok(());
+        }
+        let version = self.spill.version();
+        if version.is_empty() {
+            return Ok(());
+        }
+        for nth in above.zeroes() {
+            if let Some(value) = self.get_below(&version, keys[nth])? {
+                found(nth, value);
+            }
+        }
+        Ok(())
+    }
+
+    /// The change of the table by which a key gets a value or, for `None`, loses it: by a tombstone
+    /// if a file may have the key, or if `is_leaving` says that it may soon be in one.
+    pub fn change<'a>(
+        &self,
+        version: &Version,
+        &Entry { key, value, .. }: &Entry<'a>,
+        sequence: u64,
+        is_leaving: bool,
+    ) -> Change<'a> {
+        self.count(key);
+        match value {
+            None if !is_leaving && !version.may_have(key) => Change::Delete { key },
+            _ => Change::Put {
+                key,
+                value: value.unwrap_or_default(),
+                sequence: Stamp::new(sequence, value.is_none()).0,
+            },
+        }
+    }
+
+    /// Makes changes in the table, no two of one key, on several threads if they are `parallel` or
+    /// more. Bit *i* of the answer says that the key of change *i* was in the table before.
+    ///
+    /// # Errors
+    /// Those of the index; some of the changes may have been made.
+    pub fn apply(&self, changes: &[Change], parallel: usize) -> Result<FixedBitSet> {
+        if changes.len() < parallel {
+            return self.table.apply(changes);
+        }
+        let part = changes.len().div_ceil(rayon::current_num_threads());
+        let parts: Vec<FixedBitSet> = changes
+            .par_chunks(part)
+            .map(|changes| self.table.apply(changes))
+            .collect::<Result<_>>()?;
+        let mut were_there = FixedBitSet::with_capacity(changes.len());
+        for (nth, answers) in parts.iter().enumerate() {
+            were_there.extend(answers.ones().map(|bit| nth * part + bit));
+        }
+        Ok(were_there)
+    }
+}
+
+impl order::Items for Records {
+    fn keys(&self, fingerprint: u64) -> Result<Vec<Vec<u8>>> {
+        let found = self.find(fingerprint)?;
+        Ok(found.into_iter().map(|(key, ..)| key).collect())
+    }
+
+    fn items(&self, fingerprint: u64) -> Result<Vec<order::Item>> {
+        let item = |(key, stamp, value)| (key, (!Stamp(stamp).is_tombstone()).then_some(value));
+        Ok(self.find(fingerprint)?.into_iter().map(item).collect())
+    }
+
+    fn first_items(
+        &self,
+        fingerprints: &[u64],
+        found: &mut Vec<Option<order::Item>>,
+    ) -> Result<()> {
+        let start = found.len();
+        found.resize(start + fingerprints.len(), None);
+        self.find_many(fingerprints, |nth, key, stamp, value| {
+            found[start + nth] = Some((key.to_vec(), Stamp(stamp).value(value)));
+        })
+    }
+
+    fn lost(&self, fingerprint: u64) -> Error {
+        self.damaged(format!(
+            "no item has the fingerprint {fingerprint:#x} any more"
+        ))
+    }
+}

@@ -1,0 +1,275 @@
+//! Stores with more items than their memory budget.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use gphash::pm::{Call, Faults};
+use gphash::store::{Durability, Store, StoreOptions, WriteBatch};
+use gphash::{Error, ReportState};
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+
+use super::model::{Model, contents};
+use super::place::folders;
+use super::{append, seed};
+
+const BUDGET: u64 = 256 << 10;
+
+fn options() -> StoreOptions {
+    StoreOptions::new()
+        .capacity(1)
+        .durability(Durability::None)
+        .checkpoint_bytes(1 << 20)
+        .memory_budget(BUDGET)
+        .merge_operator(append())
+}
+
+fn key(number: u32) -> Vec<u8> {
+    format!("key {:08}", number.wrapping_mul(0x9E37_79B9)).into_bytes()
+}
+
+/// Waits until something holds; it must, in the end.
+fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A store of ten times as many bytes as its budget.
+fn fill(store: &Store, rng: &mut SmallRng) -> Model {
+    let mut model = Model::new();
+    for numbers in (0..20_000).collect::<Vec<u32>>().chunks(500) {
+        let mut batch = WriteBatch::new();
+        for number in numbers {
+            let value = vec![*number as u8; rng.random_range(50..150)];
+            batch.put(key(*number), value.clone());
+            model.insert(key(*number), value);
+        }
+        store.write(batch).unwrap();
+    }
+    model
+}
+
+#[test]
+fn items_leave_and_are_found() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    for folder in folders() {
+        let path = folder.path().join("store");
+        let store = Store::open(&path, &options()).unwrap();
+        let mut model = fill(&store, &mut rng);
+        let stats = store.stats();
+        assert!(stats.items_left > 10_000, "{stats:?}");
+        wait_for("the table comes down to its budget", || {
+            let stats = store.stats();
+            stats.record_bytes + stats.level_bytes <= BUDGET
+        });
+        // In both tiers: changes, deletions, merges, new keys.
+        for number in (0..25_000).step_by(7) {
+            match number % 4 {
+                0 => {
+                    store.delete(key(number)).unwrap();
+                    model.remove(&key(number));
+                }
+                1 => {
+                    store.merge(key(number), b"+").unwrap();
+                    model.entry(key(number)).or_default().push(b'+');
+                }
+                _ => {
+                    store.put(key(number), b"new").unwrap();
+                    model.insert(key(number), b"new".to_vec());
+                }
+            }
+        }
+        let check = |store: &Store| {
+            assert!(contents(store) == model, "other items");
+            let found: Vec<_> = store
+                .range(..)
+                .rev()
+                .collect::<gphash::Result<_>>()
+                .unwrap();
+            assert!(
+                found
+                    .iter()
+                    .rev()
+                    .map(|(key, value)| (key, value))
+                    .eq(&model)
+            );
+            let keys: Vec<_> = (0..26_000).map(key).collect();
+            let expected: Vec<_> = keys.iter().map(|key| model.get(key).cloned()).collect();
+            assert!(store.multi_get(&keys).unwrap() == expected);
+            assert_eq!(store.verify(&|_| {}).state, ReportState::Clean);
+        };
+        check(&store);
+        store.close().unwrap();
+        // Without a budget what is in the files stays there.
+        let store = Store::open(&path, &StoreOptions::new().merge_operator(append())).unwrap();
+        check(&store);
+        assert_eq!(store.stats().items_left, 0);
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn what_is_read_again_comes_up() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    for folder in folders() {
+        let store = Store::open(folder.path().join("store"), &options()).unwrap();
+        let model = fill(&store, &mut rng);
+        let keys: Vec<_> = model.keys().cloned().collect();
+        let some: Vec<_> = keys.sample(&mut rng, 100).cloned().collect();
+        wait_for("they are in the table", || {
+            let before = store.stats().read_below;
+            for key in &some {
+                assert_eq!(store.get(key).unwrap().as_ref(), model.get(key));
+            }
+            store.stats().read_below == before
+        });
+        assert!(store.stats().items_risen > 0);
+        assert!(contents(&store) == model, "other items");
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn deleted_items_do_not_come_back() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path().join("store"), &options()).unwrap();
+    let mut model = Model::new();
+    // The same keys come and go, so that tombstones and values are on their way down together.
+    for round in 0..60 {
+        let mut batch = WriteBatch::new();
+        for _ in 0..400 {
+            let key = key(rng.random_range(0..4000));
+            if rng.random_bool(0.5) {
+                batch.delete(key.clone());
+                model.remove(&key);
+            } else {
+                let value = vec![round; 200];
+                batch.put(key.clone(), value.clone());
+                model.insert(key, value);
+            }
+        }
+        store.write(batch).unwrap();
+        if round % 10 == 9 {
+            assert!(contents(&store) == model, "round {round}");
+        }
+    }
+    assert!(store.stats().items_left > 0);
+    store.close().unwrap();
+}
+
+/// Sums of pairs of keys stay what they are, in every snapshot, while items leave and come up.
+#[test]
+fn readers_see_one_moment() {
+    const PAIRS: u32 = 4000;
+    let seed = seed();
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path().join("store"), &options()).unwrap();
+    let pair = |number: u32, amount: u32| {
+        let value = |amount: u32| [&amount.to_le_bytes()[..], &[0; 96]].concat();
+        let mut batch = WriteBatch::new();
+        batch.put([&b"a"[..], &key(number)].concat(), value(amount));
+        batch.put([&b"b"[..], &key(number)].concat(), value(u32::MAX - amount));
+        batch
+    };
+    for number in 0..PAIRS {
+        store.write(pair(number, 0)).unwrap();
+    }
+    let amount = |value: &[u8]| u32::from_le_bytes(value[..4].try_into().unwrap());
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = |nth: u64| {
+            let mut rng = SmallRng::seed_from_u64(seed.wrapping_add(nth));
+            let (store, done) = (&store, &done);
+            scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    let key = key(rng.random_range(0..PAIRS));
+                    let keys = [[&b"a"[..], &key].concat(), [&b"b"[..], &key].concat()];
+                    let values = store.multi_get(&keys).unwrap();
+                    let sum = values.iter().map(|value| amount(value.as_ref().unwrap()));
+                    assert_eq!(sum.sum::<u32>(), u32::MAX);
+                    if rng.random_bool(0.01) {
+                        let all: BTreeMap<_, _> = contents(store);
+                        assert_eq!(all.len(), 2 * PAIRS as usize);
+                        let (a, b): (Vec<_>, Vec<_>) =
+                            all.iter().partition(|(key, _)| key[0] == b'a');
+                        let sums = a.iter().zip(&b).map(|(a, b)| amount(a.1) + amount(b.1));
+                        assert!(sums.into_iter().all(|sum| sum == u32::MAX));
+                    }
+                }
+            })
+        };
+        let readers = [reader(1), reader(2)];
+        let mut rng = SmallRng::seed_from_u64(seed);
+        for _ in 0..6000 {
+            let number = rng.random_range(0..PAIRS);
+            store.write(pair(number, rng.random())).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+        for reader in readers {
+            reader.join().unwrap();
+        }
+    });
+    let stats = store.stats();
+    assert!(stats.items_left > 0, "{stats:?}");
+    store.close().unwrap();
+}
+
+/// A disk whose sorted files cannot be read for a while.
+#[derive(Debug, Default)]
+struct Unreadable(AtomicBool);
+
+impl Faults for Unreadable {
+    fn before(&self, call: Call, path: &Path) -> io::Result<()> {
+        let is_sorted = path.extension().is_some_and(|extension| extension == "sst");
+        match call == Call::Read && is_sorted && self.0.load(Ordering::Relaxed) {
+            true => Err(io::Error::from_raw_os_error(libc::EIO)),
+            false => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_an_error() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Arc::new(Unreadable::default());
+    let path = folder.path().join("store");
+    let store = Store::open(&path, &options().faults(disk.clone())).unwrap();
+    let mut model = fill(&store, &mut rng);
+    disk.0.store(true, Ordering::Relaxed);
+    let mut failed = 0;
+    for (key, value) in &model {
+        match store.get(key) {
+            Ok(found) => assert_eq!(found.as_ref(), Some(value)),
+            Err(error) => {
+                assert!(matches!(error, Error::Io { .. }), "{error}");
+                failed += 1;
+            }
+        }
+    }
+    assert!(failed > 1000, "{failed} look-ups have failed");
+    assert!(store.range(..).any(|item| item.is_err()));
+    // A merge needs the value that it cannot read, and does nothing; other changes need none.
+    for number in 0..200 {
+        match store.merge(key(number), b"+") {
+            Ok(()) => model.get_mut(&key(number)).unwrap().push(b'+'),
+            Err(error) => assert!(matches!(error, Error::Io { .. }), "{error}"),
+        }
+        store.put(key(number + 200), b"new").unwrap();
+        model.insert(key(number + 200), b"new".to_vec());
+        store.delete(key(number + 400)).unwrap();
+        model.remove(&key(number + 400));
+    }
+    disk.0.store(false, Ordering::Relaxed);
+    assert!(contents(&store) == model, "other items");
+    store.close().unwrap();
+}
