@@ -42,6 +42,7 @@ mod index;
 pub mod layout;
 mod options;
 pub mod pm;
+#[allow(dead_code)]
 mod spill;
 pub mod store;
 mod sync;

@@ -90,11 +90,6 @@ impl Version {
         Ok(Self { store_id, runs })
     }
 
-    /// The runs, the newest first.
-    pub fn runs(&self) -> &[Run] {
-        &self.runs
-    }
-
     /// The files of a level below 0, in the order of their keys.
     pub fn level(&self, level: u32) -> &[Arc<Sst>] {
         let run = self.runs.iter().find(|run| run.level == level);
