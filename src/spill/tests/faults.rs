@@ -11,6 +11,7 @@ use rand::{RngExt, SeedableRng};
 use super::*;
 use crate::Error;
 use crate::pm::Call;
+use crate::spill::mend::mend;
 
 /// Fails the call after `first` others, and those that follow if `lasting`, until it is cured.
 #[derive(Debug)]
@@ -20,6 +21,18 @@ struct Failing {
     code: i32,
     calls: AtomicU64,
     cured: AtomicBool,
+}
+
+impl Failing {
+    fn at(first: u64, lasting: bool, code: i32) -> Self {
+        Self {
+            first,
+            lasting,
+            code,
+            calls: AtomicU64::new(0),
+            cured: AtomicBool::new(false),
+        }
+    }
 }
 
 impl Faults for Failing {
@@ -124,13 +137,7 @@ fn every_call_fails_once_or_for_long() {
     for (lasting, code) in [(false, libc::EIO), (true, libc::ENOSPC)] {
         let mut first = 0;
         loop {
-            let faults = Arc::new(Failing {
-                first,
-                lasting,
-                code,
-                calls: AtomicU64::new(0),
-                cured: AtomicBool::new(false),
-            });
+            let faults = Arc::new(Failing::at(first, lasting, code));
             let met = run(Arc::clone(&faults), seed);
             if faults.calls.load(Ordering::Relaxed) <= first {
                 break;
@@ -141,5 +148,37 @@ fn every_call_fails_once_or_for_long() {
         }
         println!("{first} calls");
         assert!(first > 100);
+    }
+}
+
+/// A file that could not be mended is what it was, and can be mended later.
+#[test]
+fn mending_fails_at_every_call() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let spill = open(folder.path(), None, options()).unwrap();
+    let keys = (0..200u8).map(|n| (vec![n], (1, Some(vec![n; 100]))));
+    add(&spill, &keys.collect()).unwrap();
+    drop(spill);
+    let folder = Folder::at(folder.path().to_path_buf(), None);
+    let file = FileCatalog::open(folder.clone()).unwrap().files()[0];
+    let path = folder.join(&sst::name(file.number));
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[100] ^= 1;
+    for first in 0.. {
+        std::fs::write(&path, &bytes).unwrap();
+        let faults = Arc::new(Failing::at(first, false, libc::EIO));
+        let failing = Folder::at(folder.path().to_path_buf(), Some(faults));
+        match mend(&failing, &file, options().store_id) {
+            Ok(mended) => {
+                assert!(mended.kept > 0 && mended.lost == Some(200 - mended.kept));
+                assert!(first > 5);
+                return;
+            }
+            Err(error) => assert!(matches!(error, Error::Io { .. }), "{error}"),
+        }
+        let now = std::fs::read(&path).unwrap();
+        let mended = mend(&folder, &file, options().store_id).unwrap();
+        // Only the name of a mended file was not durable.
+        assert!(now == bytes || mended.lost == Some(0));
     }
 }

@@ -1,11 +1,14 @@
 //! Readers of many versions beside additions and compactions in threads of their own.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
+use crate::pm::Call;
 
 /// A key has the same number in each part; an addition changes one key in all parts.
 fn key(part: u8, number: u32) -> Vec<u8> {
@@ -82,4 +85,53 @@ fn readers_see_whole_additions() {
     let spill = open(folder.path(), None, options()).unwrap();
     assert!(values(&contents(&spill.version(), true, 100).unwrap()) == values(&model));
     super::model::check_files(&spill, folder.path());
+}
+
+/// Fails what the threads that compact ask for, until it is cured.
+#[derive(Debug, Default)]
+struct Failing {
+    refused: AtomicU64,
+    is_cured: AtomicBool,
+}
+
+impl Faults for Failing {
+    fn before(&self, _: Call, _: &Path) -> io::Result<()> {
+        let is_theirs = std::thread::current().name() == Some("gphash-compaction");
+        if !is_theirs || self.is_cured.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        Err(io::Error::from_raw_os_error(libc::ENOSPC))
+    }
+}
+
+/// Additions and readers go on while compaction fails, and it is made up for afterwards.
+#[test]
+fn a_compaction_that_fails_is_tried_again() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let faults = Arc::new(Failing::default());
+    let one = SpillOptions {
+        threads: 1,
+        ..options()
+    };
+    let spill = open(folder.path(), Some(faults.clone()), one).unwrap();
+    let mut model = Model::new();
+    for sequence in 0..30 {
+        let numbers = (sequence as u32 % 7..600).step_by(7);
+        let changes = numbers.map(|number| (key(0, number), (sequence, Some(vec![7; 50]))));
+        let changes: Model = changes.collect();
+        add(&spill, &changes).unwrap();
+        model.extend(changes);
+    }
+    while faults.refused.load(Ordering::Relaxed) < 3 {
+        std::thread::yield_now();
+    }
+    assert_eq!(spill.stats().compactions, 0);
+    assert!(contents(&spill.version(), false, 100).unwrap() == model);
+    faults.is_cured.store(true, Ordering::Relaxed);
+    while spill.version().newest().len() > 4 {
+        std::thread::yield_now();
+    }
+    assert!(spill.stats().compactions > 0);
+    assert!(contents(&spill.version(), false, 100).unwrap() == model);
 }
