@@ -77,6 +77,7 @@ measure() {
     "${small[@]}" --device-slices --batch 65536,1048576 --workload c,a --reload-during
     echo "== batches in host memory"
     "${small[@]}" --batch $batches --workload load,c,a
+    "${small[@]}" --batch 65536,1048576 --workload c --distribution zipfian,uniform --pinned
 }
 
 limits() {

@@ -67,7 +67,8 @@ pub struct RecordHeader {
     pub key_len: u32,
     /// Bytes of the value, at most [`MAX_VARIABLE_VALUE`].
     pub value_len: u32,
-    /// Number of the request that wrote the record; of two records of one key the greater holds.
+    /// What the writer says of the record: for a store, which request has made it and whether it is a
+    /// tombstone.
     pub sequence: u64,
     /// XXH3 of the 16 bytes before this field, the key and the value.
     pub checksum: u64,

@@ -65,6 +65,13 @@ pub(crate) struct LevelFile {
     pub len: u64,
 }
 
+impl LevelFile {
+    /// Where it is.
+    pub fn path(&self, folder: &Folder) -> PathBuf {
+        folder.join(&sst::name(self.number))
+    }
+}
+
 /// Where the list of the files that count is kept.
 pub(crate) trait Catalog: Send + Sync {
     /// Atomically and durably takes files out of the list, and then others into it: a number in both

@@ -31,6 +31,8 @@ const LONGEST_STALL: Duration = Duration::from_secs(1);
 pub struct Budget {
     bytes: u64,
     bell: Arc<Bell>,
+    /// Held by the one who lets items leave.
+    alone: Mutex<()>,
     left: Mutex<()>,
     has_left: Condvar,
     /// Items could not leave when they last should have.
@@ -55,6 +57,7 @@ impl Budget {
         Self {
             bytes,
             bell: Arc::default(),
+            alone: Mutex::default(),
             left: Mutex::default(),
             has_left: Condvar::new(),
             fails: AtomicBool::new(false),
@@ -170,6 +173,7 @@ impl Core {
         let Some(budget) = &self.state.budget else {
             return Ok(());
         };
+        let _alone = lock(&budget.alone);
         let kept = self.keep_within(budget);
         budget.fails.store(kept.is_err(), Ordering::Relaxed);
         budget.has_left.notify_all();

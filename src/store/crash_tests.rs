@@ -118,7 +118,9 @@ impl Run {
             }
         }
         self.tell(self.done() + 1);
-        self.store.as_ref().unwrap().write(batch).unwrap();
+        let store = self.store.as_ref().unwrap();
+        store.write(batch).unwrap();
+        store.core().keep_within_budget().unwrap();
         self.models.push(model);
         if self.durability == Durability::Always {
             self.durable = self.done();
@@ -232,5 +234,6 @@ fn power_cuts_leave_whole_batches() {
         drop(run.store.take());
         images += explore(states, &run, &mut rng);
     }
+    assert!(spilled > 0);
     println!("{images} images; {spilled} items left for files");
 }

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
+
+use rayon::prelude::*;
 
 use super::directory::{self, Directory};
 use super::manifest::Manifest;
@@ -11,6 +14,7 @@ use super::options::StoreOptions;
 use super::report::{FileReport, StoreFile, StoreReport, tell};
 use super::wal::survey::{Extent, survey};
 use crate::pm::Folder;
+use crate::spill::{Catalog, LevelFile, mend};
 use crate::{Error, Progress, Report, ReportState, Result};
 
 /// What [`recover`] may do.
@@ -18,10 +22,12 @@ use crate::{Error, Progress, Report, ReportState, Result};
 pub enum Repair {
     /// Nothing: it only looks.
     Look,
-    /// What an opening of the store does, and drop items that damage has made unusable. A store whose
-    /// log is damaged stays as it is.
+    /// What an opening of the store does, and drop items of the index that damage has made unusable. A
+    /// store whose log or sorted files are damaged stays as it is.
     Mend,
-    /// That, and use a damaged log up to the damage: what stands behind is thrown away.
+    /// That, and use a damaged log up to the damage, and of damaged sorted files what is whole: what
+    /// stands behind, or was lost, is thrown away, and what a deeper sorted file has of a lost key comes
+    /// to light again.
     Salvage,
 }
 
@@ -53,7 +59,8 @@ pub fn recover(
     let report = match repair {
         Repair::Look => {
             let _lock = directory::look(&root)?;
-            let files = look_at_log(&root, &manifest, progress)?;
+            let mut files = look_at_log(&root, &manifest, progress)?;
+            files.extend(look_at_spill(&root, &manifest, progress));
             finish_look(&root, &manifest, files, progress)?
         }
         Repair::Mend | Repair::Salvage => {
@@ -91,6 +98,42 @@ fn look_at_log(
         .collect())
 }
 
+/// Looks at the sorted files.
+fn look_at_spill(
+    root: &Folder,
+    manifest: &Manifest,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Vec<FileReport> {
+    let folder = Folder::at(root.join(directory::SPILL), root.faults());
+    let total = manifest.files.iter().map(|file| file.len).sum();
+    let done = AtomicU64::new(0);
+    let told = |bytes| {
+        let done = done.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        tell(progress, "sorted files", done, total);
+    };
+    let check = |file: &LevelFile| {
+        let checked = mend::check(&folder, file, manifest.store_id, &told);
+        FileReport::sst(root.path(), &file.path(&folder), &checked)
+    };
+    manifest.files.par_iter().map(check).collect()
+}
+
+/// Saves what damaged sorted files have; `files` are the reports of all, in the manifest's order.
+fn mend_spill(directory: &Directory, files: &[FileReport]) -> Result<()> {
+    let manifest = directory.manifest();
+    for (file, report) in manifest.files.iter().zip(files) {
+        if report.state != ReportState::Damaged {
+            continue;
+        }
+        let mended = match file.path(directory.spill()).exists() {
+            true => mend::mend(directory.spill(), file, manifest.store_id)?.file,
+            false => None,
+        };
+        Catalog::edit(directory, mended.as_slice(), &[file.number])?;
+    }
+    Ok(())
+}
+
 /// Looks at the index, too.
 fn finish_look(
     root: &Folder,
@@ -102,8 +145,10 @@ fn finish_look(
         true => index(root, true, &mut files, progress)?,
         false => None,
     };
+    let spilled = files.iter().filter(|file| file.kind == StoreFile::Sst);
+    let spilled: u64 = spilled.map(|file| file.checked).sum();
     let mut report = StoreReport::new(files);
-    report.items = index.as_ref().map_or(0, |index| index.items);
+    report.items = spilled + index.as_ref().map_or(0, |index| index.items);
     report.index = index;
     report.judge();
     Ok(report)
@@ -152,8 +197,10 @@ fn mend(
 ) -> Result<StoreReport> {
     let manifest = directory.manifest();
     let mut files = look_at_log(root, &manifest, progress)?;
-    let log_is_damaged = files.iter().any(|file| file.state == ReportState::Damaged);
-    if log_is_damaged && !salvage {
+    let spilled = look_at_spill(root, &manifest, progress);
+    let is_damaged = |file: &FileReport| file.state == ReportState::Damaged;
+    if !salvage && files.iter().chain(&spilled).any(is_damaged) {
+        files.extend(spilled);
         return finish_look(root, &manifest, files, progress);
     }
     let mut mended = None;
@@ -165,10 +212,13 @@ fn mend(
             return Ok(report);
         }
     }
+    mend_spill(&directory, &spilled)?;
+    files.extend(spilled);
     let options = StoreOptions::new().salvage(salvage);
     let told = |done, total| tell(progress, "log", done, total);
     let (state, log_records) = open_in(Arc::new(directory), &options, &told)?;
     let stats = state.tiers.table.stats();
+    let items = state.tiers.keys();
     state.close()?;
     for file in &mut files {
         if file.state == ReportState::NeedsRecovery {
@@ -176,7 +226,7 @@ fn mend(
         }
     }
     let mut report = StoreReport::new(files);
-    report.items = stats.items;
+    report.items = items;
     report.log_records = log_records;
     report.was_mended = true;
     report.index = mended.map(|index| Report {

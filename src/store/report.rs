@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::wal::survey::Surveyed;
-use crate::{Progress, Report, ReportState};
+use crate::spill::Checked;
+use crate::{Progress, Report, ReportState, Result};
 
 /// What a file of a store is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -19,6 +20,8 @@ pub enum StoreFile {
     Index,
     /// A segment of its log.
     Log,
+    /// A sorted file of items that have left the index.
+    Sst,
 }
 
 /// Tells how far one part of the work has come.
@@ -38,8 +41,9 @@ pub struct FileReport {
     pub state: ReportState,
     /// Bytes of the file.
     pub bytes: u64,
-    /// Items of the index, or records of the log that a recovery carries out, whose checksums were
-    /// checked; 1 for the manifest. An item that moves within the index meanwhile may count twice.
+    /// Items of the index, records of the log that a recovery carries out, or entries of a sorted
+    /// file, whose checksums were checked; 1 for the manifest. An item that moves within the index
+    /// meanwhile may count twice.
     pub checked: u64,
     /// What no crash leaves behind, one line each.
     pub damage: Vec<String>,
@@ -51,11 +55,11 @@ pub struct FileReport {
 pub struct StoreReport {
     /// The worst state of a file.
     pub state: ReportState,
-    /// Items of the index.
+    /// Items of the index and entries of the sorted files: at least as many as there are keys.
     pub items: u64,
     /// Records of the log that a recovery carries out, or has carried out.
     pub log_records: u64,
-    /// The files: manifest, index, and the segments of the log in their order.
+    /// The files: manifest, index, the segments of the log in their order, and the sorted files.
     pub files: Vec<FileReport>,
     /// Figures of the index's file, from [`recover`](super::recover) alone.
     pub index: Option<Report>,
@@ -97,6 +101,16 @@ impl FileReport {
         }
         if let Some(error) = &found.error {
             file.complain(error);
+        }
+        file
+    }
+
+    /// A sorted file.
+    pub(super) fn sst(root: &Path, path: &Path, checked: &Result<Checked>) -> Self {
+        let mut file = Self::new(root, path, StoreFile::Sst);
+        match checked {
+            Ok(checked) => file.checked = checked.entries,
+            Err(error) => file.complain(error),
         }
         file
     }

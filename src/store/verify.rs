@@ -39,6 +39,7 @@ impl Store {
         let index = state.verify_index(progress);
         files.push(index);
         files.extend(state.verify_log(progress));
+        files.extend(state.verify_spill(progress));
         let mut report = StoreReport::new(files);
         report.items = state.tiers.keys();
         report
@@ -93,6 +94,16 @@ impl State {
                 vec![file]
             }
         }
+    }
+
+    fn verify_spill(&self, progress: &(dyn Fn(Progress) + Sync)) -> Vec<FileReport> {
+        let told = |done, total| tell(progress, "sorted files", done, total);
+        let root = self.directory.path();
+        let files = self.tiers.spill.verify(&told);
+        let files = files.iter();
+        files
+            .map(|(path, checked)| FileReport::sst(root, path, checked))
+            .collect()
     }
 
     /// Compares the ordered view with the index; says what is wrong.

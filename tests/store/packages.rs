@@ -117,6 +117,9 @@ const NAME: &str = "packages::package_lists_are_loaded_scanned_updated_crashed_a
 /// Names the store to the child that dies with it.
 const STORE: &str = "GPHASH_TEST_PACKAGES_STORE";
 
+/// Memory budget of the store, if it has one: a part of what the lists need.
+const BUDGET: &str = "GPHASH_TEST_PACKAGES_BUDGET";
+
 #[test]
 fn package_lists_are_loaded_scanned_updated_crashed_and_verified() {
     let Some(packages) = packages() else {
@@ -125,12 +128,16 @@ fn package_lists_are_loaded_scanned_updated_crashed_and_verified() {
     let seed = seed();
     let mut rng = SmallRng::seed_from_u64(seed);
     let updates = updates(&packages, &mut rng);
-    let options = StoreOptions::new()
-        .capacity(1000)
-        .segment_bytes(1 << 20)
-        .checkpoint_bytes(4 << 20);
+    let options = |budget: Option<u64>| {
+        let options = StoreOptions::new()
+            .capacity(1000)
+            .segment_bytes(1 << 20)
+            .checkpoint_bytes(4 << 20);
+        budget.map_or(options.clone(), |bytes| options.memory_budget(bytes))
+    };
     if let Some(path) = std::env::var_os(STORE) {
-        let store = Store::open(path, &options).unwrap();
+        let budget = std::env::var(BUDGET).unwrap().parse().ok();
+        let store = Store::open(path, &options(budget)).unwrap();
         carry_out(&updates, &store);
         // The store is not dropped.
         std::process::exit(0);
@@ -140,8 +147,9 @@ fn package_lists_are_loaded_scanned_updated_crashed_and_verified() {
         .map(|(name, stanza)| name.len() + stanza.len())
         .sum();
     println!("{} packages, {bytes} bytes", packages.len());
-    for folder in folders() {
+    for (folder, budget) in folders().iter().zip([Some(bytes as u64 / 5), None]) {
         let path = folder.path().join("packages");
+        let options = options(budget);
         let store = Store::open(&path, &options).unwrap();
         let mut model = packages.clone();
         let puts: Vec<Update> = packages
@@ -152,11 +160,13 @@ fn package_lists_are_loaded_scanned_updated_crashed_and_verified() {
         carry_out(&batches, &store);
         is_whole(&store, &model);
         scan(&store, &model, &mut rng);
+        assert_eq!(store.stats().items_left > 0, budget.is_some());
         store.close().unwrap();
 
         let status = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", NAME])
             .env(STORE, &path)
+            .env(BUDGET, budget.map_or(String::new(), |bytes| bytes.to_string()))
             .env("GPHASH_TEST_SEED", seed.to_string())
             .stdout(Stdio::null())
             .status()

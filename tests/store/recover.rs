@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gphash::store::{Durability, Store, StoreOptions};
+use gphash::store::{Durability, Store, StoreOptions, WriteBatch};
+use gphash::{Error, ReportState};
 use serde_json::Value;
 
 use super::append;
@@ -282,4 +283,91 @@ fn an_index_is_mended_and_what_the_log_has_comes_back() {
     assert_eq!(object["items"], 13);
     assert_eq!(look(&path).0, 0);
     assert!(open(&path) == model);
+}
+
+/// A closed store of which most items have left the index, what is in it, and its sorted files.
+fn spilled(folder: &Path) -> (PathBuf, Model, Vec<String>) {
+    let path = folder.join("store");
+    let options = options().durability(Durability::None);
+    let budget = StoreOptions::MIN_BUDGET;
+    let store = Store::open(&path, &options.memory_budget(budget)).unwrap();
+    let mut model = Model::new();
+    for numbers in (0..6000u32).collect::<Vec<_>>().chunks(200) {
+        let mut batch = WriteBatch::new();
+        for number in numbers {
+            let key = number.wrapping_mul(0x9E37_79B9).to_be_bytes().to_vec();
+            batch.put(key.clone(), vec![*number as u8; 100]);
+            model.insert(key, vec![*number as u8; 100]);
+        }
+        store.write(batch).unwrap();
+    }
+    store.close().unwrap();
+    let (status, object) = look(&path);
+    assert_eq!(status, 0, "{object}");
+    let files = object["files"].as_array().unwrap().iter();
+    let names = files.map(|file| file["name"].as_str().unwrap().to_owned());
+    let names: Vec<_> = names.filter(|name| name.starts_with("sst/")).collect();
+    assert!(names.len() > 1, "{object}");
+    (path, model, names)
+}
+
+#[test]
+fn damaged_sorted_files_are_named_and_saved_only_if_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, model, names) = spilled(folder.path());
+    let sst = path.join(&names[0]);
+    let mut bytes = fs::read(&sst).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&sst, bytes).unwrap();
+    for arguments in [&["--check"][..], &[]] {
+        let before = files(&path);
+        let (status, object) = tool(arguments, &path);
+        assert_eq!(status, 2, "{object}");
+        assert_eq!(state_of(&object, &names[0]), "damaged");
+        assert_eq!(state_of(&object, &names[1]), "clean");
+        assert!(files(&path) == before, "{arguments:?} has changed a file");
+    }
+    // What is whole can be read; the others are errors.
+    let store = Store::open(&path, &options()).unwrap();
+    let mut lost = 0;
+    for (key, value) in &model {
+        match store.get(key) {
+            Ok(found) => assert_eq!(found.as_ref(), Some(value)),
+            Err(error) => {
+                assert!(matches!(error, Error::Damaged { .. }), "{error}");
+                lost += 1;
+            }
+        }
+    }
+    assert!((1..200).contains(&lost), "{lost} items cannot be read");
+    assert_eq!(store.verify(&|_| {}).state, ReportState::Damaged);
+    store.close().unwrap();
+    let (_, object) = tool(&["--salvage"], &path);
+    assert_eq!(state_of(&object, &names[0]), "damaged", "{object}");
+    let (status, object) = look(&path);
+    assert_eq!(status, 0, "{object}");
+    let found = open(&path);
+    assert_eq!(found.len() + lost, model.len());
+    assert!(found.iter().all(|(key, value)| model[key] == *value));
+}
+
+#[test]
+fn a_sorted_file_that_is_missing_is_given_up_only_if_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, model, names) = spilled(folder.path());
+    fs::remove_file(path.join(&names[0])).unwrap();
+    let error = Store::open(&path, &options()).err().unwrap();
+    assert!(matches!(error, Error::Missing { .. }), "{error}");
+    for arguments in [&["--check"][..], &[]] {
+        let (status, object) = tool(arguments, &path);
+        assert_eq!(status, 2, "{object}");
+        assert_eq!(state_of(&object, &names[0]), "damaged");
+    }
+    tool(&["--salvage"], &path);
+    let (status, object) = look(&path);
+    assert_eq!(status, 0, "{object}");
+    let found = open(&path);
+    assert!(!found.is_empty() && found.len() < model.len());
+    assert!(found.iter().all(|(key, value)| model[key] == *value));
 }

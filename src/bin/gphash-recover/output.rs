@@ -68,6 +68,7 @@ impl Output<'_> {
             match file.kind {
                 StoreFile::Index => self.row(&file.name, format_args!("{state}, {checked} items")),
                 StoreFile::Log => self.row(&file.name, format_args!("{state}, {checked} records")),
+                StoreFile::Sst => self.row(&file.name, format_args!("{state}, {checked} entries")),
                 _ => self.row(&file.name, state),
             }
         }
@@ -161,12 +162,13 @@ fn store_advice(report: &StoreReport, check: bool) -> &'static str {
             "No crash leaves this behind: suspect the disk, or another program. Restore a \
              backup, or copy the directory and run gphash-recover without --check: it drops the \
              items of the index concerned, and with --salvage what stands in the log behind the \
-             damage."
+             damage and what is damaged of sorted files."
         }
         ReportState::Damaged => {
             "No crash leaves this behind: suspect the disk, or another program. The store stays \
              as it is. Restore a backup, or copy the directory and run gphash-recover with \
-             --salvage: it throws away what stands in the log behind the damage."
+             --salvage: it throws away what stands in the log behind the damage, and what is \
+             damaged of sorted files: older values of their keys may come back."
         }
     }
 }
