@@ -42,7 +42,6 @@ mod index;
 pub mod layout;
 mod options;
 pub mod pm;
-#[allow(dead_code)]
 mod spill;
 pub mod store;
 mod sync;
