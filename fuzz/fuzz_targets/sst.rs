@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use arbitrary::Arbitrary;
-use gphash::Domain;
-use gphash::store::{Durability, Store, StoreOptions};
+use gphash::store::{Durability, Repair, Store, StoreOptions, recover};
+use gphash::{Domain, ReportState};
 use libfuzzer_sys::fuzz_target;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -217,7 +217,15 @@ fuzz_target!(|patches: Vec<(u8, Patch)>| {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, contents).unwrap();
     }
+    let is_whole = match recover(folder.path(), Repair::Look, &|_| {}) {
+        Ok(report) => report.state != ReportState::Damaged,
+        Err(_) => false,
+    };
     let Ok(store) = Store::open(folder.path(), &options()) else {
+        assert!(forged || !is_whole);
+        let mended = recover(folder.path(), Repair::Salvage, &|_| {});
+        // Files that are whole may not go together.
+        assert!(forged || mended.is_ok_and(|report| report.was_mended));
         return;
     };
     for (key, value) in &SPILLED.items {
@@ -247,6 +255,7 @@ fuzz_target!(|patches: Vec<(u8, Patch)>| {
             }
         };
         assert!(forged || !ended || found == SPILLED.items.len());
+        assert!(forged || !is_whole || ended);
     }
     let _ = store.verify(&|_| {});
     let _ = store.close();
