@@ -252,7 +252,8 @@ impl<'l> Output<'l> {
         let opened = Sst::open(&levels.cache, levels.options.store_id, &file);
         let sst = opened.inspect_err(|_| {
             // Nobody has heard of it.
-            let _ = levels.folder().remove_file(&sst::name(number));
+            levels.cache.expect();
+            levels.cache.give_up(number, 0);
         })?;
         self.files.push(Arc::new(sst));
         Ok(())

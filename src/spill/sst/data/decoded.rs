@@ -24,7 +24,7 @@ struct DecodedEntry {
 impl Decoded {
     /// Decodes a block; says what is wrong with it.
     pub fn new(block: Arc<Block>) -> Result<Self, String> {
-        let mut keys: Vec<u8> = Vec::with_capacity(block.end - block.start);
+        let mut keys: Vec<u8> = Vec::with_capacity((block.end - block.start).min(BLOCK_BYTES));
         let mut entries: Vec<DecodedEntry> = Vec::new();
         let mut at = block.start;
         let mut last = 0..0;
