@@ -5,16 +5,15 @@ use std::sync::{Arc, Mutex};
 
 use crossbeam_utils::sync::ShardedLock;
 
-use super::batch::Versions;
 use super::directory::Directory;
 use super::history::{History, Snapshots};
 use super::options::{Durability, StoreOptions};
 use super::state::{State, Visible};
 use super::view::Order;
 use super::wal::Log;
-use super::wal::replay::{Numbered, Replay};
-use crate::index::records::{Change, Records};
-use crate::{Domain, Error, Result};
+use super::wal::replay::Replay;
+use crate::index::records::Records;
+use crate::{Domain, Result};
 
 /// Opens the store at `path`, or makes it; tells how many records of the log were carried out again.
 pub fn open(path: &Path, options: &StoreOptions) -> Result<(State, u64)> {
@@ -45,7 +44,7 @@ pub fn open_in(
     };
     // From here on files change.
     let (records, _) = Records::open_or_create(&directory.index()?, &options.index)?;
-    replay.carry_out(progress, |entries| carry_out(entries, &records))?;
+    replay.carry_out(progress, |changes| records.apply(changes).map(|_| ()))?;
     let log = Log::begin(
         Arc::clone(&directory),
         number,
@@ -82,25 +81,4 @@ pub fn open_in(
         unfinished: Mutex::new(None),
     };
     Ok((state, replay.records))
-}
-
-/// Gives the index the last of the entries of each key.
-fn carry_out(entries: &[Numbered], records: &Records) -> Result<()> {
-    let positions = u32::try_from(entries.len()).map_err(|_| Error::Limit {
-        path: records.path().to_path_buf(),
-        what: "entries of a log segment",
-        needed: entries.len() as u64,
-        limit: u64::from(u32::MAX),
-    })?;
-    let versions = Versions::sort(0..positions, |nth| entries[nth as usize].0.key);
-    let change = |position: u32| {
-        let (entry, sequence) = &entries[position as usize];
-        Change::of(entry.key, entry.value, *sequence)
-    };
-    let changes: Vec<Change> = versions
-        .keys()
-        .filter_map(|run| run.last())
-        .map(|version| change(version.position))
-        .collect();
-    records.apply(&changes).map(|_| ())
 }

@@ -6,4 +6,3 @@ mod versions;
 
 pub use execute::{Execution, apply, look_up};
 pub use request::{Request, Response, WriteBatch, check_key, check_value};
-pub use versions::Versions;

@@ -4,12 +4,10 @@ use rayon::prelude::*;
 
 use super::record::{self, Entry, RECORD_HEADER, RecordHeader, seed};
 use super::segment::{SEGMENT_HEADER, Segment};
+use crate::index::records::Change;
 use crate::store::directory::Directory;
 use crate::store::manifest::MOST;
 use crate::{Error, Result};
-
-/// An entry with its sequence number.
-pub type Numbered<'a> = (Entry<'a>, u64);
 
 /// What a recovery has to carry out.
 pub struct Replay {
@@ -71,7 +69,7 @@ impl Replay {
         Ok(replay)
     }
 
-    /// Carries out the records in order: `apply` gets the entries of one segment after the other.
+    /// Carries out the records in order: `apply` gets the changes of one segment after the other.
     /// `progress` gets the bytes read, and all bytes.
     ///
     /// # Errors
@@ -79,7 +77,7 @@ impl Replay {
     pub fn carry_out(
         &self,
         progress: &(dyn Fn(u64, u64) + Sync),
-        mut apply: impl FnMut(&[Numbered]) -> Result<()> + Send,
+        mut apply: impl FnMut(&[Change]) -> Result<()> + Send,
     ) -> Result<()> {
         let len = |(segment, _): &(Segment, usize)| segment.len();
         let all = self.segments.iter().map(len).sum::<Result<u64>>()?;
@@ -90,10 +88,10 @@ impl Replay {
             let Some(this) = loaded.take() else { break };
             // Nothing may become durable in the index before it is in the log.
             segment.sync()?;
-            let entries = this.entries(segment, *count)?;
+            let changes = this.changes(segment, *count)?;
             let next = self.segments.get(nth + 1);
             let (applied, read) = rayon::join(
-                || apply(&entries),
+                || apply(&changes),
                 || next.map(|(next, _)| Loaded::read(next)).transpose(),
             );
             applied?;
@@ -234,8 +232,9 @@ impl Loaded {
         })
     }
 
-    pub(super) fn entries(&self, segment: &Segment, count: usize) -> Result<Vec<Numbered<'_>>> {
-        let mut numbered = Vec::new();
+    /// The changes of the first `count` records, in their order.
+    pub(super) fn changes(&self, segment: &Segment, count: usize) -> Result<Vec<Change<'_>>> {
+        let mut changes = Vec::new();
         for (at, header) in &self.records[..count] {
             let start = at + RECORD_HEADER;
             let entries = record::entries(&self.bytes[start..start + header.len as usize]);
@@ -247,10 +246,10 @@ impl Loaded {
                     found: "a record with a valid checksum and an entry that cannot be".into(),
                 })?;
                 let sequence = header.first + u64::from(entry.position);
-                numbered.push((entry, sequence));
+                changes.push(Change::of(entry.key, entry.value, sequence));
             }
         }
-        Ok(numbered)
+        Ok(changes)
     }
 }
 
