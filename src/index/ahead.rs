@@ -99,6 +99,14 @@ impl<'t> Ahead<'t> {
         }
     }
 
+    /// What the tags say of the key now.
+    #[inline]
+    pub(crate) fn looked_again(mut self, target: &Target) -> Self {
+        self.seen = Seen::Nothing;
+        self.look(target);
+        self
+    }
+
     /// The slot that may hold the key, as far as the hint goes.
     #[inline]
     pub fn suspect<M: Medium>(&self, table: &Table<M>) -> Option<SlotPlace> {

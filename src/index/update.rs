@@ -57,7 +57,9 @@ impl<'t, M: Medium> Session<'t, M> {
             if self.update(target, ahead, content)? {
                 return Ok(false);
             }
-            if self.insert(target, ahead, content)? == Inserted::New {
+            // The look for the key has made tags known; with them an insertion knows its slot.
+            let ahead = ahead.looked_again(target);
+            if self.insert(target, &ahead, content)? == Inserted::New {
                 return Ok(true);
             }
         }

@@ -5,8 +5,10 @@
 //! multiple of 8, and the bytes of the value. Its place in the arena is as long as its size class
 //! says; what is left of the place means nothing.
 //!
-//! Classes are numbered from 0 (32 bytes) on, four in every doubling: 32, 40, 48, 56, 64, 80, 96,
-//! 112, 128, … So a place is less than a quarter longer than the record that needs it.
+//! Classes are numbered from 0 (32 bytes) on: one for every 8 bytes up to 256, then four in every
+//! doubling: 32, 40, 48, … 248, 256, 320, 384, 448, 512, 640, … So a place is less than 8 bytes, or
+//! less than a quarter, longer than the record that needs it: most records are short, and there are
+//! most of them where they are.
 
 use bytemuck::{Pod, Zeroable};
 use static_assertions::{const_assert, const_assert_eq};
@@ -23,11 +25,20 @@ pub const MAX_VARIABLE_VALUE: u64 = 1 << 30;
 /// Bytes of a record of class 0.
 pub const SMALLEST_RECORD: u64 = 32;
 
-/// Classes in every doubling of the size.
-pub const CLASSES_PER_DOUBLING: u32 = 4;
+/// Bytes from one class to the next up to [`LAST_EVEN`].
+const STEP: u64 = 8;
+
+/// Bytes of the longest class of those that are [`STEP`] apart.
+const LAST_EVEN: u64 = 256;
+
+/// Its number.
+const LAST_EVEN_CLASS: u32 = ((LAST_EVEN - SMALLEST_RECORD) / STEP) as u32;
+
+/// Classes in every further doubling of the size.
+const CLASSES_PER_DOUBLING: u32 = 4;
 
 /// How many classes there are; the last one takes the longest key with the longest value.
-pub const SIZE_CLASSES: u32 = 102;
+pub const SIZE_CLASSES: u32 = 118;
 
 /// Offset of the [`ClassTable`]: where other tables have their reserved buckets, which keys of
 /// variable length do not need.
@@ -35,15 +46,21 @@ pub const CLASS_TABLE: u64 = RESERVED_BUCKETS;
 
 /// Bytes from one record of `class` to the next; `class` is below [`SIZE_CLASSES`].
 pub const fn class_size(class: u32) -> u64 {
-    let quarters = (CLASSES_PER_DOUBLING + class % CLASSES_PER_DOUBLING) as u64;
-    (quarters * (SMALLEST_RECORD / CLASSES_PER_DOUBLING as u64)) << (class / CLASSES_PER_DOUBLING)
+    let Some(further) = class.checked_sub(LAST_EVEN_CLASS) else {
+        return SMALLEST_RECORD + class as u64 * STEP;
+    };
+    let quarters = (CLASSES_PER_DOUBLING + further % CLASSES_PER_DOUBLING) as u64;
+    (quarters * (LAST_EVEN / CLASSES_PER_DOUBLING as u64)) << (further / CLASSES_PER_DOUBLING)
 }
 
 /// The smallest class whose records have `len` bytes, or `None` if no record is that long.
 #[inline]
 pub fn class_of(len: u64) -> Option<u32> {
-    let doublings = (len / SMALLEST_RECORD).checked_ilog2().unwrap_or(0);
-    (doublings * CLASSES_PER_DOUBLING..SIZE_CLASSES).find(|&class| class_size(class) >= len)
+    if len <= LAST_EVEN {
+        return Some(len.saturating_sub(SMALLEST_RECORD).div_ceil(STEP) as u32);
+    }
+    let first = LAST_EVEN_CLASS + (len / LAST_EVEN).ilog2() * CLASSES_PER_DOUBLING;
+    (first..SIZE_CLASSES).find(|&class| class_size(class) >= len)
 }
 
 /// Bytes of the record of a key of `key_len` bytes and a value of `value_len` bytes.
@@ -136,8 +153,8 @@ pub struct ClassTable {
     pub checksum: u64,
 }
 
-const_assert_eq!(size_of::<ClassTable>(), 824);
-const_assert_eq!(std::mem::offset_of!(ClassTable, checksum), 816);
+const_assert_eq!(size_of::<ClassTable>(), 952);
+const_assert_eq!(std::mem::offset_of!(ClassTable, checksum), 944);
 
 impl ClassTable {
     /// The table of these counts.
@@ -162,14 +179,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_grow_by_quarters_of_a_power_of_two() {
-        let first: Vec<u64> = (0..9).map(class_size).collect();
-        assert_eq!(first, [32, 40, 48, 56, 64, 80, 96, 112, 128]);
-        assert_eq!(class_size(100), 1 << 30);
+    fn classes_grow_by_words_and_then_by_quarters_of_a_power_of_two() {
+        let first: Vec<u64> = (0..5).map(class_size).collect();
+        assert_eq!(first, [32, 40, 48, 56, 64]);
+        let further: Vec<u64> = (27..34).map(class_size).collect();
+        assert_eq!(further, [248, 256, 320, 384, 448, 512, 640]);
+        assert_eq!(class_size(116), 1 << 30);
         for class in 1..SIZE_CLASSES {
-            assert!(class_size(class) > class_size(class - 1));
-            assert!(class_size(class) * 4 <= class_size(class - 1) * 5);
-            assert_eq!(class_size(class) % 8, 0);
+            let (before, size) = (class_size(class - 1), class_size(class));
+            assert!(size > before);
+            assert!(size == before + 8 || size * 4 <= before * 5);
+            assert_eq!(size % 8, 0);
         }
     }
 
@@ -224,7 +244,7 @@ mod tests {
     fn a_damaged_class_table_is_not_whole() {
         let mut table = ClassTable::new([3; SIZE_CLASSES as usize]);
         assert!(table.is_whole());
-        table.taken[101] = 4;
+        table.taken[117] = 4;
         assert!(!table.is_whole());
     }
 }

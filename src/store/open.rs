@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 
 use crossbeam_utils::sync::ShardedLock;
 
-use super::batch::{PARALLEL, Versions};
 use super::budget::Budget;
 use super::directory::Directory;
 use super::history::{History, Snapshots};
@@ -17,7 +16,7 @@ use super::wal::Log;
 use super::wal::replay::{Numbered, Replay};
 use crate::index::records::{Change, Records};
 use crate::spill::{Catalog, Spill};
-use crate::{Domain, Error, Result};
+use crate::{Domain, Result};
 
 /// Opens the store at `path`, or makes it; tells how many records of the log were carried out again.
 pub fn open(path: &Path, options: &StoreOptions) -> Result<(State, u64)> {
@@ -97,24 +96,12 @@ pub fn open_in(
     Ok((state, replay.records))
 }
 
-/// Gives the index the last of the entries of each key.
+/// Gives the index the entries of the log, in their order.
 fn carry_out(entries: &[Numbered], tiers: &Tiers) -> Result<()> {
-    let positions = u32::try_from(entries.len()).map_err(|_| Error::Limit {
-        path: tiers.table.path().to_path_buf(),
-        what: "entries of a log segment",
-        needed: entries.len() as u64,
-        limit: u64::from(u32::MAX),
-    })?;
-    let versions = Versions::sort(0..positions, |nth| entries[nth as usize].0.key);
     let version = tiers.spill.version();
-    let change = |position: u32| {
-        let (entry, sequence) = &entries[position as usize];
-        tiers.change(&version, entry, *sequence, false)
-    };
-    let changes: Vec<Change> = versions
-        .keys()
-        .filter_map(|run| run.last())
-        .map(|version| change(version.position))
+    let changes: Vec<Change> = entries
+        .iter()
+        .map(|(entry, sequence)| tiers.change(&version, entry, *sequence, false))
         .collect();
-    tiers.apply(&changes, PARALLEL).map(|_| ())
+    tiers.table.apply(&changes).map(|_| ())
 }

@@ -120,9 +120,10 @@ impl<'s> Range<'s> {
                 (Some(key), End::Back) => self.back = Bound::Excluded(key),
             }
             let found = !items.is_empty();
+            // What was read before is used up.
             match end {
-                End::Front => self.ahead.extend(items),
-                End::Back => self.behind.extend(items),
+                End::Front => self.ahead = items.into(),
+                End::Back => self.behind = items.into(),
             }
             if found {
                 break;

@@ -166,7 +166,10 @@ fn package_lists_are_loaded_scanned_updated_crashed_and_verified() {
         let status = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", NAME])
             .env(STORE, &path)
-            .env(BUDGET, budget.map_or(String::new(), |bytes| bytes.to_string()))
+            .env(
+                BUDGET,
+                budget.map_or(String::new(), |bytes| bytes.to_string()),
+            )
             .env("GPHASH_TEST_SEED", seed.to_string())
             .stdout(Stdio::null())
             .status()

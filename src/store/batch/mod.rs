@@ -6,4 +6,3 @@ mod versions;
 
 pub use execute::{Execution, PARALLEL};
 pub use request::{Request, Response, WriteBatch, check_key, check_value};
-pub use versions::Versions;

@@ -28,7 +28,7 @@ const FEWEST: usize = 64;
 const PAGE_BYTES: usize = 1 << 20;
 
 /// Items that are read from the index at a time.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 256;
 
 /// Keys of the store, in order.
 #[derive(Debug)]

@@ -234,8 +234,9 @@ impl Loaded {
         })
     }
 
+    /// The entries of the first `count` records, in their order.
     pub(super) fn entries(&self, segment: &Segment, count: usize) -> Result<Vec<Numbered<'_>>> {
-        let mut numbered = Vec::new();
+        let mut all = Vec::new();
         for (at, header) in &self.records[..count] {
             let start = at + RECORD_HEADER;
             let entries = record::entries(&self.bytes[start..start + header.len as usize]);
@@ -247,10 +248,10 @@ impl Loaded {
                     found: "a record with a valid checksum and an entry that cannot be".into(),
                 })?;
                 let sequence = header.first + u64::from(entry.position);
-                numbered.push((entry, sequence));
+                all.push((entry, sequence));
             }
         }
-        Ok(numbered)
+        Ok(all)
     }
 }
 

@@ -1,0 +1,217 @@
+//! The store of this crate.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use gphash::store::{Durability, MergeOperator, Request, Response, Store, StoreOptions};
+
+use crate::plan::Operation;
+use crate::record::{Sizes, add};
+use crate::target::{Failure, Manner, Settings, Target, check_range};
+
+/// Adds to the counter in a value.
+struct Add;
+
+impl MergeOperator for Add {
+    fn name(&self) -> &str {
+        "add"
+    }
+
+    fn merge(&self, _key: &[u8], value: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, String> {
+        let operand = operand.try_into().map_err(|_| "an operand has 8 bytes")?;
+        let mut value = value.unwrap_or_default().to_vec();
+        add(&mut value, u64::from_le_bytes(operand));
+        Ok(value)
+    }
+}
+
+/// See the [module](self).
+pub struct Gphash {
+    store: Store,
+    sizes: Sizes,
+}
+
+/// One call.
+pub enum Call {
+    Execute(Vec<Request>),
+    Get(Vec<u8>),
+    Put(Vec<u8>, Vec<u8>),
+    Merge(Vec<u8>, Vec<u8>),
+    Delete(Vec<u8>),
+    Range(Vec<u8>, u32),
+    Transaction(Vec<Request>),
+}
+
+/// What it answered.
+pub enum Answer {
+    Nothing,
+    Values(Vec<Response>),
+    Value(Option<Vec<u8>>),
+    Items(Vec<(Vec<u8>, Vec<u8>)>),
+}
+
+impl Gphash {
+    pub fn open(path: &Path, settings: &Settings) -> Result<Self, Failure> {
+        let durability = match settings.always {
+            true => Durability::Always,
+            false => Durability::Interval(settings.interval),
+        };
+        let options = StoreOptions::new()
+            .capacity(settings.records)
+            .durability(durability)
+            .merge_operator(Arc::new(Add));
+        Ok(Self {
+            store: Store::open(path, &options)?,
+            sizes: settings.sizes,
+        })
+    }
+
+    fn requests(&self, operation: Operation) -> impl Iterator<Item = Request> {
+        let get = |record| Request::Get {
+            key: self.sizes.key(record),
+        };
+        let put = |record| Request::Put {
+            key: self.sizes.key(record),
+            value: self.sizes.value(record),
+        };
+        let (first, second) = match operation {
+            Operation::Get(record) | Operation::Miss(record) => (Some(get(record)), None),
+            Operation::Put(record) => (Some(put(record)), None),
+            Operation::Modify(record) => (Some(get(record)), Some(put(record))),
+            Operation::Merge(record) => {
+                let merge = Request::Merge {
+                    key: self.sizes.key(record),
+                    operand: 1_u64.to_le_bytes().to_vec(),
+                };
+                (Some(merge), None)
+            }
+            Operation::Delete(record) => {
+                let delete = Request::Delete {
+                    key: self.sizes.key(record),
+                };
+                (Some(delete), None)
+            }
+            Operation::Range(..) => (None, None),
+        };
+        first.into_iter().chain(second)
+    }
+
+    fn transact(&self, requests: Vec<Request>) -> Result<Vec<Response>, Failure> {
+        loop {
+            let mut transaction = self.store.transaction();
+            let mut answers = Vec::with_capacity(requests.len());
+            for request in &requests {
+                answers.push(match request {
+                    Request::Get { key } => Response::Value(transaction.get(key)?),
+                    Request::Put { key, value } => {
+                        transaction.put(key.clone(), value.clone())?;
+                        Response::Done
+                    }
+                    other => return Err(format!("{other:?} in a transaction").into()),
+                });
+            }
+            match transaction.commit() {
+                Err(gphash::Error::Conflict) => {}
+                outcome => return Ok(outcome.map(|()| answers)?),
+            }
+        }
+    }
+}
+
+impl Target for Gphash {
+    type Calls = Vec<Call>;
+    type Answers = Vec<Answer>;
+
+    fn prepare(&self, operations: &[Operation], manner: Manner) -> Vec<Call> {
+        let requests = operations
+            .iter()
+            .flat_map(|operation| self.requests(*operation));
+        let ranges = operations.iter().filter_map(|operation| match operation {
+            Operation::Range(start, most) => Some(Call::Range(self.sizes.key(*start), *most)),
+            _ => None,
+        });
+        let mut calls: Vec<Call> = ranges.collect();
+        match manner {
+            Manner::Single => calls.extend(requests.map(|request| match request {
+                Request::Get { key } => Call::Get(key),
+                Request::Put { key, value } => Call::Put(key, value),
+                Request::Merge { key, operand } => Call::Merge(key, operand),
+                Request::Delete { key } => Call::Delete(key),
+            })),
+            Manner::Batch => calls.push(Call::Execute(requests.collect())),
+            Manner::Transaction => calls.push(Call::Transaction(requests.collect())),
+        }
+        calls
+    }
+
+    fn execute(&self, calls: Vec<Call>) -> Result<Vec<Answer>, Failure> {
+        let execute = |call| {
+            Ok(match call {
+                Call::Execute(requests) => Answer::Values(self.store.execute(requests)?),
+                Call::Get(key) => Answer::Value(self.store.get(&key)?),
+                Call::Put(key, value) => {
+                    self.store.put(key, value)?;
+                    Answer::Nothing
+                }
+                Call::Merge(key, operand) => {
+                    self.store.merge(key, operand)?;
+                    Answer::Nothing
+                }
+                Call::Delete(key) => {
+                    self.store.delete(key)?;
+                    Answer::Nothing
+                }
+                Call::Range(start, most) => {
+                    let items = self.store.scan(start, most as usize);
+                    Answer::Items(items.collect::<gphash::Result<_>>()?)
+                }
+                Call::Transaction(requests) => Answer::Values(self.transact(requests)?),
+            })
+        };
+        calls.into_iter().map(execute).collect()
+    }
+
+    fn check(&self, operations: &[Operation], answers: Vec<Answer>) -> Result<(), Failure> {
+        let mut values = Vec::new();
+        let mut ranges = Vec::new();
+        for answer in &answers {
+            match answer {
+                Answer::Nothing => {}
+                Answer::Value(value) => values.push(value),
+                Answer::Items(items) => ranges.push(items.len()),
+                Answer::Values(responses) => {
+                    for response in responses {
+                        match response {
+                            Response::Value(value) => values.push(value),
+                            Response::Done => {}
+                            Response::Failed(error) => return Err(error.clone().into()),
+                        }
+                    }
+                }
+            }
+        }
+        let (mut values, mut ranges) = (values.into_iter(), ranges.into_iter());
+        for operation in operations {
+            match operation {
+                Operation::Get(record) | Operation::Modify(record) => {
+                    let value = values.next().and_then(Option::as_deref);
+                    self.sizes.check(*record, value)?;
+                }
+                Operation::Miss(record) if values.next().is_some_and(Option::is_some) => {
+                    return Err(format!("record {record} is there").into());
+                }
+                Operation::Range(_, most) => check_range(ranges.next().unwrap_or(0), *most)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&self) -> Result<(), Failure> {
+        Ok(self.store.checkpoint()?)
+    }
+
+    fn memory(&self) -> Option<u64> {
+        Some(self.store.stats().index.file_len)
+    }
+}

@@ -1,0 +1,387 @@
+//! The store under YCSB and other workloads, and on request beside RocksDB and fjall.
+//!
+//! ```text
+//! cargo bench --bench store -- --workload load,a,b,c,d,e,f --records 4000000
+//! ```
+//!
+//! All stores are open at the same time, each in a directory of its own, and a workload runs on one
+//! after the other before the next one does. Parameters that take several values, separated by
+//! commas, sweep.
+
+#[path = "../limits/chart.rs"]
+mod chart;
+#[path = "../workload/distribution.rs"]
+mod distribution;
+mod drive;
+mod gphash;
+#[cfg(feature = "bench-fjall")]
+mod peers;
+mod plan;
+mod plot;
+mod record;
+mod replay;
+mod report;
+mod target;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+
+use distribution::Law;
+use drive::{Arrival, Measured};
+use plan::{Draw, Operation, Workload};
+use record::{LEAST_KEY, LEAST_VALUE, Sizes};
+use report::{Report, Row};
+use target::{Failure, Manner, Settings, Target};
+
+/// A gphash store, RocksDB and fjall: throughput and latencies.
+///
+/// RocksDB takes the feature `bench-peers`, fjall that or `bench-fjall`. Parameters that take several
+/// values, separated by commas, sweep.
+#[derive(Parser)]
+#[command(name = "store", version)]
+struct Arguments {
+    /// What to run; a load goes before all others, shown or not
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "load,c")]
+    workload: Vec<Workload>,
+    /// What to run it on [default: all that the build has]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    store: Vec<Kind>,
+    /// Records to load
+    #[arg(long, value_name = "N", default_value = "1000000",
+        value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    records: u64,
+    /// Operations to run; a load has as many as records, and no record is deleted twice
+    #[arg(long, value_name = "N", default_value = "1000000",
+        value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    operations: u64,
+    /// Operations in a batch; 1 for single requests that wait for their answers
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1000",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    batch: Vec<u32>,
+    /// Threads that issue batches or requests at the same time
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "2",
+        value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Vec<u16>,
+    /// Operations that arrive in a second, whether those before are answered or not
+    /// [default: each thread waits for its answer]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = parse_rate)]
+    rate: Vec<f64>,
+    /// Which records are hot [default: latest for workload d, zipfian for all others]
+    #[arg(long, value_enum)]
+    distribution: Option<Law>,
+    /// Skew of zipfian and latest, above 0 and below 1
+    #[arg(long, value_name = "X", default_value = "0.99", value_parser = parse_theta)]
+    theta: f64,
+    /// Bytes of a key
+    #[arg(long, value_name = "N", default_value_t = 16,
+        value_parser = parse_size::<LEAST_KEY, { 64 << 10 }>)]
+    key_size: usize,
+    /// Bytes of a value
+    #[arg(long, value_name = "N", default_value_t = 100,
+        value_parser = parse_size::<LEAST_VALUE, { 1 << 30 }>)]
+    value_size: usize,
+    /// MiB that RocksDB and fjall may cache blocks in
+    #[cfg(feature = "bench-fjall")]
+    #[arg(long, value_name = "MIB", default_value_t = 2048)]
+    cache: u64,
+    /// Every answer is durable
+    #[arg(long)]
+    always: bool,
+    /// Milliseconds from an answer until it is durable, at most
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 100,
+        conflicts_with = "always"
+    )]
+    interval: u64,
+    /// Measure instead how fast the log of the records is replayed, after the death of its process
+    #[arg(long)]
+    replay: bool,
+    /// Fill a store in this directory, and end without closing it
+    #[arg(long, hide = true, value_name = "DIR")]
+    abandon: Option<PathBuf>,
+    /// Seed of the operations
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Folder for the directories of the stores, which are removed afterwards
+    /// [default: the system's for temporary files]
+    #[arg(long, value_name = "DIR")]
+    path: Option<PathBuf>,
+    /// Draw throughput and latencies into SVG files in this folder
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
+    /// Print a JSON object a line in place of the table
+    #[arg(long)]
+    json: bool,
+    /// Cargo passes it to every bench
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// A store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    Gphash,
+    #[cfg(feature = "bench-peers")]
+    Rocksdb,
+    #[cfg(feature = "bench-fjall")]
+    Fjall,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Gphash => "gphash",
+            #[cfg(feature = "bench-peers")]
+            Kind::Rocksdb => "rocksdb",
+            #[cfg(feature = "bench-fjall")]
+            Kind::Fjall => "fjall",
+        }
+    }
+
+    fn open(self, folder: &Path, settings: &Settings) -> Result<Box<dyn Runs>, Failure> {
+        let path = folder.join(self.name());
+        Ok(match self {
+            Kind::Gphash => Box::new(gphash::Gphash::open(&path, settings)?),
+            #[cfg(feature = "bench-peers")]
+            Kind::Rocksdb => Box::new(peers::rocksdb::Rocks::open(&path, settings)?),
+            #[cfg(feature = "bench-fjall")]
+            Kind::Fjall => Box::new(peers::fjall::Fjall::open(&path, settings)?),
+        })
+    }
+
+    /// Workloads that it does not offer: the others have transactions in databases of another type
+    /// only, and fjall has no merges.
+    fn lacks(self) -> &'static [Workload] {
+        match self {
+            Kind::Gphash => &[],
+            #[cfg(feature = "bench-peers")]
+            Kind::Rocksdb => &[Workload::Transaction],
+            #[cfg(feature = "bench-fjall")]
+            Kind::Fjall => &[Workload::Transaction, Workload::Merge],
+        }
+    }
+}
+
+/// A target of any type.
+trait Runs {
+    fn run(
+        &self,
+        plan: &[Vec<Operation>],
+        batch: usize,
+        manner: Manner,
+        arrival: Arrival,
+    ) -> Result<Measured, Failure>;
+
+    fn settle(&self) -> Result<(), Failure>;
+
+    fn memory(&self) -> Option<u64>;
+}
+
+impl<T: Target> Runs for T {
+    fn run(
+        &self,
+        plan: &[Vec<Operation>],
+        batch: usize,
+        manner: Manner,
+        arrival: Arrival,
+    ) -> Result<Measured, Failure> {
+        drive::drive(self, plan, batch, manner, arrival)
+    }
+
+    fn settle(&self) -> Result<(), Failure> {
+        Target::settle(self)
+    }
+
+    fn memory(&self) -> Option<u64> {
+        Target::memory(self)
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run_all(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let _ = writeln!(io::stderr(), "store: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_all(arguments: &Arguments) -> Result<(), Failure> {
+    let sizes = Sizes {
+        key: arguments.key_size,
+        value: arguments.value_size,
+    };
+    if let Some(path) = &arguments.abandon {
+        return replay::abandon(path, arguments.records, sizes);
+    }
+    let parent = arguments.path.clone().unwrap_or_else(std::env::temp_dir);
+    let folder = tempfile::Builder::new()
+        .prefix("gphash-store-")
+        .tempdir_in(&parent)
+        .map_err(|error| format!("{}: {error}; choose another with --path", parent.display()))?;
+    let doomed = folder.path().to_path_buf();
+    ctrlc::set_handler(move || {
+        // The process ends here, so nothing else can be done with an error.
+        let _ = std::fs::remove_dir_all(&doomed);
+        std::process::exit(130);
+    })?;
+    if arguments.replay {
+        let path = folder.path().join("abandoned");
+        let replayed = replay::measure(&path, arguments.records, sizes)?;
+        return report::print_replayed(&replayed, arguments.json);
+    }
+    let settings = Settings {
+        always: arguments.always,
+        interval: Duration::from_millis(arguments.interval),
+        #[cfg(feature = "bench-fjall")]
+        cache: arguments.cache << 20,
+        records: arguments.records,
+        sizes,
+    };
+    let kinds = match arguments.store.is_empty() {
+        true => <Kind as clap::ValueEnum>::value_variants(),
+        false => &arguments.store,
+    };
+    let stores = kinds
+        .iter()
+        .map(|kind| Ok((*kind, kind.open(folder.path(), &settings)?)))
+        .collect::<Result<Vec<_>, Failure>>()?;
+    let mut runs = Runner {
+        arguments,
+        stores,
+        report: Report::new(arguments.json),
+        added: 0,
+    };
+    if arguments.workload.first() != Some(&Workload::Load) {
+        runs.fill()?;
+    }
+    for workload in &arguments.workload {
+        for batch in &arguments.batch {
+            for threads in &arguments.threads {
+                runs.run(*workload, *batch as usize, *threads)?;
+            }
+        }
+    }
+    match &arguments.plots {
+        Some(folder) => plot::draw(folder, runs.report.rows()),
+        None => Ok(()),
+    }
+}
+
+struct Runner<'a> {
+    arguments: &'a Arguments,
+    stores: Vec<(Kind, Box<dyn Runs>)>,
+    report: Report,
+    /// Records that workloads have added.
+    added: u64,
+}
+
+impl Runner<'_> {
+    fn draw(&self, workload: Workload, threads: u16) -> Draw {
+        Draw {
+            workload,
+            law: self.arguments.distribution,
+            theta: self.arguments.theta,
+            records: self.arguments.records,
+            added: self.added,
+            operations: self.arguments.operations,
+            threads: threads.into(),
+            seed: self.arguments.seed,
+        }
+    }
+
+    /// Puts all records into all stores.
+    fn fill(&self) -> Result<(), Failure> {
+        let plan = self.draw(Workload::Load, 1).operations();
+        for (_, store) in &self.stores {
+            store.run(&plan, 1000, Manner::Batch, Arrival::Closed)?;
+            store.settle()?;
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, workload: Workload, batch: usize, threads: u16) -> Result<(), Failure> {
+        let plan = self.draw(workload, threads).operations();
+        let manner = match (workload, batch) {
+            (Workload::Transaction, _) => Manner::Transaction,
+            (_, 1) => Manner::Single,
+            _ => Manner::Batch,
+        };
+        let mut arrivals: Vec<Arrival> = self
+            .arguments
+            .rate
+            .iter()
+            .copied()
+            .map(Arrival::Open)
+            .collect();
+        if arrivals.is_empty() {
+            arrivals.push(Arrival::Closed);
+        }
+        if matches!(workload, Workload::E | Workload::Range) {
+            // The first range after an opening makes the ordered view.
+            let first = [vec![Operation::Range(0, 1)]];
+            for (_, store) in &self.stores {
+                store.run(&first, 1, Manner::Single, Arrival::Closed)?;
+            }
+        }
+        for arrival in arrivals {
+            for (kind, store) in &self.stores {
+                if kind.lacks().contains(&workload) {
+                    continue;
+                }
+                let measured = store.run(&plan, batch, manner, arrival)?;
+                store.settle()?;
+                self.report.add(Row {
+                    store: kind.name(),
+                    workload: workload.name(),
+                    batch,
+                    threads,
+                    rate: match arrival {
+                        Arrival::Closed => None,
+                        Arrival::Open(rate) => Some(rate),
+                    },
+                    kops: measured.kops(),
+                    p50_us: measured.percentile_us(50.0),
+                    p99_us: measured.percentile_us(99.0),
+                    p999_us: measured.percentile_us(99.9),
+                    max_us: measured.percentile_us(100.0),
+                    bytes: store.memory(),
+                })?;
+            }
+            self.added += self.arguments.operations;
+        }
+        if workload == Workload::Delete {
+            self.fill()?;
+        }
+        Ok(())
+    }
+}
+
+fn parse_theta(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(theta) if theta > 0.0 && theta < 1.0 => Ok(theta),
+        _ => Err("expected a number above 0 and below 1".into()),
+    }
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate) if rate >= 1.0 => Ok(rate),
+        _ => Err("expected a number from 1 on".into()),
+    }
+}
+
+fn parse_size<const LEAST: usize, const MOST: usize>(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(size) if (LEAST..=MOST).contains(&size) => Ok(size),
+        _ => Err(format!("expected a number from {LEAST} to {MOST}")),
+    }
+}

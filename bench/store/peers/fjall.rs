@@ -1,0 +1,172 @@
+//! fjall.
+
+use std::path::Path;
+
+use fjall::config::CompressionPolicy;
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, UserValue};
+
+use super::Syncer;
+use crate::plan::Operation;
+use crate::record::Sizes;
+use crate::target::{Failure, Manner, Settings, Target, check_range};
+
+/// See the [module](self).
+pub struct Fjall {
+    _syncer: Option<Syncer>,
+    database: Database,
+    records: Keyspace,
+    always: bool,
+    sizes: Sizes,
+}
+
+/// One call.
+pub enum Call {
+    Get(Vec<u8>),
+    Put(Vec<u8>, Vec<u8>),
+    Delete(Vec<u8>),
+    Write(fjall::OwnedWriteBatch),
+    Range(Vec<u8>, u32),
+}
+
+/// What it answered.
+pub enum Answer {
+    Nothing,
+    Value(Option<UserValue>),
+    Items(Vec<fjall::KvPair>),
+}
+
+impl Fjall {
+    pub fn open(path: &Path, settings: &Settings) -> Result<Self, Failure> {
+        let database = Database::builder(path).cache_size(settings.cache).open()?;
+        let options = || {
+            KeyspaceCreateOptions::default()
+                .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
+        };
+        let records = database.keyspace("records", options)?;
+        let syncer = (!settings.always).then(|| {
+            let database = database.clone();
+            Syncer::start(settings.interval, move || {
+                Ok(database.persist(PersistMode::SyncData)?)
+            })
+        });
+        Ok(Self {
+            _syncer: syncer,
+            database,
+            records,
+            always: settings.always,
+            sizes: settings.sizes,
+        })
+    }
+
+    /// Makes a single change as durable as it must be.
+    fn persist(&self) -> Result<Answer, Failure> {
+        if self.always {
+            self.database.persist(PersistMode::SyncData)?;
+        }
+        Ok(Answer::Nothing)
+    }
+}
+
+impl Target for Fjall {
+    type Calls = Vec<Call>;
+    type Answers = Vec<Answer>;
+
+    fn prepare(&self, operations: &[Operation], manner: Manner) -> Vec<Call> {
+        let mut calls = Vec::new();
+        let mut writes = Vec::new();
+        for operation in operations {
+            match *operation {
+                Operation::Get(record) | Operation::Miss(record) => {
+                    calls.push(Call::Get(self.sizes.key(record)));
+                }
+                Operation::Modify(record) => {
+                    calls.push(Call::Get(self.sizes.key(record)));
+                    writes.push(Call::Put(self.sizes.key(record), self.sizes.value(record)));
+                }
+                Operation::Put(record) => {
+                    writes.push(Call::Put(self.sizes.key(record), self.sizes.value(record)));
+                }
+                Operation::Delete(record) => writes.push(Call::Delete(self.sizes.key(record))),
+                Operation::Range(start, most) => {
+                    calls.push(Call::Range(self.sizes.key(start), most));
+                }
+                Operation::Merge(_) => unreachable!("it has no merges"),
+            }
+        }
+        if manner == Manner::Single {
+            calls.extend(writes);
+            return calls;
+        }
+        let durability = self.always.then_some(PersistMode::SyncData);
+        let mut batch = self.database.batch().durability(durability);
+        for write in writes {
+            match write {
+                Call::Put(key, value) => batch.insert(&self.records, key, value),
+                Call::Delete(key) => batch.remove(&self.records, key),
+                _ => unreachable!("only changes are written"),
+            }
+        }
+        if !batch.is_empty() {
+            calls.push(Call::Write(batch));
+        }
+        calls
+    }
+
+    fn execute(&self, calls: Vec<Call>) -> Result<Vec<Answer>, Failure> {
+        let execute = |call| match call {
+            Call::Get(key) => Ok(Answer::Value(self.records.get(key)?)),
+            Call::Put(key, value) => {
+                self.records.insert(key, value)?;
+                self.persist()
+            }
+            Call::Delete(key) => {
+                self.records.remove(key)?;
+                self.persist()
+            }
+            Call::Write(batch) => {
+                batch.commit()?;
+                Ok(Answer::Nothing)
+            }
+            Call::Range(start, most) => {
+                let items = self.records.range(start..).take(most as usize);
+                let items = items.map(|item| item.into_inner());
+                Ok(Answer::Items(items.collect::<fjall::Result<_>>()?))
+            }
+        };
+        calls.into_iter().map(execute).collect()
+    }
+
+    fn check(&self, operations: &[Operation], answers: Vec<Answer>) -> Result<(), Failure> {
+        let mut answers = answers.iter();
+        for operation in operations {
+            match operation {
+                Operation::Get(record) | Operation::Modify(record) => match answers.next() {
+                    Some(Answer::Value(value)) => self.sizes.check(*record, value.as_deref())?,
+                    _ => return Err("a get was not answered".into()),
+                },
+                Operation::Miss(record) => match answers.next() {
+                    Some(Answer::Value(None)) => {}
+                    _ => return Err(format!("record {record} is there").into()),
+                },
+                Operation::Range(_, most) => match answers.next() {
+                    Some(Answer::Items(items)) => check_range(items.len(), *most)?,
+                    _ => return Err("a range was not answered".into()),
+                },
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&self) -> Result<(), Failure> {
+        self.records.rotate_memtable_and_wait()?;
+        while self.database.outstanding_flushes() > 0 || self.database.active_compactions() > 0 {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    fn memory(&self) -> Option<u64> {
+        None
+    }
+}

@@ -1,0 +1,116 @@
+//! What runs have measured, for people and as JSON.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::replay::Replayed;
+use crate::target::Failure;
+
+/// What one run has measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    pub store: &'static str,
+    pub workload: String,
+    pub batch: usize,
+    pub threads: u16,
+    /// Operations that arrived in a second, if they did not wait for each other.
+    pub rate: Option<f64>,
+    /// Thousand operations in a second.
+    pub kops: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub p999_us: f64,
+    pub max_us: f64,
+    /// Bytes that the store keeps its records in, if it says so.
+    pub bytes: Option<u64>,
+}
+
+/// Prints runs as they come.
+pub struct Report {
+    json: bool,
+    rows: Vec<Row>,
+}
+
+impl Report {
+    pub fn new(json: bool) -> Self {
+        Self {
+            json,
+            rows: Vec::new(),
+        }
+    }
+
+    /// All runs so far.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Prints a run. Those of other stores are compared with that of the first one.
+    pub fn add(&mut self, row: Row) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        if self.json {
+            writeln!(out, "{}", serde_json::to_string(&row)?)?;
+        } else {
+            if self.rows.is_empty() {
+                writeln!(
+                    out,
+                    "{:<12} {:>7} {:>7} {:>9} {:<8} {:>10} {:>7} {:>10} {:>10} {:>10} {:>10} {:>9}",
+                    "workload",
+                    "batch",
+                    "threads",
+                    "rate/s",
+                    "store",
+                    "kops/s",
+                    "gphash",
+                    "p50 us",
+                    "p99 us",
+                    "p99.9 us",
+                    "max us",
+                    "MiB"
+                )?;
+            }
+            let first = self.rows.iter().rev().find(|other| {
+                other.store == "gphash"
+                    && other.workload == row.workload
+                    && (other.batch, other.threads) == (row.batch, row.threads)
+                    && other.rate == row.rate
+            });
+            let ratio = first.map_or("-".into(), |first| format!("{:.2}x", first.kops / row.kops));
+            writeln!(
+                out,
+                "{:<12} {:>7} {:>7} {:>9} {:<8} {:>10.1} {:>7} {:>10.1} {:>10.1} {:>10.1} {:>10.1} {:>9}",
+                row.workload,
+                row.batch,
+                row.threads,
+                row.rate.map_or("-".into(), |rate| format!("{rate:.0}")),
+                row.store,
+                row.kops,
+                ratio,
+                row.p50_us,
+                row.p99_us,
+                row.p999_us,
+                row.max_us,
+                row.bytes.map_or("-".into(), |bytes| format!(
+                    "{:.0}",
+                    bytes as f64 / 1048576.0
+                )),
+            )?;
+        }
+        self.rows.push(row);
+        Ok(())
+    }
+}
+
+/// Prints what a replay took.
+pub fn print_replayed(replayed: &Replayed, json: bool) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match json {
+        true => writeln!(out, "{}", serde_json::to_string(replayed)?)?,
+        false => writeln!(
+            out,
+            "{} records, {} bytes of log: opened in {:.2} s, {:.0} MB/s",
+            replayed.records, replayed.log_bytes, replayed.seconds, replayed.mb_per_s
+        )?,
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! What a workload runs against.
+
+use std::error::Error;
+use std::time::Duration;
+
+use crate::plan::Operation;
+use crate::record::Sizes;
+
+/// Any failure, on any thread.
+pub type Failure = Box<dyn Error + Send + Sync>;
+
+/// How a store is opened, the same for all.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Every answer is durable; else a thread syncs the log at this interval.
+    pub always: bool,
+    pub interval: Duration,
+    /// Bytes that a cache of blocks may have; the store of this crate has none.
+    #[cfg(feature = "bench-fjall")]
+    pub cache: u64,
+    /// Records that will be there.
+    pub records: u64,
+    pub sizes: Sizes,
+}
+
+/// How the operations of a batch go to a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// Together.
+    Batch,
+    /// One by one, each waiting for its answer.
+    Single,
+    /// As one transaction.
+    Transaction,
+}
+
+/// A store under test.
+pub trait Target: Sync {
+    /// The calls of one batch, made before the clock starts.
+    type Calls: Send;
+    /// What they have answered, looked at after the clock has stopped.
+    type Answers: Send;
+
+    /// Makes the calls for operations.
+    fn prepare(&self, operations: &[Operation], manner: Manner) -> Self::Calls;
+
+    /// Executes them.
+    fn execute(&self, calls: Self::Calls) -> Result<Self::Answers, Failure>;
+
+    /// Fails if the answers are not those to the operations.
+    fn check(&self, operations: &[Operation], answers: Self::Answers) -> Result<(), Failure>;
+
+    /// Waits until what was written does no more work in the background.
+    fn settle(&self) -> Result<(), Failure>;
+
+    /// Bytes of memory that the store says it uses for records, if it does.
+    fn memory(&self) -> Option<u64>;
+}
+
+/// Fails if a range has other records than it must have: `least` of the `most` that were asked for.
+pub fn check_range(found: usize, most: u32) -> Result<(), Failure> {
+    match found > 0 && found <= most as usize {
+        true => Ok(()),
+        false => Err(format!("a range of {most} gave {found} records").into()),
+    }
+}
