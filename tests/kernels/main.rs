@@ -10,7 +10,7 @@ use std::process::Command;
 const BATCHES: u64 = 16;
 
 /// The same for look-ups between whose steps changes come.
-const READERS: u64 = 40;
+const READERS: u64 = 60;
 
 fn program(name: &str) -> PathBuf {
     compiler::compile(&format!("{name}.cpp"), &format!("kernels-{name}"), &[])

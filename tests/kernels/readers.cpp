@@ -1,5 +1,6 @@
 // Look-ups between whose steps whole changes come and go: slots change hands, also back again, and
-// values are replaced while they are read. Arguments: the first seed, and how many.
+// values are replaced while they are read. And look-ups that end while a change rests at one of its
+// steps. Arguments: the first seed, and how many.
 
 #include <optional>
 #include <set>
@@ -13,12 +14,57 @@ u64 seed;
 
 constexpr u32 LOOK_UPS = 16;
 
+// The same beside a change that rests.
+constexpr u32 RESTS = 100;
+
+// Most steps that a look-up takes here, and a change, or nearly so.
+constexpr u32 LOOK_UP_STEPS = 64;
+constexpr u32 CHANGE_STEPS = 128;
+
 // One more than there are slots, so that they take turns.
 struct Item {
     std::string key;
     std::optional<std::string> value;
     // What it was since the look-up under way began.
     std::set<std::optional<std::string>> seen;
+};
+
+// A change of one item, under way.
+struct Change {
+    Item &item;
+    std::optional<std::string> after;
+    Operations operations;
+    bool stores = false; // the launch is the second one of two
+    std::optional<emulated::UnderWay> launch;
+
+    Change(MemoryTable &table, Operation what, Item &of, const std::string &value)
+        : item(of), operations(table, what, {of.key}, {value}, {1, 4, 1, false, 1, 14, 0}) {
+        if (what != Operation::REMOVE) after = value;
+        item.seen.insert(after);
+        operations.begin();
+        launch.emplace(operations.find_slots());
+    }
+
+    bool done() const { return stores && launch->done(); }
+
+    void step() {
+        launch->step();
+        if (stores || !launch->done()) return;
+        stores = true;
+        launch.emplace(operations.store_changes());
+    }
+};
+
+// A look-up of all items, under way.
+struct LookUp {
+    Counters counters{};
+    Operations operations;
+    emulated::UnderWay launch;
+
+    LookUp(MemoryTable &table, const std::vector<std::string> &keys,
+           const std::vector<std::string> &values, u32 sample)
+        : operations(table, Operation::GET, keys, values, {1, 8, 1, false, 1, 14, sample}),
+          launch(operations.look_up(&counters)) {}
 };
 
 class Turns {
@@ -31,7 +77,52 @@ class Turns {
         }
     }
 
-    void look_up() {
+    void look_up_amid_changes() {
+        LookUp look_up = begin();
+        // Now and then so few that the look-up comes to its values, now and then so many that a slot
+        // changes hands more than once at each step.
+        u64 rest = 1ull << rng() % 6;
+        while (!look_up.launch.done()) {
+            look_up.launch.step();
+            if (rng() % rest == 0) {
+                for (u32 some = 1 + static_cast<u32>(rng() % 2); some != 0; some--) {
+                    begin_change();
+                    end_change();
+                }
+            }
+            if (rng() % 4 == 0) load();
+        }
+        end(look_up);
+    }
+
+    // Either may come to the place that the other one is about to read or has just written.
+    void look_up_beside_a_change_that_rests() {
+        LookUp look_up = begin();
+        if (rng() % 4 != 0) load();
+        u64 steps = rng() % LOOK_UP_STEPS;
+        for (; steps != 0 && !look_up.launch.done(); steps--) look_up.launch.step();
+        begin_change();
+        steps = rng() % CHANGE_STEPS;
+        for (; steps != 0 && !under_way->done(); steps--) under_way->step();
+        while (!look_up.launch.done()) look_up.launch.step();
+        end_change();
+        end(look_up);
+    }
+
+  private:
+    std::mt19937_64 rng;
+    MemoryTable table;
+    std::optional<Cache> cache;
+    std::vector<Item> items;
+    std::optional<Change> under_way;
+
+    std::string random_value() {
+        std::string value(table.view.value_size, 0);
+        for (char &byte : value) byte = static_cast<char>(rng());
+        return value;
+    }
+
+    LookUp begin() {
         // A load fills its entries when the look-ups that ran before it have ended.
         if (cache && !cache->is_loading()) cache->choose();
         std::vector<std::string> sought, before;
@@ -40,29 +131,16 @@ class Turns {
             sought.push_back(item.key);
             before.push_back(random_value());
         }
-        Manner manner{1, 8, 1, false, 1, 14, static_cast<u32>(rng())};
-        Operations operations(table, Operation::GET, sought, before, manner);
-        Counters counters{};
-        // Now and then so few that the look-up comes to its values, now and then so many that a slot
-        // changes hands more than once at each step.
-        u64 rest = 1ull << rng() % 6;
         table.is_read = true;
-        emulated::UnderWay reader(operations.look_up(&counters));
-        while (!reader.done()) {
-            reader.step();
-            if (rng() % rest == 0) {
-                for (u32 some = 1 + static_cast<u32>(rng() % 2); some != 0; some--) change();
-            }
-            if (cache && cache->is_loading() && rng() % 4 == 0) {
-                emulated::run({cache->fill()});
-                cache->show();
-            }
-        }
+        return {table, sought, before, static_cast<u32>(rng())};
+    }
+
+    void end(const LookUp &look_up) {
         table.is_read = false;
         table.settle();
         for (u32 at = 0; at < items.size(); at++) {
             std::optional<std::string> found;
-            if (operations.answer(at)) found = operations.value(at);
+            if (look_up.operations.answer(at)) found = look_up.operations.value(at);
             if (items[at].seen.count(found) == 0) {
                 fail("seed %llu: key %u had another value than was found, or none", seed, at);
             }
@@ -70,46 +148,38 @@ class Turns {
         if (cache) cache->verify();
     }
 
-  private:
-    std::mt19937_64 rng;
-    MemoryTable table;
-    std::optional<Cache> cache;
-    std::vector<Item> items;
-
-    std::string random_value() {
-        std::string value(table.view.value_size, 0);
-        for (char &byte : value) byte = static_cast<char>(rng());
-        return value;
+    // Fills the cache with what was chosen for it. No change is under way.
+    void load() {
+        if (!cache || !cache->is_loading()) return;
+        emulated::run({cache->fill()});
+        cache->show();
     }
 
-    // Of one item that has something to do, or of two that take turns in a slot.
-    void change() {
+    // Of one item that has something to do, or first of the one whose slot it needs.
+    void begin_change() {
         std::vector<Item *> held;
         for (Item &item : items) {
             if (item.value) held.push_back(&item);
         }
         Item &item = items[rng() % items.size()];
         if (item.value) {
-            carry_out(rng() % 3 == 0 ? Operation::UPDATE : Operation::REMOVE, item);
-            return;
+            Operation operation = rng() % 2 == 0 ? Operation::UPDATE : Operation::REMOVE;
+            under_way.emplace(table, operation, item, random_value());
+        } else if (held.size() == table.view.slots) {
+            Item &leaving = *held[rng() % held.size()];
+            under_way.emplace(table, Operation::REMOVE, leaving, random_value());
+        } else {
+            under_way.emplace(table, Operation::INSERT, item, random_value());
         }
-        if (held.size() == table.view.slots) carry_out(Operation::REMOVE, *held[rng() % held.size()]);
-        carry_out(Operation::INSERT, item);
     }
 
-    void carry_out(Operation operation, Item &item) {
-        std::string value = random_value();
-        Manner manner{1, 4, 1, false, 1, 14, 0};
-        Operations operations(table, operation, {item.key}, {value}, manner);
-        operations.begin();
-        emulated::run({operations.find_slots()});
-        emulated::run({operations.store_changes()});
-        if (operations.end_round() != 0) fail("seed %llu: no slot or no record", seed);
-        if (!operations.answer(0)) fail("seed %llu: a wrong answer", seed);
+    void end_change() {
+        while (!under_way->done()) under_way->step();
+        if (under_way->operations.end_round() != 0) fail("seed %llu: no slot or no record", seed);
+        if (!under_way->operations.answer(0)) fail("seed %llu: a wrong answer", seed);
         table.settle();
-        item.value = std::move(value);
-        if (operation == Operation::REMOVE) item.value.reset();
-        item.seen.insert(item.value);
+        under_way->item.value = under_way->after;
+        under_way.reset();
     }
 };
 
@@ -119,14 +189,15 @@ void run_seed() {
     Settings settings{};
     settings.shape = {1, 1, 1 + static_cast<u32>(rng() % 2)};
     settings.key_size = rng() % 2 != 0 ? 8 : 24;
-    u32 value_sizes[] = {8, 24, 200};
+    u32 value_sizes[] = {8, 200, 16000};
     settings.value_size = value_sizes[rng() % 3];
     settings.copies = rng() % 2 != 0;
-    settings.records = 4000;
+    settings.records = 1000;
     settings.hash_seed = rng();
-    bool has_cache = rng() % 2 != 0;
+    bool has_cache = rng() % 4 != 0;
     Turns turns(settings, has_cache);
-    for (u32 look_up = 0; look_up < LOOK_UPS; look_up++) turns.look_up();
+    for (u32 look_up = 0; look_up < LOOK_UPS; look_up++) turns.look_up_amid_changes();
+    for (u32 look_up = 0; look_up < RESTS; look_up++) turns.look_up_beside_a_change_that_rests();
 }
 
 } // namespace

@@ -68,6 +68,7 @@ class MemoryTable {
         view.record_stride = stride_of(view.value_size);
         if (settings.notes_pages) {
             dirty.resize(FILE_LEN / PAGE / 32);
+            saved.resize(FILE_LEN);
             view.dirty = dirty.data();
         }
         for (u32 number = 0; number < 2; number++) {
@@ -152,6 +153,14 @@ class MemoryTable {
         return std::exchange(counters, Counters{});
     }
 
+    // Ends the program if a page differs from the last checkpoint and is not noted; then takes one.
+    void checkpoint() {
+        if (dirty.empty()) return;
+        expect_noted(0, levels_end);
+        expect_noted(ARENA, supply_end);
+        std::fill(dirty.begin(), dirty.end(), 0);
+    }
+
     // Whether look-ups may reach anything of the file but the values. Without access, the first
     // touch ends the program.
     void allow_buckets(bool allowed) {
@@ -166,7 +175,9 @@ class MemoryTable {
     u64 withheld[2]{};
     std::vector<u64> copies[DIRECTORY];
     std::vector<u64> reserved_copies[2];
+    u64 supply_end = 0;
     std::vector<u32> dirty;
+    std::vector<u8> saved; // the file at the last checkpoint
     std::vector<u64> ring;
 
     // As src/layout does: values of up to a line do not cross one.
@@ -190,6 +201,15 @@ class MemoryTable {
         }
     }
 
+    void expect_noted(u64 from, u64 to) {
+        for (u64 at = from; at < to; at += PAGE) {
+            u64 page = at / PAGE;
+            if (std::memcmp(view.file + at, &saved[at], PAGE) == 0) continue;
+            if ((dirty[page / 32] >> page % 32 & 1) == 0) fail("page %llu is not noted as changed", page);
+            std::memcpy(&saved[at], view.file + at, PAGE);
+        }
+    }
+
     // Two runs of fresh records with a hole between them.
     void make_supply() {
         u64 first = settings.records / 3;
@@ -199,8 +219,8 @@ class MemoryTable {
         supply.bump_offset[0] = ARENA;
         supply.bump_offset[1] = ARENA + first * view.record_stride + hole;
         supply.bump_stride = view.record_stride;
-        u64 end = supply.bump_offset[1] + supply.bump_count[1] * view.record_stride;
-        if (end > FILE_LEN) fail("%u records do not fit into the file", settings.records);
+        supply_end = supply.bump_offset[1] + supply.bump_count[1] * view.record_stride;
+        if (supply_end > FILE_LEN) fail("%u records do not fit into the file", settings.records);
         u64 capacity = 2;
         while (capacity < 2 * settings.records) capacity *= 2;
         ring.resize(capacity);

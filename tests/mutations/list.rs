@@ -416,6 +416,34 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Kernels,
     },
     Mutation {
+        name: "a cached value changes while its tag stands",
+        file: "ptx/cache.cuh",
+        find: r"    store_tag(cached.tag, 0);
+    order();
+    if ((link & LOADING) != 0) return {};
+",
+        replacement: r"    if ((link & LOADING) != 0) {
+        store_tag(cached.tag, 0);
+        return {};
+    }
+",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "a reader does not look at the tag again when it has copied a cached value",
+        file: "ptx/cache.cuh",
+        find: "    return cached.value == nullptr || load_tag(cached.tag) == record;\n",
+        replacement: "    return cached.value == nullptr || record != 0;\n",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "the page of a new record word is not noted as changed",
+        file: "ptx/index.cu",
+        find: "            table.mark_dirty(at, 8);\n",
+        replacement: "            if (!of_record) table.mark_dirty(at, 8);\n",
+        suite: Suite::Kernels,
+    },
+    Mutation {
         name: "a load does not make up for what was changed beside it",
         file: "ptx/cache.cu",
         find: "        bool missing = cached.value != nullptr && load_tag(cached.tag) != record;\n",

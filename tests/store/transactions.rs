@@ -136,7 +136,7 @@ fn random_transactions() {
         assert_eq!(contents(&store), model);
     }
     assert!(
-        conflicts > 10 && commits > 10,
+        conflicts > 0 && commits > 0,
         "{conflicts} conflicts, {commits} commits"
     );
     drop(open);

@@ -192,8 +192,10 @@ fn damage_of_each_file_is_found_and_named() {
         damaged(StoreFile::Index);
         spoil(&index, at);
     }
-    // The slot that names the record.
-    let record = place(&header.to_le_bytes());
+    // The slot that names the record; the entry of an extent that begins with it comes before.
+    let named = header.to_le_bytes();
+    let slot = bytes.windows(8).rposition(|bytes| bytes == named);
+    let record = slot.unwrap() as u64;
     spoil(&index, record);
     damaged(StoreFile::Index);
     spoil(&index, record);

@@ -116,9 +116,11 @@ fn threads_share_what_a_full_disk_has() {
                     for round in 0..200 {
                         let version = 10 + 1000 * thread as u64 + round;
                         let key = &keys[round as usize % keys.len()];
-                        // The others may have all records that are free, but not for long.
-                        let updated = (0..100)
-                            .find_map(|_| index.update_one(key, &value(*key, version)).ok());
+                        // The others may have all records that are free, and rest meanwhile.
+                        let updated = (0..1_000_000).find_map(|_| {
+                            let updated = index.update_one(key, &value(*key, version));
+                            updated.inspect_err(|_| std::thread::yield_now()).ok()
+                        });
                         assert_eq!(updated, Some(true));
                         assert_eq!(index.get_one(key).unwrap(), Some(value(*key, version)));
                     }

@@ -192,7 +192,9 @@ fn lengths_that_no_record_has() {
         ("a value to the next class", 200 << 32 | 8),
         ("a key without its value", 8),
     ] {
-        let slots = file.members();
+        let mut slots = file.members();
+        // Of one item that is the truth, and where it stands depends on the seed of the hash.
+        slots.retain(|&slot| file.word(file.record(slot)) != word);
         for members in [&slots[..1], &slots[..]] {
             let mut one = file.clone();
             for &slot in members {
