@@ -56,10 +56,13 @@ impl Gphash {
             true => Durability::Always,
             false => Durability::Interval(settings.interval),
         };
-        let options = StoreOptions::new()
-            .capacity(settings.records)
+        let mut options = StoreOptions::new()
             .durability(durability)
             .merge_operator(Arc::new(Add));
+        options = match settings.budget {
+            Some(bytes) => options.memory_budget(bytes),
+            None => options.capacity(settings.records),
+        };
         Ok(Self {
             store: Store::open(path, &options)?,
             sizes: settings.sizes,

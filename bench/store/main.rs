@@ -88,6 +88,10 @@ struct Arguments {
     #[cfg(feature = "bench-fjall")]
     #[arg(long, value_name = "MIB", default_value_t = 2048)]
     cache: u64,
+    /// MiB that each store may use for records, in place of `--cache`: the others half of it for blocks
+    /// and half for what is not yet in files
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
+    memory_budget: Option<u64>,
     /// Every answer is durable
     #[arg(long)]
     always: bool,
@@ -243,6 +247,7 @@ fn run_all(arguments: &Arguments) -> Result<(), Failure> {
         interval: Duration::from_millis(arguments.interval),
         #[cfg(feature = "bench-fjall")]
         cache: arguments.cache << 20,
+        budget: arguments.memory_budget.map(|mib| mib << 20),
         records: arguments.records,
         sizes,
     };

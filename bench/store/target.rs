@@ -18,6 +18,8 @@ pub struct Settings {
     /// Bytes that a cache of blocks may have; the store of this crate has none.
     #[cfg(feature = "bench-fjall")]
     pub cache: u64,
+    /// Bytes that a store may use for records, if not all of them should stay in memory.
+    pub budget: Option<u64>,
     /// Records that will be there.
     pub records: u64,
     pub sizes: Sizes,

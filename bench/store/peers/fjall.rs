@@ -37,10 +37,15 @@ pub enum Answer {
 
 impl Fjall {
     pub fn open(path: &Path, settings: &Settings) -> Result<Self, Failure> {
-        let database = Database::builder(path).cache_size(settings.cache).open()?;
+        let cache = settings.budget.map_or(settings.cache, |bytes| bytes / 2);
+        let database = Database::builder(path).cache_size(cache).open()?;
         let options = || {
-            KeyspaceCreateOptions::default()
-                .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
+            let options = KeyspaceCreateOptions::default()
+                .data_block_compression_policy(CompressionPolicy::all(CompressionType::None));
+            match settings.budget {
+                Some(bytes) => options.max_memtable_size(bytes / 2),
+                None => options,
+            }
         };
         let records = database.keyspace("records", options)?;
         let syncer = (!settings.always).then(|| {

@@ -59,12 +59,17 @@ fn merge(_: &[u8], value: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec
 impl Rocks {
     pub fn open(path: &Path, settings: &Settings) -> Result<Self, Failure> {
         let mut table = BlockBasedOptions::default();
-        table.set_block_cache(&Cache::new_lru_cache(settings.cache as usize)?);
+        let cache = settings.budget.map_or(settings.cache, |bytes| bytes / 2);
+        table.set_block_cache(&Cache::new_lru_cache(cache as usize)?);
         table.set_bloom_filter(10.0, false);
         let mut options = Options::default();
         options.create_if_missing(true);
         options.increase_parallelism(std::thread::available_parallelism()?.get() as i32);
         options.set_block_based_table_factory(&table);
+        if let Some(bytes) = settings.budget {
+            options.set_db_write_buffer_size(bytes as usize / 2);
+            options.set_write_buffer_size(bytes as usize / 8);
+        }
         options.set_compression_type(DBCompressionType::None);
         // Its merges need not be associative, so operands are not put together.
         options.set_merge_operator("add", merge, |_, _, _| None);
