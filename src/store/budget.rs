@@ -263,11 +263,17 @@ impl State {
         Ok(leaving)
     }
 
-    /// Writes items into new files.
+    /// Writes items into new files, but for those that a file has already.
     fn spill(&self, leaving: &Leaving) -> Result<()> {
         // What a file holds is durable, so what came before it must be.
         self.log.sync()?;
-        let entries = leaving.entries().map(|(key, stamp, value)| Entry {
+        let version = self.tiers.spill.version();
+        let is_new = |(key, stamp, _): &(&[u8], Stamp, &[u8])| {
+            // A file may have been mended, and have lost it.
+            !stamp.has_risen() || !version.may_have(key)
+        };
+        let entries = leaving.entries().filter(is_new);
+        let entries = entries.map(|(key, stamp, value)| Entry {
             key,
             sequence: stamp.sequence(),
             value: (!stamp.is_tombstone()).then_some(value),

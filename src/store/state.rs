@@ -304,7 +304,7 @@ impl State {
             .map(|(key, (sequence, value))| Change::Put {
                 key,
                 value,
-                sequence: Stamp::new(*sequence, false).0,
+                sequence: Stamp::risen(*sequence).0,
             })
             .collect();
         self.change_table(&mut self.change_visible(), &changes)

@@ -22,25 +22,39 @@ const CHUNK: usize = 256;
 /// Keys that wait for their way up at most.
 const RISING: usize = 4096;
 
-/// What a record of the table says of its request: twice its sequence number, and one more if it is a
-/// tombstone.
+/// What a record of the table says of its request: four times its sequence number, one more if it is a
+/// tombstone, and two more if it has come up from a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp(pub u64);
+
+const TOMBSTONE: u64 = 1;
+const RISEN: u64 = 2;
 
 impl Stamp {
     /// The stamp of a request that has left a value, or none.
     pub fn new(sequence: u64, is_tombstone: bool) -> Self {
-        Self(sequence << 1 | u64::from(is_tombstone))
+        let kind = if is_tombstone { TOMBSTONE } else { 0 };
+        Self((sequence << 2) | kind)
+    }
+
+    /// The stamp of an item that a file has, too.
+    pub fn risen(sequence: u64) -> Self {
+        Self((sequence << 2) | RISEN)
     }
 
     /// Number of the request.
     pub fn sequence(self) -> u64 {
-        self.0 >> 1
+        self.0 >> 2
     }
 
     /// Whether the key has no value.
     pub fn is_tombstone(self) -> bool {
-        self.0 & 1 == 1
+        self.0 & TOMBSTONE != 0
+    }
+
+    /// Whether a file has the item, unless damage has taken it.
+    pub fn has_risen(self) -> bool {
+        self.0 & RISEN != 0
     }
 
     fn value(self, value: &[u8]) -> Value {

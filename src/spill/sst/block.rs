@@ -20,31 +20,63 @@ pub const BLOCK_HEADER: usize = 16;
 /// LZ4 makes nothing smaller than this.
 const BEST_RATIO: u64 = 256;
 
+/// Most blocks in a row that are written as they are because blocks before did not compress.
+const LONGEST_REST: u32 = 32;
+
 /// What the compressor needs from block to block.
-pub struct Compressor(CompressTable);
+pub struct Compressor {
+    table: CompressTable,
+    /// How many blocks are left as they are after the next one that does not compress.
+    rest: u32,
+    /// How many of those are to come.
+    resting: u32,
+}
 
 impl Compressor {
     pub fn new() -> Self {
-        Self(CompressTable::small())
+        Self {
+            table: CompressTable::small(),
+            rest: 1,
+            resting: 0,
+        }
     }
 
-    /// Writes a block with this content behind `out`, compressed if that saves an eighth.
+    /// Compresses into `out` if that saves an eighth; the length then.
+    fn compress(&mut self, content: &[u8], out: &mut [u8]) -> Option<usize> {
+        // What does not compress mostly has neighbours that do not.
+        if self.resting > 0 {
+            self.resting -= 1;
+            return None;
+        }
+        let compressed = match content.len() < usize::from(u16::MAX) {
+            true => compress_into_with_table(content, out, &mut self.table),
+            // The table would be larger from then on, and slower to clear.
+            false => compress_into(content, out),
+        };
+        let worth = content.len() - content.len() / 8;
+        let len = compressed.ok().filter(|len| *len < worth);
+        self.rest = match len {
+            Some(_) => 1,
+            None => (2 * self.rest).min(LONGEST_REST),
+        };
+        if len.is_none() {
+            self.resting = self.rest;
+        }
+        len
+    }
+
+    /// Writes a block with this content behind `out`, compressed if that saves an eighth and it is
+    /// tried.
     pub fn write(&mut self, content: &[u8], seed: u64, out: &mut Vec<u8>) {
         let start = out.len();
         let body = start + BLOCK_HEADER;
         out.resize(body + get_maximum_output_size(content.len()), 0);
-        let compressed = match content.len() < usize::from(u16::MAX) {
-            true => compress_into_with_table(content, &mut out[body..], &mut self.0),
-            // The table would be larger from then on, and slower to clear.
-            false => compress_into(content, &mut out[body..]),
-        };
-        let worth = content.len() - content.len() / 8;
-        let raw = match compressed {
-            Ok(len) if len < worth => {
+        let raw = match self.compress(content, &mut out[body..]) {
+            Some(len) => {
                 out.truncate(body + len);
                 content.len() as u32
             }
-            _ => {
+            None => {
                 out.truncate(body);
                 out.extend_from_slice(content);
                 0
