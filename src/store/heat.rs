@@ -16,7 +16,7 @@ const PARTITIONS: (u32, u32) = (10, 26);
 const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Fingerprints of items that were read below the table not long ago.
-const REVISITS: usize = 1 << 16;
+const REVISITS: usize = 1 << 14;
 
 /// See the [module](self).
 pub struct Heat {
