@@ -1,6 +1,9 @@
 //! How the table keeps within its memory budget: the items that are read least leave for a sorted file,
 //! and those that are read there again come up.
 
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -96,6 +99,11 @@ impl Budget {
         )
     }
 
+    /// Counts items that have come up into the table.
+    pub fn have_risen(&self, items: usize) {
+        self.items_risen.fetch_add(items as u64, Ordering::Relaxed);
+    }
+
     /// Items that have left the table, and that have come up into it.
     pub fn moved(&self) -> (u64, u64) {
         let risen = self.items_risen.load(Ordering::Relaxed);
@@ -184,9 +192,6 @@ impl Core {
         let state = &self.state;
         let rising = state.tiers.take_rising();
         if !rising.is_empty() {
-            budget
-                .items_risen
-                .fetch_add(rising.len() as u64, Ordering::Relaxed);
             self.submit(Work::Rise(rising))?;
         }
         let table = &state.tiers.table;

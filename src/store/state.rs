@@ -307,6 +307,9 @@ impl State {
                 sequence: Stamp::risen(*sequence).0,
             })
             .collect();
+        if let Some(budget) = &self.budget {
+            budget.have_risen(changes.len());
+        }
         self.change_table(&mut self.change_visible(), &changes)
     }
 
