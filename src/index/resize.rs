@@ -62,16 +62,34 @@ impl<M: Medium> Table<M> {
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Limit`]; the table is as it was.
     pub(crate) fn grow_levels(&self, seen: Levels) -> Result<()> {
-        let slots = self.shape.capacity(seen.top);
-        let full = self.len();
-        if seen.top > self.shape.levels + 4 && full < slots / LEAST_LOAD {
-            return Err(self.limit(
-                "full slots before the table grows",
-                slots / LEAST_LOAD,
-                full,
-            ));
+        let least = self.shape.capacity(seen.top) / LEAST_LOAD;
+        if seen.top > self.shape.levels + 4 && self.len() < least {
+            // What others have inserted counts only when they pause or end.
+            let full = self.full_slots();
+            if full < least {
+                return Err(self.limit("full slots before the table grows", least, full));
+            }
         }
         self.add_level(seen)
+    }
+
+    /// Counts the slots that are not empty. The caller is not pinned.
+    fn full_slots(&self) -> u64 {
+        let _pin = self.pin(thread_number());
+        let levels = self.directory.levels();
+        let buckets = (levels.bottom..=levels.top)
+            .flat_map(|level| (0..1u64 << level).map(move |index| (level, index)));
+        buckets
+            .map(|(level, index)| {
+                let bucket = self.bucket(level, index);
+                let is_full = |slot: &u32| {
+                    self.medium
+                        .load(self.shape.slot_place(bucket.at, *slot).state)
+                        != EMPTY
+                };
+                (0..self.shape.slots).filter(is_full).count() as u64
+            })
+            .sum()
     }
 
     /// Adds a top level to the levels `seen`, unless they have changed since.
@@ -406,13 +424,43 @@ impl<M: Medium> Table<M> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::ops::Range;
     use std::path::Path;
 
     use super::*;
     use crate::index::ahead::Ahead;
     use crate::index::record::Content;
+    use crate::index::table::Session;
     use crate::layout::DATA_START;
     use crate::pm::simulated::Simulated;
+
+    /// Inserts keys; they count when the session ends.
+    fn insert(session: &mut Session<Simulated>, keys: Range<u64>) {
+        let table = session.table;
+        for key in keys {
+            let target = table.target(bytemuck::bytes_of(&key));
+            let ahead = Ahead::new(table, &target);
+            let value = key.to_ne_bytes();
+            session
+                .insert(&target, &ahead, &Content::fixed(&value))
+                .unwrap();
+        }
+    }
+
+    #[test]
+    fn a_table_that_others_have_filled_grows() {
+        let shape = Shape::new(8, 8, 8, 2, 2).unwrap();
+        let memory = Simulated::new(DATA_START, 1 << 24);
+        let table = Table::create(memory, shape, 2000, Path::new("memory")).unwrap();
+        let levels = table.directory.levels();
+        assert!(levels.top > shape.levels + 4);
+        assert!(table.grow_levels(levels).is_err(), "nothing is full");
+        let mut session = table.session();
+        insert(&mut session, 1..1500);
+        assert_eq!(table.len(), 0);
+        table.grow_levels(levels).unwrap();
+        assert_eq!(table.directory.levels().top, levels.top + 1);
+    }
 
     #[test]
     fn a_level_is_emptied_in_bounded_slices() {
@@ -421,14 +469,7 @@ mod tests {
         let table = Table::create(memory, shape, 30_000, Path::new("memory")).unwrap();
         {
             let mut session = table.session();
-            for key in 1..=30_000u64 {
-                let target = table.target(bytemuck::bytes_of(&key));
-                let ahead = Ahead::new(&table, &target);
-                let value = key.to_ne_bytes();
-                session
-                    .insert(&target, &ahead, &Content::fixed(&value))
-                    .unwrap();
-            }
+            insert(&mut session, 1..30_001);
         }
         let levels = table.directory.levels();
         let buckets = 1u64 << levels.bottom;

@@ -51,7 +51,10 @@ fn packages() -> Option<Model> {
 fn is_whole(store: &Store, model: &Model) {
     let report = store.verify(&|_| {});
     assert_eq!(report.state, ReportState::Clean, "{report:#?}");
-    assert_eq!(report.items, model.len() as u64);
+    let all_in_index = store.stats().spill.levels.is_empty();
+    // A key may be in the index and in several files.
+    assert!(report.items >= model.len() as u64);
+    assert!(!all_in_index || report.items == model.len() as u64);
     let found = contents(store);
     assert_eq!(found.len(), model.len());
     assert!(found == *model);
