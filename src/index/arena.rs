@@ -161,11 +161,10 @@ impl Arena {
         let bytes = |class: u32| {
             let Class { stride, free, .. } = self.class(class);
             let mut records = self.high_water(class);
-            for _ in 0..free.len() {
-                if let Some(batch) = free.pop() {
-                    records = records.saturating_sub(batch.len() as u64);
-                    free.push(batch);
-                }
+            let batches: Vec<_> = std::iter::from_fn(|| free.pop()).collect();
+            for batch in batches {
+                records = records.saturating_sub(batch.len() as u64);
+                free.push(batch);
             }
             records * stride
         };
