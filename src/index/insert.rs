@@ -27,6 +27,11 @@ use crate::sync::{Ordering, fence, pause};
 /// early costs nothing in the load factor: the last slots of a bucket do the balancing.
 pub(crate) const HOME_SPARE: u32 = 2;
 
+/// How often one insertion may lose to rivals that are gone when it looks for them. Threads that
+/// insert and remove its key all the while do not get there; a slot of a damaged file that looks
+/// like a rival only while the insertion stands there does, and each attempt takes a record.
+const MAX_LOSSES: u32 = 1000;
+
 /// What became of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inserted {
@@ -101,6 +106,7 @@ impl<'t, M: Medium> Session<'t, M> {
     }
 
     fn insert_unless_found(&mut self, target: &Target, content: &Content) -> Result<Inserted> {
+        let mut losses = 0;
         loop {
             let levels = self.levels();
             if self.table.find(target, &mut self.touches).is_some() {
@@ -124,6 +130,11 @@ impl<'t, M: Medium> Session<'t, M> {
             if self.fill_and_decide(target, None, &slot, record, content) {
                 self.items += 1;
                 return Ok(Inserted::New);
+            }
+            losses += 1;
+            if losses == MAX_LOSSES {
+                let found = format!("{losses} members of its key that were gone again");
+                return Err(self.table.damaged("slot", slot.place.state, found));
             }
         }
     }

@@ -253,6 +253,21 @@ fn record_words_that_lead_astray() {
 }
 
 #[test]
+fn records_that_are_there_while_a_slot_is_taken() {
+    let mut file = Hostile::new();
+    let top = file.superblock.level_directory[file.superblock.top_level as usize];
+    for slot in file.members() {
+        file.put(slot.record, top);
+        if slot.state == top {
+            file.put(slot.state, 0);
+            file.put(slot.record, 0);
+        }
+    }
+    // A key that goes to the empty slot makes the header there one that cannot be believed.
+    file.attack("records in an empty slot").unwrap();
+}
+
+#[test]
 fn class_tables_that_do_not_hold() {
     let file = Hostile::new();
     let honest = file.taken();
