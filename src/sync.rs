@@ -1,20 +1,20 @@
 //! What the lock-free parts and the locks between them are made of: the real thing, or loom's
-//! under `--cfg loom`, where every use of it is a place at which threads may change.
+//! under `--cfg loom`, where every use of it is a place at which threads may change. What the locks
+//! guard is whole between any two statements, so a panic poisons none.
 
 #[cfg(not(loom))]
 pub(crate) use crossbeam_queue::SegQueue;
 #[cfg(loom)]
 pub(crate) use loom::sync::{
-    Mutex, MutexGuard, RwLock, RwLockReadGuard,
+    MutexGuard, RwLockReadGuard,
     atomic::{AtomicU64, Ordering, fence},
 };
 #[cfg(loom)]
-pub(crate) use modelled::{SegQueue, be_thread, thread_number};
+pub(crate) use modelled::{Mutex, RwLock, SegQueue, be_thread, thread_number};
 #[cfg(not(loom))]
-pub(crate) use std::sync::{
-    Mutex, MutexGuard, RwLock, RwLockReadGuard,
-    atomic::{AtomicU64, Ordering, fence},
-};
+pub(crate) use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Lets another thread run while this one waits for it.
 #[inline]
@@ -49,7 +49,43 @@ mod modelled {
     use std::cell::Cell;
     use std::collections::VecDeque;
 
-    use super::Mutex;
+    use loom::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+
+    /// A lock without poison: a model ends with its first panic.
+    #[derive(Default)]
+    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(loom::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap()
+        }
+
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok()
+        }
+    }
+
+    /// As [`Mutex`].
+    #[derive(Default)]
+    pub(crate) struct RwLock<T>(loom::sync::RwLock<T>);
+
+    impl<T> RwLock<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(loom::sync::RwLock::new(value))
+        }
+
+        pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
+            self.0.read().unwrap()
+        }
+
+        pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
+            self.0.write().unwrap()
+        }
+    }
 
     /// A queue whose calls happen one after another.
     pub(crate) struct SegQueue<T>(Mutex<VecDeque<T>>);
@@ -60,15 +96,15 @@ mod modelled {
         }
 
         pub(crate) fn push(&self, item: T) {
-            self.0.lock().unwrap().push_back(item);
+            self.0.lock().push_back(item);
         }
 
         pub(crate) fn pop(&self) -> Option<T> {
-            self.0.lock().unwrap().pop_front()
+            self.0.lock().pop_front()
         }
 
         pub(crate) fn is_empty(&self) -> bool {
-            self.0.lock().unwrap().is_empty()
+            self.0.lock().is_empty()
         }
     }
 

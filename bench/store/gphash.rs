@@ -7,7 +7,7 @@ use gphash::store::{Durability, MergeOperator, Request, Response, Store, StoreOp
 
 use crate::plan::Operation;
 use crate::record::{Sizes, add};
-use crate::target::{Failure, Manner, Settings, Target, check_range};
+use crate::target::{Failure, Manner, Settings, Target, check_answers};
 
 /// Adds to the counter in a value.
 struct Add;
@@ -180,12 +180,12 @@ impl Target for Gphash {
         for answer in &answers {
             match answer {
                 Answer::Nothing => {}
-                Answer::Value(value) => values.push(value),
+                Answer::Value(value) => values.push(value.as_deref()),
                 Answer::Items(items) => ranges.push(items.len()),
                 Answer::Values(responses) => {
                     for response in responses {
                         match response {
-                            Response::Value(value) => values.push(value),
+                            Response::Value(value) => values.push(value.as_deref()),
                             Response::Done => {}
                             Response::Failed(error) => return Err(error.clone().into()),
                         }
@@ -193,21 +193,7 @@ impl Target for Gphash {
                 }
             }
         }
-        let (mut values, mut ranges) = (values.into_iter(), ranges.into_iter());
-        for operation in operations {
-            match operation {
-                Operation::Get(record) | Operation::Modify(record) => {
-                    let value = values.next().and_then(Option::as_deref);
-                    self.sizes.check(*record, value)?;
-                }
-                Operation::Miss(record) if values.next().is_some_and(Option::is_some) => {
-                    return Err(format!("record {record} is there").into());
-                }
-                Operation::Range(_, most) => check_range(ranges.next().unwrap_or(0), *most)?,
-                _ => {}
-            }
-        }
-        Ok(())
+        check_answers(operations, &self.sizes, values, ranges)
     }
 
     fn settle(&self) -> Result<(), Failure> {

@@ -59,10 +59,35 @@ pub trait Target: Sync {
     fn memory(&self) -> Option<u64>;
 }
 
-/// Fails if a range has other records than it must have: `least` of the `most` that were asked for.
-pub fn check_range(found: usize, most: u32) -> Result<(), Failure> {
-    match found > 0 && found <= most as usize {
-        true => Ok(()),
-        false => Err(format!("a range of {most} gave {found} records").into()),
+/// Fails if these are not the answers to operations: values of records in the order in which they
+/// were asked for, and how many records each range gave.
+pub fn check_answers<'a>(
+    operations: &[Operation],
+    sizes: &Sizes,
+    values: impl IntoIterator<Item = Option<&'a [u8]>>,
+    ranges: impl IntoIterator<Item = usize>,
+) -> Result<(), Failure> {
+    let (mut values, mut ranges) = (values.into_iter(), ranges.into_iter());
+    for operation in operations {
+        match operation {
+            Operation::Get(record) | Operation::Modify(record) => {
+                let value = values.next().ok_or("a get was not answered")?;
+                sizes.check(*record, value)?;
+            }
+            Operation::Miss(record) => {
+                let value = values.next().ok_or("a get was not answered")?;
+                if value.is_some() {
+                    return Err(format!("record {record} is there").into());
+                }
+            }
+            Operation::Range(_, most) => {
+                let found = ranges.next().ok_or("a range was not answered")?;
+                if found == 0 || found > *most as usize {
+                    return Err(format!("a range of {most} gave {found} records").into());
+                }
+            }
+            _ => {}
+        }
     }
+    Ok(())
 }

@@ -10,7 +10,7 @@
 mod extents;
 mod shard;
 
-use std::sync::{OnceLock, TryLockError};
+use std::sync::OnceLock;
 
 pub use extents::{ArenaExtent, ExtentMap};
 use shard::Cache;
@@ -252,7 +252,7 @@ impl Arena {
             records.extend(batch);
         }
         for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(|poison| poison.into_inner());
+            let mut shard = shard.lock();
             records.append(&mut shard.retired);
             self.take_free(&mut shard, &mut records);
         }
@@ -274,9 +274,8 @@ impl Arena {
         let mut index = hint;
         let mut shard = loop {
             match self.shards[index % SHARDS].try_lock() {
-                Ok(shard) => break shard,
-                Err(TryLockError::Poisoned(poison)) => break poison.into_inner(),
-                Err(TryLockError::WouldBlock) => index += 1,
+                Some(shard) => break shard,
+                None => index += 1,
             }
         };
         if shard.caches.is_empty() {
@@ -325,7 +324,7 @@ impl Arena {
         self.retire(mine.take_retired(), &epoch);
         let mut in_use = 0;
         for shard in &self.shards {
-            let Ok(mut shard) = shard.try_lock() else {
+            let Some(mut shard) = shard.try_lock() else {
                 in_use += 1;
                 continue;
             };

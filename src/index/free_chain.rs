@@ -74,10 +74,7 @@ impl<M: Medium> Table<M> {
     /// Moves the next records of the chain to the arena; `false` when there are no more. A chain
     /// that leads astray ends there: its records are found again by the next recovery.
     pub(crate) fn read_free_chain(&self) -> bool {
-        let mut chain = self
-            .free_chain
-            .lock()
-            .unwrap_or_else(|poison| poison.into_inner());
+        let mut chain = self.free_chain.lock();
         let mut records = Vec::new();
         let map = self.arena.map();
         while chain.count > 0 && records.len() < AT_ONCE {

@@ -505,7 +505,7 @@ impl<M: Medium> Table<M> {
     /// moving anything: a file that was closed in order is believed, and none is closed like this.
     #[cold]
     fn stuck(&self, target: &Target) -> Option<crate::Error> {
-        let _nobody_moves = self.resize.try_lock().ok()?;
+        let _nobody_moves = self.resize.try_lock()?;
         matches!(self.find_for_write(target, &mut 0), Found::Moving).then(|| {
             self.damaged(
                 "slot",

@@ -251,10 +251,7 @@ impl<M: Medium> Table<M> {
 
     /// Makes every record free that no item names, below the last that one names.
     fn rebuild_free(&self, used: &UsedRecords) -> u64 {
-        *self
-            .free_chain
-            .lock()
-            .unwrap_or_else(|poison| poison.into_inner()) = FreeChain::default();
+        *self.free_chain.lock() = FreeChain::default();
         self.arena
             .classes()
             .map(|class| self.rebuild_class(class, used.class(class)))

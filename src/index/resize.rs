@@ -126,14 +126,12 @@ impl<M: Medium> Table<M> {
     }
 
     fn resize(&self) -> MutexGuard<'_, Resize> {
-        self.resize
-            .lock()
-            .unwrap_or_else(|poison| poison.into_inner())
+        self.resize.lock()
     }
 
     /// Empties a slice of the bottom level, if no one else is at it. The caller is not pinned.
     pub(crate) fn drain_slice(&self) {
-        let Ok(mut resize) = self.resize.try_lock() else {
+        let Some(mut resize) = self.resize.try_lock() else {
             return;
         };
         let _ = self.step(&mut resize);

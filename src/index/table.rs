@@ -211,9 +211,7 @@ impl<M: Medium> Table<M> {
 
     /// The superblock; whoever holds it may change the file's structure.
     pub(crate) fn superblock(&self) -> MutexGuard<'_, Superblock> {
-        self.superblock
-            .lock()
-            .unwrap_or_else(|poison| poison.into_inner())
+        self.superblock.lock()
     }
 
     /// Begins a batch.
@@ -240,11 +238,7 @@ impl<M: Medium> Table<M> {
 
     /// Keeps checkpoints away, in the domain that has them.
     pub(crate) fn store_gate(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        (self.medium.domain() == Domain::Checkpointed).then(|| {
-            self.gate
-                .read()
-                .unwrap_or_else(|poison| poison.into_inner())
-        })
+        (self.medium.domain() == Domain::Checkpointed).then(|| self.gate.read())
     }
 
     /// Stores bytes and starts their write-back.
@@ -402,10 +396,7 @@ impl<M: Medium> Table<M> {
 
     /// Makes everything so far durable, as far as the domain needs it said.
     pub(crate) fn sync(&self) -> Result<()> {
-        let _gate = self
-            .gate
-            .write()
-            .unwrap_or_else(|poison| poison.into_inner());
+        let _gate = self.gate.write();
         self.medium.fence();
         if self.medium.domain() == Domain::Checkpointed {
             let mut superblock = self.superblock();

@@ -1,9 +1,11 @@
 //! A file in its persistence domain, mapped at one place in memory for as long as it is open.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{io, ptr};
+
+use parking_lot::Mutex;
 
 use super::dirty::DirtyMap;
 use super::domain::Place;
@@ -159,11 +161,6 @@ fn out_of_reach(at: u64, len: u64, total: u64) -> ! {
     panic!("access to {len} bytes at {at} of a file of {total}, or to a misaligned word");
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What the mutexes guard is whole between any two statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Medium for Mapping {
     #[inline]
     fn len(&self) -> u64 {
@@ -282,6 +279,6 @@ impl Medium for Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // What stays is an empty journal, or one that the file needs.
-        let _ = lock(&self.journal).close();
+        let _ = self.journal.lock().close();
     }
 }

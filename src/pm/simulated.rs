@@ -5,8 +5,9 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Medium;
 use super::flush::LINE;
@@ -252,7 +253,7 @@ impl Simulated {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic between two stores of a test leaves the memory as a crash would.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

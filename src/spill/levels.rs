@@ -1,9 +1,10 @@
 //! The files of an open spill, and how they come and go.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use rayon::prelude::*;
 
 use super::cache::FileCache;
@@ -95,13 +96,13 @@ impl Levels {
 
     /// What it holds at this moment.
     pub fn version(&self) -> Arc<Version> {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        let current = self.current.read();
         Arc::clone(&current)
     }
 
     /// What to compact.
     pub fn plan(&self) -> MutexGuard<'_, Plan> {
-        lock(&self.plan)
+        self.plan.lock()
     }
 
     /// Makes the list of files certain, if an edit of it has failed.
@@ -109,7 +110,7 @@ impl Levels {
     /// # Errors
     /// What the operating system answers.
     pub fn settle(&self) -> Result<()> {
-        let mut doubtful = lock(&self.doubtful);
+        let mut doubtful = self.doubtful.lock();
         if !doubtful.is_empty() {
             self.catalog.edit(&[], &[])?;
             forget(&mut doubtful);
@@ -123,7 +124,7 @@ impl Levels {
     /// What the operating system answers. The version is what it was; a crash may leave the list
     /// changed.
     pub fn edit(&self, added: &[Arc<Sst>], level: u32, removed: &[u64]) -> Result<()> {
-        let mut doubtful = lock(&self.doubtful);
+        let mut doubtful = self.doubtful.lock();
         let current = self.version();
         let (gone, stay): (Vec<_>, Vec<_>) = current
             .files()
@@ -145,7 +146,7 @@ impl Levels {
             doubtful.extend(added.iter().filter(is_new).cloned());
             return Err(error);
         }
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        *self.current.write() = Arc::new(next);
         forget(&mut doubtful);
         let is_moved = |number| listed.iter().any(|file| file.number == number);
         for (_, sst) in gone.iter().filter(|(_, sst)| !is_moved(sst.number())) {
@@ -177,16 +178,15 @@ impl Levels {
     /// Waits while there are too many runs on level 0, but not long, and not if compaction fails.
     pub fn stall(&self) {
         let is_behind = || self.version().newest().len() >= STALL_RUNS;
-        let plan = self.plan();
+        let mut plan = self.plan();
         if self.options.threads == 0 || !is_behind() || plan.is_failing() {
             return;
         }
         let start = Instant::now();
         let goes_on = |plan: &mut Plan| is_behind() && !plan.is_failing() && !plan.is_stopping;
-        let waited = self
-            .changed
-            .wait_timeout_while(plan, LONGEST_STALL, goes_on);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        self.changed
+            .wait_while_for(&mut plan, goes_on, LONGEST_STALL);
+        drop(plan);
         self.counts.stalled(start.elapsed());
     }
 }
@@ -277,8 +277,4 @@ impl Drop for Output<'_> {
         forget(&mut self.files);
         self.levels.cache.sweep();
     }
-}
-
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -17,15 +17,16 @@ mod tests;
 mod version;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use rayon::prelude::*;
 
 use crate::Result;
 use crate::pm::Folder;
 use compaction::Workers;
-use levels::{Levels, Output, lock};
+use levels::{Levels, Output};
 pub(crate) use sst::Checked;
 pub use stats::{LevelStats, SpillStats};
 pub(crate) use version::Version;
@@ -142,7 +143,7 @@ impl Spill {
     /// What the operating system answers. Then none of the entries is visible; if the process or the
     /// machine stops before the next call succeeds, all of them may be there.
     pub fn add<'a>(&self, entries: impl Iterator<Item = Entry<'a>>) -> Result<()> {
-        let _alone = lock(&self.adding);
+        let _alone = self.adding.lock();
         self.levels.stall();
         self.levels.settle()?;
         let version = self.version();

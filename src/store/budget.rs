@@ -4,16 +4,18 @@
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
+
+use super::Core;
 use super::heat::Census;
 use super::queue::Work;
 use super::state::State;
 use super::tiers::Stamp;
 use super::upkeep::Bell;
-use super::{Core, lock};
 use crate::Result;
 use crate::index::records::Records;
 use crate::spill::Entry;
@@ -159,13 +161,10 @@ impl Core {
         }
         budget.bell.ring();
         let started = Instant::now();
-        let mut left = lock(&budget.left);
+        let mut left = budget.left.lock();
         while is_full() && started.elapsed() < LONGEST_STALL {
             let rest = LONGEST_STALL.saturating_sub(started.elapsed());
-            left = match budget.has_left.wait_timeout(left, rest) {
-                Ok((left, _)) => left,
-                Err(poison) => poison.into_inner().0,
-            };
+            budget.has_left.wait_for(&mut left, rest);
         }
         drop(left);
         budget.stalls.fetch_add(1, Ordering::Relaxed);
@@ -181,7 +180,7 @@ impl Core {
         let Some(budget) = &self.state.budget else {
             return Ok(());
         };
-        let _alone = lock(&budget.alone);
+        let _alone = budget.alone.lock();
         let kept = self.keep_within(budget);
         budget.fails.store(kept.is_err(), Ordering::Relaxed);
         budget.has_left.notify_all();

@@ -9,7 +9,9 @@
 //! ```
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::manifest::{self, MOST_FILES, Manifest};
 use super::wal::segment;
@@ -134,10 +136,7 @@ impl Directory {
 
     /// What the manifest says.
     pub fn manifest(&self) -> Manifest {
-        self.manifest
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.manifest.lock().clone()
     }
 
     /// Where the manifest is.
@@ -151,7 +150,7 @@ impl Directory {
     /// # Errors
     /// Those of [`Manifest::read`], and [`Error::Damaged`] if it is another one.
     pub fn check_manifest(&self) -> Result<()> {
-        let manifest = self.manifest.lock().unwrap_or_else(PoisonError::into_inner);
+        let manifest = self.manifest.lock();
         let found = Manifest::read(&self.root)?;
         // An edit that failed may have got there.
         let is_it = found.first_segment >= manifest.first_segment
@@ -175,7 +174,7 @@ impl Directory {
     /// What the operating system answers. A crash then may leave it changed or not; until then
     /// [`manifest`](Self::manifest) has not changed.
     pub fn edit(&self, change: impl FnOnce(&mut Manifest)) -> Result<()> {
-        let mut manifest = self.manifest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut manifest = self.manifest.lock();
         let mut next = manifest.clone();
         change(&mut next);
         next.write(&self.root)?;

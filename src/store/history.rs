@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// A key's value; `None` if it had none.
 pub type Value = Option<Vec<u8>>;
@@ -111,7 +112,7 @@ pub struct Snapshots(Mutex<BTreeMap<u64, usize>>);
 impl Snapshots {
     /// The live ones.
     pub fn live(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// The newest one.

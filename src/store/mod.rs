@@ -66,7 +66,7 @@ mod wal;
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 pub use batch::{Request, Response, WriteBatch};
@@ -114,11 +114,6 @@ impl Core {
     fn submit(&self, work: Work) -> Answer {
         self.queue.submit(work, |group| self.state.lead(group))
     }
-}
-
-/// Locks what a panic leaves whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Store {

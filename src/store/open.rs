@@ -1,9 +1,10 @@
 //! Opening a store: its directory, its index, and what the log holds beyond it.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crossbeam_utils::sync::ShardedLock;
+use parking_lot::Mutex;
 
 use super::budget::Budget;
 use super::directory::Directory;

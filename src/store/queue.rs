@@ -2,10 +2,11 @@
 //! of them does the work of all who wait (group commit).
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::batch::{Request, Response};
-use super::lock;
 use super::tiers::Stamp;
 use super::transaction::Claims;
 use crate::Result;
@@ -65,23 +66,20 @@ enum TicketState {
 
 impl Ticket {
     fn set(&self, state: TicketState) {
-        *lock(&self.state) = state;
+        *self.state.lock() = state;
         self.changed.notify_one();
     }
 
     /// Waits for the answer; `None` if the caller is to lead.
     fn wait(&self) -> Option<Answer> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         loop {
             match std::mem::take(&mut *state) {
                 TicketState::Waiting => {}
                 TicketState::Leads => return None,
                 TicketState::Answered(answer) => return Some(answer),
             }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
     }
 }
@@ -112,7 +110,7 @@ impl Queue {
     /// each.
     pub fn submit(&self, work: Work, lead: impl Fn(&mut [Job]) -> Vec<Answer>) -> Answer {
         let ticket = Arc::new(Ticket::default());
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.waiting.push_back(Job {
             work,
             waiter: Waiter::Caller(Arc::clone(&ticket)),
@@ -122,7 +120,7 @@ impl Queue {
             if let Some(answer) = ticket.wait() {
                 return answer;
             }
-            state = lock(&self.state);
+            state = self.state.lock();
         }
         self.lead_once(state, lead);
         ticket.wait().expect("the leader's own job is the first")
@@ -130,12 +128,9 @@ impl Queue {
 
     /// Has something done by whoever is at work next. Waits while too much waits already.
     pub fn submit_async(&self, work: Work, bytes: usize, callback: Callback) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         while state.bytes > MOST_ASYNC {
-            state = self
-                .room
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.room.wait(&mut state);
         }
         state.bytes += bytes;
         state.waiting.push_back(Job {
@@ -156,7 +151,7 @@ impl Queue {
         drop(state);
         let answers = lead(&mut group);
         let mut tickets = Vec::new();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         for (job, answer) in group.into_iter().zip(answers) {
             match job.waiter {
                 Waiter::Caller(ticket) => tickets.push((ticket, answer)),
@@ -190,7 +185,7 @@ impl Queue {
     /// The life of the thread that leads where nobody waits, and calls the callbacks. It ends when the
     /// queue is closed and empty.
     pub fn serve(&self, lead: impl Fn(&mut [Job]) -> Vec<Answer>) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         loop {
             let finished = std::mem::take(&mut state.finished);
             if !finished.is_empty() {
@@ -198,24 +193,21 @@ impl Queue {
                 for (callback, answer) in finished {
                     callback(answer);
                 }
-                state = lock(&self.state);
+                state = self.state.lock();
             } else if !state.waiting.is_empty() && !state.led {
                 self.lead_once(state, &lead);
-                state = lock(&self.state);
+                state = self.state.lock();
             } else if state.closed && state.waiting.is_empty() && !state.led {
                 return;
             } else {
-                state = self
-                    .called
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner);
+                self.called.wait(&mut state);
             }
         }
     }
 
     /// Lets the serving thread end once all is done.
     pub fn close(&self) {
-        lock(&self.state).closed = true;
+        self.state.lock().closed = true;
         self.called.notify_all();
     }
 }

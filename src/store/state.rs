@@ -1,9 +1,10 @@
 //! The store at work: how groups of jobs are carried out, and what readers see meanwhile.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::batch::{Execution, PARALLEL, Request, Response, check_key};
 use super::budget::Budget;
@@ -180,10 +181,8 @@ impl State {
         })
     }
 
-    fn unfinished(&self) -> std::sync::MutexGuard<'_, Option<Unfinished>> {
-        self.unfinished
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn unfinished(&self) -> MutexGuard<'_, Option<Unfinished>> {
+        self.unfinished.lock()
     }
 
     /// Gives the index what it had no room for.

@@ -2,10 +2,10 @@
 //! What the table says of a key holds, whatever the files say: a deleted key that may be in a file has
 //! a *tombstone* in the table.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fixedbitset::FixedBitSet;
+use parking_lot::Mutex;
 use rayon::prelude::*;
 
 use super::heat::Heat;
@@ -128,7 +128,7 @@ impl Tiers {
         let is_revisit = |heat: &Heat| heat.is_revisit(self.table.fingerprint(key));
         if value.is_some()
             && self.heat.as_ref().is_some_and(is_revisit)
-            && let Ok(mut rising) = self.rising.try_lock()
+            && let Some(mut rising) = self.rising.try_lock()
             && rising.len() < RISING
         {
             rising.push(key.to_vec());
@@ -138,7 +138,7 @@ impl Tiers {
 
     /// Takes the keys that should come up into the table.
     pub fn take_rising(&self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut *super::lock(&self.rising))
+        std::mem::take(&mut *self.rising.lock())
     }
 
     /// Gives `found` position and value of each of the keys that has one, in no order. `parallel` keys

@@ -1,12 +1,14 @@
 //! Threads of the store that have something to do now and then.
 
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
+
+use super::Core;
 use super::queue::Work;
-use super::{Core, lock};
 use crate::{Error, Result};
 
 /// How often the length of the log is looked at, and a checkpoint that failed is tried again.
@@ -37,7 +39,7 @@ enum Call {
 impl Bell {
     /// Calls the thread.
     pub fn ring(&self) {
-        let mut call = lock(&self.call);
+        let mut call = self.call.lock();
         if *call == Call::Wait {
             *call = Call::Work;
             self.rung.notify_all();
@@ -46,10 +48,9 @@ impl Bell {
 
     /// Waits for a time, or for a call; `false` if it is time to stop.
     fn wait(&self, period: Duration) -> bool {
-        let waited = self
-            .rung
-            .wait_timeout_while(lock(&self.call), period, |call| *call == Call::Wait);
-        let (mut call, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut call = self.call.lock();
+        self.rung
+            .wait_while_for(&mut call, |call| *call == Call::Wait, period);
         if *call == Call::Work {
             *call = Call::Wait;
         }
@@ -131,7 +132,7 @@ impl Upkeep {
 
 impl Drop for Upkeep {
     fn drop(&mut self) {
-        *lock(&self.bell.call) = Call::Stop;
+        *self.bell.call.lock() = Call::Stop;
         self.bell.rung.notify_all();
         if let Some(thread) = self.thread.take() {
             // A panic there was told when it happened.

@@ -8,7 +8,7 @@ use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistM
 use super::Syncer;
 use crate::plan::Operation;
 use crate::record::Sizes;
-use crate::target::{Failure, Manner, Settings, Target, check_range};
+use crate::target::{Failure, Manner, Settings, Target, check_answers};
 
 /// See the [module](self).
 pub struct Fjall {
@@ -142,25 +142,16 @@ impl Target for Fjall {
     }
 
     fn check(&self, operations: &[Operation], answers: Vec<Answer>) -> Result<(), Failure> {
-        let mut answers = answers.iter();
-        for operation in operations {
-            match operation {
-                Operation::Get(record) | Operation::Modify(record) => match answers.next() {
-                    Some(Answer::Value(value)) => self.sizes.check(*record, value.as_deref())?,
-                    _ => return Err("a get was not answered".into()),
-                },
-                Operation::Miss(record) => match answers.next() {
-                    Some(Answer::Value(None)) => {}
-                    _ => return Err(format!("record {record} is there").into()),
-                },
-                Operation::Range(_, most) => match answers.next() {
-                    Some(Answer::Items(items)) => check_range(items.len(), *most)?,
-                    _ => return Err("a range was not answered".into()),
-                },
-                _ => {}
+        let mut values = Vec::new();
+        let mut ranges = Vec::new();
+        for answer in &answers {
+            match answer {
+                Answer::Nothing => {}
+                Answer::Value(value) => values.push(value.as_deref()),
+                Answer::Items(items) => ranges.push(items.len()),
             }
         }
-        Ok(())
+        check_answers(operations, &self.sizes, values, ranges)
     }
 
     fn settle(&self) -> Result<(), Failure> {

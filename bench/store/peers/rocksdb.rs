@@ -11,7 +11,7 @@ use rocksdb::{
 use super::Syncer;
 use crate::plan::Operation;
 use crate::record::{Sizes, add};
-use crate::target::{Failure, Manner, Settings, Target, check_range};
+use crate::target::{Failure, Manner, Settings, Target, check_answers};
 
 /// The column family of the records: the one that is always there.
 const RECORDS: &str = "default";
@@ -163,26 +163,12 @@ impl Target for Rocks {
         for answer in &answers {
             match answer {
                 Answer::Nothing => {}
-                Answer::Value(value) => values.push(value),
-                Answer::Values(all) => values.extend(all),
+                Answer::Value(value) => values.push(value.as_deref()),
+                Answer::Values(all) => values.extend(all.iter().map(Option::as_deref)),
                 Answer::Items(items) => ranges.push(items.len()),
             }
         }
-        let (mut values, mut ranges) = (values.into_iter(), ranges.into_iter());
-        for operation in operations {
-            match operation {
-                Operation::Get(record) | Operation::Modify(record) => {
-                    let value = values.next().and_then(Option::as_deref);
-                    self.sizes.check(*record, value)?;
-                }
-                Operation::Miss(record) if values.next().is_some_and(Option::is_some) => {
-                    return Err(format!("record {record} is there").into());
-                }
-                Operation::Range(_, most) => check_range(ranges.next().unwrap_or(0), *most)?,
-                _ => {}
-            }
-        }
-        Ok(())
+        check_answers(operations, &self.sizes, values, ranges)
     }
 
     fn settle(&self) -> Result<(), Failure> {

@@ -1,10 +1,11 @@
 //! The kernels and how they are launched.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytemuck::{Zeroable, bytes_of};
 use cust::module::{Module, ModuleJitOption};
+use parking_lot::Mutex;
 
 use super::device::{Device, failed};
 use super::launch::{Function, Launch};
@@ -603,7 +604,7 @@ impl Kernels {
     }
 
     fn find(&self, name: &'static str, suffix: &'static str) -> Result<Function> {
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = self.found.lock();
         if let Some(function) = found.get(&(name, suffix)) {
             return Ok(*function);
         }

@@ -32,11 +32,12 @@ mod under_way;
 mod view;
 
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
 use bytemuck::Zeroable;
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::index::table::Table;
 use crate::index::upkeep::{self, Upkeeper};
@@ -425,29 +426,26 @@ impl Drop for CudaEngine {
 impl Attached {
     fn writer(&self) -> MutexGuard<'_, Writer> {
         // Of one lock alone, a thread with batch after batch would leave nothing to others.
-        let _next = self
-            .next_writer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        let _next = self.next_writer.lock();
+        self.writer.lock()
     }
 
     /// The view, for a launch of whoever holds the writer's lock.
     fn view_now(&self) -> TableView {
-        *self.view.read().unwrap_or_else(PoisonError::into_inner)
+        *self.view.read()
     }
 
     /// The view for a look-up, kept as it is until the guard is dropped.
     fn hold_view(&self) -> HeldView<'_> {
         HeldView {
             _visit: self.under_way.enter(),
-            view: self.view.read().unwrap_or_else(PoisonError::into_inner),
+            view: self.view.read(),
         }
     }
 
     /// The view, when no look-up is under way.
     fn view_alone(&self) -> RwLockWriteGuard<'_, TableView> {
-        let view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        let view = self.view.write();
         self.readers.wait();
         view
     }
@@ -455,7 +453,7 @@ impl Attached {
     fn count_look_ups(&self, table: &Table<Mapping>) -> Result<()> {
         let channel = self.channel()?;
         let mut totals = Counters::default();
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = self.counted.lock();
         // SAFETY: both are as long, and nobody looks before the wait.
         unsafe {
             let bytes = bytemuck::bytes_of_mut(&mut totals);
@@ -489,20 +487,13 @@ impl Attached {
 
     /// A channel for the caller alone.
     fn channel(&self) -> Result<Channel> {
-        let idle = self
-            .channels
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop();
+        let idle = self.channels.lock().pop();
         idle.map_or_else(Channel::new, Ok)
     }
 
     /// Keeps a channel, whose stream has come to its end, for the next batch.
     fn give(&self, channel: Channel) {
-        self.channels
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(channel);
+        self.channels.lock().push(channel);
     }
 }
 

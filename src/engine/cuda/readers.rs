@@ -4,10 +4,11 @@
 //! wait for. What must not happen beside a look-up waits here for all of them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use cust::event::{Event, EventFlags, EventStatus};
 use cust::stream::Stream;
+use parking_lot::Mutex;
 
 use super::device::failed;
 use super::launch::{Graphs, Launches};
@@ -35,9 +36,9 @@ impl Readers {
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
     pub fn on(&self, stream: &Stream) -> Result<Arc<Mutex<Reader>>> {
-        let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut readers = self.0.lock();
         if readers.len() >= REMEMBERED {
-            readers.retain(|_, reader| !lock(reader).is_done());
+            readers.retain(|_, reader| !reader.lock().is_done());
         }
         if let Some(reader) = readers.get(&(stream.as_inner() as usize)) {
             return Ok(Arc::clone(reader));
@@ -58,11 +59,11 @@ impl Readers {
     /// new ones away only from the stream at hand.
     pub fn wait(&self) {
         let readers: Vec<_> = {
-            let readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let readers = self.0.lock();
             readers.values().map(Arc::clone).collect()
         };
         for reader in readers {
-            lock(&reader).wait();
+            reader.lock().wait();
         }
     }
 }
@@ -103,9 +104,4 @@ impl Reader {
         // A device that fails here fails its next caller, too, who can say so.
         let _ = self.end.synchronize();
     }
-}
-
-/// The reader, for the caller alone.
-pub fn lock(reader: &Mutex<Reader>) -> MutexGuard<'_, Reader> {
-    reader.lock().unwrap_or_else(PoisonError::into_inner)
 }

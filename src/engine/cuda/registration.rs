@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use cust::sys;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::device::check;
 use crate::Result;
@@ -150,7 +150,7 @@ impl Registration {
     }
 
     fn parts(&self) -> MutexGuard<'_, Vec<Part>> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.parts.lock()
     }
 }
 

@@ -4,7 +4,6 @@ use cust::stream::Stream;
 
 use super::channel::Operands;
 use super::kernels::Read;
-use super::readers::lock;
 use super::view::Address;
 use super::{CudaEngine, sizes};
 use crate::Result;
@@ -82,7 +81,7 @@ impl CudaEngine {
         let attached = self.attached()?;
         let view = attached.hold_view();
         let reader = attached.readers.on(stream)?;
-        let mut reader = lock(&reader);
+        let mut reader = reader.lock();
         let launched = operands.parts(table).try_for_each(|part| {
             let order = reader.order(stream, part.len, view.file_len)?;
             let counters = attached.looked_up.address();

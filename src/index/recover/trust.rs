@@ -118,11 +118,7 @@ impl<M: Medium> Table<M> {
         }
         self.items.store(items as i64, Ordering::Relaxed);
         self.trust_classes(superblock)?;
-        *self
-            .free_chain
-            .lock()
-            .unwrap_or_else(|poison| poison.into_inner()) =
-            FreeChain::new(superblock.free_chain, free);
+        *self.free_chain.lock() = FreeChain::new(superblock.free_chain, free);
         Ok(())
     }
 

@@ -1,10 +1,11 @@
 //! Growing a mapped file in its place.
 
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::{io, ptr};
 
-use super::{Access, Mapping, lock};
+use parking_lot::MutexGuard;
+
+use super::{Access, Mapping};
 use crate::layout::{HUGE_PAGE, PAGE, align_up};
 use crate::pm::Medium;
 use crate::pm::range::Sharing;
@@ -25,7 +26,7 @@ pub(super) struct Growth {
 impl Mapping {
     /// Brings the first `len` bytes of a file that exists into reach.
     pub(super) fn map(&self, len: u64) -> Result<()> {
-        let mut growth = lock(&self.growth);
+        let mut growth = self.growth.lock();
         let mapped = align_up(len, self.place.unit);
         if self.access == Access::Write {
             let actual = self.file.len()?;
@@ -52,7 +53,7 @@ impl Mapping {
     /// The lock of growth, ahead of a long preparation that is under way.
     pub(super) fn growth_now(&self) -> MutexGuard<'_, Growth> {
         self.hurried.fetch_add(1, Ordering::Relaxed);
-        let growth = lock(&self.growth);
+        let growth = self.growth.lock();
         self.hurried.fetch_sub(1, Ordering::Relaxed);
         growth
     }
@@ -126,7 +127,7 @@ impl Mapping {
                 while self.hurried.load(Ordering::Relaxed) > 0 {
                     std::thread::yield_now();
                 }
-                lock(&self.growth)
+                self.growth.lock()
             };
             let mapped = self.prepared();
             if len <= mapped {

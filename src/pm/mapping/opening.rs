@@ -1,8 +1,10 @@
 //! Making and opening a mapped file.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex};
+
+use parking_lot::Mutex;
 
 use super::{Access, MapOptions, Mapping};
 use crate::layout::Superblock;

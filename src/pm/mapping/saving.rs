@@ -1,7 +1,7 @@
 //! The checkpoint of a mapped file.
 
 use super::growth::Growth;
-use super::{Access, Mapping, lock};
+use super::{Access, Mapping};
 use crate::Result;
 use crate::layout::Superblock;
 use crate::pm::Medium;
@@ -16,7 +16,7 @@ impl Mapping {
                 Access::Look => Err(self.only_looks()),
             };
         };
-        let mut journal = lock(&self.journal);
+        let mut journal = self.journal.lock();
         let mut growth = self.growth_now();
         let pages = dirty.take(self.len());
         let saved = self.save_pages(&mut journal, &mut growth, &pages);

@@ -1,6 +1,6 @@
 //! The threads that compact.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -60,16 +60,14 @@ fn work(levels: &Levels) {
             return;
         }
         if let Some(rest) = plan.rest() {
-            let waited = levels.changed.wait_timeout(plan, rest);
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            levels.changed.wait_for(&mut plan, rest);
             continue;
         }
         match plan.pick(&levels.version(), levels.options().level_bytes) {
             None if levels.cache().has_obsolete() => {
-                let waited = levels.changed.wait_timeout(plan, GLANCE);
-                drop(waited.unwrap_or_else(PoisonError::into_inner));
+                levels.changed.wait_for(&mut plan, GLANCE);
             }
-            None => drop(levels.changed.wait(plan)),
+            None => levels.changed.wait(&mut plan),
             Some(job) => {
                 drop(plan);
                 if let Err(error) = levels.finish(&job) {

@@ -40,13 +40,13 @@ impl FileCatalog {
     }
 
     pub fn files(&self) -> Vec<LevelFile> {
-        lock(&self.files).values().copied().collect()
+        self.files.lock().values().copied().collect()
     }
 }
 
 impl Catalog for FileCatalog {
     fn edit(&self, added: &[LevelFile], removed: &[u64]) -> Result<()> {
-        let mut files = lock(&self.files);
+        let mut files = self.files.lock();
         let mut next = files.clone();
         for number in removed {
             assert!(next.remove(number).is_some(), "{number} was not there");

@@ -10,8 +10,9 @@ pub mod replay;
 pub mod segment;
 pub mod survey;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::directory::Directory;
@@ -120,11 +121,11 @@ impl Log {
     }
 
     fn tail(&self) -> MutexGuard<'_, Tail> {
-        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tail.lock()
     }
 
     fn only_sync(&self) -> MutexGuard<'_, ()> {
-        self.syncing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.syncing.lock()
     }
 
     /// Writes one record with the final values of a group of batches, which had the next `span`

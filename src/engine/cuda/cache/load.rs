@@ -5,7 +5,6 @@
 //! when the cache's memory is made anew.
 
 use std::ops::Range;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -52,7 +51,7 @@ impl Attached {
     pub fn load_cache(&self, table: &Table<Mapping>, pace: Pace<'_>) -> Result<()> {
         let waits = u32::from(matches!(pace, Pace::AtOnce));
         self.awaited_loads.fetch_add(waits, Ordering::Relaxed);
-        let _alone = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.loading.lock();
         self.awaited_loads.fetch_sub(waits, Ordering::Relaxed);
         self.count_look_ups(table)?;
         let channel = self.channel()?;
