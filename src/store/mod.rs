@@ -269,7 +269,7 @@ impl Store {
         self.check(&batch.requests)?;
         let has_merge = batch.requests.iter().any(Request::is_merge);
         let work = match has_merge {
-            true => Work::Whole(batch.requests, None),
+            true => Work::Whole(batch.requests),
             false => Work::Batch(batch.requests),
         };
         self.submit(work).map(|_| ())

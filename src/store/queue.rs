@@ -21,14 +21,26 @@ const MOST_ASYNC: usize = 64 << 20;
 pub enum Work {
     /// Requests, which may be carried out together with those of others.
     Batch(Vec<Request>),
-    /// Requests that are done together or not at all, if the claims still hold.
-    Whole(Vec<Request>, Option<Claims>),
+    /// As a batch, if the claims still hold.
+    Transaction(Vec<Request>, Claims),
+    /// Requests that are done together or not at all, some of which may fail.
+    Whole(Vec<Request>),
     /// A checkpoint of the index.
     Checkpoint,
     /// Items that are in a file now leave the table, if they still have these stamps.
     Leave(Vec<(Vec<u8>, Stamp)>),
     /// Items of these keys come up into the table.
     Rise(Vec<Vec<u8>>),
+}
+
+impl Work {
+    /// Its requests, if they may be carried out together with those of others.
+    pub fn joined(&self) -> Option<&[Request]> {
+        match self {
+            Self::Batch(requests) | Self::Transaction(requests, _) => Some(requests),
+            _ => None,
+        }
+    }
 }
 
 /// What has become of it.
@@ -46,6 +58,15 @@ pub struct Job {
 enum Waiter {
     Caller(Arc<Ticket>),
     Callback(Callback, usize),
+}
+
+#[cfg(test)]
+impl Job {
+    /// A job that nobody waits for.
+    pub fn of(work: Work) -> Self {
+        let waiter = Waiter::Callback(Box::new(|_| {}), 0);
+        Self { work, waiter }
+    }
 }
 
 /// Where a caller waits.
@@ -108,7 +129,7 @@ struct State {
 impl Queue {
     /// Has something done, by `lead` if nobody else is at work: it gets groups of jobs, and answers
     /// each.
-    pub fn submit(&self, work: Work, lead: impl Fn(&mut [Job]) -> Vec<Answer>) -> Answer {
+    pub fn submit(&self, work: Work, lead: impl Fn(&[Job]) -> Vec<Answer>) -> Answer {
         let ticket = Arc::new(Ticket::default());
         let mut state = self.state.lock();
         state.waiting.push_back(Job {
@@ -141,15 +162,11 @@ impl Queue {
     }
 
     /// Does a group of jobs, and lets the next one be led.
-    fn lead_once(
-        &self,
-        mut state: MutexGuard<'_, State>,
-        lead: impl Fn(&mut [Job]) -> Vec<Answer>,
-    ) {
+    fn lead_once(&self, mut state: MutexGuard<'_, State>, lead: impl Fn(&[Job]) -> Vec<Answer>) {
         state.led = true;
-        let mut group = state.take_group();
+        let group = state.take_group();
         drop(state);
-        let answers = lead(&mut group);
+        let answers = lead(&group);
         let mut tickets = Vec::new();
         let mut state = self.state.lock();
         for (job, answer) in group.into_iter().zip(answers) {
@@ -184,7 +201,7 @@ impl Queue {
 
     /// The life of the thread that leads where nobody waits, and calls the callbacks. It ends when the
     /// queue is closed and empty.
-    pub fn serve(&self, lead: impl Fn(&mut [Job]) -> Vec<Answer>) {
+    pub fn serve(&self, lead: impl Fn(&[Job]) -> Vec<Answer>) {
         let mut state = self.state.lock();
         loop {
             let finished = std::mem::take(&mut state.finished);
@@ -218,8 +235,8 @@ impl State {
         let mut group = Vec::new();
         let mut requests = 0;
         while let Some(job) = self.waiting.front() {
-            let Work::Batch(batch) = &job.work else { break };
-            requests += batch.len();
+            let Some(more) = job.work.joined() else { break };
+            requests += more.len();
             if !group.is_empty() && requests > GROUP {
                 return group;
             }

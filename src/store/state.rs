@@ -1,6 +1,9 @@
 //! The store at work: how groups of jobs are carried out, and what readers see meanwhile.
 
-use std::collections::BTreeMap;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
@@ -13,7 +16,6 @@ use super::history::{History, Snapshot, Snapshots, Value};
 use super::merge::MergeOperator;
 use super::queue::{Answer, Job, Work};
 use super::tiers::{Stamp, Tiers};
-use super::transaction::Claims;
 use super::view::Order;
 use super::wal::Log;
 use super::wal::record::Entry;
@@ -102,51 +104,57 @@ impl State {
     }
 
     /// Carries out a group of jobs, as their leader.
-    pub fn lead(&self, group: &mut [Job]) -> Vec<Answer> {
-        match &mut group[0].work {
-            Work::Batch(_) => self.run_batches(group),
-            Work::Whole(requests, claims) => {
-                let requests = std::mem::take(requests);
-                vec![self.run_whole(&requests, claims.take())]
-            }
+    pub fn lead(&self, group: &[Job]) -> Vec<Answer> {
+        match &group[0].work {
+            Work::Batch(_) | Work::Transaction(..) => self.run_joined(group),
+            Work::Whole(requests) => vec![self.run(&requests.iter().collect::<Vec<_>>(), true)],
             Work::Checkpoint => vec![self.checkpoint().map(|()| Vec::new())],
             Work::Leave(items) => vec![self.leave(items).map(|()| Vec::new())],
             Work::Rise(keys) => vec![self.rise(keys).map(|()| Vec::new())],
         }
     }
 
-    fn run_batches(&self, group: &[Job]) -> Vec<Answer> {
-        let batch = |job: &Job| match &job.work {
-            Work::Batch(requests) => requests.len(),
-            _ => unreachable!("a group is of one kind"),
+    /// Carries out batches and transactions as if one came after the other.
+    fn run_joined(&self, group: &[Job]) -> Vec<Answer> {
+        // What is finished now is a change, too, that a transaction may not have seen.
+        let finished = self.finish();
+        let jobs = self.without_conflicts(group);
+        let all: Vec<&Request> = jobs.iter().copied().flatten().flatten().collect();
+        let answers = finished.and_then(|()| self.run(&all, false));
+        let mut answers = answers.map(Vec::into_iter);
+        let answer = |requests: &Option<&[Request]>| match (requests, &mut answers) {
+            (None, _) => Err(Error::Conflict),
+            (Some(requests), Ok(all)) => Ok(all.take(requests.len()).collect()),
+            (Some(_), Err(error)) => Err(error.clone()),
         };
-        let all: Vec<&Request> = group
-            .iter()
-            .flat_map(|job| match &job.work {
-                Work::Batch(requests) => requests.as_slice(),
-                _ => &[],
-            })
-            .collect();
-        match self.run(&all, false) {
-            Ok(responses) => {
-                let mut responses = responses.into_iter();
-                let answer = |job: &Job| Ok(responses.by_ref().take(batch(job)).collect());
-                group.iter().map(answer).collect()
-            }
-            Err(error) => group.iter().map(|_| Err(error.clone())).collect(),
-        }
+        jobs.iter().map(answer).collect()
     }
 
-    fn run_whole(&self, requests: &[Request], claims: Option<Claims>) -> Answer {
-        if let Some(claims) = claims {
-            let holds = claims.hold(&self.visible().history);
-            // The changes of the transaction need not be kept for its own sake.
-            self.snapshots.release(claims.epoch);
-            if !holds {
-                return Err(Error::Conflict);
+    /// The requests of each job; none of a transaction that others are in conflict with, those before
+    /// it among the jobs included.
+    fn without_conflicts<'j>(&self, group: &'j [Job]) -> Vec<Option<&'j [Request]>> {
+        let visible = self.visible();
+        let is_transaction = |job: &Job| matches!(job.work, Work::Transaction(..));
+        let last = group.iter().rposition(is_transaction).unwrap_or(0);
+        // Keys that the jobs so far change, as far as a transaction behind them must know.
+        let mut changed = BTreeSet::new();
+        let requests = |(nth, job): (usize, &'j Job)| {
+            if let Work::Transaction(_, claims) = &job.work {
+                let holds = claims.hold(&visible.history, &changed);
+                // The changes of the group need not be kept for the transaction's own sake.
+                self.snapshots.release(claims.epoch);
+                if !holds {
+                    return None;
+                }
             }
-        }
-        self.run(&requests.iter().collect::<Vec<_>>(), true)
+            let requests = job.work.joined().expect("jobs of a group join each other");
+            if nth < last {
+                let changes = requests.iter().filter(|request| !request.is_get());
+                changed.extend(changes.map(Request::key));
+            }
+            Some(requests)
+        };
+        group.iter().enumerate().map(requests).collect()
     }
 
     /// Carries out requests in their order; with `whole`, all of them or none.

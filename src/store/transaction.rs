@@ -1,12 +1,12 @@
 //! Transactions: reads of one moment, and changes that are made together if nobody has changed
 //! meanwhile what was read.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::RangeBounds;
 
 use super::Store;
 use super::batch::{Request, check_key, check_value};
-use super::history::{History, Snapshot, Value};
+use super::history::{History, Snapshot, Value, is_empty};
 use super::merge::merge;
 use super::queue::Work;
 use super::range::{KeyRange, Range};
@@ -23,15 +23,19 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Whether nothing of it has changed.
-    pub fn hold(&self, history: &History) -> bool {
-        let has_changed = |key: &Vec<u8>| history.value(key, self.epoch).is_some();
+    /// Whether nothing of it has changed; `changed` are keys whose changes are not in the history yet.
+    pub fn hold(&self, history: &History, changed: &BTreeSet<&[u8]>) -> bool {
+        let has_changed = |key: &Vec<u8>| {
+            changed.contains(key.as_slice()) || history.value(key, self.epoch).is_some()
+        };
         let has_changes = |(start, end): &KeyRange| {
             let limits = (
                 start.as_ref().map(Vec::as_slice),
                 end.as_ref().map(Vec::as_slice),
             );
+            let is_within = || changed.range::<[u8], _>(limits).next().is_some();
             history.range(limits, self.epoch).next().is_some()
+                || (!is_empty(&limits) && is_within())
         };
         !self.keys.iter().any(has_changed) && !self.ranges.iter().any(has_changes)
     }
@@ -156,23 +160,23 @@ impl<'s> Transaction<'s> {
     /// [`Error::Conflict`](crate::Error::Conflict) if others have changed what was read; those of
     /// [`Store::write`]. Nothing was changed then.
     pub fn commit(self) -> Result<()> {
-        let Self {
-            store,
-            snapshot,
-            writes,
-            mut claims,
-        } = self;
-        if writes.is_empty() {
+        if self.writes.is_empty() {
             // All that was read is of one moment.
             return Ok(());
         }
-        claims.epoch = snapshot.into_epoch();
+        let store = self.store;
+        nothing(store.submit(self.into_work()))
+    }
+
+    /// What the store has to do.
+    pub(super) fn into_work(mut self) -> Work {
+        self.claims.epoch = self.snapshot.into_epoch();
         let request = |(key, value)| match value {
             Some(value) => Request::Put { key, value },
             None => Request::Delete { key },
         };
-        let requests = writes.into_iter().map(request).collect();
-        nothing(store.submit(Work::Whole(requests, Some(claims))))
+        let requests = self.writes.into_iter().map(request).collect();
+        Work::Transaction(requests, self.claims)
     }
 
     /// Gives the changes up, as dropping the transaction does.
