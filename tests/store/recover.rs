@@ -1,5 +1,6 @@
 //! `gphash-recover` on directories of stores: what it says, how it ends, and what it leaves.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -330,17 +331,18 @@ fn damaged_sorted_files_are_named_and_saved_only_if_that_is_asked_for() {
     }
     // What is whole can be read; the others are errors.
     let store = Store::open(&path, &options()).unwrap();
-    let mut lost = 0;
+    let mut unreadable = BTreeSet::new();
     for (key, value) in &model {
         match store.get(key) {
             Ok(found) => assert_eq!(found.as_ref(), Some(value)),
             Err(error) => {
                 assert!(matches!(error, Error::Damaged { .. }), "{error}");
-                lost += 1;
+                unreadable.insert(key);
             }
         }
     }
-    assert!((1..200).contains(&lost), "{lost} items cannot be read");
+    let count = unreadable.len();
+    assert!((1..200).contains(&count), "{count} items cannot be read");
     assert_eq!(store.verify(&|_| {}).state, ReportState::Damaged);
     store.close().unwrap();
     let (_, object) = tool(&["--salvage"], &path);
@@ -348,7 +350,15 @@ fn damaged_sorted_files_are_named_and_saved_only_if_that_is_asked_for() {
     let (status, object) = look(&path);
     assert_eq!(status, 0, "{object}");
     let found = open(&path);
-    assert_eq!(found.len() + lost, model.len());
+    assert!(found.len() < model.len());
+    // Of some the filter had said that the block may have them, and another file has them.
+    let is_lost = |key: &&Vec<u8>| !found.contains_key(*key);
+    assert!(
+        model
+            .keys()
+            .filter(is_lost)
+            .all(|key| unreadable.contains(key))
+    );
     assert!(found.iter().all(|(key, value)| model[key] == *value));
 }
 
