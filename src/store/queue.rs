@@ -60,7 +60,7 @@ enum Waiter {
     Callback(Callback, usize),
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 impl Job {
     /// A job that nobody waits for.
     pub fn of(work: Work) -> Self {
