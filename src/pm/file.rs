@@ -169,7 +169,7 @@ impl PmFile {
     /// Takes the advisory lock beside others that look, without waiting.
     ///
     /// # Errors
-    /// [`Error::InUse`] if another handle has it to change the file.
+    /// [`Error::InUse`] if another handle still has it to change the file.
     pub fn lock_shared(&self) -> Result<()> {
         lock::take_shared(&self.file, &self.path)
     }

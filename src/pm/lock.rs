@@ -8,29 +8,35 @@ use std::time::Duration;
 use crate::{Error, Result};
 
 /// How often a lock that someone else has is asked for again, and how long after the last time:
-/// half a second in all. After the death of a process a GPU's driver may hold its files so long.
+/// half a second in all. After the death of a process a GPU's driver may hold its files so long, and
+/// a child that another thread has just begun has all files until it becomes another program.
 const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Takes the lock of an open file to change it, once nobody else has it, if that is within half a
 /// second. It is given up when the file is closed, also by the death of the process.
 pub(super) fn take_exclusive(file: &File, path: &Path) -> Result<()> {
-    exclusive_after(|| thread::sleep(PAUSE), file, path)
+    take(|| file.try_lock(), || thread::sleep(PAUSE), path)
 }
 
-fn exclusive_after(mut pause: impl FnMut(), file: &File, path: &Path) -> Result<()> {
+/// Takes it to look at the file, beside others who look, once nobody changes it, if that is within
+/// half a second.
+pub(super) fn take_shared(file: &File, path: &Path) -> Result<()> {
+    take(|| file.try_lock_shared(), || thread::sleep(PAUSE), path)
+}
+
+fn take(
+    try_lock: impl Fn() -> std::result::Result<(), TryLockError>,
+    mut pause: impl FnMut(),
+    path: &Path,
+) -> Result<()> {
     for _ in 0..TRIES {
-        match file.try_lock() {
+        match try_lock() {
             Err(TryLockError::WouldBlock) => pause(),
             taken => return taken.map_err(|error| refusal(error, path)),
         }
     }
-    file.try_lock().map_err(|error| refusal(error, path))
-}
-
-/// Takes it to look at the file, beside others who look, without waiting.
-pub(super) fn take_shared(file: &File, path: &Path) -> Result<()> {
-    file.try_lock_shared().map_err(|error| refusal(error, path))
+    try_lock().map_err(|error| refusal(error, path))
 }
 
 fn refusal(error: TryLockError, path: &Path) -> Error {
@@ -58,7 +64,8 @@ mod tests {
                     holder.as_file().unlock().unwrap();
                 }
             };
-            exclusive_after(let_go, &File::open(path).unwrap(), path).unwrap();
+            let file = File::open(path).unwrap();
+            take(|| file.try_lock(), let_go, path).unwrap();
         }
     }
 
@@ -69,11 +76,15 @@ mod tests {
         holder.as_file().try_lock().unwrap();
         let mut pauses = 0;
         let file = File::open(path).unwrap();
-        let taken = exclusive_after(|| pauses += 1, &file, path);
-        assert!(matches!(taken, Err(Error::InUse { .. })), "{taken:?}");
-        assert_eq!(pauses, TRIES);
+        for shared in [false, true] {
+            let try_lock = || match shared {
+                true => file.try_lock_shared(),
+                false => file.try_lock(),
+            };
+            let taken = take(try_lock, || pauses += 1, path);
+            assert!(matches!(taken, Err(Error::InUse { .. })), "{taken:?}");
+        }
+        assert_eq!(pauses, 2 * TRIES);
         assert_eq!(TRIES * PAUSE, Duration::from_millis(500));
-        let taken = take_shared(&file, path);
-        assert!(matches!(taken, Err(Error::InUse { .. })), "{taken:?}");
     }
 }
