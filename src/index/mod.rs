@@ -254,8 +254,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
     }
 
     /// In the domain `Checkpointed`, makes one atomic checkpoint of all batches that have
-    /// returned; a crash leaves it or the one before. Waits for running batches to pause. In
-    /// other domains what has returned is durable already.
+    /// returned; a crash leaves it or the one before. Waits for running batches to pause, and lets them
+    /// go on once it has copied what has changed. In other domains what has returned is durable already.
     ///
     /// # Errors
     /// [`Error::NoSpace`] and [`Error::Io`]; the last checkpoint stands, and a further `sync` may

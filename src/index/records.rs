@@ -231,6 +231,23 @@ impl Records {
         self.table.sync()
     }
 
+    /// Begins a sync: what has returned is in it, and what comes before its
+    /// [completion](Self::complete_sync) is not, in the domain `Checkpointed`.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub(crate) fn begin_sync(&self) -> Result<()> {
+        self.table.capture()
+    }
+
+    /// Makes durable what the last [beginning](Self::begin_sync) has taken; changes may run beside it.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub(crate) fn complete_sync(&self) -> Result<()> {
+        self.table.medium.complete()
+    }
+
     /// Checks all that the file says, beside running changes; see [`Table::verify`].
     pub(crate) fn verify(&self, progress: &(dyn Fn(Progress) + Sync)) -> Verified {
         self.table.verify(progress)

@@ -61,6 +61,8 @@ pub struct Table<M> {
     superblock: Mutex<Superblock>,
     /// Held shared by whoever stores into a `Checkpointed` medium, alone by a checkpoint.
     gate: RwLock<()>,
+    /// Held by who makes a checkpoint, so that nobody waits for another one with the gate in hand.
+    syncing: Mutex<()>,
     path: PathBuf,
 }
 
@@ -167,6 +169,7 @@ impl<M: Medium> Table<M> {
             operations: CachePadded::new(AtomicU64::new(0)),
             superblock: Mutex::new(superblock),
             gate: RwLock::new(()),
+            syncing: Mutex::new(()),
             path: path.to_path_buf(),
         }
     }
@@ -394,8 +397,16 @@ impl<M: Medium> Table<M> {
         }
     }
 
-    /// Makes everything so far durable, as far as the domain needs it said.
+    /// Makes everything so far durable, as far as the domain needs it said. Stores wait only while it
+    /// is copied.
     pub(crate) fn sync(&self) -> Result<()> {
+        let _alone = self.syncing.lock();
+        self.capture()?;
+        self.medium.complete()
+    }
+
+    /// The first half of [`sync`](Self::sync), and what may wait for the second.
+    pub(crate) fn capture(&self) -> Result<()> {
         let _gate = self.gate.write();
         self.medium.fence();
         if self.medium.domain() == Domain::Checkpointed {
@@ -403,7 +414,7 @@ impl<M: Medium> Table<M> {
             superblock.checkpoints += 1;
             self.commit(&mut superblock);
         }
-        self.medium.checkpoint()
+        self.medium.capture()
     }
 
     /// Writes down how many records of each class were ever taken, where there are several; gives

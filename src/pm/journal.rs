@@ -1,6 +1,6 @@
-//! The atomic checkpoint of an ordinary file: changed pages go to a journal beside it, the
-//! journal is made durable, and only then do they go home. A crash at any moment leaves the last
-//! checkpoint or this one.
+//! The atomic checkpoint of an ordinary file: changed pages are copied to a journal beside it, the
+//! journal is made durable, and only then do they go home, from the journal: in memory they may have
+//! changed again. A crash at any moment leaves the last checkpoint or this one.
 //!
 //! The journal of `path` is `path.journal`. It is empty or absent but for the time of a
 //! checkpoint. All numbers are little endian:
@@ -135,70 +135,112 @@ pub struct Journal {
     file: Option<PmFile>,
     /// The journal's name in its folder is durable.
     named: bool,
+    state: State,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    /// The journal means nothing.
+    #[default]
+    Idle,
+    /// All is there but the trailer.
+    Written(Written),
     /// The journal is complete, and what is at home may be a mixture.
-    pending: bool,
+    Pending,
+}
+
+/// What a journal without its trailer is to be.
+#[derive(Debug)]
+struct Written {
+    pages: Vec<u64>,
+    /// Where the trailer goes, and what it is.
+    trailer: (u64, u64),
 }
 
 impl Journal {
-    /// Saves `snapshot` to `home`, atomically.
+    /// Copies `snapshot` to the journal of `home`, in place of one that was copied and not
+    /// [sealed](Self::seal). A crash leaves the last checkpoint.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] or [`Error::Io`]. The last checkpoint stands, or, where the journal
-    /// was complete already, this one does; the next call finishes it first.
-    pub fn checkpoint(&mut self, home: &PmFile, snapshot: &Snapshot) -> Result<()> {
-        self.settle(home)?;
-        if snapshot.pages.is_empty() {
-            return Ok(());
-        }
+    /// [`Error::NoSpace`] or [`Error::Io`]. The last checkpoint stands, or, where a journal was sealed
+    /// already, that one does; the next call finishes it first.
+    pub fn write(&mut self, home: &PmFile, snapshot: &Snapshot) -> Result<()> {
+        self.bring_home(home)?;
         let file = match &mut self.file {
             Some(file) => file,
             none => none.insert(PmFile::create(&path_of(home.path()), home.faults())?),
+        };
+        match write(file, snapshot) {
+            Ok(trailer) => {
+                let pages = snapshot.pages.to_vec();
+                self.state = State::Written(Written { pages, trailer });
+                Ok(())
+            }
+            Err(error) => {
+                self.state = State::Idle;
+                let _ = file.set_len(0);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes what was [written](Self::write), if anything was, a whole checkpoint, which `home` must be
+    /// long enough for, durably.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write). The last checkpoint stands, if this one is [given
+    /// up](Self::give_up) then.
+    pub fn seal(&mut self) -> Result<()> {
+        let (Some(file), State::Written(written)) = (&self.file, &self.state) else {
+            return Ok(());
         };
         if !self.named {
             file.sync_folder()?;
             self.named = true;
         }
-        if let Err(error) = write(file, snapshot).and_then(|()| file.sync()) {
-            // Should this fail too, the journal holds a whole checkpoint or none.
-            let _ = file.set_len(0);
-            return Err(error);
-        }
-        self.pending = true;
-        snapshot.runs(|at, bytes| home.write(bytes, at))?;
-        self.finish(home)
+        let (at, trailer) = written.trailer;
+        file.write(&trailer.to_le_bytes(), at)?;
+        file.sync()?;
+        self.state = State::Pending;
+        Ok(())
     }
 
-    /// Brings an interrupted checkpoint of this handle to its end.
+    /// Forgets what was written and not sealed; gives its pages.
+    pub fn give_up(&mut self) -> Vec<u64> {
+        match std::mem::take(&mut self.state) {
+            State::Written(written) => {
+                if let Some(file) = &self.file {
+                    // Should this fail, the journal holds a whole checkpoint or none.
+                    let _ = file.set_len(0);
+                }
+                written.pages
+            }
+            state => {
+                self.state = state;
+                Vec::new()
+            }
+        }
+    }
+
+    /// Brings a sealed checkpoint to its end.
     ///
     /// # Errors
-    /// Those of [`checkpoint`](Self::checkpoint).
-    pub fn settle(&mut self, home: &PmFile) -> Result<()> {
-        let Some(file) = self.file.take_if(|_| self.pending) else {
+    /// What the operating system answers; the next call tries it again.
+    pub fn bring_home(&mut self, home: &PmFile) -> Result<()> {
+        let (Some(file), State::Pending) = (&self.file, &self.state) else {
             return Ok(());
         };
-        let read = Complete::read(&file);
-        let applied = match read {
-            Ok(Some(complete)) => complete.runs(&file, |at, bytes| home.write(bytes, at)),
-            Ok(None) => Err(Error::Damaged {
-                path: file.path().to_path_buf(),
-                what: "journal",
-                at: 0,
-                found: "it was complete and no longer is".into(),
-            }),
-            Err(error) => Err(error),
-        };
-        self.file = Some(file);
-        applied?;
-        self.finish(home)
-    }
-
-    fn finish(&mut self, home: &PmFile) -> Result<()> {
+        let complete = Complete::read(file)?.ok_or_else(|| Error::Damaged {
+            path: file.path().to_path_buf(),
+            what: "journal",
+            at: 0,
+            found: "it was complete and no longer is".into(),
+        })?;
+        complete.runs(file, |at, bytes| home.write(bytes, at))?;
         home.sync()?;
-        self.pending = false;
-        if let Some(file) = &self.file {
-            // Replaying a journal that stays only writes what is at home already.
-            let _ = file.set_len(0);
-        }
+        self.state = State::Idle;
+        // Replaying a journal that stays only writes what is at home already.
+        let _ = file.set_len(0);
         Ok(())
     }
 
@@ -207,7 +249,8 @@ impl Journal {
     /// # Errors
     /// [`Error::Io`] and the like; an empty journal may stay, which means nothing.
     pub fn close(&mut self) -> Result<()> {
-        match self.file.take_if(|_| !self.pending) {
+        let is_needed = matches!(self.state, State::Pending);
+        match self.file.take_if(|_| !is_needed) {
             Some(file) => remove(&file),
             None => Ok(()),
         }
@@ -221,7 +264,8 @@ fn remove(file: &PmFile) -> Result<()> {
     file.sync_folder()
 }
 
-fn write(file: &PmFile, snapshot: &Snapshot) -> Result<()> {
+/// Writes all but the trailer; gives where that goes, and what it is.
+fn write(file: &PmFile, snapshot: &Snapshot) -> Result<(u64, u64)> {
     let mut header = Header {
         magic: MAGIC,
         version: JOURNAL_VERSION,
@@ -244,7 +288,7 @@ fn write(file: &PmFile, snapshot: &Snapshot) -> Result<()> {
     append(bytemuck::bytes_of(&header))
         .and_then(|()| append(bytemuck::cast_slice(snapshot.pages)))
         .and_then(|()| snapshot.runs(|_, bytes| append(bytes)))
-        .and_then(|()| file.write(&hash.digest().to_le_bytes(), at))
+        .map(|()| (at, hash.digest()))
         .map_err(|error| match error {
             Error::NoSpace { path, source, .. } => Error::NoSpace {
                 path,

@@ -266,8 +266,12 @@ impl Medium for Mapping {
         self.cut_off();
     }
 
-    fn checkpoint(&self) -> Result<()> {
-        self.save()
+    fn capture(&self) -> Result<()> {
+        self.copy_changes()
+    }
+
+    fn complete(&self) -> Result<()> {
+        self.save_copy()
     }
 
     #[inline]

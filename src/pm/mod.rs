@@ -99,12 +99,19 @@ pub trait Medium: Send + Sync {
     /// Gives back what was prepared and is still out of reach.
     fn trim(&self);
 
-    /// Makes one atomic checkpoint of all stores so far, where the domain needs one. No store
-    /// may run beside it.
+    /// Begins a checkpoint of all stores so far, where the domain needs one; one that was begun before
+    /// and not [completed](Self::complete) is part of it. No store may run beside it.
     ///
     /// # Errors
     /// What the disk answers; the last checkpoint stands.
-    fn checkpoint(&self) -> Result<()>;
+    fn capture(&self) -> Result<()>;
+
+    /// Makes the checkpoint that was begun durable, atomically. Stores may run beside it, and are no
+    /// part of it.
+    ///
+    /// # Errors
+    /// What the disk answers; the last checkpoint stands, or this one, and the next call goes on.
+    fn complete(&self) -> Result<()>;
 
     /// What a store is worth here; never [`Domain::Auto`].
     fn domain(&self) -> Domain;

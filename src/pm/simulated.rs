@@ -375,7 +375,11 @@ impl Medium for Simulated {
         self.state().prepared = 0;
     }
 
-    fn checkpoint(&self) -> Result<()> {
+    fn capture(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn complete(&self) -> Result<()> {
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
+use super::queue::Work;
 use super::tests::seed;
 use super::{Durability, Store, StoreOptions, WriteBatch};
 use crate::pm::Faults;
@@ -88,6 +89,17 @@ impl Run {
             0 => store.checkpoint().unwrap(),
             1 => store.flush().unwrap(),
             2 => {
+                // All before it is durable in the log.
+                store.core().submit(Work::Checkpoint).unwrap();
+                self.durable = self.done();
+                self.tell(self.done());
+                for _ in 0..rng.random_range(1..3) {
+                    self.write(rng);
+                }
+                let store = self.store.as_ref().unwrap();
+                return store.state().complete_checkpoint().unwrap();
+            }
+            3 => {
                 self.store.take().unwrap().close().unwrap();
                 self.durable = self.done();
                 return self.open();

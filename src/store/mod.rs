@@ -73,6 +73,7 @@ pub use batch::{Request, Response, WriteBatch};
 use budget::Budget;
 pub use merge::MergeOperator;
 pub use options::{Durability, StoreOptions};
+use parking_lot::Mutex;
 use queue::{Answer, Queue, Work};
 pub use range::Range;
 pub use recover::{Repair, recover};
@@ -108,11 +109,19 @@ pub struct Store {
 struct Core {
     state: State,
     queue: Queue,
+    /// Held by who takes a checkpoint.
+    checkpointing: Mutex<()>,
 }
 
 impl Core {
     fn submit(&self, work: Work) -> Answer {
         self.queue.submit(work, |group| self.state.lead(group))
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        let _alone = self.checkpointing.lock();
+        self.submit(Work::Checkpoint)?;
+        self.state.complete_checkpoint()
     }
 }
 
@@ -131,13 +140,17 @@ impl Store {
         let core = Arc::new(Core {
             state,
             queue: Queue::default(),
+            checkpointing: Mutex::new(()),
         });
         let interval = match options.durability {
             Durability::Interval(interval) if !core.state.durably => Some(interval),
             _ => None,
         };
-        let of_log = Upkeep::of_log(Arc::clone(&core), interval, options.checkpoint_bytes)?;
-        let mut upkeep = vec![of_log];
+        let of_index = Upkeep::of_index(Arc::clone(&core), options.checkpoint_bytes)?;
+        let mut upkeep = vec![of_index];
+        if let Some(interval) = interval {
+            upkeep.push(Upkeep::of_log(Arc::clone(&core), interval)?);
+        }
         if let Some(budget) = &core.state.budget {
             upkeep.push(Upkeep::of_table(Arc::clone(&core), budget.bell())?);
         }
@@ -349,13 +362,13 @@ impl Store {
     }
 
     /// Makes all that was answered durable in the index, so that the log is not needed any more and
-    /// the next opening reads none of it. Changes wait meanwhile. A thread does this by itself; see
-    /// [`StoreOptions::checkpoint_bytes`].
+    /// the next opening reads none of it. Changes wait only while what has changed since the last one
+    /// is copied. A thread does this by itself; see [`StoreOptions::checkpoint_bytes`].
     ///
     /// # Errors
     /// As [`flush`](Self::flush); the log is kept then.
     pub fn checkpoint(&self) -> Result<()> {
-        self.core().submit(Work::Checkpoint).map(|_| ())
+        self.core().checkpoint()
     }
 
     /// Figures.

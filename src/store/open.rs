@@ -93,6 +93,7 @@ pub fn open_in(
         snapshots: Snapshots::default(),
         building: Mutex::new(()),
         unfinished: Mutex::new(None),
+        begun: Mutex::new(None),
     };
     Ok((state, replay.records))
 }

@@ -25,7 +25,7 @@ pub enum Work {
     Transaction(Vec<Request>, Claims),
     /// Requests that are done together or not at all, some of which may fail.
     Whole(Vec<Request>),
-    /// A checkpoint of the index.
+    /// The beginning of a checkpoint.
     Checkpoint,
     /// Items that are in a file now leave the table, if they still have these stamps.
     Leave(Vec<(Vec<u8>, Stamp)>),

@@ -17,8 +17,8 @@ use super::merge::MergeOperator;
 use super::queue::{Answer, Job, Work};
 use super::tiers::{Stamp, Tiers};
 use super::view::Order;
-use super::wal::Log;
 use super::wal::record::Entry;
+use super::wal::{Log, Sealed};
 use crate::index::records::Change;
 use crate::{Error, Result};
 
@@ -41,6 +41,8 @@ pub struct State {
     pub(super) building: Mutex<()>,
     /// Changes that are in the log and that the index had no room for.
     pub(super) unfinished: Mutex<Option<Unfinished>>,
+    /// The log before a checkpoint that was begun.
+    pub(super) begun: Mutex<Option<Sealed>>,
 }
 
 /// What readers see beside the index. Changes hold it alone, so that a reader sees a group of them
@@ -108,7 +110,7 @@ impl State {
         match &group[0].work {
             Work::Batch(_) | Work::Transaction(..) => self.run_joined(group),
             Work::Whole(requests) => vec![self.run(&requests.iter().collect::<Vec<_>>(), true)],
-            Work::Checkpoint => vec![self.checkpoint().map(|()| Vec::new())],
+            Work::Checkpoint => vec![self.begin_checkpoint().map(|()| Vec::new())],
             Work::Leave(items) => vec![self.leave(items).map(|()| Vec::new())],
             Work::Rise(keys) => vec![self.rise(keys).map(|()| Vec::new())],
         }
@@ -320,24 +322,35 @@ impl State {
         self.change_table(&mut self.change_visible(), &changes)
     }
 
-    /// Makes the index durable in place of the log. No change runs beside it.
-    fn checkpoint(&self) -> Result<()> {
+    /// Begins a checkpoint. No change runs beside it.
+    fn begin_checkpoint(&self) -> Result<()> {
         self.finish()?;
-        let number = self.log.seal()?;
-        self.tiers.table.sync()?;
-        let sequence = self.log.next_sequence() - 1;
+        let sealed = self.log.seal()?;
+        self.tiers.table.begin_sync()?;
+        *self.begun.lock() = Some(sealed);
+        Ok(())
+    }
+
+    /// Makes the index as it was when the checkpoint was begun durable in place of the log. Changes may
+    /// run beside it, but no other checkpoint.
+    pub(super) fn complete_checkpoint(&self) -> Result<()> {
+        let Some(sealed) = self.begun.lock().take() else {
+            return Ok(());
+        };
+        self.tiers.table.complete_sync()?;
         self.directory.edit(|manifest| {
-            manifest.first_segment = number;
-            manifest.sequence = sequence;
+            manifest.first_segment = sealed.segment;
+            manifest.sequence = sealed.sequence;
         })?;
-        self.log.was_taken();
+        self.log.was_taken(&sealed);
         self.directory.remove_old_segments();
         Ok(())
     }
 
     /// Closes the index and the log in order.
     pub fn close(self) -> Result<()> {
-        let checkpoint = self.checkpoint();
+        let begun = self.begin_checkpoint();
+        let checkpoint = begun.and_then(|()| self.complete_checkpoint());
         self.tiers.table.close()?;
         checkpoint
     }

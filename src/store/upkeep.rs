@@ -8,7 +8,6 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::Core;
-use super::queue::Work;
 use crate::{Error, Result};
 
 /// How often the length of the log is looked at, and a checkpoint that failed is tried again.
@@ -86,30 +85,30 @@ impl Upkeep {
         })
     }
 
-    /// Starts the thread that syncs the log every `interval`, if there is one, and takes checkpoints
-    /// after `checkpoint_bytes`.
+    /// Starts the thread that syncs the log every `interval`.
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub fn of_log(
-        core: Arc<Core>,
-        interval: Option<Duration>,
-        checkpoint_bytes: u64,
-    ) -> Result<Self> {
-        let period = interval.map_or(GLANCE, |interval| interval.min(GLANCE));
+    pub fn of_log(core: Arc<Core>, interval: Duration) -> Result<Self> {
         let path = core.state.directory.path().to_path_buf();
-        let mut waited = Duration::ZERO;
         let bell = Arc::default();
-        Self::start("gphash-store-log", &path, period, bell, move || {
-            waited += period;
-            if interval.is_some_and(|interval| waited >= interval) {
-                waited = Duration::ZERO;
-                if let Err(error) = core.state.log.sync() {
-                    tracing::warn!(%error, "the log is not durable yet");
-                }
+        Self::start("gphash-store-log", &path, interval, bell, move || {
+            if let Err(error) = core.state.log.sync() {
+                tracing::warn!(%error, "the log is not durable yet");
             }
-            if core.state.log.bytes() > checkpoint_bytes
-                && let Err(error) = core.submit(Work::Checkpoint)
+        })
+    }
+
+    /// Starts the thread that takes a checkpoint whenever the log has `bytes`.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn of_index(core: Arc<Core>, bytes: u64) -> Result<Self> {
+        let path = core.state.directory.path().to_path_buf();
+        let bell = Arc::default();
+        Self::start("gphash-store-index", &path, GLANCE, bell, move || {
+            if core.state.log.bytes() > bytes
+                && let Err(error) = core.checkpoint()
             {
                 tracing::warn!(%error, "there is no checkpoint yet");
             }

@@ -142,19 +142,19 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "pages go home before the journal is durable",
         file: "src/pm/journal.rs",
-        find: "write(file, snapshot).and_then(|()| file.sync())",
-        replacement: "write(file, snapshot)",
+        find: r"        file.sync()?;
+        self.state = State::Pending;
+",
+        replacement: "        self.state = State::Pending;\n",
         suite: Suite::Unit("crash_tests::checkpoints"),
     },
     Mutation {
         name: "the journal is emptied before its pages are durable at home",
         file: "src/pm/journal.rs",
         find: r"        home.sync()?;
-        self.pending = false;
+        self.state = State::Idle;
 ",
-        replacement: r"        let _ = home;
-        self.pending = false;
-",
+        replacement: "        self.state = State::Idle;\n",
         suite: Suite::Unit("crash_tests::checkpoints"),
     },
     Mutation {
@@ -193,15 +193,15 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a journal is written before the file's length is durable",
         file: "src/pm/mapping/saving.rs",
-        find: "        if growth.unsynced {\n",
-        replacement: "        if false {\n",
+        find: "self.sync_growth().and_then(|()| journal.seal())",
+        replacement: "journal.seal()",
         suite: Suite::Unit("crash_tests::checkpoints"),
     },
     Mutation {
         name: "the pages of a failed checkpoint are forgotten",
         file: "src/pm/mapping/saving.rs",
-        find: "            dirty.put_back(&pages);\n",
-        replacement: "",
+        find: "            dirty.put_back(&journal.give_up());\n            return",
+        replacement: "            journal.give_up();\n            return",
         suite: Suite::Unit("fault_tests"),
     },
     Mutation {
@@ -502,9 +502,34 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a checkpoint of a store gives up the log before the index is durable",
         file: "src/store/state.rs",
-        find: "        self.tiers.table.sync()?;\n        let sequence",
-        replacement: "        let sequence",
+        find: "        self.tiers.table.complete_sync()?;\n",
+        replacement: "",
         suite: Suite::Unit("store::crash_tests"),
+    },
+    Mutation {
+        name: "a checkpoint of a store gives up what was logged since it was begun",
+        file: "src/store/state.rs",
+        find: "manifest.sequence = sealed.sequence;",
+        replacement: "manifest.sequence = self.log.next_sequence() - 1;",
+        suite: Suite::Unit("store::crash_tests"),
+    },
+    Mutation {
+        name: "a transaction does not see what is before it in its group",
+        file: "src/store/transaction.rs",
+        find: "changed.contains(key.as_slice()) || ",
+        replacement: "",
+        suite: Suite::Unit("store::state"),
+    },
+    Mutation {
+        name: "a transaction is committed before what is finished late",
+        file: "src/store/state.rs",
+        find: r"        let finished = self.finish();
+        let jobs = self.without_conflicts(group);
+",
+        replacement: r"        let jobs = self.without_conflicts(group);
+        let finished = self.finish();
+",
+        suite: Suite::Unit("store::state"),
     },
     Mutation {
         name: "a deletion leaves nothing of a value on its way into a file",

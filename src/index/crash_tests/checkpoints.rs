@@ -23,7 +23,7 @@ use crate::index::recover::{Policy, Recovery};
 use crate::index::table::Table;
 use crate::layout::DATA_START;
 use crate::pm::disk::{Disk, DiskState, Files, hash};
-use crate::pm::{Faults, MapOptions, Mapping};
+use crate::pm::{Faults, MapOptions, Mapping, Medium};
 use crate::{Domain, Result};
 
 /// How deep crashes of replays are nested.
@@ -47,7 +47,7 @@ fn open(path: &Path, disk: Option<&Arc<Disk>>) -> Result<(Table<Mapping>, Recove
 }
 
 fn any_op(count: u64, rng: &mut SmallRng) -> Op {
-    match rng.random_range(0..16) {
+    match rng.random_range(0..17) {
         0..9 => {
             let len = rng.random_range(1..6);
             let keys = (0..len).map(|_| any_key(count, rng)).collect();
@@ -56,8 +56,10 @@ fn any_op(count: u64, rng: &mut SmallRng) -> Op {
         9 => Op::AddLevel,
         10 => Op::Drain,
         11 => Op::Reserve(rng.random_range(1..8)),
-        12..14 => Op::Sync,
-        14 => Op::Reopen,
+        12 => Op::Sync,
+        13 => Op::Capture,
+        14 => Op::Complete,
+        15 => Op::Reopen,
         _ => Op::Kill,
     }
 }
@@ -72,6 +74,8 @@ struct Run {
     version: u64,
     /// Checkpoint *n* is at place *n*; the first one is that of the new table.
     checkpoints: Vec<Model>,
+    /// What a checkpoint holds that was begun.
+    captured: Option<Model>,
 }
 
 impl Run {
@@ -88,6 +92,7 @@ impl Run {
             model: Model::new(),
             version: 1,
             checkpoints: Vec::new(),
+            captured: None,
         };
         run.checkpoint(Table::sync);
         run
@@ -98,7 +103,9 @@ impl Run {
     fn checkpoint(&mut self, take: impl FnOnce(&Table<Mapping>) -> Result<()>) {
         let next = self.checkpoints.len() as u64;
         self.disk.begin((2 * next).checked_sub(1).unwrap_or(NEVER));
-        self.checkpoints.push(self.model.clone());
+        let captured = self.captured.take();
+        self.checkpoints
+            .push(captured.unwrap_or_else(|| self.model.clone()));
         take(self.table.as_ref().unwrap()).unwrap();
         self.disk.begin(2 * next);
     }
@@ -112,12 +119,24 @@ impl Run {
                 }
                 self.version += keys.len() as u64;
             }
-            Op::Sync => self.checkpoint(Table::sync),
+            Op::Sync => {
+                self.captured = None;
+                self.checkpoint(Table::sync);
+            }
+            Op::Capture => {
+                self.captured = Some(self.model.clone());
+                self.table.as_ref().unwrap().capture().unwrap();
+            }
+            Op::Complete if self.captured.is_some() => {
+                self.checkpoint(|table| table.medium.complete());
+            }
             Op::Reopen => {
+                self.captured = None;
                 self.checkpoint(Table::close);
                 self.reopen();
             }
             Op::Kill => {
+                self.captured = None;
                 self.model.clone_from(self.checkpoints.last().unwrap());
                 self.reopen();
             }
@@ -271,6 +290,7 @@ fn power_cuts_leave_one_checkpoint_or_the_next() {
         };
         let path = folder.path().join(format!("table{seed}"));
         let mut run = ops.iter().fold(Run::new(kind, &path), Run::apply);
+        run.captured = None;
         run.checkpoint(Table::close);
         let mut cuts = Cuts {
             kind: &kind,

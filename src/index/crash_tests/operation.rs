@@ -33,6 +33,9 @@ pub(super) enum Op {
     /// Makes room ahead for whatever comes, as the upkeep does.
     MakeRoom,
     Sync,
+    /// The halves of a sync; changes may come between them.
+    Capture,
+    Complete,
     /// Closes the table and opens it again.
     Reopen,
     /// Kills the process and opens what it has left. The machine goes on, so what was not certain
@@ -84,6 +87,8 @@ pub(super) fn maintain<M: Medium>(table: &Table<M>, op: &Op) {
             .prepare(table.medium.len() + (1 << 20))
             .unwrap(),
         Op::Sync => table.sync().unwrap(),
+        Op::Capture => table.capture().unwrap(),
+        Op::Complete => table.medium.complete().unwrap(),
         _ => unreachable!("{op:?} changes items or the handle"),
     }
 }

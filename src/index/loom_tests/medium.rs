@@ -179,8 +179,12 @@ impl Medium for Modelled {
 
     fn trim(&self) {}
 
-    fn checkpoint(&self) -> Result<()> {
+    fn capture(&self) -> Result<()> {
         self.stores.alone();
+        Ok(())
+    }
+
+    fn complete(&self) -> Result<()> {
         Ok(())
     }
 

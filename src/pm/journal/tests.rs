@@ -254,7 +254,8 @@ fn a_first_checkpoint_cut_short_is_done_again_in_full() {
     };
     fs::remove_file(path_of(&path)).unwrap();
     let file = PmFile::create(&path_of(&path), None).unwrap();
-    write(&file, &snapshot).unwrap();
+    let (at, trailer) = write(&file, &snapshot).unwrap();
+    file.write(&trailer.to_le_bytes(), at).unwrap();
     let journal = fs::read(path_of(&path)).unwrap();
     for seed in 0..1000 {
         let mut rng = SmallRng::seed_from_u64(seed);

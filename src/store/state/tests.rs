@@ -92,3 +92,22 @@ fn transactions_of_a_group_conflict_with_those_before_them() {
         before
     );
 }
+
+#[test]
+fn what_is_finished_late_comes_before_a_transaction() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
+    store.put("a", "old").unwrap();
+    // As if the index had no room for a batch that the log has.
+    *store.state().unfinished() = Some(Unfinished {
+        first: store.state().log.next_sequence(),
+        changes: vec![(b"a".to_vec(), Some(b"late".to_vec()), 0)],
+    });
+    let mut transaction = store.transaction();
+    assert_eq!(transaction.get(b"a").unwrap(), Some(b"old".to_vec()));
+    transaction.put("b", "of the old one").unwrap();
+    let refused = transaction.commit();
+    assert!(matches!(refused, Err(Error::Conflict)), "{refused:?}");
+    assert_eq!(store.get(b"a").unwrap(), Some(b"late".to_vec()));
+    assert_eq!(store.get(b"b").unwrap(), None);
+}

@@ -68,6 +68,17 @@ struct Tail {
     bytes: u64,
 }
 
+/// The part of a log that a checkpoint takes the place of.
+#[derive(Debug)]
+pub struct Sealed {
+    /// The number of the first segment behind it.
+    pub segment: u64,
+    /// The last sequence number in it.
+    pub sequence: u64,
+    /// Bytes of its records.
+    bytes: u64,
+}
+
 impl Log {
     /// Begins a segment that no manifest speaks of yet.
     ///
@@ -265,11 +276,11 @@ impl Log {
         Ok(())
     }
 
-    /// Makes all records durable, and gives the number of a segment before which they all stand.
+    /// Makes all records durable, and leaves them in segments that get no more.
     ///
     /// # Errors
     /// Those of [`sync`](Self::sync).
-    pub fn seal(&self) -> Result<u64> {
+    pub fn seal(&self) -> Result<Sealed> {
         let _alone = self.only_sync();
         let mut tail = self.tail();
         if tail.failed || tail.end > SEGMENT_HEADER {
@@ -279,12 +290,16 @@ impl Log {
             // It began with records that could not be synced before.
             self.turn(&mut tail)?;
         }
-        Ok(tail.segment.number)
+        Ok(Sealed {
+            segment: tail.segment.number,
+            sequence: tail.next - 1,
+            bytes: tail.bytes,
+        })
     }
 
-    /// Notes that a checkpoint has taken the place of all records.
-    pub fn was_taken(&self) {
-        self.tail().bytes = 0;
+    /// Notes that a checkpoint has taken the place of what was sealed.
+    pub fn was_taken(&self, sealed: &Sealed) {
+        self.tail().bytes -= sealed.bytes;
     }
 }
 
