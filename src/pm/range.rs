@@ -104,6 +104,20 @@ impl Range {
         self.map_fixed(from, to, access, flags, file.as_raw_fd(), from)
     }
 
+    /// Maps zeros, private to this process, at the place of the bytes `from..to` of the file: what a
+    /// file holds there that has just been made longer. Unlike pages of a file on a disk they can be
+    /// huge: random access to a large table is bound by address translation.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn map_zeros(&self, file: &PmFile, from: u64, to: u64) -> io::Result<()> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        file.before_map()?;
+        self.map_fixed(from, to, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)?;
+        self.advise(from, to, libc::MADV_HUGEPAGE);
+        Ok(())
+    }
+
     /// Takes the bytes `from..to` out of the range again; no one may have used them.
     ///
     /// # Errors
@@ -174,7 +188,7 @@ impl Range {
     fn advise(&self, from: u64, to: u64, advice: libc::c_int) {
         assert!(from <= to && to <= self.len, "{from}..{to} of {}", self.len);
         let start = self.base().wrapping_add(from as usize);
-        // SAFETY: the addresses are ours, and neither advice changes what their pages hold.
+        // SAFETY: the addresses are ours, and no such advice changes what their pages hold.
         unsafe { libc::madvise(start.cast(), (to - from) as usize, advice) };
     }
 }

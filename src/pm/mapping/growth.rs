@@ -77,7 +77,11 @@ impl Mapping {
         // A longer file comes from a growth that a crash cut short; its bytes must not return.
         self.file.set_len(from)?;
         self.file.set_len(to)?;
-        self.range.map(&self.file, from, to, self.sharing)?;
+        match self.sharing {
+            // No store reaches the file through the mapping, so what is new there stays zero.
+            Sharing::Private => self.range.map_zeros(&self.file, from, to)?,
+            _ => self.range.map(&self.file, from, to, self.sharing)?,
+        }
         if self.place.in_memory && self.sharing == Sharing::Shared {
             self.range.gather(&self.file, from, to, threads);
         }
