@@ -12,6 +12,9 @@ const TAIL: usize = 6;
 
 type Tail = [u8; TAIL];
 
+/// Most keys that are read without need when a range begins.
+const SHORT_RUN: usize = 4;
+
 /// Where the view finds the items of a fingerprint: mostly one.
 pub trait Items {
     /// The keys, in no order.
@@ -85,7 +88,11 @@ impl Chunk {
     ///
     /// # Errors
     /// Those of the source.
-    pub fn items(&self, range: Range<usize>, source: &impl Items) -> Result<Vec<Item>> {
+    pub fn items(
+        &self,
+        range: Range<usize>,
+        source: &impl Items,
+    ) -> Result<impl DoubleEndedIterator<Item = Result<Item>>> {
         let fingerprints = &self.fingerprints[range.clone()];
         let mut found = Vec::with_capacity(range.len());
         source.first_items(fingerprints, &mut found)?;
@@ -97,7 +104,7 @@ impl Chunk {
             self.choose(nth, source.items(fingerprint)?, |(key, _)| key)
                 .ok_or_else(|| source.lost(fingerprint))
         };
-        range.zip(found).map(item).collect()
+        Ok(range.zip(found).map(item))
     }
 
     /// Whether `key`, which has the fingerprint of entry `nth`, can only be the one of this entry.
@@ -125,9 +132,13 @@ impl Chunk {
     }
 
     fn run_of(&self, tail: Tail) -> Range<usize> {
-        let start = self.tails.partition_point(|other| *other < tail);
-        let len = self.tails[start..].partition_point(|other| *other == tail);
-        start..start + len
+        let start = self
+            .tails
+            .partition_point(|other| number(*other) < number(tail));
+        let equal = self.tails[start..]
+            .iter()
+            .take_while(|other| **other == tail);
+        start..start + equal.count()
     }
 
     /// Which of `found`, the keys or items of its fingerprint, entry `nth` stands for.
@@ -174,6 +185,19 @@ impl Chunk {
             }
         }
         Ok(run.start)
+    }
+
+    /// An entry from which on all keys are that are not less than `key`; those of the first entries may
+    /// be less all the same: reading them with the others takes less time than asking for them first.
+    ///
+    /// # Errors
+    /// Those of the source.
+    pub fn seek(&self, key: &[u8], source: &impl Items) -> Result<usize> {
+        let run = self.run(key);
+        match run.len() <= SHORT_RUN {
+            true => Ok(run.start),
+            false => self.rank(key, source),
+        }
     }
 
     /// Takes a key in or out, as the source has it or not: `is_there` says which.
@@ -305,6 +329,13 @@ impl Chunk {
             self.fingerprints.extend_from_slice(&next.fingerprints);
         }
     }
+}
+
+/// A number that orders tails: it is compared without a call.
+fn number(tail: Tail) -> u64 {
+    let mut bytes = [0; 8];
+    bytes[8 - TAIL..].copy_from_slice(&tail);
+    u64::from_be_bytes(bytes)
 }
 
 fn tail_of(rest: &[u8]) -> Tail {

@@ -8,6 +8,7 @@ mod chunk;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::ops::Bound;
 
 use super::history::Value;
@@ -135,20 +136,22 @@ impl View {
         };
         let upto = (Bound::Unbounded, Bound::Included(from));
         let start = self.chunks.range::<[u8], _>(upto).next_back();
-        let start = start.map_or(&[][..], |(separator, _)| separator);
+        // Most pages end in the chunk that they begin in.
+        let behind = (Bound::Excluded(from), Bound::Unbounded);
+        let behind = iter::once_with(|| self.chunks.range::<[u8], _>(behind)).flatten();
+        let mut entry = match start {
+            Some((_, chunk)) => chunk.seek(from, source)?,
+            None => 0,
+        };
         let mut page = Filling::new(most);
-        let behind = (Bound::Included(start), Bound::Unbounded);
-        for (nth, (_, chunk)) in self.chunks.range::<[u8], _>(behind).enumerate() {
-            let mut entry = match nth {
-                0 => chunk.rank(from, source)?,
-                _ => 0,
-            };
+        for (_, chunk) in start.into_iter().chain(behind) {
             while entry < chunk.len() {
                 let upto = chunk.len().min(entry + page.wanted());
                 if upto == entry {
                     return Ok(page.close(false));
                 }
                 for item in chunk.items(entry..upto, source)? {
+                    let item = item?;
                     let is_within = match range.1 {
                         Bound::Unbounded => true,
                         Bound::Included(end) => item.0.as_slice() <= end,
@@ -157,12 +160,19 @@ impl View {
                     if !is_within {
                         return Ok(page.close(true));
                     }
-                    if range.0 != Bound::Excluded(&item.0) {
+                    let is_before = page.items.is_empty()
+                        && match range.0 {
+                            Bound::Unbounded => false,
+                            Bound::Included(start) => item.0.as_slice() < start,
+                            Bound::Excluded(start) => item.0.as_slice() <= start,
+                        };
+                    if !is_before {
                         page.push(item);
                     }
                 }
                 entry = upto;
             }
+            entry = 0;
         }
         Ok(page.close(true))
     }
@@ -197,7 +207,8 @@ impl View {
                 if from == entries {
                     return Ok(page.close(false));
                 }
-                for item in chunk.items(from..entries, source)?.into_iter().rev() {
+                for item in chunk.items(from..entries, source)?.rev() {
+                    let item = item?;
                     let is_within = match range.0 {
                         Bound::Unbounded => true,
                         Bound::Included(start) => item.0.as_slice() >= start,
@@ -225,7 +236,7 @@ struct Filling {
 impl Filling {
     fn new(most: usize) -> Self {
         Self {
-            items: Vec::new(),
+            items: Vec::with_capacity(most.min(AT_ONCE)),
             most,
             bytes: 0,
         }
