@@ -315,8 +315,8 @@ impl<M: Medium> Table<M> {
     }
 
     /// Bytes by which a class of records grows when it can, the extent table having `extents`
-    /// entries: an eighth at a time keeps the extents few. Many classes waste less with shorter steps;
-    /// as they share the table, steps get longer as it fills, and none is a small part of a large file.
+    /// entries: an eighth at a time keeps the extents few. With size classes shorter steps waste less; as
+    /// classes share the table, steps get longer as it fills, and none is a small part of a large file.
     pub(super) fn next_arena_len(&self, class: u32, extents: u32) -> u64 {
         let stride = self.shape.record_size(class);
         let total = self.arena.total(class);
@@ -324,7 +324,7 @@ impl<M: Medium> Table<M> {
             return (total / 8 * stride).max(LEAST_ARENA);
         }
         let share = match extents / (MAX_EXTENTS / 4) {
-            0 => 16,
+            0 => 32,
             1 => 8,
             2 => 4,
             _ => 1,
