@@ -182,14 +182,13 @@ impl Directory {
         Ok(())
     }
 
-    /// Removes the segments that do not count. Those that cannot be removed are left to the next
-    /// time: they mean nothing.
+    /// Removes the segments before those that count. Those that cannot be removed are left to the next
+    /// time: they mean nothing. One behind them may be the log's next, which comes to count meanwhile.
     pub fn remove_old_segments(&self) {
-        let manifest = self.manifest();
-        let counts = manifest.first_segment..=manifest.last_segment;
+        let first = self.manifest().first_segment;
         let names = self.log.names().unwrap_or_default();
         for name in names {
-            if segment::number(&name).is_some_and(|number| !counts.contains(&number))
+            if segment::number(&name).is_some_and(|number| number < first)
                 && let Err(error) = self.log.remove_file(&name)
             {
                 tracing::warn!(%error, "an old log segment stays");
