@@ -42,8 +42,8 @@ pub enum Repair {
 ///
 /// # Errors
 /// [`Error::ForeignDirectory`], [`Error::Missing`] without a manifest, [`Error::InUse`], what is wrong
-/// with the manifest, and what the operating system answers while the store is mended. Damage of the
-/// other files is reported, not an error.
+/// with the manifest, and what the operating system answers, also where a file cannot be read: nothing
+/// was given up then, and the call can be repeated. Damage of the other files is reported, not an error.
 pub fn recover(
     path: impl AsRef<Path>,
     repair: Repair,
@@ -60,7 +60,7 @@ pub fn recover(
         Repair::Look => {
             let _lock = directory::look(&root)?;
             let mut files = look_at_log(&root, &manifest, progress)?;
-            files.extend(look_at_spill(&root, &manifest, progress));
+            files.extend(look_at_spill(&root, &manifest, progress)?);
             finish_look(&root, &manifest, files, progress)?
         }
         Repair::Mend | Repair::Salvage => {
@@ -92,6 +92,10 @@ fn look_at_log(
     let log = Folder::at(root.join(directory::LOG), None);
     let told = |done, total| tell(progress, "log", done, total);
     let segments = survey(&log, manifest, Extent::Torn, &|_| true, &told)?;
+    let mut errors = segments.iter().filter_map(|found| found.error.as_ref());
+    if let Some(error) = errors.find(|error| error.is_refusal()) {
+        return Err(error.clone());
+    }
     let segment = |found| FileReport::segment(path, found, ReportState::NeedsRecovery);
     Ok(std::iter::once(own)
         .chain(segments.iter().map(segment))
@@ -103,7 +107,7 @@ fn look_at_spill(
     root: &Folder,
     manifest: &Manifest,
     progress: &(dyn Fn(Progress) + Sync),
-) -> Vec<FileReport> {
+) -> Result<Vec<FileReport>> {
     let folder = Folder::at(root.join(directory::SPILL), root.faults());
     let total = manifest.files.iter().map(|file| file.len).sum();
     let done = AtomicU64::new(0);
@@ -113,7 +117,10 @@ fn look_at_spill(
     };
     let check = |file: &LevelFile| {
         let checked = mend::check(&folder, file, manifest.store_id, &told);
-        FileReport::sst(root.path(), &file.path(&folder), &checked)
+        match checked {
+            Err(error) if error.is_refusal() => Err(error),
+            checked => Ok(FileReport::sst(root.path(), &file.path(&folder), &checked)),
+        }
     };
     manifest.files.par_iter().map(check).collect()
 }
@@ -125,10 +132,7 @@ fn mend_spill(directory: &Directory, files: &[FileReport]) -> Result<()> {
         if report.state != ReportState::Damaged {
             continue;
         }
-        let mended = match file.path(directory.spill()).exists() {
-            true => mend::mend(directory.spill(), file, manifest.store_id)?.file,
-            false => None,
-        };
+        let mended = mend::mend(directory.spill(), file, manifest.store_id)?.file;
         Catalog::edit(directory, mended.as_slice(), &[file.number])?;
     }
     Ok(())
@@ -163,7 +167,7 @@ fn index(
 ) -> Result<Option<Report>> {
     let path = root.join(directory::INDEX);
     let mut file = FileReport::new(root.path(), &path, StoreFile::Index);
-    let outcome = match path.exists() {
+    let outcome = match root.has(directory::INDEX)? {
         true => crate::recover(&path, check, progress),
         false => Err(directory::missing_index(path)),
     };
@@ -178,7 +182,9 @@ fn index(
             file.damage.clone_from(&index.damage);
             Some(index)
         }
-        Err(error @ Error::InUse { .. }) => return Err(error),
+        Err(error) if error.is_refusal() || matches!(error, Error::InUse { .. }) => {
+            return Err(error);
+        }
         Err(error) => {
             file.complain(error);
             None
@@ -197,7 +203,7 @@ fn mend(
 ) -> Result<StoreReport> {
     let manifest = directory.manifest();
     let mut files = look_at_log(root, &manifest, progress)?;
-    let spilled = look_at_spill(root, &manifest, progress);
+    let spilled = look_at_spill(root, &manifest, progress)?;
     let is_damaged = |file: &FileReport| file.state == ReportState::Damaged;
     if !salvage && files.iter().chain(&spilled).any(is_damaged) {
         files.extend(spilled);
