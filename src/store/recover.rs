@@ -13,7 +13,8 @@ use super::open::open_in;
 use super::options::StoreOptions;
 use super::report::{FileReport, StoreFile, StoreReport, tell};
 use super::wal::survey::{Extent, survey};
-use crate::pm::Folder;
+use crate::index::repair;
+use crate::pm::{Faults, Folder, MapOptions};
 use crate::spill::{Catalog, LevelFile, mend};
 use crate::{Error, Progress, Report, ReportState, Result};
 
@@ -49,9 +50,18 @@ pub fn recover(
     repair: Repair,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<StoreReport> {
+    recover_with(path.as_ref(), repair, progress, None)
+}
+
+/// As [`recover`], with `faults` between the store and the operating system.
+pub(super) fn recover_with(
+    path: &Path,
+    repair: Repair,
+    progress: &(dyn Fn(Progress) + Sync),
+    faults: Option<Arc<dyn Faults>>,
+) -> Result<StoreReport> {
     let started = Instant::now();
-    let path = path.as_ref();
-    let root = Folder::at(path.to_path_buf(), None);
+    let root = Folder::at(path.to_path_buf(), faults.clone());
     let manifest = directory::inspect(&root)?.ok_or_else(|| Error::Missing {
         path: root.join(directory::MANIFEST),
         advice: "a directory without it is not a store",
@@ -64,7 +74,7 @@ pub fn recover(
             finish_look(&root, &manifest, files, progress)?
         }
         Repair::Mend | Repair::Salvage => {
-            let directory = Directory::open(path, None, None)?;
+            let directory = Directory::open(path, None, faults)?;
             mend(&root, directory, repair == Repair::Salvage, progress)?
         }
     };
@@ -89,7 +99,7 @@ fn look_at_log(
         own.state = ReportState::NeedsRecovery;
         return Ok(vec![own]);
     }
-    let log = Folder::at(root.join(directory::LOG), None);
+    let log = Folder::at(root.join(directory::LOG), root.faults());
     let told = |done, total| tell(progress, "log", done, total);
     let segments = survey(&log, manifest, Extent::Torn, &|_| true, &told)?;
     let mut errors = segments.iter().filter_map(|found| found.error.as_ref());
@@ -168,7 +178,13 @@ fn index(
     let path = root.join(directory::INDEX);
     let mut file = FileReport::new(root.path(), &path, StoreFile::Index);
     let outcome = match root.has(directory::INDEX)? {
-        true => crate::recover(&path, check, progress),
+        true => {
+            let options = MapOptions {
+                faults: root.faults(),
+                ..MapOptions::default()
+            };
+            repair::recover_with(&path, check, progress, &options)
+        }
         false => Err(directory::missing_index(path)),
     };
     let index = match outcome {
@@ -220,7 +236,10 @@ fn mend(
     }
     mend_spill(&directory, &spilled)?;
     files.extend(spilled);
-    let options = StoreOptions::new().salvage(salvage);
+    let mut options = StoreOptions::new().salvage(salvage);
+    if let Some(faults) = root.faults() {
+        options = options.faults(faults);
+    }
     let told = |done, total| tell(progress, "log", done, total);
     let (state, log_records) = open_in(Arc::new(directory), &options, &told)?;
     let stats = state.tiers.table.stats();
