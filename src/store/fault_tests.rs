@@ -13,7 +13,8 @@ use super::recover::recover_with;
 use super::tests::seed;
 use super::{Durability, Repair, Store, StoreOptions, StoreReport, WriteBatch};
 use crate::index::fault_tests::faults::{Failing, Place};
-use crate::{ReportState, Result};
+use crate::pm::Call;
+use crate::{Error, ReportState, Result};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -37,6 +38,10 @@ fn files(root: &Path) -> io::Result<Files> {
         }
     }
     Ok(found)
+}
+
+fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|found| found == extension)
 }
 
 /// Puts files in the place of a directory.
@@ -67,7 +72,7 @@ fn write(store: &Store, model: &mut Model, nth: u8) {
 fn killed(place: &Place) -> (Files, Model) {
     let path = place.folder.path().join("store");
     let faults = Failing::only(
-        |call, path| call == crate::pm::Call::Write && path.ends_with("index.gph"),
+        |call, path| call == Call::Write && path.ends_with("index.gph"),
         libc::EIO,
     );
     let options = StoreOptions::new()
@@ -101,9 +106,10 @@ fn killed(place: &Place) -> (Files, Model) {
             break first;
         }
     };
-    let count = |extension: &str| {
-        let has = |path: &&PathBuf| path.extension().is_some_and(|found| found == extension);
-        left.keys().filter(has).count()
+    let count = |extension| {
+        left.keys()
+            .filter(|path| has_extension(path, extension))
+            .count()
     };
     assert!(count("sst") > 0 && count("log") > 2, "{:?}", left.keys());
     assert_eq!(count("journal") == 0, is_saved);
@@ -228,6 +234,30 @@ fn every_call_of_the_recovery_of_a_damaged_store_fails() {
         assert!(saved != model && !saved.is_empty());
         for repair in [Repair::Mend, Repair::Salvage] {
             every_call_fails(&place, &left, repair, Repair::Salvage, &saved);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_not_given_up() {
+    let refusals: [fn(Call, &Path) -> bool; 3] = [
+        |call, path| call == Call::Open && has_extension(path, "log"),
+        |call, path| call == Call::Read && has_extension(path, "log"),
+        |call, path| call == Call::Read && has_extension(path, "sst"),
+    ];
+    for place in Place::all() {
+        let (left, model) = killed(&place);
+        let path = place.folder.path().join("copy");
+        for refusal in refusals {
+            lay(&left, &path);
+            let faults = Failing::only(refusal, libc::EIO);
+            faults.cure(false);
+            let recovered = recover_with(&path, Repair::Salvage, &|_| {}, Some(faults.clone()));
+            assert!(matches!(recovered, Err(Error::Io { .. })), "{recovered:?}");
+            let options = StoreOptions::new().salvage(true).faults(faults);
+            let opened = Store::open(&path, &options).err();
+            assert!(matches!(opened, Some(Error::Io { .. })), "{opened:?}");
+            assert!(contents(&path) == model);
         }
     }
 }
