@@ -298,4 +298,12 @@ impl Error {
             },
         }
     }
+
+    /// Whether the operating system has refused a call. That says nothing about what the file holds.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::ReadOnly { .. } | Self::NoSpace { .. } | Self::Io { .. }
+        )
+    }
 }

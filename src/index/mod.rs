@@ -9,7 +9,7 @@ mod device;
 pub(crate) mod directory;
 pub(crate) mod epoch;
 #[cfg(all(test, not(loom)))]
-mod fault_tests;
+pub(crate) mod fault_tests;
 mod free_chain;
 mod get;
 pub(crate) mod insert;
@@ -23,7 +23,7 @@ pub(crate) mod record;
 pub(crate) mod records;
 pub(crate) mod recover;
 mod remove;
-mod repair;
+pub(crate) mod repair;
 pub(crate) mod resize;
 pub(crate) mod scan;
 mod stats;

@@ -73,6 +73,17 @@ impl Folder {
         }
     }
 
+    /// Whether there is a file `name`.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] or [`Error::Io`]: it may be there or not.
+    pub fn has(&self, name: &str) -> Result<bool> {
+        let path = self.join(name);
+        before(&self.faults, Call::Inspect, &path)
+            .and_then(|()| path.try_exists())
+            .map_err(|source| Error::io(&path, "inspect", source))
+    }
+
     /// Makes the file `name`, in place of one that a crash has left there.
     ///
     /// # Errors

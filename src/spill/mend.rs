@@ -35,13 +35,20 @@ pub(crate) fn check(
     Sst::open(&cache, store_id, file)?.check(progress)
 }
 
-/// Writes a file anew from its data blocks that are whole, in its own place: atomically and durably. What
-/// levels below have of the keys that are lost comes to light again. Others must not have the
-/// file open.
+/// Writes a file anew from its data blocks that are whole, in its own place: atomically and durably. Of one
+/// that is not there nothing is saved. What levels below have of the keys that are lost comes to light
+/// again. Others must not have the file open.
 ///
 /// # Errors
 /// What the operating system answers; the file is what it was.
 pub(crate) fn mend(folder: &Folder, file: &LevelFile, store_id: [u64; 2]) -> Result<Mended> {
+    if !folder.has(&sst::name(file.number))? {
+        return Ok(Mended {
+            file: None,
+            kept: 0,
+            lost: None,
+        });
+    }
     let damaged = folder.open_file(&sst::name(file.number), false)?;
     let salvage = Salvage::look(&damaged, store_id, file.number)?;
     let mut writer = Writer::create(folder, sst::next_name(file.number), store_id, file.number)?;

@@ -59,7 +59,7 @@ impl Directory {
             check_options(&root, manifest, name)?;
         }
         root.create()?;
-        let lock = match root.join(LOCK).exists() {
+        let lock = match root.has(LOCK)? {
             true => root.open_file(LOCK, true)?,
             false => root.create_file(LOCK)?,
         };
@@ -100,7 +100,7 @@ impl Directory {
     /// Takes away what a creation that was cut short has left.
     fn clear(&self) -> Result<()> {
         for name in [INDEX_JOURNAL, INDEX] {
-            if self.root.join(name).exists() {
+            if self.root.has(name)? {
                 self.root.remove_file(name)?;
             }
         }
@@ -113,10 +113,10 @@ impl Directory {
     /// [`Error::Missing`] if it should be there and is not.
     pub fn index(&self) -> Result<PathBuf> {
         let path = self.root.join(INDEX);
-        if self.manifest().complete && !path.exists() {
-            return Err(missing_index(path));
+        match self.manifest().complete && !self.root.has(INDEX)? {
+            true => Err(missing_index(path)),
+            false => Ok(path),
         }
-        Ok(path)
     }
 
     /// Where the directory is.
@@ -222,7 +222,7 @@ impl Catalog for Directory {
 /// # Errors
 /// [`Error::InUse`], or what the operating system answers.
 pub fn look(root: &Folder) -> Result<Option<PmFile>> {
-    if !root.join(LOCK).exists() {
+    if !root.has(LOCK)? {
         // The files have locks of their own.
         return Ok(None);
     }

@@ -41,6 +41,8 @@ mod budget;
 #[cfg(all(test, not(loom)))]
 mod crash_tests;
 mod directory;
+#[cfg(all(test, not(loom)))]
+mod fault_tests;
 mod heat;
 mod history;
 mod manifest;

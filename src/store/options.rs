@@ -135,7 +135,8 @@ impl StoreOptions {
     }
 
     /// Whether a damaged log is used up to the damage, and the rest of it thrown away, rather than
-    /// refused (the default).
+    /// refused (the default). A segment that the operating system does not let be read is not damaged: that
+    /// is an error.
     #[must_use]
     pub fn salvage(mut self, salvage: bool) -> Self {
         self.salvage = salvage;

@@ -13,7 +13,8 @@ use super::open::open_in;
 use super::options::StoreOptions;
 use super::report::{FileReport, StoreFile, StoreReport, tell};
 use super::wal::survey::{Extent, survey};
-use crate::pm::Folder;
+use crate::index::repair;
+use crate::pm::{Faults, Folder, MapOptions};
 use crate::spill::{Catalog, LevelFile, mend};
 use crate::{Error, Progress, Report, ReportState, Result};
 
@@ -42,16 +43,25 @@ pub enum Repair {
 ///
 /// # Errors
 /// [`Error::ForeignDirectory`], [`Error::Missing`] without a manifest, [`Error::InUse`], what is wrong
-/// with the manifest, and what the operating system answers while the store is mended. Damage of the
-/// other files is reported, not an error.
+/// with the manifest, and what the operating system answers, also where a file cannot be read: nothing
+/// was given up then, and the call can be repeated. Damage of the other files is reported, not an error.
 pub fn recover(
     path: impl AsRef<Path>,
     repair: Repair,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<StoreReport> {
+    recover_with(path.as_ref(), repair, progress, None)
+}
+
+/// As [`recover`], with `faults` between the store and the operating system.
+pub(super) fn recover_with(
+    path: &Path,
+    repair: Repair,
+    progress: &(dyn Fn(Progress) + Sync),
+    faults: Option<Arc<dyn Faults>>,
+) -> Result<StoreReport> {
     let started = Instant::now();
-    let path = path.as_ref();
-    let root = Folder::at(path.to_path_buf(), None);
+    let root = Folder::at(path.to_path_buf(), faults.clone());
     let manifest = directory::inspect(&root)?.ok_or_else(|| Error::Missing {
         path: root.join(directory::MANIFEST),
         advice: "a directory without it is not a store",
@@ -60,11 +70,11 @@ pub fn recover(
         Repair::Look => {
             let _lock = directory::look(&root)?;
             let mut files = look_at_log(&root, &manifest, progress)?;
-            files.extend(look_at_spill(&root, &manifest, progress));
+            files.extend(look_at_spill(&root, &manifest, progress)?);
             finish_look(&root, &manifest, files, progress)?
         }
         Repair::Mend | Repair::Salvage => {
-            let directory = Directory::open(path, None, None)?;
+            let directory = Directory::open(path, None, faults)?;
             mend(&root, directory, repair == Repair::Salvage, progress)?
         }
     };
@@ -89,9 +99,13 @@ fn look_at_log(
         own.state = ReportState::NeedsRecovery;
         return Ok(vec![own]);
     }
-    let log = Folder::at(root.join(directory::LOG), None);
+    let log = Folder::at(root.join(directory::LOG), root.faults());
     let told = |done, total| tell(progress, "log", done, total);
     let segments = survey(&log, manifest, Extent::Torn, &|_| true, &told)?;
+    let mut errors = segments.iter().filter_map(|found| found.error.as_ref());
+    if let Some(error) = errors.find(|error| error.is_refusal()) {
+        return Err(error.clone());
+    }
     let segment = |found| FileReport::segment(path, found, ReportState::NeedsRecovery);
     Ok(std::iter::once(own)
         .chain(segments.iter().map(segment))
@@ -103,7 +117,7 @@ fn look_at_spill(
     root: &Folder,
     manifest: &Manifest,
     progress: &(dyn Fn(Progress) + Sync),
-) -> Vec<FileReport> {
+) -> Result<Vec<FileReport>> {
     let folder = Folder::at(root.join(directory::SPILL), root.faults());
     let total = manifest.files.iter().map(|file| file.len).sum();
     let done = AtomicU64::new(0);
@@ -113,7 +127,10 @@ fn look_at_spill(
     };
     let check = |file: &LevelFile| {
         let checked = mend::check(&folder, file, manifest.store_id, &told);
-        FileReport::sst(root.path(), &file.path(&folder), &checked)
+        match checked {
+            Err(error) if error.is_refusal() => Err(error),
+            checked => Ok(FileReport::sst(root.path(), &file.path(&folder), &checked)),
+        }
     };
     manifest.files.par_iter().map(check).collect()
 }
@@ -125,10 +142,7 @@ fn mend_spill(directory: &Directory, files: &[FileReport]) -> Result<()> {
         if report.state != ReportState::Damaged {
             continue;
         }
-        let mended = match file.path(directory.spill()).exists() {
-            true => mend::mend(directory.spill(), file, manifest.store_id)?.file,
-            false => None,
-        };
+        let mended = mend::mend(directory.spill(), file, manifest.store_id)?.file;
         Catalog::edit(directory, mended.as_slice(), &[file.number])?;
     }
     Ok(())
@@ -163,8 +177,14 @@ fn index(
 ) -> Result<Option<Report>> {
     let path = root.join(directory::INDEX);
     let mut file = FileReport::new(root.path(), &path, StoreFile::Index);
-    let outcome = match path.exists() {
-        true => crate::recover(&path, check, progress),
+    let outcome = match root.has(directory::INDEX)? {
+        true => {
+            let options = MapOptions {
+                faults: root.faults(),
+                ..MapOptions::default()
+            };
+            repair::recover_with(&path, check, progress, &options)
+        }
         false => Err(directory::missing_index(path)),
     };
     let index = match outcome {
@@ -178,7 +198,9 @@ fn index(
             file.damage.clone_from(&index.damage);
             Some(index)
         }
-        Err(error @ Error::InUse { .. }) => return Err(error),
+        Err(error) if error.is_refusal() || matches!(error, Error::InUse { .. }) => {
+            return Err(error);
+        }
         Err(error) => {
             file.complain(error);
             None
@@ -197,7 +219,7 @@ fn mend(
 ) -> Result<StoreReport> {
     let manifest = directory.manifest();
     let mut files = look_at_log(root, &manifest, progress)?;
-    let spilled = look_at_spill(root, &manifest, progress);
+    let spilled = look_at_spill(root, &manifest, progress)?;
     let is_damaged = |file: &FileReport| file.state == ReportState::Damaged;
     if !salvage && files.iter().chain(&spilled).any(is_damaged) {
         files.extend(spilled);
@@ -214,7 +236,10 @@ fn mend(
     }
     mend_spill(&directory, &spilled)?;
     files.extend(spilled);
-    let options = StoreOptions::new().salvage(salvage);
+    let mut options = StoreOptions::new().salvage(salvage);
+    if let Some(faults) = root.faults() {
+        options = options.faults(faults);
+    }
     let told = |done, total| tell(progress, "log", done, total);
     let (state, log_records) = open_in(Arc::new(directory), &options, &told)?;
     let stats = state.tiers.table.stats();

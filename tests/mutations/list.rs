@@ -167,6 +167,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("crash_tests::checkpoints"),
     },
     Mutation {
+        name: "a journal is replayed before it is durable",
+        file: "src/pm/journal/leftover.rs",
+        find: "            self.file.sync()?;\n",
+        replacement: "",
+        suite: Suite::Unit("pm::journal"),
+    },
+    Mutation {
         name: "an opening goes by stores that are not durable",
         file: "src/index/recover.rs",
         find: "        table.persist_found(&superblock);\n",

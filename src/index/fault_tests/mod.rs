@@ -2,7 +2,7 @@
 //! turn. Every error is clear, nothing acknowledged is lost, the index goes on working, and what
 //! it leaves can be opened.
 
-mod faults;
+pub(crate) mod faults;
 mod flaky;
 mod full_disk;
 

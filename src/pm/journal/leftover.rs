@@ -92,6 +92,8 @@ impl Leftover {
     /// [`Error::Io`] and the like; the journal stays, and can be replayed again.
     pub fn replay(self, home: &PmFile) -> Result<()> {
         if let Some(complete) = &self.complete {
+            // The process may have died before it had made the journal durable.
+            self.file.sync()?;
             complete.runs(&self.file, |at, bytes| home.write(bytes, at))?;
             home.sync()?;
         }

@@ -237,6 +237,32 @@ fn a_replay_cut_short_is_done_again_in_full() {
     }
 }
 
+/// A disk that makes no journal durable.
+#[derive(Debug)]
+struct Unsynced;
+
+impl Faults for Unsynced {
+    fn before(&self, call: Call, path: &Path) -> io::Result<()> {
+        match call == Call::Sync && path.to_string_lossy().ends_with(".journal") {
+            true => Err(io::Error::other("not synced")),
+            false => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn a_journal_that_is_not_durable_stays_where_it_is() {
+    let table = Interrupted::new();
+    table.put(&table.states[0], &table.journal);
+    let options = MapOptions {
+        faults: Some(Arc::new(Unsynced)),
+        ..options(None)
+    };
+    assert!(Mapping::open(&table.path(), &options).is_err());
+    assert!(fs::read(table.path()).unwrap() == table.states[0]);
+    assert_eq!(table.reopen(), 2);
+}
+
 #[test]
 fn a_first_checkpoint_cut_short_is_done_again_in_full() {
     let table = Interrupted::new();

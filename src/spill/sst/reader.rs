@@ -36,7 +36,7 @@ impl Sst {
     /// [`Error::Damaged`], or what the operating system answers.
     pub fn open(cache: &Arc<FileCache>, store_id: [u64; 2], known: &LevelFile) -> Result<Self> {
         let path = cache.folder().join(&name(known.number));
-        if !path.exists() {
+        if !cache.folder().has(&name(known.number))? {
             return Err(Error::Missing {
                 path,
                 advice: "put it back: it has items that are nowhere else",

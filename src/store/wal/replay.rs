@@ -124,9 +124,10 @@ pub(super) struct Checked {
     pub(super) error: Option<Error>,
 }
 
-/// Lets damage pass if the caller wants what lies before it.
+/// Lets damage pass if the caller wants what lies before it. A call that was refused is no damage: the
+/// next one may succeed, and what was given up for it would be lost.
 fn forgive(error: &Error, salvage: bool) -> Result<()> {
-    if !salvage {
+    if !salvage || error.is_refusal() {
         return Err(error.clone());
     }
     tracing::warn!(%error, "the log is used up to here");

@@ -106,10 +106,9 @@ impl Segment {
     /// [`Error::Missing`], [`Error::Foreign`], [`Error::NewerFormat`], [`Error::DamagedLog`], or what
     /// the operating system answers.
     pub fn open(folder: &Folder, store_id: [u64; 2], number: u64) -> Result<Self> {
-        let path = folder.join(&name(number));
-        if !path.exists() {
+        if !folder.has(&name(number))? {
             return Err(Error::Missing {
-                path,
+                path: folder.join(&name(number)),
                 advice: "put it back, or open the store with StoreOptions::salvage(true), which \
                          keeps what the segments before it hold",
             });

@@ -1,0 +1,263 @@
+//! A file system that fails under the recovery of a store: each call to the operating system is refused in
+//! turn, alone or with all that follow. The answer is an error or a right report, a look changes nothing,
+//! nothing that can be saved is given up, and the next recovery succeeds.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::recover::recover_with;
+use super::tests::seed;
+use super::{Durability, Repair, Store, StoreOptions, StoreReport, WriteBatch};
+use crate::index::fault_tests::faults::{Failing, Place};
+use crate::pm::Call;
+use crate::{Error, ReportState, Result};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What files hold, by their paths in the store's directory.
+type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+/// All files of a directory.
+fn files(root: &Path) -> io::Result<Files> {
+    let mut found = Files::new();
+    let mut folders = vec![root.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => {
+                    let name = path.strip_prefix(root).expect("it is in there");
+                    found.insert(name.to_path_buf(), fs::read(&path)?);
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|found| found == extension)
+}
+
+/// Puts files in the place of a directory.
+fn lay(files: &Files, root: &Path) {
+    let _ = fs::remove_dir_all(root);
+    for (name, contents) in files {
+        let path = root.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, contents).unwrap();
+    }
+}
+
+/// Values of so many bytes that the budget has no room for twenty batches of them.
+fn write(store: &Store, model: &mut Model, nth: u8) {
+    let mut batch = WriteBatch::new();
+    for key in 0..4 {
+        let value = vec![nth; 2500];
+        batch.put([key, nth], value.clone());
+        model.insert(vec![key, nth], value);
+    }
+    batch.delete([3, nth / 2]);
+    model.remove(&vec![3, nth / 2]);
+    store.write(batch).unwrap();
+}
+
+/// What the death of the process leaves of a store with sorted files, segments of log, and in
+/// `Checkpointed` the journal of a checkpoint that did not come home; and what the store held.
+fn killed(place: &Place) -> (Files, Model) {
+    let path = place.folder.path().join("store");
+    let faults = Failing::only(
+        |call, path| call == Call::Write && path.ends_with("index.gph"),
+        libc::EIO,
+    );
+    let options = StoreOptions::new()
+        .capacity(1)
+        .domain(place.domain)
+        .durability(Durability::Always)
+        .segment_bytes(24 << 10)
+        .checkpoint_bytes(u64::MAX)
+        .memory_budget(StoreOptions::MIN_BUDGET)
+        .faults(faults.clone());
+    let store = Store::open(&path, &options).unwrap();
+    let mut model = Model::new();
+    for nth in 1..36 {
+        write(&store, &mut model, nth);
+        store.core().keep_within_budget().unwrap();
+        if nth == 30 {
+            store.checkpoint().unwrap();
+        }
+    }
+    faults.cure(false);
+    let is_saved = store.checkpoint().is_ok();
+    assert_eq!(is_saved, place.domain == crate::Domain::Shared);
+    for nth in 36..42 {
+        write(&store, &mut model, nth);
+    }
+    // The compaction may still be at work.
+    let left = loop {
+        if let (Ok(first), Ok(second)) = (files(&path), files(&path))
+            && first == second
+        {
+            break first;
+        }
+    };
+    let count = |extension| {
+        left.keys()
+            .filter(|path| has_extension(path, extension))
+            .count()
+    };
+    assert!(count("sst") > 0 && count("log") > 2, "{:?}", left.keys());
+    assert_eq!(count("journal") == 0, is_saved);
+    (left, model)
+}
+
+/// The same with damage in the first sorted file and in the last but one segment of the log.
+fn damaged(left: &Files) -> Files {
+    let mut left = left.clone();
+    let mut flip = |folder: &str, from_end: usize, at: usize| {
+        let mut names: Vec<_> = left
+            .keys()
+            .filter(|name| name.starts_with(folder))
+            .collect();
+        let name = names
+            .remove(if from_end == 0 {
+                0
+            } else {
+                names.len() - from_end
+            })
+            .clone();
+        left.get_mut(&name).unwrap()[at] ^= 1;
+    };
+    flip("sst", 0, 80);
+    flip("wal", 2, 64 + 48 + 100);
+    left
+}
+
+/// What a report says of the store and of each file.
+fn summary(report: &StoreReport) -> impl PartialEq + std::fmt::Debug + use<> {
+    let file = |file: &super::FileReport| (file.name.clone(), file.state, file.checked);
+    let files: Vec<_> = report.files.iter().map(file).collect();
+    (report.state, report.log_records, report.was_mended, files)
+}
+
+fn recover(path: &Path, repair: Repair) -> StoreReport {
+    recover_with(path, repair, &|_| {}, None).unwrap()
+}
+
+fn contents(path: &Path) -> Model {
+    let store = Store::open(path, &StoreOptions::new()).unwrap();
+    let found = store.range(..).collect::<Result<_>>().unwrap();
+    store.close().unwrap();
+    found
+}
+
+/// Refuses calls of a recovery of `left`: some, drawn from the seed, or all in turn if
+/// `GPHASH_STORE_CALLS` is `all`. `whole` mends it afterwards; then it must hold `expected`.
+fn every_call_fails(place: &Place, left: &Files, repair: Repair, whole: Repair, expected: &Model) {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    let all = std::env::var("GPHASH_STORE_CALLS").is_ok_and(|calls| calls == "all");
+    let stride = match place.is_slow() {
+        _ if all => 1,
+        true => 120,
+        false => 20,
+    };
+    let path = place.folder.path().join("copy");
+    lay(left, &path);
+    let right = summary(&recover(&path, repair));
+    let changes = files(&path).unwrap() != *left;
+    for (code, lasting) in [(libc::EIO, false), (libc::ENOSPC, true)] {
+        let (mut calls, mut lives, mut refused) = (0, 0, 0);
+        loop {
+            lay(left, &path);
+            let faults = Failing::at(calls, code, lasting);
+            match recover_with(&path, repair, &|_| {}, Some(faults.clone())) {
+                Ok(report) => assert_eq!(summary(&report), right, "call {calls}"),
+                Err(error) => {
+                    faults.expect(&error, &path);
+                    refused += 1;
+                }
+            }
+            if !changes {
+                assert!(
+                    files(&path).unwrap() == *left,
+                    "call {calls}: a file has changed"
+                );
+            }
+            let report = recover(&path, whole);
+            assert!(whole == Repair::Salvage || report.state != ReportState::Damaged);
+            assert!(report.was_mended, "call {calls}: {report:?}");
+            assert_eq!(recover(&path, Repair::Look).state, ReportState::Clean);
+            assert!(
+                contents(&path) == *expected,
+                "call {calls}: something is lost"
+            );
+            if !faults.was_met() {
+                break;
+            }
+            lives += 1;
+            calls += rng.random_range(1..=2 * stride - 1);
+        }
+        println!("{repair:?}, error {code}: {refused} errors at {lives} of {calls} calls");
+        assert!(refused > 0);
+    }
+}
+
+#[test]
+fn every_call_of_the_recovery_of_a_killed_store_fails() {
+    for place in Place::all() {
+        let (left, model) = killed(&place);
+        for repair in [Repair::Look, Repair::Mend, Repair::Salvage] {
+            every_call_fails(&place, &left, repair, Repair::Mend, &model);
+        }
+    }
+}
+
+#[test]
+fn every_call_of_the_recovery_of_a_damaged_store_fails() {
+    for place in Place::all() {
+        let (left, model) = killed(&place);
+        let left = damaged(&left);
+        let path = place.folder.path().join("saved");
+        lay(&left, &path);
+        assert_eq!(recover(&path, Repair::Mend).state, ReportState::Damaged);
+        assert!(
+            files(&path).unwrap() == left,
+            "a refusal has changed a file"
+        );
+        assert!(recover(&path, Repair::Salvage).was_mended);
+        let saved = contents(&path);
+        assert!(saved != model && !saved.is_empty());
+        for repair in [Repair::Mend, Repair::Salvage] {
+            every_call_fails(&place, &left, repair, Repair::Salvage, &saved);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_not_given_up() {
+    let refusals: [fn(Call, &Path) -> bool; 3] = [
+        |call, path| call == Call::Open && has_extension(path, "log"),
+        |call, path| call == Call::Read && has_extension(path, "log"),
+        |call, path| call == Call::Read && has_extension(path, "sst"),
+    ];
+    for place in Place::all() {
+        let (left, model) = killed(&place);
+        let path = place.folder.path().join("copy");
+        for refusal in refusals {
+            lay(&left, &path);
+            let faults = Failing::only(refusal, libc::EIO);
+            faults.cure(false);
+            let recovered = recover_with(&path, Repair::Salvage, &|_| {}, Some(faults.clone()));
+            assert!(matches!(recovered, Err(Error::Io { .. })), "{recovered:?}");
+            let options = StoreOptions::new().salvage(true).faults(faults);
+            let opened = Store::open(&path, &options).err();
+            assert!(matches!(opened, Some(Error::Io { .. })), "{opened:?}");
+            assert!(contents(&path) == model);
+        }
+    }
+}
