@@ -226,6 +226,30 @@ fn explore(states: Vec<(u64, DiskState)>, run: &Run, rng: &mut SmallRng) -> usiz
 }
 
 #[test]
+fn a_creation_is_cut_short_twice() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut run = Run::new(&folder.path().join("store"), Durability::Always);
+    let states = run.disk.recorded();
+    drop(run.store.take());
+    let to = run.path.with_extension("image");
+    let mut seen = HashSet::new();
+    for (_, state) in states {
+        for second in opening(&state, &run) {
+            if rng.random_ratio(3, 4) {
+                continue;
+            }
+            for image in second.power_cuts(3, &mut rng) {
+                if seen.insert(hash(&image)) {
+                    check(&image, &run.path, &to, &run.models, true);
+                }
+            }
+        }
+    }
+    assert!(seen.len() > 10, "{}", seen.len());
+}
+
+#[test]
 fn power_cuts_leave_whole_batches() {
     let seed = seed();
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -33,7 +33,7 @@ pub struct Directory {
     log: Folder,
     spill: Folder,
     manifest: Mutex<Manifest>,
-    _lock: PmFile,
+    lock: PmFile,
 }
 
 impl Directory {
@@ -89,7 +89,7 @@ impl Directory {
             log,
             spill,
             manifest: Mutex::new(manifest),
-            _lock: lock,
+            lock,
         };
         if !directory.manifest().complete {
             directory.clear()?;
@@ -99,6 +99,9 @@ impl Directory {
 
     /// Takes away what a creation that was cut short has left.
     fn clear(&self) -> Result<()> {
+        // Its process may have died before the manifest's name was durable, and nothing else may be here
+        // without that.
+        self.lock.sync_folder()?;
         for name in [INDEX_JOURNAL, INDEX] {
             if self.root.has(name)? {
                 self.root.remove_file(name)?;
