@@ -6,7 +6,7 @@
 //! different operations alternate, so that a core has a few misses under way all the time: bursts
 //! of them wait for each other (measured in `docs/performance.md`).
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use crate::Result;
 use crate::index::ahead::Ahead;
@@ -96,6 +96,11 @@ pub fn look_up<'k, M: Medium>(
         {
             *sighting = table.find_sighted(target, *sighting, &mut session.touches);
             prefetch_sighted(table, sighting);
+            let (word, behind) = (
+                target.word,
+                position + 1..position + compared - 2 * distance,
+            );
+            doubt(&mut under_way, behind, word);
         }
         if is_variable
             && let Some(position) = step.checked_sub(3 * distance)
@@ -136,6 +141,21 @@ pub fn look_up<'k, M: Medium>(
         }
     }
     Ok(())
+}
+
+/// Has look-ups for the same state word done again that have ended before one that is in front of
+/// them in the batch: someone may have changed the item in between, and equal keys of a batch must not
+/// see that in the wrong order.
+#[inline(always)]
+fn doubt(under_way: &mut [Option<LookUp>; UNDER_WAY], positions: Range<usize>, word: u64) {
+    for position in positions {
+        if let Some(LookUp { target, sighting }) = &mut under_way[position % UNDER_WAY]
+            && target.word == word
+            && matches!(sighting, Sighting::Found(_) | Sighting::Absent)
+        {
+            *sighting = Sighting::Unsure;
+        }
+    }
 }
 
 /// Executes the operations at `positions` in order, asking ahead for what they will read and
