@@ -109,7 +109,10 @@ impl State {
     pub fn lead(&self, group: &[Job]) -> Vec<Answer> {
         match &group[0].work {
             Work::Batch(_) | Work::Transaction(..) => self.run_joined(group),
-            Work::Whole(requests) => vec![self.run(&requests.iter().collect::<Vec<_>>(), true)],
+            Work::Whole(requests) => {
+                let requests: Vec<&Request> = requests.iter().collect();
+                vec![self.finish().and_then(|()| self.run(&requests, true))]
+            }
             Work::Checkpoint => vec![self.begin_checkpoint().map(|()| Vec::new())],
             Work::Leave(items) => vec![self.leave(items).map(|()| Vec::new())],
             Work::Rise(keys) => vec![self.rise(keys).map(|()| Vec::new())],
@@ -159,9 +162,8 @@ impl State {
         group.iter().enumerate().map(requests).collect()
     }
 
-    /// Carries out requests in their order; with `whole`, all of them or none.
+    /// Carries out requests in their order, nothing being unfinished; with `whole`, all of them or none.
     fn run(&self, requests: &[&Request], whole: bool) -> Answer {
-        self.finish()?;
         let execution = Execution::start(requests, &self.tiers, self.operator.as_deref())?;
         if let Some(error) = execution.failure().filter(|_| whole) {
             return Err(error.clone());
