@@ -2,7 +2,7 @@
 //! turn, alone or with all that follow. The answer is an error or a right report, a look changes nothing,
 //! nothing that can be saved is given up, and the next recovery succeeds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -98,10 +98,23 @@ fn killed(place: &Place) -> (Files, Model) {
     for nth in 36..42 {
         write(&store, &mut model, nth);
     }
-    // The compaction may still be at work.
+    let state = store.state();
+    let ssts = || -> BTreeSet<PathBuf> {
+        let version = state.tiers.spill.version();
+        let names = version.files().map(|(_, sst)| sst.path());
+        names.collect()
+    };
+    // The compaction may still be at work, or have left files that it has not removed yet.
     let left = loop {
+        let expected = ssts();
         if let (Ok(first), Ok(second)) = (files(&path), files(&path))
             && first == second
+            && ssts() == expected
+            && first
+                .keys()
+                .filter(|name| has_extension(name, "sst"))
+                .map(|name| path.join(name))
+                .eq(expected)
         {
             break first;
         }
