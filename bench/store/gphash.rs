@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use gphash::store::{Durability, MergeOperator, Request, Response, Store, StoreOptions};
+use gphash::store::{Durability, MergeOperator, Request, Response, Steps, Store, StoreOptions};
 
 use crate::plan::Operation;
 use crate::record::{Sizes, add};
@@ -187,7 +187,7 @@ impl Target for Gphash {
                         match response {
                             Response::Value(value) => values.push(value.as_deref()),
                             Response::Done => {}
-                            Response::Failed(error) => return Err(error.clone().into()),
+                            Response::Failed(error) => return Err(error.to_string().into()),
                         }
                     }
                 }
@@ -202,5 +202,9 @@ impl Target for Gphash {
 
     fn memory(&self) -> Option<u64> {
         Some(self.store.stats().index.file_len)
+    }
+
+    fn steps(&self) -> Option<Steps> {
+        Some(self.store.stats().steps)
     }
 }

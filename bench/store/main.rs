@@ -30,11 +30,12 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use ::gphash::store::Steps;
 use distribution::Law;
 use drive::{Arrival, Measured};
 use plan::{Draw, Operation, Workload};
 use record::{LEAST_KEY, LEAST_VALUE, Sizes};
-use report::{Report, Row};
+use report::{Report, Row, Shares};
 use target::{Failure, Manner, Settings, Target};
 
 /// A gphash store, RocksDB and fjall: throughput and latencies.
@@ -119,6 +120,9 @@ struct Arguments {
     /// Draw throughput and latencies into SVG files in this folder
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
+    /// Print how much of their time the steps of batches took
+    #[arg(long)]
+    steps: bool,
     /// Print a JSON object a line in place of the table
     #[arg(long)]
     json: bool,
@@ -185,6 +189,7 @@ trait Runs {
     fn settle(&self) -> Result<(), Failure>;
 
     fn memory(&self) -> Option<u64>;
+    fn steps(&self) -> Option<Steps>;
 }
 
 impl<T: Target> Runs for T {
@@ -204,6 +209,10 @@ impl<T: Target> Runs for T {
 
     fn memory(&self) -> Option<u64> {
         Target::memory(self)
+    }
+
+    fn steps(&self) -> Option<Steps> {
+        Target::steps(self)
     }
 }
 
@@ -262,7 +271,7 @@ fn run_all(arguments: &Arguments) -> Result<(), Failure> {
     let mut runs = Runner {
         arguments,
         stores,
-        report: Report::new(arguments.json),
+        report: Report::new(arguments.json, arguments.steps),
         added: 0,
     };
     if arguments.workload.first() != Some(&Workload::Load) {
@@ -342,7 +351,9 @@ impl Runner<'_> {
                 if kind.lacks().contains(&workload) {
                     continue;
                 }
+                let before = store.steps();
                 let measured = store.run(&plan, batch, manner, arrival)?;
+                let after = store.steps();
                 store.settle()?;
                 self.report.add(Row {
                     store: kind.name(),
@@ -359,6 +370,9 @@ impl Runner<'_> {
                     p999_us: measured.percentile_us(99.9),
                     max_us: measured.percentile_us(100.0),
                     bytes: store.memory(),
+                    shares: before
+                        .zip(after)
+                        .map(|(before, after)| Shares::of(&before, &after, measured.elapsed)),
                 })?;
             }
             self.added += self.arguments.operations;

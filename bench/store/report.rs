@@ -1,7 +1,9 @@
 //! What runs have measured, for people and as JSON.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
+use gphash::store::Steps;
 use serde::Serialize;
 
 use crate::replay::Replayed;
@@ -24,18 +26,47 @@ pub struct Row {
     pub max_us: f64,
     /// Bytes that the store keeps its records in, if it says so.
     pub bytes: Option<u64>,
+    /// What the steps of batches took, if the store says so.
+    pub shares: Option<Shares>,
+}
+
+/// Percentages of a run's time.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Shares {
+    versions: f64,
+    answers: f64,
+    log: f64,
+    index: f64,
+}
+
+impl Shares {
+    /// Those of steps that had taken `before` and `after` at a run's ends.
+    pub fn of(before: &Steps, after: &Steps, elapsed: Duration) -> Self {
+        let share = |step: fn(&Steps) -> Duration| {
+            100.0 * (step(after) - step(before)).as_secs_f64() / elapsed.as_secs_f64()
+        };
+        Self {
+            versions: share(|steps| steps.versions),
+            answers: share(|steps| steps.answers),
+            log: share(|steps| steps.log),
+            index: share(|steps| steps.index),
+        }
+    }
 }
 
 /// Prints runs as they come.
 pub struct Report {
     json: bool,
+    /// Steps are printed, too.
+    shares: bool,
     rows: Vec<Row>,
 }
 
 impl Report {
-    pub fn new(json: bool) -> Self {
+    pub fn new(json: bool, shares: bool) -> Self {
         Self {
             json,
+            shares,
             rows: Vec::new(),
         }
     }
@@ -95,6 +126,13 @@ impl Report {
                     bytes as f64 / 1048576.0
                 )),
             )?;
+            if let Some(shares) = row.shares.filter(|_| self.shares) {
+                writeln!(
+                    out,
+                    "  of its time: versions {:.0} %, answers {:.0} %, log {:.0} %, index {:.0} %",
+                    shares.versions, shares.answers, shares.log, shares.index
+                )?;
+            }
         }
         self.rows.push(row);
         Ok(())

@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::time::Duration;
 
+use gphash::store::Steps;
+
 use crate::plan::Operation;
 use crate::record::Sizes;
 
@@ -57,6 +59,11 @@ pub trait Target: Sync {
 
     /// Bytes of memory that the store says it uses for records, if it does.
     fn memory(&self) -> Option<u64>;
+
+    /// What the steps of batches have taken so far, if the store says so.
+    fn steps(&self) -> Option<Steps> {
+        None
+    }
 }
 
 /// Fails if these are not the answers to operations: values of records in the order in which they

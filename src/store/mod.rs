@@ -71,6 +71,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use batch::SHARE;
 pub use batch::{Request, Response, WriteBatch};
 use budget::Budget;
 pub use merge::MergeOperator;
@@ -78,10 +79,11 @@ pub use options::{Durability, StoreOptions};
 use parking_lot::Mutex;
 use queue::{Answer, Queue, Work};
 pub use range::Range;
+use rayon::prelude::*;
 pub use recover::{Repair, recover};
 pub use report::{FileReport, StoreFile, StoreReport};
 use state::{State, nothing};
-pub use stats::{LevelStats, SpillStats, StoreStats};
+pub use stats::{LevelStats, SpillStats, Steps, StoreStats};
 pub use transaction::Transaction;
 use upkeep::Upkeep;
 
@@ -193,8 +195,9 @@ impl Store {
     }
 
     fn check(&self, requests: &[Request]) -> Result<()> {
-        requests.iter().try_for_each(Request::check)?;
-        match requests.iter().any(Request::is_merge) {
+        let all = || requests.par_iter().with_min_len(SHARE);
+        all().try_for_each(Request::check)?;
+        match all().any(Request::is_merge) {
             true => self.operator().map(|_| ()),
             false => Ok(()),
         }
@@ -211,16 +214,12 @@ impl Store {
     /// is done. [`Error::NoSpace`], [`Error::Io`] and the like when the log cannot be written: nothing
     /// was changed. [`Error::Unfinished`] when the index has no room.
     pub fn execute(&self, requests: Vec<Request>) -> Result<Vec<Response>> {
-        if !requests.iter().all(Request::is_get) {
-            self.check(&requests)?;
-            return self.submit(Work::Batch(requests));
+        self.check(&requests)?;
+        let kinds = requests.par_iter().with_min_len(SHARE);
+        match kinds.all(Request::is_get) {
+            true => self.state().answer(&requests),
+            false => self.submit(Work::Batch(requests)),
         }
-        let keys: Vec<&[u8]> = requests.iter().map(Request::key).collect();
-        let mut responses = vec![Response::Value(None); keys.len()];
-        self.state().get_many(&keys, |nth, value| {
-            responses[nth] = Response::Value(Some(value));
-        })?;
-        Ok(responses)
     }
 
     /// The value of a key, or `None` if it has none.
@@ -397,6 +396,7 @@ impl Store {
             read_below: state.tiers.read_below(),
             stalls,
             stalled,
+            steps: *state.steps.lock(),
             spill: state.tiers.spill.stats(),
         }
     }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crossbeam_utils::sync::ShardedLock;
 use parking_lot::Mutex;
+use rayon::prelude::*;
 
+use super::batch::SHARE;
 use super::budget::Budget;
 use super::directory::Directory;
 use super::history::{History, Snapshots};
@@ -94,6 +96,7 @@ pub fn open_in(
         building: Mutex::new(()),
         unfinished: Mutex::new(None),
         begun: Mutex::new(None),
+        steps: Mutex::default(),
     };
     Ok((state, replay.records))
 }
@@ -101,8 +104,8 @@ pub fn open_in(
 /// Gives the index the entries of the log, in their order.
 fn carry_out(entries: &[Numbered], tiers: &Tiers) -> Result<()> {
     let version = tiers.spill.version();
+    let entries = entries.par_iter().with_min_len(SHARE);
     let changes: Vec<Change> = entries
-        .iter()
         .map(|(entry, sequence)| tiers.change(&version, entry, *sequence, false))
         .collect();
     tiers.table.apply(&changes).map(|_| ())

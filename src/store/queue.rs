@@ -14,6 +14,9 @@ use crate::Result;
 /// Most requests that are carried out together, but for those of a single caller.
 const GROUP: usize = 1 << 16;
 
+/// From how many requests on nobody waits until they are dropped.
+const MANY: usize = 1 << 14;
+
 /// Most bytes of requests that wait without a caller who waits for them.
 const MOST_ASYNC: usize = 64 << 20;
 
@@ -167,10 +170,13 @@ impl Queue {
         let group = state.take_group();
         drop(state);
         let answers = lead(&group);
+        let split = |job: Job| (job.work, job.waiter);
+        let (works, waiters): (Vec<Work>, Vec<Waiter>) = group.into_iter().map(split).unzip();
+        discard(works);
         let mut tickets = Vec::new();
         let mut state = self.state.lock();
-        for (job, answer) in group.into_iter().zip(answers) {
-            match job.waiter {
+        for (waiter, answer) in waiters.into_iter().zip(answers) {
+            match waiter {
                 Waiter::Caller(ticket) => tickets.push((ticket, answer)),
                 Waiter::Callback(callback, bytes) => {
                     state.bytes -= bytes;
@@ -226,6 +232,16 @@ impl Queue {
     pub fn close(&self) {
         self.state.lock().closed = true;
         self.called.notify_all();
+    }
+}
+
+/// Drops requests. To free the memory of very many takes about as long as to carry them out, so
+/// another thread does that.
+fn discard(works: Vec<Work>) {
+    let requests = works.iter().filter_map(Work::joined);
+    match requests.map(<[Request]>::len).sum::<usize>() {
+        0..MANY => drop(works),
+        _ => rayon::spawn(move || drop(works)),
     }
 }
 

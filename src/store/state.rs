@@ -5,16 +5,19 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use parking_lot::{Mutex, MutexGuard};
+use rayon::prelude::*;
 
-use super::batch::{Execution, PARALLEL, Request, Response, check_key};
+use super::batch::{Execution, Request, Response, SHARE, check_key};
 use super::budget::Budget;
 use super::directory::Directory;
 use super::history::{History, Snapshot, Snapshots, Value};
 use super::merge::MergeOperator;
 use super::queue::{Answer, Job, Work};
+use super::stats::Steps;
 use super::tiers::{Stamp, Tiers};
 use super::view::Order;
 use super::wal::record::Entry;
@@ -43,6 +46,7 @@ pub struct State {
     pub(super) unfinished: Mutex<Option<Unfinished>>,
     /// The log before a checkpoint that was begun.
     pub(super) begun: Mutex<Option<Sealed>>,
+    pub(super) steps: Mutex<Steps>,
 }
 
 /// What readers see beside the index. Changes hold it alone, so that a reader sees a group of them
@@ -105,6 +109,13 @@ impl State {
         self.tiers.get_many(keys, MANY, found)
     }
 
+    /// The answers to requests that are all gets, at one moment.
+    pub fn answer(&self, requests: &[Request]) -> Result<Vec<Response>> {
+        let requests: Vec<&Request> = requests.par_iter().with_min_len(SHARE).collect();
+        let _visible = self.visible();
+        Execution::start(&requests, &self.tiers, None)?.answer(&self.tiers)
+    }
+
     /// Carries out a group of jobs, as their leader.
     pub fn lead(&self, group: &[Job]) -> Vec<Answer> {
         match &group[0].work {
@@ -124,7 +135,10 @@ impl State {
         // What is finished now is a change, too, that a transaction may not have seen.
         let finished = self.finish();
         let jobs = self.without_conflicts(group);
-        let all: Vec<&Request> = jobs.iter().copied().flatten().flatten().collect();
+        let mut all: Vec<&Request> = Vec::new();
+        for requests in jobs.iter().copied().flatten() {
+            all.par_extend(requests.par_iter().with_min_len(SHARE));
+        }
         let answers = finished.and_then(|()| self.run(&all, false));
         let mut answers = answers.map(Vec::into_iter);
         let answer = |requests: &Option<&[Request]>| match (requests, &mut answers) {
@@ -164,23 +178,34 @@ impl State {
 
     /// Carries out requests in their order, nothing being unfinished; with `whole`, all of them or none.
     fn run(&self, requests: &[&Request], whole: bool) -> Answer {
+        let mut since = Instant::now();
         let execution = Execution::start(requests, &self.tiers, self.operator.as_deref())?;
         if let Some(error) = execution.failure().filter(|_| whole) {
             return Err(error.clone());
         }
+        self.took(&mut since, |steps| &mut steps.versions);
         let responses = execution.answer(&self.tiers)?;
+        self.took(&mut since, |steps| &mut steps.answers);
         let finals = execution.finals();
         if !finals.is_empty() {
-            self.commit(requests.len() as u64, &finals)?;
+            self.commit(requests.len() as u64, &finals, since)?;
         }
         Ok(responses)
     }
 
-    /// Puts the final values of a batch of `span` requests into the log, and then into the index.
-    fn commit(&self, span: u64, finals: &[Entry]) -> Result<()> {
+    /// Counts the time since `since` for a step that ends now.
+    fn took(&self, since: &mut Instant, step: impl Fn(&mut Steps) -> &mut Duration) {
+        let now = Instant::now();
+        *step(&mut self.steps.lock()) += now - std::mem::replace(since, now);
+    }
+
+    /// Puts the final values of a batch of `span` requests into the log, and then into the index; the
+    /// step before ended at `since`.
+    fn commit(&self, span: u64, finals: &[Entry], mut since: Instant) -> Result<()> {
         let first = self.log.next_sequence();
         self.log.append(span, finals, self.durably)?;
-        self.apply(first, finals).map_err(|error| {
+        self.took(&mut since, |steps| &mut steps.log);
+        let applied = self.apply(first, finals).map_err(|error| {
             let owned = |entry: &Entry| {
                 let value = entry.value.map(<[u8]>::to_vec);
                 (entry.key.to_vec(), value, entry.position)
@@ -190,7 +215,9 @@ impl State {
             Error::Unfinished {
                 source: Arc::new(error),
             }
-        })
+        });
+        self.took(&mut since, |steps| &mut steps.index);
+        applied
     }
 
     fn unfinished(&self) -> MutexGuard<'_, Option<Unfinished>> {
@@ -235,19 +262,19 @@ impl State {
         visible.epoch = epoch;
         let version = self.tiers.spill.version();
         let are_leaving = visible.are_leaving;
-        let changes: Vec<Change> = entries
-            .iter()
-            .map(|entry| {
-                let sequence = first + u64::from(entry.position);
-                self.tiers.change(&version, entry, sequence, are_leaving)
-            })
-            .collect();
+        let change = |entry| {
+            let entry: &Entry = entry;
+            let sequence = first + u64::from(entry.position);
+            self.tiers.change(&version, entry, sequence, are_leaving)
+        };
+        let entries = entries.par_iter().with_min_len(SHARE);
+        let changes: Vec<Change> = entries.map(change).collect();
         self.change_table(&mut visible, &changes)
     }
 
     /// Makes changes in the table, no two of one key.
     fn change_table(&self, visible: &mut Visible, changes: &[Change]) -> Result<()> {
-        match self.tiers.apply(changes, PARALLEL) {
+        match self.tiers.apply(changes) {
             Ok(were_there) => {
                 let order = &mut visible.order;
                 order.follow(changes, &were_there, &self.tiers.table);
@@ -361,7 +388,7 @@ impl State {
 /// The answers of a batch in which no request can fail by itself.
 pub fn nothing(answer: Answer) -> Result<()> {
     match answer?.into_iter().next_back() {
-        Some(Response::Failed(error)) => Err(error),
+        Some(Response::Failed(error)) => Err(*error),
         _ => Ok(()),
     }
 }

@@ -39,6 +39,23 @@ pub struct StoreStats {
     pub stalls: u64,
     /// How long they waited.
     pub stalled: Duration,
+    /// What groups of batches took.
+    pub steps: Steps,
     /// The sorted files.
     pub spill: SpillStats,
+}
+
+/// What carrying out groups of batches took since the opening, by its steps, which come one after the
+/// other. Requests that are all gets are not counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Steps {
+    /// Putting the versions of keys in order; merges.
+    pub versions: Duration,
+    /// Looking up what gets ask for, and making the answers.
+    pub answers: Duration,
+    /// Writing the log, and with [`Durability::Always`](super::Durability::Always) its sync.
+    pub log: Duration,
+    /// Giving the index the final values.
+    pub index: Duration,
 }

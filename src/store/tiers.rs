@@ -8,6 +8,7 @@ use fixedbitset::FixedBitSet;
 use parking_lot::Mutex;
 use rayon::prelude::*;
 
+use super::batch::PARALLEL;
 use super::heat::Heat;
 use super::history::Value;
 use super::order;
@@ -16,8 +17,11 @@ use crate::index::records::{Change, Records};
 use crate::spill::{Spill, Version};
 use crate::{Error, Result};
 
-/// Look-ups or changes that one thread does at a time.
+/// Look-ups that one thread does at a time.
 const CHUNK: usize = 256;
+
+/// Most changes that one thread makes at a time.
+const MOST_CHANGES: usize = 4096;
 
 /// Keys that wait for their way up at most.
 const RISING: usize = 4096;
@@ -173,7 +177,11 @@ impl Tiers {
         Ok(())
     }
 
-    fn get_some(&self, keys: &[&[u8]], mut found: impl FnMut(usize, Vec<u8>)) -> Result<()> {
+    /// As [`get_many`](Self::get_many), on the caller's thread.
+    ///
+    /// # Errors
+    /// Those of the index and of the files.
+    pub fn get_some(&self, keys: &[&[u8]], mut found: impl FnMut(usize, Vec<u8>)) -> Result<()> {
         if self.heat.is_some() {
             keys.iter().for_each(|key| self.count(key));
         }
@@ -219,16 +227,17 @@ impl Tiers {
         }
     }
 
-    /// Makes changes in the table, no two of one key, on several threads if they are `parallel` or
-    /// more. Bit *i* of the answer says that the key of change *i* was in the table before.
+    /// Makes changes in the table, no two of one key, on several threads if they are many. Bit *i* of
+    /// the answer says that the key of change *i* was in the table before.
     ///
     /// # Errors
     /// Those of the index; some of the changes may have been made.
-    pub fn apply(&self, changes: &[Change], parallel: usize) -> Result<FixedBitSet> {
-        if changes.len() < parallel {
+    pub fn apply(&self, changes: &[Change]) -> Result<FixedBitSet> {
+        if changes.len() < PARALLEL {
             return self.table.apply(changes);
         }
         let part = changes.len().div_ceil(rayon::current_num_threads());
+        let part = part.min(MOST_CHANGES);
         let parts: Vec<FixedBitSet> = changes
             .par_chunks(part)
             .map(|changes| self.table.apply(changes))

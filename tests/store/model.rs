@@ -100,7 +100,7 @@ pub fn was(response: Response) -> Expected {
         Response::Value(value) => Expected::Value(value),
         Response::Done => Expected::Done,
         Response::Failed(error) => {
-            assert!(matches!(error, Error::Merge { .. }), "{error}");
+            assert!(matches!(*error, Error::Merge { .. }), "{error}");
             Expected::Failed
         }
     }

@@ -6,7 +6,7 @@
 use rayon::prelude::*;
 
 use super::versions::{Version, Versions};
-use super::{Request, Response};
+use super::{Request, Response, SHARE};
 use crate::store::merge::{MergeOperator, merge};
 use crate::store::tiers::Tiers;
 use crate::store::wal::record::Entry;
@@ -14,6 +14,9 @@ use crate::{Error, Result};
 
 /// From how many requests on several threads carry them out: others wait for the batch.
 pub const PARALLEL: usize = 384;
+
+/// Gets that one thread answers at a time.
+const CHUNK: usize = 512;
 
 /// A batch that is being carried out. What it changes is not in the index yet.
 pub struct Execution<'r, K: Fn(u32) -> &'r [u8]> {
@@ -36,15 +39,19 @@ impl<'r> Execution<'r, fn(u32) -> &'r [u8]> {
         tiers: &Tiers,
         operator: Option<&dyn MergeOperator>,
     ) -> Result<Execution<'r, impl Fn(u32) -> &'r [u8] + Sync>> {
-        let writes = (0..requests.len() as u32).filter(|&nth| !requests[nth as usize].is_get());
+        let is_change = |position: u32| !requests[position as usize].is_get();
         let key = |position: u32| requests[position as usize].key();
         let mut execution = Execution {
             requests,
-            versions: Versions::sort(writes, key),
+            versions: Versions::sort(requests.len() as u32, is_change, key),
             merged: Vec::new(),
         };
+        let has_merge = || {
+            let requests = requests.par_iter().with_min_len(SHARE);
+            requests.any(|request| request.is_merge())
+        };
         if let Some(operator) = operator
-            && requests.iter().any(|request| request.is_merge())
+            && has_merge()
         {
             execution.merge(tiers, operator)?;
         }
@@ -60,8 +67,8 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
     /// Runs the merges: those of one key in order, those of different keys side by side.
     fn merge(&mut self, tiers: &Tiers, operator: &dyn MergeOperator) -> Result<()> {
         let has_merge =
-            |run: &&[Version]| run.iter().any(|version| self.request(version).is_merge());
-        let runs: Vec<&[Version]> = self.versions.keys().filter(has_merge).collect();
+            |run: &[Version]| run.iter().any(|version| self.request(version).is_merge());
+        let runs = self.versions.map_keys(|run| has_merge(run).then_some(run));
         let needs = |run: &&[Version]| self.request(&run[0]).is_merge();
         let asked: Vec<usize> = (0..runs.len()).filter(|&nth| needs(&runs[nth])).collect();
         let keys: Vec<&[u8]> = asked
@@ -123,10 +130,13 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         made
     }
 
-    /// The newest of some versions of a key, and which request has made it; `None` if none of them
-    /// came about.
-    fn newest(&self, versions: &[Version]) -> Option<(u32, Value<'_>)> {
-        versions.iter().rev().find_map(|version| {
+    /// The newest of some versions of a key, which come newest first, and which request has made it;
+    /// `None` if none of them came about.
+    fn newest<'v>(
+        &self,
+        mut versions: impl Iterator<Item = &'v Version>,
+    ) -> Option<(u32, Value<'_>)> {
+        versions.find_map(|version| {
             let value = match self.request(version) {
                 Request::Put { value, .. } => Some(value.as_slice()),
                 Request::Merge { .. } => {
@@ -142,14 +152,14 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
     /// What is left of the batch in the end: the final values of the keys that it changes.
     pub fn finals(&self) -> Vec<Entry<'_>> {
         let last = |run: &[Version]| {
-            let (position, value) = self.newest(run)?;
+            let (position, value) = self.newest(run.iter().rev())?;
             Some(Entry {
                 key: self.request(&run[0]).key(),
                 value,
                 position,
             })
         };
-        self.versions.keys().filter_map(last).collect()
+        self.versions.map_keys(last)
     }
 
     /// The first merge that failed.
@@ -164,34 +174,50 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
     /// # Errors
     /// Those of the index.
     pub fn answer(&self, tiers: &Tiers) -> Result<Vec<Response>> {
-        let mut asked: Vec<u32> = Vec::new();
-        let mut keys: Vec<&[u8]> = Vec::new();
-        let mut respond = |(position, request): (usize, &&'r Request)| {
-            let position = position as u32;
-            match *request {
-                Request::Get { key } => {
-                    let versions = self.versions.before(key, position);
-                    match self.newest(versions) {
-                        Some((_, value)) => Response::Value(value.map(<[u8]>::to_vec)),
-                        None => {
-                            asked.push(position);
-                            keys.push(key);
-                            Response::Value(None)
-                        }
-                    }
-                }
-                Request::Merge { .. } => match &self.merged[position as usize] {
-                    Some(Err(error)) => Response::Failed(error.clone()),
-                    _ => Response::Done,
-                },
-                Request::Put { .. } | Request::Delete { .. } => Response::Done,
-            }
+        let merge_answer = |position: usize| match &self.merged[position] {
+            Some(Err(error)) => Response::Failed(Box::new(error.clone())),
+            _ => Response::Done,
         };
-        let mut responses: Vec<Response> =
-            self.requests.iter().enumerate().map(&mut respond).collect();
-        tiers.get_many(&keys, PARALLEL, |nth, value| {
-            responses[asked[nth] as usize] = Response::Value(Some(value));
-        })?;
+        let unasked = |(position, request): (usize, &&Request)| match request {
+            Request::Get { .. } => Response::Value(None),
+            Request::Merge { .. } => merge_answer(position),
+            Request::Put { .. } | Request::Delete { .. } => Response::Done,
+        };
+        let requests = self.requests.par_iter().with_min_len(SHARE);
+        let mut responses: Vec<Response> = requests.enumerate().map(unasked).collect();
+        let part = |(nth, responses): (usize, &mut [Response])| {
+            self.answer_gets(tiers, nth * CHUNK, responses)
+        };
+        match responses.len() {
+            0..PARALLEL => part((0, &mut responses))?,
+            _ => responses
+                .par_chunks_mut(CHUNK)
+                .enumerate()
+                .try_for_each(part)?,
+        }
         Ok(responses)
+    }
+
+    /// Answers the gets among the requests from position `first` on, one for each response.
+    fn answer_gets(&self, tiers: &Tiers, first: usize, responses: &mut [Response]) -> Result<()> {
+        let mut asked: Vec<usize> = Vec::new();
+        let mut keys: Vec<&[u8]> = Vec::new();
+        let requests = &self.requests[first..first + responses.len()];
+        for (nth, (request, response)) in requests.iter().zip(&mut *responses).enumerate() {
+            let Request::Get { key } = request else {
+                continue;
+            };
+            let versions = self.versions.before(key, (first + nth) as u32);
+            match self.newest(versions) {
+                Some((_, value)) => *response = Response::Value(value.map(<[u8]>::to_vec)),
+                None => {
+                    asked.push(nth);
+                    keys.push(key);
+                }
+            }
+        }
+        tiers.get_some(&keys, |nth, value| {
+            responses[asked[nth]] = Response::Value(Some(value));
+        })
     }
 }

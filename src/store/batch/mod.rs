@@ -6,3 +6,7 @@ mod versions;
 
 pub use execute::{Execution, PARALLEL};
 pub use request::{Request, Response, WriteBatch, check_key, check_value};
+
+/// Requests or changes that a thread looks through at least: to ask another one takes as long as some
+/// thousands.
+pub const SHARE: usize = 1 << 12;

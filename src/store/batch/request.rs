@@ -41,7 +41,7 @@ pub enum Response {
     /// To a put, a delete or a merge: it has been done.
     Done,
     /// To a merge: it was not done, and the key kept its value.
-    Failed(Error),
+    Failed(Box<Error>),
 }
 
 impl Request {

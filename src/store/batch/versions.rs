@@ -1,15 +1,16 @@
 //! The versions of keys that a batch makes, sorted by key and sequence number (H-Rocks §5: the
-//! G-memtable). Keys are in the order of their hashes, so that mostly words are compared; equal
-//! hashes are told apart by their keys.
+//! G-memtable). Keys are in the order of their hashes, so that words are compared. The hash has a seed
+//! that nobody foresees, and another one if two keys share a hash.
+
+use std::ops::Range;
 
 use rayon::prelude::*;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// From how many versions on several threads sort them.
-const PARALLEL: usize = 1 << 15;
+use super::SHARE;
 
 /// A change of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     hash: u64,
     /// Position of the request in the batch: its sequence number less the batch's first one.
@@ -21,69 +22,123 @@ pub struct Version {
 pub struct Versions<'k, K: Fn(u32) -> &'k [u8]> {
     table: Vec<Version>,
     key: K,
-    /// A bit for some bits of the hash: whether there can be a key with it.
-    filter: Vec<u64>,
+    /// Seed of the hashes.
+    seed: u64,
+    /// Where the versions of each value of the hash's top bits begin, and where all end.
+    starts: Vec<u32>,
 }
 
 impl<'k, K: Fn(u32) -> &'k [u8] + Sync> Versions<'k, K> {
-    /// Sorts the changes at `positions`; `key` gives the key at a position.
-    pub fn sort(positions: impl Iterator<Item = u32>, key: K) -> Self {
-        let version = |position| Version {
-            hash: xxh3_64(key(position)),
-            position,
-        };
-        let mut table: Vec<Version> = positions.map(version).collect();
-        let order = |a: &Version, b: &Version| {
-            a.hash
-                .cmp(&b.hash)
-                .then_with(|| key(a.position).cmp(key(b.position)))
-                .then(a.position.cmp(&b.position))
-        };
-        match table.len() {
-            PARALLEL.. => table.par_sort_unstable_by(order),
-            _ => table.sort_unstable_by(order),
+    /// Sorts the changes among `len` requests; `key` gives the key at a position.
+    pub fn sort(len: u32, is_change: impl Fn(u32) -> bool + Sync, key: K) -> Self {
+        loop {
+            let seed = rand::random();
+            let version = |position| Version {
+                hash: xxh3_64_with_seed(key(position), seed),
+                position,
+            };
+            let table = sorted(len, &is_change, version);
+            if tells_apart(&table, &key) {
+                let starts = starts(&table);
+                return Self {
+                    table,
+                    key,
+                    seed,
+                    starts,
+                };
+            }
         }
-        let mut filter = vec![0; (table.len() / 4).next_power_of_two()];
-        for version in &table {
-            let (word, bit) = place(version.hash, filter.len());
-            filter[word] |= bit;
-        }
-        Self { table, key, filter }
     }
 
-    /// The versions of each key, oldest first.
-    pub fn keys(&self) -> impl Iterator<Item = &[Version]> {
-        self.table
-            .chunk_by(|a, b| a.hash == b.hash && (self.key)(a.position) == (self.key)(b.position))
+    /// What `each` makes of the versions of each key, oldest first.
+    pub fn map_keys<'v, T: Send>(
+        &'v self,
+        each: impl Fn(&'v [Version]) -> Option<T> + Sync + Send,
+    ) -> Vec<T> {
+        match self.table.len() {
+            0..SHARE => self.table.chunk_by(shares_key).filter_map(each).collect(),
+            _ => {
+                let runs = self.table.par_chunk_by(shares_key);
+                runs.filter_map(each).collect()
+            }
+        }
     }
 
-    /// The versions of a key that are older than the request at `position`, oldest first.
-    pub fn before(&self, key: &[u8], position: u32) -> &[Version] {
-        let hash = xxh3_64(key);
-        let (word, bit) = place(hash, self.filter.len());
-        if self.filter[word] & bit == 0 {
-            return &[];
+    /// The versions of a key that are older than the request at `position`, newest first.
+    pub fn before(&self, key: &[u8], position: u32) -> impl Iterator<Item = &Version> {
+        let mut older = &[][..];
+        if !self.table.is_empty() {
+            let hash = xxh3_64_with_seed(key, self.seed);
+            let place = top_bits(hash, self.starts.len());
+            let near = &self.table[self.starts[place] as usize..self.starts[place + 1] as usize];
+            let is_older = |version: &Version| (version.hash, version.position) < (hash, position);
+            let upto = &near[..near.partition_point(is_older)];
+            if upto
+                .last()
+                .is_some_and(|newest| newest.hash == hash && (self.key)(newest.position) == key)
+            {
+                older = upto;
+            }
         }
-        let start = self.table.partition_point(|version| {
-            version.hash < hash || version.hash == hash && (self.key)(version.position) < key
-        });
-        let rest = &self.table[start..];
-        let len = rest
-            .iter()
-            .take_while(|version| {
-                version.hash == hash
-                    && version.position < position
-                    && (self.key)(version.position) == key
-            })
-            .count();
-        &rest[..len]
+        let newest = older.last().copied();
+        let has_key =
+            move |version: &&Version| newest.is_some_and(|newest| shares_key(version, &newest));
+        older.iter().rev().take_while(has_key)
     }
 }
 
-/// Word and bit of a hash in a filter of so many words, a power of two.
-fn place(hash: u64, words: usize) -> (usize, u64) {
-    let word = (hash >> 6) as usize & (words - 1);
-    (word, 1 << (hash & 63))
+/// Whether two versions are of one key.
+fn shares_key(a: &Version, b: &Version) -> bool {
+    a.hash == b.hash
+}
+
+/// The versions that the changes among `len` requests make, by hash and position.
+fn sorted(
+    len: u32,
+    is_change: &(impl Fn(u32) -> bool + Sync),
+    version: impl Fn(u32) -> Version + Sync,
+) -> Vec<Version> {
+    let versions = |positions: Range<u32>| positions.filter(|&nth| is_change(nth)).map(&version);
+    if len < SHARE as u32 {
+        let mut table: Vec<Version> = versions(0..len).collect();
+        table.sort_unstable();
+        return table;
+    }
+    let shares = (0..len).into_par_iter().step_by(SHARE);
+    let mut table: Vec<Version> = shares
+        .flat_map_iter(|from| versions(from..len.min(from + SHARE as u32)))
+        .collect();
+    table.par_sort_unstable();
+    table
+}
+
+/// Whether versions of one hash are all of one key.
+fn tells_apart<'k>(table: &[Version], key: &(impl Fn(u32) -> &'k [u8] + Sync)) -> bool {
+    let is_apart = |pair: &[Version]| {
+        !shares_key(&pair[0], &pair[1]) || key(pair[0].position) == key(pair[1].position)
+    };
+    match table.len() {
+        0..SHARE => table.windows(2).all(is_apart),
+        _ => table.par_windows(2).all(is_apart),
+    }
+}
+
+/// See [`Versions::starts`]: as many values of the top bits as there are versions, more or less.
+fn starts(table: &[Version]) -> Vec<u32> {
+    let mut starts = vec![0; table.len().next_power_of_two() + 1];
+    let mut next = 1;
+    for (nth, version) in table.iter().enumerate() {
+        let place = top_bits(version.hash, starts.len());
+        starts[next..=place].fill(nth as u32);
+        next = next.max(place + 1);
+    }
+    starts[next..].fill(table.len() as u32);
+    starts
+}
+
+/// Which of the starts a hash belongs to.
+fn top_bits(hash: u64, starts: usize) -> usize {
+    ((u128::from(hash) * (starts as u128 - 1)) >> 64) as usize
 }
 
 #[cfg(test)]
@@ -93,21 +148,29 @@ mod tests {
     #[test]
     fn versions_of_a_key_are_found_in_order() {
         let keys: [&[u8]; 7] = [b"b", b"a", b"", b"b", b"a", b"b", b"c"];
-        let versions = Versions::sort([0, 1, 2, 3, 5].into_iter(), |position| {
-            keys[position as usize]
-        });
+        let is_change = |position| ![4, 6].contains(&position);
+        let versions = Versions::sort(7, is_change, |position| keys[position as usize]);
         let before = |key: &[u8], position| {
-            let found = versions.before(key, position).iter();
+            let found = versions.before(key, position);
             found.map(|version| version.position).collect::<Vec<_>>()
         };
-        assert_eq!(before(b"b", 7), [0, 3, 5]);
-        assert_eq!(before(b"b", 5), [0, 3]);
+        assert_eq!(before(b"b", 7), [5, 3, 0]);
+        assert_eq!(before(b"b", 5), [3, 0]);
         assert_eq!(before(b"a", 4), [1]);
         assert_eq!(before(b"a", 1), []);
         assert_eq!(before(b"", 6), [2]);
         assert_eq!(before(b"c", 7), []);
-        let mut runs: Vec<usize> = versions.keys().map(<[Version]>::len).collect();
+        let mut runs = versions.map_keys(|run| Some(run.len()));
         runs.sort_unstable();
         assert_eq!(runs, [1, 1, 3]);
+    }
+
+    #[test]
+    fn keys_of_one_hash_are_noticed() {
+        let keys: [&[u8]; 3] = [b"a", b"b", b"a"];
+        let key = |position: u32| keys[position as usize];
+        let version = |position| Version { hash: 7, position };
+        assert!(tells_apart(&[0, 2].map(version), &key));
+        assert!(!tells_apart(&[0, 1, 2].map(version), &key));
     }
 }

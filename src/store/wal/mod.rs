@@ -13,23 +13,18 @@ pub mod survey;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
+use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::directory::Directory;
 use super::manifest::Manifest;
 use crate::Result;
-use record::{Entry, RECORD_HEADER, RecordHeader, hasher, seed};
+use record::{BLOCK, Entry, RECORD_HEADER, RecordHeader, seed};
 use segment::{SEGMENT_HEADER, Segment};
 
-/// Longest record that is put together in memory, in bytes. A longer one goes to the file piece by
-/// piece, large values from where they are, and is synced at once.
+/// Longest record that is put together in memory, in bytes. A longer one goes to the file block by
+/// block, and is synced at once.
 const LONGEST_IN_MEMORY: u64 = 4 << 20;
-
-/// Values from this length on, in bytes, are a piece of their own.
-const LARGE_VALUE: usize = 64 << 10;
-
-/// Bytes of other pieces, more or less.
-const PIECE: usize = 1 << 20;
 
 /// Most bytes that are kept in memory until they are durable.
 const MOST_UNSYNCED: usize = 32 << 20;
@@ -147,8 +142,8 @@ impl Log {
     /// machine stops before the next one is written.
     pub fn append(&self, span: u64, entries: &[Entry], durably: bool) -> Result<()> {
         let len = entries.iter().map(Entry::len).sum::<u64>();
-        let in_pieces = len > LONGEST_IN_MEMORY;
-        let mut alone = (durably || in_pieces).then(|| self.only_sync());
+        let in_blocks = len > LONGEST_IN_MEMORY;
+        let mut alone = (durably || in_blocks).then(|| self.only_sync());
         let mut tail = self.tail();
         let full = tail.end + len > self.segment_bytes && tail.end > SEGMENT_HEADER;
         if tail.failed || full {
@@ -159,22 +154,22 @@ impl Log {
             }
             self.turn(&mut tail)?;
         }
-        if in_pieces {
-            // What is kept in memory is one piece of the segment.
+        if in_blocks {
+            // What is kept in memory is one stretch of the segment.
             drop(tail);
             self.sync_alone()?;
             tail = self.tail();
         }
         let (first, start, kept) = (tail.next, tail.end, tail.unsynced.len());
         let header = RecordHeader::new(len, first, span, tail.durable);
-        let written = match in_pieces {
-            true => tail.write_in_pieces(header, entries),
+        let written = match in_blocks {
+            true => tail.write_in_blocks(header, entries),
             false => tail.write(header, entries),
         };
         if let Err(error) = written {
             tail.unsynced.truncate(kept);
             // A whole record may be there, which the next opening must not find.
-            let _ = tail.segment.write(&[0; RECORD_HEADER], start, tail.room);
+            let _ = tail.segment.write(&[0; RECORD_HEADER], start);
             return Err(error);
         }
         tail.end += header.stride().expect("as long as what is in memory");
@@ -182,7 +177,7 @@ impl Log {
         tail.bytes += tail.end - start;
         let unsynced = tail.unsynced.len();
         drop(tail);
-        if durably || in_pieces {
+        if durably || in_blocks {
             return self.sync_alone().inspect_err(|_| {
                 let mut tail = self.tail();
                 tail.unsynced.truncate(kept);
@@ -253,9 +248,11 @@ impl Log {
         if !tail.unsynced.is_empty() {
             let mut records = tail.unsynced.clone();
             record::move_to(&mut records, segment.salt, end);
-            room = segment.write(&records, end, room)?;
-            segment.sync()?;
+            let start = end;
             end += records.len() as u64;
+            room = segment.make_room(start, end, room)?;
+            segment.write(&records, start)?;
+            segment.sync()?;
         }
         // Even if the manifest cannot be written, a crash may leave it as if it had been: from here
         // on nothing may be appended to the segment before.
@@ -314,60 +311,61 @@ impl Tail {
         seed(self.segment.salt, self.end)
     }
 
+    /// Makes room in the file for what follows the last record.
+    fn make_room(&mut self, len: u64) -> Result<()> {
+        let end = self.end + len;
+        self.room = self.segment.make_room(self.end, end, self.room)?;
+        Ok(())
+    }
+
     fn write(&mut self, header: RecordHeader, entries: &[Entry]) -> Result<()> {
         let start = self.unsynced.len();
         let seed = self.seed();
         self.unsynced.extend_from_slice(&[0; RECORD_HEADER]);
         for entry in entries {
-            self.unsynced.extend_from_slice(&entry.head());
-            self.unsynced.extend_from_slice(entry.key);
-            self.unsynced
-                .extend_from_slice(entry.value.unwrap_or_default());
+            entry.put(&mut self.unsynced, 0, usize::MAX);
         }
         let record = &mut self.unsynced[start..];
-        let checksum = xxh3_64_with_seed(&record[RECORD_HEADER..], seed);
+        let checksum = record::checksum(&record[RECORD_HEADER..], seed);
         record[..RECORD_HEADER].copy_from_slice(bytemuck::bytes_of(&header.seal(seed, checksum)));
         let padded = self.unsynced.len().next_multiple_of(8);
         self.unsynced.resize(padded, 0);
-        self.room = self
-            .segment
-            .write(&self.unsynced[start..], self.end, self.room)?;
-        Ok(())
+        self.make_room((padded - start) as u64)?;
+        self.segment.write(&self.unsynced[start..], self.end)
     }
 
-    /// Writes the entries first and the header last, without a copy of all of them.
-    fn write_in_pieces(&mut self, header: RecordHeader, entries: &[Entry]) -> Result<()> {
+    /// Writes the entries first and the header last, without a copy of all of them. Each block has its
+    /// own place, so several threads write them (H-Rocks §5.2: hierarchical coalesced logging).
+    fn write_in_blocks(&mut self, header: RecordHeader, entries: &[Entry]) -> Result<()> {
         let seed = self.seed();
-        let mut hash = hasher(seed);
-        let mut at = self.end + RECORD_HEADER as u64;
-        let mut piece = Vec::with_capacity(2 * PIECE);
-        let mut room = self.room;
-        let mut write = |bytes: &[u8], room: &mut u64| {
-            hash.update(bytes);
-            *room = self.segment.write(bytes, at, *room)?;
-            at += bytes.len() as u64;
-            Result::Ok(())
+        let mut len = 0;
+        let places = entries.iter().map(|entry| {
+            let place = len;
+            len += entry.len();
+            place
+        });
+        let places: Vec<u64> = places.collect();
+        self.make_room(RECORD_HEADER as u64 + len.next_multiple_of(8))?;
+        let start = self.end + RECORD_HEADER as u64;
+        let write = |nth: u64| {
+            let from = nth * BLOCK as u64;
+            let first = places.partition_point(|&place| place <= from) - 1;
+            let most = (len - from).min(BLOCK as u64) as usize;
+            let mut block = Vec::with_capacity(most);
+            for (entry, place) in entries[first..].iter().zip(&places[first..]) {
+                let skipped = from.saturating_sub(*place) as usize;
+                entry.put(&mut block, skipped, most);
+                if block.len() == most {
+                    break;
+                }
+            }
+            self.segment.write(&block, start + from)?;
+            Ok(xxh3_64_with_seed(&block, seed))
         };
-        for entry in entries {
-            piece.extend_from_slice(&entry.head());
-            piece.extend_from_slice(entry.key);
-            let value = entry.value.unwrap_or_default();
-            if value.len() < LARGE_VALUE {
-                piece.extend_from_slice(value);
-            }
-            if piece.len() >= PIECE || value.len() >= LARGE_VALUE {
-                write(&piece, &mut room)?;
-                piece.clear();
-            }
-            if value.len() >= LARGE_VALUE {
-                write(value, &mut room)?;
-            }
-        }
-        write(&piece, &mut room)?;
-        let header = header.seal(seed, hash.digest());
-        let bytes = bytemuck::bytes_of(&header);
+        let blocks = (0..len.div_ceil(BLOCK as u64)).into_par_iter();
+        let sums: Vec<u64> = blocks.map(write).collect::<Result<_>>()?;
+        let header = header.seal(seed, record::of_blocks(&sums, seed));
         // The padding stays a hole, or what a record that failed has left there.
-        self.room = self.segment.write(bytes, self.end, room)?;
-        Ok(())
+        self.segment.write(bytemuck::bytes_of(&header), self.end)
     }
 }

@@ -5,9 +5,10 @@
 //!  | check | len | first | span | durable | checksum | entries ... | zeros to 8 |
 //! ```
 //!
-//! - *check* is the XXH3 of the 40 bytes behind it, *checksum* that of the entries. Both have as
-//!   their seed the segment's salt plus the record's offset, so that a record is valid only in its
-//!   place, and nothing that a user has written can look like one.
+//! - *check* is the XXH3 of the 40 bytes behind it, *checksum* that of the entries; if they are longer
+//!   than 1 MiB, that of the XXH3s of each MiB of them, the rest included. All have as their seed the
+//!   segment's salt plus the record's offset, so that a record is valid only in its place, and
+//!   nothing that a user has written can look like one.
 //! - *len* is the length of the entries in bytes.
 //! - The batches had the sequence numbers from *first* on, *span* of them.
 //! - All of the segment before *durable* was durable when the record was written. So a place that
@@ -25,8 +26,9 @@
 //! *first* is the sequence number of the request.
 
 use bytemuck::{Pod, Zeroable};
+use rayon::prelude::*;
 use static_assertions::const_assert_eq;
-use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::layout::size_class::{MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE};
 
@@ -53,6 +55,9 @@ pub const RECORD_HEADER: usize = 48;
 
 /// Bytes of an entry before its key.
 pub const ENTRY_HEADER: usize = 12;
+
+/// Bytes of the entries that have a sum of their own where there are more.
+pub const BLOCK: usize = 1 << 20;
 
 const DELETED: u32 = 1 << 31;
 
@@ -94,7 +99,7 @@ impl RecordHeader {
 
     /// Whether `entries` are those of the record.
     pub fn holds(&self, entries: &[u8], seed: u64) -> bool {
-        xxh3_64_with_seed(entries, seed) == self.checksum
+        checksum(entries, seed) == self.checksum
     }
 
     /// Bytes from this record to the next; `None` if no file is so long.
@@ -116,7 +121,7 @@ pub fn move_to(mut records: &mut [u8], salt: u64, mut at: u64) {
         let header: RecordHeader = bytemuck::pod_read_unaligned(head);
         let padded = header.len.next_multiple_of(8) as usize;
         let seed = seed(salt, at);
-        let checksum = xxh3_64_with_seed(&rest[..header.len as usize], seed);
+        let checksum = checksum(&rest[..header.len as usize], seed);
         let moved = RecordHeader {
             durable: at,
             ..header
@@ -127,9 +132,21 @@ pub fn move_to(mut records: &mut [u8], salt: u64, mut at: u64) {
     }
 }
 
-/// The hash of entries that come in pieces.
-pub fn hasher(seed: u64) -> Xxh3 {
-    Xxh3::with_seed(seed)
+/// The checksum of entries.
+pub fn checksum(entries: &[u8], seed: u64) -> u64 {
+    let sum = |block: &[u8]| xxh3_64_with_seed(block, seed);
+    match entries.len() {
+        0..=BLOCK => sum(entries),
+        _ => of_blocks(
+            &entries.par_chunks(BLOCK).map(sum).collect::<Vec<_>>(),
+            seed,
+        ),
+    }
+}
+
+/// The checksum of entries that have several blocks, of the sums of these.
+pub fn of_blocks(sums: &[u64], seed: u64) -> u64 {
+    xxh3_64_with_seed(bytemuck::cast_slice(sums), seed)
 }
 
 /// The final value of a key.
@@ -158,6 +175,22 @@ impl<'a> Entry<'a> {
         head[4..8].copy_from_slice(&value_len.to_le_bytes());
         head[8..].copy_from_slice(&self.position.to_le_bytes());
         head
+    }
+
+    /// Its parts, one behind the other.
+    fn parts<'p>(&'p self, head: &'p [u8; ENTRY_HEADER]) -> [&'p [u8]; 3] {
+        [head, self.key, self.value.unwrap_or_default()]
+    }
+
+    /// Puts the entry behind `bytes`, without its first `skipped` bytes, until those are `most`.
+    pub fn put(&self, bytes: &mut Vec<u8>, skipped: usize, most: usize) {
+        let mut skipped = skipped;
+        for part in self.parts(&self.head()) {
+            let from = skipped.min(part.len());
+            skipped -= from;
+            let upto = part.len().min(from.saturating_add(most - bytes.len()));
+            bytes.extend_from_slice(&part[from..upto]);
+        }
     }
 
     /// Takes the first entry off `bytes`; `None` if it cannot be one.

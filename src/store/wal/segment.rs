@@ -160,20 +160,27 @@ impl Segment {
         Ok(bytes)
     }
 
-    /// Writes bytes into the file, whose room ends at `room`, and gives where it ends now.
+    /// Makes room up to `end` in the file, in which all behind `at` is free and whose room ends at
+    /// `room`, and gives where it ends now.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn make_room(&self, at: u64, end: u64, room: u64) -> Result<u64> {
+        if end <= room {
+            return Ok(room);
+        }
+        let room = end.next_multiple_of(EXTENSION);
+        let extend = |source| Error::io(self.file.path(), "extend", source);
+        self.file.allocate(at, room).map_err(extend)?;
+        Ok(room)
+    }
+
+    /// Writes bytes into the file, where it has room. Others may write elsewhere at the same time.
     ///
     /// # Errors
     /// What the operating system answers; some of it may have been written.
-    pub fn write(&self, bytes: &[u8], at: u64, room: u64) -> Result<u64> {
-        let end = at + bytes.len() as u64;
-        let mut room = room;
-        if end > room {
-            room = end.next_multiple_of(EXTENSION);
-            let extend = |source| Error::io(self.file.path(), "extend", source);
-            self.file.allocate(at, room).map_err(extend)?;
-        }
-        self.file.write(bytes, at)?;
-        Ok(room)
+    pub fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
+        self.file.write(bytes, at)
     }
 
     /// Waits until all that was written is durable.
