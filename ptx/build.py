@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles the kernels to PTX, on any Linux machine, with or without a GPU: those of the engine to
 ptx/gphash.ptx, the same with notes of their stores to tests/kernel_crash/logging.ptx, those of the
-bench to bench/limits/limits.ptx.
+store to ptx/versions.ptx, those of the bench to bench/limits/limits.ptx.
 
     python3 ptx/build.py            writes all
     python3 ptx/build.py --check    fails if one is not what the sources give
@@ -29,6 +29,7 @@ KERNELS = ["batch.cu", "cache.cu", "index.cu", "order.cu", "recover.cu", "resize
 MODULES = {
     FOLDER / "gphash.ptx": (sorted([*KERNELS, "layout.cu"]), []),
     FOLDER.parent / "tests/kernel_crash/logging.ptx": (KERNELS, ["-DGPHASH_STORE_LOG"]),
+    FOLDER / "versions.ptx": (["versions.cu"], []),
     FOLDER.parent / "bench/limits/limits.ptx": (["limits.cu"], []),
 }
 TOOLCHAIN = FOLDER / ".toolchain"

@@ -2,23 +2,9 @@
 // ordering pays.
 #include "hash.cuh"
 #include "order.cuh"
+#include "scan.cuh"
 
 constexpr u32 BINS_OF_A_THREAD = BIN_CHUNK / BLOCK_THREADS;
-
-// The sum of a thread block's values up to and with this thread's.
-__device__ inline u32 sum_up_to(u32 value) {
-    __shared__ u32 sums[BLOCK_THREADS];
-    sums[threadIdx.x] = value;
-    __syncthreads();
-    #pragma unroll 1
-    for (u32 apart = 1; apart < BLOCK_THREADS; apart *= 2) {
-        u32 before = threadIdx.x >= apart ? sums[threadIdx.x - apart] : 0;
-        __syncthreads();
-        sums[threadIdx.x] += before;
-        __syncthreads();
-    }
-    return sums[threadIdx.x];
-}
 
 // The counts of this thread's share of its block's chunk of bins, four at a time.
 __device__ inline u32 load_bins(const Order &order, uint4 *counts) {

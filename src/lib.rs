@@ -48,7 +48,7 @@ mod sync;
 
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
-pub use engine::cuda::{Note, StoreWatch};
+pub use engine::cuda::{Note, SortedVersions, StoreWatch, VersionBatch, VersionSorter};
 pub use error::{Error, Result};
 #[cfg(feature = "cuda")]
 pub use index::answer_words;

@@ -25,6 +25,8 @@ mod places;
 mod plot;
 mod region;
 mod report;
+#[cfg(feature = "cuda")]
+mod versions;
 #[path = "../workload/mod.rs"]
 mod workload;
 
@@ -259,7 +261,7 @@ fn own_region(records: u64) -> u64 {
 fn machine_steps(scope: &Scope) -> usize {
     match scope.setting.engine {
         Engine::Cuda { .. } => {
-            2 + scope.few_batches.len() * scope.regions.len() + scope.batches.len()
+            3 + scope.few_batches.len() * scope.regions.len() + scope.batches.len()
         }
         _ => 1 + Cpu::steps(scope.regions.len()),
     }
@@ -292,6 +294,7 @@ fn measure_machine(
         });
         let on_gpu = gpu::OnGpu::new(&gpu, &region)?;
         on_gpu.single_figures(report)?;
+        versions::measure(device, report)?;
         on_gpu.places(&scope.regions, &scope.few_batches, report)?;
         let cache_ratio = scope.setting.cache_ratio;
         return on_gpu.limits(

@@ -66,11 +66,7 @@ impl Backend {
 
     #[cfg(not(feature = "cuda"))]
     fn cuda(device: u32, _: &Options) -> Result<Self> {
-        Err(Error::Gpu {
-            what: "opening the device",
-            found: format!("device {device} asked of a build without the feature `cuda`"),
-            expected: "build with `--features cuda`, or use Engine::Auto or Engine::Cpu".into(),
-        })
+        Err(not_built(device))
     }
 
     /// Makes the engine ready for `table`. `Auto` goes on with the CPU if the GPU refuses it.
@@ -232,8 +228,68 @@ impl Backend {
     }
 }
 
+/// What sorts the versions of a store's batches on the GPU that is asked for; `None` leaves them to the
+/// CPU.
+///
+/// # Errors
+/// [`Error::Gpu`] if a GPU is asked for by name and cannot be had.
+#[cfg_attr(not(test), expect(dead_code, reason = "no batch goes to a GPU yet"))]
+pub(crate) fn version_sorter(engine: Engine) -> Result<Option<VersionSorter>> {
+    match engine {
+        Engine::Cpu => Ok(None),
+        Engine::Auto => Ok(open_sorter(0).inspect_err(say_once).ok()),
+        Engine::Cuda { device } => open_sorter(device).map(Some),
+    }
+}
+
+#[cfg(feature = "cuda")]
+pub(crate) use cuda::VersionSorter;
+
+#[cfg(feature = "cuda")]
+fn open_sorter(device: u32) -> Result<VersionSorter> {
+    VersionSorter::open(device)
+}
+
+/// A build without the feature `cuda` has none.
+#[cfg(not(feature = "cuda"))]
+pub(crate) enum VersionSorter {}
+
+#[cfg(not(feature = "cuda"))]
+fn open_sorter(device: u32) -> Result<VersionSorter> {
+    Err(not_built(device))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn not_built(device: u32) -> Error {
+    Error::Gpu {
+        what: "opening the device",
+        found: format!("device {device} asked of a build without the feature `cuda`"),
+        expected: "build with `--features cuda`, or use Engine::Auto or Engine::Cpu".into(),
+    }
+}
+
 /// Says, once in the life of the program, why `Auto` chose the CPU.
 fn say_once(error: &Error) {
     static SAID: std::sync::Once = std::sync::Once::new();
     SAID.call_once(|| tracing::info!(%error, "Engine::Auto uses the CPU"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_that_is_asked_for_by_name_must_be_there() {
+        assert!(matches!(version_sorter(Engine::Cpu), Ok(None)));
+        assert!(version_sorter(Engine::Auto).is_ok());
+        // No machine has so many.
+        let refused = version_sorter(Engine::Cuda { device: u32::MAX });
+        assert!(matches!(
+            refused,
+            Err(Error::Gpu {
+                what: "opening the device",
+                ..
+            })
+        ));
+    }
 }

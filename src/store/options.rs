@@ -8,7 +8,7 @@ use super::manifest::LONGEST_NAME;
 use super::merge::MergeOperator;
 use crate::pm::Faults;
 use crate::spill::SpillOptions;
-use crate::{Domain, Error, Options, Result};
+use crate::{Domain, Engine, Error, Options, Result};
 
 /// From when on a change outlives a power cut. The death of the process alone loses nothing that
 /// was answered, whatever this says.
@@ -56,6 +56,7 @@ type Progress = dyn Fn(u64, u64) + Send + Sync;
 #[derive(Clone)]
 pub struct StoreOptions {
     pub(super) index: Options,
+    pub(super) engine: Engine,
     pub(super) durability: Durability,
     pub(super) ordered: bool,
     pub(super) salvage: bool,
@@ -71,6 +72,7 @@ impl Default for StoreOptions {
     fn default() -> Self {
         Self {
             index: Options::new(),
+            engine: Engine::Auto,
             durability: Durability::Interval(Duration::from_millis(100)),
             ordered: true,
             salvage: false,
@@ -116,6 +118,16 @@ impl StoreOptions {
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.index = self.index.threads(threads);
+        self
+    }
+
+    /// Who sorts the versions that a batch makes of its keys and finds those that its gets see. A GPU
+    /// does when many requests wait, about 10,000 or more as their rate has it; fewer are left to the
+    /// CPU, which has also the rest of every batch. By default a GPU if this build and this machine
+    /// have one. Answers are the same; with [`Engine::Cuda`] a store is not opened without that GPU.
+    #[must_use]
+    pub fn engine(mut self, engine: Engine) -> Self {
+        self.engine = engine;
         self
     }
 
@@ -262,6 +274,7 @@ impl fmt::Debug for StoreOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoreOptions")
             .field("index", &self.index)
+            .field("engine", &self.engine)
             .field("durability", &self.durability)
             .field("ordered", &self.ordered)
             .field("salvage", &self.salvage)

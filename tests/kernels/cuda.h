@@ -25,6 +25,11 @@ inline bool __any_sync(u32 mask, bool vote) {
 }
 
 template <class Word>
+u32 __match_any_sync(u32 mask, Word word) {
+    return static_cast<u32>(emulated::meet(emulated::Meeting::MATCH, mask, word, 0));
+}
+
+template <class Word>
 Word __shfl_sync(u32 mask, Word word, u32 lane) {
     u32 source = lane % emulated::LANES;
     return static_cast<Word>(emulated::meet(emulated::Meeting::SHUFFLE, mask, word, source));

@@ -20,6 +20,7 @@
 #include "order.cu"
 #include "recover.cu"
 #include "resize.cu"
+#include "versions.cu"
 
 namespace {
 
@@ -63,6 +64,10 @@ std::unordered_map<std::string, Kernel> kernels = {
     ENTRY(arrange), ENTRY(scatter), ENTRY(enter_free), ENTRY(leave_free),
     ENTRY(cache_survey), ENTRY(cache_elect), ENTRY(cache_release), ENTRY(cache_assign),
     ENTRY(cache_fill), ENTRY(cache_link), ENTRY(cache_leave),
+    ENTRY(gather_changes), ENTRY(find_versions),
+    {"count_digits", kernel(count_digits, true)},
+    {"start_digits", kernel(start_digits, true)},
+    {"scatter_digits", kernel(scatter_digits, true)},
 #ifdef GPHASH_STORE_LOG
     ENTRY(set_store_log),
 #endif

@@ -9,6 +9,9 @@ use std::process::Command;
 /// Seeds of a run of the model that was not told one.
 const BATCHES: u64 = 16;
 
+/// The same for the sort of versions.
+const SORTS: u64 = 16;
+
 /// The same for look-ups between whose steps changes come.
 const READERS: u64 = 60;
 
@@ -40,6 +43,11 @@ fn random_batches() {
 #[test]
 fn readers() {
     run_seeds(&program("readers"), READERS);
+}
+
+#[test]
+fn versions() {
+    run_seeds(&program("versions"), SORTS);
 }
 
 #[test]

@@ -51,7 +51,7 @@ constexpr u32 LANES = 32;
 // The kernels call nothing deep.
 constexpr size_t STACK = 32 << 10;
 
-enum class Meeting { NONE, BALLOT, ANY, SHUFFLE, WARP, BLOCK };
+enum class Meeting { NONE, BALLOT, ANY, MATCH, SHUFFLE, WARP, BLOCK };
 
 struct Lane {
     ucontext_t begin; // at the kernel's beginning
@@ -151,6 +151,18 @@ inline void pause() {
     if (_setjmp(running_warp->lanes[running_lane].point) == 0) _longjmp(scheduler, 1);
 }
 
+// What a lane takes away of a meeting of which these are the votes.
+inline u64 answer_of(const Warp &warp, const Lane &lane, u64 votes) {
+    if (lane.meeting == Meeting::SHUFFLE) return warp.lanes[lane.source].word;
+    if (lane.meeting != Meeting::MATCH) return votes;
+    u64 equal = 0;
+    for (u32 number = 0; number < LANES; number++) {
+        bool named = (lane.mask >> number & 1) != 0;
+        equal |= static_cast<u64>(named && warp.lanes[number].word == lane.word) << number;
+    }
+    return equal;
+}
+
 // Lets the lanes of a mask go on if all of them have come.
 inline bool release(Warp &warp, const Lane &first) {
     Meeting meeting = first.meeting;
@@ -165,7 +177,7 @@ inline bool release(Warp &warp, const Lane &first) {
     for (u32 number = 0; number < LANES; number++) {
         if ((mask >> number & 1) == 0) continue;
         Lane &lane = warp.lanes[number];
-        lane.answer = meeting == Meeting::SHUFFLE ? warp.lanes[lane.source].word : votes;
+        lane.answer = answer_of(warp, lane, votes);
         lane.meeting = Meeting::NONE;
     }
     return true;
@@ -213,7 +225,7 @@ inline bool release_blocks(const Warps &warps) {
 }
 
 [[noreturn]] inline void report_stuck(const Warps &warps) {
-    const char *names[] = {"nothing", "ballot", "any", "shuffle", "syncwarp", "syncthreads"};
+    const char *names[] = {"nothing", "ballot", "any", "match", "shuffle", "syncwarp", "syncthreads"};
     for (const auto &warp : warps) {
         std::fprintf(stderr, "block %u, from thread %u on:", warp->block, warp->first_thread);
         for (const Lane &lane : warp->lanes) {

@@ -325,6 +325,20 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Kernels,
     },
     Mutation {
+        name: "a request of a batch sees the version that it makes itself",
+        file: "ptx/versions.cu",
+        find: "changes.positions[middle] < at",
+        replacement: "changes.positions[middle] <= at",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "a pass of the sort of versions turns equal digits round",
+        file: "ptx/versions.cu",
+        find: "    return count + __popc(lower);\n",
+        replacement: "    return count + __popc(equal) - 1 - __popc(lower);\n",
+        suite: Suite::Kernels,
+    },
+    Mutation {
         name: "readers go to a bucket that is still being loaded",
         file: "ptx/cache.cuh",
         find: r"    if (link == 0 || (link & LOADING) != 0) return nullptr;

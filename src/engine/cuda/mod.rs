@@ -29,6 +29,7 @@ mod store_log;
 mod supply;
 mod survey;
 mod under_way;
+mod versions;
 mod view;
 
 use std::ops::Deref;
@@ -60,6 +61,7 @@ use view::{Counters, TableView};
 pub(crate) use kernels::Read;
 pub(crate) use slices::DeviceOperands;
 pub use store_log::{Note, StoreWatch};
+pub use versions::{SortedVersions, VersionBatch, VersionSorter};
 
 /// Runs batches on a GPU.
 pub(crate) struct CudaEngine {

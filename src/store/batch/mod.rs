@@ -2,6 +2,8 @@
 
 mod execute;
 mod request;
+#[cfg_attr(not(test), expect(dead_code, reason = "no batch goes to a GPU yet"))]
+mod threshold;
 mod versions;
 
 pub use execute::{Execution, PARALLEL};
