@@ -57,6 +57,7 @@ impl Gphash {
             false => Durability::Interval(settings.interval),
         };
         let mut options = StoreOptions::new()
+            .engine(settings.engine)
             .durability(durability)
             .merge_operator(Arc::new(Add));
         options = match settings.budget {

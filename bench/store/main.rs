@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use ::gphash::Engine;
 use ::gphash::store::Steps;
 use distribution::Law;
 use drive::{Arrival, Measured};
@@ -93,6 +94,9 @@ struct Arguments {
     /// and half for what is not yet in files
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
     memory_budget: Option<u64>,
+    /// Who sorts the versions of large batches, for the store of this crate
+    #[arg(long, value_enum, default_value = "auto")]
+    engine: Processor,
     /// Every answer is durable
     #[arg(long)]
     always: bool,
@@ -129,6 +133,23 @@ struct Arguments {
     /// Cargo passes it to every bench
     #[arg(long, hide = true)]
     bench: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Processor {
+    Auto,
+    Cpu,
+    Cuda,
+}
+
+impl From<Processor> for Engine {
+    fn from(processor: Processor) -> Self {
+        match processor {
+            Processor::Auto => Self::Auto,
+            Processor::Cpu => Self::Cpu,
+            Processor::Cuda => Self::Cuda { device: 0 },
+        }
+    }
 }
 
 /// A store.
@@ -252,6 +273,7 @@ fn run_all(arguments: &Arguments) -> Result<(), Failure> {
         return report::print_replayed(&replayed, arguments.json);
     }
     let settings = Settings {
+        engine: arguments.engine.into(),
         always: arguments.always,
         interval: Duration::from_millis(arguments.interval),
         #[cfg(feature = "bench-fjall")]

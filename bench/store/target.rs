@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
+use gphash::Engine;
 use gphash::store::Steps;
 
 use crate::plan::Operation;
@@ -14,6 +15,8 @@ pub type Failure = Box<dyn Error + Send + Sync>;
 /// How a store is opened, the same for all.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
+    /// Who sorts large batches of the store of this crate.
+    pub engine: Engine,
     /// Every answer is durable; else a thread syncs the log at this interval.
     pub always: bool,
     pub interval: Duration,

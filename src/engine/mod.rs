@@ -233,7 +233,6 @@ impl Backend {
 ///
 /// # Errors
 /// [`Error::Gpu`] if a GPU is asked for by name and cannot be had.
-#[cfg_attr(not(test), expect(dead_code, reason = "no batch goes to a GPU yet"))]
 pub(crate) fn version_sorter(engine: Engine) -> Result<Option<VersionSorter>> {
     match engine {
         Engine::Cpu => Ok(None),

@@ -396,6 +396,7 @@ impl Store {
             read_below: state.tiers.read_below(),
             stalls,
             stalled,
+            gpu_batches: state.sorter.gpu_batches(),
             steps: *state.steps.lock(),
             spill: state.tiers.spill.stats(),
         }

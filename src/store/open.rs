@@ -7,7 +7,7 @@ use crossbeam_utils::sync::ShardedLock;
 use parking_lot::Mutex;
 use rayon::prelude::*;
 
-use super::batch::SHARE;
+use super::batch::{SHARE, Sorter};
 use super::budget::Budget;
 use super::directory::Directory;
 use super::history::{History, Snapshots};
@@ -40,6 +40,7 @@ pub fn open_in(
     options: &StoreOptions,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<(State, u64)> {
+    let sorter = Sorter::new(options.engine)?;
     let manifest = directory.manifest();
     let (replay, number) = match manifest.complete {
         true => {
@@ -84,6 +85,7 @@ pub fn open_in(
         log,
         directory,
         operator: options.merge_operator.clone(),
+        sorter,
         // What is durable in the index must be so in the log.
         durably: options.durability == Durability::Always || domain == Domain::Dax,
         visible: ShardedLock::new(Visible {

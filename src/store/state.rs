@@ -11,7 +11,7 @@ use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteG
 use parking_lot::{Mutex, MutexGuard};
 use rayon::prelude::*;
 
-use super::batch::{Execution, Request, Response, SHARE, check_key};
+use super::batch::{Execution, Request, Response, SHARE, Sorter, check_key};
 use super::budget::Budget;
 use super::directory::Directory;
 use super::history::{History, Snapshot, Snapshots, Value};
@@ -36,6 +36,7 @@ pub struct State {
     pub(super) log: Log,
     pub(super) directory: Arc<Directory>,
     pub(super) operator: Option<Arc<dyn MergeOperator>>,
+    pub(super) sorter: Sorter,
     /// Changes are durable when they are answered.
     pub(super) durably: bool,
     pub(super) visible: ShardedLock<Visible>,
@@ -113,7 +114,7 @@ impl State {
     pub fn answer(&self, requests: &[Request]) -> Result<Vec<Response>> {
         let requests: Vec<&Request> = requests.par_iter().with_min_len(SHARE).collect();
         let _visible = self.visible();
-        Execution::start(&requests, &self.tiers, None)?.answer(&self.tiers)
+        Execution::start(&requests, &self.tiers, None, None)?.answer(&self.tiers)
     }
 
     /// Carries out a group of jobs, as their leader.
@@ -179,7 +180,9 @@ impl State {
     /// Carries out requests in their order, nothing being unfinished; with `whole`, all of them or none.
     fn run(&self, requests: &[&Request], whole: bool) -> Answer {
         let mut since = Instant::now();
-        let execution = Execution::start(requests, &self.tiers, self.operator.as_deref())?;
+        let gpu = self.sorter.gpu(requests.len());
+        let operator = self.operator.as_deref();
+        let execution = Execution::start(requests, &self.tiers, operator, gpu)?;
         if let Some(error) = execution.failure().filter(|_| whole) {
             return Err(error.clone());
         }

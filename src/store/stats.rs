@@ -39,6 +39,8 @@ pub struct StoreStats {
     pub stalls: u64,
     /// How long they waited.
     pub stalled: Duration,
+    /// Groups of batches for which a GPU was chosen; see [`engine`](super::StoreOptions::engine).
+    pub gpu_batches: u64,
     /// What groups of batches took.
     pub steps: Steps,
     /// The sorted files.

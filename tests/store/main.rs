@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod faults;
+mod large_batches;
 mod large_transactions;
 mod model;
 mod packages;

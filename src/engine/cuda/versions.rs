@@ -192,6 +192,11 @@ pub struct SortedVersions<'s> {
 }
 
 impl SortedVersions<'_> {
+    /// The hashes of all requests, as they were given.
+    pub fn hashes(&self) -> &[u64] {
+        cast_slice(&self.sorting.asked.bytes()[..self.requests * 8])
+    }
+
     /// Positions of the changes in the order of their hashes, those of one hash ascending.
     pub fn order(&self) -> &[u32] {
         cast_slice(&self.sorting.answered.bytes()[..self.changes * 4])

@@ -7,6 +7,7 @@ use rayon::prelude::*;
 
 use super::versions::{Version, Versions};
 use super::{Request, Response, SHARE};
+use crate::engine::VersionSorter;
 use crate::store::merge::{MergeOperator, merge};
 use crate::store::tiers::Tiers;
 use crate::store::wal::record::Entry;
@@ -30,7 +31,8 @@ pub struct Execution<'r, K: Fn(u32) -> &'r [u8]> {
 type Value<'v> = Option<&'v [u8]>;
 
 impl<'r> Execution<'r, fn(u32) -> &'r [u8]> {
-    /// Makes the versions of all keys that the batch changes, merges included.
+    /// Makes the versions of all keys that the batch changes, merges included; the GPU sorts them, if
+    /// there is one.
     ///
     /// # Errors
     /// Those of the index. What becomes of a merge that fails is its own answer.
@@ -38,12 +40,13 @@ impl<'r> Execution<'r, fn(u32) -> &'r [u8]> {
         requests: &'r [&'r Request],
         tiers: &Tiers,
         operator: Option<&dyn MergeOperator>,
+        gpu: Option<&VersionSorter>,
     ) -> Result<Execution<'r, impl Fn(u32) -> &'r [u8] + Sync>> {
         let is_change = |position: u32| !requests[position as usize].is_get();
         let key = |position: u32| requests[position as usize].key();
         let mut execution = Execution {
             requests,
-            versions: Versions::sort(requests.len() as u32, is_change, key),
+            versions: Versions::sort(requests.len() as u32, is_change, key, gpu),
             merged: Vec::new(),
         };
         let has_merge = || {

@@ -2,12 +2,13 @@
 
 mod execute;
 mod request;
-#[cfg_attr(not(test), expect(dead_code, reason = "no batch goes to a GPU yet"))]
+mod sorter;
 mod threshold;
 mod versions;
 
 pub use execute::{Execution, PARALLEL};
 pub use request::{Request, Response, WriteBatch, check_key, check_value};
+pub use sorter::Sorter;
 
 /// Requests or changes that a thread looks through at least: to ask another one takes as long as some
 /// thousands.

@@ -8,6 +8,8 @@ use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::SHARE;
+use crate::Result;
+use crate::engine::VersionSorter;
 
 /// A change of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,27 +26,53 @@ pub struct Versions<'k, K: Fn(u32) -> &'k [u8]> {
     key: K,
     /// Seed of the hashes.
     seed: u64,
+    places: Places,
+}
+
+/// How the versions of a key are found.
+#[derive(Debug)]
+enum Places {
     /// Where the versions of each value of the hash's top bits begin, and where all end.
-    starts: Vec<u32>,
+    Starts(Vec<u32>),
+    /// For each request the newest version before it that has the hash of its key, or `u32::MAX`: a GPU
+    /// has found them.
+    #[cfg(feature = "cuda")]
+    Newest(Vec<u32>),
 }
 
 impl<'k, K: Fn(u32) -> &'k [u8] + Sync> Versions<'k, K> {
-    /// Sorts the changes among `len` requests; `key` gives the key at a position.
-    pub fn sort(len: u32, is_change: impl Fn(u32) -> bool + Sync, key: K) -> Self {
+    /// Sorts the changes among `len` requests, on the GPU if there is one; `key` gives the key at a
+    /// position.
+    pub fn sort(
+        len: u32,
+        is_change: impl Fn(u32) -> bool + Sync,
+        key: K,
+        gpu: Option<&VersionSorter>,
+    ) -> Self {
         loop {
             let seed = rand::random();
             let version = |position| Version {
                 hash: xxh3_64_with_seed(key(position), seed),
                 position,
             };
-            let table = sorted(len, &is_change, version);
-            if tells_apart(&table, &key) {
+            let sorted = gpu.and_then(|gpu| match sort_on_gpu(gpu, len, &is_change, version) {
+                Ok(sorted) => Some(sorted),
+                Err(error) => {
+                    tracing::warn!(%error, "the CPU sorts a batch in place of the GPU");
+                    None
+                }
+            });
+            let (table, places) = sorted.unwrap_or_else(|| {
+                let table = sort_on_cpu(len, &is_change, version);
                 let starts = starts(&table);
+                (table, Places::Starts(starts))
+            });
+            if tells_apart(&table, &key) {
                 return Self {
                     table,
                     key,
                     seed,
-                    starts,
+                    places,
                 };
             }
         }
@@ -64,26 +92,36 @@ impl<'k, K: Fn(u32) -> &'k [u8] + Sync> Versions<'k, K> {
         }
     }
 
-    /// The versions of a key that are older than the request at `position`, newest first.
+    /// The versions older than the request at `position` of its key, newest first.
     pub fn before(&self, key: &[u8], position: u32) -> impl Iterator<Item = &Version> {
-        let mut older = &[][..];
-        if !self.table.is_empty() {
-            let hash = xxh3_64_with_seed(key, self.seed);
-            let place = top_bits(hash, self.starts.len());
-            let near = &self.table[self.starts[place] as usize..self.starts[place + 1] as usize];
-            let is_older = |version: &Version| (version.hash, version.position) < (hash, position);
-            let upto = &near[..near.partition_point(is_older)];
-            if upto
-                .last()
-                .is_some_and(|newest| newest.hash == hash && (self.key)(newest.position) == key)
-            {
-                older = upto;
-            }
-        }
+        let older = &self.table[..self.upto(key, position)];
         let newest = older.last().copied();
+        let newest = newest.filter(|newest| (self.key)(newest.position) == key);
         let has_key =
             move |version: &&Version| newest.is_some_and(|newest| shares_key(version, &newest));
         older.iter().rev().take_while(has_key)
+    }
+
+    /// The end of the versions among which the last one is the newest of the key before `position`, if
+    /// there is one.
+    fn upto(&self, key: &[u8], position: u32) -> usize {
+        match &self.places {
+            #[cfg(feature = "cuda")]
+            Places::Newest(newest) => match newest[position as usize] {
+                u32::MAX => 0,
+                newest => newest as usize + 1,
+            },
+            Places::Starts(_) if self.table.is_empty() => 0,
+            Places::Starts(starts) => {
+                let hash = xxh3_64_with_seed(key, self.seed);
+                let place = top_bits(hash, starts.len());
+                let (start, end) = (starts[place] as usize, starts[place + 1] as usize);
+                let near = &self.table[start..end];
+                let is_older =
+                    |version: &Version| (version.hash, version.position) < (hash, position);
+                start + near.partition_point(is_older)
+            }
+        }
     }
 }
 
@@ -93,7 +131,7 @@ fn shares_key(a: &Version, b: &Version) -> bool {
 }
 
 /// The versions that the changes among `len` requests make, by hash and position.
-fn sorted(
+fn sort_on_cpu(
     len: u32,
     is_change: &(impl Fn(u32) -> bool + Sync),
     version: impl Fn(u32) -> Version + Sync,
@@ -112,6 +150,45 @@ fn sorted(
     table
 }
 
+/// The same, sorted by a GPU, and what it has found for all requests.
+#[cfg(feature = "cuda")]
+fn sort_on_gpu(
+    gpu: &VersionSorter,
+    len: u32,
+    is_change: &(impl Fn(u32) -> bool + Sync),
+    version: impl Fn(u32) -> Version + Sync,
+) -> Result<(Vec<Version>, Places)> {
+    let positions = (0..len).into_par_iter().with_min_len(SHARE);
+    let changes: Vec<u32> = positions.filter(|&nth| is_change(nth)).collect();
+    let mut batch = gpu.batch(len as usize, changes.len())?;
+    let (hashes, positions) = batch.operands();
+    positions.copy_from_slice(&changes);
+    let places = hashes.par_iter_mut().with_min_len(SHARE).enumerate();
+    places.for_each(|(nth, hash)| *hash = version(nth as u32).hash);
+    let sorted = batch.sort()?;
+    let hashes = sorted.hashes();
+    let at = |&position: &u32| Version {
+        hash: hashes[position as usize],
+        position,
+    };
+    let order = sorted.order().par_iter().with_min_len(SHARE);
+    let newest = sorted.before().par_iter().with_min_len(SHARE);
+    Ok((
+        order.map(at).collect(),
+        Places::Newest(newest.copied().collect()),
+    ))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn sort_on_gpu(
+    gpu: &VersionSorter,
+    _: u32,
+    _: &impl Fn(u32) -> bool,
+    _: impl Fn(u32) -> Version,
+) -> Result<(Vec<Version>, Places)> {
+    match *gpu {}
+}
+
 /// Whether versions of one hash are all of one key.
 fn tells_apart<'k>(table: &[Version], key: &(impl Fn(u32) -> &'k [u8] + Sync)) -> bool {
     let is_apart = |pair: &[Version]| {
@@ -123,7 +200,7 @@ fn tells_apart<'k>(table: &[Version], key: &(impl Fn(u32) -> &'k [u8] + Sync)) -
     }
 }
 
-/// See [`Versions::starts`]: as many values of the top bits as there are versions, more or less.
+/// See [`Places::Starts`]: as many values of the top bits as there are versions, more or less.
 fn starts(table: &[Version]) -> Vec<u32> {
     let mut starts = vec![0; table.len().next_power_of_two() + 1];
     let mut next = 1;
@@ -144,25 +221,29 @@ fn top_bits(hash: u64, starts: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Engine;
+    use crate::engine::version_sorter;
 
     #[test]
     fn versions_of_a_key_are_found_in_order() {
         let keys: [&[u8]; 7] = [b"b", b"a", b"", b"b", b"a", b"b", b"c"];
         let is_change = |position| ![4, 6].contains(&position);
-        let versions = Versions::sort(7, is_change, |position| keys[position as usize]);
-        let before = |key: &[u8], position| {
-            let found = versions.before(key, position);
-            found.map(|version| version.position).collect::<Vec<_>>()
-        };
-        assert_eq!(before(b"b", 7), [5, 3, 0]);
-        assert_eq!(before(b"b", 5), [3, 0]);
-        assert_eq!(before(b"a", 4), [1]);
-        assert_eq!(before(b"a", 1), []);
-        assert_eq!(before(b"", 6), [2]);
-        assert_eq!(before(b"c", 7), []);
-        let mut runs = versions.map_keys(|run| Some(run.len()));
-        runs.sort_unstable();
-        assert_eq!(runs, [1, 1, 3]);
+        let gpu = version_sorter(Engine::Auto).unwrap();
+        for gpu in [None, gpu.as_ref()] {
+            let key = |position| keys[position as usize];
+            let versions = Versions::sort(7, is_change, key, gpu);
+            let before = |position: u32| -> Vec<u32> {
+                let found = versions.before(key(position), position);
+                found.map(|version| version.position).collect()
+            };
+            assert_eq!(before(5), [3, 0]);
+            assert_eq!(before(3), [0]);
+            assert_eq!(before(4), [1]);
+            assert!(before(0).is_empty() && before(2).is_empty() && before(6).is_empty());
+            let mut runs = versions.map_keys(|run| Some(run.len()));
+            runs.sort_unstable();
+            assert_eq!(runs, [1, 1, 3]);
+        }
     }
 
     #[test]
