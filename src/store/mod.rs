@@ -77,7 +77,7 @@ use budget::Budget;
 pub use merge::MergeOperator;
 pub use options::{Durability, StoreOptions};
 use parking_lot::Mutex;
-use queue::{Answer, Queue, Work};
+use queue::{Answer, Queue, Work, discard};
 pub use range::Range;
 use rayon::prelude::*;
 pub use recover::{Repair, recover};
@@ -217,7 +217,11 @@ impl Store {
         self.check(&requests)?;
         let kinds = requests.par_iter().with_min_len(SHARE);
         match kinds.all(Request::is_get) {
-            true => self.state().answer(&requests),
+            true => {
+                let answers = self.state().answer(&requests);
+                discard(requests.len(), requests);
+                answers
+            }
             false => self.submit(Work::Batch(requests)),
         }
     }

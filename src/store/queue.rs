@@ -172,7 +172,8 @@ impl Queue {
         let answers = lead(&group);
         let split = |job: Job| (job.work, job.waiter);
         let (works, waiters): (Vec<Work>, Vec<Waiter>) = group.into_iter().map(split).unzip();
-        discard(works);
+        let requests = works.iter().filter_map(Work::joined);
+        discard(requests.map(<[Request]>::len).sum(), works);
         let mut tickets = Vec::new();
         let mut state = self.state.lock();
         for (waiter, answer) in waiters.into_iter().zip(answers) {
@@ -235,13 +236,12 @@ impl Queue {
     }
 }
 
-/// Drops requests. To free the memory of very many takes about as long as to carry them out, so
-/// another thread does that.
-fn discard(works: Vec<Work>) {
-    let requests = works.iter().filter_map(Work::joined);
-    match requests.map(<[Request]>::len).sum::<usize>() {
-        0..MANY => drop(works),
-        _ => rayon::spawn(move || drop(works)),
+/// Drops so many requests. To free the memory of very many takes about as long as to carry them out,
+/// so another thread does that.
+pub fn discard<T: Send + 'static>(requests: usize, them: T) {
+    match requests {
+        0..MANY => drop(them),
+        _ => rayon::spawn(move || drop(them)),
     }
 }
 

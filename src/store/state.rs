@@ -187,26 +187,36 @@ impl State {
             return Err(error.clone());
         }
         self.took(&mut since, |steps| &mut steps.versions);
-        let responses = execution.answer(&self.tiers)?;
-        self.took(&mut since, |steps| &mut steps.answers);
         let finals = execution.finals();
-        if !finals.is_empty() {
-            self.commit(requests.len() as u64, &finals, since)?;
+        let answer = || {
+            let began = Instant::now();
+            execution
+                .answer(&self.tiers)
+                .map(|answers| (answers, began.elapsed()))
+        };
+        match finals.is_empty() {
+            true => {
+                let (answers, took) = answer()?;
+                self.steps.lock().answers += took;
+                Ok(answers)
+            }
+            false => self.commit(requests.len() as u64, &finals, answer, since),
         }
-        Ok(responses)
     }
 
-    /// Counts the time since `since` for a step that ends now.
-    fn took(&self, since: &mut Instant, step: impl Fn(&mut Steps) -> &mut Duration) {
-        let now = Instant::now();
-        *step(&mut self.steps.lock()) += now - std::mem::replace(since, now);
-    }
-
-    /// Puts the final values of a batch of `span` requests into the log, and then into the index; the
-    /// step before ended at `since`.
-    fn commit(&self, span: u64, finals: &[Entry], mut since: Instant) -> Result<()> {
+    /// Puts the final values of a batch of `span` requests into the log, and then into the index. The
+    /// answers are made before, and the step before that ended at `since`.
+    fn commit(
+        &self,
+        span: u64,
+        finals: &[Entry],
+        answer: impl FnOnce() -> Result<(Vec<Response>, Duration)> + Send,
+        mut since: Instant,
+    ) -> Answer {
         let first = self.log.next_sequence();
-        self.log.append(span, finals, self.durably)?;
+        let (answers, took) = self.log.append(span, finals, self.durably, answer)?;
+        self.steps.lock().answers += took;
+        since += took;
         self.took(&mut since, |steps| &mut steps.log);
         let applied = self.apply(first, finals).map_err(|error| {
             let owned = |entry: &Entry| {
@@ -220,7 +230,14 @@ impl State {
             }
         });
         self.took(&mut since, |steps| &mut steps.index);
-        applied
+        applied.map(|()| answers)
+    }
+
+    /// Counts the time since `since` for a step that ends now.
+    fn took(&self, since: &mut Instant, step: impl Fn(&mut Steps) -> &mut Duration) {
+        let now = Instant::now();
+        *step(&mut self.steps.lock()) += now.saturating_duration_since(*since);
+        *since = now;
     }
 
     fn unfinished(&self) -> MutexGuard<'_, Option<Unfinished>> {

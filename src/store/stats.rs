@@ -47,8 +47,8 @@ pub struct StoreStats {
     pub spill: SpillStats,
 }
 
-/// What carrying out groups of batches took since the opening, by its steps, which come one after the
-/// other. Requests that are all gets are not counted.
+/// What carrying out groups of batches took since the opening, by its steps. Requests that are all gets
+/// are not counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Steps {
@@ -56,7 +56,8 @@ pub struct Steps {
     pub versions: Duration,
     /// Looking up what gets ask for, and making the answers.
     pub answers: Duration,
-    /// Writing the log, and with [`Durability::Always`](super::Durability::Always) its sync.
+    /// Writing the log, and with [`Durability::Always`](super::Durability::Always) its sync: what that
+    /// took longer than the answers, which are made beside it.
     pub log: Duration,
     /// Giving the index the final values.
     pub index: Duration,

@@ -19,6 +19,9 @@ pub const FOLDER: &str = "GPHASH_KILL_CHILD";
 /// Whether it closes and opens the file between its phases.
 pub const REOPENS: &str = "GPHASH_KILL_REOPENS";
 
+/// Whether it opens the file as one on a disk, wherever that is.
+pub const CHECKPOINTED: &str = "GPHASH_KILL_CHECKPOINTED";
+
 /// File that says that the child is about to open the index.
 pub const OPENS: &str = "opens";
 
@@ -43,9 +46,14 @@ fn the_child_works_until_it_is_killed() {
         return;
     };
     let reopens = std::env::var(REOPENS).is_ok_and(|reopens| reopens == "1");
+    let is_checkpointed = std::env::var(CHECKPOINTED).is_ok_and(|is| is == "1");
+    let domain = match is_checkpointed {
+        true => Domain::Checkpointed,
+        false => Domain::Auto,
+    };
     File::create(folder.join(OPENS)).unwrap();
     let path = folder.join(FILE);
-    let mut index = Index::<u64, Value>::open(&path, &options(Domain::Auto)).unwrap();
+    let mut index = Index::<u64, Value>::open(&path, &options(domain)).unwrap();
     let mut held: Vec<HashMap<u64, u64>> = vec![HashMap::new(); THREADS as usize];
     for (key, value) in index.iter() {
         held[owner(key) as usize].insert(key, value[0]);
@@ -76,7 +84,7 @@ fn the_child_works_until_it_is_killed() {
         if reopens {
             index.close().unwrap();
             checkpoints.end();
-            index = Index::open(&path, &options(Domain::Auto)).unwrap();
+            index = Index::open(&path, &options(domain)).unwrap();
         } else {
             index.sync().unwrap();
             checkpoints.end();

@@ -190,15 +190,21 @@ impl<'p> Kills<'p> {
             3000
         };
         let delay = Duration::from_micros(self.rng.random_range(0..longest));
-        run_and_kill(folder.path(), at_work, self.rng.random(), delay);
+        run_and_kill(
+            folder.path(),
+            self.domain,
+            at_work,
+            self.rng.random(),
+            delay,
+        );
         self.tally.kills += 1;
         self.tally.before_the_work += u64::from(!folder.path().join(child::AT_WORK).exists());
         let held = if self.rng.random() {
-            check(folder.path(), &held, &mut self.tally)
+            check(folder.path(), self.domain, &held, &mut self.tally)
         } else {
             // The child goes on with the file as the kill has left it.
             let copy = copy_of(folder.path(), self.place);
-            check(copy.path(), &held, &mut self.tally)
+            check(copy.path(), self.domain, &held, &mut self.tally)
         };
         for entry in fs::read_dir(folder.path()).unwrap() {
             let entry = entry.unwrap();
@@ -221,11 +227,13 @@ fn copy_of(folder: &Path, place: &Path) -> TempDir {
 
 /// Runs the child on the file in `folder` and kills it `delay` after it has begun: its work, or to
 /// open the file.
-fn run_and_kill(folder: &Path, at_work: bool, reopens: bool, delay: Duration) {
+fn run_and_kill(folder: &Path, domain: Domain, at_work: bool, reopens: bool, delay: Duration) {
+    let is_checkpointed = domain == Domain::Checkpointed;
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", child::TEST, "--nocapture"])
         .env(child::FOLDER, folder)
         .env(child::REOPENS, u8::from(reopens).to_string())
+        .env(child::CHECKPOINTED, u8::from(is_checkpointed).to_string())
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
@@ -249,10 +257,15 @@ fn run_and_kill(folder: &Path, at_work: bool, reopens: bool, delay: Duration) {
 }
 
 /// Opens the file after a kill and compares it with the logs; gives the versions in it.
-fn check(folder: &Path, before: &HashMap<u64, u64>, tally: &mut Tally) -> HashMap<u64, u64> {
+fn check(
+    folder: &Path,
+    domain: Domain,
+    before: &HashMap<u64, u64>,
+    tally: &mut Tally,
+) -> HashMap<u64, u64> {
     let journal = fs::metadata(folder.join(FILE).with_extension("journal"));
     tally.journals_left += u64::from(journal.is_ok_and(|journal| journal.len() > 0));
-    let index = Index::open(folder.join(FILE), &options(Domain::Auto)).unwrap();
+    let index = Index::open(folder.join(FILE), &options(domain)).unwrap();
     let found = contents(&index);
     let threads: Vec<Vec<Entry>> = (0..THREADS)
         .map(|thread| log::read(&folder.join(thread.to_string())))

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use gphash::Error;
 use gphash::store::{
     Durability, MergeOperator, Request, Response, Store, StoreOptions, WriteBatch,
 };
+use gphash::{Domain, Error};
 
 use super::append;
 use super::model::{Model, contents};
@@ -16,6 +16,7 @@ use super::place::{copy, files};
 
 fn options() -> StoreOptions {
     StoreOptions::new()
+        .domain(Domain::Checkpointed)
         .durability(Durability::Always)
         .segment_bytes(4096)
         .merge_operator(append())

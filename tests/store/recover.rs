@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gphash::store::{Durability, Store, StoreOptions, WriteBatch};
-use gphash::{Error, ReportState};
+use gphash::{Domain, Error, ReportState};
 use serde_json::Value;
 
 use super::append;
@@ -66,9 +66,9 @@ fn state_of<'o>(object: &'o Value, name: &str) -> &'o str {
 }
 
 /// A store with several segments of log that was not closed, and what is in it.
-fn killed(folder: &Path) -> (PathBuf, Model) {
+fn killed(folder: &Path, domain: Domain) -> (PathBuf, Model) {
     let path = folder.join("open");
-    let store = Store::open(&path, &options()).unwrap();
+    let store = Store::open(&path, &options().domain(domain)).unwrap();
     let mut model = Model::new();
     for nth in 0..12u8 {
         store.put([b'k', nth], vec![nth; 900]).unwrap();
@@ -93,7 +93,7 @@ fn open(path: &Path) -> Model {
 #[test]
 fn a_store_is_looked_at_and_mended() {
     for folder in folders() {
-        let (path, model) = killed(folder.path());
+        let (path, model) = killed(folder.path(), Domain::Auto);
         let (status, object) = look(&path);
         assert_eq!(
             (status, object["state"].as_str()),
@@ -167,7 +167,7 @@ fn what_is_no_store_is_refused() {
 #[test]
 fn a_damaged_log_is_salvaged_only_if_that_is_asked_for() {
     for folder in folders() {
-        let (path, model) = killed(folder.path());
+        let (path, model) = killed(folder.path(), Domain::Auto);
         let name = "wal/000000000002.log";
         let log = path.join(name);
         let mut bytes = fs::read(&log).unwrap();
@@ -209,7 +209,7 @@ fn a_damaged_log_is_salvaged_only_if_that_is_asked_for() {
 #[test]
 fn missing_and_damaged_files_are_named() {
     let folder = tempfile::tempdir().unwrap();
-    let (whole, model) = killed(folder.path());
+    let (whole, model) = killed(folder.path(), Domain::Checkpointed);
     let path = folder.path().join("spoilt");
     let again = || {
         if path.exists() {
@@ -270,7 +270,7 @@ fn an_index_is_mended_and_what_the_log_has_comes_back() {
         return println!("skipped: no /dev/shm");
     }
     let folder = tempfile::tempdir_in(memory).unwrap();
-    let (path, model) = killed(folder.path());
+    let (path, model) = killed(folder.path(), Domain::Shared);
     let index = path.join("index.gph");
     let mut bytes = fs::read(&index).unwrap();
     let value = [5; 900];

@@ -105,33 +105,25 @@ impl VersionSorter {
         self.device.name()
     }
 
-    /// Begins a batch of so many requests, of which so many change their keys.
+    /// Begins a batch of so many requests.
     ///
     /// # Errors
     /// [`Error::Gpu`] if there is no room for it in pinned memory, or if it has 2^31 requests or more.
-    pub fn batch(&self, requests: usize, changes: usize) -> Result<VersionBatch<'_>> {
-        if requests >= MOST_REQUESTS || changes > requests {
+    pub fn batch(&self, requests: usize) -> Result<VersionBatch<'_>> {
+        if requests >= MOST_REQUESTS {
             return Err(Error::Gpu {
                 what: "sorting versions",
-                found: format!("{requests} requests, {changes} of them changes"),
-                expected: format!(
-                    "fewer than {MOST_REQUESTS} requests, no more changes than these"
-                ),
+                found: format!("{requests} requests"),
+                expected: format!("fewer than {MOST_REQUESTS} requests"),
             });
         }
         self.device.enter()?;
         let mut sorting = self.sorting.lock();
         let words = |count| count * size_of::<u32>();
         // At least a word, so that there is a block.
-        sorting
-            .asked
-            .reserve(words(2 * requests + changes).max(8))?;
-        sorting.answered.reserve(words(requests + changes).max(8))?;
-        Ok(VersionBatch {
-            sorting,
-            requests,
-            changes,
-        })
+        sorting.asked.reserve(words(3 * requests).max(8))?;
+        sorting.answered.reserve(words(2 * requests).max(8))?;
+        Ok(VersionBatch { sorting, requests })
     }
 }
 
@@ -148,30 +140,33 @@ static_assertions::assert_impl_all!(VersionSorter: Send, Sync);
 pub struct VersionBatch<'s> {
     sorting: MutexGuard<'s, Sorting>,
     requests: usize,
-    changes: usize,
 }
 
 impl<'s> VersionBatch<'s> {
     /// Where the caller puts the hash of the key of each request, in the order of their arrival, and
-    /// the positions of those that change their keys, ascending. They hold what an earlier batch has
-    /// left.
+    /// from the start on the positions of those that change their keys, ascending. They hold what an
+    /// earlier batch has left.
     pub fn operands(&mut self) -> (&mut [u64], &mut [u32]) {
         let (hashes, rest) = self
             .sorting
             .asked
             .bytes_mut()
             .split_at_mut(self.requests * 8);
-        let positions = &mut rest[..self.changes * 4];
+        let positions = &mut rest[..self.requests * 4];
         (cast_slice_mut(hashes), cast_slice_mut(positions))
     }
 
-    /// Sorts the changes and finds the versions, and waits until that is done.
+    /// Sorts the changes, whose positions are so many, finds the versions, and waits until that is done.
     ///
     /// # Errors
     /// [`Error::Gpu`], also when the device has no room for it.
-    pub fn sort(mut self) -> Result<SortedVersions<'s>> {
+    ///
+    /// # Panics
+    /// If there are more changes than requests.
+    pub fn sort(mut self, changes: usize) -> Result<SortedVersions<'s>> {
+        assert!(changes <= self.requests, "a change is a request");
         let sorting = &mut *self.sorting;
-        let launched = sorting.launch(self.requests as u32, self.changes as u32);
+        let launched = sorting.launch(self.requests as u32, changes as u32);
         // After an error too the device may still be at the buffers.
         let waited = wait(&sorting.stream);
         launched?;
@@ -179,7 +174,7 @@ impl<'s> VersionBatch<'s> {
         Ok(SortedVersions {
             sorting: self.sorting,
             requests: self.requests,
-            changes: self.changes,
+            changes,
         })
     }
 }
@@ -323,11 +318,11 @@ mod tests {
 
     /// Sorts a batch on the device and compares it with what the CPU makes of it.
     fn check(sorter: &VersionSorter, hashes: &[u64], changes: &[u32]) {
-        let mut batch = sorter.batch(hashes.len(), changes.len()).unwrap();
+        let mut batch = sorter.batch(hashes.len()).unwrap();
         let (to_hashes, to_changes) = batch.operands();
         to_hashes.copy_from_slice(hashes);
-        to_changes.copy_from_slice(changes);
-        let sorted = batch.sort().unwrap();
+        to_changes[..changes.len()].copy_from_slice(changes);
+        let sorted = batch.sort(changes.len()).unwrap();
 
         let mut order = changes.to_vec();
         order.sort_by_key(|&position| hashes[position as usize]);
@@ -382,7 +377,7 @@ mod tests {
         check(&sorter, &hashes, &all);
         check(&sorter, &hashes, &[]);
         check(&sorter, &vec![hashes[0]; most / 2], &all);
-        let refused = sorter.batch(MOST_REQUESTS, 0);
+        let refused = sorter.batch(MOST_REQUESTS);
         assert!(matches!(refused, Err(Error::Gpu { .. })));
     }
 }

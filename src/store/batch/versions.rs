@@ -158,14 +158,23 @@ fn sort_on_gpu(
     is_change: &(impl Fn(u32) -> bool + Sync),
     version: impl Fn(u32) -> Version + Sync,
 ) -> Result<(Vec<Version>, Places)> {
-    let positions = (0..len).into_par_iter().with_min_len(SHARE);
-    let changes: Vec<u32> = positions.filter(|&nth| is_change(nth)).collect();
-    let mut batch = gpu.batch(len as usize, changes.len())?;
+    let mut batch = gpu.batch(len as usize)?;
     let (hashes, positions) = batch.operands();
-    positions.copy_from_slice(&changes);
-    let places = hashes.par_iter_mut().with_min_len(SHARE).enumerate();
-    places.for_each(|(nth, hash)| *hash = version(nth as u32).hash);
-    let sorted = batch.sort()?;
+    let hash = |(nth, hashes): (usize, &mut [u64])| -> Vec<u32> {
+        let start = (nth * SHARE) as u32;
+        for (position, hash) in (start..).zip(&mut *hashes) {
+            *hash = version(position).hash;
+        }
+        let all = start..start + hashes.len() as u32;
+        all.filter(|&nth| is_change(nth)).collect()
+    };
+    let changes = hashes.par_chunks_mut(SHARE).enumerate().map(hash);
+    let mut count = 0;
+    for changes in changes.collect::<Vec<_>>() {
+        positions[count..][..changes.len()].copy_from_slice(&changes);
+        count += changes.len();
+    }
+    let sorted = batch.sort(count)?;
     let hashes = sorted.hashes();
     let at = |&position: &u32| Version {
         hash: hashes[position as usize],

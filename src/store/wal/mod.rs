@@ -26,6 +26,10 @@ use segment::{SEGMENT_HEADER, Segment};
 /// block, and is synced at once.
 const LONGEST_IN_MEMORY: u64 = 4 << 20;
 
+/// Threads that write a record of many blocks. A file system lets one of them at a time write to a
+/// file, while others put their blocks together.
+const WRITERS: usize = 3;
+
 /// Most bytes that are kept in memory until they are durable.
 const MOST_UNSYNCED: usize = 32 << 20;
 
@@ -135,12 +139,19 @@ impl Log {
     }
 
     /// Writes one record with the final values of a group of batches, which had the next `span`
-    /// sequence numbers; `durably` says that it must outlive a power cut from now on.
+    /// sequence numbers; `durably` says that it must outlive a power cut from now on. `beside` is done
+    /// before the record counts, while it is written if that takes long.
     ///
     /// # Errors
-    /// What the operating system answers. The record is not in the log, unless the process or the
-    /// machine stops before the next one is written.
-    pub fn append(&self, span: u64, entries: &[Entry], durably: bool) -> Result<()> {
+    /// That of `beside`, or what the operating system answers. The record is not in the log, unless the
+    /// process or the machine stops before the next one is written.
+    pub fn append<T: Send>(
+        &self,
+        span: u64,
+        entries: &[Entry],
+        durably: bool,
+        beside: impl FnOnce() -> Result<T> + Send,
+    ) -> Result<T> {
         let len = entries.iter().map(Entry::len).sum::<u64>();
         let in_blocks = len > LONGEST_IN_MEMORY;
         let mut alone = (durably || in_blocks).then(|| self.only_sync());
@@ -163,26 +174,26 @@ impl Log {
         let (first, start, kept) = (tail.next, tail.end, tail.unsynced.len());
         let header = RecordHeader::new(len, first, span, tail.durable);
         let written = match in_blocks {
-            true => tail.write_in_blocks(header, entries),
-            false => tail.write(header, entries),
+            true => tail.write_in_blocks(header, entries, beside),
+            false => beside().and_then(|made| tail.write(header, entries).map(|()| made)),
         };
-        if let Err(error) = written {
+        let made = written.inspect_err(|_| {
             tail.unsynced.truncate(kept);
             // A whole record may be there, which the next opening must not find.
             let _ = tail.segment.write(&[0; RECORD_HEADER], start);
-            return Err(error);
-        }
+        })?;
         tail.end += header.stride().expect("as long as what is in memory");
         tail.next += span;
         tail.bytes += tail.end - start;
         let unsynced = tail.unsynced.len();
         drop(tail);
         if durably || in_blocks {
-            return self.sync_alone().inspect_err(|_| {
+            self.sync_alone().inspect_err(|_| {
                 let mut tail = self.tail();
                 tail.unsynced.truncate(kept);
                 tail.next = first;
-            });
+            })?;
+            return Ok(made);
         }
         drop(alone);
         if unsynced > MOST_UNSYNCED
@@ -191,7 +202,7 @@ impl Log {
             // The record stays in memory, and the next one cannot be written before it.
             tracing::warn!(%error, "the log is not durable yet");
         }
-        Ok(())
+        Ok(made)
     }
 
     /// Makes all records durable.
@@ -335,8 +346,15 @@ impl Tail {
     }
 
     /// Writes the entries first and the header last, without a copy of all of them. Each block has its
-    /// own place, so several threads write them (H-Rocks §5.2: hierarchical coalesced logging).
-    fn write_in_blocks(&mut self, header: RecordHeader, entries: &[Entry]) -> Result<()> {
+    /// own place, so several threads write them (as in H-Rocks' hierarchical coalesced logging, §3).
+    /// The file system lets one write at a time, so there is time for `beside`, without which there is
+    /// no record.
+    fn write_in_blocks<T: Send>(
+        &mut self,
+        header: RecordHeader,
+        entries: &[Entry],
+        beside: impl FnOnce() -> Result<T> + Send,
+    ) -> Result<T> {
         let seed = self.seed();
         let mut len = 0;
         let places = entries.iter().map(|entry| {
@@ -347,8 +365,8 @@ impl Tail {
         let places: Vec<u64> = places.collect();
         self.make_room(RECORD_HEADER as u64 + len.next_multiple_of(8))?;
         let start = self.end + RECORD_HEADER as u64;
-        let write = |nth: u64| {
-            let from = nth * BLOCK as u64;
+        let write = |nth: usize| {
+            let from = (nth * BLOCK) as u64;
             let first = places.partition_point(|&place| place <= from) - 1;
             let most = (len - from).min(BLOCK as u64) as usize;
             let mut block = Vec::with_capacity(most);
@@ -362,10 +380,16 @@ impl Tail {
             self.segment.write(&block, start + from)?;
             Ok(xxh3_64_with_seed(&block, seed))
         };
-        let blocks = (0..len.div_ceil(BLOCK as u64)).into_par_iter();
-        let sums: Vec<u64> = blocks.map(write).collect::<Result<_>>()?;
+        let blocks = len.div_ceil(BLOCK as u64) as usize;
+        let blocks = (0..blocks)
+            .into_par_iter()
+            .with_min_len(blocks.div_ceil(WRITERS));
+        let sums = || blocks.map(write).collect::<Result<Vec<u64>>>();
+        let (sums, made) = rayon::join(sums, beside);
+        let (sums, made) = (sums?, made?);
         let header = header.seal(seed, record::of_blocks(&sums, seed));
         // The padding stays a hole, or what a record that failed has left there.
-        self.segment.write(bytemuck::bytes_of(&header), self.end)
+        self.segment.write(bytemuck::bytes_of(&header), self.end)?;
+        Ok(made)
     }
 }

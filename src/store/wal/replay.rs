@@ -237,22 +237,23 @@ impl Loaded {
 
     /// The entries of the first `count` records, in their order.
     pub(super) fn entries(&self, segment: &Segment, count: usize) -> Result<Vec<Numbered<'_>>> {
-        let mut all = Vec::new();
-        for (at, header) in &self.records[..count] {
+        let of_record = |(at, header): &'_ (usize, RecordHeader)| {
+            let (at, header) = (*at, *header);
             let start = at + RECORD_HEADER;
             let entries = record::entries(&self.bytes[start..start + header.len as usize]);
-            for entry in entries {
+            entries.map(move |entry| {
                 let possible = |entry: &Entry| u64::from(entry.position) < header.span;
                 let entry = entry.filter(possible).ok_or_else(|| Error::DamagedLog {
                     path: segment.path().to_path_buf(),
-                    at: *at as u64,
+                    at: at as u64,
                     found: "a record with a valid checksum and an entry that cannot be".into(),
                 })?;
                 let sequence = header.first + u64::from(entry.position);
-                all.push((entry, sequence));
-            }
-        }
-        Ok(all)
+                Ok((entry, sequence))
+            })
+        };
+        let records = self.records[..count].par_iter();
+        records.flat_map_iter(of_record).collect()
     }
 }
 

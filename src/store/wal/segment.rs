@@ -12,6 +12,7 @@
 use std::path::Path;
 
 use bytemuck::{Pod, Zeroable};
+use rayon::prelude::*;
 use static_assertions::const_assert_eq;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -26,6 +27,9 @@ pub const SEGMENT_HEADER: u64 = size_of::<Header>() as u64;
 
 /// What the file is made longer by when it is full, so that few syncs wait for its new length.
 const EXTENSION: u64 = 1 << 20;
+
+/// Bytes that a thread reads at a time.
+const PIECE: usize = 4 << 20;
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -149,14 +153,16 @@ impl Segment {
         self.file.len()
     }
 
-    /// All bytes of the file.
+    /// All bytes of the file. Several threads read them.
     ///
     /// # Errors
     /// What the operating system answers.
     pub fn contents(&self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.len()? as usize];
-        let len = self.file.read(&mut bytes, 0)?;
-        bytes.truncate(len);
+        let pieces = bytes.par_chunks_mut(PIECE).enumerate();
+        let read = |(nth, piece): (usize, &mut [u8])| self.file.read(piece, (nth * PIECE) as u64);
+        let lens: Vec<usize> = pieces.map(read).collect::<Result<_>>()?;
+        bytes.truncate(lens.iter().sum());
         Ok(bytes)
     }
 
