@@ -29,6 +29,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use mimalloc::MiMalloc;
 
 use ::gphash::Engine;
 use ::gphash::store::Steps;
@@ -38,6 +39,10 @@ use plan::{Draw, Operation, Workload};
 use record::{LEAST_KEY, LEAST_VALUE, Sizes};
 use report::{Report, Row, Shares};
 use target::{Failure, Manner, Settings, Target};
+
+/// One thread makes a request, another one drops it.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// A gphash store, RocksDB and fjall: throughput and latencies.
 ///

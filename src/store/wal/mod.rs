@@ -322,13 +322,6 @@ impl Tail {
         seed(self.segment.salt, self.end)
     }
 
-    /// Makes room in the file for what follows the last record.
-    fn make_room(&mut self, len: u64) -> Result<()> {
-        let end = self.end + len;
-        self.room = self.segment.make_room(self.end, end, self.room)?;
-        Ok(())
-    }
-
     fn write(&mut self, header: RecordHeader, entries: &[Entry]) -> Result<()> {
         let start = self.unsynced.len();
         let seed = self.seed();
@@ -341,7 +334,8 @@ impl Tail {
         record[..RECORD_HEADER].copy_from_slice(bytemuck::bytes_of(&header.seal(seed, checksum)));
         let padded = self.unsynced.len().next_multiple_of(8);
         self.unsynced.resize(padded, 0);
-        self.make_room((padded - start) as u64)?;
+        let end = self.end + (padded - start) as u64;
+        self.room = self.segment.make_room(self.end, end, self.room)?;
         self.segment.write(&self.unsynced[start..], self.end)
     }
 
@@ -363,7 +357,6 @@ impl Tail {
             place
         });
         let places: Vec<u64> = places.collect();
-        self.make_room(RECORD_HEADER as u64 + len.next_multiple_of(8))?;
         let start = self.end + RECORD_HEADER as u64;
         let write = |nth: usize| {
             let from = (nth * BLOCK) as u64;
@@ -390,6 +383,7 @@ impl Tail {
         let header = header.seal(seed, record::of_blocks(&sums, seed));
         // The padding stays a hole, or what a record that failed has left there.
         self.segment.write(bytemuck::bytes_of(&header), self.end)?;
+        self.room = self.room.max(start + len);
         Ok(made)
     }
 }
