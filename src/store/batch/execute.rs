@@ -152,7 +152,8 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         })
     }
 
-    /// What is left of the batch in the end: the final values of the keys that it changes.
+    /// What is left of the batch in the end: the final values of the keys that it changes, in the order
+    /// of the requests, in which they lie in memory.
     pub fn finals(&self) -> Vec<Entry<'_>> {
         let last = |run: &[Version]| {
             let (position, value) = self.newest(run.iter().rev())?;
@@ -162,7 +163,12 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
                 position,
             })
         };
-        self.versions.map_keys(last)
+        let mut finals = self.versions.map_keys(last);
+        match finals.len() {
+            0..SHARE => finals.sort_unstable_by_key(|entry| entry.position),
+            _ => finals.par_sort_unstable_by_key(|entry| entry.position),
+        }
+        finals
     }
 
     /// The first merge that failed.
