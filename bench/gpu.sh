@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Checks and measures the CUDA engine on a machine with a GPU, without cargo there.
 #
-# Build here or elsewhere and copy the executables into one folder, as `model`, `kill`, `kernel_crash`,
-# `ycsb` and `limits`:
-#   cargo test --release --no-run --features cuda --test model --test kill --test kernel_crash \
-#       --bench ycsb --bench limits
+# Build here or elsewhere and copy the executables into one folder, as `gphash` (the unit tests), `model`,
+# `kill`, `kernel_crash`, `store_tests`, `ycsb`, `limits` and `store` (the bench):
+#   cargo test --release --no-run --features cuda --lib --test model --test kill --test kernel_crash \
+#       --test store --bench ycsb --bench limits --bench store
 # then: bench/gpu.sh FOLDER [check|sanitize|measure|limits]...   (all four by default)
 #
 # `limits` writes its figures and results into $OUT, or ./limits-out.
@@ -27,6 +27,9 @@ check() {
     done
     echo "== model, Checkpointed"
     GPHASH_TEST_FOLDER=/tmp "$programs/model" 2>&1 | grep -E "FAILED|panicked|result"
+    echo "== versions of the store's batches"
+    "$programs/gphash" a_device_sorts versions_of_a_key 2>&1 | grep -E "SEED|FAILED|panicked|result"
+    "$programs/store_tests" large_batches 2>&1 | grep -E "FAILED|panicked|result"
     echo "== kill"
     "$programs/kill" --nocapture 2>&1 | grep -E "FAILED|panicked|Tally|result"
     echo "== crashes inside kernels"
@@ -78,6 +81,12 @@ measure() {
     echo "== batches in host memory"
     "${small[@]}" --batch $batches --workload load,c,a
     "${small[@]}" --batch 65536,1048576 --workload c --distribution zipfian,uniform --pinned
+    local store=("$programs/store" --path $memory --records 4000000 --operations 16000000 --threads 1)
+    for engine in cuda cpu; do
+        echo "== the store, versions sorted by: $engine"
+        "${store[@]}" --engine $engine --batch 1048576 --workload load,a,b,c,d --steps
+    done
+    "$programs/store" --path $memory --records 8000000 --replay
 }
 
 limits() {

@@ -134,8 +134,8 @@ impl Store {
     /// After a crash, what the log holds beyond the last checkpoint is carried out again.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`], [`Error::ForeignDirectory`], [`Error::InUse`],
-    /// [`Error::OptionMismatch`]; [`Error::Foreign`], [`Error::NewerFormat`], [`Error::Damaged`],
+    /// [`Error::InvalidOption`], [`Error::Gpu`] if a GPU is asked for by name and cannot be had,
+    /// [`Error::ForeignDirectory`], [`Error::InUse`], [`Error::OptionMismatch`]; [`Error::Foreign`], [`Error::NewerFormat`], [`Error::Damaged`],
     /// [`Error::DamagedLog`] or [`Error::Missing`] of a file of the store, those of the index's
     /// file ([`Index::open`](crate::Index::open)), [`Error::NoSpace`], [`Error::ReadOnly`] and
     /// [`Error::Io`]. Nothing is lost by an opening that fails.

@@ -24,9 +24,11 @@ use crate::{Domain, Result};
 /// Opens the store at `path`, or makes it; tells how many records of the log were carried out again.
 pub fn open(path: &Path, options: &StoreOptions) -> Result<(State, u64)> {
     options.check()?;
+    // Before anything is made.
+    let sorter = Sorter::new(options.engine)?;
     let name = Some(options.operator_name());
     let directory = Arc::new(Directory::open(path, name, options.faults.clone())?);
-    open_in(directory, options, &|done, all| {
+    open_in(directory, sorter, options, &|done, all| {
         if let Some(on_replay) = &options.on_replay {
             on_replay(done, all);
         }
@@ -37,10 +39,10 @@ pub fn open(path: &Path, options: &StoreOptions) -> Result<(State, u64)> {
 /// Tells how many records of the log were carried out again.
 pub fn open_in(
     directory: Arc<Directory>,
+    sorter: Sorter,
     options: &StoreOptions,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<(State, u64)> {
-    let sorter = Sorter::new(options.engine)?;
     let manifest = directory.manifest();
     let (replay, number) = match manifest.complete {
         true => {

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
+use super::batch::Sorter;
 use super::directory::{self, Directory};
 use super::manifest::Manifest;
 use super::open::open_in;
@@ -16,7 +17,7 @@ use super::wal::survey::{Extent, survey};
 use crate::index::repair;
 use crate::pm::{Faults, Folder, MapOptions};
 use crate::spill::{Catalog, LevelFile, mend};
-use crate::{Error, Progress, Report, ReportState, Result};
+use crate::{Engine, Error, Progress, Report, ReportState, Result};
 
 /// What [`recover`] may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -241,7 +242,12 @@ fn mend(
         options = options.faults(faults);
     }
     let told = |done, total| tell(progress, "log", done, total);
-    let (state, log_records) = open_in(Arc::new(directory), &options, &told)?;
+    let (state, log_records) = open_in(
+        Arc::new(directory),
+        Sorter::new(Engine::Cpu)?,
+        &options,
+        &told,
+    )?;
     let stats = state.tiers.table.stats();
     let items = state.tiers.keys();
     state.close()?;
