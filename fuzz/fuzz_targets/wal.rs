@@ -65,6 +65,8 @@ fn record(bytes: &[u8], nth: u8) -> Option<usize> {
         at = at
             .checked_add(RECORD)?
             .checked_add(len.checked_next_multiple_of(8)?)?;
+        // No file is so long, whatever a record says.
+        bytes.get(at..at.checked_add(RECORD)?)?;
     }
     (at + RECORD <= bytes.len()).then_some(at)
 }
