@@ -58,6 +58,7 @@ mod state;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod tiers;
 mod transaction;
 mod upkeep;
@@ -84,6 +85,7 @@ pub use recover::{Repair, recover};
 pub use report::{FileReport, StoreFile, StoreReport};
 use state::{State, nothing};
 pub use stats::{LevelStats, SpillStats, Steps, StoreStats};
+use threads::undisturbed;
 pub use transaction::Transaction;
 use upkeep::Upkeep;
 
@@ -119,13 +121,15 @@ struct Core {
 
 impl Core {
     fn submit(&self, work: Work) -> Answer {
-        self.queue.submit(work, |group| self.state.lead(group))
+        undisturbed(|| self.queue.submit(work, |group| self.state.lead(group)))
     }
 
     fn checkpoint(&self) -> Result<()> {
-        let _alone = self.checkpointing.lock();
-        self.submit(Work::Checkpoint)?;
-        self.state.complete_checkpoint()
+        undisturbed(|| {
+            let _alone = self.checkpointing.lock();
+            self.submit(Work::Checkpoint)?;
+            self.state.complete_checkpoint()
+        })
     }
 }
 

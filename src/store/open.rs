@@ -13,6 +13,7 @@ use super::directory::Directory;
 use super::history::{History, Snapshots};
 use super::options::{Durability, StoreOptions};
 use super::state::{State, Visible};
+use super::threads::Threads;
 use super::tiers::Tiers;
 use super::view::Order;
 use super::wal::Log;
@@ -81,6 +82,7 @@ pub fn open_in(
         true => Order::Absent,
         false => Order::Off,
     };
+    let threads = Threads::start(options.index.threads, directory.path())?;
     let state = State {
         tiers,
         budget: options.table_budget().map(Budget::new),
@@ -88,6 +90,7 @@ pub fn open_in(
         directory,
         operator: options.merge_operator.clone(),
         sorter,
+        threads,
         // What is durable in the index must be so in the log.
         durably: options.durability == Durability::Always || domain == Domain::Dax,
         visible: ShardedLock::new(Visible {

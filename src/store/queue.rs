@@ -37,6 +37,19 @@ pub enum Work {
 }
 
 impl Work {
+    /// How much there is to do, in requests.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Batch(requests) | Self::Transaction(requests, _) | Self::Whole(requests) => {
+                requests.len()
+            }
+            // The pages that have changed may be many.
+            Self::Checkpoint => usize::MAX,
+            Self::Leave(items) => items.len(),
+            Self::Rise(keys) => keys.len(),
+        }
+    }
+
     /// Its requests, if they may be carried out together with those of others.
     pub fn joined(&self) -> Option<&[Request]> {
         match self {

@@ -11,13 +11,14 @@ use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteG
 use parking_lot::{Mutex, MutexGuard};
 use rayon::prelude::*;
 
-use super::batch::{Execution, Request, Response, SHARE, Sorter, check_key};
+use super::batch::{Execution, PARALLEL, Request, Response, SHARE, Sorter, check_key};
 use super::budget::Budget;
 use super::directory::Directory;
 use super::history::{History, Snapshot, Snapshots, Value};
 use super::merge::MergeOperator;
 use super::queue::{Answer, Job, Work};
 use super::stats::Steps;
+use super::threads::{Threads, undisturbed};
 use super::tiers::{Stamp, Tiers};
 use super::view::Order;
 use super::wal::record::Entry;
@@ -37,6 +38,7 @@ pub struct State {
     pub(super) directory: Arc<Directory>,
     pub(super) operator: Option<Arc<dyn MergeOperator>>,
     pub(super) sorter: Sorter,
+    pub(super) threads: Threads,
     /// Changes are durable when they are answered.
     pub(super) durably: bool,
     pub(super) visible: ShardedLock<Visible>,
@@ -104,22 +106,51 @@ impl State {
 
     /// The values of keys at one moment; `found` gets the position and the value of each that has
     /// one.
-    pub fn get_many(&self, keys: &[&[u8]], found: impl FnMut(usize, Vec<u8>)) -> Result<()> {
+    pub fn get_many(&self, keys: &[&[u8]], found: impl FnMut(usize, Vec<u8>) + Send) -> Result<()> {
         keys.iter().try_for_each(|key| check_key(key))?;
-        let _visible = self.visible();
-        self.tiers.get_many(keys, MANY, found)
+        if keys.len() < MANY {
+            let _visible = self.visible();
+            return self.tiers.get_some(keys, found);
+        }
+        undisturbed(|| {
+            let _visible = self.visible();
+            self.threads
+                .reads
+                .install(|| self.tiers.get_many(keys, MANY, found))
+        })
     }
 
     /// The answers to requests that are all gets, at one moment.
     pub fn answer(&self, requests: &[Request]) -> Result<Vec<Response>> {
-        let requests: Vec<&Request> = requests.par_iter().with_min_len(SHARE).collect();
-        let _visible = self.visible();
-        Execution::start(&requests, &self.tiers, None, None)?.answer(&self.tiers)
+        let requests: Vec<&Request> = requests.iter().collect();
+        let answer = || Execution::start(&requests, &self.tiers, None, None)?.answer(&self.tiers);
+        match requests.len() {
+            0..PARALLEL => {
+                let _visible = self.visible();
+                answer()
+            }
+            _ => undisturbed(|| {
+                let _visible = self.visible();
+                self.threads.reads.install(answer)
+            }),
+        }
     }
 
     /// Carries out a group of jobs, as their leader.
     pub fn lead(&self, group: &[Job]) -> Vec<Answer> {
-        match &group[0].work {
+        let works: Vec<&Work> = group.iter().map(|job| &job.work).collect();
+        let len = works
+            .iter()
+            .map(|work| work.len())
+            .fold(0, usize::saturating_add);
+        match len {
+            0..PARALLEL => self.carry_out(&works),
+            _ => self.threads.queue.install(|| self.carry_out(&works)),
+        }
+    }
+
+    fn carry_out(&self, group: &[&Work]) -> Vec<Answer> {
+        match group[0] {
             Work::Batch(_) | Work::Transaction(..) => self.run_joined(group),
             Work::Whole(requests) => {
                 let requests: Vec<&Request> = requests.iter().collect();
@@ -132,7 +163,7 @@ impl State {
     }
 
     /// Carries out batches and transactions as if one came after the other.
-    fn run_joined(&self, group: &[Job]) -> Vec<Answer> {
+    fn run_joined(&self, group: &[&Work]) -> Vec<Answer> {
         // What is finished now is a change, too, that a transaction may not have seen.
         let finished = self.finish();
         let jobs = self.without_conflicts(group);
@@ -152,14 +183,14 @@ impl State {
 
     /// The requests of each job; none of a transaction that others are in conflict with, those before
     /// it among the jobs included.
-    fn without_conflicts<'j>(&self, group: &'j [Job]) -> Vec<Option<&'j [Request]>> {
+    fn without_conflicts<'j>(&self, group: &[&'j Work]) -> Vec<Option<&'j [Request]>> {
         let visible = self.visible();
-        let is_transaction = |job: &Job| matches!(job.work, Work::Transaction(..));
+        let is_transaction = |work: &&Work| matches!(work, Work::Transaction(..));
         let last = group.iter().rposition(is_transaction).unwrap_or(0);
         // Keys that the jobs so far change, as far as a transaction behind them must know.
         let mut changed = BTreeSet::new();
-        let requests = |(nth, job): (usize, &'j Job)| {
-            if let Work::Transaction(_, claims) = &job.work {
+        let requests = |(nth, work): (usize, &&'j Work)| {
+            if let Work::Transaction(_, claims) = work {
                 let holds = claims.hold(&visible.history, &changed);
                 // The changes of the group need not be kept for the transaction's own sake.
                 self.snapshots.release(claims.epoch);
@@ -167,7 +198,7 @@ impl State {
                     return None;
                 }
             }
-            let requests = job.work.joined().expect("jobs of a group join each other");
+            let requests = work.joined().expect("jobs of a group join each other");
             if nth < last {
                 let changes = requests.iter().filter(|request| !request.is_get());
                 changed.extend(changes.map(Request::key));

@@ -6,6 +6,7 @@ use super::Store;
 use super::range::Range;
 use super::report::{FileReport, StoreFile, StoreReport, tell};
 use super::state::State;
+use super::threads::undisturbed;
 use super::view::Order;
 use super::wal::survey::{Extent, survey};
 use crate::{Progress, ReportState};
@@ -33,6 +34,10 @@ impl Store {
     /// [`recover`](super::recover) saves.
     #[must_use]
     pub fn verify(&self, progress: &(dyn Fn(Progress) + Sync)) -> StoreReport {
+        undisturbed(|| self.verify_all(progress))
+    }
+
+    fn verify_all(&self, progress: &(dyn Fn(Progress) + Sync)) -> StoreReport {
         let started = Instant::now();
         let state = self.state();
         let mut files = vec![state.verify_manifest()];

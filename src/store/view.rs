@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use super::history::History;
 use super::order::View;
 use super::state::State;
+use super::threads::undisturbed;
 use crate::index::records::{Change, Records};
 use crate::{Error, Result};
 
@@ -77,7 +78,7 @@ impl State {
                     Order::Absent | Order::Underway(_) => {}
                 }
             }
-            self.make_order()?;
+            undisturbed(|| self.make_order())?;
         }
     }
 
@@ -119,11 +120,14 @@ impl State {
             let start = nth.checked_sub(1).map_or(0, |before| ends[before]);
             &bytes[start..ends[nth]]
         };
-        let mut keys: Vec<(&[u8], u64)> = (0..ends.len())
-            .into_par_iter()
-            .map(|nth| (key(nth), self.tiers.table.fingerprint(key(nth))))
-            .collect();
-        keys.par_sort_unstable();
+        let fingerprinted = |nth| (key(nth), self.tiers.table.fingerprint(key(nth)));
+        let sorted = || {
+            let all = (0..ends.len()).into_par_iter();
+            let mut keys: Vec<(&[u8], u64)> = all.map(fingerprinted).collect();
+            keys.par_sort_unstable();
+            keys
+        };
+        let mut keys = self.threads.reads.install(sorted);
         keys.dedup();
         Ok(View::of(&keys))
     }

@@ -9,6 +9,8 @@ use std::time::Duration;
 use gphash::store::{Durability, Request, Response, Store, StoreOptions, WriteBatch};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use rayon::ThreadPoolBuilder;
+use rayon::prelude::*;
 
 use super::model::{Model, contents, expect, was};
 use super::place::{copy, folders};
@@ -222,4 +224,35 @@ fn a_view_is_made_beside_changes() {
         .map(|(key, value)| (key.to_be_bytes().to_vec(), value.as_bytes().to_vec()))
         .collect();
     assert!(found == expected);
+}
+
+/// A thread of a pool takes other tasks while it waits for the parts of its own, and those must not wait
+/// for what it holds.
+#[test]
+fn tasks_of_a_thread_pool_may_call_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::open(folder.path().join("store"), &StoreOptions::new()).unwrap());
+    let key = |task: u32, nth: u32| (task * 1000 + nth).to_be_bytes().to_vec();
+    let (ended, end) = mpsc::channel();
+    let shared = Arc::clone(&store);
+    // Enough of them that some have nothing to do while others wait.
+    let pool = ThreadPoolBuilder::new().num_threads(8).build().unwrap();
+    pool.spawn(move || {
+        (0..64u32).into_par_iter().for_each(|task| {
+            let put = |nth| Request::Put {
+                key: key(task, nth),
+                value: nth.to_le_bytes().to_vec(),
+            };
+            shared.execute((0..1000).map(put).collect()).unwrap();
+            let keys: Vec<_> = (0..20_000).map(|nth| key(task, nth % 1000)).collect();
+            let values = shared.multi_get(&keys).unwrap();
+            assert!(values.iter().all(Option::is_some));
+            let first = shared.range(key(task, 0)..).next().unwrap().unwrap();
+            assert_eq!(first.0, key(task, 0));
+        });
+        ended.send(()).unwrap();
+    });
+    end.recv_timeout(Duration::from_secs(120))
+        .expect("tasks wait for each other");
+    assert_eq!(store.stats().keys, 64_000);
 }
