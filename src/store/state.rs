@@ -21,8 +21,8 @@ use super::stats::Steps;
 use super::threads::{Threads, undisturbed};
 use super::tiers::{Stamp, Tiers};
 use super::view::Order;
-use super::wal::record::Entry;
-use super::wal::{Log, Sealed};
+use super::wal::record::{self, Entry};
+use super::wal::{LONGEST_IN_MEMORY, Log, Sealed};
 use crate::index::records::Change;
 use crate::{Error, Result};
 
@@ -143,10 +143,8 @@ impl State {
             .iter()
             .map(|work| work.len())
             .fold(0, usize::saturating_add);
-        match len {
-            0..PARALLEL => self.carry_out(&works),
-            _ => self.threads.queue.install(|| self.carry_out(&works)),
-        }
+        let takes_long = len >= PARALLEL || self.unfinished().is_some();
+        self.threads.lead(takes_long, || self.carry_out(&works))
     }
 
     fn carry_out(&self, group: &[&Work]) -> Vec<Answer> {
@@ -245,7 +243,9 @@ impl State {
         mut since: Instant,
     ) -> Answer {
         let first = self.log.next_sequence();
-        let (answers, took) = self.log.append(span, finals, self.durably, answer)?;
+        let takes_long = record::len(finals) > LONGEST_IN_MEMORY;
+        let append = || self.log.append(span, finals, self.durably, answer);
+        let (answers, took) = self.threads.lead(takes_long, append)?;
         self.steps.lock().answers += took;
         since += took;
         self.took(&mut since, |steps| &mut steps.log);

@@ -42,6 +42,15 @@ impl Threads {
             reads: pool("reads")?,
         })
     }
+
+    /// Does work of the leader of the queue. What takes long enough to be shared is done by the threads
+    /// for it alone: all others may be waiting for the leader.
+    pub fn lead<T: Send>(&self, takes_long: bool, work: impl FnOnce() -> T + Send) -> T {
+        match takes_long {
+            true => self.queue.install(work),
+            false => work(),
+        }
+    }
 }
 
 /// Does work that waits for others of the store, on a thread that does nothing else until it is done.

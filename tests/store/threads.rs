@@ -256,3 +256,24 @@ fn tasks_of_a_thread_pool_may_call_the_store() {
         .expect("tasks wait for each other");
     assert_eq!(store.stats().keys, 64_000);
 }
+
+/// Few requests with long values are shared by several threads, too, which must not be those that wait.
+#[test]
+fn all_threads_of_the_global_pool_may_put_long_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::open(folder.path().join("store"), &StoreOptions::new()).unwrap());
+    let (ended, end) = mpsc::channel();
+    let shared = Arc::clone(&store);
+    rayon::spawn(move || {
+        let tasks = 4 * rayon::current_num_threads() as u32;
+        (0..tasks).into_par_iter().for_each(|task| {
+            let value = vec![task as u8; 5 << 20];
+            shared.put(task.to_be_bytes(), value).unwrap();
+        });
+        ended.send(tasks).unwrap();
+    });
+    let tasks = end
+        .recv_timeout(Duration::from_secs(120))
+        .expect("tasks wait for each other");
+    assert_eq!(store.stats().keys, u64::from(tasks));
+}

@@ -24,7 +24,7 @@ use segment::{SEGMENT_HEADER, Segment};
 
 /// Longest record that is put together in memory, in bytes. A longer one goes to the file block by
 /// block, and is synced at once.
-const LONGEST_IN_MEMORY: u64 = 4 << 20;
+pub const LONGEST_IN_MEMORY: u64 = 4 << 20;
 
 /// Threads that write a record of many blocks. A file system lets one of them at a time write to a
 /// file, while others put their blocks together.
@@ -140,7 +140,8 @@ impl Log {
 
     /// Writes one record with the final values of a group of batches, which had the next `span`
     /// sequence numbers; `durably` says that it must outlive a power cut from now on. `beside` is done
-    /// before the record counts, while it is written if that takes long.
+    /// before the record counts, while it is written if that takes long: threads of the pool in which
+    /// the caller is write a record longer than [`LONGEST_IN_MEMORY`].
     ///
     /// # Errors
     /// That of `beside`, or what the operating system answers. The record is not in the log, unless the
@@ -152,7 +153,7 @@ impl Log {
         durably: bool,
         beside: impl FnOnce() -> Result<T> + Send,
     ) -> Result<T> {
-        let len = entries.iter().map(Entry::len).sum::<u64>();
+        let len = record::len(entries);
         let in_blocks = len > LONGEST_IN_MEMORY;
         let mut alone = (durably || in_blocks).then(|| self.only_sync());
         let mut tail = self.tail();

@@ -26,7 +26,6 @@
 //! *first* is the sequence number of the request.
 
 use bytemuck::{Pod, Zeroable};
-use rayon::prelude::*;
 use static_assertions::const_assert_eq;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -132,15 +131,17 @@ pub fn move_to(mut records: &mut [u8], salt: u64, mut at: u64) {
     }
 }
 
+/// How long the entries of a record are, in bytes.
+pub fn len(entries: &[Entry]) -> u64 {
+    entries.iter().map(Entry::len).sum()
+}
+
 /// The checksum of entries.
 pub fn checksum(entries: &[u8], seed: u64) -> u64 {
     let sum = |block: &[u8]| xxh3_64_with_seed(block, seed);
     match entries.len() {
         0..=BLOCK => sum(entries),
-        _ => of_blocks(
-            &entries.par_chunks(BLOCK).map(sum).collect::<Vec<_>>(),
-            seed,
-        ),
+        _ => of_blocks(&entries.chunks(BLOCK).map(sum).collect::<Vec<_>>(), seed),
     }
 }
 
