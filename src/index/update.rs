@@ -13,7 +13,8 @@ use crate::layout::RecordWord;
 use crate::pm::Medium;
 
 impl<'t, M: Medium> Session<'t, M> {
-    /// Stores `content` under the target's key if the key is present; says whether it was.
+    /// Stores `content` under the target's key if the key is present; says whether it was. A request of
+    /// a store that has been carried out before is not carried out again.
     pub(crate) fn update(
         &mut self,
         target: &Target,
@@ -26,6 +27,13 @@ impl<'t, M: Medium> Session<'t, M> {
             let Some(member) = self.find_for_write(target, ahead)? else {
                 return Ok(false);
             };
+            if table.record_is(member.record, content) {
+                // Its writer may have died before it was durable.
+                table.persist_record(member.record.offset());
+                medium.write_back(member.place.record, 8);
+                medium.fence();
+                return Ok(true);
+            }
             let Some(record) = self.allocate(content.class) else {
                 self.grow_arena(content.class)?;
                 continue;

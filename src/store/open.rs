@@ -63,18 +63,26 @@ pub fn open_in(
     )?;
     let tiers = Tiers::new(table, spill, options.table_budget());
     replay.carry_out(progress, |entries| carry_out(entries, &tiers))?;
+    // To make much of the index durable takes longer than to carry out the log, which may as well
+    // be carried out again. The next checkpoint takes its place.
+    let stays = replay.bytes > options.segment_bytes && !replay.is_cut;
     let log = Log::begin(
         Arc::clone(&directory),
         number,
         replay.next,
+        if stays { replay.bytes } else { 0 },
         options.segment_bytes,
     )?;
-    tiers.table.sync()?;
+    if !stays {
+        tiers.table.sync()?;
+    }
     directory.edit(|manifest| {
         manifest.complete = true;
-        manifest.first_segment = number;
         manifest.last_segment = number;
-        manifest.sequence = replay.next - 1;
+        if !stays {
+            manifest.first_segment = number;
+            manifest.sequence = replay.next - 1;
+        }
     })?;
     directory.remove_old_segments();
     let domain = tiers.table.stats().domain;

@@ -26,6 +26,12 @@ use pipeline::{Stores, change, look_up};
 /// Batches below this length run on the caller's thread alone.
 const PARALLEL: usize = 16 << 10;
 
+/// Operations of a part at least, if a thread gets several.
+const PART: usize = 4096;
+
+/// Parts that a thread gets at most.
+const MOST_PARTS: usize = 4;
+
 /// Operations after which a batch lets others reclaim, checkpoint and resize.
 const BREATH: usize = 2048;
 
@@ -45,11 +51,12 @@ impl CpuEngine {
         }
     }
 
+    /// How many parts operations are carried out in. If they are very many, a thread that has other
+    /// things to do leaves the last parts to the others.
     fn parts(&self, operations: usize) -> usize {
-        if operations < PARALLEL {
-            1
-        } else {
-            self.threads
+        match operations {
+            0..PARALLEL => 1,
+            _ => self.threads * (operations / (self.threads * PART)).clamp(1, MOST_PARTS),
         }
     }
 

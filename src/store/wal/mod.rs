@@ -79,7 +79,8 @@ pub struct Sealed {
 }
 
 impl Log {
-    /// Begins a segment that no manifest speaks of yet.
+    /// Begins a segment that no manifest speaks of yet; those before it that count hold `bytes` of
+    /// records.
     ///
     /// # Errors
     /// What the operating system answers.
@@ -87,6 +88,7 @@ impl Log {
         directory: Arc<Directory>,
         number: u64,
         next: u64,
+        bytes: u64,
         segment_bytes: u64,
     ) -> Result<Self> {
         let store_id = directory.manifest().store_id;
@@ -101,7 +103,7 @@ impl Log {
                 next,
                 named: number,
                 failed: false,
-                bytes: 0,
+                bytes,
             }),
             directory,
             segment_bytes,

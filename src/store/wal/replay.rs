@@ -19,6 +19,10 @@ pub struct Replay {
     pub next: u64,
     /// Records that count.
     pub records: u64,
+    /// Bytes that they take.
+    pub bytes: u64,
+    /// The log ends where it does because what comes then is given up.
+    pub is_cut: bool,
 }
 
 impl Replay {
@@ -28,6 +32,8 @@ impl Replay {
             segments: Vec::new(),
             next: 1,
             records: 0,
+            bytes: 0,
+            is_cut: false,
         }
     }
 
@@ -45,11 +51,13 @@ impl Replay {
         let numbers = manifest.first_segment..=manifest.last_segment;
         let open = |number| Segment::open(directory.log(), manifest.store_id, number);
         let mut segments = numbers.map(open).peekable();
+        let mut bytes = Vec::new();
         while let Some(segment) = segments.next() {
             let segment = match segment {
                 Ok(segment) => segment,
                 Err(error) => {
                     forgive(&error, salvage)?;
+                    replay.is_cut = true;
                     break;
                 }
             };
@@ -58,13 +66,13 @@ impl Replay {
                 Some(Ok(next)) => Until::Sequence(next.first),
                 Some(Err(_)) => Until::Anywhere,
             };
-            let checked = Loaded::read(&segment)?.check(&segment, &mut replay, until);
-            let is_whole = checked.error.is_none();
+            let loaded = Loaded::read(&segment, bytes)?;
+            let checked = loaded.check(&segment, &mut replay, until);
+            bytes = loaded.bytes;
             replay.segments.push((segment, checked.count));
             if let Some(error) = checked.error {
                 forgive(&error, salvage)?;
-            }
-            if !is_whole {
+                replay.is_cut = true;
                 break;
             }
         }
@@ -84,21 +92,25 @@ impl Replay {
         let len = |(segment, _): &(Segment, usize)| segment.len();
         let all = self.segments.iter().map(len).sum::<Result<u64>>()?;
         let mut done = 0;
+        let read = |(segment, _): &(Segment, usize), bytes| Loaded::read(segment, bytes);
         let first = self.segments.first();
-        let mut loaded = first.map(|(first, _)| Loaded::read(first)).transpose()?;
+        let mut loaded = first.map(|first| read(first, Vec::new())).transpose()?;
+        // Memory that has been used is at hand sooner than any that the system clears first.
+        let mut spare = Vec::new();
         for (nth, (segment, count)) in self.segments.iter().enumerate() {
             let Some(this) = loaded.take() else { break };
             // Nothing may become durable in the index before it is in the log.
             segment.sync()?;
             let entries = this.entries(segment, *count)?;
             let next = self.segments.get(nth + 1);
-            let (applied, read) = rayon::join(
+            let (applied, next) = rayon::join(
                 || apply(&entries),
-                || next.map(|(next, _)| Loaded::read(next)).transpose(),
+                || next.map(|next| read(next, spare)).transpose(),
             );
             applied?;
-            loaded = read?;
+            loaded = next?;
             done += this.bytes.len() as u64;
+            spare = this.bytes;
             progress(done, all);
         }
         Ok(())
@@ -143,8 +155,9 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    pub(super) fn read(segment: &Segment) -> Result<Self> {
-        let bytes = segment.contents()?;
+    /// Reads a segment into `bytes`, whatever these were.
+    pub(super) fn read(segment: &Segment, mut bytes: Vec<u8>) -> Result<Self> {
+        segment.contents(&mut bytes)?;
         let mut records = Vec::new();
         let mut end = SEGMENT_HEADER as usize;
         while let Some((header, next)) = record_at(&bytes, segment.salt, end) {
@@ -199,6 +212,7 @@ impl Loaded {
             };
             replay.next = next;
             replay.records += 1;
+            replay.bytes += header.stride().unwrap_or_default();
             count += 1;
         }
         match until {

@@ -153,17 +153,17 @@ impl Segment {
         self.file.len()
     }
 
-    /// All bytes of the file. Several threads read them.
+    /// Puts all bytes of the file in place of `bytes`. Several threads read them.
     ///
     /// # Errors
     /// What the operating system answers.
-    pub fn contents(&self) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; self.len()? as usize];
+    pub fn contents(&self, bytes: &mut Vec<u8>) -> Result<()> {
+        bytes.resize(self.len()? as usize, 0);
         let pieces = bytes.par_chunks_mut(PIECE).enumerate();
         let read = |(nth, piece): (usize, &mut [u8])| self.file.read(piece, (nth * PIECE) as u64);
         let lens: Vec<usize> = pieces.map(read).collect::<Result<_>>()?;
         bytes.truncate(lens.iter().sum());
-        Ok(bytes)
+        Ok(())
     }
 
     /// Makes room up to `end` in the file, in which all behind `at` is free and whose room ends at

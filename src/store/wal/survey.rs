@@ -117,7 +117,7 @@ fn look(
     reached: &mut Option<u64>,
     found: &mut Surveyed,
 ) -> Result<()> {
-    let loaded = Loaded::read(segment)?;
+    let loaded = Loaded::read(segment, Vec::new())?;
     found.bytes = loaded.bytes.len() as u64;
     let mut replay = Replay::nothing();
     replay.next = reached.unwrap_or(segment.first);
