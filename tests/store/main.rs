@@ -8,6 +8,7 @@ mod model;
 mod packages;
 mod place;
 mod recover;
+mod replay;
 mod spill;
 mod threads;
 mod transactions;

@@ -308,6 +308,31 @@ fn threads_at_the_same_keys_leave_whole_items() {
 }
 
 #[test]
+fn a_request_that_was_carried_out_is_not_written_again() {
+    let folder = folder();
+    let records = open(&folder.path().join("index"));
+    let touches = |value: &[u8], sequence| {
+        let before = records.stats().pm_touches;
+        let put = Change::Put {
+            key: b"key",
+            value,
+            sequence,
+        };
+        let was_there = records.apply(&[put]).unwrap().contains(0);
+        let read = |stored, bytes: &[u8]| assert_eq!((stored, bytes), (sequence, value));
+        records.get(b"key", read).unwrap().unwrap();
+        (was_there, records.stats().pm_touches - before)
+    };
+    assert!(!touches(b"value", 7).0);
+    let (was_there, unwritten) = touches(b"value", 7);
+    assert!(was_there);
+    for (value, sequence) in [(b"value", 8), (b"other", 8), (b"value", 7)] {
+        let (was_there, written) = touches(value, sequence);
+        assert!(was_there && written > unwritten, "{written} of {unwritten}");
+    }
+}
+
+#[test]
 fn a_file_of_the_other_kind_is_refused() {
     let folder = folder();
     let (fixed, variable) = (folder.path().join("fixed"), folder.path().join("variable"));

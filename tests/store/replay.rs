@@ -1,0 +1,71 @@
+//! Logs that are carried out again.
+
+use std::fs;
+use std::path::Path;
+
+use gphash::store::{Store, StoreOptions};
+
+use super::model::{Model, contents};
+use super::place::{copy, folders};
+
+fn options() -> StoreOptions {
+    StoreOptions::new()
+        .segment_bytes(4096)
+        .checkpoint_bytes(u64::MAX)
+}
+
+fn segments(path: &Path) -> usize {
+    fs::read_dir(path.join("wal")).unwrap().count()
+}
+
+/// More than a segment of changes: new keys, new values of old ones, and a key that goes.
+fn change(store: &Store, model: &mut Model, life: u8) {
+    for nth in 0..20u8 {
+        let (key, value) = (vec![b'k', nth % 15 + life], vec![life + nth; 500]);
+        store.put(key.clone(), value.clone()).unwrap();
+        model.insert(key, value);
+    }
+    store.delete([b'k', life]).unwrap();
+    model.remove(&[b'k', life][..]);
+}
+
+#[test]
+fn a_long_log_counts_until_a_checkpoint() {
+    for folder in folders() {
+        let place = |life: u8| folder.path().join(life.to_string());
+        let mut model = Model::new();
+        let mut bytes = 0;
+        for life in 0..4 {
+            let store = Store::open(place(life), &options()).unwrap();
+            let stats = store.stats();
+            assert_eq!(stats.replayed_records, 21 * u64::from(life));
+            assert_eq!(stats.log_bytes, bytes);
+            assert_eq!(contents(&store), model);
+            change(&store, &mut model, life);
+            bytes = store.stats().log_bytes;
+            copy(&place(life), &place(life + 1));
+        }
+        let store = Store::open(place(4), &options()).unwrap();
+        assert_eq!(contents(&store), model);
+        store.checkpoint().unwrap();
+        assert_eq!(store.stats().log_bytes, 0);
+        assert_eq!(segments(&place(4)), 1);
+        copy(&place(4), &place(5));
+        let store = Store::open(place(5), &options()).unwrap();
+        assert_eq!(store.stats().replayed_records, 0);
+        assert_eq!(contents(&store), model);
+    }
+}
+
+#[test]
+fn a_short_log_ends_with_its_replay() {
+    let folder = tempfile::tempdir().unwrap();
+    let (open, left) = (folder.path().join("open"), folder.path().join("left"));
+    let store = Store::open(&open, &options()).unwrap();
+    store.put("key", "value").unwrap();
+    copy(&open, &left);
+    let store = Store::open(&left, &options()).unwrap();
+    assert_eq!(store.stats().replayed_records, 1);
+    assert_eq!(store.stats().log_bytes, 0);
+    assert_eq!(segments(&left), 1);
+}
