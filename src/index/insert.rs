@@ -245,7 +245,7 @@ impl<M: Medium> Table<M> {
     }
 
     /// Makes a filled slot and its record persistent.
-    fn persist_slot(&self, place: SlotPlace, record: u64) {
+    pub(super) fn persist_slot(&self, place: SlotPlace, record: u64) {
         self.persist_record(record);
         self.persist_key(place);
         self.medium.write_back(place.record, 8);

@@ -29,9 +29,7 @@ impl<'t, M: Medium> Session<'t, M> {
             };
             if table.record_is(member.record, content) {
                 // Its writer may have died before it was durable.
-                table.persist_record(member.record.offset());
-                medium.write_back(member.place.record, 8);
-                medium.fence();
+                table.persist_slot(member.place, member.record.offset());
                 return Ok(true);
             }
             let Some(record) = self.allocate(content.class) else {

@@ -5,6 +5,8 @@
 pub enum Suite {
     /// The unit tests of this name.
     Unit(&'static str),
+    /// The tests of this name of the store.
+    Store(&'static str),
     /// The kernels on a CPU.
     Kernels,
     /// The tests of this name of crashes inside kernels.
@@ -18,6 +20,7 @@ impl Suite {
     pub fn arguments(self) -> Vec<&'static str> {
         match self {
             Self::Unit(name) => vec!["--lib", name],
+            Self::Store(name) => vec!["--test", "store", name],
             Self::Kernels => vec!["--test", "kernels"],
             Self::KernelCrash(name) => {
                 vec!["--features", "cuda", "--test", "kernel_crash", name]
@@ -29,7 +32,7 @@ impl Suite {
     /// Variables that it is run with.
     pub fn variables(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Unit(_) | Self::Kernels => &[],
+            Self::Unit(_) | Self::Store(_) | Self::Kernels => &[],
             Self::KernelCrash(_) => &[("GPHASH_CRASH_IMAGES", "20000")],
             // The stacks of loom's threads have no room for a backtrace.
             Self::Loom(_) => &[("RUSTFLAGS", "--cfg loom"), ("RUST_BACKTRACE", "0")],
@@ -512,6 +515,21 @@ pub const MUTATIONS: &[Mutation] = &[
         find: "            segment.sync()?;\n",
         replacement: "",
         suite: Suite::Unit("store::crash_tests"),
+    },
+    Mutation {
+        name: "a long log stays although damage has cut it",
+        file: "src/store/open.rs",
+        find: " && !replay.is_cut;",
+        replacement: ";",
+        suite: Suite::Store("replay"),
+    },
+    Mutation {
+        name: "a request counts as carried out whatever value it has left",
+        file: "src/index/record.rs",
+        find: r"
+                && self.medium.load(at + 16) == header.checksum",
+        replacement: "",
+        suite: Suite::Unit("variable_tests"),
     },
     Mutation {
         name: "the log of a store is never synced",

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use gphash::store::{Store, StoreOptions};
+use gphash::{Domain, Error};
 
 use super::model::{Model, contents};
 use super::place::{copy, folders};
@@ -68,4 +69,34 @@ fn a_short_log_ends_with_its_replay() {
     assert_eq!(store.stats().replayed_records, 1);
     assert_eq!(store.stats().log_bytes, 0);
     assert_eq!(segments(&left), 1);
+}
+
+#[test]
+fn a_long_log_that_was_salvaged_begins_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name| folder.path().join(name);
+    let options = options().domain(Domain::Checkpointed);
+    let store = Store::open(place("open"), &options).unwrap();
+    let mut model = Model::new();
+    for life in 0..2 {
+        change(&store, &mut model, life);
+    }
+    copy(&place("open"), &place("damaged"));
+    let segment = place("damaged").join("wal/000000000004.log");
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[100] ^= 1;
+    fs::write(&segment, bytes).unwrap();
+    let refused = Store::open(place("damaged"), &options).map(|_| ());
+    assert!(
+        matches!(refused, Err(Error::DamagedLog { .. })),
+        "{refused:?}"
+    );
+
+    let store = Store::open(place("damaged"), &options.clone().salvage(true)).unwrap();
+    assert!(store.stats().replayed_records > 10);
+    let mut model = contents(&store);
+    change(&store, &mut model, 5);
+    copy(&place("damaged"), &place("left"));
+    let store = Store::open(place("left"), &options).unwrap();
+    assert_eq!(contents(&store), model);
 }
