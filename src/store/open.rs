@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use crossbeam_utils::sync::ShardedLock;
 use parking_lot::Mutex;
-use rayon::prelude::*;
 
-use super::batch::{SHARE, Sorter};
+use super::batch::Sorter;
 use super::budget::Budget;
 use super::directory::Directory;
 use super::history::{History, Snapshots};
@@ -17,8 +16,8 @@ use super::threads::Threads;
 use super::tiers::Tiers;
 use super::view::Order;
 use super::wal::Log;
-use super::wal::replay::{Numbered, Replay};
-use crate::index::records::{Change, Records};
+use super::wal::replay::Replay;
+use crate::index::records::Records;
 use crate::spill::{Catalog, Spill};
 use crate::{Domain, Result};
 
@@ -62,7 +61,12 @@ pub fn open_in(
         options.spill(manifest.store_id),
     )?;
     let tiers = Tiers::new(table, spill, options.table_budget());
-    replay.carry_out(progress, |entries| carry_out(entries, &tiers))?;
+    let version = tiers.spill.version();
+    replay.carry_out(
+        progress,
+        |entry, sequence| tiers.change(&version, &entry, sequence, false),
+        |changes| tiers.table.apply(changes).map(|_| ()),
+    )?;
     // To make much of the index durable takes longer than to carry out the log, which may as well
     // be carried out again. The next checkpoint takes its place.
     let stays = replay.bytes > options.segment_bytes && !replay.is_cut;
@@ -114,14 +118,4 @@ pub fn open_in(
         steps: Mutex::default(),
     };
     Ok((state, replay.records))
-}
-
-/// Gives the index the entries of the log, in their order.
-fn carry_out(entries: &[Numbered], tiers: &Tiers) -> Result<()> {
-    let version = tiers.spill.version();
-    let entries = entries.par_iter().with_min_len(SHARE);
-    let changes: Vec<Change> = entries
-        .map(|(entry, sequence)| tiers.change(&version, entry, *sequence, false))
-        .collect();
-    tiers.table.apply(&changes).map(|_| ())
 }

@@ -4,12 +4,10 @@ use rayon::prelude::*;
 
 use super::record::{self, Entry, RECORD_HEADER, RecordHeader, seed};
 use super::segment::{SEGMENT_HEADER, Segment};
+use crate::index::records::Change;
 use crate::store::directory::Directory;
 use crate::store::manifest::MOST;
 use crate::{Error, Result};
-
-/// An entry with its sequence number.
-pub type Numbered<'a> = (Entry<'a>, u64);
 
 /// What a recovery has to carry out.
 pub struct Replay {
@@ -79,15 +77,16 @@ impl Replay {
         Ok(replay)
     }
 
-    /// Carries out the records in order: `apply` gets the entries of one segment after the other.
-    /// `progress` gets the bytes read, and all bytes.
+    /// Carries out the records in order: `apply` gets what `change` makes of the entries of one segment after
+    /// the other, each with its sequence number. `progress` gets the bytes read, and all bytes.
     ///
     /// # Errors
     /// What `apply` and the operating system answer.
     pub fn carry_out(
         &self,
         progress: &(dyn Fn(u64, u64) + Sync),
-        mut apply: impl FnMut(&[Numbered]) -> Result<()> + Send,
+        change: impl for<'e> Fn(Entry<'e>, u64) -> Change<'e> + Sync,
+        mut apply: impl FnMut(&[Change]) -> Result<()> + Send,
     ) -> Result<()> {
         let len = |(segment, _): &(Segment, usize)| segment.len();
         let all = self.segments.iter().map(len).sum::<Result<u64>>()?;
@@ -101,10 +100,10 @@ impl Replay {
             let Some(this) = loaded.take() else { break };
             // Nothing may become durable in the index before it is in the log.
             segment.sync()?;
-            let entries = this.entries(segment, *count)?;
+            let changes = this.entries(segment, *count, &change)?;
             let next = self.segments.get(nth + 1);
             let (applied, next) = rayon::join(
-                || apply(&entries),
+                || apply(&changes),
                 || next.map(|next| read(next, spare)).transpose(),
             );
             applied?;
@@ -249,8 +248,14 @@ impl Loaded {
         })
     }
 
-    /// The entries of the first `count` records, in their order.
-    pub(super) fn entries(&self, segment: &Segment, count: usize) -> Result<Vec<Numbered<'_>>> {
+    /// What `each` makes of the entries of the first `count` records and of their sequence numbers, in their order.
+    pub(super) fn entries<'l, T: Send>(
+        &'l self,
+        segment: &Segment,
+        count: usize,
+        each: impl Fn(Entry<'l>, u64) -> T + Sync,
+    ) -> Result<Vec<T>> {
+        let each = &each;
         let of_record = |(at, header): &'_ (usize, RecordHeader)| {
             let (at, header) = (*at, *header);
             let start = at + RECORD_HEADER;
@@ -263,7 +268,7 @@ impl Loaded {
                     found: "a record with a valid checksum and an entry that cannot be".into(),
                 })?;
                 let sequence = header.first + u64::from(entry.position);
-                Ok((entry, sequence))
+                Ok(each(entry, sequence))
             })
         };
         let records = self.records[..count].par_iter();

@@ -124,6 +124,6 @@ fn look(
     let checked = loaded.check(segment, &mut replay, until);
     *reached = Some(replay.next);
     found.records = checked.count as u64;
-    loaded.entries(segment, checked.count)?;
+    loaded.entries(segment, checked.count, |_, _| ())?;
     checked.error.map_or(Ok(()), Err)
 }
