@@ -104,6 +104,16 @@ pub enum AddressOrder {
     Never,
 }
 
+impl fmt::Display for AddressOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AddressOrder::Auto => "auto",
+            AddressOrder::Always => "always",
+            AddressOrder::Never => "never",
+        })
+    }
+}
+
 impl FromStr for AddressOrder {
     type Err = String;
 

@@ -2,7 +2,7 @@
 //! full they get, and what growing costs the batches that run meanwhile.
 
 use std::fs;
-use std::path::Path;
+use std::process::{self, Command};
 use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
@@ -48,16 +48,11 @@ fn fill(
     last: bool,
     report: &mut Report,
 ) -> Result<OfResize, Failure> {
+    recover(setting, report)?;
+    report.step(format!("growth of {} items", setting.records));
     let mut load = Load::new(table, setting.records);
     let empty = table.stats();
-    // Steps short enough not to step over the moment at which it grows.
-    let step = LOAD_BATCH.min(empty.slots as usize / 64).max(BATCH);
-    while load.items < setting.records {
-        load.insert(step)?;
-        load.note(last, report);
-    }
-    recover(table, setting, report)?;
-    report.step(format!("growth of {} items", setting.records));
+    let step = step(table);
     while (load.items as f64) < NEARLY_FULL * empty.slots as f64 {
         load.insert(step)?;
         load.note(last, report);
@@ -112,29 +107,44 @@ fn grow(mut load: Load, last: bool, report: &mut Report) -> Result<OfResize, Fai
     })
 }
 
-/// Opens a copy of the file of the running table, which is what a crash would leave.
-fn recover(table: &Table, setting: &Setting, report: &mut Report) -> Result<(), Failure> {
-    let copy = setting.path.with_extension("crashed");
-    fs::copy(&setting.path, &copy)?;
-    let outcome = open(&copy, setting);
-    let _ = fs::remove_file(&copy);
-    let (first_answer, recovery) = outcome?;
-    let stats = table.stats();
-    report.add(Finding::Recovery(OfRecovery {
-        items: stats.items,
-        file_bytes: stats.file_len,
-        first_answer_ms: first_answer.as_secs_f64() * 1e3,
-        recovery_ms: recovery.as_secs_f64() * 1e3,
-    }));
+/// Operations of a batch that are few enough not to step over the moment at which the table grows.
+fn step(table: &Table) -> usize {
+    LOAD_BATCH.min(table.stats().slots as usize / 64).max(BATCH)
+}
+
+/// Fills a table and ends the process without closing it.
+pub fn abandon(setting: &Setting) -> Result<(), Failure> {
+    let table = setting.create()?;
+    let mut load = Load::new(&table, setting.records);
+    let step = step(&table);
+    while load.items < setting.records {
+        load.insert(step)?;
+    }
+    process::exit(0);
+}
+
+/// Opens what a process has left that died. (A copy of the file would lie in other pages of memory.)
+fn recover(setting: &Setting, report: &mut Report) -> Result<(), Failure> {
+    let crashed = Setting {
+        path: setting.path.with_extension("crashed"),
+        ..*setting
+    };
+    let ended = Command::new(std::env::current_exe()?)
+        .arg("--abandon")
+        .arg(&crashed.path)
+        .args(crashed.arguments())
+        .status()?;
+    if !ended.success() {
+        return Err(format!("the process that fills a table ended with {ended}").into());
+    }
+    let outcome = open(&crashed);
+    let _ = fs::remove_file(&crashed.path);
+    report.add(Finding::Recovery(outcome?));
     Ok(())
 }
 
 /// How long it takes to open a file and get an answer, and what of it the recovery took.
-fn open(path: &Path, setting: &Setting) -> Result<(Duration, Duration), Failure> {
-    let crashed = Setting {
-        path: path.to_path_buf(),
-        ..*setting
-    };
+fn open(crashed: &Setting) -> Result<OfRecovery, Failure> {
     let began = Instant::now();
     let table = crashed.reopen()?;
     let first = key(0);
@@ -143,7 +153,16 @@ fn open(path: &Path, setting: &Setting) -> Result<(Duration, Duration), Failure>
     if found.is_none_or(|value| value[0] != first[0]) {
         return Err("the first item is not there after a crash".into());
     }
-    Ok((first_answer, table.recovery().elapsed))
+    let stats = table.stats();
+    if stats.items < crashed.records {
+        return Err(format!("{} of {} items came back", stats.items, crashed.records).into());
+    }
+    Ok(OfRecovery {
+        items: stats.items,
+        file_bytes: stats.file_len,
+        first_answer_ms: first_answer.as_secs_f64() * 1e3,
+        recovery_ms: table.recovery().elapsed.as_secs_f64() * 1e3,
+    })
 }
 
 /// Inserts records one behind the other.

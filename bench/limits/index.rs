@@ -80,6 +80,21 @@ impl Setting {
         )
     }
 
+    /// What another process is told that shall make the same table.
+    pub fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec![
+            format!("--engine={}", self.engine),
+            format!("--records={}", self.records),
+            format!("--cache-ratio={}", self.cache_ratio),
+            format!("--cache-policy={}", self.cache_policy),
+            format!("--address-order={}", self.address_order),
+        ];
+        if !self.mirror {
+            arguments.push("--no-mirror".into());
+        }
+        arguments
+    }
+
     /// A new, empty table.
     pub fn create(&self) -> Result<Table, Failure> {
         let case = self.case(Kind::Load, LOAD_BATCH);

@@ -83,6 +83,9 @@ struct Arguments {
     /// Print a JSON object a line in place of tables
     #[arg(long)]
     json: bool,
+    /// Fill a table and end without closing it
+    #[arg(long, value_name = "FILE", hide = true)]
+    abandon: Option<PathBuf>,
     /// Cargo passes it to every bench
     #[arg(long, hide = true)]
     bench: bool,
@@ -115,6 +118,12 @@ struct Scope {
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(folder) = &arguments.plots {
         std::fs::create_dir_all(folder)?;
+    }
+    if let Some(path) = &arguments.abandon {
+        let folder = path.parent().unwrap_or(path);
+        let setting = scope(arguments, arguments.engine, folder)?.setting;
+        let path = path.clone();
+        return growth::abandon(&Setting { path, ..setting });
     }
     let folder = temporary_folder()?;
     let mut report = Report::new(arguments.json);
