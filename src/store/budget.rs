@@ -176,7 +176,7 @@ impl Core {
     ///
     /// # Errors
     /// Those of the files and of the log: then items stay.
-    pub fn keep_within_budget(&self) -> Result<()> {
+    pub fn keep_within_budget(self: &Arc<Self>) -> Result<()> {
         let Some(budget) = &self.state.budget else {
             return Ok(());
         };
@@ -187,7 +187,7 @@ impl Core {
         kept
     }
 
-    fn keep_within(&self, budget: &Budget) -> Result<()> {
+    fn keep_within(self: &Arc<Self>, budget: &Budget) -> Result<()> {
         let state = &self.state;
         let rising = state.tiers.take_rising();
         if !rising.is_empty() {

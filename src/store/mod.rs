@@ -78,7 +78,7 @@ use budget::Budget;
 pub use merge::MergeOperator;
 pub use options::{Durability, StoreOptions};
 use parking_lot::Mutex;
-use queue::{Answer, Queue, Work, discard};
+use queue::{Answer, Job, Leader, Queue, Work};
 pub use range::Range;
 use rayon::prelude::*;
 pub use recover::{Repair, recover};
@@ -119,12 +119,30 @@ struct Core {
     checkpointing: Mutex<()>,
 }
 
-impl Core {
-    fn submit(&self, work: Work) -> Answer {
-        undisturbed(|| self.queue.submit(work, |group| self.state.lead(group)))
+impl Leader for Arc<Core> {
+    fn lead(&self, group: &[Job]) -> Vec<Answer> {
+        self.state.lead(group)
     }
 
-    fn checkpoint(&self) -> Result<()> {
+    fn share(&self) {
+        let core = Arc::clone(self);
+        let lead = move || core.queue.lead_long(&core);
+        self.state.threads.queue.spawn(lead);
+    }
+
+    fn discard(&self, works: Vec<Work>) {
+        let requests = works.iter().filter_map(Work::joined);
+        let requests = requests.map(<[Request]>::len).sum();
+        self.state.threads.discard(requests, works);
+    }
+}
+
+impl Core {
+    fn submit(self: &Arc<Self>, work: Work) -> Answer {
+        undisturbed(|| self.queue.submit(work, self))
+    }
+
+    fn checkpoint(self: &Arc<Self>) -> Result<()> {
         undisturbed(|| {
             let _alone = self.checkpointing.lock();
             self.submit(Work::Checkpoint)?;
@@ -165,7 +183,7 @@ impl Store {
         let served = Arc::clone(&core);
         let server = std::thread::Builder::new()
             .name("gphash-store-queue".into())
-            .spawn(move || served.queue.serve(|group| served.state.lead(group)))
+            .spawn(move || served.queue.serve(&served))
             .map_err(|source| Error::io(path.as_ref(), "start the thread of the queue", source))?;
         Ok(Self {
             core: Some(core),
@@ -175,7 +193,7 @@ impl Store {
         })
     }
 
-    fn core(&self) -> &Core {
+    fn core(&self) -> &Arc<Core> {
         self.core.as_ref().expect("it is there until it is closed")
     }
 
@@ -223,7 +241,7 @@ impl Store {
         match kinds.all(Request::is_get) {
             true => {
                 let answers = self.state().answer(&requests);
-                discard(requests.len(), requests);
+                self.state().threads.discard(requests.len(), requests);
                 answers
             }
             false => self.submit(Work::Batch(requests)),
@@ -433,9 +451,14 @@ impl Store {
             // A panic there was told when it happened.
             let _ = server.join();
         }
-        match Arc::into_inner(core) {
-            Some(core) => core.state.close(),
-            None => unreachable!("the threads have ended"),
+        // A thread that has led until now may be about to let go of it.
+        let mut shared = core;
+        loop {
+            match Arc::try_unwrap(shared) {
+                Ok(core) => return core.state.close(),
+                Err(others) => shared = others,
+            }
+            std::thread::yield_now();
         }
     }
 }

@@ -1,21 +1,22 @@
 //! The queue of what changes a store: callers who come while others are at work wait in it, and one
-//! of them does the work of all who wait (group commit).
+//! of them does the work of all who wait (group commit). What takes long is done by threads of the store,
+//! which go on with what waits then.
+
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::batch::{Request, Response};
+use super::batch::{PARALLEL, Request, Response};
 use super::tiers::Stamp;
 use super::transaction::Claims;
 use crate::Result;
 
 /// Most requests that are carried out together, but for those of a single caller.
 const GROUP: usize = 1 << 16;
-
-/// From how many requests on nobody waits until they are dropped.
-const MANY: usize = 1 << 14;
 
 /// Most bytes of requests that wait without a caller who waits for them.
 const MOST_ASYNC: usize = 64 << 20;
@@ -50,6 +51,11 @@ impl Work {
         }
     }
 
+    /// Whether several threads share it.
+    fn is_long(&self) -> bool {
+        self.len() >= PARALLEL
+    }
+
     /// Its requests, if they may be carried out together with those of others.
     pub fn joined(&self) -> Option<&[Request]> {
         match self {
@@ -57,6 +63,18 @@ impl Work {
             _ => None,
         }
     }
+}
+
+/// Who carries out what is in a queue.
+pub trait Leader {
+    /// Carries out a group of jobs; gives an answer to each.
+    fn lead(&self, group: &[Job]) -> Vec<Answer>;
+
+    /// Has [`Queue::lead_long`] called by one of the threads that share long work.
+    fn share(&self);
+
+    /// Drops what has been carried out.
+    fn discard(&self, works: Vec<Work>);
 }
 
 /// What has become of it.
@@ -134,7 +152,7 @@ pub struct Queue {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Job>,
-    /// Someone is at work.
+    /// Someone is at work, or has been called to it.
     led: bool,
     /// Bytes of the asynchronous requests that wait.
     bytes: usize,
@@ -143,24 +161,25 @@ struct State {
 }
 
 impl Queue {
-    /// Has something done, by `lead` if nobody else is at work: it gets groups of jobs, and answers
-    /// each.
-    pub fn submit(&self, work: Work, lead: impl Fn(&[Job]) -> Vec<Answer>) -> Answer {
+    /// Has something done together with what else waits.
+    pub fn submit(&self, work: Work, leader: &impl Leader) -> Answer {
         let ticket = Arc::new(Ticket::default());
         let mut state = self.state.lock();
         state.waiting.push_back(Job {
             work,
             waiter: Waiter::Caller(Arc::clone(&ticket)),
         });
-        if state.led {
+        if !std::mem::replace(&mut state.led, true) {
+            self.pass_on(state, leader);
+        } else {
             drop(state);
+        }
+        loop {
             if let Some(answer) = ticket.wait() {
                 return answer;
             }
-            state = self.state.lock();
+            self.lead_once(leader);
         }
-        self.lead_once(state, lead);
-        ticket.wait().expect("the leader's own job is the first")
     }
 
     /// Has something done by whoever is at work next. Waits while too much waits already.
@@ -177,21 +196,65 @@ impl Queue {
         self.called.notify_one();
     }
 
-    /// Does a group of jobs, and lets the next one be led.
-    fn lead_once(&self, mut state: MutexGuard<'_, State>, lead: impl Fn(&[Job]) -> Vec<Answer>) {
-        state.led = true;
-        let group = state.take_group();
-        drop(state);
-        let answers = lead(&group);
+    /// Has the next group led by whom it suits. Whoever calls this leads until then.
+    fn pass_on(&self, mut state: MutexGuard<'_, State>, leader: &impl Leader) {
+        match state.waiting.front() {
+            Some(job) if job.work.is_long() => {
+                drop(state);
+                leader.share();
+            }
+            Some(Job {
+                waiter: Waiter::Caller(ticket),
+                ..
+            }) => ticket.set(TicketState::Leads),
+            next => {
+                // The thread that serves has it to do, or waits for the end.
+                let calls = next.is_some() || state.closed;
+                state.led = false;
+                if calls {
+                    self.called.notify_one();
+                }
+            }
+        }
+    }
+
+    /// Does a group of jobs, and passes the lead on.
+    fn lead_once(&self, leader: &impl Leader) {
+        let answered = self.carry_out(leader);
+        self.pass_on(self.state.lock(), leader);
+        tell(answered);
+    }
+
+    /// What [`Leader::share`] asks for: does the groups of jobs that take long, as long as there is one
+    /// next, so that none of them waits for a thread to wake up.
+    pub fn lead_long(&self, leader: &impl Leader) {
+        loop {
+            let answered = self.carry_out(leader);
+            let state = self.state.lock();
+            let goes_on = state.waiting.front().is_some_and(|job| job.work.is_long());
+            match goes_on {
+                true => drop(state),
+                false => self.pass_on(state, leader),
+            }
+            tell(answered);
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    /// Does the next group of jobs; gives what must be told to callers.
+    fn carry_out(&self, leader: &impl Leader) -> Vec<(Arc<Ticket>, Answer)> {
+        let group = self.state.lock().take_group();
+        let answers = leader.lead(&group);
         let split = |job: Job| (job.work, job.waiter);
         let (works, waiters): (Vec<Work>, Vec<Waiter>) = group.into_iter().map(split).unzip();
-        let requests = works.iter().filter_map(Work::joined);
-        discard(requests.map(<[Request]>::len).sum(), works);
-        let mut tickets = Vec::new();
+        leader.discard(works);
+        let mut answered = Vec::new();
         let mut state = self.state.lock();
         for (waiter, answer) in waiters.into_iter().zip(answers) {
             match waiter {
-                Waiter::Caller(ticket) => tickets.push((ticket, answer)),
+                Waiter::Caller(ticket) => answered.push((ticket, answer)),
                 Waiter::Callback(callback, bytes) => {
                     state.bytes -= bytes;
                     state.finished.push((callback, answer));
@@ -202,26 +265,12 @@ impl Queue {
             self.room.notify_all();
             self.called.notify_one();
         }
-        match state.waiting.front() {
-            Some(Job {
-                waiter: Waiter::Caller(ticket),
-                ..
-            }) => ticket.set(TicketState::Leads),
-            Some(_) => {
-                state.led = false;
-                self.called.notify_one();
-            }
-            None => state.led = false,
-        }
-        drop(state);
-        for (ticket, answer) in tickets {
-            ticket.set(TicketState::Answered(answer));
-        }
+        answered
     }
 
     /// The life of the thread that leads where nobody waits, and calls the callbacks. It ends when the
     /// queue is closed and empty.
-    pub fn serve(&self, lead: impl Fn(&[Job]) -> Vec<Answer>) {
+    pub fn serve(&self, leader: &impl Leader) {
         let mut state = self.state.lock();
         loop {
             let finished = std::mem::take(&mut state.finished);
@@ -232,7 +281,9 @@ impl Queue {
                 }
                 state = self.state.lock();
             } else if !state.waiting.is_empty() && !state.led {
-                self.lead_once(state, &lead);
+                state.led = true;
+                drop(state);
+                self.lead_once(leader);
                 state = self.state.lock();
             } else if state.closed && state.waiting.is_empty() && !state.led {
                 return;
@@ -249,12 +300,9 @@ impl Queue {
     }
 }
 
-/// Drops so many requests. To free the memory of very many takes about as long as to carry them out,
-/// so another thread does that.
-pub fn discard<T: Send + 'static>(requests: usize, them: T) {
-    match requests {
-        0..MANY => drop(them),
-        _ => rayon::spawn(move || drop(them)),
+fn tell(answered: Vec<(Arc<Ticket>, Answer)>) {
+    for (ticket, answer) in answered {
+        ticket.set(TicketState::Answered(answer));
     }
 }
 

@@ -14,6 +14,9 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::{Error, Result};
 
+/// From how many requests on nobody waits until they are dropped.
+const MANY: usize = 1 << 14;
+
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Threads {
@@ -49,6 +52,15 @@ impl Threads {
         match takes_long {
             true => self.queue.install(work),
             false => work(),
+        }
+    }
+
+    /// Drops so many requests, or what belongs to them. To free the memory of very many takes about as long as to
+    /// carry them out, so another thread does that.
+    pub fn discard<T: Send + 'static>(&self, requests: usize, them: T) {
+        match requests {
+            0..MANY => drop(them),
+            _ => self.reads.spawn(move || drop(them)),
         }
     }
 }
