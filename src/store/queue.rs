@@ -220,8 +220,8 @@ impl Queue {
 
     /// Does a group of jobs, and passes the lead on.
     fn lead_once(&self, leader: &impl Leader) {
-        let answered = self.carry_out(leader);
-        self.pass_on(self.state.lock(), leader);
+        let (state, answered) = self.carry_out(leader);
+        self.pass_on(state, leader);
         tell(answered);
     }
 
@@ -229,8 +229,7 @@ impl Queue {
     /// next, so that none of them waits for a thread to wake up.
     pub fn lead_long(&self, leader: &impl Leader) {
         loop {
-            let answered = self.carry_out(leader);
-            let state = self.state.lock();
+            let (state, answered) = self.carry_out(leader);
             let goes_on = state.waiting.front().is_some_and(|job| job.work.is_long());
             match goes_on {
                 true => drop(state),
@@ -244,7 +243,10 @@ impl Queue {
     }
 
     /// Does the next group of jobs; gives what must be told to callers.
-    fn carry_out(&self, leader: &impl Leader) -> Vec<(Arc<Ticket>, Answer)> {
+    fn carry_out(
+        &self,
+        leader: &impl Leader,
+    ) -> (MutexGuard<'_, State>, Vec<(Arc<Ticket>, Answer)>) {
         let group = self.state.lock().take_group();
         let answers = leader.lead(&group);
         let split = |job: Job| (job.work, job.waiter);
@@ -265,7 +267,7 @@ impl Queue {
             self.room.notify_all();
             self.called.notify_one();
         }
-        answered
+        (state, answered)
     }
 
     /// The life of the thread that leads where nobody waits, and calls the callbacks. It ends when the

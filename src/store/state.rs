@@ -243,7 +243,8 @@ impl State {
         mut since: Instant,
     ) -> Answer {
         let first = self.log.next_sequence();
-        let takes_long = record::len(finals) > LONGEST_IN_MEMORY;
+        // Those threads have more changes than that already.
+        let takes_long = finals.len() < PARALLEL && record::len(finals) > LONGEST_IN_MEMORY;
         let append = || self.log.append(span, finals, self.durably, answer);
         let (answers, took) = self.threads.lead(takes_long, append)?;
         self.steps.lock().answers += took;
