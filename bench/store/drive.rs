@@ -14,7 +14,7 @@ use crate::plan::Operation;
 use crate::target::{Failure, Manner, Target};
 
 /// Records that a thread asks for between two stops of the clock, more or less.
-const WINDOW: usize = 1 << 18;
+const WINDOW: usize = 1 << 15;
 
 /// What a run took.
 pub struct Measured {
