@@ -45,6 +45,7 @@ pub mod pm;
 mod spill;
 pub mod store;
 mod sync;
+mod threads;
 
 #[cfg(feature = "cuda")]
 #[doc(hidden)]

@@ -85,10 +85,10 @@ pub use recover::{Repair, recover};
 pub use report::{FileReport, StoreFile, StoreReport};
 use state::{State, nothing};
 pub use stats::{LevelStats, SpillStats, Steps, StoreStats};
-use threads::undisturbed;
 pub use transaction::Transaction;
 use upkeep::Upkeep;
 
+use crate::threads::undisturbed;
 use crate::{Error, Result};
 
 /// A key-value store in a directory.

@@ -18,12 +18,13 @@ use super::history::{History, Snapshot, Snapshots, Value};
 use super::merge::MergeOperator;
 use super::queue::{Answer, Job, Work};
 use super::stats::Steps;
-use super::threads::{Threads, undisturbed};
+use super::threads::Threads;
 use super::tiers::{Stamp, Tiers};
 use super::view::Order;
 use super::wal::record::{self, Entry};
 use super::wal::{LONGEST_IN_MEMORY, Log, Sealed};
 use crate::index::records::Change;
+use crate::threads::undisturbed;
 use crate::{Error, Result};
 
 /// From how many look-ups of one reader on several threads do them.

@@ -6,9 +6,9 @@ use super::Store;
 use super::range::Range;
 use super::report::{FileReport, StoreFile, StoreReport, tell};
 use super::state::State;
-use super::threads::undisturbed;
 use super::view::Order;
 use super::wal::survey::{Extent, survey};
+use crate::threads::undisturbed;
 use crate::{Progress, ReportState};
 
 /// Items after which progress is told.

@@ -6,8 +6,8 @@ use rayon::prelude::*;
 use super::history::History;
 use super::order::View;
 use super::state::State;
-use super::threads::undisturbed;
 use crate::index::records::{Change, Records};
+use crate::threads::undisturbed;
 use crate::{Error, Result};
 
 /// The ordered view and its life.
