@@ -1,6 +1,7 @@
 // Equal keys of a batch. Operations of one verb with one key come down to a single one: the first
 // insert or remove wins, the last update or upsert does, so the kernels of index.cu execute one
-// position a key and may execute the keys in any order.
+// position a key and may execute the keys in any order. Look-ups find all positions, and are brought to
+// agree if a change ran beside them.
 //
 // The groups are found by a hash table in device memory, made anew for each batch.
 #include "hash.cuh"
@@ -71,6 +72,26 @@ KERNEL spread_answers(const __grid_constant__ Groups groups, u32 *answers,
         if (last == at) continue;
         u32 answer = *static_cast<volatile u32 *>(answers + last / 32) >> last % 32 & 1;
         if (answer != 0) atomicOr(answers + at / 32, 1u << at % 32);
+    }
+}
+
+// Gives every position of a group what a look-up has found for its last one: so they agree, although
+// changes came between them. `size` is that of the values, or 0.
+KERNEL spread_found(const __grid_constant__ Groups groups, u32 *answers, u8 *values, u32 size,
+                    u32 len) {
+    #pragma unroll 1
+    for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
+         at += static_cast<u64>(gridDim.x) * blockDim.x) {
+        u64 last = groups.last[groups.entry[at]];
+        if (last == at) continue;
+        u32 answer = *static_cast<volatile u32 *>(answers + last / 32) >> last % 32 & 1;
+        if (answer != 0) {
+            atomicOr(answers + at / 32, 1u << at % 32);
+        } else {
+            atomicAnd(answers + at / 32, ~(1u << at % 32));
+        }
+        #pragma unroll 1
+        for (u32 byte = 0; byte < size; byte++) values[at * size + byte] = values[last * size + byte];
     }
 }
 

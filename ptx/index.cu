@@ -1,7 +1,8 @@
 // The verbs. Each kernel comes for keys of 8 bytes (`_word`) and for longer ones (`_wide`).
 //
-// A look-up is `get` or `contains`: it finds the records and copies the values; of a batch that is
-// put in order (order.cuh) it leaves the values in the file to `fetch`. A change is two launches:
+// A look-up is `get`, `contains` or `locate`: it finds the records, and copies the values or says where
+// they are; of a batch that is put in order (order.cuh) `get` leaves the values in the file to `fetch`. A
+// change is two launches:
 // one that finds the slots, claims among them, and one that stores into the file, in between the
 // batch may be put in order.
 //
@@ -21,6 +22,9 @@ enum class Verb { INSERT, UPSERT, UPDATE, REMOVE };
 constexpr u64 CLAIMED = 1;
 
 // ---- Look-ups.
+
+// What a look-up leaves beside its answers.
+enum class Leaves { NOTHING, PLACES, VALUES };
 
 // What a look-up has found, in the lane that it is for.
 struct Hit {
@@ -53,7 +57,7 @@ __device__ inline void copy_found(const TableView &view, const Batch &batch, u64
     }
 }
 
-template <bool WIDE, bool COPY>
+template <bool WIDE, Leaves LEAVES>
 __device__ void look_up(const TableView &view, const Batch &batch, Counters *counters) {
     Table<WIDE> table(view, counters);
     Tally tally;
@@ -77,7 +81,13 @@ __device__ void look_up(const TableView &view, const Batch &batch, Counters *cou
         }
         tile.answer_all(hit.record != 0);
         tally.operations += mine;
-        if constexpr (COPY) copy_found(view, batch, position, mine, hit, tally);
+        if constexpr (LEAVES == Leaves::VALUES) {
+            copy_found(view, batch, position, mine, hit, tally);
+        }
+        if constexpr (LEAVES == Leaves::PLACES) {
+            if (mine) reinterpret_cast<u64 *>(batch.values)[position] = hit.record;
+            if (hit.record != 0) tally.touches += places_in(hit.record, view.value_size);
+        }
     }
     tally.add_to(counters, table.touches);
 }
@@ -359,10 +369,10 @@ __device__ void take_out(const TableView &view, const Records &records, const Ba
     tally.add_to(counters, 0);
 }
 
-#define LOOK_UP_KERNEL(name, wide, copy)                                                \
+#define LOOK_UP_KERNEL(name, wide, leaves)                                              \
     KERNEL name(const __grid_constant__ TableView view,                                 \
                 const __grid_constant__ Batch batch, Counters *counters) {              \
-        look_up<wide, copy>(view, batch, counters);                                     \
+        look_up<wide, leaves>(view, batch, counters);                                   \
     }
 
 #define RESOLVE_KERNEL(name, wide, verb)                                                \
@@ -385,10 +395,12 @@ __device__ void take_out(const TableView &view, const Records &records, const Ba
         take_out<wide>(view, records, batch, counters);                                 \
     }
 
-LOOK_UP_KERNEL(get_word, false, true)
-LOOK_UP_KERNEL(get_wide, true, true)
-LOOK_UP_KERNEL(contains_word, false, false)
-LOOK_UP_KERNEL(contains_wide, true, false)
+LOOK_UP_KERNEL(get_word, false, Leaves::VALUES)
+LOOK_UP_KERNEL(get_wide, true, Leaves::VALUES)
+LOOK_UP_KERNEL(contains_word, false, Leaves::NOTHING)
+LOOK_UP_KERNEL(contains_wide, true, Leaves::NOTHING)
+LOOK_UP_KERNEL(locate_word, false, Leaves::PLACES)
+LOOK_UP_KERNEL(locate_wide, true, Leaves::PLACES)
 RESOLVE_KERNEL(resolve_insert_word, false, Verb::INSERT)
 RESOLVE_KERNEL(resolve_insert_wide, true, Verb::INSERT)
 RESOLVE_KERNEL(resolve_upsert_word, false, Verb::UPSERT)

@@ -260,7 +260,8 @@ impl Options {
     /// Share of the buckets, 0.0 to 1.0, whose values the CUDA engine may keep in device memory,
     /// in the frozen bucket cache: 0.2 by default, less if there is not so much memory, 0.0 for no
     /// cache at all. The cache fills at its first load, see [`cache_period`](Self::cache_period).
-    /// The CPU engine has no such cache: it reads the values where they are.
+    /// The CPU engine has no such cache: it reads the values where they are, as threads of the host do
+    /// for a long batch of gets in host memory on the CUDA engine (more than 8,192 keys or 1 MiB).
     #[must_use]
     pub fn cache_ratio(mut self, ratio: f64) -> Self {
         self.cache_ratio = ratio;

@@ -61,11 +61,11 @@ use upkeep::Upkeeper;
 ///
 /// A batch behaves as if its operations ran one after another in the order given, also for equal
 /// keys inside it. Batches of several threads run side by side; two operations on one key then
-/// take effect in one order or the other, each whole. (A GPU looks all keys of a batch up at once: gets of
-/// one key in one batch may see the changes of another thread, made meanwhile, in any order.) A value is
-/// never seen torn, and a key that was there before a [`get`](Self::get) began and is not removed is found,
-/// also while the table grows. When a batch returns, its changes are as durable as the
-/// [`Domain`](crate::Domain) says.
+/// take effect in one order or the other, each whole. (Gets of one key in one batch may see the changes
+/// of another thread, made meanwhile, in any order if the batch lies in device memory, or has 16,384 keys or
+/// more on the CPU engine, whose threads share it then.) A value is never seen torn, and a key that was there
+/// before a [`get`](Self::get) began and is not removed is found, also while the table grows. When a batch
+/// returns, its changes are as durable as the [`Domain`](crate::Domain) says.
 ///
 /// The structure is that of GPHash (USENIX ATC 2025) §3: levels of buckets with several slots,
 /// several hash locations, buckets of lower levels shared by those above.

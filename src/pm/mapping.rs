@@ -16,6 +16,8 @@ use super::range::{Range, Sharing};
 use super::{Medium, matching};
 use crate::{Domain, Error, Result};
 
+#[cfg(feature = "cuda")]
+mod gather;
 mod growth;
 mod opening;
 mod saving;

@@ -95,6 +95,12 @@ Word atomicOr(Word *at, std::type_identity_t<Word> bits) {
 }
 
 template <class Word>
+Word atomicAnd(Word *at, std::type_identity_t<Word> bits) {
+    emulated::pause();
+    return __atomic_fetch_and(at, bits, __ATOMIC_SEQ_CST);
+}
+
+template <class Word>
 Word atomicAdd(Word *at, std::type_identity_t<Word> part) {
     emulated::pause();
     return __atomic_fetch_add(at, part, __ATOMIC_SEQ_CST);

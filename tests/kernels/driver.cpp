@@ -56,10 +56,11 @@ Kernel kernel(void (*function)(Parameters...), bool in_turns = false) {
 #define BOTH(name) {#name "_word", kernel(name##_word)}, {#name "_wide", kernel(name##_wide)}
 
 std::unordered_map<std::string, Kernel> kernels = {
-    BOTH(get), BOTH(contains), BOTH(insert), BOTH(upsert), BOTH(update), BOTH(remove),
+    BOTH(get), BOTH(contains), BOTH(locate), BOTH(insert), BOTH(upsert), BOTH(update), BOTH(remove),
     BOTH(resolve_insert), BOTH(resolve_upsert), BOTH(resolve_update), BOTH(resolve_remove),
     BOTH(drain), BOTH(survey),
-    ENTRY(fetch), ENTRY(clear_batch), ENTRY(group_keys), ENTRY(spread_answers), ENTRY(report),
+    ENTRY(fetch), ENTRY(clear_batch), ENTRY(group_keys), ENTRY(spread_answers), ENTRY(spread_found),
+    ENTRY(report),
     {"start_bins", kernel(start_bins, true)},
     ENTRY(arrange), ENTRY(scatter), ENTRY(enter_free), ENTRY(leave_free),
     ENTRY(cache_survey), ENTRY(cache_elect), ENTRY(cache_release), ENTRY(cache_assign),

@@ -2,10 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use gphash::Index;
 use rand::RngExt;
+use rayon::prelude::*;
 
 use crate::{folder, options, rng};
 
@@ -124,11 +127,20 @@ fn inserts_less_removes_of_the_same_keys_is_what_is_left() {
 
 #[test]
 fn readers_find_every_key_whole_while_the_table_grows_and_values_change() {
+    readers_find_every_key_whole(1000, 40);
+}
+
+#[test]
+fn readers_with_long_batches_find_every_key_whole_while_values_change() {
+    readers_find_every_key_whole(10_000, 8);
+}
+
+/// Looks up `stable` keys again and again while each gets a new value in each of so many rounds.
+fn readers_find_every_key_whole(stable: u64, rounds: u64) {
     let folder = folder();
     let index =
         Index::<u64, [u64; 16]>::create(folder.path().join("f"), &options().capacity(16)).unwrap();
-    const STABLE: u64 = 1000;
-    let keys: Vec<u64> = (0..STABLE).collect();
+    let keys: Vec<u64> = (0..stable).collect();
     let values: Vec<[u64; 16]> = keys.iter().map(|&key| [key; 16]).collect();
     index.insert(&keys, &values).unwrap();
     let stop = AtomicBool::new(false);
@@ -141,7 +153,7 @@ fn readers_find_every_key_whole_while_the_table_grows_and_values_change() {
                     let found = index.get(keys, &mut held).unwrap();
                     for (key, value) in keys.iter().zip(&held) {
                         assert!(found.contains(*key as usize), "{key} was lost");
-                        assert_eq!(value[0] % STABLE, *key, "a value of another key");
+                        assert_eq!(value[0] % stable, *key, "a value of another key");
                         assert!(
                             value.iter().all(|word| *word == value[0]),
                             "torn: {value:?}"
@@ -150,18 +162,45 @@ fn readers_find_every_key_whole_while_the_table_grows_and_values_change() {
                 }
             });
         }
-        let mut next = STABLE;
-        for round in 1..40 {
-            let new: Vec<u64> = (next..next + 500).map(|n| n * STABLE).collect();
+        let mut next = stable;
+        for round in 1..rounds {
+            let new: Vec<u64> = (next..next + 500).map(|n| n * stable).collect();
             index.insert(&new, &vec![[3; 16]; 500]).unwrap();
             let changed: Vec<[u64; 16]> =
-                keys.iter().map(|&key| [key + round * STABLE; 16]).collect();
+                keys.iter().map(|&key| [key + round * stable; 16]).collect();
             assert_eq!(
                 index.update(&keys, &changed).unwrap().count_ones(..),
-                STABLE as usize
+                stable as usize
             );
             next += 500;
         }
         stop.store(true, Ordering::Relaxed);
     });
+}
+
+#[test]
+fn tasks_of_a_thread_pool_may_call_the_index() {
+    const KEYS: u64 = 9000;
+    let folder = folder();
+    let path = folder.path().join("f");
+    let index = Index::<u64, [u64; 16]>::create(path, &options().capacity(16)).unwrap();
+    let index = Arc::new(index);
+    let (ended, end) = mpsc::channel();
+    let shared = Arc::clone(&index);
+    rayon::spawn(move || {
+        let tasks = 4 * rayon::current_num_threads() as u64;
+        (0..tasks).into_par_iter().for_each(|task| {
+            let keys: Vec<u64> = (task * KEYS..(task + 1) * KEYS).collect();
+            let values: Vec<[u64; 16]> = keys.iter().map(|&key| [key; 16]).collect();
+            shared.insert(&keys, &values).unwrap();
+            let mut held = vec![[0; 16]; keys.len()];
+            shared.get(&keys, &mut held).unwrap();
+            assert_eq!(held, values);
+        });
+        ended.send(tasks).unwrap();
+    });
+    let tasks = end
+        .recv_timeout(Duration::from_secs(120))
+        .expect("tasks wait for each other");
+    assert_eq!(index.len(), tasks * KEYS);
 }

@@ -22,6 +22,16 @@ pub(super) struct WriteBatch {
     view: BatchView,
 }
 
+/// A look-up on its stream.
+pub(super) struct ReadBatch {
+    verb: Read,
+    operands: Operands,
+    /// Bytes that are found for a position.
+    size: u32,
+    /// Changes that had begun when it was put there, if none was under way.
+    changes: Option<u64>,
+}
+
 impl Attached {
     /// Puts a batch that changes the table on its stream.
     pub(super) fn begin_write(
@@ -34,6 +44,7 @@ impl Attached {
     ) -> Result<WriteBatch> {
         let len = operands.len;
         self.launches.fetch_add(1, Ordering::Relaxed);
+        self.changes.fetch_add(1, Ordering::SeqCst);
         self.drain_slice(table, writer, channel, u64::from(len))?;
         let pending = channel.pending(len)?;
         let groups = (len > 1).then(|| channel.groups(len)).transpose()?;
@@ -162,16 +173,25 @@ impl Attached {
         }
     }
 
+    /// Puts a look-up on its stream. What it finds comes back to the host.
     pub(super) fn begin_read(
         &self,
         table: TableView,
         channel: &mut Channel,
         verb: Read,
-        operands: Operands,
-    ) -> Result<()> {
+        mut operands: Operands,
+    ) -> Result<ReadBatch> {
         let counters = channel.counters()?;
-        let order = channel.order(operands.len, table.file_len)?;
         let (words, to) = channel.outcome(&operands)?;
+        let mut order = OrderView::zeroed();
+        match verb {
+            Read::Get => order = channel.order(operands.len, table.file_len)?,
+            Read::Locate => operands.values = channel.places(operands.len)?,
+            Read::Contains => {}
+        }
+        // In this order: of a change that was counted already the lock is still held, or it has ended.
+        let changes = self.changes.load(Ordering::SeqCst);
+        let beside = self.writer.is_locked();
         let mut launches = channel.launches();
         // SAFETY: the channel's buffers have been made for the batch; whoever holds the table's
         // view keeps what it names alive. Nobody looks at the outcome before the stream has come
@@ -180,8 +200,62 @@ impl Attached {
             self.launch_read(&mut launches, table, verb, operands, order, counters)?;
             self.kernels
                 .report(&mut launches, counters, operands.answers, words, to)?;
-            launches.submit()
+            launches.submit()?;
         }
+        let size = match verb {
+            Read::Get => table.value_size,
+            Read::Locate => size_of::<Address>() as u32,
+            Read::Contains => 0,
+        };
+        if verb == Read::Get {
+            channel.fetch_values(operands.len, size)?;
+        }
+        Ok(ReadBatch {
+            verb,
+            operands,
+            size,
+            changes: (!beside).then_some(changes),
+        })
+    }
+
+    /// Waits for a look-up.
+    pub(super) fn end_read(
+        &self,
+        table: &Table<Mapping>,
+        channel: &mut Channel,
+        batch: &ReadBatch,
+    ) -> Result<()> {
+        wait(&channel.stream)?;
+        let counters = channel.fetched_counters();
+        table.count_batch(counters.operations, 0, counters.touches);
+        self.count_cache(counters.cache_lookups, counters.cache_hits);
+        self.check_damage(table, &counters)?;
+        let len = batch.operands.len;
+        if len == 1 || batch.changes == Some(self.changes.load(Ordering::SeqCst)) {
+            return Ok(());
+        }
+        // Equal keys may have been told of different changes, and not in the order given.
+        let groups = channel.groups(len)?;
+        let (words, to) = channel.outcome(&batch.operands)?;
+        let mut found = BatchView::zeroed();
+        found.keys = batch.operands.keys;
+        found.values = batch.operands.values;
+        found.answers = batch.operands.answers;
+        found.len = len;
+        let counters = channel.counters_address();
+        let mut launches = channel.launches();
+        // SAFETY: as in `begin_read`.
+        unsafe {
+            self.kernels
+                .agree(&mut launches, groups, found, batch.size, counters)?;
+            self.kernels
+                .report(&mut launches, counters, found.answers, words, to)?;
+            launches.submit()?;
+        }
+        if batch.verb == Read::Get {
+            channel.fetch_values(len, batch.size)?;
+        }
+        wait(&channel.stream)
     }
 
     /// Sends the counters on their way back.
@@ -227,14 +301,6 @@ impl Attached {
             wanted: wanted.into(),
             ..order
         }
-    }
-
-    pub(super) fn end_read(&self, table: &Table<Mapping>, channel: &mut Channel) -> Result<()> {
-        channel.await_outcome()?;
-        let counters = channel.fetched_counters();
-        table.count_batch(counters.operations, 0, counters.touches);
-        self.count_cache(counters.cache_lookups, counters.cache_hits);
-        self.check_damage(table, &counters)
     }
 
     pub(super) fn check_damage(&self, table: &Table<Mapping>, counters: &Counters) -> Result<()> {

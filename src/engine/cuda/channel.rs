@@ -1,21 +1,16 @@
 //! A stream and the buffers of the batch that is on it.
 
-use std::collections::VecDeque;
-use std::ops::Range;
-
 use cust::event::{Event, EventFlags};
 use cust::stream::{Stream, StreamFlags, StreamWaitEventFlags};
+use rayon::ThreadPool;
 
 use super::device::failed;
 use super::launch::{Graphs, Launches};
-use super::memory::{DeviceMemory, PinnedMemory, copy_out, fill, wait};
+use super::memory::{DeviceMemory, PinnedMemory, copy_out, fill};
 use super::order::{Bins, OrderMemory};
 use super::staging::Staging;
 use super::view::{Address, Counters, GroupsView, OrderView};
 use crate::Result;
-
-/// Bytes that the host's threads copy at a time, while the bus carries those before or after them.
-const COPIED: usize = 16 << 20;
 
 /// One batch at a time, and memory for it that stays from one to the next.
 pub struct Channel {
@@ -29,14 +24,10 @@ pub struct Channel {
     order: OrderMemory,
     counters: DeviceMemory,
     staging: Staging,
-    /// Values for the host.
-    fetched_values: PinnedMemory,
+    /// Values for the host, or where it finds them.
+    fetched: PinnedMemory,
     /// Counters, then answer words.
     outcome: PinnedMemory,
-    /// Comes to pass before the values that follow it.
-    outcome_is_here: Option<Event>,
-    /// Values on their way back: which bytes, and what comes to pass when they are here.
-    arriving: VecDeque<(Range<usize>, Event)>,
 }
 
 /// A batch in device memory: where it is, and how long.
@@ -78,10 +69,8 @@ impl Channel {
             order: OrderMemory::new()?,
             counters: DeviceMemory::new(size_of::<Counters>())?,
             staging: Staging::empty(),
-            fetched_values: PinnedMemory::empty(),
+            fetched: PinnedMemory::empty(),
             outcome: PinnedMemory::empty(),
-            outcome_is_here: None,
-            arriving: VecDeque::new(),
         })
     }
 
@@ -107,13 +96,14 @@ impl Channel {
         ordered.map_err(|error| failed("ordering two streams", error))
     }
 
-    /// Sends keys and values on their way to the device. `values_len` is the room for values,
-    /// which may be more than are given.
+    /// Sends keys and values on their way to the device, `copiers` copying what is long.
+    /// `values_len` is the room for values, which may be more than are given.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
     pub fn stage(
         &mut self,
+        copiers: Option<&ThreadPool>,
         len: u32,
         keys: &[u8],
         values: &[u8],
@@ -125,7 +115,7 @@ impl Channel {
         let operands = [(self.keys.address(), keys), (self.values.address(), values)];
         // SAFETY: the blocks are as long, and stay with the channel, as do their sources until the
         // batch is done, which is before the next one.
-        unsafe { self.staging.send(&self.stream, operands)? };
+        unsafe { self.staging.send(copiers, &self.stream, operands)? };
         Ok(Operands {
             keys: self.keys.address(),
             values: self.values.address(),
@@ -199,52 +189,35 @@ impl Channel {
         Ok(self.outcome.address())
     }
 
-    /// Waits for the counters and answers, not for values that come behind them.
-    pub fn await_outcome(&mut self) -> Result<()> {
-        match self.outcome_is_here.take() {
-            Some(event) => event
-                .synchronize()
-                .map_err(|error| failed("waiting for answers", error)),
-            None => wait(&self.stream),
-        }
-    }
-
-    /// Sends the first `len` bytes of values on their way back, in parts of whole values of so many
-    /// bytes.
-    pub fn fetch_values(&mut self, len: usize, value_size: usize) -> Result<()> {
-        self.fetched_values.reserve(len)?;
-        self.outcome_is_here = Some(event_on(&self.stream)?);
-        let staged = &mut self.fetched_values.bytes_mut()[..len];
-        let part = COPIED.next_multiple_of(value_size);
-        for (nth, staged) in staged.chunks_mut(part).enumerate() {
-            let first = nth * part;
-            let from = self.values.address() + first as u64;
-            // SAFETY: both blocks are as long, and no one looks before the event.
-            unsafe { copy_out(&self.stream, staged, from)? };
-            let event = event_on(&self.stream)?;
-            self.arriving
-                .push_back((first..first + staged.len(), event));
-        }
-        Ok(())
-    }
-
-    /// Waits for the next part of the values that were fetched.
-    pub fn await_values(&mut self) -> Result<Option<&[u8]>> {
-        let Some((part, event)) = self.arriving.pop_front() else {
-            return Ok(None);
-        };
-        let waited = event.synchronize();
-        waited.map_err(|error| failed("waiting for values", error))?;
-        Ok(Some(&self.fetched_values.bytes()[part]))
-    }
-
-    /// Sends values on their way to where the caller wants them, which is pinned.
+    /// Sends `len` values of so many bytes on their way back.
     ///
-    /// # Safety
-    /// Nobody may look at `values` before the stream has come past.
-    pub unsafe fn deliver_values(&self, values: &mut [u8]) -> Result<()> {
-        // SAFETY: the device's block is as long, and the rest is as the caller says.
-        unsafe { copy_out(&self.stream, values, self.values.address()) }
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn fetch_values(&mut self, len: u32, size: u32) -> Result<()> {
+        let len = len as usize * size as usize;
+        self.fetched.reserve(len)?;
+        let to = &mut self.fetched.bytes_mut()[..len];
+        // SAFETY: both blocks are as long, and no one looks before the stream has come past.
+        unsafe { copy_out(&self.stream, to, self.values.address()) }
+    }
+
+    /// The values that came back, once the stream has come past them.
+    pub fn fetched_values(&self) -> &[u8] {
+        self.fetched.bytes()
+    }
+
+    /// Where the device puts the places of `len` values.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn places(&mut self, len: u32) -> Result<Address> {
+        self.fetched.reserve(len as usize * 8)?;
+        Ok(self.fetched.address())
+    }
+
+    /// The places of `len` values, once the stream has come past those who put them there.
+    pub fn fetched_places(&self, len: u32) -> &[u64] {
+        bytemuck::cast_slice(&self.fetched.bytes()[..len as usize * 8])
     }
 
     /// The counters that came back, once the stream has come past them.

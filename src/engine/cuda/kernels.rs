@@ -44,6 +44,8 @@ pub enum Read {
     Get,
     /// Copies nothing.
     Contains,
+    /// Says where the values are: the offset of each in the file, or 0, in place of the value.
+    Locate,
 }
 
 /// The loaded kernels for one size of keys.
@@ -189,6 +191,7 @@ impl Kernels {
         let name = match verb {
             Read::Get => "get",
             Read::Contains => "contains",
+            Read::Locate => "locate",
         };
         let arguments = [bytes_of(&table), bytes_of(&batch), bytes_of(&counters)];
         // SAFETY: as above.
@@ -316,16 +319,37 @@ impl Kernels {
     /// As [`read`](Self::read).
     pub unsafe fn begin(
         &self,
-        mut on: impl Launch,
+        on: impl Launch,
         groups: Option<GroupsView>,
         batch: BatchView,
         counters: Address,
     ) -> Result<()> {
-        let key_size = self.key_size;
-        let entries = groups.map_or(0, |groups| groups.mask + 1);
         let groups = groups.unwrap_or(GroupsView::zeroed());
+        let words = batch.len.div_ceil(64);
+        // SAFETY: as above.
+        unsafe { self.find_groups(on, groups, batch, words, counters) }
+    }
+
+    /// Clears the counters and so many words of answers, and finds the groups of a batch, if there is
+    /// memory for them.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    unsafe fn find_groups(
+        &self,
+        mut on: impl Launch,
+        groups: GroupsView,
+        batch: BatchView,
+        words: u32,
+        counters: Address,
+    ) -> Result<()> {
+        let key_size = self.key_size;
+        let entries = if groups.entry == 0 {
+            0
+        } else {
+            groups.mask + 1
+        };
         let (keys, answers, len) = (batch.keys, batch.answers, batch.len);
-        let words = len.div_ceil(64);
         let cleared = [
             bytes_of(&groups),
             bytes_of(&entries),
@@ -371,6 +395,35 @@ impl Kernels {
         let blocks = self.blocks_for_threads(words);
         // SAFETY: as above.
         unsafe { self.launch(&mut on, "report", false, blocks, &arguments) }
+    }
+
+    /// Gives the positions of each group what a look-up has found for one of them: the answer and `size`
+    /// bytes of `values`. Who finds the groups leaves `counters` zero.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    pub unsafe fn agree(
+        &self,
+        mut on: impl Launch,
+        groups: GroupsView,
+        found: BatchView,
+        size: u32,
+        counters: Address,
+    ) -> Result<()> {
+        let (answers, values, len) = (found.answers, found.values, found.len);
+        let arguments = [
+            bytes_of(&groups),
+            bytes_of(&answers),
+            bytes_of(&values),
+            bytes_of(&size),
+            bytes_of(&len),
+        ];
+        let blocks = self.blocks_for_threads(len);
+        // SAFETY: as above.
+        unsafe {
+            self.find_groups(&mut on, groups, found, 0, counters)?;
+            self.launch(&mut on, "spread_found", false, blocks, &arguments)
+        }
     }
 
     /// Gives every position the answer of the last one of its group.

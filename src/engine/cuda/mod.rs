@@ -39,10 +39,12 @@ use std::time::Instant;
 
 use bytemuck::Zeroable;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use rayon::ThreadPool;
 
 use crate::index::table::Table;
 use crate::index::upkeep::{self, Upkeeper};
 use crate::pm::{Mapping, Medium};
+use crate::threads::pool;
 use crate::{AddressOrder, Error, Options, Result};
 use cache::{Cache, Loader, Pace};
 use channel::Channel;
@@ -91,6 +93,8 @@ struct Attached {
     ordered_from: AtomicU32,
     /// Batches launched.
     launches: AtomicU32,
+    /// Those that change the table, counted before they are launched.
+    changes: AtomicU64,
     /// Look-ups that hold the view.
     under_way: UnderWay,
     /// Held by whoever loads the cache.
@@ -106,6 +110,8 @@ struct Attached {
     /// Held by whoever changes the table.
     writer: Mutex<Writer>,
     channels: Mutex<Vec<Channel>>,
+    /// Threads that copy between the host's slices, the file and pinned memory.
+    copiers: ThreadPool,
     registration: Registration,
 }
 
@@ -197,6 +203,7 @@ impl CudaEngine {
             counted: Mutex::default(),
             ordered_from: AtomicU32::new(u32::MAX),
             launches: AtomicU32::new(0),
+            changes: AtomicU64::new(0),
             under_way: UnderWay::default(),
             loading: Mutex::default(),
             awaited_loads: AtomicU32::new(0),
@@ -211,6 +218,7 @@ impl CudaEngine {
                 draining: Draining::default(),
             }),
             channels: Mutex::default(),
+            copiers: pool("copy", 0, table.path())?,
             registration,
         };
         let mut channel = attached.channel()?;

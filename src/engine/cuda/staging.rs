@@ -2,6 +2,8 @@
 
 use cust::event::Event;
 use cust::stream::Stream;
+use rayon::ThreadPool;
+use rayon::prelude::*;
 
 use super::channel::event_on;
 use super::device::failed;
@@ -34,7 +36,12 @@ impl Staging {
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
-    pub unsafe fn send(&mut self, stream: &Stream, operands: [(Address, &[u8]); 2]) -> Result<()> {
+    pub unsafe fn send(
+        &mut self,
+        copiers: Option<&ThreadPool>,
+        stream: &Stream,
+        operands: [(Address, &[u8]); 2],
+    ) -> Result<()> {
         let mut pieces = Vec::new();
         for (to, bytes) in operands {
             if is_pinned(bytes) {
@@ -54,7 +61,7 @@ impl Staging {
             }
             memory.reserve(piece.len())?;
             let staged = &mut memory.bytes_mut()[..piece.len()];
-            copy(staged, piece);
+            copy(copiers, staged, piece);
             // SAFETY: the memory is not written to again before the event, or before the next
             // call, which comes after the stream.
             unsafe { copy_in(stream, to, staged)? };
@@ -66,15 +73,15 @@ impl Staging {
     }
 }
 
-/// Copies with several threads what is long enough for it to pay.
-fn copy(to: &mut [u8], from: &[u8]) {
-    use rayon::prelude::*;
+/// Copies, with several threads if there are any and it is long enough for them to pay.
+fn copy(copiers: Option<&ThreadPool>, to: &mut [u8], from: &[u8]) {
     const PART: usize = 1 << 18;
-    if to.len() < 4 * PART {
-        to.copy_from_slice(from);
-    } else {
-        to.par_chunks_mut(PART)
-            .zip(from.par_chunks(PART))
-            .for_each(|(to, from)| to.copy_from_slice(from));
+    match copiers.filter(|_| to.len() >= 4 * PART) {
+        None => to.copy_from_slice(from),
+        Some(copiers) => copiers.install(|| {
+            to.par_chunks_mut(PART)
+                .zip(from.par_chunks(PART))
+                .for_each(|(to, from)| to.copy_from_slice(from));
+        }),
     }
 }
