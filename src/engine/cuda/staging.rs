@@ -12,7 +12,7 @@ use super::view::Address;
 use crate::Result;
 
 /// Bytes that are copied at a time, while the bus carries those before them.
-const COPIED: usize = 8 << 20;
+const COPIED: usize = 4 << 20;
 
 /// Pieces of so many bytes that are on their way at a time. Pinning memory takes far longer than
 /// copying through it, so there is not more of it.
@@ -75,8 +75,8 @@ impl Staging {
 
 /// Copies, with several threads if there are any and it is long enough for them to pay.
 fn copy(copiers: Option<&ThreadPool>, to: &mut [u8], from: &[u8]) {
-    const PART: usize = 1 << 18;
-    match copiers.filter(|_| to.len() >= 4 * PART) {
+    const PART: usize = 1 << 17;
+    match copiers.filter(|_| to.len() >= 8 * PART) {
         None => to.copy_from_slice(from),
         Some(copiers) => copiers.install(|| {
             to.par_chunks_mut(PART)
