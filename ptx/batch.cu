@@ -62,23 +62,10 @@ KERNEL group_keys(const __grid_constant__ Groups groups, const u8 *keys, u32 len
     }
 }
 
-// Gives every position of a group the answer of its last one, which is the one that was executed.
-KERNEL spread_answers(const __grid_constant__ Groups groups, u32 *answers,
-                      u32 len) {
-    #pragma unroll 1
-    for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
-         at += static_cast<u64>(gridDim.x) * blockDim.x) {
-        u32 last = groups.last[groups.entry[at]];
-        if (last == at) continue;
-        u32 answer = *static_cast<volatile u32 *>(answers + last / 32) >> last % 32 & 1;
-        if (answer != 0) atomicOr(answers + at / 32, 1u << at % 32);
-    }
-}
-
-// Gives every position of a group what a look-up has found for its last one: so they agree, although
-// changes came between them. `size` is that of the values, or 0.
-KERNEL spread_found(const __grid_constant__ Groups groups, u32 *answers, u8 *values, u32 size,
-                    u32 len) {
+// Gives every position of a group the answer of its last one, and its value of `size` bytes, if there are
+// values: of an update the last one was executed for all, and the positions of a look-up agree so, although
+// changes came between them.
+KERNEL spread(const __grid_constant__ Groups groups, u32 *answers, u8 *values, u32 size, u32 len) {
     #pragma unroll 1
     for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
          at += static_cast<u64>(gridDim.x) * blockDim.x) {

@@ -242,7 +242,7 @@ impl Queue {
         }
     }
 
-    /// Does the next group of jobs; gives what must be told to callers.
+    /// Does the next group of jobs; gives the queue, still locked, and what must be told to callers.
     fn carry_out(
         &self,
         leader: &impl Leader,

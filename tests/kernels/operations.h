@@ -157,7 +157,7 @@ class Operations {
         expect_empty_bins();
         if (operation == Operation::UPDATE && batch.entry != nullptr) {
             u32 *answers = batch.answers;
-            emulated::run({launch([=, this] { spread_answers(groups, answers, len); })});
+            emulated::run({launch([=, this] { spread(groups, answers, nullptr, 0, len); })});
         }
         u64 waiting = 0;
         for (u8 waits : pending) waiting += waits;

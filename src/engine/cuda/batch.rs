@@ -127,8 +127,7 @@ impl Attached {
                 counters,
             )?;
             if let (Write::Update, Some(groups)) = (verb, groups) {
-                self.kernels
-                    .spread(&mut launches, groups, operands.answers, operands.len)?;
+                self.kernels.spread(&mut launches, groups, view, 0)?;
             }
             self.kernels
                 .report(&mut launches, counters, operands.answers, words, to)?;
@@ -184,11 +183,17 @@ impl Attached {
         let counters = channel.counters()?;
         let (words, to) = channel.outcome(&operands)?;
         let mut order = OrderView::zeroed();
-        match verb {
-            Read::Get => order = channel.order(operands.len, table.file_len)?,
-            Read::Locate => operands.values = channel.places(operands.len)?,
-            Read::Contains => {}
-        }
+        let size = match verb {
+            Read::Get => {
+                order = channel.order(operands.len, table.file_len)?;
+                table.value_size
+            }
+            Read::Locate => {
+                operands.values = channel.places(operands.len)?;
+                size_of::<Address>() as u32
+            }
+            Read::Contains => 0,
+        };
         // In this order: of a change that was counted already the lock is still held, or it has ended.
         let changes = self.changes.load(Ordering::SeqCst);
         let beside = self.writer.is_locked();
@@ -202,11 +207,6 @@ impl Attached {
                 .report(&mut launches, counters, operands.answers, words, to)?;
             launches.submit()?;
         }
-        let size = match verb {
-            Read::Get => table.value_size,
-            Read::Locate => size_of::<Address>() as u32,
-            Read::Contains => 0,
-        };
         if verb == Read::Get {
             channel.fetch_values(operands.len, size)?;
         }

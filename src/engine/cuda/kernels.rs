@@ -397,8 +397,8 @@ impl Kernels {
         unsafe { self.launch(&mut on, "report", false, blocks, &arguments) }
     }
 
-    /// Gives the positions of each group what a look-up has found for one of them: the answer and `size`
-    /// bytes of `values`. Who finds the groups leaves `counters` zero.
+    /// Finds the groups of a look-up that is done, and gives the positions of each what was found for one
+    /// of them: the answer and `size` bytes of its values. The counters are zero then.
     ///
     /// # Safety
     /// As [`read`](Self::read).
@@ -410,7 +410,25 @@ impl Kernels {
         size: u32,
         counters: Address,
     ) -> Result<()> {
-        let (answers, values, len) = (found.answers, found.values, found.len);
+        // SAFETY: as above.
+        unsafe {
+            self.find_groups(&mut on, groups, found, 0, counters)?;
+            self.spread(on, groups, found, size)
+        }
+    }
+
+    /// Gives every position the answer of the last one of its group, and `size` bytes of values.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    pub unsafe fn spread(
+        &self,
+        mut on: impl Launch,
+        groups: GroupsView,
+        batch: BatchView,
+        size: u32,
+    ) -> Result<()> {
+        let (answers, values, len) = (batch.answers, batch.values, batch.len);
         let arguments = [
             bytes_of(&groups),
             bytes_of(&answers),
@@ -420,34 +438,7 @@ impl Kernels {
         ];
         let blocks = self.blocks_for_threads(len);
         // SAFETY: as above.
-        unsafe {
-            self.find_groups(&mut on, groups, found, 0, counters)?;
-            self.launch(&mut on, "spread_found", false, blocks, &arguments)
-        }
-    }
-
-    /// Gives every position the answer of the last one of its group.
-    ///
-    /// # Safety
-    /// As [`read`](Self::read).
-    pub unsafe fn spread(
-        &self,
-        mut on: impl Launch,
-        groups: GroupsView,
-        answers: Address,
-        len: u32,
-    ) -> Result<()> {
-        let arguments = [bytes_of(&groups), bytes_of(&answers), bytes_of(&len)];
-        // SAFETY: as above.
-        unsafe {
-            self.launch(
-                &mut on,
-                "spread_answers",
-                false,
-                self.blocks_for_threads(len),
-                &arguments,
-            )
-        }
+        unsafe { self.launch(&mut on, "spread", false, blocks, &arguments) }
     }
 
     /// Moves the items of some buckets of the bottom level up.
