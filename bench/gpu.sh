@@ -80,7 +80,8 @@ measure() {
     "${small[@]}" --device-slices --batch 65536,1048576 --workload c,a --reload-during
     echo "== batches in host memory"
     "${small[@]}" --batch $batches --workload load,c,a
-    "${small[@]}" --batch 65536,1048576 --workload c --distribution zipfian,uniform --pinned
+    "${small[@]}" --batch $batches --workload c,update --distribution uniform
+    "${small[@]}" --batch 65536,1048576 --workload load,c,a --pinned
     local store=("$programs/store" --path $memory --records 4000000 --operations 16000000 --threads 1)
     for engine in cuda cpu; do
         echo "== the store, versions sorted by: $engine"

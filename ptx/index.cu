@@ -147,10 +147,16 @@ KERNEL fetch(const __grid_constant__ TableView view, const __grid_constant__ Bat
 
 // ---- Changes.
 
+// The record in which the host has put a position's value.
+__device__ inline u64 stored_record(const Batch &batch, u64 position) {
+    return reinterpret_cast<const u64 *>(batch.values)[position];
+}
+
 // Finds the slot of each operation that has something to do: the one of its member, or for a new
-// item one that it claims.
+// item one that it claims. Retires the records of values that are stored for nothing.
 template <bool WIDE, Verb VERB>
-__device__ void resolve(const TableView &view, const Batch &batch, Counters *counters) {
+__device__ void resolve(const TableView &view, const Records &records, const Batch &batch,
+                        Counters *counters) {
     constexpr bool INSERTS = VERB == Verb::INSERT || VERB == Verb::UPSERT;
     constexpr Pick PICK = VERB == Verb::INSERT || VERB == Verb::REMOVE ? Pick::FIRST : Pick::LAST;
     Table<WIDE> table(view, counters);
@@ -193,6 +199,11 @@ __device__ void resolve(const TableView &view, const Batch &batch, Counters *cou
             }
             batch.pending[position] = full;
         }
+        if (batch.stored != 0) {
+            bool given = batch.retry != 0 ? mine : tile.has_position();
+            bool needless = given && place == 0 && !full;
+            retire_record(records, counters, needless ? stored_record(batch, position) : 0);
+        }
         tally.operations += mine;
         tally.full += full;
         if (VERB != Verb::REMOVE) tally.wanted += place != 0;
@@ -213,8 +224,8 @@ struct Change {
     __device__ u64 state_at() const { return place & ~CLAIMED; }
 };
 
-// Writes the value of a new item or a new value of an old one into a fresh record, and the key of a
-// new wide item.
+// Writes the value of a new item or a new value of an old one into a fresh record, unless it is in one
+// already, and the key of a new wide item.
 template <bool WIDE>
 __device__ Change write_value(Table<WIDE> &table, const Records &records, const Batch &batch,
                               const Share &share, u32 nth, Tally &tally) {
@@ -222,18 +233,22 @@ __device__ Change write_value(Table<WIDE> &table, const Records &records, const 
     Change change{};
     change.position = share.position(nth, &change.place);
     bool wants = change.place != 0;
-    change.record = take_record(records, table.counters, wants);
-    if (wants && !change.writes()) {
-        // What this launch cannot finish it gives back as it was.
-        batch.pending[change.position] = 1;
-        if ((change.place & CLAIMED) != 0) {
-            store(table.state_of(table.slot_at(change.state_at())), EMPTY);
+    if (batch.stored != 0) {
+        if (wants) change.record = stored_record(batch, change.position);
+    } else {
+        change.record = take_record(records, table.counters, wants);
+        if (wants && !change.writes()) {
+            // What this launch cannot finish it gives back as it was.
+            batch.pending[change.position] = 1;
+            if ((change.place & CLAIMED) != 0) {
+                store(table.state_of(table.slot_at(change.state_at())), EMPTY);
+            }
+            tally.starved++;
         }
-        tally.starved++;
+        const u8 *value = batch.values + static_cast<u64>(change.position) * view.value_size;
+        copy_values(value, view.file + change.record, batch.values, view.value_size, change.writes());
+        if (change.writes()) table.mark_dirty(change.record, view.value_size);
     }
-    const u8 *value = batch.values + static_cast<u64>(change.position) * view.value_size;
-    copy_values(value, view.file + change.record, batch.values, view.value_size, change.writes());
-    if (change.writes()) table.mark_dirty(change.record, view.value_size);
     if constexpr (WIDE) {
         table.store_keys(change.state_at(), table.key_at(batch, change.position), change.inserts());
     }
@@ -277,8 +292,9 @@ __device__ inline void show_cached(const TableView &view, const Batch &batch, co
     order();
     CachedValue cached{};
     if (change.writes()) cached = recache(view, slot.bucket.ordinal, slot.index);
-    const u8 *value = batch.values + static_cast<u64>(change.position) * view.value_size;
-    copy_values(value, cached.value, batch.values, view.value_size, cached.value != nullptr);
+    const u8 *values = batch.stored != 0 ? view.file : batch.values;
+    u64 at = batch.stored != 0 ? change.record : static_cast<u64>(change.position) * view.value_size;
+    copy_values(values + at, cached.value, values, view.value_size, cached.value != nullptr);
     publish_cached(cached, change.record);
 }
 
@@ -377,8 +393,9 @@ __device__ void take_out(const TableView &view, const Records &records, const Ba
 
 #define RESOLVE_KERNEL(name, wide, verb)                                                \
     KERNEL name(const __grid_constant__ TableView view,                                 \
+                const __grid_constant__ Records records,                                \
                 const __grid_constant__ Batch batch, Counters *counters) {              \
-        resolve<wide, verb>(view, batch, counters);                                     \
+        resolve<wide, verb>(view, records, batch, counters);                            \
     }
 
 #define WRITE_KERNEL(name, wide, verb)                                                  \

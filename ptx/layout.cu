@@ -61,6 +61,7 @@ __device__ u64 layout_batch[] = {
     OFFSET(Batch, retry),
     OFFSET(Batch, depth),
     OFFSET(Batch, sample),
+    OFFSET(Batch, stored),
     OFFSET(Batch, order),
     sizeof(Order),
     OFFSET(Order, places),

@@ -126,6 +126,7 @@ struct Batch {
     u32 retry; // 1: execute pending positions only
     u32 depth; // tiles that share their fences in a change: up to DEEPEST
     u32 sample; // differs from launch to launch: which look-ups are counted
+    u32 stored; // 1: the values are in records already, whose offsets `values` holds, one a position
     Order order;
 };
 

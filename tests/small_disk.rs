@@ -5,6 +5,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
 
+use gphash::layout::Superblock;
 use gphash::{Engine, Error, Index, Options};
 use tempfile::TempDir;
 
@@ -147,4 +148,37 @@ fn a_disk_that_fills_while_the_table_grows() {
     index.close().unwrap();
     let index = Table::open(&path, &options()).unwrap();
     assert_eq!((index.len(), index.iter().count() as u64), (items, items));
+}
+
+#[test]
+fn a_long_batch_on_a_full_disk_loses_no_record() {
+    const BATCH: u64 = 9_000;
+    let Some(disk) = SmallDisk::mount("4m") else {
+        return;
+    };
+    let path = disk.0.path().join("index");
+    let index = Table::create(&path, &options().capacity(100)).unwrap();
+    let mut batches = Vec::new();
+    let error = loop {
+        let first = batches.len() as u64 * BATCH;
+        let batch = (first..first + BATCH).map(|key| (key, [key, !key]));
+        let (keys, values): (Vec<u64>, Vec<[u64; 2]>) = batch.unzip();
+        let inserted = index.insert(&keys, &values);
+        batches.push(keys);
+        match inserted {
+            Ok(answers) => assert_eq!(answers.count_ones(..), BATCH as usize),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+    let held = index.len();
+    assert!(held > 2 * BATCH, "only {held} items fit");
+    let removed = batches.iter().map(|keys| index.remove(keys).unwrap());
+    let removed: usize = removed.map(|answers| answers.count_ones(..)).sum();
+    assert_eq!(removed as u64, held);
+    assert_eq!(index.len(), 0);
+    index.close().unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let superblock = Superblock::parse(&bytes, bytes.len() as u64, &path).unwrap();
+    assert_eq!(superblock.free_count, superblock.arena_high_water);
 }

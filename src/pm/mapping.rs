@@ -16,9 +16,9 @@ use super::range::{Range, Sharing};
 use super::{Medium, matching};
 use crate::{Domain, Error, Result};
 
-#[cfg(feature = "cuda")]
-mod gather;
 mod growth;
+#[cfg(feature = "cuda")]
+mod many;
 mod opening;
 mod saving;
 #[cfg(test)]

@@ -106,6 +106,7 @@ fn apply(note: &Note, image: &mut [u8]) {
 pub struct Watch {
     path: PathBuf,
     blocks: u32,
+    short: usize,
     state: Mutex<State>,
 }
 
@@ -124,6 +125,8 @@ impl Watch {
     pub fn new(path: &Path, seed: u64, has_budgets: bool) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
         let blocks = 1 << rng.random_range(0..8);
+        // Of half of the tables, threads of the host write most values.
+        let short = [2, 1 << 13][rng.random_range(0..2)];
         let state = State {
             rng,
             has_budgets,
@@ -135,6 +138,7 @@ impl Watch {
         Self {
             path: path.to_path_buf(),
             blocks,
+            short,
             state: Mutex::new(state),
         }
     }
@@ -157,6 +161,10 @@ impl StoreWatch for Watch {
 
     fn blocks(&self) -> u32 {
         self.blocks
+    }
+
+    fn short(&self) -> usize {
+        self.short
     }
 
     fn begin(&self, _: &'static str) -> u64 {

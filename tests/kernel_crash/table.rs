@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use gphash::layout::Superblock;
+use gphash::layout::{DATA_START, Superblock};
 use gphash::{AddressOrder, Engine, Index, Options};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -46,6 +46,8 @@ pub struct Tally {
     pub launches: u64,
     /// Of those, the ones that move items up.
     pub drains: u64,
+    /// Words that the host has written before launches.
+    pub written_by_host: u64,
     /// Stores of a launch, at most.
     pub most_stores: u64,
     /// Hashes of the images.
@@ -64,6 +66,7 @@ impl Tally {
         self.cut_short += other.cut_short;
         self.launches += other.launches;
         self.drains += other.drains;
+        self.written_by_host += other.written_by_host;
         self.most_stores = self.most_stores.max(other.most_stores);
         self.distinct.extend(other.distinct);
     }
@@ -197,6 +200,7 @@ pub fn run<K: Key, V: Value>(folder: &Path, seed: u64, engine: Engine) -> Tally 
             let batch = Batch::draw(&mut rng, space, nth);
             let before = model.clone();
             let expected = batch.apply(&mut model);
+            let at_rest = fs::read(&run.path).unwrap();
             let answers = batch.run(&index);
             assert_eq!(answers, expected, "answers of {:?}", batch.verb);
             let allowed = Allowed {
@@ -204,6 +208,9 @@ pub fn run<K: Key, V: Value>(folder: &Path, seed: u64, engine: Engine) -> Tally 
                 after: &model,
             };
             let launches = watch.take();
+            if let Some(first) = launches.first() {
+                run.check_before_launch::<K, V>(&at_rest, &first.before, allowed);
+            }
             for launch in &launches {
                 run.check_launch::<K, V>(launch, allowed);
             }
@@ -214,6 +221,13 @@ pub fn run<K: Key, V: Value>(folder: &Path, seed: u64, engine: Engine) -> Tally 
         }
         index.close().unwrap();
     }
+    let bytes = fs::read(&run.path).unwrap();
+    let superblock = Superblock::parse(&bytes, bytes.len() as u64, &run.path).unwrap();
+    assert_eq!(
+        superblock.arena_high_water,
+        superblock.items + superblock.free_count,
+        "records that are neither an item's nor free"
+    );
     let closed = Allowed {
         before: &model,
         after: &model,
@@ -273,6 +287,32 @@ impl Run {
                 let what = format!("{what}, without {lost:?} of {unfenced:?}");
                 self.check_image::<K, V>(&launch.without(moment, &lost), allowed, &what);
             }
+        }
+    }
+
+    /// The host has written values, and nothing leads there yet.
+    fn check_before_launch<K: Key, V: Value>(
+        &mut self,
+        at_rest: &[u8],
+        before: &[u8],
+        allowed: Allowed,
+    ) {
+        let start = DATA_START as usize;
+        // A file that has grown has been stored to in other places, too, and not in any order.
+        if at_rest.len() != before.len() || at_rest[..start] != before[..start] {
+            return;
+        }
+        let differs = |&at: &usize| at_rest[at..at + 8] != before[at..at + 8];
+        let written: Vec<usize> = (start..before.len()).step_by(8).filter(differs).collect();
+        self.tally.written_by_host += written.len() as u64;
+        for lost in self.losses(&written) {
+            let mut image = before.to_vec();
+            for &at in &lost {
+                image[at..at + 8].copy_from_slice(&at_rest[at..at + 8]);
+            }
+            self.tally.process_crashes += 1;
+            let what = format!("before a launch, without the host's words at {lost:?}");
+            self.check_image::<K, V>(&image, allowed, &what);
         }
     }
 

@@ -20,6 +20,7 @@ struct Manner {
     u32 chunks; // of bins
     u32 shift;  // of bins
     u32 sample;
+    bool stored; // the host writes the values, if there are records enough
 };
 
 inline Manner drawn_manner(std::mt19937_64 &rng, Operation operation) {
@@ -31,6 +32,7 @@ inline Manner drawn_manner(std::mt19937_64 &rng, Operation operation) {
     manner.chunks = 1u << rng() % 3;
     manner.shift = 6 + rng() % 16;
     manner.sample = static_cast<u32>(rng());
+    manner.stored = operation < Operation::REMOVE && rng() % 2 != 0;
     return manner;
 }
 
@@ -64,6 +66,7 @@ class Operations {
         batch.sample = manner.sample;
         make_order(len);
         batch.order.wanted = manner.ordered;
+        if (manner.stored && table.free_records() >= len) store_values();
     }
 
     Operations(const Operations &) = delete;
@@ -114,16 +117,17 @@ class Operations {
 
     emulated::Launch find_slots() {
         TableView view = table.view;
+        Records supply = table.supply;
         Counters *counters = &table.counters;
         switch (operation) {
         case Operation::INSERT:
-            return launch([=, this] { BY_KEY(table, resolve_insert, view, batch, counters); });
+            return launch([=, this] { BY_KEY(table, resolve_insert, view, supply, batch, counters); });
         case Operation::UPSERT:
-            return launch([=, this] { BY_KEY(table, resolve_upsert, view, batch, counters); });
+            return launch([=, this] { BY_KEY(table, resolve_upsert, view, supply, batch, counters); });
         case Operation::UPDATE:
-            return launch([=, this] { BY_KEY(table, resolve_update, view, batch, counters); });
+            return launch([=, this] { BY_KEY(table, resolve_update, view, supply, batch, counters); });
         default:
-            return launch([=, this] { BY_KEY(table, resolve_remove, view, batch, counters); });
+            return launch([=, this] { BY_KEY(table, resolve_remove, view, supply, batch, counters); });
         }
     }
 
@@ -165,6 +169,9 @@ class Operations {
         return waiting;
     }
 
+    // Whether the host has written the values.
+    bool stored() const { return batch.stored != 0; }
+
   private:
     MemoryTable &table;
     Operation operation;
@@ -176,12 +183,22 @@ class Operations {
     std::vector<u8> pending;
     Groups groups{};
     std::vector<u32> claims, first, last, entry;
+    std::vector<u64> records; // that hold the values, where the host has written them
     std::vector<u64> places;
     std::vector<u32> ranks, positions, sums;
     std::vector<uint4> bins, starts;
 
     emulated::Launch launch(std::function<void()> kernel) const {
         return {manner.blocks, THREADS, std::move(kernel)};
+    }
+
+    // As the host does it with the values of long batches.
+    void store_values() {
+        u32 size = table.view.value_size;
+        records = table.take(len);
+        for (u32 at = 0; at < len; at++) table.write(records[at], batch.values + u64{at} * size, size);
+        batch.values = reinterpret_cast<u8 *>(records.data());
+        batch.stored = 1;
     }
 
     u64 make_groups() {

@@ -133,6 +133,30 @@ class MemoryTable {
         }
     }
 
+    // Takes records for values that the host writes.
+    std::vector<u64> take(u64 count) {
+        std::vector<u64> taken;
+        for (; taken.size() < count && supply.head < supply.tail; supply.head++) {
+            taken.push_back(ring[supply.head % ring.size()]);
+        }
+        for (u32 run = 0; run < 2; run++) {
+            for (; taken.size() < count && supply.bump_count[run] > 0; supply.bump_count[run]--) {
+                taken.push_back(supply.bump_offset[run]);
+                supply.bump_offset[run] += supply.bump_stride;
+            }
+        }
+        return taken;
+    }
+
+    // Writes to the file as the host does, which notes the pages itself.
+    void write(u64 at, const u8 *bytes, u64 len) {
+        std::memcpy(view.file + at, bytes, len);
+        if (dirty.empty()) return;
+        for (u64 page = at / PAGE; page <= (at + len - 1) / PAGE; page++) {
+            dirty[page / 32] |= 1u << page % 32;
+        }
+    }
+
     // Takes note of what the launches since the last time have taken and retired. What was retired is
     // free unless somebody may read it.
     Counters settle() {

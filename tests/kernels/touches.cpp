@@ -38,7 +38,8 @@ void hold(MemoryTable &table, Operation operation, const Strings &keys, const ch
         size_t to = std::min(keys.size(), from + LONGEST_BATCH);
         Strings part(keys.begin() + from, keys.begin() + to);
         Strings values(part.size(), std::string(table.view.value_size, 'v'));
-        Manner manner{4, WARP, 1, from / LONGEST_BATCH % 2 != 0, 1, 14, 0};
+        bool stored = operation < Operation::REMOVE && from / LONGEST_BATCH % 4 < 2;
+        Manner manner{4, WARP, 1, from / LONGEST_BATCH % 2 != 0, 1, 14, 0, stored};
         Operations operations(table, operation, part, values, manner);
         if (look_up) {
             table.allow_buckets(false);

@@ -298,6 +298,34 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Kernels,
     },
     Mutation {
+        name: "the record of a value that was stored for nothing is not retired",
+        file: "ptx/index.cu",
+        find: "given && place == 0 && !full;",
+        replacement: "false;",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "a stored value is given up although its operation only waits for a slot",
+        file: "ptx/index.cu",
+        find: "given && place == 0 && !full;",
+        replacement: "given && place == 0;",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "what is retried retires the records of all other positions once more",
+        file: "ptx/index.cu",
+        find: "bool given = batch.retry != 0 ? mine : tile.has_position();",
+        replacement: "bool given = tile.has_position();",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "the cache shows another record's value for one that the host has written",
+        file: "ptx/index.cu",
+        find: "batch.stored != 0 ? change.record :",
+        replacement: "batch.stored != 0 ? change.record + view.record_stride :",
+        suite: Suite::Kernels,
+    },
+    Mutation {
         name: "a new state word is missing from the copy of its level",
         file: "ptx/index.cu",
         find: "    if (inserts) table.copy_state(slot, table.prepare(table.key_at(batch, change.position)).word);\n",
@@ -360,9 +388,9 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a slot claimed in vain is not given back",
         file: "ptx/index.cu",
-        find: r"        if ((change.place & CLAIMED) != 0) {
-            store(table.state_of(table.slot_at(change.state_at())), EMPTY);
-        }
+        find: r"            if ((change.place & CLAIMED) != 0) {
+                store(table.state_of(table.slot_at(change.state_at())), EMPTY);
+            }
 ",
         replacement: "",
         suite: Suite::Kernels,
@@ -433,10 +461,10 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a changed value never comes into the cache",
         file: "ptx/index.cu",
-        find: r"    copy_values(value, cached.value, batch.values, view.value_size, cached.value != nullptr);
+        find: r"    copy_values(values + at, cached.value, values, view.value_size, cached.value != nullptr);
     publish_cached(cached, change.record);
 ",
-        replacement: "    (void)value;\n",
+        replacement: "    (void)(values + at);\n",
         suite: Suite::Kernels,
     },
     Mutation {

@@ -45,7 +45,9 @@ impl Attached {
         let len = operands.len;
         self.launches.fetch_add(1, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::SeqCst);
-        self.drain_slice(table, writer, channel, u64::from(len))?;
+        if operands.stored {
+            writer.supply.make_room(&channel.stream, u64::from(len))?;
+        }
         let pending = channel.pending(len)?;
         let groups = (len > 1).then(|| channel.groups(len)).transpose()?;
         let view = BatchView {
@@ -61,7 +63,7 @@ impl Attached {
             retry: 0,
             depth: self.kernels.depth(len),
             sample: 0,
-            reserved: 0,
+            stored: operands.stored.into(),
             order: self.order_of(channel.order(len, self.view_now().file_len)?, len),
         };
         let counters = channel.counters_address();
@@ -70,8 +72,9 @@ impl Attached {
         // batch is done, as do the file and the mirror; the writer's lock keeps other changes away.
         unsafe {
             self.kernels.begin(&mut launches, groups, view, counters)?;
+            let (table, records) = (self.view_now(), writer.supply.view());
             self.kernels
-                .resolve(&mut launches, verb, self.view_now(), view, counters)?;
+                .resolve(&mut launches, verb, table, records, view, counters)?;
             launches.submit()?;
         }
         let batch = WriteBatch {
@@ -98,7 +101,7 @@ impl Attached {
             view,
         } = *batch;
         let len = u64::from(operands.len);
-        if verb != Write::Remove {
+        if verb != Write::Remove && !operands.stored {
             self.stock_at_hand(table, writer, &channel.stream, len)?;
             if writer.supply.available() < len {
                 // A batch may need fewer records than it has operations. What cannot be had stays
@@ -111,7 +114,9 @@ impl Attached {
                 }
             }
         }
-        writer.supply.make_room(&channel.stream, len)?;
+        if !operands.stored {
+            writer.supply.make_room(&channel.stream, len)?;
+        }
         let (words, to) = channel.outcome(&operands)?;
         let counters = channel.counters_address();
         let records = writer.supply.view();
@@ -164,9 +169,15 @@ impl Attached {
             let counters = channel.counters()?;
             // SAFETY: as in `begin_write`.
             unsafe {
-                let (view, stream) = (self.view_now(), &channel.stream);
-                self.kernels
-                    .resolve(stream, verb, view, batch.view, counters)?;
+                let (table, records) = (self.view_now(), writer.supply.view());
+                self.kernels.resolve(
+                    &channel.stream,
+                    verb,
+                    table,
+                    records,
+                    batch.view,
+                    counters,
+                )?;
             }
             self.store_changes(table, writer, channel, verb, &batch)?;
         }
@@ -189,7 +200,7 @@ impl Attached {
                 table.value_size
             }
             Read::Locate => {
-                operands.values = channel.places(operands.len)?;
+                operands.values = channel.room_for_places(operands.len)?;
                 size_of::<Address>() as u32
             }
             Read::Contains => 0,

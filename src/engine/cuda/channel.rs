@@ -6,7 +6,7 @@ use rayon::ThreadPool;
 
 use super::device::failed;
 use super::launch::{Graphs, Launches};
-use super::memory::{DeviceMemory, PinnedMemory, copy_out, fill};
+use super::memory::{DeviceMemory, PinnedMemory, copy_out, fill, wait};
 use super::order::{Bins, OrderMemory};
 use super::staging::Staging;
 use super::view::{Address, Counters, GroupsView, OrderView};
@@ -24,7 +24,7 @@ pub struct Channel {
     order: OrderMemory,
     counters: DeviceMemory,
     staging: Staging,
-    /// Values for the host, or where it finds them.
+    /// Values for the host, or where it finds or puts them.
     fetched: PinnedMemory,
     /// Counters, then answer words.
     outcome: PinnedMemory,
@@ -35,7 +35,8 @@ pub struct Channel {
 pub struct Operands {
     /// Keys, one behind the other, 8-byte aligned.
     pub keys: Address,
-    /// Values, one behind the other; 0 for the verbs that have none.
+    /// Values, one behind the other, or the offsets of the records that have them; 0 for the verbs
+    /// that have none.
     pub values: Address,
     /// One bit a position, in whole 64-bit words.
     pub answers: Address,
@@ -43,6 +44,19 @@ pub struct Operands {
     pub len: u32,
     /// Whether the batch came from the host, which waits for the answers.
     pub on_host: bool,
+    /// Whether the values are in records already.
+    pub stored: bool,
+}
+
+/// What a batch has in the place of its values.
+#[derive(Debug, Clone, Copy)]
+pub enum Payload<'v> {
+    /// Values.
+    Values(&'v [u8]),
+    /// Room for so many bytes of them.
+    Room(usize),
+    /// The [places](Channel::places) that they have in the file.
+    Places,
 }
 
 /// Words of the answers of `len` positions.
@@ -96,8 +110,7 @@ impl Channel {
         ordered.map_err(|error| failed("ordering two streams", error))
     }
 
-    /// Sends keys and values on their way to the device, `copiers` copying what is long.
-    /// `values_len` is the room for values, which may be more than are given.
+    /// Sends keys and payload on their way to the device, `copiers` copying what is long.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
@@ -106,11 +119,18 @@ impl Channel {
         copiers: Option<&ThreadPool>,
         len: u32,
         keys: &[u8],
-        values: &[u8],
-        values_len: usize,
+        payload: Payload,
     ) -> Result<Operands> {
+        let (values, room) = match payload {
+            Payload::Values(values) => (values, values.len()),
+            Payload::Room(room) => (&[][..], room),
+            Payload::Places => {
+                let places = &self.fetched.bytes()[..len as usize * 8];
+                (places, places.len())
+            }
+        };
         self.keys.reserve(keys.len())?;
-        self.values.reserve(values_len)?;
+        self.values.reserve(room)?;
         self.answers.reserve(answer_words(len) as usize * 8)?;
         let operands = [(self.keys.address(), keys), (self.values.address(), values)];
         // SAFETY: the blocks are as long, and stay with the channel, as do their sources until the
@@ -122,6 +142,7 @@ impl Channel {
             answers: self.answers.address(),
             len,
             on_host: true,
+            stored: matches!(payload, Payload::Places),
         })
     }
 
@@ -143,6 +164,22 @@ impl Channel {
     pub fn pending(&mut self, len: u32) -> Result<Address> {
         self.pending.reserve(len as usize)?;
         Ok(self.pending.address())
+    }
+
+    /// Which of `len` positions await slots or records, waiting for the stream; all of them if nothing was
+    /// launched for so many.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn fetch_pending(&self, len: usize) -> Result<Vec<u8>> {
+        let mut pending = vec![1; len];
+        if self.pending.len() < len {
+            return Ok(pending);
+        }
+        // SAFETY: the block is as long, and nobody looks before the wait.
+        unsafe { copy_out(&self.stream, &mut pending, self.pending.address())? };
+        wait(&self.stream)?;
+        Ok(pending)
     }
 
     /// Memory for the order of `len` positions in a file of `file_len` bytes.
@@ -210,13 +247,23 @@ impl Channel {
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
-    pub fn places(&mut self, len: u32) -> Result<Address> {
+    pub fn room_for_places(&mut self, len: u32) -> Result<Address> {
         self.fetched.reserve(len as usize * 8)?;
         Ok(self.fetched.address())
     }
 
+    /// Where the host puts them, beside the stream.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn places_mut(&mut self, len: u32) -> Result<(&Stream, &mut [u64])> {
+        self.room_for_places(len)?;
+        let places = &mut self.fetched.bytes_mut()[..len as usize * 8];
+        Ok((&self.stream, bytemuck::cast_slice_mut(places)))
+    }
+
     /// The places of `len` values, once the stream has come past those who put them there.
-    pub fn fetched_places(&self, len: u32) -> &[u64] {
+    pub fn places(&self, len: u32) -> &[u64] {
         bytemuck::cast_slice(&self.fetched.bytes()[..len as usize * 8])
     }
 

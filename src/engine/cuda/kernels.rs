@@ -115,6 +115,7 @@ impl Kernels {
         mut on: impl Launch,
         verb: Write,
         table: TableView,
+        records: RecordsView,
         batch: BatchView,
         counters: Address,
     ) -> Result<()> {
@@ -124,7 +125,12 @@ impl Kernels {
             Write::Update => "resolve_update",
             Write::Remove => "resolve_remove",
         };
-        let arguments = [bytes_of(&table), bytes_of(&batch), bytes_of(&counters)];
+        let arguments = [
+            bytes_of(&table),
+            bytes_of(&records),
+            bytes_of(&batch),
+            bytes_of(&counters),
+        ];
         // SAFETY: these are the kernel's parameters; the rest is as the caller says.
         unsafe {
             self.launch(

@@ -31,6 +31,7 @@ impl DeviceOperands {
             answers: self.answers + first as u64 / 8,
             len: LONGEST.min(self.len - first) as u32,
             on_host: false,
+            stored: false,
         })
     }
 }
@@ -56,6 +57,7 @@ impl CudaEngine {
         let mut channel = attached.channel()?;
         channel.follow(stream)?;
         for part in operands.parts(table) {
+            attached.drain_slice(table, &mut writer, &mut channel, part.len.into())?;
             let batch = attached.begin_write(table, &mut writer, &mut channel, verb, part)?;
             attached.end_write(table, &mut writer, &mut channel, verb, batch)?;
         }

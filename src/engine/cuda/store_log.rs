@@ -60,6 +60,9 @@ pub trait StoreWatch: Send + Sync + fmt::Debug {
     /// large one.
     fn blocks(&self) -> u32;
 
+    /// Most positions of a batch that the caller's thread serves alone.
+    fn short(&self) -> usize;
+
     /// A launch is about to begin, and the device is at rest. Gives how many notes the launch may
     /// make before its further stores are only noted and not done.
     fn begin(&self, kernel: &'static str) -> u64;

@@ -32,6 +32,31 @@ pub struct Supply {
     retired_in: u64,
 }
 
+/// Records that were taken for values which the host writes.
+pub struct Taken {
+    /// Those of the ring, which come first.
+    from_ring: usize,
+    /// The runs that the others are of.
+    view: RecordsView,
+}
+
+impl Taken {
+    /// Enters those records of the positions from `first` on that are of runs.
+    pub fn enter_runs(&self, first: usize, places: &mut [u64]) {
+        let (offsets, counts) = (self.view.bump_offset, self.view.bump_count);
+        for (position, place) in (first..).zip(places) {
+            let Some(nth) = position.checked_sub(self.from_ring) else {
+                continue;
+            };
+            let nth = nth as u64;
+            *place = match nth.checked_sub(counts[0]) {
+                None => offsets[0] + nth * self.view.bump_stride,
+                Some(nth) => offsets[1] + nth * self.view.bump_stride,
+            };
+        }
+    }
+}
+
 impl Supply {
     /// An empty supply.
     ///
@@ -119,10 +144,31 @@ impl Supply {
         before..self.view.tail
     }
 
+    /// Takes a record for each of `places`, all of which must be available, for values that the host
+    /// writes, and enters those of the ring. No launch that takes records is under way.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn take(&mut self, stream: &Stream, places: &mut [u64]) -> Result<Taken> {
+        let (view, all) = (self.view, places.len() as u64);
+        let from_ring = all.min(view.tail - view.head) as usize;
+        self.read(stream, view.head, &mut places[..from_ring])?;
+        self.advance(all);
+        Ok(Taken { from_ring, view })
+    }
+
     /// Takes note of what a launch has taken and retired.
     pub fn settle(&mut self, table: &Table<Mapping>, counters: &Counters) {
+        self.advance(counters.taken);
+        if counters.retired > 0 {
+            self.view.retired_tail += counters.retired;
+            self.retired_in = table.epochs.current();
+        }
+    }
+
+    /// Goes past records that were taken.
+    fn advance(&mut self, mut taken: u64) {
         let view = &mut self.view;
-        let mut taken = counters.taken;
         let from_ring = taken.min(view.tail - view.head);
         view.head += from_ring;
         taken -= from_ring;
@@ -131,10 +177,6 @@ impl Supply {
             *offset += from_run * view.bump_stride;
             *count -= from_run;
             taken -= from_run;
-        }
-        if counters.retired > 0 {
-            view.retired_tail += counters.retired;
-            self.retired_in = table.epochs.current();
         }
     }
 
@@ -154,8 +196,11 @@ impl Supply {
         Ok(())
     }
 
-    /// Puts free records before the head.
-    fn give(&mut self, stream: &Stream, records: &[u64]) -> Result<()> {
+    /// Puts free records before the head. No launch is under way.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn give(&mut self, stream: &Stream, records: &[u64]) -> Result<()> {
         if records.is_empty() {
             return Ok(());
         }
@@ -185,8 +230,12 @@ impl Supply {
     /// All entries, from the head to the end of the retired ones.
     fn entries(&self, stream: &Stream) -> Result<Vec<u64>> {
         let mut entries = vec![0u64; (self.view.retired_tail - self.view.head) as usize];
-        let mut rest = entries.as_mut_slice();
-        let mut from = self.view.head;
+        self.read(stream, self.view.head, &mut entries)?;
+        Ok(entries)
+    }
+
+    /// Copies entries of the ring from number `from` on, and waits for them.
+    fn read(&self, stream: &Stream, mut from: u64, mut rest: &mut [u64]) -> Result<()> {
         while !rest.is_empty() {
             let at = from % self.view.ring_capacity;
             let some = rest.len().min((self.view.ring_capacity - at) as usize);
@@ -202,8 +251,7 @@ impl Supply {
             from += some as u64;
             rest = later;
         }
-        wait(stream)?;
-        Ok(entries)
+        wait(stream)
     }
 
     fn write(&self, stream: &Stream, mut to: u64, mut entries: &[u64]) -> Result<()> {

@@ -157,8 +157,8 @@ pub struct BatchView {
     pub depth: u32,
     /// Which look-ups are counted.
     pub sample: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// 1 if the values are in records already, whose offsets `values` holds, one a position.
+    pub stored: u32,
     /// Its order.
     pub order: OrderView,
 }
@@ -391,7 +391,7 @@ mod tests {
             stated("batch"),
             [
                 layout_of!(BatchView: keys values answers pending entry first last len tile retry
-                    depth sample order),
+                    depth sample stored order),
                 layout_of!(OrderView: places ranks positions bins starts sums bin_count
                     shift wanted),
             ]

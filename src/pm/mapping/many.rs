@@ -1,7 +1,9 @@
-//! Copying values from many places of the file.
+//! Copying values from many places of the file, and to many.
 
 use super::Mapping;
 use crate::pm::Medium;
+#[cfg(target_arch = "x86_64")]
+use crate::pm::flush;
 
 /// How many values lie between the one that is copied and the one that is asked for.
 const AHEAD: usize = 32;
@@ -30,6 +32,41 @@ impl Mapping {
             }
         }
     }
+
+    /// Writes each of `values`, which are of the same length, to its place. They are as durable when it
+    /// returns as what is stored afterwards. No access to those places may run beside it.
+    pub(crate) fn scatter(&self, places: &[u64], values: &[u8]) {
+        if places.is_empty() {
+            return;
+        }
+        let size = values.len() / places.len();
+        for (&place, value) in places.iter().zip(values.chunks_exact(size)) {
+            self.write_streaming(place, value);
+        }
+        self.fence_streaming();
+    }
+
+    /// Writes what is not read again soon.
+    #[inline]
+    fn write_streaming(&self, at: u64, bytes: &[u8]) {
+        #[cfg(target_arch = "x86_64")]
+        if (at | bytes.len() as u64).is_multiple_of(LINE) {
+            let to = self.bytes(at, bytes.len() as u64);
+            // SAFETY: as in `write`; whole lines, since offset 0 is aligned to more.
+            unsafe { flush::stream(to, bytes) };
+            self.mark_dirty(at, bytes.len() as u64);
+            return;
+        }
+        self.write(at, bytes);
+        self.write_back(at, bytes.len() as u64);
+    }
+
+    #[inline]
+    fn fence_streaming(&self) {
+        #[cfg(target_arch = "x86_64")]
+        flush::fence_streams();
+        self.fence();
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -56,5 +93,24 @@ mod tests {
             }
         }
         file.gather(&[], &mut []);
+    }
+
+    #[test]
+    fn values_go_to_their_places() {
+        let folder = tempfile::tempdir().unwrap();
+        let file =
+            Mapping::create(&folder.path().join("f"), 1 << 18, &MapOptions::default()).unwrap();
+        for size in [1, 8, 24, 128, 1000] {
+            let places: Vec<u64> = (0..100).map(|nth| nth * 37 % 100 * 2000 + 8).collect();
+            let values: Vec<u8> = (0..100 * size).map(|at| (at * size % 251) as u8).collect();
+            file.scatter(&places, &values);
+            let mut found = vec![0; values.len()];
+            file.gather(&places, &mut found);
+            assert_eq!(found, values);
+            let mut behind = [1];
+            file.read(places[0] + size as u64, &mut behind);
+            assert_eq!(behind, [0], "a value of {size} bytes");
+        }
+        file.scatter(&[], &[]);
     }
 }

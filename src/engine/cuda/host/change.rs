@@ -1,0 +1,216 @@
+//! A batch of the host that changes the table, in parts.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use fixedbitset::FixedBitSet;
+use parking_lot::MutexGuard;
+use rayon::prelude::*;
+
+use super::{copied, keep, parts};
+use crate::Result;
+use crate::engine::Write;
+use crate::engine::cuda::channel::{Channel, Operands, Payload};
+use crate::engine::cuda::supply::Taken;
+use crate::engine::cuda::{Attached, CudaEngine, Writer, sizes};
+use crate::index::table::Table;
+use crate::pm::Mapping;
+
+/// How values come to their records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Values {
+    /// They are sent to the device, which writes them.
+    Sent,
+    /// Threads of the host write them, as far as there are records at hand.
+    Stored,
+}
+
+/// The batch.
+struct Changes<'b> {
+    attached: &'b Attached,
+    table: &'b Table<Mapping>,
+    verb: Write,
+    keys: &'b [u8],
+    values: &'b [u8],
+    come: Values,
+    writer: MutexGuard<'b, Writer>,
+    /// The part under way, then the next one.
+    under_way: VecDeque<Part>,
+    answers: FixedBitSet,
+}
+
+/// A part of it.
+struct Part {
+    range: Range<usize>,
+    channel: Channel,
+    /// The records that the host writes the values to, where the device does not do that; the channel has
+    /// their places.
+    records: Option<Taken>,
+    /// Whether the device has been told of them.
+    launched: bool,
+}
+
+impl CudaEngine {
+    /// Executes a batch that changes the table.
+    pub(super) fn change(
+        &self,
+        table: &Table<Mapping>,
+        verb: Write,
+        keys: &[u8],
+        values: &[u8],
+        come: Values,
+    ) -> Result<FixedBitSet> {
+        let attached = self.attached()?;
+        let mut batch = Changes {
+            attached,
+            table,
+            verb,
+            keys,
+            values,
+            come,
+            writer: attached.writer(),
+            under_way: VecDeque::new(),
+            answers: FixedBitSet::with_capacity(keys.len() / sizes(table).0),
+        };
+        let executed = batch.execute();
+        if executed.is_err() {
+            batch.give_back();
+        }
+        executed.map(|()| batch.answers)
+    }
+}
+
+impl Changes<'_> {
+    fn execute(&mut self) -> Result<()> {
+        let (attached, table, verb) = (self.attached, self.table, self.verb);
+        let mut parts = parts(self.answers.len(), self.key_size() + self.value_size());
+        let Some(range) = parts.next() else {
+            return Ok(());
+        };
+        self.take(range)?;
+        let mut operands = self.stage(0)?;
+        loop {
+            let part = &mut self.under_way[0];
+            let (channel, len) = (&mut part.channel, part.range.len() as u64);
+            attached.drain_slice(table, &mut self.writer, channel, len)?;
+            // Records are taken while nothing is launched that retires some.
+            let next = parts.next();
+            let has_next = next.is_some();
+            if let Some(range) = next {
+                self.take(range)?;
+            }
+            let part = &mut self.under_way[0];
+            part.launched = true;
+            let channel = &mut part.channel;
+            let batch = attached.begin_write(table, &mut self.writer, channel, verb, operands)?;
+            // The values of the next part are written while this one is executed.
+            let next = has_next.then(|| self.stage(1));
+            let channel = &mut self.under_way[0].channel;
+            attached.end_write(table, &mut self.writer, channel, verb, batch)?;
+            if let Some(part) = self.under_way.pop_front() {
+                let words = part.channel.fetched_answers(operands.len);
+                keep(&mut self.answers, part.range.start, words);
+                attached.give(part.channel);
+            }
+            match next {
+                Some(next) => operands = next?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn key_size(&self) -> usize {
+        sizes(self.table).0
+    }
+
+    /// Bytes of a value, if the verb has any.
+    fn value_size(&self) -> usize {
+        match self.verb {
+            Write::Remove => 0,
+            _ => sizes(self.table).1,
+        }
+    }
+
+    /// Makes a part the next one, with records if they are at hand.
+    fn take(&mut self, range: Range<usize>) -> Result<()> {
+        let mut part = Part {
+            channel: self.attached.channel()?,
+            records: None,
+            launched: false,
+            range,
+        };
+        if self.come == Values::Stored && self.value_size() > 0 {
+            // The part before takes what it wants when it is executed.
+            let before = self.under_way.front();
+            let before = before.filter(|before| before.records.is_none());
+            let wanted = part.range.len() as u32;
+            let all = wanted as usize + before.map_or(0, |before| before.range.len());
+            let (writer, all) = (&mut *self.writer, all as u64);
+            let (stream, places) = part.channel.places_mut(wanted)?;
+            self.attached
+                .stock_at_hand(self.table, writer, stream, all)?;
+            if writer.supply.available() >= all {
+                part.records = Some(writer.supply.take(stream, places)?);
+            }
+        }
+        self.under_way.push_back(part);
+        Ok(())
+    }
+
+    /// Sends a part on its way to the device, and writes its values into its records.
+    fn stage(&mut self, nth: usize) -> Result<Operands> {
+        let (key_size, value_size) = (self.key_size(), self.value_size());
+        let part = &mut self.under_way[nth];
+        let len = part.range.len() as u32;
+        let keys = &self.keys[part.range.start * key_size..part.range.end * key_size];
+        let values = &self.values[part.range.start * value_size..part.range.end * value_size];
+        let copiers = &self.attached.copiers;
+        let channel = &mut part.channel;
+        let Some(records) = &part.records else {
+            return channel.stage(Some(copiers), len, keys, Payload::Values(values));
+        };
+        let (file, copied) = (&self.table.medium, copied(value_size));
+        let (_, places) = channel.places_mut(len)?;
+        copiers.install(|| {
+            places
+                .par_chunks_mut(copied)
+                .zip(values.par_chunks(copied * value_size))
+                .enumerate()
+                .for_each(|(nth, (places, values))| {
+                    records.enter_runs(nth * copied, places);
+                    file.scatter(places, values);
+                });
+        });
+        channel.stage(Some(copiers), len, keys, Payload::Places)
+    }
+
+    /// Gives back the records that an error has left without an item.
+    fn give_back(&mut self) {
+        for mut part in self.under_way.drain(..) {
+            let given = part.unused().and_then(|records| {
+                let stream = &part.channel.stream;
+                self.writer.supply.give(stream, &records)
+            });
+            if let Err(error) = given {
+                tracing::warn!(%error, "records are lost until the next recovery");
+            }
+        }
+    }
+}
+
+impl Part {
+    /// The records that nothing leads to, once the device is done with the part.
+    fn unused(&mut self) -> Result<Vec<u64>> {
+        let Some(taken) = &self.records else {
+            return Ok(Vec::new());
+        };
+        let (_, places) = self.channel.places_mut(self.range.len() as u32)?;
+        taken.enter_runs(0, places);
+        let mut records = places.to_vec();
+        if self.launched {
+            let mut pending = self.channel.fetch_pending(records.len())?.into_iter();
+            records.retain(|_| pending.next() == Some(1));
+        }
+        Ok(records)
+    }
+}
