@@ -139,7 +139,7 @@ impl Mapping {
             }
             let to = align_up(len.min(mapped + step), self.place.unit);
             self.extend(&mut growth, to, threads)?;
-            if self.sharing == Sharing::Shared {
+            if self.sharing != Sharing::Synchronous {
                 self.range.populate(mapped, to, threads);
             }
         }
