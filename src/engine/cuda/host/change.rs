@@ -18,7 +18,7 @@ use crate::pm::Mapping;
 
 /// How values come to their records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Values {
+pub(super) enum Transfer {
     /// They are sent to the device, which writes them.
     Sent,
     /// Threads of the host write them, as far as there are records at hand.
@@ -32,7 +32,7 @@ struct Changes<'b> {
     verb: Write,
     keys: &'b [u8],
     values: &'b [u8],
-    come: Values,
+    transfer: Transfer,
     writer: MutexGuard<'b, Writer>,
     /// The part under way, then the next one.
     under_way: VecDeque<Part>,
@@ -58,7 +58,7 @@ impl CudaEngine {
         verb: Write,
         keys: &[u8],
         values: &[u8],
-        come: Values,
+        transfer: Transfer,
     ) -> Result<FixedBitSet> {
         let attached = self.attached()?;
         let mut batch = Changes {
@@ -67,7 +67,7 @@ impl CudaEngine {
             verb,
             keys,
             values,
-            come,
+            transfer,
             writer: attached.writer(),
             under_way: VecDeque::new(),
             answers: FixedBitSet::with_capacity(keys.len() / sizes(table).0),
@@ -139,7 +139,7 @@ impl Changes<'_> {
             launched: false,
             range,
         };
-        if self.come == Values::Stored && self.value_size() > 0 {
+        if self.transfer == Transfer::Stored && self.value_size() > 0 {
             // The part before takes what it wants when it is executed.
             let before = self.under_way.front();
             let before = before.filter(|before| before.records.is_none());

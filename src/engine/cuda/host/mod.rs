@@ -18,7 +18,7 @@ use crate::engine::Write;
 use crate::index::table::Table;
 use crate::pm::Mapping;
 use crate::threads::undisturbed;
-use change::Values;
+use change::Transfer;
 
 /// Most positions of a part; a multiple of 64. The more there are, the closer together are the places
 /// that they touch.
@@ -47,8 +47,8 @@ impl CudaEngine {
         values: &[u8],
     ) -> Result<FixedBitSet> {
         match self.is_short(table, keys, values) {
-            true => self.change(table, verb, keys, values, Values::Sent),
-            false => undisturbed(|| self.change(table, verb, keys, values, Values::Stored)),
+            true => self.change(table, verb, keys, values, Transfer::Sent),
+            false => undisturbed(|| self.change(table, verb, keys, values, Transfer::Stored)),
         }
     }
 
