@@ -14,33 +14,6 @@ pub enum WriteBack {
     Clflush,
 }
 
-/// Writes whole lines past the caches, which would read them first. They come in no order with other
-/// stores, and are durable, when the thread has called [`fence_streams`].
-///
-/// # Safety
-/// As for a copy of the bytes to `to`, which is aligned to a line; so is their number.
-#[cfg(all(feature = "cuda", target_arch = "x86_64"))]
-#[inline]
-pub unsafe fn stream(to: *mut u8, bytes: &[u8]) {
-    use std::arch::x86_64::{_mm_loadu_si128, _mm_stream_si128};
-
-    for (nth, part) in bytes.chunks_exact(16).enumerate() {
-        // SAFETY: every x86-64 CPU has SSE2; the rest is as the caller says.
-        unsafe {
-            let part = _mm_loadu_si128(part.as_ptr().cast());
-            _mm_stream_si128(to.cast::<std::arch::x86_64::__m128i>().add(nth), part);
-        }
-    }
-}
-
-/// Orders what the thread has written past the caches before its later stores.
-#[cfg(all(feature = "cuda", target_arch = "x86_64"))]
-#[inline]
-pub fn fence_streams() {
-    // SAFETY: every x86-64 CPU has SSE, and a fence touches no memory.
-    unsafe { std::arch::x86_64::_mm_sfence() };
-}
-
 #[cfg(target_arch = "x86_64")]
 impl WriteBack {
     /// Asks the CPU (leaf 7 of `cpuid`).
@@ -97,8 +70,34 @@ impl WriteBack {
     /// Waits for all write-backs that this thread has started.
     #[inline]
     pub fn fence(self) {
-        // SAFETY: every x86-64 CPU has SSE, and a fence touches no memory.
-        unsafe { std::arch::x86_64::_mm_sfence() };
+        fence();
+    }
+}
+
+/// Waits for all that this thread has written back, or written past the caches.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub fn fence() {
+    // SAFETY: every x86-64 CPU has SSE, and a fence touches no memory.
+    unsafe { std::arch::x86_64::_mm_sfence() };
+}
+
+/// Writes whole lines past the caches, which would read them first. They come in no order with other
+/// stores, and are durable, when the thread has called [`fence`].
+///
+/// # Safety
+/// As for a copy of the bytes to `to`, which is aligned to a line; so is their number.
+#[cfg(all(feature = "cuda", target_arch = "x86_64"))]
+#[inline]
+pub unsafe fn stream(to: *mut u8, bytes: &[u8]) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+
+    for (nth, part) in bytes.chunks_exact(16).enumerate() {
+        // SAFETY: every x86-64 CPU has SSE2; the rest is as the caller says.
+        unsafe {
+            let part = _mm_loadu_si128(part.as_ptr().cast());
+            _mm_stream_si128(to.cast::<__m128i>().add(nth), part);
+        }
     }
 }
 

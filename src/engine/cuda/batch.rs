@@ -46,6 +46,7 @@ impl Attached {
         self.launches.fetch_add(1, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::SeqCst);
         if operands.stored {
+            // Already the launch that finds the slots retires records.
             writer.supply.make_room(&channel.stream, u64::from(len))?;
         }
         let pending = channel.pending(len)?;
@@ -101,20 +102,10 @@ impl Attached {
             view,
         } = *batch;
         let len = u64::from(operands.len);
-        if verb != Write::Remove && !operands.stored {
-            self.stock_at_hand(table, writer, &channel.stream, len)?;
-            if writer.supply.available() < len {
-                // A batch may need fewer records than it has operations. What cannot be had stays
-                // pending, and whoever ends the batch says why.
-                self.fetch_counters(channel)?;
-                wait(&channel.stream)?;
-                let wanted = channel.fetched_counters().wanted;
-                if let Err(error) = self.stock(table, writer, &channel.stream, wanted) {
-                    tracing::debug!(%error, "fewer records than a batch wants");
-                }
-            }
-        }
         if !operands.stored {
+            if verb != Write::Remove {
+                self.stock_wanted(table, writer, channel, len)?;
+            }
             writer.supply.make_room(&channel.stream, len)?;
         }
         let (words, to) = channel.outcome(&operands)?;
@@ -138,6 +129,28 @@ impl Attached {
                 .report(&mut launches, counters, operands.answers, words, to)?;
             launches.submit()
         }
+    }
+
+    /// Makes records available for a batch of `len` operations whose slots are found, if it wants so many.
+    fn stock_wanted(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        channel: &mut Channel,
+        len: u64,
+    ) -> Result<()> {
+        self.stock_at_hand(table, writer, &channel.stream, len)?;
+        if writer.supply.available() < len {
+            // A batch may need fewer records than it has operations. What cannot be had stays
+            // pending, and whoever ends the batch says why.
+            self.fetch_counters(channel)?;
+            wait(&channel.stream)?;
+            let wanted = channel.fetched_counters().wanted;
+            if let Err(error) = self.stock(table, writer, &channel.stream, wanted) {
+                tracing::debug!(%error, "fewer records than a batch wants");
+            }
+        }
+        Ok(())
     }
 
     /// Waits for a batch, and grows the table as long as some of its operations need that.

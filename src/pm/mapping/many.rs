@@ -2,14 +2,10 @@
 
 use super::Mapping;
 use crate::pm::Medium;
-#[cfg(target_arch = "x86_64")]
 use crate::pm::flush;
 
 /// How many values lie between the one that is copied and the one that is asked for.
 const AHEAD: usize = 32;
-
-/// Bytes of a line of the CPU's cache.
-const LINE: u64 = 64;
 
 /// Most lines of a value that are asked for; the processor sees the pattern of longer ones.
 const MOST_LINES: usize = 8;
@@ -24,7 +20,7 @@ impl Mapping {
         let size = values.len() / places.len();
         for (nth, value) in values.chunks_exact_mut(size).enumerate() {
             if let Some(&next) = places.get(nth + AHEAD).filter(|&&place| place != 0) {
-                let lines = (next..next + size as u64).step_by(LINE as usize);
+                let lines = (next..next + size as u64).step_by(flush::LINE);
                 lines.take(MOST_LINES).for_each(|at| self.prefetch(at));
             }
             if places[nth] != 0 {
@@ -43,14 +39,16 @@ impl Mapping {
         for (&place, value) in places.iter().zip(values.chunks_exact(size)) {
             self.write_streaming(place, value);
         }
-        self.fence_streaming();
+        // Also where nothing is written back, what went past the caches must come first.
+        #[cfg(target_arch = "x86_64")]
+        flush::fence();
     }
 
     /// Writes what is not read again soon.
     #[inline]
     fn write_streaming(&self, at: u64, bytes: &[u8]) {
         #[cfg(target_arch = "x86_64")]
-        if (at | bytes.len() as u64).is_multiple_of(LINE) {
+        if (at | bytes.len() as u64).is_multiple_of(flush::LINE as u64) {
             let to = self.bytes(at, bytes.len() as u64);
             // SAFETY: as in `write`; whole lines, since offset 0 is aligned to more.
             unsafe { flush::stream(to, bytes) };
@@ -59,13 +57,6 @@ impl Mapping {
         }
         self.write(at, bytes);
         self.write_back(at, bytes.len() as u64);
-    }
-
-    #[inline]
-    fn fence_streaming(&self) {
-        #[cfg(target_arch = "x86_64")]
-        flush::fence_streams();
-        self.fence();
     }
 }
 
@@ -101,7 +92,9 @@ mod tests {
         let file =
             Mapping::create(&folder.path().join("f"), 1 << 18, &MapOptions::default()).unwrap();
         for size in [1, 8, 24, 128, 1000] {
-            let places: Vec<u64> = (0..100).map(|nth| nth * 37 % 100 * 2000 + 8).collect();
+            let places: Vec<u64> = (0..100)
+                .map(|nth| nth * 37 % 100 * 2048 + 64 + nth % 2 * 8)
+                .collect();
             let values: Vec<u8> = (0..100 * size).map(|at| (at * size % 251) as u8).collect();
             file.scatter(&places, &values);
             let mut found = vec![0; values.len()];

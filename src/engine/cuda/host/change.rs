@@ -94,9 +94,7 @@ impl Changes<'_> {
             let (channel, len) = (&mut part.channel, part.range.len() as u64);
             attached.drain_slice(table, &mut self.writer, channel, len)?;
             // Records are taken while nothing is launched that retires some.
-            let next = parts.next();
-            let has_next = next.is_some();
-            if let Some(range) = next {
+            if let Some(range) = parts.next() {
                 self.take(range)?;
             }
             let part = &mut self.under_way[0];
@@ -104,7 +102,7 @@ impl Changes<'_> {
             let channel = &mut part.channel;
             let batch = attached.begin_write(table, &mut self.writer, channel, verb, operands)?;
             // The values of the next part are written while this one is executed.
-            let next = has_next.then(|| self.stage(1));
+            let next = (self.under_way.len() > 1).then(|| self.stage(1));
             let channel = &mut self.under_way[0].channel;
             attached.end_write(table, &mut self.writer, channel, verb, batch)?;
             if let Some(part) = self.under_way.pop_front() {
@@ -143,13 +141,13 @@ impl Changes<'_> {
             // The part before takes what it wants when it is executed.
             let before = self.under_way.front();
             let before = before.filter(|before| before.records.is_none());
-            let wanted = part.range.len() as u32;
-            let all = wanted as usize + before.map_or(0, |before| before.range.len());
-            let (writer, all) = (&mut *self.writer, all as u64);
-            let (stream, places) = part.channel.places_mut(wanted)?;
+            let wanted = part.range.len();
+            let all = (wanted + before.map_or(0, |before| before.range.len())) as u64;
+            let writer = &mut *self.writer;
             self.attached
-                .stock_at_hand(self.table, writer, stream, all)?;
+                .stock_at_hand(self.table, writer, &part.channel.stream, all)?;
             if writer.supply.available() >= all {
+                let (stream, places) = part.channel.places_mut(wanted as u32)?;
                 part.records = Some(writer.supply.take(stream, places)?);
             }
         }
