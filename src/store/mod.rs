@@ -70,6 +70,7 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use batch::SHARE;
@@ -115,12 +116,14 @@ pub struct Store {
 struct Core {
     state: State,
     queue: Queue,
+    /// Callers whose batches wait or are being carried out.
+    callers: AtomicUsize,
     /// Held by who takes a checkpoint.
     checkpointing: Mutex<()>,
 }
 
 impl Leader for Arc<Core> {
-    fn lead(&self, group: &[Job]) -> Vec<Answer> {
+    fn lead(&self, group: &mut [Job]) -> Vec<Answer> {
         self.state.lead(group)
     }
 
@@ -130,10 +133,9 @@ impl Leader for Arc<Core> {
         self.state.threads.queue.spawn(lead);
     }
 
-    fn discard(&self, works: Vec<Work>) {
-        let requests = works.iter().filter_map(Work::joined);
-        let requests = requests.map(<[Request]>::len).sum();
-        self.state.threads.discard(requests, works);
+    fn discard(&self, work: Work) {
+        let requests = work.joined().map_or(0, <[Request]>::len);
+        self.state.threads.discard(requests, work);
     }
 }
 
@@ -166,6 +168,7 @@ impl Store {
         let core = Arc::new(Core {
             state,
             queue: Queue::default(),
+            callers: AtomicUsize::new(0),
             checkpointing: Mutex::new(()),
         });
         let interval = match options.durability {
@@ -244,7 +247,15 @@ impl Store {
                 self.state().threads.discard(requests.len(), requests);
                 answers
             }
-            false => self.submit(Work::Batch(requests)),
+            false => {
+                let core = self.core();
+                core.wait_for_room();
+                let others = core.callers.fetch_add(1, Ordering::Relaxed);
+                let early = core.state.read_early(&requests, others == 0);
+                let answer = core.submit(Work::Batch(requests, early));
+                core.callers.fetch_sub(1, Ordering::Relaxed);
+                answer
+            }
         }
     }
 
@@ -271,7 +282,7 @@ impl Store {
     fn change(&self, request: Request) -> Result<()> {
         let requests = vec![request];
         self.check(&requests)?;
-        nothing(self.submit(Work::Batch(requests)))
+        nothing(self.submit(Work::Batch(requests, None)))
     }
 
     /// Gives a key a value, whether it had one or not.
@@ -310,7 +321,7 @@ impl Store {
         let has_merge = batch.requests.iter().any(Request::is_merge);
         let work = match has_merge {
             true => Work::Whole(batch.requests),
-            false => Work::Batch(batch.requests),
+            false => Work::Batch(batch.requests, None),
         };
         self.submit(work).map(|_| ())
     }
@@ -334,7 +345,7 @@ impl Store {
             Ok(()) => {
                 self.core().wait_for_room();
                 let callback = Box::new(|answer| callback(nothing(answer)));
-                let work = Work::Batch(requests);
+                let work = Work::Batch(requests, None);
                 self.core().queue.submit_async(work, bytes, callback);
             }
             Err(error) => callback(Err(error)),

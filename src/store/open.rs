@@ -2,11 +2,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use crossbeam_utils::sync::ShardedLock;
 use parking_lot::Mutex;
 
-use super::batch::Sorter;
+use super::batch::{Changed, Sorter};
 use super::budget::Budget;
 use super::directory::Directory;
 use super::history::{History, Snapshots};
@@ -107,10 +108,12 @@ pub fn open_in(
         durably: options.durability == Durability::Always || domain == Domain::Dax,
         visible: ShardedLock::new(Visible {
             epoch: 0,
+            changed: Changed::new(),
             history: History::default(),
             order,
             are_leaving: false,
         }),
+        finished: AtomicU64::new(0),
         snapshots: Snapshots::default(),
         building: Mutex::new(()),
         unfinished: Mutex::new(None),

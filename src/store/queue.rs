@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::batch::{PARALLEL, Request, Response};
+use super::batch::{Early, PARALLEL, Request, Response};
 use super::tiers::Stamp;
 use super::transaction::Claims;
 use crate::Result;
@@ -23,8 +23,8 @@ const MOST_ASYNC: usize = 64 << 20;
 
 /// What is to be done.
 pub enum Work {
-    /// Requests, which may be carried out together with those of others.
-    Batch(Vec<Request>),
+    /// Requests, which may be carried out together with those of others, and what was read early.
+    Batch(Vec<Request>, Option<Early>),
     /// As a batch, if the claims still hold.
     Transaction(Vec<Request>, Claims),
     /// Requests that are done together or not at all, some of which may fail.
@@ -41,13 +41,22 @@ impl Work {
     /// How much there is to do, in requests.
     pub fn len(&self) -> usize {
         match self {
-            Self::Batch(requests) | Self::Transaction(requests, _) | Self::Whole(requests) => {
-                requests.len()
-            }
+            Self::Batch(_, Some(early)) => early.left(),
+            Self::Batch(requests, None)
+            | Self::Transaction(requests, _)
+            | Self::Whole(requests) => requests.len(),
             // The pages that have changed may be many.
             Self::Checkpoint => usize::MAX,
             Self::Leave(items) => items.len(),
             Self::Rise(keys) => keys.len(),
+        }
+    }
+
+    /// Takes what was read early for it.
+    pub fn take_early(&mut self) -> Option<Early> {
+        match self {
+            Self::Batch(_, early) => early.take(),
+            _ => None,
         }
     }
 
@@ -59,7 +68,7 @@ impl Work {
     /// Its requests, if they may be carried out together with those of others.
     pub fn joined(&self) -> Option<&[Request]> {
         match self {
-            Self::Batch(requests) | Self::Transaction(requests, _) => Some(requests),
+            Self::Batch(requests, _) | Self::Transaction(requests, _) => Some(requests),
             _ => None,
         }
     }
@@ -68,13 +77,13 @@ impl Work {
 /// Who carries out what is in a queue.
 pub trait Leader {
     /// Carries out a group of jobs; gives an answer to each.
-    fn lead(&self, group: &[Job]) -> Vec<Answer>;
+    fn lead(&self, group: &mut [Job]) -> Vec<Answer>;
 
     /// Has [`Queue::lead_long`] called by one of the threads that share long work.
     fn share(&self);
 
     /// Drops what has been carried out.
-    fn discard(&self, works: Vec<Work>);
+    fn discard(&self, work: Work);
 }
 
 /// What has become of it.
@@ -92,6 +101,13 @@ pub struct Job {
 enum Waiter {
     Caller(Arc<Ticket>),
     Callback(Callback, usize),
+}
+
+/// What is told to whoever waits. To drop requests takes long, so that is left to him, and the others
+/// need not wait for it.
+struct Outcome {
+    work: Work,
+    answer: Answer,
 }
 
 #[cfg(all(test, not(loom)))]
@@ -116,7 +132,7 @@ enum TicketState {
     Waiting,
     /// The caller does what is in the queue, its own job first.
     Leads,
-    Answered(Answer),
+    Done(Box<Outcome>),
 }
 
 impl Ticket {
@@ -125,14 +141,14 @@ impl Ticket {
         self.changed.notify_one();
     }
 
-    /// Waits for the answer; `None` if the caller is to lead.
-    fn wait(&self) -> Option<Answer> {
+    /// Waits for the end; `None` if the caller is to lead.
+    fn wait(&self) -> Option<Box<Outcome>> {
         let mut state = self.state.lock();
         loop {
             match std::mem::take(&mut *state) {
                 TicketState::Waiting => {}
                 TicketState::Leads => return None,
-                TicketState::Answered(answer) => return Some(answer),
+                TicketState::Done(outcome) => return Some(outcome),
             }
             self.changed.wait(&mut state);
         }
@@ -156,7 +172,7 @@ struct State {
     led: bool,
     /// Bytes of the asynchronous requests that wait.
     bytes: usize,
-    finished: Vec<(Callback, Answer)>,
+    finished: Vec<(Callback, Outcome)>,
     closed: bool,
 }
 
@@ -175,8 +191,9 @@ impl Queue {
             drop(state);
         }
         loop {
-            if let Some(answer) = ticket.wait() {
-                return answer;
+            if let Some(outcome) = ticket.wait() {
+                leader.discard(outcome.work);
+                return outcome.answer;
             }
             self.lead_once(leader);
         }
@@ -220,22 +237,22 @@ impl Queue {
 
     /// Does a group of jobs, and passes the lead on.
     fn lead_once(&self, leader: &impl Leader) {
-        let (state, answered) = self.carry_out(leader);
+        let (state, outcomes) = self.carry_out(leader);
         self.pass_on(state, leader);
-        tell(answered);
+        tell(outcomes);
     }
 
     /// What [`Leader::share`] asks for: does the groups of jobs that take long, as long as there is one
     /// next, so that none of them waits for a thread to wake up.
     pub fn lead_long(&self, leader: &impl Leader) {
         loop {
-            let (state, answered) = self.carry_out(leader);
+            let (state, outcomes) = self.carry_out(leader);
             let goes_on = state.waiting.front().is_some_and(|job| job.work.is_long());
             match goes_on {
                 true => drop(state),
                 false => self.pass_on(state, leader),
             }
-            tell(answered);
+            tell(outcomes);
             if !goes_on {
                 return;
             }
@@ -246,20 +263,18 @@ impl Queue {
     fn carry_out(
         &self,
         leader: &impl Leader,
-    ) -> (MutexGuard<'_, State>, Vec<(Arc<Ticket>, Answer)>) {
-        let group = self.state.lock().take_group();
-        let answers = leader.lead(&group);
-        let split = |job: Job| (job.work, job.waiter);
-        let (works, waiters): (Vec<Work>, Vec<Waiter>) = group.into_iter().map(split).unzip();
-        leader.discard(works);
-        let mut answered = Vec::new();
+    ) -> (MutexGuard<'_, State>, Vec<(Arc<Ticket>, Outcome)>) {
+        let mut group = self.state.lock().take_group();
+        let answers = leader.lead(&mut group);
+        let mut outcomes = Vec::new();
         let mut state = self.state.lock();
-        for (waiter, answer) in waiters.into_iter().zip(answers) {
+        for (Job { work, waiter }, answer) in group.into_iter().zip(answers) {
+            let outcome = Outcome { work, answer };
             match waiter {
-                Waiter::Caller(ticket) => answered.push((ticket, answer)),
+                Waiter::Caller(ticket) => outcomes.push((ticket, outcome)),
                 Waiter::Callback(callback, bytes) => {
                     state.bytes -= bytes;
-                    state.finished.push((callback, answer));
+                    state.finished.push((callback, outcome));
                 }
             }
         }
@@ -267,7 +282,7 @@ impl Queue {
             self.room.notify_all();
             self.called.notify_one();
         }
-        (state, answered)
+        (state, outcomes)
     }
 
     /// The life of the thread that leads where nobody waits, and calls the callbacks. It ends when the
@@ -278,7 +293,8 @@ impl Queue {
             let finished = std::mem::take(&mut state.finished);
             if !finished.is_empty() {
                 drop(state);
-                for (callback, answer) in finished {
+                for (callback, Outcome { work, answer }) in finished {
+                    leader.discard(work);
                     callback(answer);
                 }
                 state = self.state.lock();
@@ -302,9 +318,9 @@ impl Queue {
     }
 }
 
-fn tell(answered: Vec<(Arc<Ticket>, Answer)>) {
-    for (ticket, answer) in answered {
-        ticket.set(TicketState::Answered(answer));
+fn tell(outcomes: Vec<(Arc<Ticket>, Outcome)>) {
+    for (ticket, outcome) in outcomes {
+        ticket.set(TicketState::Done(Box::new(outcome)));
     }
 }
 

@@ -4,6 +4,7 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,9 @@ use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteG
 use parking_lot::{Mutex, MutexGuard};
 use rayon::prelude::*;
 
-use super::batch::{Execution, PARALLEL, Request, Response, SHARE, Sorter, check_key};
+use super::batch::{
+    Changed, Early, Execution, PARALLEL, Request, Response, SHARE, Sorter, check_key,
+};
 use super::budget::Budget;
 use super::directory::Directory;
 use super::history::{History, Snapshot, Snapshots, Value};
@@ -43,6 +46,8 @@ pub struct State {
     /// Changes are durable when they are answered.
     pub(super) durably: bool,
     pub(super) visible: ShardedLock<Visible>,
+    /// Number of the last group of changes of which none are left to be made.
+    pub(super) finished: AtomicU64,
     pub(super) snapshots: Snapshots,
     /// Held by the one who makes the ordered view.
     pub(super) building: Mutex<()>,
@@ -58,6 +63,8 @@ pub struct State {
 pub struct Visible {
     /// Number of the last group of changes.
     pub epoch: u64,
+    /// When which keys were changed.
+    pub changed: Changed,
     pub history: History,
     pub order: Order,
     /// Items are on their way into a file that nobody sees yet.
@@ -124,7 +131,10 @@ impl State {
     /// The answers to requests that are all gets, at one moment.
     pub fn answer(&self, requests: &[Request]) -> Result<Vec<Response>> {
         let requests: Vec<&Request> = requests.iter().collect();
-        let answer = || Execution::start(&requests, &self.tiers, None, None)?.answer(&self.tiers);
+        let answer = || {
+            let execution = Execution::start(&requests, &self.tiers, None, None)?;
+            execution.answer(&self.tiers, Vec::new())
+        };
         match requests.len() {
             0..PARALLEL => {
                 let _visible = self.visible();
@@ -137,23 +147,33 @@ impl State {
         }
     }
 
-    /// Carries out a group of jobs, as their leader.
-    pub fn lead(&self, group: &[Job]) -> Vec<Answer> {
-        let works: Vec<&Work> = group.iter().map(|job| &job.work).collect();
-        let len = works
-            .iter()
-            .map(|work| work.len())
-            .fold(0, usize::saturating_add);
-        let takes_long = len >= PARALLEL || self.unfinished().is_some();
-        self.threads.lead(takes_long, || self.carry_out(&works))
+    /// Answers the gets of a batch before its turn, if that is worth while; `alone` says that nobody else
+    /// is at work or waits.
+    pub fn read_early(&self, requests: &[Request], alone: bool) -> Option<Early> {
+        let since = self.finished.load(Ordering::Acquire);
+        Early::read(requests, &self.tiers, since, alone)
     }
 
-    fn carry_out(&self, group: &[&Work]) -> Vec<Answer> {
+    /// Carries out a group of jobs, as their leader.
+    pub fn lead(&self, group: &mut [Job]) -> Vec<Answer> {
+        let len = group
+            .iter()
+            .map(|job| job.work.len())
+            .fold(0, usize::saturating_add);
+        let early = group.iter_mut().map(|job| job.work.take_early()).collect();
+        let works: Vec<&Work> = group.iter().map(|job| &job.work).collect();
+        let takes_long = len >= PARALLEL || self.unfinished().is_some();
+        self.threads
+            .lead(takes_long, || self.carry_out(&works, early))
+    }
+
+    fn carry_out(&self, group: &[&Work], early: Vec<Option<Early>>) -> Vec<Answer> {
         match group[0] {
-            Work::Batch(_) | Work::Transaction(..) => self.run_joined(group),
+            Work::Batch(..) | Work::Transaction(..) => self.run_joined(group, early),
             Work::Whole(requests) => {
                 let requests: Vec<&Request> = requests.iter().collect();
-                vec![self.finish().and_then(|()| self.run(&requests, true))]
+                let run = || self.run(&requests, Vec::new(), true);
+                vec![self.finish().and_then(|()| run())]
             }
             Work::Checkpoint => vec![self.begin_checkpoint().map(|()| Vec::new())],
             Work::Leave(items) => vec![self.leave(items).map(|()| Vec::new())],
@@ -162,7 +182,7 @@ impl State {
     }
 
     /// Carries out batches and transactions as if one came after the other.
-    fn run_joined(&self, group: &[&Work]) -> Vec<Answer> {
+    fn run_joined(&self, group: &[&Work], early: Vec<Option<Early>>) -> Vec<Answer> {
         // What is finished now is a change, too, that a transaction may not have seen.
         let finished = self.finish();
         let jobs = self.without_conflicts(group);
@@ -170,7 +190,8 @@ impl State {
         for requests in jobs.iter().copied().flatten() {
             all.par_extend(requests.par_iter().with_min_len(SHARE));
         }
-        let answers = finished.and_then(|()| self.run(&all, false));
+        let early = self.still_valid(&jobs, early);
+        let answers = finished.and_then(|()| self.run(&all, early, false));
         let mut answers = answers.map(Vec::into_iter);
         let answer = |requests: &Option<&[Request]>| match (requests, &mut answers) {
             (None, _) => Err(Error::Conflict),
@@ -178,6 +199,30 @@ impl State {
             (Some(_), Err(error)) => Err(error.clone()),
         };
         jobs.iter().map(answer).collect()
+    }
+
+    /// What holds of what was read early for jobs, by the positions of their requests; empty if nothing
+    /// was read.
+    fn still_valid(
+        &self,
+        jobs: &[Option<&[Request]>],
+        early: Vec<Option<Early>>,
+    ) -> Vec<Option<Response>> {
+        let mut answers = Vec::new();
+        if early.iter().all(Option::is_none) {
+            return answers;
+        }
+        let changed = &self.visible().changed;
+        for (requests, early) in jobs.iter().zip(early) {
+            match (requests, early) {
+                (None, _) => {}
+                (Some(requests), None) => answers.extend(vec![None; requests.len()]),
+                (Some(requests), Some(early)) => {
+                    answers.extend(early.into_valid(requests, changed));
+                }
+            }
+        }
+        answers
     }
 
     /// The requests of each job; none of a transaction that others are in conflict with, those before
@@ -208,7 +253,7 @@ impl State {
     }
 
     /// Carries out requests in their order, nothing being unfinished; with `whole`, all of them or none.
-    fn run(&self, requests: &[&Request], whole: bool) -> Answer {
+    fn run(&self, requests: &[&Request], early: Vec<Option<Response>>, whole: bool) -> Answer {
         let mut since = Instant::now();
         let gpu = self.sorter.gpu(requests.len());
         let operator = self.operator.as_deref();
@@ -221,7 +266,7 @@ impl State {
         let answer = || {
             let began = Instant::now();
             execution
-                .answer(&self.tiers)
+                .answer(&self.tiers, early)
                 .map(|answers| (answers, began.elapsed()))
         };
         match finals.is_empty() {
@@ -313,6 +358,8 @@ impl State {
             visible.history.keep(key, epoch, value);
         }
         visible.epoch = epoch;
+        let keys = entries.iter().map(|entry| entry.key);
+        visible.changed.note(keys, epoch);
         let version = self.tiers.spill.version();
         let are_leaving = visible.are_leaving;
         let change = |entry| {
@@ -322,7 +369,9 @@ impl State {
         };
         let entries = entries.par_iter().with_min_len(SHARE);
         let changes: Vec<Change> = entries.map(change).collect();
-        self.change_table(&mut visible, &changes)
+        self.change_table(&mut visible, &changes)?;
+        self.finished.store(epoch, Ordering::Release);
+        Ok(())
     }
 
     /// Makes changes in the table, no two of one key.

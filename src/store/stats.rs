@@ -48,7 +48,7 @@ pub struct StoreStats {
 }
 
 /// What carrying out groups of batches took since the opening, by its steps. Requests that are all gets
-/// are not counted.
+/// are not counted, nor is what callers read before it is their turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Steps {

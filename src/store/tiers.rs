@@ -20,8 +20,12 @@ use crate::{Error, Result};
 /// Look-ups that one thread does at a time.
 const CHUNK: usize = 256;
 
-/// Most changes that one thread makes at a time.
+/// Fewest and most changes that one thread makes at a time.
+const LEAST_CHANGES: usize = 64;
 const MOST_CHANGES: usize = 4096;
+
+/// Parts of changes for each thread: one that is late leaves some to the others.
+const PARTS: usize = 4;
 
 /// Keys that wait for their way up at most.
 const RISING: usize = 4096;
@@ -236,8 +240,8 @@ impl Tiers {
         if changes.len() < PARALLEL {
             return self.table.apply(changes);
         }
-        let part = changes.len().div_ceil(rayon::current_num_threads());
-        let part = part.min(MOST_CHANGES);
+        let part = changes.len().div_ceil(PARTS * rayon::current_num_threads());
+        let part = part.clamp(LEAST_CHANGES, MOST_CHANGES);
         let parts: Vec<FixedBitSet> = changes
             .par_chunks(part)
             .map(|changes| self.table.apply(changes))

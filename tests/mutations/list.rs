@@ -599,6 +599,39 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("store::state"),
     },
     Mutation {
+        name: "what was read early is not asked for again",
+        file: "src/store/batch/early.rs",
+        find: "if answer.is_some() && changed.last(request.key()) > self.since {",
+        replacement: "if answer.is_some() && changed.last(request.key()) > self.since + u64::MAX / 2 {",
+        suite: Suite::Unit("store::state"),
+    },
+    Mutation {
+        name: "very many changes of a group are not noted for those who have read early",
+        file: "src/store/batch/early.rs",
+        find: "            self.all = group;\n",
+        replacement: "",
+        suite: Suite::Unit("store::state"),
+    },
+    Mutation {
+        name: "what was read early hides what the batch changes",
+        file: "src/store/batch/execute.rs",
+        find: "            match self.newest(versions) {\n",
+        replacement: "            match self.newest(versions.filter(|_| !is_early.contains(first + nth))) {\n",
+        suite: Suite::Unit("store::state"),
+    },
+    Mutation {
+        name: "a group of changes counts as made before it is",
+        file: "src/store/state.rs",
+        find: r"        self.change_table(&mut visible, &changes)?;
+        self.finished.store(epoch, Ordering::Release);
+        Ok(())
+",
+        replacement: r"        self.finished.store(epoch, Ordering::Release);
+        self.change_table(&mut visible, &changes)
+",
+        suite: Suite::Store("one_after"),
+    },
+    Mutation {
         name: "a deletion leaves nothing of a value on its way into a file",
         file: "src/store/tiers.rs",
         find: "None if !is_leaving && !version.may_have(key)",

@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
 
-use super::model::{Model, contents, expect, was};
+use super::model::{Expected, Model, contents, expect, was};
 use super::place::{copy, folders};
 use super::{append, seed};
 
@@ -133,6 +133,94 @@ fn a_batch_is_seen_as_a_whole() {
             assert!(u64::from_le_bytes(one.try_into().unwrap()) >= last);
         }
     });
+}
+
+/// Every batch reads whose turn was the one before, so its answers are known, whatever was read before its
+/// turn came and while items leave the table for files and come back.
+#[test]
+fn batches_come_one_after_the_other() {
+    const TURN: &[u8] = b"turn";
+    let seed = seed();
+    for budget in [None, Some(2 * StoreOptions::MIN_BUDGET)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut options = StoreOptions::new().merge_operator(append());
+        if let Some(budget) = budget {
+            options = options.memory_budget(budget);
+        }
+        let store = Store::open(folder.path(), &options).unwrap();
+        let batch = |thread: u64, rng: &mut SmallRng| -> Vec<Request> {
+            let request = |rng: &mut SmallRng| {
+                let number = match rng.random_bool(0.5) {
+                    true => rng.random_range(0..30),
+                    false => rng.random_range(0..4000u32),
+                };
+                let key = number.to_be_bytes().to_vec();
+                match rng.random_range(0..20) {
+                    0..4 => {
+                        let value = vec![rng.random(); 200];
+                        Request::Put { key, value }
+                    }
+                    4 => Request::Delete { key },
+                    5 => {
+                        let operand = vec![b'+'];
+                        Request::Merge { key, operand }
+                    }
+                    _ => Request::Get { key },
+                }
+            };
+            // More than 384 changes are shared among threads.
+            let len = [20, 200, 2500][rng.random_range(0..3)];
+            let mut requests: Vec<Request> = (0..len).map(|_| request(rng)).collect();
+            let turn = [
+                Request::Get { key: TURN.into() },
+                Request::Put {
+                    key: TURN.into(),
+                    value: (thread << 32 | rng.random_range(0..u64::from(u32::MAX)))
+                        .to_le_bytes()
+                        .into(),
+                },
+            ];
+            requests.splice(0..0, turn);
+            requests
+        };
+        let live = |thread: u64| -> Vec<(Vec<Request>, Vec<Expected>)> {
+            let mut rng = SmallRng::seed_from_u64(seed.wrapping_add(thread));
+            let run = |_| {
+                let requests = batch(thread, &mut rng);
+                let answers = store.execute(requests.clone()).unwrap();
+                (requests, answers.into_iter().map(was).collect())
+            };
+            (0..150).map(run).collect()
+        };
+        let batches: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|nth| scope.spawn(move || live(nth))).collect();
+            let batches = threads.into_iter().map(|thread| thread.join().unwrap());
+            batches.flatten().collect()
+        });
+        let count = batches.len();
+        let before = |(_, answers): &(_, Vec<Expected>)| match &answers[0] {
+            Expected::Value(turn) => turn.clone(),
+            other => panic!("{other:?}"),
+        };
+        let mut by_turn: BTreeMap<_, _> = batches
+            .into_iter()
+            .map(|batch| (before(&batch), batch))
+            .collect();
+        assert_eq!(by_turn.len(), count, "two batches have seen one turn");
+        let mut model = Model::new();
+        for _ in 0..count {
+            let (requests, answers) = by_turn
+                .remove(&model.get(TURN).cloned())
+                .expect("a turn each");
+            for (nth, request) in requests.iter().enumerate() {
+                assert_eq!(answers[nth], expect(&mut model, request), "{request:?}");
+            }
+        }
+        assert_eq!(contents(&store), model);
+        if budget.is_some() {
+            assert!(store.stats().items_left > 0 && store.stats().items_risen > 0);
+        }
+    }
 }
 
 #[test]

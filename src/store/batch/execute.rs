@@ -3,6 +3,7 @@
 //! the gets have found the one before them, so that every answer is that of one request after the
 //! other, in the order of their arrival.
 
+use fixedbitset::FixedBitSet;
 use rayon::prelude::*;
 
 use super::versions::{Version, Versions};
@@ -178,11 +179,12 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
             .find_map(|merged| merged.as_ref()?.as_ref().err())
     }
 
-    /// The answers. The index must not have taken the batch in yet.
+    /// The answers; `early` has those that are there already to some of the gets, by their positions, or is
+    /// empty. The index must not have taken the batch in yet.
     ///
     /// # Errors
     /// Those of the index.
-    pub fn answer(&self, tiers: &Tiers) -> Result<Vec<Response>> {
+    pub fn answer(&self, tiers: &Tiers, early: Vec<Option<Response>>) -> Result<Vec<Response>> {
         let merge_answer = |position: usize| match &self.merged[position] {
             Some(Err(error)) => Response::Failed(Box::new(error.clone())),
             _ => Response::Done,
@@ -192,23 +194,44 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
             Request::Merge { .. } => merge_answer(position),
             Request::Put { .. } | Request::Delete { .. } => Response::Done,
         };
-        let requests = self.requests.par_iter().with_min_len(SHARE);
-        let mut responses: Vec<Response> = requests.enumerate().map(unasked).collect();
-        let part = |(nth, responses): (usize, &mut [Response])| {
-            self.answer_gets(tiers, nth * CHUNK, responses)
+        let is_early = (0..early.len()).filter(|&nth| early[nth].is_some());
+        let is_early: FixedBitSet = is_early.collect();
+        let mut responses: Vec<Response> = match early.is_empty() {
+            true => {
+                let requests = self.requests.par_iter().with_min_len(SHARE);
+                requests.enumerate().map(unasked).collect()
+            }
+            false => {
+                let requests = self.requests.iter().enumerate().zip(early);
+                let answer =
+                    |(request, early): (_, Option<_>)| early.unwrap_or_else(|| unasked(request));
+                requests.map(answer).collect()
+            }
         };
-        match responses.len() {
-            0..PARALLEL => part((0, &mut responses))?,
-            _ => responses
+        let part = |(nth, responses): (usize, &mut [Response])| {
+            self.answer_gets(tiers, nth * CHUNK, responses, &is_early)
+        };
+        // A caller who leads has little left to do, and shares no work with the threads of others.
+        let is_shared = responses.len() >= PARALLEL && rayon::current_thread_index().is_some();
+        match is_shared {
+            true => responses
                 .par_chunks_mut(CHUNK)
                 .enumerate()
                 .try_for_each(part)?,
+            false => part((0, &mut responses))?,
         }
         Ok(responses)
     }
 
-    /// Answers the gets among the requests from position `first` on, one for each response.
-    fn answer_gets(&self, tiers: &Tiers, first: usize, responses: &mut [Response]) -> Result<()> {
+    /// Answers the gets among the requests from position `first` on, one for each response; those that
+    /// are `early` have an answer, unless the batch itself has another.
+    fn answer_gets(
+        &self,
+        tiers: &Tiers,
+        first: usize,
+        responses: &mut [Response],
+        is_early: &FixedBitSet,
+    ) -> Result<()> {
         let mut asked: Vec<usize> = Vec::new();
         let mut keys: Vec<&[u8]> = Vec::new();
         let requests = &self.requests[first..first + responses.len()];
@@ -219,6 +242,7 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
             let versions = self.versions.before(key, (first + nth) as u32);
             match self.newest(versions) {
                 Some((_, value)) => *response = Response::Value(value.map(<[u8]>::to_vec)),
+                None if is_early.contains(first + nth) => {}
                 None => {
                     asked.push(nth);
                     keys.push(key);

@@ -12,7 +12,7 @@ struct Counter {
 }
 
 impl Leader for Arc<Counter> {
-    fn lead(&self, group: &[Job]) -> Vec<Answer> {
+    fn lead(&self, group: &mut [Job]) -> Vec<Answer> {
         let lens = group.iter().map(|job| job.work.len());
         self.groups.lock().push(lens.clone().sum());
         lens.map(|len| Ok(vec![Response::Done; len])).collect()
@@ -23,11 +23,11 @@ impl Leader for Arc<Counter> {
         thread::spawn(move || counter.queue.lead_long(&counter));
     }
 
-    fn discard(&self, _: Vec<Work>) {}
+    fn discard(&self, _: Work) {}
 }
 
 fn batch(len: usize) -> Work {
-    Work::Batch(vec![Request::Delete { key: Vec::new() }; len])
+    Work::Batch(vec![Request::Delete { key: Vec::new() }; len], None)
 }
 
 fn submit(counter: &Arc<Counter>, len: usize) {

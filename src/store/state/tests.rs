@@ -10,6 +10,24 @@ fn put(key: &str, value: &str) -> Request {
     }
 }
 
+fn get(key: &str) -> Request {
+    Request::Get { key: key.into() }
+}
+
+/// The answers to gets; those to others are left out.
+fn values(answer: &Answer) -> Vec<Option<Vec<u8>>> {
+    let value = |response: &Response| match response {
+        Response::Value(value) => Some(value.clone()),
+        Response::Done => None,
+        Response::Failed(error) => panic!("{error}"),
+    };
+    answer.as_ref().unwrap().iter().filter_map(value).collect()
+}
+
+fn value(bytes: &str) -> Option<Vec<u8>> {
+    Some(bytes.as_bytes().to_vec())
+}
+
 fn transaction(store: &Store, change: impl Fn(&mut Transaction)) -> Job {
     let mut transaction = store.transaction();
     change(&mut transaction);
@@ -26,15 +44,14 @@ fn transactions_of_a_group_conflict_with_those_before_them() {
         first.put(key, "old");
     }
     store.write(first).unwrap();
-    let get = |key: &str| Request::Get { key: key.into() };
     let early = transaction(&store, |early| {
         assert!(early.get(b"g").unwrap().is_some());
         early.put("early", "1").unwrap();
     });
     store.put("g", "new").unwrap();
-    let group = [
+    let mut group = [
         early,
-        Job::of(Work::Batch(vec![put("a", "1"), get("a"), get("b")])),
+        Job::of(Work::Batch(vec![put("a", "1"), get("a"), get("b")], None)),
         transaction(&store, |reader| {
             assert_eq!(reader.get(b"a").unwrap(), Some(b"old".to_vec()));
             reader.put("b", "2").unwrap();
@@ -54,10 +71,13 @@ fn transactions_of_a_group_conflict_with_those_before_them() {
             ranger.put("f", "5").unwrap();
         }),
         transaction(&store, |blind| blind.put("a", "6").unwrap()),
-        Job::of(Work::Batch(vec![get("a"), get("b"), get("c"), get("d")])),
+        Job::of(Work::Batch(
+            vec![get("a"), get("b"), get("c"), get("d")],
+            None,
+        )),
     ];
     let sequence = store.state().log.next_sequence();
-    let answers = store.state().lead(&group);
+    let answers = store.state().lead(&mut group);
     let is_conflict: Vec<bool> = answers
         .iter()
         .map(|answer| matches!(answer, Err(Error::Conflict)))
@@ -66,18 +86,11 @@ fn transactions_of_a_group_conflict_with_those_before_them() {
         is_conflict,
         [true, false, true, false, true, false, false, false]
     );
-    let values = |nth: usize| -> Vec<Option<Vec<u8>>> {
-        let value = |response: &Response| match response {
-            Response::Value(value) => value.clone(),
-            other => panic!("{other:?}"),
-        };
-        let all = answers[nth].as_ref().unwrap();
-        let all = all.iter().filter(|one| !matches!(one, Response::Done));
-        all.map(value).collect()
-    };
-    let value = |bytes: &str| Some(bytes.as_bytes().to_vec());
-    assert_eq!(values(1), [value("1"), value("old")]);
-    assert_eq!(values(7), [value("6"), value("old"), None, value("3")]);
+    assert_eq!(values(&answers[1]), [value("1"), value("old")]);
+    assert_eq!(
+        values(&answers[7]),
+        [value("6"), value("old"), None, value("3")]
+    );
     // Requests of those in conflict have no numbers.
     assert_eq!(store.state().log.next_sequence(), sequence + 11);
     assert!(store.state().snapshots.live().is_empty());
@@ -110,4 +123,66 @@ fn what_is_finished_late_comes_before_a_transaction() {
     assert!(matches!(refused, Err(Error::Conflict)), "{refused:?}");
     assert_eq!(store.get(b"a").unwrap(), Some(b"late".to_vec()));
     assert_eq!(store.get(b"b").unwrap(), None);
+}
+
+#[test]
+fn what_was_read_early_is_asked_for_again_if_it_has_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
+    let state = store.state();
+    for key in ["kept", "changed", "deleted", "earlier", "own", "late"] {
+        store.put(key, "old").unwrap();
+    }
+    let keys = [
+        "kept", "changed", "deleted", "new", "earlier", "own", "late",
+    ];
+    let requests =
+        || -> Vec<Request> { keys.map(get).into_iter().chain([put("own", "2")]).collect() };
+    let read = || state.read_early(&requests(), true).unwrap();
+    let holds = |early: Early| -> Vec<bool> {
+        let valid = early.into_valid(&requests(), &state.visible().changed);
+        valid.iter().map(Option::is_some).collect()
+    };
+    assert_eq!(holds(read()), [[true; 7].as_slice(), &[false]].concat());
+
+    let early = [read(), read()];
+    store.put("changed", "1").unwrap();
+    store.delete("deleted").unwrap();
+    store.put("new", "1").unwrap();
+    // As if the index had no room for a batch that the log has: the group does that first.
+    *state.unfinished() = Some(Unfinished {
+        first: state.log.next_sequence(),
+        changes: vec![(b"late".to_vec(), value("1"), 0)],
+    });
+    let [first, second] = early;
+    let expected = [true, false, false, false, true, true, true, false];
+    assert_eq!(holds(first), expected);
+    let before = vec![put("earlier", "1"), get("own")];
+    let mut group = [
+        Job::of(Work::Batch(before, None)),
+        Job::of(Work::Batch(requests(), Some(second))),
+        Job::of(Work::Batch(vec![get("own")], None)),
+    ];
+    let answers = state.lead(&mut group);
+    assert_eq!(values(&answers[0]), [value("old")]);
+    let expected = ["old", "1", "", "1", "1", "old", "1"];
+    let expected = expected.map(|bytes| value(bytes).filter(|bytes| !bytes.is_empty()));
+    assert_eq!(values(&answers[1]), expected);
+    assert_eq!(values(&answers[2]), [value("2")]);
+
+    // So many changes are not told apart.
+    let early = read();
+    let many: Vec<Request> = (0..1 << 15).map(|nth| put(&nth.to_string(), "")).collect();
+    store.execute(many).unwrap();
+    assert_eq!(holds(early), [false; 8]);
+    assert_eq!(holds(read())[..7], [true; 7]);
+    // What threads share is not read early by one who is alone, and very long batches by nobody.
+    let half = vec![[get("kept"), put("kept", "")]; 400].concat();
+    assert!(state.read_early(&half, false).is_some());
+    assert!(state.read_early(&half, true).is_none());
+    assert!(
+        state
+            .read_early(&vec![get("kept"); 1 << 13], false)
+            .is_none()
+    );
 }

@@ -26,6 +26,9 @@ use segment::{SEGMENT_HEADER, Segment};
 /// block, and is synced at once.
 pub const LONGEST_IN_MEMORY: u64 = 4 << 20;
 
+/// Entries that one thread puts into a record at a time. So many come from threads that share work.
+const SHARE: usize = 512;
+
 /// Threads that write a record of many blocks. A file system lets one of them at a time write to a
 /// file, while others put their blocks together.
 const WRITERS: usize = 3;
@@ -328,15 +331,24 @@ impl Tail {
     fn write(&mut self, header: RecordHeader, entries: &[Entry]) -> Result<()> {
         let start = self.unsynced.len();
         let seed = self.seed();
-        self.unsynced.extend_from_slice(&[0; RECORD_HEADER]);
-        for entry in entries {
-            entry.put(&mut self.unsynced, 0, usize::MAX);
-        }
-        let record = &mut self.unsynced[start..];
-        let checksum = record::checksum(&record[RECORD_HEADER..], seed);
-        record[..RECORD_HEADER].copy_from_slice(bytemuck::bytes_of(&header.seal(seed, checksum)));
-        let padded = self.unsynced.len().next_multiple_of(8);
+        let len = RECORD_HEADER + record::len(entries) as usize;
+        let padded = (start + len).next_multiple_of(8);
         self.unsynced.resize(padded, 0);
+        let mut rest = &mut self.unsynced[start + RECORD_HEADER..start + len];
+        let part = |entries| {
+            let len = record::len(entries) as usize;
+            let place = rest.split_off_mut(..len).expect("as long as all of them");
+            (entries, place)
+        };
+        let parts: Vec<(&[Entry], &mut [u8])> = entries.chunks(SHARE).map(part).collect();
+        let put = |(entries, place)| Entry::put_all(entries, place);
+        match parts.len() {
+            0..2 => parts.into_iter().for_each(put),
+            _ => parts.into_par_iter().for_each(put),
+        }
+        let (head, written) = self.unsynced[start..start + len].split_at_mut(RECORD_HEADER);
+        let header = header.seal(seed, record::checksum(written, seed));
+        head.copy_from_slice(bytemuck::bytes_of(&header));
         let end = self.end + (padded - start) as u64;
         self.room = self.segment.make_room(self.end, end, self.room)?;
         self.segment.write(&self.unsynced[start..], self.end)

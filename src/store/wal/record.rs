@@ -194,6 +194,17 @@ impl<'a> Entry<'a> {
         }
     }
 
+    /// Puts entries into `bytes`, which have just the room for them.
+    pub fn put_all(entries: &[Self], mut bytes: &mut [u8]) {
+        for entry in entries {
+            for part in entry.parts(&entry.head()) {
+                let (place, rest) = bytes.split_at_mut(part.len());
+                place.copy_from_slice(part);
+                bytes = rest;
+            }
+        }
+    }
+
     /// Takes the first entry off `bytes`; `None` if it cannot be one.
     pub fn take(bytes: &mut &'a [u8]) -> Option<Self> {
         let (head, rest) = bytes.split_at_checked(ENTRY_HEADER)?;
