@@ -33,6 +33,8 @@ pub struct Directory {
     log: Folder,
     spill: Folder,
     manifest: Mutex<Manifest>,
+    /// Segments that no longer count and whose files the log may use again.
+    spares: Mutex<Vec<u64>>,
     lock: PmFile,
 }
 
@@ -89,6 +91,7 @@ impl Directory {
             log,
             spill,
             manifest: Mutex::new(manifest),
+            spares: Mutex::default(),
             lock,
         };
         if !directory.manifest().complete {
@@ -185,18 +188,43 @@ impl Directory {
         Ok(())
     }
 
-    /// Removes the segments before those that count. Those that cannot be removed are left to the next
-    /// time: they mean nothing. One behind them may be the log's next, which comes to count meanwhile.
-    pub fn remove_old_segments(&self) {
+    /// Removes the segments before those that count, but for `keep` bytes of files that the log may use
+    /// again. Those that cannot be removed are left to the next time: they mean nothing. One behind them
+    /// may be the log's next, which comes to count meanwhile.
+    pub fn retire_old_segments(&self, keep: u64) {
+        let mut spares = self.spares.lock();
+        spares.clear();
         let first = self.manifest().first_segment;
-        let names = self.log.names().unwrap_or_default();
+        let mut names = self.log.names().unwrap_or_default();
+        names.sort_unstable();
+        let mut kept = 0;
         for name in names {
-            if segment::number(&name).is_some_and(|number| number < first)
-                && let Err(error) = self.log.remove_file(&name)
-            {
+            let Some(number) = segment::number(&name).filter(|number| *number < first) else {
+                continue;
+            };
+            let len = std::fs::metadata(self.log.join(&name)).map_or(u64::MAX, |file| file.len());
+            if len <= keep.saturating_sub(kept) {
+                kept += len;
+                spares.push(number);
+            } else if let Err(error) = self.log.remove_file(&name) {
                 tracing::warn!(%error, "an old log segment stays");
             }
         }
+    }
+
+    /// The file of a segment that no longer counts, under the name of segment `number`, if there is one.
+    /// What stands in it is what stood there.
+    pub fn take_spare(&self, number: u64) -> Option<PmFile> {
+        let mut spares = self.spares.lock();
+        let rename = |spare| {
+            let mut file = self.log.open_file(&segment::name(spare), true)?;
+            file.rename(&self.log.join(&segment::name(number)))?;
+            Ok(file)
+        };
+        let renamed: Result<PmFile> = rename(spares.pop()?);
+        renamed
+            .inspect_err(|error| tracing::warn!(%error, "an old log segment is not used again"))
+            .ok()
     }
 }
 

@@ -89,7 +89,7 @@ pub fn open_in(
             manifest.sequence = replay.next - 1;
         }
     })?;
-    directory.remove_old_segments();
+    directory.retire_old_segments(0);
     let domain = tiers.table.stats().domain;
     let order = match options.ordered {
         true => Order::Absent,

@@ -474,14 +474,16 @@ impl State {
             manifest.sequence = sealed.sequence;
         })?;
         self.log.was_taken(&sealed);
-        self.directory.remove_old_segments();
         Ok(())
     }
 
     /// Closes the index and the log in order.
     pub fn close(self) -> Result<()> {
+        // What stays is a short segment, which the next opening reads, and no other.
+        self.directory.retire_old_segments(0);
         let begun = self.begin_checkpoint();
         let checkpoint = begun.and_then(|()| self.complete_checkpoint());
+        self.directory.retire_old_segments(0);
         self.tiers.table.close()?;
         checkpoint
     }

@@ -599,6 +599,20 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("store::state"),
     },
     Mutation {
+        name: "a segment takes over the records of the one whose file it has",
+        file: "src/store/wal/segment.rs",
+        find: "            salt: rand::random(),\n",
+        replacement: "            salt: 7,\n",
+        suite: Suite::Store("replay"),
+    },
+    Mutation {
+        name: "the file of a segment that counts is used again",
+        file: "src/store/directory.rs",
+        find: ".filter(|number| *number < first)",
+        replacement: ".filter(|number| *number <= first)",
+        suite: Suite::Store("replay"),
+    },
+    Mutation {
         name: "what was read early is not asked for again",
         file: "src/store/batch/early.rs",
         find: "if answer.is_some() && changed.last(request.key()) > self.since {",

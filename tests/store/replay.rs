@@ -1,10 +1,13 @@
 //! Logs that are carried out again.
 
-use std::fs;
+use std::collections::BTreeSet;
+use std::fs::{self, DirEntry};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use gphash::store::{Store, StoreOptions};
-use gphash::{Domain, Error};
+use gphash::{Domain, Error, ReportState};
 
 use super::model::{Model, contents};
 use super::place::{copy, folders};
@@ -15,8 +18,15 @@ fn options() -> StoreOptions {
         .checkpoint_bytes(u64::MAX)
 }
 
+/// Which files the log has.
+fn inodes(path: &Path) -> BTreeSet<u64> {
+    let files = fs::read_dir(path.join("wal")).unwrap();
+    let inode = |file: io::Result<DirEntry>| file.unwrap().metadata().unwrap().ino();
+    files.map(inode).collect()
+}
+
 fn segments(path: &Path) -> usize {
-    fs::read_dir(path.join("wal")).unwrap().count()
+    inodes(path).len()
 }
 
 /// More than a segment of changes: new keys, new values of old ones, and a key that goes.
@@ -50,7 +60,8 @@ fn a_long_log_counts_until_a_checkpoint() {
         assert_eq!(contents(&store), model);
         store.checkpoint().unwrap();
         assert_eq!(store.stats().log_bytes, 0);
-        assert_eq!(segments(&place(4)), 1);
+        // The last one, and one to be used again.
+        assert_eq!(segments(&place(4)), 2);
         copy(&place(4), &place(5));
         let store = Store::open(place(5), &options()).unwrap();
         assert_eq!(store.stats().replayed_records, 0);
@@ -99,4 +110,37 @@ fn a_long_log_that_was_salvaged_begins_anew() {
     copy(&place("damaged"), &place("left"));
     let store = Store::open(place("left"), &options).unwrap();
     assert_eq!(contents(&store), model);
+}
+
+#[test]
+fn files_of_segments_are_used_again_after_a_checkpoint() {
+    for folder in folders() {
+        let place = |name: &str| folder.path().join(name);
+        let store = Store::open(place("open"), &options()).unwrap();
+        let mut model = Model::new();
+        change(&store, &mut model, 0);
+        store.checkpoint().unwrap();
+        let before = inodes(&place("open"));
+        assert_eq!(before.len(), 2);
+        for life in 1..4 {
+            change(&store, &mut model, life);
+            assert!(inodes(&place("open")).is_superset(&before));
+            // The records of the segment that had the file before are behind the new ones.
+            let left = place(&format!("left {life}"));
+            copy(&place("open"), &left);
+            let left = Store::open(&left, &options()).unwrap();
+            assert_eq!(left.stats().replayed_records, 21 * u64::from(life));
+            assert_eq!(contents(&left), model);
+            assert_eq!(store.verify(&|_| {}).state, ReportState::Clean);
+        }
+        store.checkpoint().unwrap();
+        change(&store, &mut model, 4);
+        assert!(!inodes(&place("open")).is_disjoint(&before));
+        store.close().unwrap();
+        assert_eq!(segments(&place("open")), 1);
+        let log = fs::read_dir(place("open").join("wal")).unwrap().next();
+        assert!(log.unwrap().unwrap().metadata().unwrap().len() < 4096);
+        let store = Store::open(place("open"), &options()).unwrap();
+        assert_eq!(contents(&store), model);
+    }
 }

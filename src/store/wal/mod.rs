@@ -20,7 +20,7 @@ use super::directory::Directory;
 use super::manifest::Manifest;
 use crate::Result;
 use record::{BLOCK, Entry, RECORD_HEADER, RecordHeader, seed};
-use segment::{SEGMENT_HEADER, Segment};
+use segment::{EXTENSION, SEGMENT_HEADER, Segment};
 
 /// Longest record that is put together in memory, in bytes. A longer one goes to the file block by
 /// block, and is synced at once.
@@ -95,7 +95,7 @@ impl Log {
         segment_bytes: u64,
     ) -> Result<Self> {
         let store_id = directory.manifest().store_id;
-        let segment = Segment::create(directory.log(), store_id, number, next)?;
+        let segment = Segment::create(directory.log(), store_id, number, next, None)?;
         Ok(Self {
             tail: Mutex::new(Tail {
                 segment: Arc::new(segment),
@@ -259,9 +259,10 @@ impl Log {
         let number = tail.named + 1;
         let first = RecordHeader::first_of(&tail.unsynced).unwrap_or(tail.next);
         let store_id = self.directory.manifest().store_id;
-        let segment = Segment::create(self.directory.log(), store_id, number, first)?;
+        let spare = self.directory.take_spare(number);
+        let segment = Segment::create(self.directory.log(), store_id, number, first, spare)?;
         let mut end = SEGMENT_HEADER;
-        let mut room = SEGMENT_HEADER;
+        let mut room = segment.len()?;
         if !tail.unsynced.is_empty() {
             let mut records = tail.unsynced.clone();
             record::move_to(&mut records, segment.salt, end);
@@ -311,9 +312,12 @@ impl Log {
         })
     }
 
-    /// Notes that a checkpoint has taken the place of what was sealed.
+    /// Notes that a checkpoint has taken the place of what was sealed. The log may soon want as much room
+    /// again.
     pub fn was_taken(&self, sealed: &Sealed) {
         self.tail().bytes -= sealed.bytes;
+        let room = sealed.bytes.next_multiple_of(EXTENSION);
+        self.directory.retire_old_segments(room);
     }
 }
 
@@ -396,7 +400,7 @@ impl Tail {
         let (sums, made) = rayon::join(sums, beside);
         let (sums, made) = (sums?, made?);
         let header = header.seal(seed, record::of_blocks(&sums, seed));
-        // The padding stays a hole, or what a record that failed has left there.
+        // The padding stays a hole, or what a record that failed or an older segment has left there.
         self.segment.write(bytemuck::bytes_of(&header), self.end)?;
         self.room = self.room.max(start + len);
         Ok(made)

@@ -238,14 +238,16 @@ impl Loaded {
 
     /// A valid record behind the end of the records that says that the place there was durable.
     fn witness(&self, salt: u64) -> Option<usize> {
-        (self.end + 8..self.bytes.len()).step_by(8).find(|&at| {
-            match record_at(&self.bytes, salt, at) {
-                Some((header, _)) => {
-                    header.durable > self.end as u64 && holds(&self.bytes, salt, at, &header)
-                }
-                None => false,
+        let is_witness = |&at: &usize| match record_at(&self.bytes, salt, at) {
+            Some((header, _)) => {
+                header.durable > self.end as u64 && holds(&self.bytes, salt, at, &header)
             }
-        })
+            None => false,
+        };
+        // An older segment may have left much behind the records.
+        let places = self.end / 8 + 1..self.bytes.len() / 8;
+        let places = places.into_par_iter().map(|place| place * 8);
+        places.find_first(is_witness)
     }
 
     /// What `each` makes of the entries of the first `count` records and of their sequence numbers, in their order.

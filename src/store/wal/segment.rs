@@ -8,6 +8,10 @@
 //! *first* is the first sequence number that is not in the segments before. A segment can hold
 //! records from *first* of the next one on, if the next was begun because their sync had failed: the
 //! next one has them again, or they were answered with an error.
+//!
+//! The file may be that of a segment that no longer counted: its room is there already, so a sync has
+//! nothing but the records to make durable. What it had is behind the new records then, and no record
+//! there, since the salt is another.
 
 use std::path::Path;
 
@@ -26,7 +30,7 @@ const VERSION: u32 = 1;
 pub const SEGMENT_HEADER: u64 = size_of::<Header>() as u64;
 
 /// What the file is made longer by when it is full, so that few syncs wait for its new length.
-const EXTENSION: u64 = 1 << 20;
+pub const EXTENSION: u64 = 1 << 20;
 
 /// Bytes that a thread reads at a time.
 const PIECE: usize = 4 << 20;
@@ -76,12 +80,22 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Makes an empty segment and its name durable.
+    /// Makes an empty segment and its name durable, out of a `spare` file that has this name already if
+    /// there is one.
     ///
     /// # Errors
     /// What the operating system answers; an incomplete file may be left.
-    pub fn create(folder: &Folder, store_id: [u64; 2], number: u64, first: u64) -> Result<Self> {
-        let file = folder.create_file(&name(number))?;
+    pub fn create(
+        folder: &Folder,
+        store_id: [u64; 2],
+        number: u64,
+        first: u64,
+        spare: Option<PmFile>,
+    ) -> Result<Self> {
+        let file = match spare {
+            Some(file) => file,
+            None => folder.create_file(&name(number))?,
+        };
         let mut header = Header {
             magic: MAGIC,
             version: VERSION,

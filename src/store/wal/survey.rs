@@ -84,8 +84,8 @@ pub fn survey(
         done += found.bytes;
         progress(done, all);
         if let Err(error) = outcome {
-            if matches!(error, Error::Missing { .. }) && !still_counts(number) {
-                // A checkpoint has taken its place since.
+            if !still_counts(number) {
+                // A checkpoint has taken its place since, and another segment may have its file.
                 reached = None;
                 continue;
             }
