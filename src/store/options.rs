@@ -164,7 +164,8 @@ impl StoreOptions {
     }
 
     /// Bytes of log after which the index is made durable instead, so that a recovery need not read
-    /// more; 512 MiB by default.
+    /// more; 512 MiB by default. The log keeps as much room on the disk for its next segments until the
+    /// store is closed.
     #[must_use]
     pub fn checkpoint_bytes(mut self, bytes: u64) -> Self {
         self.checkpoint_bytes = bytes;
