@@ -22,8 +22,8 @@ const FULL: (u64, u64) = (80, 90);
 /// Room for further records is made when fewer than one in so many was never taken.
 const FRESH: u64 = 32;
 
-/// A growth by fewer bytes takes less than a millisecond or two; nothing is made ahead for it.
-const LEAST: u64 = 8 << 20;
+/// Nothing is made ahead for a growth by fewer bytes, which has no huge page to itself.
+const LEAST: u64 = HUGE_PAGE;
 
 /// Bytes that are prepared before the thread looks again whether it is still wanted.
 const STEP: u64 = 64 << 20;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::LevelFile;
 use super::cache::FileCache;
 use super::sst::{self, Checked, Salvage, Sst, Writer};
+use super::version::Version;
 use crate::Result;
 use crate::pm::Folder;
 
@@ -33,6 +34,21 @@ pub(crate) fn check(
 ) -> Result<Checked> {
     let cache = Arc::new(FileCache::new(folder.clone(), 0));
     Sst::open(&cache, store_id, file)?.check(progress)
+}
+
+/// Checks what those files that can be opened say of each other, as [`Spill::open`](super::Spill::open) does:
+/// on a level below 0 no two of them share a key.
+///
+/// # Errors
+/// [`Error::Damaged`](crate::Error::Damaged) of the folder.
+pub(crate) fn check_levels(folder: &Folder, files: &[LevelFile], store_id: [u64; 2]) -> Result<()> {
+    let cache = Arc::new(FileCache::new(folder.clone(), 0));
+    let open = |file: &LevelFile| {
+        let sst = Sst::open(&cache, store_id, file).ok()?;
+        Some((file.level, Arc::new(sst)))
+    };
+    let files = files.iter().filter_map(open);
+    Version::new(store_id, folder.path(), files).map(|_| ())
 }
 
 /// Writes a file anew from its data blocks that are whole, in its own place: atomically and durably. Of one

@@ -36,8 +36,8 @@ const LONGEST_STALL: Duration = Duration::from_secs(1);
 pub struct Budget {
     bytes: u64,
     bell: Arc<Bell>,
-    /// Held by the one who lets items leave.
-    alone: Mutex<()>,
+    /// Held by the one who lets items leave: how often changes had waited when he last did.
+    stalls_before: Mutex<u64>,
     left: Mutex<()>,
     has_left: Condvar,
     /// Items could not leave when they last should have.
@@ -62,7 +62,7 @@ impl Budget {
         Self {
             bytes,
             bell: Arc::default(),
-            alone: Mutex::default(),
+            stalls_before: Mutex::default(),
             left: Mutex::default(),
             has_left: Condvar::new(),
             fails: AtomicBool::new(false),
@@ -180,14 +180,16 @@ impl Core {
         let Some(budget) = &self.state.budget else {
             return Ok(());
         };
-        let _alone = budget.alone.lock();
-        let kept = self.keep_within(budget);
+        let mut before = budget.stalls_before.lock();
+        let stalls = budget.stalls.load(Ordering::Relaxed);
+        let is_pressed = std::mem::replace(&mut *before, stalls) != stalls;
+        let kept = self.keep_within(budget, is_pressed);
         budget.fails.store(kept.is_err(), Ordering::Relaxed);
         budget.has_left.notify_all();
         kept
     }
 
-    fn keep_within(self: &Arc<Self>, budget: &Budget) -> Result<()> {
+    fn keep_within(self: &Arc<Self>, budget: &Budget, is_pressed: bool) -> Result<()> {
         let state = &self.state;
         let rising = state.tiers.take_rising();
         if !rising.is_empty() {
@@ -195,7 +197,11 @@ impl Core {
         }
         let table = &state.tiers.table;
         let limit = budget.limit(table);
-        let least = limit - limit / 8;
+        // A round looks at all items, however few leave. Where changes wait for that, more do.
+        let least = match is_pressed {
+            true => limit / 2,
+            false => limit - limit / 8,
+        };
         let mut used = table.record_bytes();
         if used <= limit {
             return Ok(());

@@ -113,7 +113,7 @@ fn look_at_log(
         .collect())
 }
 
-/// Looks at the sorted files.
+/// Looks at the sorted files, in the manifest's order, and then at their levels.
 fn look_at_spill(
     root: &Folder,
     manifest: &Manifest,
@@ -133,7 +133,14 @@ fn look_at_spill(
             checked => Ok(FileReport::sst(root.path(), &file.path(&folder), &checked)),
         }
     };
-    manifest.files.par_iter().map(check).collect()
+    let files = manifest.files.par_iter().map(check);
+    let mut files: Vec<FileReport> = files.collect::<Result<_>>()?;
+    if let Err(error) = mend::check_levels(&folder, &manifest.files, manifest.store_id) {
+        let mut levels = FileReport::new(root.path(), folder.path(), StoreFile::Sst);
+        levels.complain(error);
+        files.push(levels);
+    }
+    Ok(files)
 }
 
 /// Saves what damaged sorted files have; `files` are the reports of all, in the manifest's order.

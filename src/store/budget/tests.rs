@@ -1,7 +1,10 @@
 //! What others do in the midst of a round in which items leave the table, step by step.
 
 use super::*;
-use crate::store::{Durability, Store, StoreOptions};
+use crate::ReportState;
+use crate::spill::{Catalog, LevelFile};
+use crate::store::directory::Directory;
+use crate::store::{Durability, Repair, Store, StoreOptions, recover};
 
 /// A store whose budget has room for all, so that nothing leaves by itself.
 fn store(folder: &tempfile::TempDir) -> Store {
@@ -151,4 +154,32 @@ fn the_log_is_synced_before_items_are_in_a_file() {
         drop(store);
         std::fs::remove_dir_all(&left).unwrap();
     }
+}
+
+#[test]
+fn files_of_one_level_that_share_a_key_are_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder);
+    for value in ["old", "new"] {
+        for key in ["a", "b", "c"] {
+            store.put(key, value).unwrap();
+        }
+        leave(&store, |_| {});
+    }
+    let files = store.state().directory.manifest().files;
+    assert_eq!(files.len(), 2);
+    let numbers: Vec<u64> = files.iter().map(|file| file.number).collect();
+    store.close().unwrap();
+    let path = folder.path().join("store");
+    let state = || recover(&path, Repair::Look, &|_| {}).unwrap().state;
+    assert_eq!(state(), ReportState::Clean);
+    let forged = files.iter().map(|file| LevelFile { level: 1, ..*file });
+    let directory = Directory::open(&path, None, None).unwrap();
+    Catalog::edit(&directory, &forged.collect::<Vec<_>>(), &numbers).unwrap();
+    drop(directory);
+    assert_eq!(state(), ReportState::Damaged);
+    let report = recover(&path, Repair::Mend, &|_| {}).unwrap();
+    assert!(!report.was_mended);
+    let levels = report.files.iter().find(|file| file.name == "sst").unwrap();
+    assert!(levels.damage[0].contains("overlaps"), "{levels:?}");
 }
