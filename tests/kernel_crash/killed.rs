@@ -145,7 +145,13 @@ fn kernels_of_a_killed_process() {
     let mut model = Model::new();
     let mut tally = Tally::default();
     let mut aim = Aim::new();
-    for round in 0..rounds {
+    // A real device brings a launch to its end that has begun. On another, aim takes longer on a busy machine.
+    let should_hit = emulator.is_some() && rounds >= ROUNDS;
+    let most = if should_hit { 8 * rounds } else { rounds };
+    for round in 0..most {
+        if round >= rounds && tally.amid_a_kernel > 0 {
+            break;
+        }
         let is_full = model.len() as u64 > operations / 2;
         let verb = VERBS[rng.random_range(0..2) + if is_full { 2 } else { 0 }];
         let after = verb.apply(&model, operations, round);
@@ -179,8 +185,6 @@ fn kernels_of_a_killed_process() {
         }
     }
     println!("{tally:?}");
-    // A real device brings a launch to its end that has begun.
-    let should_hit = emulator.is_some() && rounds >= ROUNDS;
     assert!(!should_hit || tally.amid_a_kernel > 0, "{tally:?}");
 }
 
