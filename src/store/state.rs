@@ -172,8 +172,8 @@ impl State {
             Work::Batch(..) | Work::Transaction(..) => self.run_joined(group, early),
             Work::Whole(requests) => {
                 let requests: Vec<&Request> = requests.iter().collect();
-                let run = || self.run(&requests, Vec::new(), true);
-                vec![self.finish().and_then(|()| run())]
+                let finished = self.finish();
+                vec![finished.and_then(|()| self.run(&requests, Vec::new(), true))]
             }
             Work::Checkpoint => vec![self.begin_checkpoint().map(|()| Vec::new())],
             Work::Leave(items) => vec![self.leave(items).map(|()| Vec::new())],

@@ -335,7 +335,7 @@ impl Tail {
     fn write(&mut self, header: RecordHeader, entries: &[Entry]) -> Result<()> {
         let start = self.unsynced.len();
         let seed = self.seed();
-        let len = RECORD_HEADER + record::len(entries) as usize;
+        let len = RECORD_HEADER + header.len as usize;
         let padded = (start + len).next_multiple_of(8);
         self.unsynced.resize(padded, 0);
         let mut rest = &mut self.unsynced[start + RECORD_HEADER..start + len];
