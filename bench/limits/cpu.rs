@@ -10,7 +10,7 @@ use rand::seq::SliceRandom;
 
 use crate::kind::{Kind, Limit};
 use crate::limit::{fastest, one_after_another};
-use crate::places::{STRIDE, draw};
+use crate::places::{Layout, STRIDE, draw};
 use crate::region::Region;
 use crate::report::{Accesses, Finding, Rates, Report};
 use crate::workload::distribution::{Distribution, Law};
@@ -59,7 +59,7 @@ impl Cpu<'_> {
         for &region in regions {
             for &threads in &counts {
                 report.step(format!("random reads of the CPU in {} MiB", region >> 20));
-                let places = self.uniform(threads, 0, region);
+                let places = self.uniform(threads, 0, region, STRIDE);
                 let rates = AHEAD.map(|ahead| {
                     let rate = self.reads(&places, ahead, STRIDE);
                     (ahead.to_string(), Some(rate))
@@ -78,21 +78,24 @@ impl Cpu<'_> {
         }
     }
 
-    /// The limits of a table of so many records of 8 + 128 bytes.
-    pub fn limits(&self, records: u64, buckets: u64) -> Vec<Limit> {
-        let (all, buckets) = (records * STRIDE, buckets * STRIDE);
+    /// The limits of a table.
+    pub fn limits(&self, table: Layout) -> Vec<Limit> {
+        let (all, buckets) = (table.records_len(), table.buckets_len());
         let best = |places: &[Vec<u64>], bytes| {
             let rates = AHEAD.map(|ahead| (ahead, self.reads(places, ahead, bytes)));
             fastest(&rates).map_or(0.0, |(_, rate)| rate)
         };
-        let record = best(&self.uniform(self.threads, 0, all), STRIDE);
-        let bucket = best(&self.uniform(self.threads, all, buckets), STRIDE);
-        let tag = best(&self.uniform(self.threads, all, buckets / 16), 8);
-        let hot_record = best(&self.zipfian(records, 0), STRIDE);
+        let record = best(&self.uniform(self.threads, 0, all, STRIDE), STRIDE);
+        let bucket = self.uniform(self.threads, all, buckets, table.bucket());
+        let bucket = best(&bucket, STRIDE);
+        let tags = table.buckets() * 8;
+        let tag = best(&self.uniform(self.threads, all, tags, STRIDE), 8);
+        let hot_record = best(&self.zipfian(table.records, 0), STRIDE);
         let written = self.bandwidth(self.threads) / STRIDE as f64 / 1e6;
-        let get = one_after_another(&[(1.0, bucket), (1.0, record)]);
-        let hot_get = one_after_another(&[(2.0, hot_record)]);
-        let change = one_after_another(&[(1.0, bucket), (1.0, written)]);
+        let in_bucket = if table.key_bytes() > 0 { 2.0 } else { 1.0 };
+        let get = one_after_another(&[(in_bucket, bucket), (1.0, record)]);
+        let hot_get = one_after_another(&[(in_bucket + 1.0, hot_record)]);
+        let change = one_after_another(&[(in_bucket, bucket), (1.0, written)]);
         let limit = |kind, mops, what: &str| Limit {
             kind,
             batch: None,
@@ -100,8 +103,16 @@ impl Cpu<'_> {
             what: what.into(),
         };
         vec![
-            limit(Kind::Uniform, get, "read 1 bucket and 1 record"),
-            limit(Kind::Zipf, hot_get, "read 2 places drawn by the same law"),
+            limit(
+                Kind::Uniform,
+                get,
+                "read 1 bucket (2 places if its keys stand apart) and 1 record",
+            ),
+            limit(
+                Kind::Zipf,
+                hot_get,
+                "read as many places drawn by the same law",
+            ),
             limit(Kind::Absent, tag / 4.0, "read 4 words of tags"),
             limit(
                 Kind::Update,
@@ -149,7 +160,7 @@ impl Cpu<'_> {
     /// one of them.
     pub fn chain(&self, region: u64) -> u64 {
         let mut random = SmallRng::seed_from_u64(region);
-        let mut places = draw(&mut random, 1 << 18, region);
+        let mut places = draw(&mut random, 1 << 18, region, STRIDE);
         places.sort_unstable();
         places.dedup();
         places.shuffle(&mut random);
@@ -161,10 +172,10 @@ impl Cpu<'_> {
         places[0]
     }
 
-    fn uniform(&self, threads: usize, from: u64, len: u64) -> Vec<Vec<u64>> {
+    fn uniform(&self, threads: usize, from: u64, len: u64, stride: u64) -> Vec<Vec<u64>> {
         (0..threads as u64)
             .map(|thread| {
-                let mut places = draw(&mut SmallRng::seed_from_u64(thread), READS, len);
+                let mut places = draw(&mut SmallRng::seed_from_u64(thread), READS, len, stride);
                 places.iter_mut().for_each(|place| *place += from);
                 places
             })

@@ -9,7 +9,7 @@ use crate::kind::{Kind, Limit};
 use crate::launch::{Access, Batches, Gpu, Registered};
 use crate::limit::{fastest, one_after_another};
 use crate::order::{Order, arrange};
-use crate::places::{STRIDE, draw};
+use crate::places::{Layout, STRIDE, draw};
 use crate::region::Region;
 use crate::report::{Accesses, Finding, Rates, Report};
 use crate::workload::distribution::{Distribution, Law};
@@ -106,7 +106,7 @@ impl<'r> OnGpu<'r> {
             let what = format!("GPU, {what}");
             report.add(Finding::Figure { what, value, unit });
         }
-        let places = self.batches(1 << 20, 0, DEVICE, Order::Random);
+        let places = self.batches(1 << 20, 0, DEVICE, STRIDE, Order::Random);
         // SAFETY: the places lie in the device's memory.
         let rate = unsafe { self.gpu.rate(Access::Read(32), device, &places)? };
         report.add(Finding::Accesses(Accesses {
@@ -146,7 +146,7 @@ impl<'r> OnGpu<'r> {
         let mut full = Vec::new();
         let mut others = OTHERS.map(|access| (access, Vec::new()));
         for order in ORDERS {
-            let places = self.batches(batch, 0, region, order);
+            let places = self.batches(batch, 0, region, STRIDE, order);
             let rate = self.on_host(Access::Read(128), &places)?;
             full.push((order.name(), Some(rate)));
             for (access, rates) in &mut others {
@@ -162,7 +162,8 @@ impl<'r> OnGpu<'r> {
             let (name, bytes) = match access {
                 Access::Read(bytes) => ("read", bytes),
                 Access::Write(bytes) => ("write", bytes),
-                Access::Change(words) => ("change", 8 * words),
+                Access::Update => ("update", 8),
+                Access::Insert(key_bytes) => ("insert", 16 + key_bytes),
             };
             report.add(Finding::Accesses(Accesses {
                 processor: "gpu",
@@ -178,22 +179,20 @@ impl<'r> OnGpu<'r> {
         Ok(())
     }
 
-    /// The limits of a table of so many records of 8 + 128 bytes, whose records and buckets the
-    /// region has room for, with a cache of this share of them.
+    /// The limits of a table that the region has room for, with a cache of this share of it.
     pub fn limits(
         &self,
-        records: u64,
-        buckets: u64,
+        table: Layout,
         cache_ratio: f64,
         batches: &[usize],
         report: &mut Report,
     ) -> Result<Vec<Limit>, Failure> {
         let mut limits = Vec::new();
-        let hot = Hot::new(records, cache_ratio);
+        let hot = Hot::new(table.records, cache_ratio);
         for &batch in batches {
             report.step(format!("limits of batches of {batch}"));
             let (uniform, how) = self.best(Access::Read(128), |order| {
-                self.batches(batch, 0, records * STRIDE, order)
+                self.batches(batch, 0, table.records_len(), STRIDE, order)
             })?;
             let mut limit = |kind, mops, what| {
                 let batch = Some(batch);
@@ -213,25 +212,31 @@ impl<'r> OnGpu<'r> {
             let what =
                 format!("read 128 bytes of each record that is not among the hottest, {how}");
             limit(Kind::Zipf, zipf, what);
-            let slots = |order| self.batches(batch, records * STRIDE, buckets * STRIDE, order);
-            let (update, how) = self.best(Access::Change(1), slots)?;
+            let (from, len) = (table.records_len(), table.buckets_len());
+            let slots = |order| self.batches(batch, from, len, table.bucket(), order);
+            let (update, how) = self.best(Access::Update, slots)?;
             limit(
                 Kind::Update,
                 update,
                 format!("write 128 bytes in sequence and 1 word, {how}"),
             );
-            let (insert, how) = self.best(Access::Change(2), slots)?;
+            let key_bytes = table.key_bytes();
+            let (insert, how) = self.best(Access::Insert(key_bytes as u32), slots)?;
+            let key = match key_bytes {
+                0 => String::new(),
+                bytes => format!(" and {bytes} bytes of a key"),
+            };
             limit(
                 Kind::Load,
                 insert,
-                format!("write 128 bytes in sequence and 2 words, {how}"),
+                format!("write 128 bytes in sequence, 2 words{key}, {how}"),
             );
             limit(
                 Kind::Mixed,
                 one_after_another(&[(0.5, zipf), (0.5, update)]),
                 "half Zipf gets, half updates".into(),
             );
-            let absent = self.absent(batch, buckets)?;
+            let absent = self.absent(batch, table)?;
             limit(
                 Kind::Absent,
                 absent,
@@ -255,9 +260,9 @@ impl<'r> OnGpu<'r> {
         Ok((rate, format!("order {}", order.name())))
     }
 
-    fn absent(&self, batch: usize, buckets: u64) -> Result<f64, Failure> {
-        let len = (buckets * STRIDE).min(DEVICE);
-        let places = self.batches(4 * batch, 0, len, Order::Random);
+    fn absent(&self, batch: usize, table: Layout) -> Result<f64, Failure> {
+        let len = table.buckets_len().min(DEVICE);
+        let places = self.batches(4 * batch, 0, len, table.bucket(), Order::Random);
         let base = self.device.as_device_ptr().as_raw();
         // SAFETY: the places lie in the device's memory.
         let reads = unsafe { self.gpu.rate(Access::Read(8), base, &places)? };
@@ -269,12 +274,12 @@ impl<'r> OnGpu<'r> {
         unsafe { self.gpu.rate(access, self.host.address(), batches) }
     }
 
-    /// Batches of random places in the `len` bytes from `from` on.
-    fn batches(&self, batch: usize, from: u64, len: u64, order: Order) -> Batches {
+    /// Batches of random places in the `len` bytes from `from` on, `stride` bytes from each other.
+    fn batches(&self, batch: usize, from: u64, len: u64, stride: u64, order: Order) -> Batches {
         let mut random = SmallRng::seed_from_u64(len ^ batch as u64);
         let mut batches = Batches::default();
         for _ in 0..(PLACES / batch).clamp(1, 256) {
-            let mut places = draw(&mut random, batch, len);
+            let mut places = draw(&mut random, batch, len, stride);
             arrange(&mut places, len, order);
             places.iter_mut().for_each(|place| *place += from);
             batches.push(&places, batch);

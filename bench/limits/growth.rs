@@ -20,7 +20,11 @@ const BATCH: usize = 4096;
 const NEARLY_FULL: f64 = 0.88;
 
 /// Fills tables of these sizes, and of the last also says how full it was at each step.
-pub fn measure(setting: &Setting, sizes: &[u64], report: &mut Report) -> Result<(), Failure> {
+pub fn measure<const K: usize>(
+    setting: &Setting<K>,
+    sizes: &[u64],
+    report: &mut Report,
+) -> Result<(), Failure> {
     let mut resizes = Vec::new();
     for (number, &records) in sizes.iter().enumerate() {
         let setting = Setting {
@@ -42,9 +46,9 @@ pub fn measure(setting: &Setting, sizes: &[u64], report: &mut Report) -> Result<
     Ok(())
 }
 
-fn fill(
-    table: &Table,
-    setting: &Setting,
+fn fill<const K: usize>(
+    table: &Table<K>,
+    setting: &Setting<K>,
     last: bool,
     report: &mut Report,
 ) -> Result<OfResize, Failure> {
@@ -61,7 +65,11 @@ fn fill(
 }
 
 /// Goes on until the table has grown.
-fn grow(mut load: Load, last: bool, report: &mut Report) -> Result<OfResize, Failure> {
+fn grow<const K: usize>(
+    mut load: Load<K>,
+    last: bool,
+    report: &mut Report,
+) -> Result<OfResize, Failure> {
     let full = load.table.stats();
     let (mut writes, mut reads) = (Vec::new(), Vec::new());
     let mut load_factor = full.load_factor;
@@ -108,12 +116,12 @@ fn grow(mut load: Load, last: bool, report: &mut Report) -> Result<OfResize, Fai
 }
 
 /// Operations of a batch that are few enough not to step over the moment at which the table grows.
-fn step(table: &Table) -> usize {
+fn step<const K: usize>(table: &Table<K>) -> usize {
     LOAD_BATCH.min(table.stats().slots as usize / 64).max(BATCH)
 }
 
 /// Fills a table and ends the process without closing it.
-pub fn abandon(setting: &Setting) -> Result<(), Failure> {
+pub fn abandon<const K: usize>(setting: &Setting<K>) -> Result<(), Failure> {
     let table = setting.create()?;
     let mut load = Load::new(&table, setting.records);
     let step = step(&table);
@@ -124,7 +132,7 @@ pub fn abandon(setting: &Setting) -> Result<(), Failure> {
 }
 
 /// Opens what a process has left that died. (A copy of the file would lie in other pages of memory.)
-fn recover(setting: &Setting, report: &mut Report) -> Result<(), Failure> {
+fn recover<const K: usize>(setting: &Setting<K>, report: &mut Report) -> Result<(), Failure> {
     let crashed = Setting {
         path: setting.path.with_extension("crashed"),
         ..*setting
@@ -144,10 +152,10 @@ fn recover(setting: &Setting, report: &mut Report) -> Result<(), Failure> {
 }
 
 /// How long it takes to open a file and get an answer, and what of it the recovery took.
-fn open(crashed: &Setting) -> Result<OfRecovery, Failure> {
+fn open<const K: usize>(crashed: &Setting<K>) -> Result<OfRecovery, Failure> {
     let began = Instant::now();
     let table = crashed.reopen()?;
-    let first = key(0);
+    let first: Words<K> = key(0);
     let found = table.get_one(&first)?;
     let first_answer = began.elapsed();
     if found.is_none_or(|value| value[0] != first[0]) {
@@ -166,8 +174,8 @@ fn open(crashed: &Setting) -> Result<OfRecovery, Failure> {
 }
 
 /// Inserts records one behind the other.
-struct Load<'t> {
-    table: &'t Table,
+struct Load<'t, const K: usize> {
+    table: &'t Table<K>,
     items: u64,
     /// Steps of the load factor that are kept.
     step: u64,
@@ -176,8 +184,8 @@ struct Load<'t> {
     values: Vec<Words<16>>,
 }
 
-impl<'t> Load<'t> {
-    fn new(table: &'t Table, records: u64) -> Self {
+impl<'t, const K: usize> Load<'t, K> {
+    fn new(table: &'t Table<K>, records: u64) -> Self {
         Self {
             table,
             items: 0,
@@ -190,7 +198,7 @@ impl<'t> Load<'t> {
 
     /// Inserts the next records; gives how long the call took.
     fn insert(&mut self, batch: usize) -> Result<Duration, Failure> {
-        let keys: Vec<Words<1>> = (self.items..self.items + batch as u64).map(key).collect();
+        let keys: Vec<Words<K>> = (self.items..self.items + batch as u64).map(key).collect();
         let values = &mut self.values[..batch];
         for (value, key) in values.iter_mut().zip(&keys) {
             value[0] = key[0];
@@ -208,7 +216,7 @@ impl<'t> Load<'t> {
     /// Reads records that are there; gives how long the call took.
     fn read(&mut self) -> Result<Duration, Failure> {
         let records = 0..self.items;
-        let keys: Vec<Words<1>> = (0..BATCH)
+        let keys: Vec<Words<K>> = (0..BATCH)
             .map(|_| key(self.random.random_range(records.clone())))
             .collect();
         let values = &mut self.values[..BATCH];

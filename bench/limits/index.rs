@@ -7,14 +7,15 @@ use gphash::{AddressOrder, CachePolicy, Domain, Engine, Index, Stats};
 
 use crate::kind::{Kind, Limit, limit_of};
 use crate::limit::percent;
+use crate::places::Layout;
 use crate::report::{Finding, OfCache, OfIndex, Report};
 use crate::workload::case::Case;
 use crate::workload::drive::{Measured, Mode, drive_case, drive_index};
 use crate::workload::plan::{Words, load, plan};
 use crate::workload::target::Failure;
 
-/// A table of 8-byte keys and 128-byte values.
-pub type Table = Index<Words<1>, Words<16>>;
+/// A table of keys of so many words and values of 128 bytes.
+pub type Table<const K: usize> = Index<Words<K>, Words<16>>;
 
 /// Operations in a batch of a load that is not what is measured.
 pub const LOAD_BATCH: usize = 1 << 16;
@@ -25,8 +26,8 @@ const MOST_BATCHES: usize = 1000;
 const LEAST_BATCHES: usize = 8;
 const OPERATIONS: usize = 1 << 22;
 
-/// How the index is made and run.
-pub struct Setting {
+/// How an index with keys of so many words is made and run.
+pub struct Setting<const K: usize> {
     pub engine: Engine,
     /// Whether batches lie in device memory.
     pub on_device: bool,
@@ -40,7 +41,7 @@ pub struct Setting {
     pub path: PathBuf,
 }
 
-impl Setting {
+impl<const K: usize> Setting<K> {
     /// A workload in batches of this size.
     fn case(&self, kind: Kind, batch: usize) -> Case {
         Case {
@@ -54,7 +55,7 @@ impl Setting {
             batch,
             chosen: Some(kind.law()),
             theta: 0.99,
-            key_size: 8,
+            key_size: 8 * K,
             value_size: 128,
             cache_ratio: self.cache_ratio,
             cache_policy: self.cache_policy,
@@ -85,6 +86,7 @@ impl Setting {
         let mut arguments = vec![
             format!("--engine={}", self.engine),
             format!("--records={}", self.records),
+            format!("--key-size={}", 8 * K),
             format!("--cache-ratio={}", self.cache_ratio),
             format!("--cache-policy={}", self.cache_policy),
             format!("--address-order={}", self.address_order),
@@ -95,26 +97,34 @@ impl Setting {
         arguments
     }
 
+    /// What the table takes of a region.
+    pub fn layout(&self) -> Layout {
+        Layout {
+            records: self.records,
+            key_size: 8 * K as u64,
+        }
+    }
+
     /// A new, empty table.
-    pub fn create(&self) -> Result<Table, Failure> {
+    pub fn create(&self) -> Result<Table<K>, Failure> {
         let case = self.case(Kind::Load, LOAD_BATCH);
         Ok(Index::create(&case.path, &case.options())?)
     }
 
     /// The table that is there.
-    pub fn reopen(&self) -> Result<Table, Failure> {
+    pub fn reopen(&self) -> Result<Table<K>, Failure> {
         let case = self.case(Kind::Load, LOAD_BATCH);
         Ok(Index::open(&case.path, &case.options())?)
     }
 
     /// Inserts all records.
-    pub fn load(&self, table: &Table, batch: usize) -> Result<Measured, Failure> {
+    pub fn load(&self, table: &Table<K>, batch: usize) -> Result<Measured, Failure> {
         let plan = load(self.records, batch, self.threads);
         drive_index(table, self.on_device, &plan, Mode::LOADING)
     }
 
     /// Lets the cache learn from what is to come.
-    fn warm_up(&self, table: &Table, kind: Kind) -> Result<(), Failure> {
+    fn warm_up(&self, table: &Table<K>, kind: Kind) -> Result<(), Failure> {
         if let (Engine::Cuda { .. }, Some(case)) =
             (self.engine, self.case(kind, LOAD_BATCH).warming())
         {
@@ -125,11 +135,11 @@ impl Setting {
         Ok(())
     }
 
-    fn run(&self, table: &Table, kind: Kind, batch: usize) -> Result<Run, Failure> {
+    fn run(&self, table: &Table<K>, kind: Kind, batch: usize) -> Result<Run, Failure> {
         self.run_case(table, &self.case(kind, batch))
     }
 
-    fn run_case(&self, table: &Table, case: &Case) -> Result<Run, Failure> {
+    fn run_case(&self, table: &Table<K>, case: &Case) -> Result<Run, Failure> {
         let plan = plan(case);
         let before = table.stats();
         let measured = drive_case(table, case, &plan, Mode::of(case.workload))?;
@@ -190,8 +200,8 @@ pub fn steps(loads: usize, batches: usize) -> usize {
 }
 
 /// Every workload at every batch size, loads at these; leaves the loaded table's file.
-pub fn measure(
-    setting: &Setting,
+pub fn measure<const K: usize>(
+    setting: &Setting<K>,
     loads: &[usize],
     batches: &[usize],
     limits: &[Limit],
@@ -231,9 +241,9 @@ pub fn measure(
 }
 
 /// What loading the cache takes from gets beside it, in turns.
-fn loading(
-    setting: &Setting,
-    table: &Table,
+fn loading<const K: usize>(
+    setting: &Setting<K>,
+    table: &Table<K>,
     batch: usize,
     report: &mut Report,
 ) -> Result<(), Failure> {
@@ -264,8 +274,8 @@ fn loading(
 }
 
 /// Zipf-distributed gets with caches of different sizes, on the file that [`measure`] has left.
-pub fn by_cache(
-    setting: &Setting,
+pub fn by_cache<const K: usize>(
+    setting: &Setting<K>,
     ratios: &[f64],
     batch: usize,
     report: &mut Report,

@@ -28,9 +28,11 @@ pub enum Access {
     Read(u32),
     /// Writes so many bytes: 8 or 128.
     Write(u32),
-    /// Writes so many words there, and before them a record of 128 bytes behind the one of the
-    /// place before; records lie at offset 0.
-    Change(u32),
+    /// Writes a word there, and before it a record of 128 bytes behind the one of the place before;
+    /// records lie at offset 0.
+    Update,
+    /// Writes two words there, and before them a record and so many bytes of a key.
+    Insert(u32),
 }
 
 impl Access {
@@ -38,7 +40,7 @@ impl Access {
         match self {
             Access::Read(bytes) => format!("read_{bytes}"),
             Access::Write(bytes) => format!("write_{bytes}"),
-            Access::Change(_) => "change".into(),
+            Access::Update | Access::Insert(_) => "change".into(),
         }
     }
 }
@@ -173,9 +175,10 @@ impl Gpu {
         if count == 0 {
             return Ok(());
         }
-        let (bytes, mut words) = match access {
-            Access::Read(bytes) | Access::Write(bytes) => (bytes, 0),
-            Access::Change(words) => (128, words),
+        let (bytes, mut words, mut key_bytes) = match access {
+            Access::Read(bytes) | Access::Write(bytes) => (bytes, 0, 0),
+            Access::Update => (128, 1, 0),
+            Access::Insert(key_bytes) => (128, 2, key_bytes),
         };
         let lanes = u64::from(bytes / 16).max(1);
         let blocks = (u64::from(count) * lanes).div_ceil(THREADS.into());
@@ -185,14 +188,16 @@ impl Gpu {
         // A sum that what is there does not have: it holds offsets and small numbers.
         let mut never = u32::MAX;
         let mut arguments = vec![argument(&mut base)];
-        if let Access::Change(_) = access {
+        if words > 0 {
             arguments.push(argument(&mut records));
         }
         arguments.extend([argument(&mut places), argument(&mut count)]);
         match access {
             Access::Read(_) => arguments.extend([argument(&mut never), argument(&mut sink)]),
             Access::Write(_) => {}
-            Access::Change(_) => arguments.push(argument(&mut words)),
+            Access::Update | Access::Insert(_) => {
+                arguments.extend([argument(&mut words), argument(&mut key_bytes)]);
+            }
         }
         // SAFETY: these are the kernel's parameters; the rest is as the caller says.
         unsafe {

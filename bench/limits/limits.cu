@@ -74,16 +74,22 @@ extern "C" __global__ void write_128(byte *base, const u64 *places, u32 count) {
     write_places<128>(base, places, count);
 }
 
-// What a change writes at least: a record behind the one before it, a fence, and then one word
-// (update) or two with a fence between (insert) at the place of its slot.
-extern "C" __global__ void change(byte *base, u64 records, const u64 *slots, u32 count,
-                                  u32 words) {
+// What a change writes at least: a record behind the one before it and, in a bucket whose keys stand
+// behind its words, the key; a fence, and then one word (update) or two with a fence between (insert)
+// at the place of its slot.
+extern "C" __global__ void change(byte *base, u64 records, const u64 *slots, u32 count, u32 words,
+                                  u32 key_bytes) {
     constexpr u32 LANES = RECORD / sizeof(uint4);
+    constexpr u32 SLOTS = 8;
     u32 lane = threadIdx.x % LANES;
     u32 group = ((1u << LANES) - 1) << (threadIdx.x % 32 / LANES * LANES);
     for (u64 i = thread_number() / LANES; i < count; i += threads() / LANES) {
         uint4 word = {static_cast<u32>(i), lane, 0, 0};
         reinterpret_cast<uint4 *>(base + records + i * RECORD)[lane] = word;
+        if (lane < key_bytes / sizeof(uint4)) {
+            u64 key = slots[i] + 2 * SLOTS * sizeof(u64) + i % SLOTS * key_bytes;
+            reinterpret_cast<uint4 *>(base + key)[lane] = word;
+        }
         __threadfence_system();
         __syncwarp(group);
         if (lane != 0) continue;
@@ -91,7 +97,7 @@ extern "C" __global__ void change(byte *base, u64 records, const u64 *slots, u32
         slot[0] = i;
         if (words > 1) {
             __threadfence_system();
-            slot[8] = i;
+            slot[SLOTS] = i;
         }
         __threadfence_system();
     }

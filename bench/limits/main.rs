@@ -34,13 +34,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use gphash::{AddressOrder, CachePolicy, Engine, Index, Options};
 
 use cpu::Cpu;
 use index::Setting;
 use kind::Limit;
-use places::STRIDE;
+use places::Layout;
 use region::{Region, room};
 use report::{Finding, Report};
 use workload::target::Failure;
@@ -55,6 +55,14 @@ struct Arguments {
     /// Items of the table [default: 16000000 on a GPU, 4000000 on a CPU; a quarter with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1 << 16..=1 << 32))]
     records: Option<u64>,
+    /// Bytes of a key: 8, 16, 32, 64 or 128
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value = "8",
+        hide_possible_values = true
+    )]
+    key_size: KeySize,
     /// Operations in a batch [default: 6 sizes from 1024 to 1048576; 3 with --quick]
     #[arg(long, value_name = "N", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(64..=1 << 24))]
@@ -91,8 +99,31 @@ struct Arguments {
     bench: bool,
 }
 
+/// Bytes of a key, as the command takes them.
+#[derive(Clone, Copy, ValueEnum)]
+enum KeySize {
+    #[value(name = "8")]
+    Of8,
+    #[value(name = "16")]
+    Of16,
+    #[value(name = "32")]
+    Of32,
+    #[value(name = "64")]
+    Of64,
+    #[value(name = "128")]
+    Of128,
+}
+
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    let arguments = Arguments::parse();
+    let run = match arguments.key_size {
+        KeySize::Of8 => run::<1>,
+        KeySize::Of16 => run::<2>,
+        KeySize::Of32 => run::<4>,
+        KeySize::Of64 => run::<8>,
+        KeySize::Of128 => run::<16>,
+    };
+    match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let _ = writeln!(io::stderr(), "limits: {failure}");
@@ -102,8 +133,8 @@ fn main() -> ExitCode {
 }
 
 /// What is measured.
-struct Scope {
-    setting: Setting,
+struct Scope<const K: usize> {
+    setting: Setting<K>,
     batches: Vec<usize>,
     /// Those of loads, each of which takes a new table, and of random places in all regions.
     few_batches: Vec<usize>,
@@ -115,20 +146,20 @@ struct Scope {
     sizes: Vec<u64>,
 }
 
-fn run(arguments: &Arguments) -> Result<(), Failure> {
+fn run<const K: usize>(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(folder) = &arguments.plots {
         std::fs::create_dir_all(folder)?;
     }
     if let Some(path) = &arguments.abandon {
         let folder = path.parent().unwrap_or(path);
-        let setting = scope(arguments, arguments.engine, folder)?.setting;
+        let setting = scope::<K>(arguments, arguments.engine, folder)?.setting;
         let path = path.clone();
         return growth::abandon(&Setting { path, ..setting });
     }
     let folder = temporary_folder()?;
     let mut report = Report::new(arguments.json);
     let engine = engine(arguments.engine, folder.path(), &mut report)?;
-    let scope = scope(arguments, engine, folder.path())?;
+    let scope = scope::<K>(arguments, engine, folder.path())?;
     let batches = scope.batches.len();
     report.expect(machine_steps(&scope));
     if !arguments.machine_only {
@@ -182,7 +213,11 @@ fn engine(wanted: Engine, folder: &Path, report: &mut Report) -> Result<Engine, 
     Ok(engine)
 }
 
-fn scope(arguments: &Arguments, engine: Engine, folder: &Path) -> Result<Scope, Failure> {
+fn scope<const K: usize>(
+    arguments: &Arguments,
+    engine: Engine,
+    folder: &Path,
+) -> Result<Scope<K>, Failure> {
     let on_gpu = matches!(engine, Engine::Cuda { .. });
     let cores = std::thread::available_parallelism()?.get();
     let usual = if on_gpu { 16_000_000 } else { 4_000_000 };
@@ -203,7 +238,11 @@ fn scope(arguments: &Arguments, engine: Engine, folder: &Path) -> Result<Scope, 
     };
     // As much again may lie beside the region: the rest of the table.
     let most = room(folder)?;
-    let own = own_region(records);
+    let table = Layout {
+        records,
+        key_size: 8 * K as u64,
+    };
+    let own = own_region(table);
     if own > most {
         return Err(format!(
             "{records} records take {} MiB, and {} MiB may be used; choose fewer with --records",
@@ -257,17 +296,12 @@ fn scope(arguments: &Arguments, engine: Engine, folder: &Path) -> Result<Scope, 
     })
 }
 
-/// Buckets of eight slots of a table of so many records, at the load factor of one of 16 million.
-fn buckets(records: u64) -> u64 {
-    records.div_ceil(5)
-}
-
 /// Bytes of the records and buckets of a table, at least what bandwidths are measured in.
-fn own_region(records: u64) -> u64 {
-    ((records + buckets(records)) * STRIDE).max(1 << 30)
+fn own_region(table: Layout) -> u64 {
+    (table.records_len() + table.buckets_len()).max(1 << 30)
 }
 
-fn machine_steps(scope: &Scope) -> usize {
+fn machine_steps<const K: usize>(scope: &Scope<K>) -> usize {
     match scope.setting.engine {
         Engine::Cuda { .. } => {
             3 + scope.few_batches.len() * scope.regions.len() + scope.batches.len()
@@ -277,14 +311,14 @@ fn machine_steps(scope: &Scope) -> usize {
 }
 
 /// The machine's figures, and the limits of the table that follow from them.
-fn measure_machine(
-    scope: &Scope,
+fn measure_machine<const K: usize>(
+    scope: &Scope<K>,
     folder: &Path,
     report: &mut Report,
 ) -> Result<Vec<Limit>, Failure> {
-    let records = scope.setting.records;
+    let table = scope.setting.layout();
     let largest = scope.regions.iter().copied().max().unwrap_or(0);
-    let len = own_region(records).max(largest);
+    let len = own_region(table).max(largest);
     report.step(format!("{} MiB of memory", len >> 20));
     let region = Region::create(&folder.join("region"), len)?;
     report.add(Finding::Machine {
@@ -306,20 +340,14 @@ fn measure_machine(
         versions::measure(device, report)?;
         on_gpu.places(&scope.regions, &scope.few_batches, report)?;
         let cache_ratio = scope.setting.cache_ratio;
-        return on_gpu.limits(
-            records,
-            buckets(records),
-            cache_ratio,
-            &scope.batches,
-            report,
-        );
+        return on_gpu.limits(table, cache_ratio, &scope.batches, report);
     }
     let cpu = Cpu {
         region: &region,
         threads: scope.setting.threads,
     };
     cpu.measure(&scope.regions, report);
-    Ok(cpu.limits(records, buckets(records)))
+    Ok(cpu.limits(table))
 }
 
 /// A folder in memory that goes with its value, or when the process is interrupted.
