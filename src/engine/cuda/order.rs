@@ -20,7 +20,8 @@ use bytemuck::Zeroable;
 /// Files below this length are not worth ordering for: all their translations are at hand.
 const SHORT_FILE: u64 = 256 << 20;
 
-/// Lengths of batches that are measured.
+/// Lengths of batches that may be measured, from the middle one on: up as far as it takes, or down as far
+/// as it pays.
 const LENGTHS: [u32; 6] = [1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15];
 
 /// Batches that are timed together, so that launching them is not what takes long.
@@ -124,7 +125,7 @@ impl OrderMemory {
 }
 
 /// The shortest length of a batch that is read faster in order, on this device and file;
-/// `u32::MAX` if none is.
+/// `u32::MAX` if none is. Whoever opens the file waits for it.
 ///
 /// # Errors
 /// [`Error::Gpu`](crate::Error::Gpu).
@@ -133,38 +134,63 @@ pub fn measure(kernels: &Kernels, channel: &mut Channel, table: TableView) -> Re
         return Ok(u32::MAX);
     }
     let value_size = table.value_size as usize;
-    let longest = LENGTHS[LENGTHS.len() - 1].min((MOST_VALUES / value_size) as u32);
+    let most = (MOST_VALUES / value_size) as u32;
+    let lengths = &LENGTHS[..LENGTHS.partition_point(|&len| len <= most)];
+    let Some(&longest) = lengths.last() else {
+        return Ok(u32::MAX);
+    };
     let values = DeviceMemory::new(longest as usize * value_size)?;
+    let mut is_faster = |len| is_faster_in_order(kernels, channel, table, values.address(), len);
+    let (short, long) = lengths.split_at(lengths.len() / 2);
     let mut shortest = u32::MAX;
-    for len in LENGTHS.into_iter().filter(|&len| len <= longest).rev() {
-        let order = channel.order(len, table.file_len)?;
-        let mut view = BatchView::zeroed();
-        view.values = values.address();
-        view.len = len;
-        view.tile = kernels.tile(len);
-        view.sample = len;
-        let mut took = [0.0; 2];
-        for (wanted, took) in (0..).zip(&mut took) {
-            view.order = OrderView { wanted, ..order };
-            // Not the first run, which finds nothing ready, and no place twice, whose translation
-            // would be at hand.
-            for _ in 0..2 {
-                view.sample += TOGETHER;
-                *took = timed(kernels, &channel.stream, table, view)?;
-            }
-        }
-        tracing::debug!(
-            len,
-            unordered_us = took[0],
-            ordered_us = took[1],
-            "address order measured"
-        );
-        if took[1] > took[0] {
+    for &len in long {
+        if is_faster(len)? {
+            shortest = len;
             break;
         }
-        shortest = len;
+    }
+    if shortest == long[0] {
+        for &len in short.iter().rev() {
+            if !is_faster(len)? {
+                break;
+            }
+            shortest = len;
+        }
     }
     Ok(shortest)
+}
+
+/// Whether batches of this length, whose values go to `values`, are read faster in order.
+fn is_faster_in_order(
+    kernels: &Kernels,
+    channel: &mut Channel,
+    table: TableView,
+    values: u64,
+    len: u32,
+) -> Result<bool> {
+    let order = channel.order(len, table.file_len)?;
+    let mut view = BatchView::zeroed();
+    view.values = values;
+    view.len = len;
+    view.tile = kernels.tile(len);
+    view.sample = len;
+    let mut took = [0.0; 2];
+    for (wanted, took) in (0..).zip(&mut took) {
+        view.order = OrderView { wanted, ..order };
+        // Not the first run, which finds nothing ready, and no place twice, whose translation
+        // would be at hand.
+        for _ in 0..2 {
+            view.sample += TOGETHER;
+            *took = timed(kernels, &channel.stream, table, view)?;
+        }
+    }
+    tracing::debug!(
+        len,
+        unordered_us = took[0],
+        ordered_us = took[1],
+        "address order measured"
+    );
+    Ok(took[1] <= took[0])
 }
 
 /// Microseconds for reading some batches of made-up places, one after another.
