@@ -392,9 +392,6 @@ impl<M: Medium> Table<M> {
         self.operations.fetch_add(operations, Ordering::Relaxed);
         self.items.fetch_add(items, Ordering::Relaxed);
         self.touches.fetch_add(touches, Ordering::Relaxed);
-        if operations > 0 {
-            self.check_room(operations);
-        }
     }
 
     /// Makes everything so far durable, as far as the domain needs it said. Stores wait only while it

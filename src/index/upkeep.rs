@@ -13,14 +13,19 @@ use std::time::{Duration, Instant};
 use super::table::Table;
 use crate::layout::shape::extent_alignment;
 use crate::layout::{HUGE_PAGE, Shape, align_up};
-use crate::pm::Medium;
+use crate::pm::{Haste, Medium};
 
-/// Percentages of the slots that are full when room for a further level begins to be made, and
-/// when all of it should be there. Tables grow when about 93 are.
-const FULL: (u64, u64) = (80, 90);
+/// Percentages of the slots that are full when room for a further level begins to be made, at the
+/// earliest and at the latest, and when all of it should be there. Tables grow when about 93 are.
+const FULL: [u64; 3] = [70, 80, 90];
 
-/// Room for further records is made when fewer than one in so many was never taken.
-const FRESH: u64 = 32;
+/// Room for further records begins to be made when fewer than one in so many was never taken, at the
+/// earliest and at the latest.
+const FRESH: [u64; 2] = [8, 32];
+
+/// It begins before the latest time if so many of the longest batches of a device would fill what there
+/// is: they do so quicker than room is made.
+const AHEAD: u64 = 16;
 
 /// Nothing is made ahead for a growth by fewer bytes, which has no huge page to itself.
 const LEAST: u64 = HUGE_PAGE;
@@ -49,6 +54,8 @@ pub(crate) struct Upkeep {
     ending: AtomicBool,
     /// Length for which the disk had no room.
     refused: AtomicU64,
+    /// Operations of a device's longest batch so far, or of the longest part that one was executed in.
+    longest_batch: AtomicU64,
     /// Nanoseconds of the longest step of a growth that a batch had to wait for.
     longest_pause: AtomicU64,
     /// Levels added since the file was opened.
@@ -61,6 +68,12 @@ impl Upkeep {
         if let Some(thread) = self.thread.get() {
             thread.unpark();
         }
+    }
+
+    /// Says that a device executes batches of so many operations at a time.
+    #[cfg(any(test, feature = "cuda"))]
+    pub(crate) fn expect_batches(&self, operations: u64) {
+        self.longest_batch.fetch_max(operations, Ordering::Relaxed);
     }
 
     /// Longest time that one step of a growth held up a batch.
@@ -93,7 +106,7 @@ impl Room {
     /// Adds an extent of `len` bytes, of which a `share` should be there by now.
     fn add(&mut self, len: u64, share: f64) {
         self.all = align_up(self.all, extent_alignment(len)) + len;
-        self.due += (len as f64 * share.min(1.0)) as u64;
+        self.due += (len as f64 * share.clamp(0.0, 1.0)) as u64;
     }
 }
 
@@ -101,9 +114,25 @@ impl<M: Medium> Table<M> {
     /// The level that the table will soon need on top, if it has none ahead.
     pub(crate) fn coming_level(&self) -> Option<u32> {
         let levels = self.directory.levels();
-        let is_full = self.len().saturating_mul(100) >= self.slots().saturating_mul(FULL.0);
-        let coming = is_full && levels.top < Shape::MAX_LEVEL;
+        let (begins, _) = self.level_times();
+        let coming = self.len() >= begins && levels.top < Shape::MAX_LEVEL;
         (coming && !levels.draining(self.shape.levels)).then_some(levels.top + 1)
+    }
+
+    /// How many items there are when room for a further level begins to be made, and when all of it
+    /// should be there.
+    fn level_times(&self) -> (u64, u64) {
+        let slots = self.slots();
+        let [earliest, latest, due] = FULL.map(|percent| slots.saturating_mul(percent) / 100);
+        (
+            due.saturating_sub(self.ahead()).clamp(earliest, latest),
+            due,
+        )
+    }
+
+    /// Operations that should find room which was made ahead.
+    fn ahead(&self) -> u64 {
+        AHEAD * self.upkeep.longest_batch.load(Ordering::Relaxed)
     }
 
     /// The room that the file should be ready for, if it is not, and if the disk may have it.
@@ -111,17 +140,17 @@ impl<M: Medium> Table<M> {
         let now = self.medium.len();
         let mut room = Room { all: now, due: now };
         if let Some(level) = self.coming_level() {
-            let slots = self.slots();
-            let begun = slots * FULL.0 / 100;
-            let share = self.len().saturating_sub(begun) as f64
-                / (slots * (FULL.1 - FULL.0) / 100).max(1) as f64;
+            let (begins, due) = self.level_times();
+            let share = self.len().saturating_sub(begins) as f64 / (due - begins).max(1) as f64;
             room.add(self.shape.level_len(level), share);
         }
         for class in self.arena.classes() {
             let total = self.arena.total(class);
             let fresh = total.saturating_sub(self.arena.high_water(class));
-            if total > 0 && fresh <= total / FRESH {
-                let share = 1.0 - fresh as f64 / (total / FRESH).max(1) as f64;
+            let [earliest, latest] = FRESH.map(|part| total / part);
+            if total > 0 && fresh <= self.ahead().clamp(latest, earliest) {
+                // The batches make none of it before the latest time: they may be the last ones.
+                let share = 1.0 - fresh as f64 / latest.max(1) as f64;
                 room.add(self.next_arena_len(class, self.arena.extent_count()), share);
             }
         }
@@ -144,7 +173,7 @@ impl<M: Medium> Table<M> {
             let share = (operations / OPERATIONS).max(1) * HUGE_PAGE;
             let to = room.due.min(prepared + share);
             self.upkeep
-                .holding_up("making room", || self.prepare(to, &room));
+                .holding_up("making room", || self.prepare(to, &room, Haste::WaitedFor));
         }
     }
 
@@ -153,15 +182,16 @@ impl<M: Medium> Table<M> {
     pub(crate) fn make_room(&self) -> bool {
         match self.missing_room() {
             Some(room) if !self.upkeep.ending.load(Ordering::Relaxed) => {
-                self.prepare(room.all.min(self.medium.prepared() + STEP), &room)
+                let to = room.all.min(self.medium.prepared() + STEP);
+                self.prepare(to, &room, Haste::Beside)
             }
             _ => false,
         }
     }
 
     /// Prepares a part of `room`. A full disk is no error before the room is needed.
-    fn prepare(&self, to: u64, room: &Room) -> bool {
-        let prepared = self.medium.prepare(to);
+    fn prepare(&self, to: u64, room: &Room, haste: Haste) -> bool {
+        let prepared = self.medium.prepare(to, haste);
         if let Err(error) = &prepared {
             tracing::debug!(%error, wanted = room.all, "no room can be made ahead");
             self.upkeep.refused.store(room.all, Ordering::Relaxed);
@@ -259,5 +289,53 @@ impl<M> Upkeeper<M> {
 impl<M> Drop for Upkeeper<M> {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::index::ahead::Ahead;
+    use crate::index::record::Content;
+    use crate::layout::DATA_START;
+    use crate::pm::simulated::Simulated;
+
+    #[test]
+    fn a_level_is_made_earlier_beside_long_batches_of_a_device() {
+        let shape = Shape::new(8, 8, 8, 2, 2).unwrap();
+        let memory = Simulated::new(DATA_START, 1 << 24);
+        let table = Table::create(memory, shape, 10_000, Path::new("memory")).unwrap();
+        let slots = table.slots();
+        let fill = |to: u64| {
+            let mut session = table.session();
+            for key in table.len() + 1..=to {
+                let target = table.target(bytemuck::bytes_of(&key));
+                let ahead = Ahead::new(&table, &target);
+                let value = key.to_ne_bytes();
+                session
+                    .insert(&target, &ahead, &Content::fixed(&value))
+                    .unwrap();
+            }
+        };
+        let levels = table.directory.levels();
+        fill(slots * 69 / 100);
+        table.upkeep.expect_batches(slots);
+        assert_eq!(table.coming_level(), None, "however long the batches are");
+        fill(slots * 75 / 100);
+        for (batch, coming) in [
+            (1, None),
+            (slots / 160, None),
+            (slots / 60, Some(levels.top + 1)),
+        ] {
+            table.upkeep.longest_batch.store(0, Ordering::Relaxed);
+            table.upkeep.expect_batches(batch);
+            assert_eq!(table.coming_level(), coming, "{batch} of {slots}");
+        }
+        table.upkeep.longest_batch.store(0, Ordering::Relaxed);
+        fill(slots * 81 / 100);
+        assert_eq!(table.coming_level(), Some(levels.top + 1));
+        assert_eq!(table.directory.levels(), levels);
     }
 }

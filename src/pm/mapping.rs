@@ -13,7 +13,7 @@ use super::file::{Faults, PmFile};
 use super::flush::WriteBack;
 use super::journal::Journal;
 use super::range::{Range, Sharing};
-use super::{Medium, matching};
+use super::{Haste, Medium, matching};
 use crate::{Domain, Error, Result};
 
 mod growth;
@@ -255,8 +255,8 @@ impl Medium for Mapping {
         self.grow_to(len)
     }
 
-    fn prepare(&self, len: u64) -> Result<()> {
-        self.prepare_to(len)
+    fn prepare(&self, len: u64, haste: Haste) -> Result<()> {
+        self.prepare_to(len, haste)
     }
 
     #[inline]

@@ -24,6 +24,15 @@ pub use mapping::{MapOptions, Mapping};
 
 use crate::{Domain, Result};
 
+/// How much of the machine may be used to prepare room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Haste {
+    /// All of it: a batch waits.
+    WaitedFor,
+    /// What batches beside it do not need.
+    Beside,
+}
+
 /// The one door through which the index reaches its file.
 ///
 /// Offsets are bytes from the start of the file. Words are 8-byte aligned and atomic; byte
@@ -85,13 +94,13 @@ pub trait Medium: Send + Sync {
     /// [`Error::NoSpace`](crate::Error::NoSpace) and the like; the medium is as it was.
     fn grow(&self, len: u64) -> Result<()>;
 
-    /// Does ahead of time what a [`grow`](Self::grow) to `len` bytes would have to wait for. The
-    /// bytes stay out of reach, and zero, until it comes. May take long, but holds up a growth or
-    /// a checkpoint beside it only for a moment.
+    /// Does ahead of time what a [`grow`](Self::grow) to `len` bytes would have to wait for, with
+    /// as many threads as the `haste` allows. The bytes stay out of reach, and zero, until it comes.
+    /// May take long, but holds up a growth or a checkpoint beside it only for a moment.
     ///
     /// # Errors
     /// Those of [`grow`](Self::grow); what could be prepared stays so.
-    fn prepare(&self, len: u64) -> Result<()>;
+    fn prepare(&self, len: u64, haste: Haste) -> Result<()>;
 
     /// Bytes to which the medium can grow at once; at least [`len`](Self::len).
     fn prepared(&self) -> u64;

@@ -158,23 +158,24 @@ impl Range {
         }
     }
 
-    /// Backs the whole huge pages within `from..to` of a file in memory by huge pages, if the
-    /// system has some: random access to a large table is bound by address translation. Small
-    /// pages do as well, so nothing is said of failure.
+    /// Gives every page in `from..to` of a file in memory its memory, and backs the whole huge pages
+    /// by huge ones, if the system has some: random access to a large table is bound by address
+    /// translation. Small pages do as well, so nothing is said of failure.
     ///
     /// Only this call asks for them whatever the mount options of the tmpfs say; it wants at least
     /// one small page in each of them to begin with.
     pub fn gather(&self, file: &PmFile, from: u64, to: u64, threads: usize) {
-        let first = align_up(from, HUGE_PAGE);
-        let last = to / HUGE_PAGE * HUGE_PAGE;
+        let first = align_up(from, HUGE_PAGE).min(to);
+        let last = (to / HUGE_PAGE * HUGE_PAGE).max(first);
         in_parts(first, last, threads, |first, last| {
-            for at in (first..last).step_by(HUGE_PAGE as usize) {
-                if file.allocate(at, at + PAGE).is_err() {
-                    return;
-                }
+            let mut whole = (first..last).step_by(HUGE_PAGE as usize);
+            if whole.all(|at| file.allocate(at, at + PAGE).is_ok()) {
+                self.advise(first, last, libc::MADV_COLLAPSE);
             }
-            self.advise(first, last, libc::MADV_COLLAPSE);
+            self.advise(first, last, libc::MADV_POPULATE_WRITE);
         });
+        self.populate(from, first, 1);
+        self.populate(last, to, 1);
     }
 
     /// Gives every page in `from..to` its memory, so that the first store there need not wait for

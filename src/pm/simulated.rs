@@ -9,8 +9,8 @@ use std::thread::{self, ThreadId};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::Medium;
 use super::flush::LINE;
+use super::{Haste, Medium};
 use crate::layout::{PAGE, align_up};
 use crate::{Domain, Error, Result};
 
@@ -357,7 +357,7 @@ impl Medium for Simulated {
         Ok(())
     }
 
-    fn prepare(&self, len: u64) -> Result<()> {
+    fn prepare(&self, len: u64, _: Haste) -> Result<()> {
         let mut state = self.state();
         if len > state.max_len {
             return Err(state.full(len));

@@ -89,6 +89,57 @@ fn freed_records_are_used_again() {
 }
 
 #[test]
+fn long_batches_fill_a_table_that_grows() {
+    type Value = [u64; 32];
+    const BATCH: u64 = 20_000;
+    let folder = folder();
+    let index =
+        Index::<u64, Value>::create(folder.path().join("f"), &options().capacity(30_000)).unwrap();
+    let values = |keys: &[u64], round: u64| -> Vec<Value> {
+        keys.iter().map(|key| [key ^ round << 32; 32]).collect()
+    };
+    let mut rounds = Vec::new();
+    for round in 1..16 {
+        // Half of them are there.
+        let first = (round - 1) * BATCH / 2;
+        let keys: Vec<u64> = (first..first + BATCH).collect();
+        let inserted = index.insert(&keys, &values(&keys, round)).unwrap();
+        let known = rounds.len() as u64;
+        assert!(
+            keys.iter()
+                .all(|key| inserted[(key - first) as usize] == (*key >= known))
+        );
+        rounds.resize((first + BATCH) as usize, round);
+    }
+    assert!(index.stats().resizes > 0);
+    let all: Vec<u64> = (0..rounds.len() as u64).collect();
+    let check = |rounds: &[u64]| {
+        let mut found = vec![[0; 32]; all.len()];
+        assert_eq!(
+            index.get(&all, &mut found).unwrap().count_ones(..),
+            all.len()
+        );
+        for ((key, round), value) in all.iter().zip(rounds).zip(&found) {
+            assert_eq!(*value, [key ^ round << 32; 32], "{key}");
+        }
+    };
+    check(&rounds);
+    let len = index.stats().file_len;
+    for round in 16..24 {
+        for keys in all.chunks(BATCH as usize) {
+            index.update(keys, &values(keys, round)).unwrap();
+        }
+        rounds.fill(round);
+        check(&rounds);
+    }
+    let longer = index.stats().file_len - len;
+    assert!(
+        longer < len / 2,
+        "{longer} bytes more than {len} for updates"
+    );
+}
+
+#[test]
 fn room_is_made_ahead_and_a_resize_ends_by_itself() {
     let folder = folder();
     let path = folder.path().join("f");

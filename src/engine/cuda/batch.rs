@@ -168,6 +168,10 @@ impl Attached {
             writer.supply.settle(table, &counters);
             let done = counters.operations - counters.full - counters.starved;
             table.count_batch(done, counters.items as i64, counters.touches);
+            if done > 0 {
+                table.upkeep.expect_batches(done);
+                table.check_room(done);
+            }
             self.check_damage(table, &counters)?;
             if counters.full + counters.starved == 0 {
                 return Ok(());

@@ -6,8 +6,8 @@ use super::kind::open;
 use crate::Error;
 use crate::engine::Write;
 use crate::index::table::Table;
-use crate::pm::Medium;
 use crate::pm::simulated::{CrashState, Simulated};
+use crate::pm::{Haste, Medium};
 
 /// What is done to a table. Numbers are keys; each operation stores a version of its own.
 #[derive(Debug, Clone)]
@@ -84,7 +84,7 @@ pub(super) fn maintain<M: Medium>(table: &Table<M>, op: &Op) {
         Op::Recycle => table.arena.give(table.arena.take_all()),
         Op::MakeRoom => table
             .medium
-            .prepare(table.medium.len() + (1 << 20))
+            .prepare(table.medium.len() + (1 << 20), Haste::Beside)
             .unwrap(),
         Op::Sync => table.sync().unwrap(),
         Op::Capture => table.capture().unwrap(),

@@ -8,7 +8,7 @@ use loom::cell::UnsafeCell;
 
 use crate::index::target::reserved_bucket_at;
 use crate::layout::{DATA_START, EXTENT_TABLE, PAGE, RESERVED_BUCKETS, align_up};
-use crate::pm::Medium;
+use crate::pm::{Haste, Medium};
 use crate::sync::{AtomicU64, Ordering};
 use crate::{Domain, Result};
 
@@ -169,7 +169,7 @@ impl Medium for Modelled {
         Ok(())
     }
 
-    fn prepare(&self, _: u64) -> Result<()> {
+    fn prepare(&self, _: u64, _: Haste) -> Result<()> {
         Ok(())
     }
 

@@ -7,12 +7,12 @@ use parking_lot::MutexGuard;
 
 use super::{Access, Mapping};
 use crate::layout::{HUGE_PAGE, PAGE, align_up};
-use crate::pm::Medium;
 use crate::pm::range::Sharing;
+use crate::pm::{Haste, Medium};
 use crate::{Error, Result};
 
 /// Bytes that one thread prepares at a time: a growth beside it waits for no more than that.
-const STEP: u64 = HUGE_PAGE;
+const STEP: u64 = 2 * HUGE_PAGE;
 
 /// What changes when the file grows.
 #[derive(Debug, Default)]
@@ -82,10 +82,15 @@ impl Mapping {
             Sharing::Private => self.range.map_zeros(&self.file, from, to)?,
             _ => self.range.map(&self.file, from, to, self.sharing)?,
         }
-        if self.place.in_memory && self.sharing == Sharing::Shared {
+        if self.is_gathered() {
             self.range.gather(&self.file, from, to, threads);
         }
         self.file.allocate(from, to)
+    }
+
+    /// Whether what is new lies in huge pages, wherever the system has some.
+    pub(super) fn is_gathered(&self) -> bool {
+        self.place.in_memory && self.sharing == Sharing::Shared
     }
 
     fn no_room(&self, needed: u64, source: io::Error) -> Error {
@@ -118,10 +123,18 @@ impl Mapping {
     }
 
     /// See [`Medium::prepare`].
-    pub(super) fn prepare_to(&self, len: u64) -> Result<()> {
-        let len = self.within_limits(len)?;
-        // The batches that run beside it need the other cores.
-        let threads = (cores() / 4).max(1);
+    pub(super) fn prepare_to(&self, len: u64, haste: Haste) -> Result<()> {
+        // What is gathered begins and ends with whole huge pages, however it is asked for.
+        let unit = match self.is_gathered() {
+            true => self.place.unit.max(HUGE_PAGE),
+            false => self.place.unit,
+        };
+        let len = align_up(self.within_limits(len)?, unit).min(self.range.len());
+        let threads = match haste {
+            Haste::WaitedFor => cores(),
+            // The batches that run beside it need the other cores.
+            Haste::Beside => (cores() / 4).max(1),
+        };
         let step = STEP * threads as u64;
         loop {
             let mut growth = if len <= self.prepared() + step {
@@ -137,9 +150,9 @@ impl Mapping {
             if len <= mapped {
                 return Ok(());
             }
-            let to = align_up(len.min(mapped + step), self.place.unit);
+            let to = align_up(mapped + step, unit).min(len);
             self.extend(&mut growth, to, threads)?;
-            if self.sharing != Sharing::Synchronous {
+            if !self.is_gathered() && self.sharing != Sharing::Synchronous {
                 self.range.populate(mapped, to, threads);
             }
         }

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use tempfile::TempDir;
 
 use super::*;
-use crate::layout::{DATA_START, HUGE_PAGE, PAGE, Shape, Superblock};
+use crate::layout::{DATA_START, HUGE_PAGE, PAGE, Shape, Superblock, align_up};
 use crate::pm::Call;
 
 /// Folders on a file system in memory and on an ordinary one.
@@ -312,7 +312,7 @@ fn a_growth_into_prepared_room_makes_no_call() {
         let calls = Arc::new(Counting::default());
         options.faults = Some(calls.clone());
         let mapping = Mapping::create(&path, LEN, &options).unwrap();
-        mapping.prepare(LEN + 3 * HUGE_PAGE).unwrap();
+        mapping.prepare(LEN + 3 * HUGE_PAGE, Haste::Beside).unwrap();
         assert_eq!(mapping.len(), LEN);
         assert!(mapping.prepared() >= LEN + 3 * HUGE_PAGE);
         let before = calls.0.load(Ordering::Relaxed);
@@ -330,19 +330,37 @@ fn a_growth_into_prepared_room_makes_no_call() {
 }
 
 #[test]
+fn room_in_memory_is_made_in_whole_huge_pages() {
+    for (options, folder) in domains() {
+        let mapping = Mapping::create(&folder.path().join("table"), LEN, &options).unwrap();
+        for haste in [Haste::Beside, Haste::WaitedFor] {
+            let wanted = mapping.prepared() + HUGE_PAGE + PAGE;
+            mapping.prepare(wanted, haste).unwrap();
+            let prepared = mapping.prepared();
+            if mapping.is_gathered() {
+                assert_eq!(prepared, align_up(wanted, HUGE_PAGE));
+            } else {
+                assert_eq!(prepared, align_up(wanted, mapping.place.unit));
+            }
+        }
+        assert_eq!(mapping.len(), LEN);
+    }
+}
+
+#[test]
 fn room_that_is_not_used_is_given_back() {
     for (options, folder) in domains() {
         let path = folder.path().join("table");
         let mapping = Mapping::create(&path, LEN, &options).unwrap();
         superblock(&mapping, 1, LEN);
         mapping.store(DATA_START, 1);
-        mapping.prepare(LEN + 9 * HUGE_PAGE).unwrap();
+        mapping.prepare(LEN + 9 * HUGE_PAGE, Haste::Beside).unwrap();
         mapping.grow(LEN + PAGE).unwrap();
         mapping.trim();
         assert_eq!(mapping.prepared(), LEN + PAGE);
         assert_eq!(fs::metadata(&path).unwrap().len(), LEN + PAGE);
         mapping.store(LEN, 2);
-        mapping.prepare(LEN + HUGE_PAGE).unwrap();
+        mapping.prepare(LEN + HUGE_PAGE, Haste::Beside).unwrap();
         mapping.grow(LEN + 2 * HUGE_PAGE).unwrap();
         assert_eq!(
             [DATA_START, LEN, LEN + PAGE].map(|at| mapping.load(at)),
@@ -357,7 +375,9 @@ fn what_was_prepared_before_a_crash_does_not_return() {
         let path = folder.path().join("table");
         let mapping = Mapping::create(&path, LEN, &options).unwrap();
         superblock(&mapping, 1, LEN);
-        mapping.prepare(LEN + 3 * HUGE_PAGE).unwrap();
+        mapping
+            .prepare(LEN + 3 * HUGE_PAGE, Haste::WaitedFor)
+            .unwrap();
         mapping.checkpoint().unwrap();
         drop(mapping);
         let len = fs::metadata(&path).unwrap().len();
@@ -367,7 +387,7 @@ fn what_was_prepared_before_a_crash_does_not_return() {
         fs::write(&path, bytes).unwrap();
         let mapping = Mapping::open(&path, &options).unwrap();
         assert_eq!((mapping.len(), mapping.prepared()), (LEN, LEN));
-        mapping.prepare(LEN + HUGE_PAGE).unwrap();
+        mapping.prepare(LEN + HUGE_PAGE, Haste::Beside).unwrap();
         mapping.grow(LEN + 2 * HUGE_PAGE).unwrap();
         assert!(
             (LEN..mapping.len())
@@ -385,9 +405,11 @@ fn a_disk_without_room_ahead_has_room_for_what_is_there() {
         options.faults = Some(full.clone());
         full.set(false);
         let mapping = Mapping::create(&path, LEN, &options).unwrap();
-        mapping.prepare(LEN + HUGE_PAGE).unwrap();
+        mapping.prepare(LEN + HUGE_PAGE, Haste::Beside).unwrap();
         full.set(true);
-        let refused = mapping.prepare(LEN + 5 * HUGE_PAGE).unwrap_err();
+        let refused = mapping
+            .prepare(LEN + 5 * HUGE_PAGE, Haste::WaitedFor)
+            .unwrap_err();
         assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
         let prepared = mapping.prepared();
         assert!(prepared >= LEN + HUGE_PAGE);

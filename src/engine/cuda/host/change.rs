@@ -14,7 +14,7 @@ use crate::engine::cuda::channel::{Channel, Operands, Payload};
 use crate::engine::cuda::supply::Taken;
 use crate::engine::cuda::{Attached, CudaEngine, Writer, sizes};
 use crate::index::table::Table;
-use crate::pm::Mapping;
+use crate::pm::{Mapping, Medium};
 
 /// How values come to their records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,9 +143,15 @@ impl Changes<'_> {
             let before = before.filter(|before| before.records.is_none());
             let wanted = part.range.len();
             let all = (wanted + before.map_or(0, |before| before.range.len())) as u64;
-            let writer = &mut *self.writer;
-            self.attached
-                .stock_at_hand(self.table, writer, &part.channel.stream, all)?;
+            let (attached, table, writer) = (self.attached, self.table, &mut *self.writer);
+            let stream = &part.channel.stream;
+            attached.stock_at_hand(table, writer, stream, all)?;
+            let missing = all.saturating_sub(writer.supply.available());
+            let has_room = table.medium.prepared() > table.medium.len();
+            // If this fails, so will the launch that misses them, unless it needs fewer.
+            if missing > 0 && has_room && attached.feed(table, writer, stream, missing).is_ok() {
+                attached.stock_at_hand(table, writer, stream, all)?;
+            }
             if writer.supply.available() >= all {
                 let (stream, places) = part.channel.places_mut(wanted as u32)?;
                 part.records = Some(writer.supply.take(stream, places)?);
