@@ -269,7 +269,7 @@ impl Records {
     }
 
     /// Seed of the hash of keys.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn hash_seed(&self) -> u64 {
         self.table.hash_seed
     }

@@ -20,6 +20,7 @@
 //!   it matches; bytes behind it mean nothing.
 
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use bytemuck::{Pod, Zeroable};
 use static_assertions::const_assert_eq;
@@ -100,18 +101,20 @@ pub struct Snapshot<'a> {
     /// Numbers of the pages that differ from the last checkpoint, ascending.
     pub pages: &'a [u64],
     /// Copies contents from an offset on.
-    pub read: &'a dyn Fn(u64, &mut [u8]),
+    pub read: &'a (dyn Fn(u64, &mut [u8]) + Sync),
 }
 
 impl Snapshot<'_> {
-    /// Gives the pages in runs of neighbours, each with its offset in the file.
-    fn runs(&self, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
-        let mut buffer = vec![0; CHUNK * PAGE as usize];
+    /// Gives all that a journal with this header holds but the trailer, part by part.
+    fn each_part(&self, header: &Header, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        take(bytemuck::bytes_of(header))?;
+        take(bytemuck::cast_slice(self.pages))?;
+        let mut buffer = vec![0; CHUNK.min(self.pages.len()) * PAGE as usize];
         for chunk in self.pages.chunks(CHUNK) {
             for run in neighbours(chunk) {
                 let bytes = &mut buffer[..run.len() * PAGE as usize];
                 (self.read)(run[0] * PAGE, bytes);
-                take(run[0] * PAGE, bytes)?;
+                take(bytes)?;
             }
         }
         Ok(())
@@ -277,18 +280,39 @@ fn write(file: &PmFile, snapshot: &Snapshot) -> Result<(u64, u64)> {
         checksum: 0,
     };
     header.checksum = header.sum(snapshot.pages);
-    let mut hash = Xxh3::new();
-    let mut at = 0;
-    let mut append = |bytes: &[u8]| {
-        hash.update(bytes);
-        file.write(bytes, at)?;
-        at += bytes.len() as u64;
-        Ok(())
+    let hash = || {
+        let mut hash = Xxh3::new();
+        snapshot.each_part(&header, |bytes| {
+            hash.update(bytes);
+            Ok(())
+        })?;
+        Ok(hash.digest())
     };
-    append(bytemuck::bytes_of(&header))
-        .and_then(|()| append(bytemuck::cast_slice(snapshot.pages)))
-        .and_then(|()| snapshot.runs(|_, bytes| append(bytes)))
-        .map(|()| (at, hash.digest()))
+    let mut at = 0;
+    let mut write = || {
+        snapshot.each_part(&header, |bytes| {
+            file.write(bytes, at)?;
+            at += bytes.len() as u64;
+            Ok(())
+        })
+    };
+    // Stores wait for it, which leaves a core idle.
+    let (written, digest) = thread::scope(|scope| {
+        let hashing = (snapshot.pages.len() > CHUNK)
+            .then(|| thread::Builder::new().spawn_scoped(scope, hash).ok())
+            .flatten();
+        let written = write();
+        let digest = match hashing {
+            Some(hashing) => hashing
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            None => hash(),
+        };
+        (written, digest)
+    });
+    written
+        .and(digest)
+        .map(|digest| (at, digest))
         .map_err(|error| match error {
             Error::NoSpace { path, source, .. } => Error::NoSpace {
                 path,

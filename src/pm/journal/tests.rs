@@ -156,6 +156,25 @@ impl Interrupted {
 }
 
 #[test]
+fn a_journal_that_is_summed_beside_its_writing_is_complete() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("table");
+    let pages = 4 * CHUNK as u64;
+    let mapping = Mapping::create(&path, LEN + pages * PAGE, &options(None)).unwrap();
+    change(&mapping, 1);
+    for page in (0..pages).filter(|page| page % 7 != 3) {
+        mapping.store(LEN + page * PAGE + 8 * (page % 512), page);
+    }
+    mapping.capture().unwrap();
+    mapping.store(LEN, 9);
+    mapping.complete().unwrap();
+    mapping.store(LEN, 0);
+    let contents = contents(&mapping);
+    drop(mapping);
+    assert_eq!(fs::read(&path).unwrap(), contents);
+}
+
+#[test]
 fn a_journal_cut_at_any_byte_leaves_the_old_checkpoint() {
     let table = Interrupted::new();
     for len in 0..table.journal.len() {
