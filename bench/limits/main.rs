@@ -34,7 +34,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use gphash::{AddressOrder, CachePolicy, Engine, Index, Options};
 
 use cpu::Cpu;
@@ -43,6 +43,7 @@ use kind::Limit;
 use places::Layout;
 use region::{Region, room};
 use report::{Finding, Report};
+use workload::sizes::{KEY_SIZES, sizes};
 use workload::target::Failure;
 
 /// The limits of this machine, and the index beside them.
@@ -55,14 +56,9 @@ struct Arguments {
     /// Items of the table [default: 16000000 on a GPU, 4000000 on a CPU; a quarter with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1 << 16..=1 << 32))]
     records: Option<u64>,
-    /// Bytes of a key: 8, 16, 32, 64 or 128
-    #[arg(
-        long,
-        value_name = "BYTES",
-        default_value = "8",
-        hide_possible_values = true
-    )]
-    key_size: KeySize,
+    /// Bytes of a key
+    #[arg(long, value_name = "BYTES", default_value = "8", value_parser = sizes(KEY_SIZES))]
+    key_size: usize,
     /// Operations in a batch [default: 6 sizes from 1024 to 1048576; 3 with --quick]
     #[arg(long, value_name = "N", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(64..=1 << 24))]
@@ -99,31 +95,8 @@ struct Arguments {
     bench: bool,
 }
 
-/// Bytes of a key, as the command takes them.
-#[derive(Clone, Copy, ValueEnum)]
-enum KeySize {
-    #[value(name = "8")]
-    Of8,
-    #[value(name = "16")]
-    Of16,
-    #[value(name = "32")]
-    Of32,
-    #[value(name = "64")]
-    Of64,
-    #[value(name = "128")]
-    Of128,
-}
-
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let run = match arguments.key_size {
-        KeySize::Of8 => run::<1>,
-        KeySize::Of16 => run::<2>,
-        KeySize::Of32 => run::<4>,
-        KeySize::Of64 => run::<8>,
-        KeySize::Of128 => run::<16>,
-    };
-    match run(&arguments) {
+    match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let _ = writeln!(io::stderr(), "limits: {failure}");
@@ -146,7 +119,18 @@ struct Scope<const K: usize> {
     sizes: Vec<u64>,
 }
 
-fn run<const K: usize>(arguments: &Arguments) -> Result<(), Failure> {
+fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match arguments.key_size {
+        8 => with_key::<1>(arguments),
+        16 => with_key::<2>(arguments),
+        32 => with_key::<4>(arguments),
+        64 => with_key::<8>(arguments),
+        128 => with_key::<16>(arguments),
+        size => Err(format!("keys of {size} bytes; there are {KEY_SIZES:?}").into()),
+    }
+}
+
+fn with_key<const K: usize>(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(folder) = &arguments.plots {
         std::fs::create_dir_all(folder)?;
     }

@@ -11,6 +11,7 @@ pub mod latency;
 mod pinned;
 pub mod plan;
 mod reload;
+pub mod sizes;
 pub mod target;
 #[cfg(feature = "cuda")]
 mod window;

@@ -23,12 +23,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use gphash::{AddressOrder, CachePolicy, Domain, Engine};
 
 use workload::case::Case;
 use workload::distribution::Law;
 use workload::plan::Workload;
+use workload::sizes::{KEY_SIZES, sizes};
 use workload::target::Failure;
 
 /// YCSB on a gphash index: throughput, batch latencies, load factor and PM touches.
@@ -64,7 +64,7 @@ struct Arguments {
     theta: Vec<f64>,
     /// Bytes of a key
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8",
-        value_parser = sizes(run::KEY_SIZES))]
+        value_parser = sizes(KEY_SIZES))]
     key_size: Vec<usize>,
     /// Bytes of a value
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "128",
@@ -249,11 +249,6 @@ fn sweep<T: Clone>(cases: Vec<Case>, values: &[T], set: impl Fn(&mut Case, T)) -
             })
         })
         .collect()
-}
-
-/// A run is compiled for each size, so only these can be chosen.
-fn sizes<const N: usize>(sizes: [&'static str; N]) -> impl TypedValueParser<Value = usize> {
-    PossibleValuesParser::new(sizes).try_map(|size| size.parse())
 }
 
 fn parse_theta(text: &str) -> Result<f64, String> {

@@ -9,10 +9,8 @@ use crate::report::Line;
 use crate::workload::case::Case;
 use crate::workload::drive::{Measured, Mode, drive, drive_case, drive_index};
 use crate::workload::plan::{Plan, Words, Workload, load, plan};
+use crate::workload::sizes::KEY_SIZES;
 use crate::workload::target::{Failure, Target};
-
-/// Sizes of keys, in bytes, that [`run`] knows.
-pub const KEY_SIZES: [&str; 5] = ["8", "16", "32", "64", "128"];
 
 /// Sizes of values, in bytes, that [`run`] knows.
 pub const VALUE_SIZES: [&str; 8] = ["8", "16", "32", "64", "128", "256", "512", "1024"];

@@ -421,7 +421,7 @@ impl<M: Medium> Table<M> {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
+pub(super) mod tests {
     use std::ops::Range;
     use std::path::Path;
 
@@ -433,7 +433,7 @@ mod tests {
     use crate::pm::simulated::Simulated;
 
     /// Inserts keys; they count when the session ends.
-    fn insert(session: &mut Session<Simulated>, keys: Range<u64>) {
+    pub(in crate::index) fn insert(session: &mut Session<Simulated>, keys: Range<u64>) {
         let table = session.table;
         for key in keys {
             let target = table.target(bytemuck::bytes_of(&key));

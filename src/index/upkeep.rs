@@ -297,8 +297,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::index::ahead::Ahead;
-    use crate::index::record::Content;
+    use crate::index::resize::tests::insert;
     use crate::layout::DATA_START;
     use crate::pm::simulated::Simulated;
 
@@ -308,17 +307,7 @@ mod tests {
         let memory = Simulated::new(DATA_START, 1 << 24);
         let table = Table::create(memory, shape, 10_000, Path::new("memory")).unwrap();
         let slots = table.slots();
-        let fill = |to: u64| {
-            let mut session = table.session();
-            for key in table.len() + 1..=to {
-                let target = table.target(bytemuck::bytes_of(&key));
-                let ahead = Ahead::new(&table, &target);
-                let value = key.to_ne_bytes();
-                session
-                    .insert(&target, &ahead, &Content::fixed(&value))
-                    .unwrap();
-            }
-        };
+        let fill = |to: u64| insert(&mut table.session(), table.len() + 1..to + 1);
         let levels = table.directory.levels();
         fill(slots * 69 / 100);
         table.upkeep.expect_batches(slots);
