@@ -173,14 +173,21 @@ impl Run {
         )
     }
 
-    fn finding(&self, kind: Kind, records: u64, batch: usize, limits: &[Limit]) -> Finding {
+    fn finding<const K: usize>(
+        &self,
+        kind: Kind,
+        setting: &Setting<K>,
+        batch: usize,
+        limits: &[Limit],
+    ) -> Finding {
         let mops = self.measured.mops();
         let limit = limit_of(limits, kind, batch);
         let limit_mops = limit.map_or(0.0, |limit| limit.mops);
         Finding::Index(OfIndex {
             engine: self.after.engine.to_string(),
             workload: kind.name(),
-            records,
+            records: setting.records,
+            key_size: 8 * K,
             batch,
             mops,
             limit_mops,
@@ -221,7 +228,7 @@ pub fn measure<const K: usize>(
             before,
             after: table.stats(),
         };
-        report.add(run.finding(Kind::Load, setting.records, batch, limits));
+        report.add(run.finding(Kind::Load, setting, batch, limits));
         kept = Some(table);
     }
     let table = kept.ok_or("no batch size")?;
@@ -230,7 +237,7 @@ pub fn measure<const K: usize>(
         for &batch in batches {
             report.step(format!("{} in batches of {batch}", kind.name()));
             let run = setting.run(&table, kind, batch)?;
-            report.add(run.finding(kind, setting.records, batch, limits));
+            report.add(run.finding(kind, setting, batch, limits));
         }
     }
     report.step("loading the cache");

@@ -48,6 +48,8 @@ pub struct OfIndex {
     pub engine: String,
     pub workload: &'static str,
     pub records: u64,
+    /// Bytes of a key.
+    pub key_size: usize,
     pub batch: usize,
     pub mops: f64,
     pub limit_mops: f64,
@@ -300,9 +302,10 @@ fn accesses_as_text(accesses: &Accesses) -> (String, String) {
 fn index_as_text(of_index: &OfIndex) -> (String, String) {
     (
         format!(
-            "The index on engine {}, {} records of 8 + 128 bytes\n  {:<22} {:>8} {:>9} {:>9} {:>5} {:>10} {:>10} {:>6} {:>6}  limit",
+            "The index on engine {}, {} records of {} + 128 bytes\n  {:<22} {:>8} {:>9} {:>9} {:>5} {:>10} {:>10} {:>6} {:>6}  limit",
             of_index.engine,
             of_index.records,
+            of_index.key_size,
             "workload",
             "batch",
             "M/s",
