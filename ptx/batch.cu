@@ -17,10 +17,10 @@ __device__ inline bool equal_keys(const u8 *keys, u64 a, u64 b, u32 key_size) {
 // The entry of the group of the key at a position.
 __device__ inline u64 group_entry(const Groups &groups, const u8 *keys, u32 position, u32 key_size) {
     auto words = reinterpret_cast<const u64 *>(keys + static_cast<u64>(position) * key_size);
-    u64 hash = key_size == 8 ? hash_word(words[0], 0) : hash_words(words, key_size / 8, 0);
+    u64 hash = key_size == 8 ? hash_word(__ldcs(words), 0) : hash_words(words, key_size / 8, 0);
     #pragma unroll 1
     for (u64 entry = hash & groups.mask;; entry = (entry + 1) & groups.mask) {
-        u32 opened = *static_cast<volatile u32 *>(groups.claims + entry);
+        u32 opened = load(groups.claims + entry);
         if (opened == 0) opened = atomicCAS(groups.claims + entry, 0, position + 1);
         if (opened == 0 || equal_keys(keys, opened - 1, position, key_size)) return entry;
     }
@@ -37,9 +37,9 @@ KERNEL clear_batch(const __grid_constant__ Groups groups, u64 entries, u64 *answ
     for (u64 at = thread; at < words; at += threads) answers[at] = 0;
     #pragma unroll 1
     for (u64 at = thread; at < entries; at += threads) {
-        groups.claims[at] = 0;
-        groups.first[at] = ~0u;
-        groups.last[at] = 0;
+        __stcs(groups.claims + at, 0u);
+        __stcs(groups.first + at, ~0u);
+        __stcs(groups.last + at, 0u);
     }
 }
 
@@ -51,12 +51,12 @@ KERNEL group_keys(const __grid_constant__ Groups groups, const u8 *keys, u32 len
          at += static_cast<u64>(gridDim.x) * blockDim.x) {
         u32 position = static_cast<u32>(at);
         u64 entry = group_entry(groups, keys, position, key_size);
-        groups.entry[position] = static_cast<u32>(entry);
+        __stcs(groups.entry + position, static_cast<u32>(entry));
         // A popular key would queue its atomics at one address, and few of them change anything.
-        if (position < *static_cast<volatile u32 *>(groups.first + entry)) {
+        if (position < load(groups.first + entry)) {
             atomicMin(groups.first + entry, position);
         }
-        if (position > *static_cast<volatile u32 *>(groups.last + entry)) {
+        if (position > load(groups.last + entry)) {
             atomicMax(groups.last + entry, position);
         }
     }
@@ -71,7 +71,7 @@ KERNEL spread(const __grid_constant__ Groups groups, u32 *answers, u8 *values, u
          at += static_cast<u64>(gridDim.x) * blockDim.x) {
         u64 last = groups.last[groups.entry[at]];
         if (last == at) continue;
-        u32 answer = *static_cast<volatile u32 *>(answers + last / 32) >> last % 32 & 1;
+        u32 answer = load(answers + last / 32) >> last % 32 & 1;
         if (answer != 0) {
             atomicOr(answers + at / 32, 1u << at % 32);
         } else {

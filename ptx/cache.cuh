@@ -42,7 +42,7 @@ __device__ inline void store_tag(u64 *tag, u64 record) {
 // 0, that of the reserved buckets, is never cached.
 __device__ inline u32 link_of(const TableView &view, u64 ordinal) {
     if (view.cache.links == nullptr) return 0;
-    return *static_cast<volatile u32 *>(view.cache.links + ordinal);
+    return load(view.cache.links + ordinal);
 }
 
 __device__ inline CachedValue value_place(const TableView &view, u32 entry, u32 index) {
@@ -56,14 +56,14 @@ __device__ inline CachedValue value_place(const TableView &view, u32 entry, u32 
 __device__ inline void note_access(const TableView &view, u64 ordinal, const Batch &batch,
                                    u64 position) {
     if (view.cache.heat == nullptr) return;
-    volatile u32 *heat = view.cache.heat + ordinal;
+    u32 *heat = view.cache.heat + ordinal;
     if (view.cache.policy == POLICY_LRU) {
         // The number of the launch. 0 is that of a bucket which was never used.
-        *heat = batch.sample != 0 ? batch.sample : 1;
-    } else if (*heat < SAMPLE) {
-        atomicAdd(view.cache.heat + ordinal, 1u);
+        __stcs(heat, batch.sample != 0 ? batch.sample : 1u);
+    } else if (load(heat) < SAMPLE) {
+        atomicAdd(heat, 1u);
     } else if ((position + batch.sample) % SAMPLE == 0) {
-        atomicAdd(view.cache.heat + ordinal, SAMPLE);
+        atomicAdd(heat, SAMPLE);
     }
 }
 

@@ -25,8 +25,7 @@ __device__ void copy_units(const u8 *from, u8 *to, u32 size, bool wanted) {
         if (rest != 0) {
             #pragma unroll 1
             for (u32 unit = lane % lanes; unit < units; unit += lanes) {
-                // Past the first-level cache, which may hold an older neighbour of the record.
-                Unit part = __ldcg(reinterpret_cast<const Unit *>(source) + unit);
+                Unit part = load_unit(reinterpret_cast<const Unit *>(source) + unit);
                 store_unit(reinterpret_cast<Unit *>(target) + unit, part);
             }
         }

@@ -41,14 +41,16 @@ __device__ inline u64 hash_word(u64 key, u64 seed) {
 }
 
 __device__ inline u64 mix_pair(const u64 *key, u32 secret, u64 seed) {
-    return multiply_fold(key[0] ^ (SECRET[secret] + seed), key[1] ^ (SECRET[secret + 1] - seed));
+    u64 low = __ldcs(key) ^ (SECRET[secret] + seed);
+    u64 high = __ldcs(key + 1) ^ (SECRET[secret + 1] - seed);
+    return multiply_fold(low, high);
 }
 
 // XXH3-64 of 16 to 128 bytes, given as words.
 __device__ inline u64 hash_words(const u64 *key, u32 words, u64 seed) {
     if (words == 2) {
-        u64 low = key[0] ^ ((SECRET[3] ^ SECRET[4]) + seed);
-        u64 high = key[1] ^ ((SECRET[5] ^ SECRET[6]) - seed);
+        u64 low = __ldcs(key) ^ ((SECRET[3] ^ SECRET[4]) + seed);
+        u64 high = __ldcs(key + 1) ^ ((SECRET[5] ^ SECRET[6]) - seed);
         return avalanche(16 + swap_bytes(low) + high + multiply_fold(low, high));
     }
     u64 hash = words * 8 * 0x9e3779b185ebca87;

@@ -118,11 +118,11 @@ __device__ void fetch_units(const TableView &view, const Batch &batch, u64 recor
                 to[nth] = nullptr;
                 if (which >= WARP || from == 0 || unit >= units) continue;
                 to[nth] = reinterpret_cast<Unit *>(batch.values + at * view.value_size) + unit;
-                held[nth] = __ldcg(reinterpret_cast<const Unit *>(view.file + from) + unit);
+                held[nth] = load_unit(reinterpret_cast<const Unit *>(view.file + from) + unit);
             }
             #pragma unroll
             for (u32 nth = 0; nth < UNDER_WAY; nth++) {
-                if (to[nth] != nullptr) *to[nth] = held[nth];
+                if (to[nth] != nullptr) __stcs(to[nth], held[nth]);
             }
         }
     }

@@ -18,16 +18,39 @@ __device__ inline u64 warp_number() {
 
 __device__ inline u64 warp_count() { return static_cast<u64>(gridDim.x) * blockDim.x / WARP; }
 
-// Words that change under a running kernel.
-__device__ inline u64 load(const u8 *at) { return *reinterpret_cast<const volatile u64 *>(at); }
-
+// Most of what a kernel loads from device memory, or stores there, is needed once. It should be the first
+// to leave the second-level cache, where the page table through which the device finds the file should stay
+// (docs/performance.md). So all loads ask for that: these, and __ldcs of what nobody changes meanwhile;
+// so do stores by __stcs. PTX calls it a priority of the first-level cache; the device minds it in both.
 #ifdef __CUDACC__
+#define LOAD(Word, name, At, Register, constraint, how)                                          \
+    __device__ inline Word name(const At *at) {                                                  \
+        Register word;                                                                           \
+        asm volatile("{ .reg .u64 g; cvta.to.global.u64 g, %1; " how " %0, [g]; }"               \
+                     : constraint(word) : "l"(at) : "memory");                                   \
+        return static_cast<Word>(word);                                                          \
+    }
+
+// Words that change under a running kernel.
+LOAD(u64, load, u8, u64, "=l", "ld.relaxed.sys.global.L1::evict_first.u64")
+LOAD(u32, load, u32, u32, "=r", "ld.relaxed.sys.global.L1::evict_first.u32")
+
 // What this thread loads afterwards is loaded after this word.
-__device__ inline u64 load_acquire(const u8 *at) {
-    u64 word;
-    asm volatile("ld.acquire.gpu.u64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
-    return word;
+LOAD(u64, load_acquire, u8, u64, "=l", "ld.acquire.gpu.global.L1::evict_first.u64")
+
+// Parts of a value, past the first-level cache, which may hold an older neighbour of the record.
+LOAD(u64, load_unit, u64, u64, "=l", "ld.relaxed.gpu.global.L1::evict_first.u64")
+LOAD(u32, load_unit, u32, u32, "=r", "ld.relaxed.gpu.global.L1::evict_first.u32")
+LOAD(u8, load_unit, u8, u32, "=r", "ld.relaxed.gpu.global.L1::evict_first.u8")
+
+__device__ inline uint4 load_unit(const uint4 *at) {
+    uint4 unit;
+    asm volatile("{ .reg .u64 g; cvta.to.global.u64 g, %4; "
+                 "ld.relaxed.gpu.global.L1::evict_first.v4.u32 {%0, %1, %2, %3}, [g]; }"
+                 : "=r"(unit.x), "=r"(unit.y), "=r"(unit.z), "=r"(unit.w) : "l"(at) : "memory");
+    return unit;
 }
+#undef LOAD
 #endif
 
 // Orders what this thread loaded and stored before against what it does after, as seen by other
@@ -41,7 +64,7 @@ __device__ inline void store(u8 *at, u64 word) { *reinterpret_cast<volatile u64 
 
 // A part of a value.
 template <class Unit>
-__device__ inline void store_unit(Unit *at, Unit unit) { *at = unit; }
+__device__ inline void store_unit(Unit *at, Unit unit) { __stcs(at, unit); }
 
 // Atomic among the warps of this device, also on the file: no processor promises more there
 // without native host atomics, and none is needed, because the engine alone changes the file.

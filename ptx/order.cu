@@ -12,7 +12,7 @@ __device__ inline u32 load_bins(const Order &order, uint4 *counts) {
     u32 sum = 0;
     #pragma unroll
     for (u32 nth = 0; nth < BINS_OF_A_THREAD / 4; nth++) {
-        counts[nth] = bins[threadIdx.x * (BINS_OF_A_THREAD / 4) + nth];
+        counts[nth] = __ldcs(bins + threadIdx.x * (BINS_OF_A_THREAD / 4) + nth);
         sum += counts[nth].x + counts[nth].y + counts[nth].z + counts[nth].w;
     }
     return sum;
@@ -40,19 +40,22 @@ KERNEL start_bins(const __grid_constant__ Order order) {
         four.z = four.y + counts[nth].y;
         four.w = four.z + counts[nth].z;
         start = four.w + counts[nth].w;
-        starts[threadIdx.x * (BINS_OF_A_THREAD / 4) + nth] = four;
+        __stcs(starts + threadIdx.x * (BINS_OF_A_THREAD / 4) + nth, four);
     }
 }
 
+// Puts the positions in their order, and leaves the bins as the next batch needs them.
 KERNEL arrange(const __grid_constant__ Order order, u32 len) {
     if (blockIdx.x == 0 && threadIdx.x < order.bin_count / BIN_CHUNK) order.sums[threadIdx.x] = 0;
     #pragma unroll 1
     for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
          at += static_cast<u64>(gridDim.x) * blockDim.x) {
-        u64 place = order.places[at];
+        u64 place = __ldcs(order.places + at);
         if (place == 0) continue;
-        order.positions[order.starts[bin_of(order, place)] + order.ranks[at]] =
-            static_cast<u32>(at);
+        u32 bin = bin_of(order, place);
+        u32 number = __ldcs(order.starts + bin) + __ldcs(order.ranks + at);
+        __stcs(order.positions + number, static_cast<u32>(at));
+        order.bins[bin] = 0;
     }
 }
 
@@ -90,6 +93,5 @@ KERNEL leave_free(const __grid_constant__ Records records, u64 first, u32 len,
          at += static_cast<u64>(gridDim.x) * blockDim.x) {
         u64 record = order.places[order.positions[at]];
         records.ring[(first + at) & (records.ring_capacity - 1)] = record;
-        leave_order(order, record);
     }
 }

@@ -17,16 +17,11 @@ __device__ inline u32 bin_of(const Order &order, u64 place) {
 
 // Counts a position in, `place` being 0 if it goes nowhere.
 __device__ inline void enter_order(const Order &order, u64 position, u64 place) {
-    order.places[position] = place;
+    __stcs(order.places + position, place);
     if (place == 0) return;
     u32 bin = bin_of(order, place);
-    order.ranks[position] = atomicAdd(order.bins + bin, 1);
+    __stcs(order.ranks + position, atomicAdd(order.bins + bin, 1));
     atomicAdd(order.sums + bin / BIN_CHUNK, 1);
-}
-
-// Leaves the bin of a place as the next batch needs it, in a launch that comes after `start_bins`.
-__device__ inline void leave_order(const Order &order, u64 place) {
-    order.bins[bin_of(order, place)] = 0;
 }
 
 // How many positions there are in order.

@@ -68,7 +68,7 @@ struct Table {
     // The key that stands at `bytes`, each lane for its own.
     __device__ Key prepare(const u8 *bytes) const {
         auto words = reinterpret_cast<const u64 *>(bytes);
-        if constexpr (!WIDE) return of_word(words[0]);
+        if constexpr (!WIDE) return of_word(__ldcs(words));
         u64 hash = fingerprint(hash_words(words, key_words(), view.hash_seed));
         return {hash, hash, bytes, 0};
     }

@@ -98,9 +98,8 @@ struct Share {
             *place = batch.order.places[number];
             return static_cast<u32>(number);
         }
-        u32 position = batch.order.positions[number];
-        *place = batch.order.places[position];
-        leave_order(batch.order, *place);
+        u32 position = __ldcs(batch.order.positions + number);
+        *place = __ldcs(batch.order.places + position);
         return position;
     }
 };

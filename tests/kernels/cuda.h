@@ -70,7 +70,22 @@ inline u32 __byte_perm(u32 word, u32, u32 selector) {
 }
 
 template <class Word>
-Word __ldcg(const Word *at) {
+Word __ldcs(const Word *at) {
+    return *at;
+}
+
+template <class Word>
+void __stcs(Word *at, std::type_identity_t<Word> word) {
+    *at = word;
+}
+
+// The loads of memory.cuh.
+inline u64 load(const u8 *at) { return *reinterpret_cast<const volatile u64 *>(at); }
+
+inline u32 load(const u32 *at) { return *static_cast<const volatile u32 *>(at); }
+
+template <class Unit>
+Unit load_unit(const Unit *at) {
     emulated::pause();
     return *at;
 }
