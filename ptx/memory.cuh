@@ -19,9 +19,9 @@ __device__ inline u64 warp_number() {
 __device__ inline u64 warp_count() { return static_cast<u64>(gridDim.x) * blockDim.x / WARP; }
 
 // Most of what a kernel loads from device memory, or stores there, is needed once. It should be the first
-// to leave the second-level cache, where the page table through which the device finds the file should stay
-// (docs/performance.md). So all loads ask for that: these, and __ldcs of what nobody changes meanwhile;
-// so do stores by __stcs. PTX calls it a priority of the first-level cache; the device minds it in both.
+// to leave the second-level cache, for what finds the file's places quickly stays there (docs/performance.md).
+// These loads ask for that, whatever they load; so do __ldcs, for what nobody changes meanwhile, and __stcs.
+// PTX calls it a priority of the first-level cache; the device minds it in both.
 #ifdef __CUDACC__
 #define LOAD(Word, name, At, Register, constraint, how)                                          \
     __device__ inline Word name(const At *at) {                                                  \
