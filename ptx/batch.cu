@@ -7,11 +7,13 @@
 #include "hash.cuh"
 
 __device__ inline bool equal_keys(const u8 *keys, u64 a, u64 b, u32 key_size) {
-    #pragma unroll 1
+    // All words are loaded at once: most keys of one hash are equal.
+    bool differ = false;
+    #pragma unroll 4
     for (u32 at = 0; at < key_size; at += 8) {
-        if (load(keys + a * key_size + at) != load(keys + b * key_size + at)) return false;
+        differ |= load(keys + a * key_size + at) != load(keys + b * key_size + at);
     }
-    return true;
+    return !differ;
 }
 
 // The entry of the group of the key at a position.
@@ -69,7 +71,7 @@ KERNEL spread(const __grid_constant__ Groups groups, u32 *answers, u8 *values, u
     #pragma unroll 1
     for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
          at += static_cast<u64>(gridDim.x) * blockDim.x) {
-        u64 last = groups.last[groups.entry[at]];
+        u64 last = __ldcs(groups.last + __ldcs(groups.entry + at));
         if (last == at) continue;
         u32 answer = load(answers + last / 32) >> last % 32 & 1;
         if (answer != 0) {

@@ -85,7 +85,7 @@ __device__ void look_up(const TableView &view, const Batch &batch, Counters *cou
             copy_found(view, batch, position, mine, hit, tally);
         }
         if constexpr (LEAVES == Leaves::PLACES) {
-            if (mine) reinterpret_cast<u64 *>(batch.values)[position] = hit.record;
+            if (mine) __stcs(reinterpret_cast<u64 *>(batch.values) + position, hit.record);
             if (hit.record != 0) tally.touches += places_in(hit.record, view.value_size);
         }
     }
@@ -149,7 +149,7 @@ KERNEL fetch(const __grid_constant__ TableView view, const __grid_constant__ Bat
 
 // The record in which the host has put a position's value.
 __device__ inline u64 stored_record(const Batch &batch, u64 position) {
-    return reinterpret_cast<const u64 *>(batch.values)[position];
+    return __ldcs(reinterpret_cast<const u64 *>(batch.values) + position);
 }
 
 // Finds the slot of each operation that has something to do: the one of its member, or for a new
@@ -195,9 +195,9 @@ __device__ void resolve(const TableView &view, const Records &records, const Bat
             if (batch.order.wanted != 0) {
                 enter_order(batch.order, position, place);
             } else {
-                batch.order.places[position] = place;
+                __stcs(batch.order.places + position, place);
             }
-            batch.pending[position] = full;
+            __stcs(batch.pending + position, static_cast<u8>(full));
         }
         if (batch.stored != 0) {
             bool given = batch.retry != 0 ? mine : tile.has_position();
@@ -315,7 +315,7 @@ __device__ void show(Table<WIDE> &table, const Batch &batch, const Change &chang
         answer_yes(batch, change.position);
     } else if (inserts) {
         answer_yes(batch, batch.entry == nullptr ? change.position
-                                                 : batch.first[batch.entry[change.position]]);
+                                                 : __ldcs(batch.first + __ldcs(batch.entry + change.position)));
     }
     tally.added += inserts;
     tally.touches += places_in(change.record, table.view.value_size);

@@ -70,7 +70,7 @@ KERNEL scatter(const __grid_constant__ Order order, u32 len, u64 file_len, u32 v
         if (order.wanted != 0) {
             enter_order(order, at, place);
         } else {
-            order.places[at] = place;
+            __stcs(order.places + at, place);
         }
     }
 }
@@ -82,7 +82,7 @@ KERNEL enter_free(const __grid_constant__ Records records, u64 first, u32 len,
     #pragma unroll 1
     for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
          at += static_cast<u64>(gridDim.x) * blockDim.x) {
-        enter_order(order, at, records.ring[(first + at) & (records.ring_capacity - 1)]);
+        enter_order(order, at, __ldcs(records.ring + ((first + at) & (records.ring_capacity - 1))));
     }
 }
 
@@ -91,7 +91,7 @@ KERNEL leave_free(const __grid_constant__ Records records, u64 first, u32 len,
     #pragma unroll 1
     for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
          at += static_cast<u64>(gridDim.x) * blockDim.x) {
-        u64 record = order.places[order.positions[at]];
-        records.ring[(first + at) & (records.ring_capacity - 1)] = record;
+        u64 record = __ldcs(order.places + __ldcs(order.positions + at));
+        __stcs(records.ring + ((first + at) & (records.ring_capacity - 1)), record);
     }
 }

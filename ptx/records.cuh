@@ -13,7 +13,7 @@ __device__ inline u64 take_record(const Records &records, Counters *counters, bo
     if (!wants) return 0;
     number += __popc(wanting & ((1u << lane_number()) - 1));
     u64 free = records.tail - records.head;
-    if (number < free) return records.ring[(records.head + number) & (records.ring_capacity - 1)];
+    if (number < free) return __ldcs(records.ring + ((records.head + number) & (records.ring_capacity - 1)));
     number -= free;
     #pragma unroll 1
     for (u32 range = 0; range < 2; range++) {
@@ -33,5 +33,5 @@ __device__ inline void retire_record(const Records &records, Counters *counters,
     number = __shfl_sync(ALL_LANES, number, 0);
     if (record == 0) return;
     number += __popc(leaving & ((1u << lane_number()) - 1));
-    records.ring[(records.retired_tail + number) & (records.ring_capacity - 1)] = record;
+    __stcs(records.ring + ((records.retired_tail + number) & (records.ring_capacity - 1)), record);
 }

@@ -258,22 +258,25 @@ struct Table {
         #pragma unroll 1
         while (true) {
             u64 record = group_load_acquire(record_of(slot));
-            bool same = !WIDE || same_key(key, slot);
-            same = group_load_acquire(state_of(slot)) == key.word && same;
+            bool same = holds(key, slot);
             // The record is the key's only if it was there before and after the key was.
             if (group_load(record_of(slot)) != record) continue;
             return same && is_member(record) ? record & RECORD_OFFSET : 0;
         }
     }
 
-    // Whether a slot whose state word agrees holds the whole key.
-    __device__ bool same_key(const Key &key, const Slot &slot) {
+    // Whether a slot holds the state word of the key, and all of a wide one: a lane a word, so that they
+    // are read side by side.
+    __device__ bool holds(const Key &key, const Slot &slot) {
+        if constexpr (!WIDE) return group_load_acquire(state_of(slot)) == key.word;
         touch_key(slot);
         bool differs = false;
         #pragma unroll 1
-        for (u32 word = group_lane(); word < key_words(); word += GROUP) {
-            u8 *part = slot.bucket.probe + key_offset(slot.index) + word * 8;
-            differs |= load_acquire(part) != load(key.bytes + word * 8);
+        for (u32 word = group_lane(); word <= key_words(); word += GROUP) {
+            bool of_key = word < key_words();
+            u64 wanted = of_key ? load(key.bytes + word * 8) : key.word;
+            u8 *at = of_key ? slot.bucket.probe + key_offset(slot.index) + word * 8 : state_of(slot);
+            differs |= load_acquire(at) != wanted;
         }
         return !group_any(differs);
     }

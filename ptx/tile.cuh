@@ -27,10 +27,10 @@ struct Tile {
     // Whether this lane's position is executed in this launch.
     __device__ bool executes(Pick pick) const {
         if (!has_position()) return false;
-        if (batch.retry != 0) return batch.pending[position()] != 0;
+        if (batch.retry != 0) return __ldcs(batch.pending + position()) != 0;
         if (batch.entry == nullptr) return true;
         const u32 *picked = pick == Pick::FIRST ? batch.first : batch.last;
-        return picked[batch.entry[position()]] == position();
+        return __ldcs(picked + __ldcs(batch.entry + position())) == position();
     }
 
     // Answers a look-up: the bits of this tile, in whole bytes, since its first position is a
@@ -95,7 +95,7 @@ struct Share {
         u64 number = first + nth * tile + lane_number();
         if (lane_number() >= tile || number >= len) return 0;
         if (batch.order.wanted == 0) {
-            *place = batch.order.places[number];
+            *place = __ldcs(batch.order.places + number);
             return static_cast<u32>(number);
         }
         u32 position = __ldcs(batch.order.positions + number);

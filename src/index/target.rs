@@ -56,7 +56,7 @@ pub struct Bucket<'t> {
 
 impl<'k> Target<'k> {
     /// Hashes `key` for a table of keys of class `class`.
-    #[inline]
+    #[inline(always)]
     pub fn new(key: &'k [u8], class: KeyClass, seed: u64) -> Self {
         match class {
             KeyClass::Word => {
@@ -141,7 +141,7 @@ pub fn reserved_bucket_at(bucket: u32) -> u64 {
 
 impl<M: Medium> Table<M> {
     /// Hashes a key.
-    #[inline]
+    #[inline(always)]
     pub fn target<'k>(&self, key: &'k [u8]) -> Target<'k> {
         Target::new(key, self.shape.key_class(), self.hash_seed)
     }

@@ -112,15 +112,22 @@ pub fn look_up<'k, M: Medium>(
         if let Some(position) = step.checked_sub(2 * distance)
             && let Some(LookUp { target, sighting }) = &mut under_way[position % UNDER_WAY]
         {
-            *sighting = match sighting {
-                Sighting::Suspect(place) if is_variable => {
-                    prefetch_record(table, *place);
-                    Sighting::Suspect(*place)
+            match *sighting {
+                Sighting::Suspect(place) if is_variable => prefetch_record(table, place),
+                Sighting::Suspect(place) => {
+                    match table.find_at(place, target, &mut session.touches) {
+                        Some(member) => {
+                            *sighting = Sighting::Found(member);
+                            prefetch_found(table, member);
+                        }
+                        None => *sighting = Sighting::Unsure,
+                    }
                 }
-                Sighting::Suspect(place) => table.sight_at(*place, target, &mut session.touches),
-                _ => table.sight(target),
-            };
-            prefetch_sighted(table, sighting);
+                _ => {
+                    *sighting = table.sight(target);
+                    prefetch_sighted(table, sighting);
+                }
+            }
         }
         if let Some(position) = step.checked_sub(distance)
             && let Some(LookUp { target, sighting }) = &mut under_way[position % UNDER_WAY]
@@ -218,17 +225,21 @@ fn prefetch_tags<M: Medium>(table: &Table<M>, target: &Target) {
 #[inline(always)]
 fn prefetch_sighted<M: Medium>(table: &Table<M>, sighting: &Sighting) {
     match sighting {
-        Sighting::Found(member) => {
-            let at = member.record.offset();
-            let asked = match table.shape.key_class() {
-                KeyClass::Word | KeyClass::Wide => 0,
-                KeyClass::Variable => UNKNOWN_RECORD,
-            };
-            prefetch_lines(table, at, asked, table.record_len(at));
-        }
+        Sighting::Found(member) => prefetch_found(table, *member),
         Sighting::Suspect(place) => prefetch_slot(table, place),
         Sighting::Absent | Sighting::Unsure => {}
     }
+}
+
+/// Asks for the record of a member.
+#[inline(always)]
+fn prefetch_found<M: Medium>(table: &Table<M>, member: Member) {
+    let at = member.record.offset();
+    let asked = match table.shape.key_class() {
+        KeyClass::Word | KeyClass::Wide => 0,
+        KeyClass::Variable => UNKNOWN_RECORD,
+    };
+    prefetch_lines(table, at, asked, table.record_len(at));
 }
 
 /// Asks for the state and record words of a slot.
