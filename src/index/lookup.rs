@@ -153,15 +153,21 @@ impl<M: Medium> Table<M> {
 
     /// Whether the key of a slot is the target's, given that the state words agree and that the
     /// slot names `record`.
-    #[inline]
+    #[inline(always)]
     pub fn key_equals(&self, place: SlotPlace, record: RecordWord, target: &Target) -> bool {
         match self.shape.key_class() {
             KeyClass::Word => true,
-            KeyClass::Wide => (0..)
-                .zip(target.key_words())
-                .all(|(i, word)| self.medium.load(place.key + i * 8) == word),
+            KeyClass::Wide => self.slot_has_key(place, target),
             KeyClass::Variable => self.record_has_key(record, target),
         }
+    }
+
+    /// Whether the words of a slot's key are the target's.
+    #[inline(never)]
+    fn slot_has_key(&self, place: SlotPlace, target: &Target) -> bool {
+        (0..)
+            .zip(target.key_words())
+            .all(|(i, word)| self.medium.load(place.key + i * 8) == word)
     }
 
     /// Copies the key of a slot, which may change meanwhile: then so has the slot's record word.

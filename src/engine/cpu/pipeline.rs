@@ -6,7 +6,7 @@
 //! different operations alternate, so that a core has a few misses under way all the time: bursts
 //! of them wait for each other (measured in `docs/performance.md`).
 
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 
 use crate::Result;
 use crate::index::ahead::Ahead;
@@ -14,7 +14,7 @@ use crate::index::lookup::{Member, Sighting};
 use crate::index::table::{Session, Table};
 use crate::index::target::Target;
 use crate::layout::bucket::SlotPlace;
-use crate::layout::{KeyClass, RecordWord};
+use crate::layout::{KeyClass, KeyHash, RecordWord};
 use crate::pm::Medium;
 
 /// Look-ups under way: those from their first step to before their last. The first three steps are:
@@ -211,14 +211,18 @@ pub fn change<'k, 't, M: Medium>(
     Ok(())
 }
 
-/// Asks for the tags of the candidate buckets of the first round.
+/// Asks for the tags of the candidate buckets of the first round, but those of the home bucket.
 #[inline(never)]
 fn prefetch_tags<M: Medium>(table: &Table<M>, target: &Target) {
     let levels = table.directory.levels();
-    let _ = table.candidates::<()>(target, 0, levels.top, levels.bottom, |bucket| {
-        bucket.tags.prefetch();
-        ControlFlow::Continue(())
-    });
+    for nth in 0..table.shape.locations {
+        let location = target.hash.location(nth);
+        let from = levels.bottom..levels.top + u32::from(nth > 0);
+        for level in from {
+            let index = KeyHash::bucket(location, level);
+            table.tags.level(level).bucket(index).prefetch();
+        }
+    }
 }
 
 /// Asks for the slot that may hold a key, or the record that does.
@@ -280,8 +284,10 @@ fn prefetch_stores<M: Medium>(session: &Session<M>, ahead: &Ahead, stores: Store
 /// Asks for the first `len` bytes of the record at `at`, less those that have been asked for.
 #[inline]
 fn prefetch_lines<M: Medium>(table: &Table<M>, at: u64, asked: u64, len: u64) {
-    let lines = len.div_ceil(LINE).min(RECORD_LINES);
-    for line in asked / LINE..lines {
-        table.medium.prefetch(at + line * LINE);
+    let end = at + len.min(RECORD_LINES * LINE);
+    let mut line = at + asked;
+    while line < end {
+        table.medium.prefetch(line);
+        line += LINE;
     }
 }
