@@ -296,7 +296,7 @@ pub fn by_cache<const K: usize>(
         };
         let table = setting.reopen()?;
         setting.warm_up(&table, Kind::Zipf)?;
-        // The first batches of this length make the engine's own arrays, which is not what is asked here.
+        // The first batches of this length are slower, as at any start, which is not what is asked here.
         setting.run(&table, Kind::Zipf, batch)?;
         let run = setting.run(&table, Kind::Zipf, batch)?;
         report.add(Finding::Cache(OfCache {
