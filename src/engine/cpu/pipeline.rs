@@ -115,13 +115,8 @@ pub fn look_up<'k, M: Medium>(
             match *sighting {
                 Sighting::Suspect(place) if is_variable => prefetch_record(table, place),
                 Sighting::Suspect(place) => {
-                    match table.find_at(place, target, &mut session.touches) {
-                        Some(member) => {
-                            *sighting = Sighting::Found(member);
-                            prefetch_found(table, member);
-                        }
-                        None => *sighting = Sighting::Unsure,
-                    }
+                    *sighting = table.sight_at(place, target, &mut session.touches);
+                    prefetch_sighted(table, sighting);
                 }
                 _ => {
                     *sighting = table.sight(target);
@@ -229,21 +224,17 @@ fn prefetch_tags<M: Medium>(table: &Table<M>, target: &Target) {
 #[inline(always)]
 fn prefetch_sighted<M: Medium>(table: &Table<M>, sighting: &Sighting) {
     match sighting {
-        Sighting::Found(member) => prefetch_found(table, *member),
+        Sighting::Found(member) => {
+            let at = member.record.offset();
+            let asked = match table.shape.key_class() {
+                KeyClass::Word | KeyClass::Wide => 0,
+                KeyClass::Variable => UNKNOWN_RECORD,
+            };
+            prefetch_lines(table, at, asked, table.record_len(at));
+        }
         Sighting::Suspect(place) => prefetch_slot(table, place),
         Sighting::Absent | Sighting::Unsure => {}
     }
-}
-
-/// Asks for the record of a member.
-#[inline(always)]
-fn prefetch_found<M: Medium>(table: &Table<M>, member: Member) {
-    let at = member.record.offset();
-    let asked = match table.shape.key_class() {
-        KeyClass::Word | KeyClass::Wide => 0,
-        KeyClass::Variable => UNKNOWN_RECORD,
-    };
-    prefetch_lines(table, at, asked, table.record_len(at));
 }
 
 /// Asks for the state and record words of a slot.
