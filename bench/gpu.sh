@@ -3,8 +3,9 @@
 #
 # Build here or elsewhere and copy the executables into one folder, as `gphash` (the unit tests), `model`,
 # `kill`, `kernel_crash`, `store_tests`, `ycsb`, `limits` and `store` (the bench):
-#   cargo test --release --no-run --features cuda --lib --test model --test kill --test kernel_crash \
-#       --test store --bench ycsb --bench limits --bench store
+#   cargo test --release --no-run --features cust --lib --test model --test kill --test kernel_crash \
+#       --test store --bench ycsb --bench limits --bench store   (linking: ptx/README.md)
+#   python3 ptx/build.py --logging FOLDER/logging.ptx
 # then: bench/gpu.sh FOLDER [check|sanitize|measure|limits]...   (all four by default)
 #
 # `limits` writes its figures and results into $OUT, or ./limits-out.
@@ -33,7 +34,7 @@ check() {
     echo "== kill"
     "$programs/kill" --nocapture 2>&1 | grep -E "FAILED|panicked|Tally|result"
     echo "== crashes inside kernels"
-    GPHASH_CRASH_IMAGES=100000 "$programs/kernel_crash" --nocapture 2>&1 |
+    GPHASH_LOGGING_PTX="$programs/logging.ptx" GPHASH_CRASH_IMAGES=100000 "$programs/kernel_crash" --nocapture 2>&1 |
         grep -E "SEED|images|Tally|FAILED|panicked|result"
 }
 

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use gphash::{Engine, Index, Options};
+use num_traits::ToPrimitive;
 
 type Value = [u64; 16];
 
@@ -77,7 +78,7 @@ fn main() {
         .expect("the load ran");
     assert_eq!(status.code(), None, "the load ended by itself");
     first_answer(&arguments, &path, "after a crash");
-    first_answer(&arguments, &path, "after a close in order");
+    first_answer(&arguments, &path, "after a clean close");
 }
 
 /// Keys in no order, none of them twice.
@@ -100,7 +101,11 @@ impl Stretch {
         self.times.sort_unstable();
         let at = |share: f64| match count {
             0 => 0.0,
-            _ => self.times[((count - 1) as f64 * share) as usize].as_secs_f64() * 1e3,
+            _ => {
+                self.times[((count - 1) as f64 * share).to_usize().unwrap_or_default()]
+                    .as_secs_f64()
+                    * 1e3
+            }
         };
         println!(
             "{name:<24} {count:>6} batches {:>7.2} M/s  p50 {:>8.3} ms  p99 {:>8.3} ms  longest {:>8.3} ms",

@@ -179,7 +179,7 @@ fn recovery(c: &mut Criterion) {
     group.sample_size(10);
     for (name, file, work) in [
         ("slots after a crash", &unclean, slots),
-        ("file closed in order", &original, 1),
+        ("file cleanly closed", &original, 1),
     ] {
         group.throughput(Throughput::Elements(work));
         group.bench_function(name, |b| {

@@ -1,9 +1,10 @@
 // Equal keys of a batch. Operations of one verb with one key come down to a single one: the first
 // insert or remove wins, the last update or upsert does, so the kernels of index.cu execute one
-// position a key and may execute the keys in any order. Look-ups find all positions, and are brought to
+// position a key and may execute the keys in any order. Lookups find all positions, and are brought to
 // agree if a change ran beside them.
 //
-// The groups are found by a hash table in device memory, made anew for each batch.
+// The groups are found by a hash table in device memory, made anew for each batch, by a hash with a seed
+// that nobody can know who chooses the keys.
 #include "hash.cuh"
 
 __device__ inline bool equal_keys(const u8 *keys, u64 a, u64 b, u32 key_size) {
@@ -16,12 +17,24 @@ __device__ inline bool equal_keys(const u8 *keys, u64 a, u64 b, u32 key_size) {
     return !differ;
 }
 
+// Entries behind that of a hash which are looked at before another hash of the key says where to go on: keys
+// that meet there part again.
+constexpr u64 MOST_NEIGHBOURS = 32;
+
 // The entry of the group of the key at a position.
 __device__ inline u64 group_entry(const Groups &groups, const u8 *keys, u32 position, u32 key_size) {
     auto words = reinterpret_cast<const u64 *>(keys + static_cast<u64>(position) * key_size);
-    u64 hash = key_size == 8 ? hash_word(__ldcs(words), 0) : hash_words(words, key_size / 8, 0);
+    u64 entry = 0;
     #pragma unroll 1
-    for (u64 entry = hash & groups.mask;; entry = (entry + 1) & groups.mask) {
+    for (u64 nth = 0;; nth++) {
+        if (nth % MOST_NEIGHBOURS == 0) {
+            u64 seed = groups.seed + nth;
+            u64 hash = key_size == 8 ? hash_word(__ldcs(words), seed)
+                                     : hash_words(words, key_size / 8, seed);
+            entry = hash & groups.mask;
+        } else {
+            entry = (entry + 1) & groups.mask;
+        }
         u32 opened = load(groups.claims + entry);
         if (opened == 0) opened = atomicCAS(groups.claims + entry, 0, position + 1);
         if (opened == 0 || equal_keys(keys, opened - 1, position, key_size)) return entry;
@@ -65,7 +78,7 @@ KERNEL group_keys(const __grid_constant__ Groups groups, const u8 *keys, u32 len
 }
 
 // Gives every position of a group the answer of its last one, and its value of `size` bytes, if there are
-// values: of an update the last one was executed for all, and the positions of a look-up agree so, although
+// values: of an update the last one was executed for all, and the positions of a lookup agree so, although
 // changes came between them.
 KERNEL spread(const __grid_constant__ Groups groups, u32 *answers, u8 *values, u32 size, u32 len) {
     #pragma unroll 1

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Compiles the kernels to PTX, on any Linux machine, with or without a GPU: those of the engine to
-ptx/gphash.ptx, the same with notes of their stores to tests/kernel_crash/logging.ptx, those of the
-store to ptx/versions.ptx, those of the bench to bench/limits/limits.ptx.
+ptx/gphash.ptx, those of the store to ptx/versions.ptx, those of the bench to bench/limits/limits.ptx.
 
-    python3 ptx/build.py            writes all
-    python3 ptx/build.py --check    fails if one is not what the sources give
+    python3 ptx/build.py                   writes all
+    python3 ptx/build.py --check           fails if one is not what the sources give
+    python3 ptx/build.py --logging FILE    writes those of the engine with notes of their stores
 
 The compiler is NVRTC from PyPI, pinned, in a virtual environment of its own.
 """
@@ -28,10 +28,10 @@ KERNELS = ["batch.cu", "cache.cu", "index.cu", "order.cu", "recover.cu", "resize
 # here.
 MODULES = {
     FOLDER / "gphash.ptx": (sorted([*KERNELS, "layout.cu"]), []),
-    FOLDER.parent / "tests/kernel_crash/logging.ptx": (KERNELS, ["-DGPHASH_STORE_LOG"]),
     FOLDER / "versions.ptx": (["versions.cu"], []),
     FOLDER.parent / "bench/limits/limits.ptx": (["limits.cu"], []),
 }
+LOGGING = (KERNELS, ["-DGPHASH_WRITE_TRACE"])
 TOOLCHAIN = FOLDER / ".toolchain"
 
 
@@ -82,8 +82,13 @@ def check(result: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
+    parser.add_argument(
+        "--logging", type=pathlib.Path, metavar="FILE", help="for tests of crashes on a GPU")
     arguments = parser.parse_args()
     nvrtc = compiler()
+    if arguments.logging:
+        arguments.logging.write_text(compile_module(nvrtc, arguments.logging.resolve(), *LOGGING))
+        return
     for output, (sources, options) in MODULES.items():
         ptx = compile_module(nvrtc, output, sources, options)
         if arguments.check:
@@ -91,6 +96,10 @@ def main() -> None:
         else:
             output.write_text(ptx)
             print(f"{output.name}: {len(ptx)} bytes")
+    if arguments.check:
+        # The last one: NVRTC numbers calls through all that a process compiles.
+        compile_module(nvrtc, TOOLCHAIN / "logging.ptx", *LOGGING)
+        print("logging.ptx: compiles")
 
 
 def compare(output: pathlib.Path, ptx: str) -> None:

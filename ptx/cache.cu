@@ -1,10 +1,10 @@
 // Loading the frozen bucket cache (GPHash §3.3.3), in launches of these kinds:
 //
 // cache_survey, cache_elect, cache_release, cache_assign: choose the buckets, one launch after
-//     the other, while nothing changes the table. Look-ups may go on.
+//     the other, while nothing changes the table. Lookups may go on.
 // cache_fill: copies the values of what was chosen, beside everything. The launch counts as a
-//     look-up: no record that it reads is used for another item before it has ended. It comes when
-//     the look-ups that were under way at cache_release have ended, which may still read what was
+//     lookup: no record that it reads is used for another item before it has ended. It comes when
+//     the lookups that were under way at cache_release have ended, which may still read what was
 //     held before.
 // cache_link: makes up for changes since then, and shows what was filled to readers, while nothing
 //     changes the table.
@@ -52,7 +52,7 @@ __device__ inline u32 score_of(const TableView &view, const CacheLoad &choice, u
         return score_of_count(linked ? heat + heat / 2 : heat);
     }
     if (heat == 0) return 0;
-    // Look-ups launched since the load began are ahead of it.
+    // Lookups launched since the load began are ahead of it.
     u32 age = choice.round - heat;
     if (age >> 31 != 0) age = 0;
     return SCORES - 1 - score_of_count(linked ? age - age / 3 : age);

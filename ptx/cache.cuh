@@ -118,8 +118,8 @@ __device__ inline void publish_cached(const CachedValue &cached, u64 record) {
 // ---- Buckets of levels that have no copy in device memory.
 
 // The cached bucket, to be probed in place of the one in the file, or changed after it; null if
-// there is none. A look-up may go on with it when the bucket has been evicted meanwhile: the entry
-// stays as it was at that moment until the look-up has ended.
+// there is none. A lookup may go on with it when the bucket has been evicted meanwhile: the entry
+// stays as it was at that moment until the lookup has ended.
 __device__ inline u8 *cached_bucket(const TableView &view, u64 ordinal) {
     if (view.cache.buckets == nullptr) return nullptr;
     u32 link = link_of(view, ordinal);

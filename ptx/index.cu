@@ -1,12 +1,12 @@
 // The verbs. Each kernel comes for keys of 8 bytes (`_word`) and for longer ones (`_wide`).
 //
-// A look-up is `get`, `contains` or `locate`: it finds the records, and copies the values or says where
+// A lookup is `get`, `contains` or `locate`: it finds the records, and copies the values or says where
 // they are; of a batch that is put in order (order.cuh) `get` leaves the values in the file to `fetch`. A
 // change is two launches:
 // one that finds the slots, claims among them, and one that stores into the file, in between the
 // batch may be put in order.
 //
-// Launches of look-ups may run beside any other; those of changes, `drain` included, one after
+// Launches of lookups may run beside any other; those of changes, `drain` included, one after
 // another.
 #include "cache.cuh"
 #include "copy.cuh"
@@ -21,12 +21,12 @@ enum class Verb { INSERT, UPSERT, UPDATE, REMOVE };
 // claimed for a new item.
 constexpr u64 CLAIMED = 1;
 
-// ---- Look-ups.
+// ---- Lookups.
 
-// What a look-up leaves beside its answers.
+// What a lookup leaves beside its answers.
 enum class Leaves { NOTHING, PLACES, VALUES };
 
-// What a look-up has found, in the lane that it is for.
+// What a lookup has found, in the lane that it is for.
 struct Hit {
     u64 record; // 0 if the key is absent
     u64 ordinal;
@@ -58,7 +58,7 @@ __device__ inline void copy_found(const TableView &view, const Batch &batch, u64
 }
 
 template <bool WIDE, Leaves LEAVES>
-__device__ void look_up(const TableView &view, const Batch &batch, Counters *counters) {
+__device__ void lookup(const TableView &view, const Batch &batch, Counters *counters) {
     Table<WIDE> table(view, counters);
     Tally tally;
     #pragma unroll 1
@@ -298,7 +298,7 @@ __device__ inline void show_cached(const TableView &view, const Batch &batch, co
     publish_cached(cached, change.record);
 }
 
-// Shows look-ups what now stands in the file, and answers.
+// Shows lookups what now stands in the file, and answers.
 template <bool WIDE, Verb VERB>
 __device__ void show(Table<WIDE> &table, const Batch &batch, const Change &change, Tally &tally) {
     bool writes = change.writes();
@@ -388,7 +388,7 @@ __device__ void take_out(const TableView &view, const Records &records, const Ba
 #define LOOK_UP_KERNEL(name, wide, leaves)                                              \
     KERNEL name(const __grid_constant__ TableView view,                                 \
                 const __grid_constant__ Batch batch, Counters *counters) {              \
-        look_up<wide, leaves>(view, batch, counters);                                   \
+        lookup<wide, leaves>(view, batch, counters);                                   \
     }
 
 #define RESOLVE_KERNEL(name, wide, verb)                                                \

@@ -82,6 +82,7 @@ __device__ u64 layout_groups[] = {
     OFFSET(Groups, last),
     OFFSET(Groups, entry),
     OFFSET(Groups, mask),
+    OFFSET(Groups, seed),
 };
 
 __device__ u64 layout_counters[] = {

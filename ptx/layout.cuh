@@ -1,5 +1,5 @@
 // What the host and the kernels share: the words of the file (mirror of src/layout) and the
-// structs that a launch passes (mirror of src/engine/cuda/view.rs, whose test compares the
+// structs that a launch passes (mirror of src/engine/cuda/abi.rs, whose test compares the
 // offsets that layout.cu states).
 #pragma once
 
@@ -122,10 +122,10 @@ struct Batch {
     const u32 *first;
     const u32 *last;
     u32 len;
-    u32 tile;  // positions that a warp takes at a time: 4, 8, 16 or 32; at least 8 in a look-up
+    u32 tile;  // positions that a warp takes at a time: 4, 8, 16 or 32; at least 8 in a lookup
     u32 retry; // 1: execute pending positions only
     u32 depth; // tiles that share their fences in a change: up to DEEPEST
-    u32 sample; // differs from launch to launch: which look-ups are counted
+    u32 sample; // differs from launch to launch: which lookups are counted
     u32 stored; // 1: the values are in records already, whose offsets `values` holds, one a position
     Order order;
 };
@@ -138,6 +138,7 @@ struct Groups {
     u32 *last;   // the last of them; zero before
     u32 *entry;  // one a position
     u64 mask;    // entries - 1; entries are a power of two, at least twice the batch
+    u64 seed;    // of the hash that leads to the entries; differs from batch to batch
 };
 
 // What a launch did. Zero before it, read by the host after it.

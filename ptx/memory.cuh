@@ -57,8 +57,8 @@ __device__ inline uint4 load_unit(const uint4 *at) {
 // warps.
 __device__ inline void order() { __threadfence(); }
 
-#ifdef GPHASH_STORE_LOG
-#include "store_log.cuh"
+#ifdef GPHASH_WRITE_TRACE
+#include "write_trace.cuh"
 #else
 __device__ inline void store(u8 *at, u64 word) { *reinterpret_cast<volatile u64 *>(at) = word; }
 

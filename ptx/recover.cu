@@ -1,4 +1,4 @@
-// Looking over the levels of a file that was not closed in order: which slots a crash left half
+// Looking over the levels of a file that was not cleanly closed: which slots a crash left half
 // done, which records are in use, and what no crash can have left. Nothing is changed here; the
 // host mends what is reported.
 #include "table.cuh"
@@ -35,7 +35,7 @@ __device__ inline bool mark_used(const Survey &survey, u64 number) {
     return (atomicOr(survey.used + number / 32, bit) & bit) == 0;
 }
 
-// Whether a look-up of a hash comes to this bucket of its level. The overflow bit went to the level
+// Whether a lookup of a hash comes to this bucket of its level. The overflow bit went to the level
 // that was on top: this one or one above. One of a level below would leave with that level.
 template <bool WIDE>
 __device__ bool belongs(const Table<WIDE> &table, u64 hash, u32 level, u64 bucket) {

@@ -1,7 +1,7 @@
 // The table's operations on one item, each carried out by a group of lanes, four items side by
 // side in a warp. All lanes of a group call together and get the same answer.
 //
-// Who may run beside whom: look-ups run beside anything; what changes the table never beside
+// Who may run beside whom: lookups run beside anything; what changes the table never beside
 // another launch that changes it, and never two of its operations on one key. So a claim is the
 // only place where two groups compete, and every other store is plain.
 //
@@ -13,7 +13,7 @@
 #include "group.cuh"
 #include "hash.cuh"
 
-// Empty slots that a home bucket must have to be taken before all others (src/index/insert.rs).
+// Empty slots that a home bucket must have to be taken before all others (src/table/ops/insert.rs).
 constexpr u32 HOME_SPARE = 2;
 
 // A key on its way through the table.
@@ -195,7 +195,7 @@ struct Table {
         return false;
     }
 
-    // ---- Look-up.
+    // ---- Lookup.
 
     // The member with this key.
     __device__ Found find(const Key &key) { return find_from(key, view.bottom_level); }
@@ -336,14 +336,14 @@ struct Table {
         return {};
     }
 
-    // The home bucket while it has HOME_SPARE empty slots, so that most look-ups end there; else
+    // The home bucket while it has HOME_SPARE empty slots, so that most lookups end there; else
     // the candidate with most of them, the higher level in a tie; none if all are full.
     __device__ Bucket roomiest(const Key &key, u32 round) {
         Bucket best{};
         u32 most = 0;
         bool home = round == 0;
         any_candidate(key, resting_bottom(), view.top_level + 1, round, [&](const Bucket &bucket) {
-            // The look-up before has counted those of round 0.
+            // The lookup before has counted those of round 0.
             if (round > 0) touch_states(bucket);
             u32 empty = 0;
             #pragma unroll 1

@@ -33,7 +33,7 @@ struct Tile {
         return __ldcs(picked + __ldcs(batch.entry + position())) == position();
     }
 
-    // Answers a look-up: the bits of this tile, in whole bytes, since its first position is a
+    // Answers a lookup: the bits of this tile, in whole bytes, since its first position is a
     // multiple of 8. The last tile answers no to what stands behind it in the last word.
     __device__ void answer_all(bool yes) const {
         u32 bits = __ballot_sync(ALL_LANES, yes);

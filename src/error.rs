@@ -117,6 +117,19 @@ pub enum Error {
         found: String,
     },
 
+    /// A checkpoint may be half way home, and the journal that its superblock names, with which it is
+    /// whole, is not beside the file: one of the two was renamed, moved or copied alone, or the file has
+    /// another name. The file is untouched.
+    #[error("{}: a checkpoint may be half done, and its journal {} {found}; put the journal back beside the file, under the file's name with .journal behind it, or let `gphash-recover --salvage` go on without it", path.display(), journal.display())]
+    JournalMissing {
+        /// The file.
+        path: PathBuf,
+        /// Where its journal should be.
+        journal: PathBuf,
+        /// What is wrong with it: `"is not there"`, …
+        found: &'static str,
+    },
+
     /// Another process, or another handle of this one, has the file open, and did not close it
     /// within half a second: so long a driver may hold the file of a process that has died.
     #[error("{}: in use by another handle or process; close that one first", path.display())]
@@ -125,7 +138,15 @@ pub enum Error {
         path: PathBuf,
     },
 
-    /// The file, or its folder, may not be written.
+    /// A handle that a process had before it forked was to sync, grow or close the file in the child.
+    /// Nothing was done: the file is the parent's. The verbs must not be called there, either.
+    #[error("{}: opened by the process that forked this one; open it anew in the child, once the parent has closed it", path.display())]
+    Forked {
+        /// The file.
+        path: PathBuf,
+    },
+
+    /// The file, or its directory, may not be written.
     #[error("{}: may not be written: {source}", path.display())]
     ReadOnly {
         /// The file.
@@ -135,11 +156,12 @@ pub enum Error {
     },
 
     /// The disk has no room for the file to grow. The table goes on working with what it has.
-    #[error("{}: no room for {needed} more bytes: {source}", path.display())]
+    #[error("{}: no room {}: {source}; free some on its disk", path.display(), room_for(*needed))]
     NoSpace {
         /// The file.
         path: PathBuf,
-        /// How many bytes more were asked for.
+        /// How many bytes more are needed; 0 where the operating system alone knows, as of a directory that
+        /// has to take a further name.
         needed: u64,
         /// The operating system's answer.
         source: Arc<io::Error>,
@@ -167,7 +189,8 @@ pub enum Error {
         source: Arc<io::Error>,
     },
 
-    /// The table would have to grow past a limit of the format.
+    /// The table would have to grow past a limit of the format, or a batch of a store has more requests
+    /// than its log can number. Nothing was done.
     #[error("{}: {what} would have to be {needed}; the limit is {limit}", path.display())]
     Limit {
         /// The file.
@@ -256,6 +279,27 @@ pub enum Error {
         source: Arc<Error>,
     },
 
+    /// A callback or a merge operator has called what would wait for itself.
+    #[error("{caller} cannot {action}: it would wait for itself; {advice}")]
+    Reentrant {
+        /// `"a callback"` or `"a merge operator"`.
+        caller: &'static str,
+        /// What it has called for.
+        action: &'static str,
+        /// What to do.
+        advice: &'static str,
+    },
+
+    /// A change has panicked, so that nobody knows how much of it was made. Reads go on; changes and
+    /// checkpoints are refused. What was answered is in the log: the next opening carries it out.
+    #[error("{}: a change panicked: {found}; close the store and open it again", path.display())]
+    Broken {
+        /// The store's directory.
+        path: PathBuf,
+        /// The words of the panic.
+        found: String,
+    },
+
     /// The store has no ordered view: it was opened with
     /// [`ordered(false)`](crate::store::StoreOptions::ordered).
     #[error("ranges need the ordered view; open the store with ordered(true)")]
@@ -275,6 +319,15 @@ pub enum Error {
 
 /// `Result` with the crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What there is no room for.
+fn room_for(needed: u64) -> String {
+    match needed {
+        0 => "on the disk".into(),
+        1 => "for one more byte".into(),
+        needed => format!("for {needed} more bytes"),
+    }
+}
 
 impl Error {
     /// Wraps an answer of the operating system about `path`, naming what was being done.
@@ -305,5 +358,47 @@ impl Error {
             self,
             Self::ReadOnly { .. } | Self::NoSpace { .. } | Self::Io { .. }
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_says_what_there_is_no_room_for() {
+        let full = || io::Error::from_raw_os_error(libc::ENOSPC);
+        let text = |needed| {
+            let (path, source) = ("f".into(), full().into());
+            Error::NoSpace {
+                path,
+                needed,
+                source,
+            }
+            .to_string()
+        };
+        assert!(text(4096).starts_with("f: no room for 4096 more bytes: "));
+        assert!(text(1).starts_with("f: no room for one more byte: "));
+        let unknown = Error::io(Path::new("f"), "create", full()).to_string();
+        assert!(unknown.starts_with("f: no room on the disk: "), "{unknown}");
+    }
+}
+
+/// A text that names no value of an option.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{option} {found:?}; expected {expected}")]
+pub struct ParseOptionError {
+    option: &'static str,
+    found: String,
+    expected: &'static str,
+}
+
+impl ParseOptionError {
+    pub(crate) fn new(option: &'static str, found: &str, expected: &'static str) -> Self {
+        Self {
+            option,
+            found: found.into(),
+            expected,
+        }
     }
 }

@@ -32,29 +32,50 @@
 //!   the file its operations touched.
 //! - **[`Error`]** is the one error type. Nothing panics on bad input.
 //!
-//! [`layout`] and [`pm`] are the lower rows, public for tools that read files: what the bytes mean,
-//! and how a file is mapped in its domain. The folder `docs` of the repository draws the file byte
+//! [`layout`] is the lowest row, public for tools that read files: what the bytes mean. The folder `docs` of the repository draws the file byte
 //! by byte and describes the architecture.
 
-mod engine;
-mod error;
-mod index;
-pub mod layout;
-mod options;
-pub mod pm;
-mod spill;
-pub mod store;
-mod sync;
-mod threads;
+#[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
+compile_error!(
+    "gphash is for targets with 64-bit pointers and little-endian numbers, as its file is"
+);
 
 #[cfg(feature = "cuda")]
-#[doc(hidden)]
-pub use engine::cuda::{Note, SortedVersions, StoreWatch, VersionBatch, VersionSorter};
-pub use error::{Error, Result};
+pub mod device;
+mod domain;
+mod engine;
+mod error;
 #[cfg(feature = "cuda")]
-pub use index::answer_words;
-pub use index::{Index, Iter, Progress, Recovery, Report, ReportState, Stats, recover};
-pub use options::{AddressOrder, CachePolicy, Domain, Engine, Options};
+mod gpu;
+mod index;
+pub mod layout;
+mod lsm;
+mod options;
+#[doc(hidden)]
+pub mod pm;
+mod pool;
+mod process;
+pub mod store;
+mod sync;
+mod table;
+mod width;
+#[cfg(feature = "cuda")]
+mod write_trace;
+
+#[cfg(feature = "cuda")]
+pub use device::answer_words;
+pub use domain::Domain;
+pub use error::{Error, ParseOptionError, Result};
+#[cfg(feature = "cuda")]
+#[doc(hidden)]
+pub use gpu::sort::{SortedVersions, VersionBatch, VersionSorter};
+pub use index::{Index, Iter, Progress, Recovery, Repair, Report, ReportState, Stats, recover};
+pub use options::{AddressOrder, CachePolicy, Engine, Options};
+#[cfg(feature = "cuda")]
+#[doc(hidden)]
+pub use write_trace::{Note, WriteTrace};
+// Crates whose types are in the signatures of this one.
+pub use {bytemuck, fixedbitset};
 
 /// Compiles the examples of the README.
 #[cfg(doctest)]

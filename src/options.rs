@@ -5,6 +5,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::domain::Domain;
+use crate::error::ParseOptionError;
 use crate::layout::Shape;
 use crate::pm::Faults;
 use crate::{Error, Result};
@@ -26,38 +28,6 @@ pub enum Engine {
     },
 }
 
-/// What a store into the file is worth: which crash it survives, and from when on.
-///
-/// | domain | file | durable | process crash | power cut |
-/// | --- | --- | --- | --- | --- |
-/// | `Dax` | DAX file or device | when the operation returns | nothing acknowledged is lost | the same |
-/// | `Shared` | tmpfs, hugetlbfs | when the operation returns | nothing acknowledged is lost | the file is gone |
-/// | `Checkpointed` | any file | at [`sync`](crate::Index::sync) | state of the last `sync` | state of the last `sync` |
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Domain {
-    /// The strongest domain that the file can have; [`Stats`](crate::Stats) says which.
-    #[default]
-    Auto,
-    /// A file whose mapped stores become durable at a fence (`MAP_SYNC`).
-    Dax,
-    /// A file in memory that all processes see: survives a process, not a power cut.
-    Shared,
-    /// Any ordinary file; [`sync`](crate::Index::sync) takes an atomic checkpoint.
-    Checkpointed,
-}
-
-impl fmt::Display for Domain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Domain::Auto => "auto",
-            Domain::Dax => "dax",
-            Domain::Shared => "shared",
-            Domain::Checkpointed => "checkpointed",
-        })
-    }
-}
-
 impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -70,10 +40,10 @@ impl fmt::Display for Engine {
 }
 
 impl FromStr for Engine {
-    type Err = String;
+    type Err = ParseOptionError;
 
     /// `auto`, `cpu`, `cuda` (device 0) or `cuda:N`.
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
+    fn from_str(text: &str) -> std::result::Result<Self, ParseOptionError> {
         match text {
             "auto" => Ok(Engine::Auto),
             "cpu" => Ok(Engine::Cpu),
@@ -82,7 +52,25 @@ impl FromStr for Engine {
                 .strip_prefix("cuda:")
                 .and_then(|ordinal| ordinal.parse().ok())
                 .map(|device| Engine::Cuda { device })
-                .ok_or_else(|| format!("engine {text:?}; expected auto, cpu, cuda or cuda:N")),
+                .ok_or_else(|| ParseOptionError::new("engine", text, "auto, cpu, cuda or cuda:N")),
+        }
+    }
+}
+
+impl FromStr for Domain {
+    type Err = ParseOptionError;
+
+    /// `auto`, `dax`, `shared` or `checkpointed`.
+    fn from_str(text: &str) -> Result<Self, ParseOptionError> {
+        match text {
+            "auto" => Ok(Domain::Auto),
+            "dax" => Ok(Domain::Dax),
+            "shared" => Ok(Domain::Shared),
+            "checkpointed" => Ok(Domain::Checkpointed),
+            _ => {
+                let expected = "auto, dax, shared or checkpointed";
+                Err(ParseOptionError::new("domain", text, expected))
+            }
         }
     }
 }
@@ -115,16 +103,18 @@ impl fmt::Display for AddressOrder {
 }
 
 impl FromStr for AddressOrder {
-    type Err = String;
+    type Err = ParseOptionError;
 
     /// `auto`, `always` or `never`.
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
+    fn from_str(text: &str) -> std::result::Result<Self, ParseOptionError> {
         match text {
             "auto" => Ok(AddressOrder::Auto),
             "always" => Ok(AddressOrder::Always),
             "never" => Ok(AddressOrder::Never),
-            _ => Err(format!(
-                "address order {text:?}; expected auto, always or never"
+            _ => Err(ParseOptionError::new(
+                "address order",
+                text,
+                "auto, always or never",
             )),
         }
     }
@@ -154,16 +144,18 @@ impl fmt::Display for CachePolicy {
 }
 
 impl FromStr for CachePolicy {
-    type Err = String;
+    type Err = ParseOptionError;
 
     /// `lfu`, `lru` or `random`.
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
+    fn from_str(text: &str) -> std::result::Result<Self, ParseOptionError> {
         match text {
             "lfu" => Ok(CachePolicy::Lfu),
             "lru" => Ok(CachePolicy::Lru),
             "random" => Ok(CachePolicy::Random),
-            _ => Err(format!(
-                "cache policy {text:?}; expected lfu, lru or random"
+            _ => Err(ParseOptionError::new(
+                "cache policy",
+                text,
+                "lfu, lru or random",
             )),
         }
     }
@@ -190,6 +182,8 @@ pub struct Options {
     pub(crate) cache_period: Option<Duration>,
     pub(crate) device_memory: Option<u64>,
     pub(crate) threads: usize,
+    /// Of records of variable length, those of a store.
+    pub(crate) verify_checksums: bool,
     pub(crate) assume_dax: bool,
     pub(crate) faults: Option<Arc<dyn Faults>>,
     pub(crate) device_mirror: bool,
@@ -198,7 +192,7 @@ pub struct Options {
     pub(crate) levels: u32,
     pub(crate) locations: u32,
     #[cfg(feature = "cuda")]
-    pub(crate) store_watch: Option<Arc<dyn crate::StoreWatch>>,
+    pub(crate) write_trace: Option<Arc<dyn crate::WriteTrace>>,
 }
 
 impl Default for Options {
@@ -212,6 +206,7 @@ impl Default for Options {
             cache_period: Some(Duration::from_secs(1)),
             device_memory: None,
             threads: 0,
+            verify_checksums: true,
             assume_dax: false,
             faults: None,
             device_mirror: true,
@@ -220,7 +215,7 @@ impl Default for Options {
             levels: 2,
             locations: 2,
             #[cfg(feature = "cuda")]
-            store_watch: None,
+            write_trace: None,
         }
     }
 }
@@ -228,6 +223,9 @@ impl Default for Options {
 impl Options {
     /// Largest number of items that [`capacity`](Self::capacity) takes.
     pub const MAX_CAPACITY: u64 = 1 << 40;
+
+    /// Largest number of [`threads`](Self::threads).
+    pub const MAX_THREADS: usize = 1024;
 
     /// The defaults: 1,024 items, engine and domain chosen by themselves, 2L-2H-8S.
     #[must_use]
@@ -293,8 +291,9 @@ impl Options {
         self
     }
 
-    /// How many threads of the CPU engine may work on one large batch; 0 (the default) means
-    /// one for each core. Batches of several callers run side by side whatever this says.
+    /// How many threads of the CPU engine may work on one large batch, at most
+    /// [`MAX_THREADS`](Self::MAX_THREADS); 0 (the default) means one for each core. Batches of several
+    /// callers run side by side whatever this says.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
@@ -348,8 +347,8 @@ impl Options {
     #[doc(hidden)]
     #[cfg(feature = "cuda")]
     #[must_use]
-    pub fn store_watch(mut self, watch: Arc<dyn crate::StoreWatch>) -> Self {
-        self.store_watch = Some(watch);
+    pub fn write_trace(mut self, watch: Arc<dyn crate::WriteTrace>) -> Self {
+        self.write_trace = Some(watch);
         self
     }
 
@@ -371,12 +370,19 @@ impl Options {
         Shape::variable(self.slots, self.levels, self.locations)
     }
 
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if self.capacity == 0 || self.capacity > Self::MAX_CAPACITY {
             return Err(Error::InvalidOption {
                 option: "capacity",
                 found: self.capacity.to_string(),
                 expected: format!("1 to {}", Self::MAX_CAPACITY),
+            });
+        }
+        if self.threads > Self::MAX_THREADS {
+            return Err(Error::InvalidOption {
+                option: "threads",
+                found: self.threads.to_string(),
+                expected: format!("0 to {}", Self::MAX_THREADS),
             });
         }
         if !(0.0..=1.0).contains(&self.cache_ratio) {

@@ -9,8 +9,10 @@ pub(crate) use loom::sync::{
     MutexGuard, RwLockReadGuard,
     atomic::{AtomicU64, Ordering, fence},
 };
+#[cfg(all(loom, test))]
+pub(crate) use modelled::be_thread;
 #[cfg(loom)]
-pub(crate) use modelled::{Mutex, RwLock, SegQueue, be_thread, thread_number};
+pub(crate) use modelled::{Mutex, RwLock, SegQueue, thread_number};
 #[cfg(not(loom))]
 pub(crate) use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 #[cfg(not(loom))]

@@ -19,7 +19,7 @@ fn options() -> Options {
     Options::new().engine(engine)
 }
 
-/// A file with a few items, closed in order.
+/// A file with a few items, cleanly closed.
 fn file() -> (TempDir, PathBuf) {
     file_in(&std::env::temp_dir())
 }
@@ -36,7 +36,7 @@ fn file_in(place: &Path) -> (TempDir, PathBuf) {
 /// Opens the file as it is, and tells the error; neither may change a byte.
 fn refusal(path: &Path) -> Error {
     let before = fs::read(path).unwrap();
-    let error = Table::open(path, &options()).err().expect("it opened");
+    let error = Table::open(path, &options()).expect_err("it opened");
     assert!(
         fs::read(path).unwrap() == before,
         "the file was changed; {error}"
@@ -54,7 +54,7 @@ fn superblock(bytes: &[u8]) -> Superblock {
 fn write_superblock(bytes: &mut [u8], mut superblock: Superblock) {
     superblock.seal();
     for at in SUPERBLOCKS {
-        bytes[at as usize..][..size_of::<Superblock>()]
+        bytes[usize::try_from(at).unwrap()..][..size_of::<Superblock>()]
             .copy_from_slice(bytemuck::bytes_of(&superblock));
     }
 }
@@ -67,6 +67,9 @@ fn options_that_cannot_be() {
         ("capacity", options().capacity(0)),
         ("capacity", options().capacity(u64::MAX)),
         ("capacity", options().capacity(Options::MAX_CAPACITY + 1)),
+        ("threads", options().threads(Options::MAX_THREADS + 1)),
+        ("threads", options().threads(1 << 16)),
+        ("threads", options().threads(usize::MAX)),
         ("cache_ratio", options().cache_ratio(f64::NAN)),
         ("cache_ratio", options().cache_ratio(-0.1)),
         ("cache_ratio", options().cache_ratio(1.1)),
@@ -78,7 +81,7 @@ fn options_that_cannot_be() {
         ("shape", options().shape(1 << 16, 1 << 16, 1)),
     ] {
         for made in [Table::create(&path, &wrong), Table::open(&path, &wrong)] {
-            let error = made.err().expect("it was made");
+            let error = made.expect_err("it was made");
             assert!(
                 matches!(error, Error::InvalidOption { option: named, .. } if named == option),
                 "{error}"
@@ -86,6 +89,19 @@ fn options_that_cannot_be() {
         }
         assert!(!path.exists());
     }
+}
+
+#[test]
+fn the_most_threads_execute_whole_batches() {
+    let folder = TempDir::new().unwrap();
+    let options = options().threads(Options::MAX_THREADS);
+    let index = Table::create(folder.path().join("index"), &options).unwrap();
+    let keys: Vec<u64> = (0..20_000).collect();
+    let wanted: Vec<[u64; 2]> = keys.iter().map(|&key| [key, !key]).collect();
+    assert_eq!(index.insert(&keys, &wanted).unwrap().count_ones(..), 20_000);
+    let mut values = vec![[0; 2]; keys.len()];
+    let found = index.get(&keys, &mut values).unwrap();
+    assert_eq!((found.count_ones(..), values), (20_000, wanted));
 }
 
 #[test]
@@ -129,7 +145,7 @@ fn an_engine_that_this_build_has_not() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("index");
     let cuda = Options::new().engine(Engine::Cuda { device: 0 });
-    let error = Table::create(&path, &cuda).err().expect("it was made");
+    let error = Table::create(&path, &cuda).expect_err("it was made");
     assert!(matches!(error, Error::Gpu { .. }), "{error}");
     assert!(!path.exists());
 }
@@ -226,8 +242,8 @@ fn a_file_that_exists_and_one_in_use() {
     for error in [
         Table::open(&path, &options()).err(),
         Table::open_or_create(&path, &options()).err(),
-        recover(&path, false, &|_| {}).err(),
-        recover(&path, true, &|_| {}).err(),
+        recover(&path, gphash::Repair::Salvage, &|_| {}).err(),
+        recover(&path, gphash::Repair::Check, &|_| {}).err(),
     ] {
         assert!(matches!(error, Some(Error::InUse { .. })), "{error:?}");
     }
@@ -258,7 +274,7 @@ fn a_truncated_file() {
         4096,
         5000,
         8192,
-        DATA_START as usize,
+        usize::try_from(DATA_START).unwrap(),
         whole.len() - 4096,
         whole.len() - 1,
     ] {
@@ -305,7 +321,7 @@ fn a_superblock_with_any_byte_damaged() {
     for byte in 0..size_of::<Superblock>() {
         let mut both = whole.clone();
         for at in SUPERBLOCKS {
-            both[at as usize + byte] ^= 0x10;
+            both[usize::try_from(at).unwrap() + byte] ^= 0x10;
         }
         fs::write(&path, &both).unwrap();
         let error = refusal(&path);
@@ -318,7 +334,7 @@ fn a_superblock_with_any_byte_damaged() {
         // One copy alone is what a torn write leaves, and the other one holds.
         for at in SUPERBLOCKS {
             let mut one = whole.clone();
-            one[at as usize + byte] ^= 0x10;
+            one[usize::try_from(at).unwrap() + byte] ^= 0x10;
             fs::write(&path, &one).unwrap();
             let index = Table::open(&path, &options()).unwrap();
             assert_eq!(
@@ -337,7 +353,7 @@ fn an_extent_table_with_any_byte_damaged() {
     let entries = superblock(&whole).extent_count;
     for byte in ExtentEntry::place(0)..ExtentEntry::place(entries) {
         let mut bytes = whole.clone();
-        bytes[byte as usize] ^= 0x10;
+        bytes[usize::try_from(byte).unwrap()] ^= 0x10;
         fs::write(&path, &bytes).unwrap();
         let error = refusal(&path);
         assert!(
@@ -366,12 +382,12 @@ fn an_item_whose_record_is_nowhere() {
             (0..1 << level).map(move |bucket| offset + bucket * shape.bucket_size)
         })
         .flat_map(|bucket| (0..shape.slots).map(move |slot| shape.slot_place(bucket, slot)))
-        .find(|place| whole[place.state as usize..][..8] == 1u64.to_le_bytes())
+        .find(|place| whole[usize::try_from(place.state).unwrap()..][..8] == 1u64.to_le_bytes())
         .expect("key 1 has a slot");
     for nowhere in [8, DATA_START + 1, unclean.file_len, (1 << 56) - 8] {
         let mut bytes = whole.clone();
-        bytes[slot.record as usize..][..8].copy_from_slice(&nowhere.to_le_bytes());
-        // A file closed in order is believed, and the look-up meets the damage.
+        bytes[usize::try_from(slot.record).unwrap()..][..8].copy_from_slice(&nowhere.to_le_bytes());
+        // A file cleanly closed is believed, and the lookup meets the damage.
         fs::write(&path, &bytes).unwrap();
         if nowhere % 8 != 0 || !(DATA_START..unclean.file_len).contains(&nowhere) {
             let index = Table::open(&path, &options()).unwrap();
@@ -391,13 +407,13 @@ fn an_item_whose_record_is_nowhere() {
             ),
             "{error}"
         );
-        let report = recover(&path, true, &|_| {}).unwrap();
+        let report = recover(&path, gphash::Repair::Check, &|_| {}).unwrap();
         assert_eq!((report.state, report.items), (ReportState::Damaged, 3));
         assert!(
             fs::read(&path).unwrap() == bytes,
             "a check has changed the file"
         );
-        recover(&path, false, &|_| {}).unwrap();
+        recover(&path, gphash::Repair::Salvage, &|_| {}).unwrap();
         let index = Table::open(&path, &options()).unwrap();
         assert_eq!((index.len(), index.get_one(&1).unwrap()), (3, None));
     }
@@ -405,9 +421,7 @@ fn an_item_whose_record_is_nowhere() {
 
 #[test]
 fn a_folder_that_takes_no_file() {
-    let error = Table::create("/proc/index", &options())
-        .err()
-        .expect("it was made");
+    let error = Table::create("/proc/index", &options()).expect_err("it was made");
     assert!(
         matches!(error, Error::ReadOnly { .. } | Error::Io { .. }),
         "{error}"

@@ -68,7 +68,7 @@ impl Cpu<'_> {
                     processor: "cpu",
                     memory: "host",
                     access: "read",
-                    bytes: STRIDE as u32,
+                    bytes: u32::try_from(STRIDE).unwrap(),
                     region_bytes: region,
                     batch: None,
                     threads: Some(threads),
@@ -149,7 +149,7 @@ impl Cpu<'_> {
         let began = Instant::now();
         let mut place = start;
         for _ in 0..HOPS {
-            place = words[place as usize / 8].load(Ordering::Relaxed);
+            place = words[usize::try_from(place).unwrap() / 8].load(Ordering::Relaxed);
         }
         let took = began.elapsed();
         std::hint::black_box(place);
@@ -167,7 +167,7 @@ impl Cpu<'_> {
         let words = self.region.words();
         let next = places.iter().cycle().skip(1);
         for (place, next) in places.iter().zip(next) {
-            words[*place as usize / 8].store(*next, Ordering::Relaxed);
+            words[usize::try_from(*place).unwrap() / 8].store(*next, Ordering::Relaxed);
         }
         places[0]
     }
@@ -196,15 +196,15 @@ impl Cpu<'_> {
     /// Million random reads a second of so many bytes, one list of places a thread.
     fn reads(&self, places: &[Vec<u64>], ahead: usize, bytes: u64) -> f64 {
         let words = self.region.words();
-        let width = bytes as usize / 8;
+        let width = usize::try_from(bytes).unwrap() / 8;
         let took = together(places, |places| {
             let coming = places.iter().skip(ahead).chain(places.iter().cycle());
             let mut total = 0;
             for (place, coming) in places.iter().zip(coming) {
                 if ahead > 0 {
-                    prefetch(&words[*coming as usize / 8..][..width]);
+                    prefetch(&words[usize::try_from(*coming).unwrap() / 8..][..width]);
                 }
-                total += sum(&words[*place as usize / 8..][..width]);
+                total += sum(&words[usize::try_from(*place).unwrap() / 8..][..width]);
             }
             total
         });

@@ -1,6 +1,7 @@
 //! What the GPU can do at most.
 
 use cust::memory::DeviceBuffer;
+use num_traits::ToPrimitive;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
@@ -221,7 +222,7 @@ impl<'r> OnGpu<'r> {
                 format!("write 128 bytes in sequence and 1 word, {how}"),
             );
             let key_bytes = table.key_bytes();
-            let (insert, how) = self.best(Access::Insert(key_bytes as u32), slots)?;
+            let (insert, how) = self.best(Access::Insert(u32::try_from(key_bytes)?), slots)?;
             let key = match key_bytes {
                 0 => String::new(),
                 bytes => format!(" and {bytes} bytes of a key"),
@@ -298,9 +299,9 @@ struct Hot {
 impl Hot {
     fn new(records: u64, cache_ratio: f64) -> Self {
         let law = Distribution::new(Law::Zipfian, records, 0.99);
-        let mut cached = fixedbitset::FixedBitSet::with_capacity(records as usize);
-        for rank in 0..(records as f64 * cache_ratio) as u64 {
-            cached.insert(law.of_rank(rank) as usize);
+        let mut cached = fixedbitset::FixedBitSet::with_capacity(usize::try_from(records).unwrap());
+        for rank in 0..(records as f64 * cache_ratio).to_u64().unwrap_or_default() {
+            cached.insert(usize::try_from(law.of_rank(rank)).unwrap());
         }
         Self {
             law,
@@ -313,12 +314,13 @@ impl Hot {
     fn misses(&self, batch: usize, order: Order) -> Batches {
         let mut random = SmallRng::seed_from_u64(batch as u64);
         let mut batches = Batches::default();
-        let mut seen = fixedbitset::FixedBitSet::with_capacity(self.records as usize);
+        let mut seen =
+            fixedbitset::FixedBitSet::with_capacity(usize::try_from(self.records).unwrap());
         for _ in 0..(PLACES / batch).clamp(1, 256) {
             let mut places = Vec::new();
             for _ in 0..batch {
                 let record = self.law.draw(&mut random, 0, 0);
-                let at = record as usize;
+                let at = usize::try_from(record).unwrap();
                 if !self.cached.contains(at) && !seen.put(at) {
                     places.push(record * STRIDE);
                 }

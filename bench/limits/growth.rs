@@ -117,7 +117,9 @@ fn grow<const K: usize>(
 
 /// Operations of a batch that are few enough not to step over the moment at which the table grows.
 fn step<const K: usize>(table: &Table<K>) -> usize {
-    LOAD_BATCH.min(table.stats().slots as usize / 64).max(BATCH)
+    LOAD_BATCH
+        .min(usize::try_from(table.stats().slots).unwrap() / 64)
+        .max(BATCH)
 }
 
 /// Fills a table and ends the process without closing it.

@@ -76,7 +76,11 @@ impl<'r> Registered<'r> {
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
         // SAFETY: the region is mapped, and stays so for as long as it is registered.
         let answer = unsafe {
-            sys::cuMemHostRegister_v2(region.base().cast(), region.len() as usize, flags)
+            sys::cuMemHostRegister_v2(
+                region.base().cast(),
+                usize::try_from(region.len()).unwrap(),
+                flags,
+            )
         };
         check("pinning the region", answer)?;
         Ok(Self(region))
@@ -115,8 +119,12 @@ impl Gpu {
     pub fn open(ordinal: u32) -> Result<Self, Failure> {
         let device = Device::get_device(ordinal)?;
         let context = Context::new(device)?;
-        let processors = device.get_attribute(DeviceAttribute::MultiprocessorCount)? as u32;
-        let threads = device.get_attribute(DeviceAttribute::MaxThreadsPerMultiprocessor)? as u32;
+        let processors = device
+            .get_attribute(DeviceAttribute::MultiprocessorCount)?
+            .unsigned_abs();
+        let threads = device
+            .get_attribute(DeviceAttribute::MaxThreadsPerMultiprocessor)?
+            .unsigned_abs();
         let options: [ModuleJitOption; 0] = [];
         Ok(Self {
             sink: DeviceBuffer::from_slice(&[0])?,
@@ -149,8 +157,9 @@ impl Gpu {
         let function = self.module.get_function(access.kernel())?;
         let launch = |range: std::ops::Range<usize>| {
             let at = places + range.start as u64 * 8;
+            let count = u32::try_from(range.len())?;
             // SAFETY: as the caller says; the places are there until the stream is waited for.
-            unsafe { self.launch_places(&function, access, base, at, range.len() as u32) }
+            unsafe { self.launch_places(&function, access, base, at, count) }
         };
         // The copy has been issued on a stream that ours does not wait for.
         CurrentContext::synchronize()?;
@@ -182,7 +191,7 @@ impl Gpu {
         };
         let lanes = u64::from(bytes / 16).max(1);
         let blocks = (u64::from(count) * lanes).div_ceil(THREADS.into());
-        let blocks = blocks.min(self.blocks.into()) as u32;
+        let blocks = u32::try_from(blocks).map_or(self.blocks, |blocks| blocks.min(self.blocks));
         let mut records = 0_u64;
         let mut sink = self.sink.as_device_ptr().as_raw();
         // A sum that what is there does not have: it holds offsets and small numbers.
@@ -310,7 +319,7 @@ impl Gpu {
         host: u64,
         len: u64,
     ) -> Result<(f64, f64), Failure> {
-        let (len, stream) = (len as usize, self.stream.as_inner());
+        let (len, stream) = (usize::try_from(len).unwrap(), self.stream.as_inner());
         // SAFETY: as the caller says.
         let there = self.timed(|| unsafe {
             let answer = sys::cuMemcpyHtoDAsync_v2(device, host as *const c_void, len, stream);

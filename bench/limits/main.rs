@@ -9,26 +9,20 @@
 //! by the CPU's threads where there is no GPU. Then the index on the same machine: every workload
 //! beside its limit, caches of different sizes, recovery, and growth.
 
-mod chart;
 mod cpu;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "cust")]
 mod gpu;
 mod growth;
 mod index;
 mod kind;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "cust")]
 mod launch;
-mod limit;
-#[cfg(feature = "cuda")]
-mod order;
 mod places;
 mod plot;
 mod region;
 mod report;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "cust")]
 mod versions;
-#[path = "../workload/mod.rs"]
-mod workload;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -36,6 +30,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use gphash::{AddressOrder, CachePolicy, Engine, Index, Options};
+#[cfg(feature = "cust")]
+use gphash_bench::order;
+use gphash_bench::{chart, limit, workload};
 
 use cpu::Cpu;
 use index::Setting;
@@ -185,9 +182,9 @@ fn engine(wanted: Engine, folder: &Path, report: &mut Report) -> Result<Engine, 
     let options = Options::new().engine(wanted);
     let engine = Index::<u64, u64>::create(&path, &options)?.stats().engine;
     std::fs::remove_file(&path)?;
-    let found = match (engine, wanted, cfg!(feature = "cuda")) {
+    let found = match (engine, wanted, cfg!(feature = "cust")) {
         (Engine::Cpu, Engine::Auto, true) => "cpu: this machine has no GPU that can be used".into(),
-        (Engine::Cpu, Engine::Auto, false) => "cpu: built without the feature `cuda`".into(),
+        (Engine::Cpu, Engine::Auto, false) => "cpu: built without the feature `cust`".into(),
         (engine, ..) => engine.to_string(),
     };
     report.add(Finding::Machine {
@@ -312,7 +309,7 @@ fn measure_machine<const K: usize>(
             None => "file in memory".into(),
         },
     });
-    #[cfg(feature = "cuda")]
+    #[cfg(feature = "cust")]
     if let Engine::Cuda { device } = scope.setting.engine {
         let gpu = launch::Gpu::open(device)?;
         report.add(Finding::Machine {

@@ -21,7 +21,8 @@ impl Region {
             domain: Domain::Shared,
             ..MapOptions::default()
         };
-        let mapping = Mapping::create(path, len, &options)?;
+        // SAFETY: its bytes are reached by atomic words alone.
+        let mapping = unsafe { Mapping::create_unsynchronized(path, len, &options)? };
         // The mapping keeps the memory; an interrupted run then leaves nothing behind.
         fs::remove_file(path)?;
         Ok(Self { mapping })
@@ -41,7 +42,9 @@ impl Region {
     pub fn words(&self) -> &[AtomicU64] {
         // SAFETY: the bytes are mapped for as long as `self` lives and the file begins at a page.
         // Nobody has any other reference to them.
-        unsafe { std::slice::from_raw_parts(self.base().cast(), self.len() as usize / 8) }
+        unsafe {
+            std::slice::from_raw_parts(self.base().cast(), usize::try_from(self.len()).unwrap() / 8)
+        }
     }
 
     /// Share of it that lies in huge pages, if the system tells.

@@ -62,7 +62,7 @@ pub struct OfIndex {
     pub pm_touches_per_op: f64,
 }
 
-/// Look-ups with caches of different sizes.
+/// Lookups with caches of different sizes.
 #[derive(Debug, Clone, Serialize)]
 pub struct OfCache {
     pub cache_ratio: f64,

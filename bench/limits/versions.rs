@@ -30,7 +30,7 @@ pub fn measure(device: u32, report: &mut Report) -> Result<(), Failure> {
         let hashes: Vec<u64> = (0..requests)
             .map(|_| keys[random.random_range(0..keys.len())])
             .collect();
-        let changes: Vec<u32> = (0..requests as u32).step_by(2).collect();
+        let changes: Vec<u32> = (0..u32::try_from(requests)?).step_by(2).collect();
         let on_gpu = fastest(|| on_gpu(&sorter, &hashes, &changes))?;
         let on_cpu = fastest(|| Ok(on_cpu(&hashes, &changes)))?;
         for (what, took) in [("GPU", on_gpu), ("CPU", on_cpu)] {
@@ -71,9 +71,10 @@ fn on_cpu(hashes: &[u64], changes: &[u32]) -> Duration {
     let mut sorted: Vec<Change> = changes.par_iter().map(change).collect();
     sorted.par_sort_unstable();
     let before = |(position, &hash): (usize, &u64)| {
-        let older = sorted.partition_point(|&change| change < (hash, position as u32));
+        let position = u32::try_from(position).unwrap();
+        let older = sorted.partition_point(|&change| change < (hash, position));
         match older.checked_sub(1) {
-            Some(newest) if sorted[newest].0 == hash => newest as u32,
+            Some(newest) if sorted[newest].0 == hash => u32::try_from(newest).unwrap(),
             _ => u32::MAX,
         }
     };

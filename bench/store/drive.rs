@@ -104,7 +104,8 @@ pub fn drive<T: Target>(
                         break;
                     }
                 }
-                latencies.saturating_record(start.elapsed().as_nanos() as u64);
+                let nanos = start.elapsed().as_nanos();
+                latencies.saturating_record(u64::try_from(nanos).unwrap_or(u64::MAX));
             }
             barrier.wait();
             elapsed += began.elapsed();

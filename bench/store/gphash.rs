@@ -59,6 +59,7 @@ impl Gphash {
         let mut options = StoreOptions::new()
             .engine(settings.engine)
             .durability(durability)
+            .verify_checksums(settings.checksums)
             .merge_operator(Arc::new(Add));
         options = match settings.budget {
             Some(bytes) => options.memory_budget(bytes),

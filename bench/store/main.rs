@@ -8,10 +8,6 @@
 //! after the other before the next one does. Parameters that take several values, separated by
 //! commas, sweep.
 
-#[path = "../limits/chart.rs"]
-mod chart;
-#[path = "../workload/distribution.rs"]
-mod distribution;
 mod drive;
 mod gphash;
 #[cfg(feature = "bench-fjall")]
@@ -29,6 +25,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use gphash_bench::chart;
+use gphash_bench::workload::distribution;
 use mimalloc::MiMalloc;
 
 use ::gphash::Engine;
@@ -102,6 +100,9 @@ struct Arguments {
     /// Who sorts the versions of large batches, for the store of this crate
     #[arg(long, value_enum, default_value = "auto")]
     engine: Processor,
+    /// Reads do not compare the checksums of records, for the store of this crate
+    #[arg(long)]
+    no_checksums: bool,
     /// Every answer is durable
     #[arg(long)]
     always: bool,
@@ -279,6 +280,7 @@ fn run_all(arguments: &Arguments) -> Result<(), Failure> {
     }
     let settings = Settings {
         engine: arguments.engine.into(),
+        checksums: !arguments.no_checksums,
         always: arguments.always,
         interval: Duration::from_millis(arguments.interval),
         #[cfg(feature = "bench-fjall")]

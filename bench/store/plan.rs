@@ -123,7 +123,10 @@ impl Draw {
     }
 
     fn share(&self, total: u64, thread: usize) -> std::ops::Range<u64> {
-        let place = |thread| (u128::from(total) * thread as u128 / self.threads as u128) as u64;
+        let place = |thread| {
+            let place = u128::from(total) * thread as u128 / self.threads as u128;
+            u64::try_from(place).expect("at most the total")
+        };
         place(thread)..place(thread + 1)
     }
 

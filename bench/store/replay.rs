@@ -34,7 +34,7 @@ fn options(records: u64) -> StoreOptions {
 /// Puts records into a store and ends the process without closing it.
 pub fn abandon(path: &Path, records: u64, sizes: Sizes) -> Result<(), Failure> {
     let store = Store::open(path, &options(records))?;
-    for first in (0..records).step_by(BATCH as usize) {
+    for first in (0..records).step_by(usize::try_from(BATCH).unwrap()) {
         let puts = (first..records.min(first + BATCH)).map(|record| Request::Put {
             key: sizes.key(record),
             value: sizes.value(record),

@@ -17,6 +17,8 @@ pub type Failure = Box<dyn Error + Send + Sync>;
 pub struct Settings {
     /// Who sorts large batches of the store of this crate.
     pub engine: Engine,
+    /// Reads of the store of this crate compare checksums.
+    pub checksums: bool,
     /// Every answer is durable; else a thread syncs the log at this interval.
     pub always: bool,
     pub interval: Duration,

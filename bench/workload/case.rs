@@ -33,7 +33,7 @@ pub struct Case {
     pub mirror: bool,
     /// Whether batches lie in device memory.
     pub on_device: bool,
-    /// Look-ups before what is measured, for the bucket cache to learn from.
+    /// Lookups before what is measured, for the bucket cache to learn from.
     pub warm_up: u64,
     /// Whether the bucket cache is loaded again and again beside what is measured.
     pub reload_during: bool,
@@ -80,7 +80,7 @@ impl Case {
         )
     }
 
-    /// The look-ups that warm the cache up: reads drawn as the workload draws.
+    /// The lookups that warm the cache up: reads drawn as the workload draws.
     pub fn warming(&self) -> Option<Case> {
         let workload = match self.workload {
             Workload::Load => return None,

@@ -5,11 +5,12 @@
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use cust::context::CurrentContext;
+use cust::context::{Context, CurrentContext};
+use cust::device::Device;
 use cust::event::{Event, EventFlags};
 use cust::memory::{CopyDestination, DeviceBuffer, DeviceCopy, mem_get_info};
 use cust::stream::{Stream, StreamFlags};
-use gphash::{Index, answer_words};
+use gphash::{Engine, Index, answer_words};
 
 use super::drive::{Measured, Mode, agree, check_values, on_threads};
 use super::plan::{Batch, Change, Plan, Words};
@@ -31,8 +32,10 @@ where
     Words<K>: DeviceCopy,
     Words<V>: DeviceCopy,
 {
-    // The index makes its device current for the thread that asks it anything.
-    index.contains(&[])?;
+    let Engine::Cuda { device } = index.stats().engine else {
+        return Err("an index whose GPU has failed".into());
+    };
+    let context = Context::new(Device::get_device(device)?)?;
     let budget = MEMORY.min(mem_get_info()?.0 / 4) / plan.len().max(1);
     let mut threads = plan
         .iter()
@@ -41,6 +44,7 @@ where
     let rounds = threads.iter().map(|thread| thread.windows.len()).max();
     let barrier = Barrier::new(threads.len());
     let taken = on_threads(&mut threads, |thread| {
+        CurrentContext::set_current(&context)?;
         thread.run(index, mode, rounds.unwrap_or_default(), &barrier)
     })?;
     let elapsed = taken.iter().map(|taken| taken.elapsed).max();
@@ -205,7 +209,8 @@ where
             CurrentContext::synchronize()?;
             let keys = self.keys.index(longest.operands.clone());
             let mut answers = self.answers.index(longest.answers.clone());
-            index.contains_device(&self.stream, &keys, &mut answers)?;
+            // SAFETY: the buffers are the thread's, which waits for the stream before it uses them.
+            unsafe { index.contains_device_async(&self.stream, &keys, &mut answers)? };
         }
         Ok(())
     }
@@ -230,7 +235,8 @@ where
                 let keys = self.keys.index(reads.operands.clone());
                 let mut values = self.values.index(reads.operands.clone());
                 let mut answers = self.answers.index(reads.answers.clone());
-                index.get_device(stream, &keys, &mut values, &mut answers)?;
+                // SAFETY: as above; each batch of a window has places of its own.
+                unsafe { index.get_device_async(stream, &keys, &mut values, &mut answers)? };
             }
             let writes = &place.writes;
             if !writes.operands.is_empty() {

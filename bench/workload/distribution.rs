@@ -1,6 +1,7 @@
 //! Which record an operation concerns: YCSB's request distributions.
 
 use clap::ValueEnum;
+use num_traits::ToPrimitive;
 use rand::RngExt;
 use rand::rngs::SmallRng;
 
@@ -86,7 +87,7 @@ impl Zipf {
             1
         } else {
             let rank = self.items as f64 * (self.eta * uniform - self.eta + 1.0).powf(self.alpha);
-            (rank as u64).min(self.items - 1)
+            rank.to_u64().map_or(0, |rank| rank.min(self.items - 1))
         }
     }
 }

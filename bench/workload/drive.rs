@@ -7,7 +7,7 @@ use gphash::Index;
 
 use super::case::Case;
 use super::latency::Latencies;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "cust")]
 use super::pinned::Pinned;
 use super::plan::{Batch, Change, Plan, Words, Workload};
 use super::reload::while_reloading;
@@ -133,10 +133,10 @@ pub fn drive_index<const K: usize, const V: usize>(
     if !on_device {
         return drive(index, plan, mode);
     }
-    #[cfg(feature = "cuda")]
+    #[cfg(feature = "cust")]
     return super::device::drive(index, plan, mode);
-    #[cfg(not(feature = "cuda"))]
-    Err("batches in device memory in a build without the feature `cuda`".into())
+    #[cfg(not(feature = "cust"))]
+    Err("batches in device memory in a build without the feature `cust`".into())
 }
 
 /// Runs what is to be measured of a case on an index.
@@ -168,7 +168,7 @@ fn drive_thread<const K: usize, const V: usize>(
     let widest = |width: fn(&Batch<Words<K>>) -> usize| batches.iter().map(width).max();
     let mut read = vec![[0; V]; widest(|batch| batch.reads.len()).unwrap_or(0)];
     let mut written = vec![[7; V]; widest(|batch| batch.writes.len()).unwrap_or(0)];
-    #[cfg(feature = "cuda")]
+    #[cfg(feature = "cust")]
     let _pinned = if mode.pinned {
         // The index makes its device current for the thread that asks it anything.
         target.get(&[], &mut [])?;
@@ -176,9 +176,9 @@ fn drive_thread<const K: usize, const V: usize>(
     } else {
         [None, None]
     };
-    #[cfg(not(feature = "cuda"))]
+    #[cfg(not(feature = "cust"))]
     if mode.pinned {
-        return Err("pinned values in a build without the feature `cuda`".into());
+        return Err("pinned values in a build without the feature `cust`".into());
     }
     let mut latencies = Vec::with_capacity(batches.len());
     barrier.wait();

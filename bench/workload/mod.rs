@@ -2,16 +2,15 @@
 //! before the clock starts.
 
 pub mod case;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "cust")]
 mod device;
 pub mod distribution;
 pub mod drive;
 pub mod latency;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "cust")]
 mod pinned;
 pub mod plan;
 mod reload;
 pub mod sizes;
 pub mod target;
-#[cfg(feature = "cuda")]
-mod window;
+pub mod window;

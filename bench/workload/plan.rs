@@ -208,7 +208,10 @@ fn writes_only<const W: usize>(numbers: &[u64], batch: usize) -> Vec<Batch<Words
 
 /// Where the share of `thread` begins and ends.
 fn share(total: u64, threads: usize, thread: usize) -> (u64, u64) {
-    let place = |thread| (u128::from(total) * thread as u128 / threads as u128) as u64;
+    let place = |thread| {
+        let place = u128::from(total) * thread as u128 / threads as u128;
+        u64::try_from(place).expect("at most the total")
+    };
     (place(thread), place(thread + 1))
 }
 

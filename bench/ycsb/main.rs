@@ -15,8 +15,6 @@
 mod peers;
 mod report;
 mod run;
-#[path = "../workload/mod.rs"]
-mod workload;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -24,6 +22,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use gphash::{AddressOrder, CachePolicy, Domain, Engine};
+use gphash_bench::workload;
 
 use workload::case::Case;
 use workload::distribution::Law;
@@ -76,7 +75,7 @@ struct Arguments {
     /// Which buckets a load of the bucket cache takes: lfu, lru or random
     #[arg(long, default_value = "lfu")]
     cache_policy: CachePolicy,
-    /// Look-ups before what is measured, for the bucket cache to learn from; 0 for none
+    /// Lookups before what is measured, for the bucket cache to learn from; 0 for none
     /// [default: as many as operations]
     #[arg(long, value_name = "N")]
     warm_up: Option<u64>,
@@ -91,7 +90,7 @@ struct Arguments {
     #[arg(long)]
     no_mirror: bool,
     /// Persistence domain: auto, dax, shared or checkpointed
-    #[arg(long, default_value = "auto", value_parser = parse_domain)]
+    #[arg(long, default_value = "auto")]
     domain: Domain,
     /// Values in host memory are pinned, so that the device reaches them (engine cuda)
     #[arg(long)]
@@ -256,16 +255,4 @@ fn parse_theta(text: &str) -> Result<f64, String> {
         Ok(theta) if theta > 0.0 && theta < 1.0 => Ok(theta),
         _ => Err("expected a number above 0 and below 1".into()),
     }
-}
-
-fn parse_domain(text: &str) -> Result<Domain, String> {
-    [
-        Domain::Auto,
-        Domain::Dax,
-        Domain::Shared,
-        Domain::Checkpointed,
-    ]
-    .into_iter()
-    .find(|domain| domain.to_string() == text)
-    .ok_or_else(|| "expected auto, dax, shared or checkpointed".into())
 }

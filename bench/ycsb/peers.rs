@@ -12,15 +12,16 @@ use crate::workload::plan::Words;
 use crate::workload::target::{Done, Failure, Target, timed};
 
 /// The volatile peer.
-pub type Papaya<K, V, S> = papaya::HashMap<K, V, S>;
+pub struct Papaya<K, V, S>(papaya::HashMap<K, V, S>);
 
 /// A papaya table with room for `capacity` items and a hasher of its own choice (the standard
 /// library's) or a faster one.
 pub fn papaya<K, V, S: Default>(capacity: u64) -> Papaya<K, V, S> {
-    Papaya::with_capacity_and_hasher(
-        usize::try_from(capacity).unwrap_or(usize::MAX),
+    let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
+    Papaya(papaya::HashMap::with_capacity_and_hasher(
+        capacity,
         S::default(),
-    )
+    ))
 }
 
 impl<const K: usize, const V: usize, S> Target<Words<K>, Words<V>> for Papaya<Words<K>, Words<V>, S>
@@ -29,7 +30,7 @@ where
 {
     fn get(&self, keys: &[Words<K>], values: &mut [Words<V>]) -> Result<Done, Failure> {
         timed(|| {
-            let map = self.pin();
+            let map = self.0.pin();
             let mut found = 0;
             for (key, value) in keys.iter().zip(values) {
                 if let Some(stored) = map.get(key) {
@@ -43,7 +44,7 @@ where
 
     fn insert(&self, keys: &[Words<K>], values: &[Words<V>]) -> Result<Done, Failure> {
         timed(|| {
-            let map = self.pin();
+            let map = self.0.pin();
             let pairs = keys.iter().zip(values);
             Ok(pairs
                 .filter(|(key, value)| map.try_insert(**key, **value).is_ok())
@@ -53,7 +54,7 @@ where
 
     fn update(&self, keys: &[Words<K>], values: &[Words<V>]) -> Result<Done, Failure> {
         timed(|| {
-            let map = self.pin();
+            let map = self.0.pin();
             let pairs = keys.iter().zip(values);
             Ok(pairs
                 .filter(|(key, value)| map.update(**key, |_| **value).is_some())
@@ -63,7 +64,7 @@ where
 
     fn remove(&self, keys: &[Words<K>]) -> Result<Done, Failure> {
         timed(|| {
-            let map = self.pin();
+            let map = self.0.pin();
             Ok(keys.iter().filter(|key| map.remove(*key).is_some()).count())
         })
     }

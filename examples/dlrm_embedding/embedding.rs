@@ -25,9 +25,11 @@ pub fn key(feature: usize, category: Option<u32>) -> u64 {
 /// that comes out of the table can be compared bit by bit with the one that went in.
 pub fn vector(key: u64) -> Vector {
     let mixed = mix64(key);
-    let (high, low) = ((mixed >> 32) as u32, mixed as u32);
+    let [high, low] = [mixed >> 32, mixed & u64::from(u32::MAX)]
+        .map(|half| u32::try_from(half).expect("half a word"));
     std::array::from_fn(|position| {
-        let bits = mix32(low.wrapping_add((position as u32).wrapping_mul(0x9e37_79b9))) ^ high;
+        let position = u32::try_from(position).expect("vectors are short");
+        let bits = mix32(low.wrapping_add(position.wrapping_mul(0x9e37_79b9))) ^ high;
         (bits >> 8) as f32 * (2.0 / (1 << 24) as f32) - 1.0
     })
 }

@@ -6,6 +6,7 @@
 //! (r + shift)^-exponent, integrated from *r* to *r* + 1. Exponent and shift were fitted to two
 //! figures of 324 rows: how many categories occur, and how likely two rows share one.
 
+use num_traits::ToPrimitive;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -71,7 +72,7 @@ impl Feature {
         let last = (f64::from(present) + self.shift).powf(power);
         let place = first + random.random::<f64>() * (last - first);
         let rank = place.powf(1.0 / power) - self.shift;
-        Some((rank as u32).min(present - 1))
+        Some(rank.to_u32().map_or(0, |rank| rank.min(present - 1)))
     }
 }
 
@@ -96,7 +97,8 @@ impl Iterator for Rows {
         Some(std::array::from_fn(|number| {
             let rank = KAGGLE[number].draw(&mut self.random);
             // Categories are hashes in the files, spread over all 32 bits; the mix is one to one.
-            key(number, rank.map(|rank| mix32(rank ^ (number as u32) << 27)))
+            let feature = u32::try_from(number).expect("features are few");
+            key(number, rank.map(|rank| mix32(rank ^ feature << 27)))
         }))
     }
 }

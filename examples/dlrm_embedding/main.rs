@@ -27,6 +27,7 @@ use std::time::Instant;
 use clap::Parser;
 use gphash::{Engine, Options};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use num_traits::ToPrimitive;
 
 use embedding::FEATURES;
 use place::Place;
@@ -118,7 +119,7 @@ fn run(arguments: &Arguments) -> Result<Report, Box<dyn Error>> {
     let bags = arguments.lookups.div_ceil(FEATURES as u64);
     let before = table.stats();
     let bar = progress(arguments, "looking up", bags / 2);
-    table::look_up(
+    table::lookup(
         &table,
         &sample.rows,
         bags / 2,
@@ -136,7 +137,7 @@ fn run(arguments: &Arguments) -> Result<Report, Box<dyn Error>> {
     let table = Table::open(&place.path, &options)?;
     let reopen_ms = start.elapsed().as_secs_f64() * 1e3;
     let bar = progress(arguments, "looking up again", bags - bags / 2);
-    table::look_up(
+    table::lookup(
         &table,
         &sample.rows,
         bags - bags / 2,
@@ -172,7 +173,11 @@ fn run(arguments: &Arguments) -> Result<Report, Box<dyn Error>> {
 /// Categories that occur in so many rows, about: measured on generated rows, and bounded by the
 /// number of categories of the Kaggle set.
 fn expected_vectors(rows: u64) -> u64 {
-    ((20.0 * (rows as f64).powf(0.81)) as u64).clamp(1024, 33_762_577)
+    let vectors = 20.0 * (rows as f64).powf(0.81);
+    vectors
+        .clamp(1024.0, 33_762_577.0)
+        .to_u64()
+        .expect("it is clamped")
 }
 
 fn progress(arguments: &Arguments, what: &'static str, length: u64) -> ProgressBar {

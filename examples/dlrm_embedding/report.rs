@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use gphash::Stats;
 use indicatif::{HumanBytes, HumanCount};
+use num_traits::ToPrimitive;
 use serde_json::json;
 
 use crate::table::{Check, Timing};
@@ -21,7 +22,7 @@ pub struct Report {
     pub temporary: bool,
     /// Counters when the lookups after reopening were done.
     pub stats: Stats,
-    /// Look-ups of both halves in the frozen bucket cache, and those that hit.
+    /// Lookups of both halves in the frozen bucket cache, and those that hit.
     pub cache: (u64, u64),
     /// Places of the file that the lookups touched.
     pub pm_touches: u64,
@@ -80,7 +81,10 @@ impl Report {
             HumanCount(self.timing.lookups).to_string(),
         );
         let rate = self.timing.lookups_per_second();
-        row("lookups/s", HumanCount(rate as u64).to_string());
+        row(
+            "lookups/s",
+            HumanCount(rate.to_u64().unwrap_or_default()).to_string(),
+        );
         let [p50, p95, p99] = [50, 95, 99].map(|percent| self.timing.percentile_us(percent));
         row(
             "batch p50, p95, p99",

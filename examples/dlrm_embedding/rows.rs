@@ -96,7 +96,7 @@ impl Sample {
             self.rows.push(*row);
             return;
         }
-        let place = self.random.random_range(0..self.offered) as usize;
+        let place = usize::try_from(self.random.random_range(0..self.offered)).unwrap();
         if let Some(kept) = self.rows.get_mut(place) {
             *kept = *row;
         }

@@ -115,8 +115,8 @@ impl Timing {
 }
 
 /// Looks up and sum-pools bags of `sample`, `batch` bags at a time, until `bags` are done, and
-/// compares each vector and each sum. Only look-up and pooling are timed.
-pub fn look_up(
+/// compares each vector and each sum. Only lookup and pooling are timed.
+pub fn lookup(
     table: &Table,
     sample: &[Row],
     bags: u64,

@@ -42,6 +42,18 @@ pub struct Files {
 pub struct Case {
     pub files: Files,
     pub open: fn(&Path) -> Result<()>,
+    /// Opens it, and tells whether it holds what its program has left, and nothing else.
+    pub holds: fn(&Path) -> Result<Held>,
+}
+
+/// What an index holds of that which its program has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Held {
+    All,
+    /// Items are missing, and those that are there are right.
+    Part,
+    /// Something else.
+    Other,
 }
 
 pub static CASES: LazyLock<[Case; 5]> = LazyLock::new(|| {
@@ -49,22 +61,27 @@ pub static CASES: LazyLock<[Case; 5]> = LazyLock::new(|| {
         Case {
             files: made::<u64, [u8; 16]>((2, 2, 8), Domain::Auto, State::Closed),
             open: open_and_use::<u64, [u8; 16]>,
+            holds: holds::<u64, [u8; 16]>,
         },
         Case {
             files: made::<u64, u64>((1, 1, 2), Domain::Auto, State::Closed),
             open: open_and_use::<u64, u64>,
+            holds: holds::<u64, u64>,
         },
         Case {
             files: made::<u64, u64>((1, 1, 4), Domain::Auto, State::Killed),
             open: open_and_use::<u64, u64>,
+            holds: holds::<u64, u64>,
         },
         Case {
             files: made::<[u64; 4], [u8; 100]>((2, 1, 4), Domain::Auto, State::Killed),
             open: open_and_use::<[u64; 4], [u8; 100]>,
+            holds: holds::<[u64; 4], [u8; 100]>,
         },
         Case {
             files: made::<u64, [u8; 16]>((2, 2, 4), Domain::Checkpointed, State::Journaled),
             open: open_and_use::<u64, [u8; 16]>,
+            holds: holds::<u64, [u8; 16]>,
         },
     ]
 });
@@ -112,6 +129,20 @@ impl Files {
     }
 }
 
+/// The value of the key that is made of `n`.
+fn value_of<V: Pod>(n: u64) -> V {
+    let mut value = V::zeroed();
+    bytemuck::bytes_of_mut(&mut value).fill(n.to_le_bytes()[0] ^ 0x5A);
+    value
+}
+
+/// Numbers of the keys that are stored, and of those that are removed again.
+fn numbers() -> impl Iterator<Item = u64> {
+    (0..60).chain([255])
+}
+
+const REMOVED: std::ops::Range<u64> = 10..20;
+
 fn made<K: Key, V: Pod>(shape: (u32, u32, u32), domain: Domain, state: State) -> Files {
     let folder = folder::new();
     let path = folder.path().join("index");
@@ -123,13 +154,15 @@ fn made<K: Key, V: Pod>(shape: (u32, u32, u32), domain: Domain, state: State) ->
         .shape(shape.0, shape.1, shape.2)
         .faults(away.clone());
     let index = Index::<K, V>::create(&path, &options).unwrap();
-    let keys: Vec<K> = (0..60).chain([255]).map(K::of).collect();
-    index.insert(&keys, &vec![V::zeroed(); keys.len()]).unwrap();
-    index.remove(&keys[10..20]).unwrap();
+    let keys: Vec<K> = numbers().map(K::of).collect();
+    let values: Vec<V> = numbers().map(value_of).collect();
+    index.insert(&keys, &values).unwrap();
+    let removed: Vec<K> = REMOVED.map(K::of).collect();
+    index.remove(&removed).unwrap();
     index.sync().unwrap();
     if state == State::Journaled {
         away.0.store(true, Ordering::Relaxed);
-        index.upsert(&keys[..25], &vec![V::zeroed(); 25]).unwrap();
+        index.upsert(&keys[..25], &values[..25]).unwrap();
         index.sync().unwrap_err();
     }
     if state != State::Closed {
@@ -137,6 +170,36 @@ fn made<K: Key, V: Pod>(shape: (u32, u32, u32), domain: Domain, state: State) ->
     }
     index.close().unwrap();
     Files::read(&path)
+}
+
+/// See [`Case::holds`]. Of the file whose journal is complete, also the checkpoint before is right.
+fn holds<K: Key, V: Pod>(path: &Path) -> Result<Held> {
+    let index = Index::<K, V>::open(path, &Options::new().engine(Engine::Cpu))?;
+    let held = |n: u64| -> Result<Option<V>> { index.get_one(&K::of(n)) };
+    let is_right = |n: u64, held: Option<V>| {
+        let wanted: V = value_of(n);
+        held.is_some_and(|held| bytemuck::bytes_of(&held) == bytemuck::bytes_of(&wanted))
+    };
+    let (mut count, mut missing) = (0, false);
+    for n in numbers() {
+        let held = held(n)?;
+        count += u64::from(held.is_some());
+        match held {
+            None => missing |= !REMOVED.contains(&n),
+            held if is_right(n, held) => {}
+            Some(_) => return Ok(Held::Other),
+        }
+    }
+    let none_else = (60..80).all(|n| matches!(held(n), Ok(None)));
+    let all = numbers().count() as u64;
+    let may_be = [all, all - (REMOVED.end - REMOVED.start)];
+    if !none_else || index.len() != count || index.iter().count() as u64 != count {
+        return Ok(Held::Other);
+    }
+    Ok(match missing || !may_be.contains(&count) {
+        true => Held::Part,
+        false => Held::All,
+    })
 }
 
 /// Opens the file and uses it; the error is that of opening.
@@ -163,7 +226,7 @@ pub enum Number {
     /// Of a page.
     Page(u16),
     /// Of a word behind the tables.
-    Place(u16),
+    FileSystem(u16),
     Bit(u8),
     /// Below the end of the file.
     End(u16),
@@ -175,7 +238,7 @@ impl Number {
             Number::Any(value) => value,
             Number::Small(value) => u64::from(value),
             Number::Page(page) => u64::from(page) << 12,
-            Number::Place(word) => DATA_START + 8 * u64::from(word),
+            Number::FileSystem(word) => DATA_START + 8 * u64::from(word),
             Number::Bit(bit) => 1 << (bit % 64),
             Number::End(below) => len.wrapping_sub(u64::from(below)),
         }
@@ -190,7 +253,7 @@ pub enum Patch {
         word: u8,
         value: Number,
     },
-    /// Whether the superblock says that the file was closed in order.
+    /// Whether the superblock says that the file was cleanly closed.
     Clean(bool),
     /// An entry of the extent table, with its checksum.
     Extent {
@@ -308,17 +371,17 @@ fn seal_journal(journal: &mut [u8]) {
             .get(at..at + 8)
             .map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()))
     };
-    let Some(pages) = word(journal, 40).filter(|&pages| pages < 1 << 20) else {
+    let Some(pages) = word(journal, 48).filter(|&pages| pages < 1 << 20) else {
         return;
     };
-    let numbers = 64 + pages as usize * 8;
+    let pages = usize::try_from(pages).unwrap();
+    let numbers = 72 + pages * 8;
     if journal.len() < numbers {
         return;
     }
-    let mut summed = journal[..56].to_vec();
-    summed.extend(&journal[64..numbers]);
-    put(journal, 56, &xxh3_64(&summed).to_le_bytes());
-    let end = numbers + pages as usize * 4096;
+    let sum = xxh3_64(&journal[..64]);
+    put(journal, 64, &sum.to_le_bytes());
+    let end = numbers + pages * 4096;
     if journal.len() >= end + 8 {
         let trailer = xxh3_64(&journal[..end]);
         put(journal, end as u64, &trailer.to_le_bytes());
@@ -327,7 +390,7 @@ fn seal_journal(journal: &mut [u8]) {
 
 /// Writes as much as there is room for.
 fn put(bytes: &mut [u8], at: u64, part: &[u8]) {
-    if let Some(room) = bytes.get_mut(at as usize..) {
+    if let Some(room) = bytes.get_mut(usize::try_from(at).unwrap()..) {
         let len = room.len().min(part.len());
         room[..len].copy_from_slice(&part[..len]);
     }
@@ -389,7 +452,8 @@ fn apply(patch: &Patch, bytes: &mut Vec<u8>, superblock: &mut Superblock) {
             else {
                 return;
             };
-            let range = from as usize..from as usize + shape.bucket_size as usize;
+            let [start, len] = [from, shape.bucket_size].map(|n| usize::try_from(n).unwrap());
+            let range = start..start + len;
             if let Some(bucket) = bytes.get(range).map(<[u8]>::to_vec) {
                 put(bytes, to, &bucket);
             }

@@ -7,7 +7,7 @@ mod stores;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use stores::{KILLED, MANIFEST, open_and_mend};
+use stores::{Forged, KILLED, MANIFEST, open_and_mend};
 use xxhash_rust::xxh3::xxh3_64;
 
 #[derive(Arbitrary, Debug)]
@@ -19,6 +19,15 @@ enum Input {
     Sealed(Vec<(u8, u8)>),
     Patched(Vec<(u8, u8)>),
     Cut(u8),
+}
+
+/// What is done to the copies.
+#[derive(Arbitrary, Debug)]
+enum Copies {
+    /// One of them, or none, is what the input says; the other is whole.
+    One(bool),
+    Both,
+    Alone,
 }
 
 fn seal(bytes: &mut [u8]) {
@@ -34,9 +43,10 @@ fn patch(bytes: &mut [u8], patches: &[(u8, u8)]) {
     }
 }
 
-fuzz_target!(|input: Input| {
+fuzz_target!(|input: (Copies, Input)| {
+    let (copies, input) = input;
     let mut files = KILLED.files.clone();
-    let forged = matches!(input, Input::Words(_) | Input::Sealed(_));
+    let is_sealed = matches!(input, Input::Words(_) | Input::Sealed(_));
     let bytes = files.get_mut(MANIFEST).unwrap();
     match input {
         Input::Bytes(new) => *bytes = new,
@@ -53,6 +63,22 @@ fuzz_target!(|input: Input| {
         }
         Input::Patched(patches) => patch(bytes, &patches),
         Input::Cut(len) => bytes.truncate(usize::from(len)),
+    }
+    // It says which files count, and has no items itself.
+    let forged = match is_sealed && *bytes != KILLED.files[MANIFEST] {
+        true => Forged::Order,
+        false => Forged::Nothing,
+    };
+    let bytes = bytes.clone();
+    let second = MANIFEST.to_owned() + ".2";
+    match copies {
+        Copies::One(true) => {}
+        Copies::One(false) => {
+            let first = files.insert(second.clone(), bytes).unwrap();
+            files.insert(MANIFEST.into(), first);
+        }
+        Copies::Both => drop(files.insert(second, bytes)),
+        Copies::Alone => drop(files.remove(&second)),
     }
     let folder = folder::new();
     open_and_mend(&folder.path().join("store"), &files, forged);

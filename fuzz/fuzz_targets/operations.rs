@@ -3,9 +3,6 @@
 
 #![no_main]
 
-#[allow(dead_code)]
-#[path = "../../src/pm/disk.rs"]
-mod disk;
 mod folder;
 
 use std::collections::HashMap;
@@ -13,9 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arbitrary::Arbitrary;
-use disk::{Disk, Files};
-// The disk takes them from the module above it.
-use gphash::pm::{Call, Change, Faults};
+use gphash::pm::sim_disk::{Disk, Files};
 use gphash::{Domain, Engine, Index, Options};
 use libfuzzer_sys::fuzz_target;
 use rand::SeedableRng;

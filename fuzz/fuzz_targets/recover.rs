@@ -5,9 +5,6 @@
 
 mod files;
 mod folder;
-#[allow(dead_code)]
-#[path = "../../src/bin/gphash-recover/main.rs"]
-mod tool;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -15,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use arbitrary::Arbitrary;
 use clap::Parser;
-use files::{Files, Patches};
+use files::{Files, Held, Patches};
 use gphash::Error;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
@@ -34,12 +31,12 @@ enum Argument {
     /// A file that is as its program left it.
     Whole(u8),
     Bytes(Vec<u8>),
-    Folder,
+    Dir,
     Missing,
 }
 
 /// Keys of the object that `--json` prints.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 17] = [
     "file",
     "state",
     "format_version",
@@ -54,6 +51,8 @@ const KEYS: [&str; 15] = [
     "duplicates_removed",
     "records_reclaimed",
     "resize_resumed",
+    "items_lost",
+    "keys_lost",
     "elapsed_ms",
 ];
 
@@ -95,7 +94,7 @@ fn prepare(argument: Argument, nth: usize, folder: &Path) -> OsString {
             let journal = None;
             write(folder.join(nth.to_string()), &Files { home, journal })
         }
-        Argument::Folder => folder.into(),
+        Argument::Dir => folder.into(),
         Argument::Missing => folder.join("missing").into(),
     }
 }
@@ -128,6 +127,11 @@ fn check_object(line: &str, file: &Path, only_look: bool) -> u8 {
 
 fuzz_target!(|arguments: Vec<Argument>| {
     let folder = folder::new();
+    // Files that are as their programs left them, and have no other name.
+    let wholes: Vec<PathBuf> = (0..8)
+        .filter(|&nth| matches!(arguments.get(nth), Some(Argument::Whole(_))))
+        .map(|nth| folder.path().join(nth.to_string()))
+        .collect();
     let words: Vec<OsString> = std::iter::once("gphash-recover".into())
         .chain(
             arguments
@@ -137,7 +141,7 @@ fuzz_target!(|arguments: Vec<Argument>| {
                 .map(|(nth, argument)| prepare(argument, nth, folder.path())),
         )
         .collect();
-    let arguments = match tool::Arguments::try_parse_from(&words) {
+    let arguments = match gphash_recover::Arguments::try_parse_from(&words) {
         Ok(arguments) => arguments,
         Err(refused) => {
             let wants_text = !refused.use_stderr();
@@ -152,7 +156,7 @@ fuzz_target!(|arguments: Vec<Argument>| {
         .map(|file| std::fs::read(file).ok())
         .collect();
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-    let status = tool::run(&arguments, &mut stdout, &mut stderr);
+    let status = gphash_recover::run(&arguments, &mut stdout, &mut stderr);
     let stdout = String::from_utf8(stdout).expect("text");
     let stderr = String::from_utf8(stderr).expect("text");
     assert!(status <= 2);
@@ -179,6 +183,17 @@ fuzz_target!(|arguments: Vec<Argument>| {
     }
     if !arguments.check && status == 0 {
         for file in &arguments.files {
+            let whole = files::CASES
+                .iter()
+                .map(|case| (case.holds)(file))
+                .filter(|held| !matches!(held, Err(Error::SizeMismatch { .. })));
+            let whole: Vec<_> = whole.collect();
+            if wholes.contains(file) {
+                assert!(
+                    whole.iter().any(|held| matches!(held, Ok(Held::All))),
+                    "{whole:?}"
+                );
+            }
             for case in &*files::CASES {
                 let opened = (case.open)(file);
                 assert!(matches!(

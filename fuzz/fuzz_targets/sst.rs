@@ -4,12 +4,12 @@
 
 mod folder;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use arbitrary::Arbitrary;
-use gphash::store::{Durability, Repair, Store, StoreOptions, recover};
+use gphash::store::{Durability, Repair, Store, StoreOptions, StoreReport, recover};
 use gphash::{Domain, ReportState};
 use libfuzzer_sys::fuzz_target;
 use rand::rngs::SmallRng;
@@ -64,6 +64,8 @@ const BLOCK: usize = 16;
 struct Spilled {
     files: BTreeMap<PathBuf, Vec<u8>>,
     items: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Every value that was ever written for a key.
+    ever: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>,
 }
 
 static SPILLED: LazyLock<Spilled> = LazyLock::new(|| {
@@ -72,16 +74,18 @@ static SPILLED: LazyLock<Spilled> = LazyLock::new(|| {
     let store = Store::open(&path, &options()).unwrap();
     let mut rng = SmallRng::seed_from_u64(1);
     let mut items = BTreeMap::new();
+    let mut ever: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>> = BTreeMap::new();
     for round in 0..2u64 {
-        for number in (0..600u64).step_by(1 + round as usize) {
+        for number in (0..600u64).step_by(1 + usize::try_from(round).unwrap()) {
             let key = number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
             let value: Vec<u8> = (0..rng.random_range(0..300))
                 .map(|_| rng.random())
                 .collect();
             store.put(key, value.clone()).unwrap();
+            ever.entry(key.to_vec()).or_default().insert(value.clone());
             items.insert(key.to_vec(), value);
         }
-        while store.stats().items_left <= 50 * round {
+        while store.stats().items_evicted <= 50 * round {
             std::thread::yield_now();
         }
     }
@@ -96,7 +100,7 @@ static SPILLED: LazyLock<Spilled> = LazyLock::new(|| {
             }
         }
     }
-    Spilled { files, items }
+    Spilled { files, items, ever }
 });
 
 fn options() -> StoreOptions {
@@ -114,6 +118,11 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().unwrap()))
 }
 
+fn half(bytes: &[u8], at: usize) -> Option<usize> {
+    let bytes = bytes.get(at..at.checked_add(4)?)?;
+    usize::try_from(u32::from_le_bytes(bytes.try_into().unwrap())).ok()
+}
+
 fn put(bytes: &mut [u8], at: usize, new: &[u8]) {
     if let Some(place) = bytes.get_mut(at..at + new.len()) {
         place.copy_from_slice(new);
@@ -122,10 +131,10 @@ fn put(bytes: &mut [u8], at: usize, new: &[u8]) {
 
 /// Where block `nth` begins, and where the data ends.
 fn block(bytes: &[u8], nth: u8) -> Option<(usize, usize)> {
-    let end = word(bytes, bytes.len().checked_sub(FOOTER)?)? as usize;
+    let end = usize::try_from(word(bytes, bytes.len().checked_sub(FOOTER)?)?).ok()?;
     let mut at = HEADER;
     for _ in 0..nth % 64 {
-        let len = word(bytes, at + 8)? as u32 as usize;
+        let len = half(bytes, at + 8)?;
         at = at.checked_add(BLOCK)?.checked_add(len)?;
     }
     (at + BLOCK <= bytes.len()).then_some((at, end))
@@ -135,7 +144,7 @@ fn block(bytes: &[u8], nth: u8) -> Option<(usize, usize)> {
 fn seal(bytes: &mut [u8], at: usize, data_end: usize) -> Option<()> {
     let seed = word(bytes, HEADER - 8)?.wrapping_add(at as u64);
     let seed = if at < data_end { seed } else { !seed };
-    let len = word(bytes, at + 8)? as u32 as usize;
+    let len = half(bytes, at + 8)?;
     let end = (at + BLOCK).checked_add(len)?;
     let sum = xxh3_64_with_seed(bytes.get(at + 8..end)?, seed);
     put(bytes, at, &sum.to_le_bytes());
@@ -163,7 +172,7 @@ impl Patch {
                 bytes: new,
             } => {
                 let (start, data_end) = block(bytes, nth)?;
-                let len = (word(bytes, start + 8)? as u32).max(1) as usize;
+                let len = half(bytes, start + 8)?.max(1);
                 put(bytes, start + BLOCK + usize::from(at) % len, &new);
                 seal(bytes, start, data_end)?;
             }
@@ -185,6 +194,29 @@ impl Patch {
     }
 }
 
+/// Looks at a store that was salvaged: it is whole, no key has what was never written for it, and what it has
+/// lost was named.
+fn check_salvaged(path: &Path, report: &StoreReport, forged: bool) {
+    let store = Store::open(path, &options()).unwrap();
+    let items: BTreeMap<Vec<u8>, Vec<u8>> = store.range(..).map(Result::unwrap).collect();
+    for (key, value) in &items {
+        let ever = SPILLED.ever.get(key);
+        assert!(
+            forged || ever.is_some_and(|ever| ever.contains(value)),
+            "{key:02x?} never had {value:02x?}"
+        );
+        assert_eq!(store.get(key).unwrap().as_ref(), Some(value));
+    }
+    let is_named = report.state == ReportState::Damaged;
+    assert!(
+        forged || is_named || items == SPILLED.items,
+        "a loss without a name: {report:?}"
+    );
+    let report = store.verify(&|_| {});
+    assert_eq!(report.state, ReportState::Clean, "{report:?}");
+    store.close().unwrap();
+}
+
 fuzz_target!(|patches: Vec<(u8, Patch)>| {
     let mut files = SPILLED.files.clone();
     let mut forged = false;
@@ -197,8 +229,13 @@ fuzz_target!(|patches: Vec<(u8, Patch)>| {
         let Some(path) = all.get(usize::from(file) % all.len().max(1)) else {
             break;
         };
-        forged |= matches!(patch, Patch::Block { .. } | Patch::BlockHeader { .. });
-        forged |= matches!(patch, Patch::Header { .. } | Patch::Footer { .. });
+        let is_sealed = matches!(
+            patch,
+            Patch::Block { .. }
+                | Patch::BlockHeader { .. }
+                | Patch::Header { .. }
+                | Patch::Footer { .. }
+        );
         match patch {
             Patch::Remove => drop(files.remove(path)),
             Patch::Swap { other } => {
@@ -206,8 +243,11 @@ fuzz_target!(|patches: Vec<(u8, Patch)>| {
                 files.insert(path.clone(), other);
             }
             patch => {
+                let bytes = files.get_mut(path).unwrap();
+                let before = is_sealed.then(|| bytes.clone());
                 // One that does not fit changes nothing more.
-                let _ = patch.apply(files.get_mut(path).unwrap());
+                let _ = patch.apply(bytes);
+                forged |= before.is_some_and(|before| before != *bytes);
             }
         }
     }
@@ -217,7 +257,7 @@ fuzz_target!(|patches: Vec<(u8, Patch)>| {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, contents).unwrap();
     }
-    let is_whole = match recover(folder.path(), Repair::Look, &|_| {}) {
+    let is_whole = match recover(folder.path(), Repair::Check, &|_| {}) {
         Ok(report) => report.state != ReportState::Damaged,
         Err(_) => false,
     };
@@ -225,7 +265,12 @@ fuzz_target!(|patches: Vec<(u8, Patch)>| {
         assert!(forged || !is_whole);
         let mended = recover(folder.path(), Repair::Salvage, &|_| {});
         // Files that are whole may not go together.
-        assert!(forged || mended.is_ok_and(|report| report.was_mended));
+        assert!(forged || mended.as_ref().is_ok_and(|report| report.was_mended));
+        if let Ok(report) = mended
+            && report.was_mended
+        {
+            check_salvaged(folder.path(), &report, forged);
+        }
         return;
     };
     for (key, value) in &SPILLED.items {

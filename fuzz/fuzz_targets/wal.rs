@@ -7,7 +7,7 @@ mod stores;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use stores::{KILLED, open_and_mend};
+use stores::{Forged, KILLED, open_and_mend};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// One change to a segment.
@@ -61,7 +61,7 @@ fn put(bytes: &mut [u8], at: usize, word: u64) {
 fn record(bytes: &[u8], nth: u8) -> Option<usize> {
     let mut at = HEADER;
     for _ in 0..nth % 16 {
-        let len = word(bytes, at + 8)? as usize;
+        let len = usize::try_from(word(bytes, at + 8)?).ok()?;
         at = at
             .checked_add(RECORD)?
             .checked_add(len.checked_next_multiple_of(8)?)?;
@@ -73,7 +73,7 @@ fn record(bytes: &[u8], nth: u8) -> Option<usize> {
 
 fn seal_record(bytes: &mut [u8], at: usize) -> Option<()> {
     let seed = word(bytes, 48)?.wrapping_add(at as u64);
-    let len = word(bytes, at + 8)? as usize;
+    let len = usize::try_from(word(bytes, at + 8)?).ok()?;
     let start = at + RECORD;
     if let Some(entries) = bytes.get(start..start.checked_add(len)?) {
         let sum = xxh3_64_with_seed(entries, seed);
@@ -120,7 +120,7 @@ impl Patch {
 
 fuzz_target!(|patches: Vec<(u8, Patch)>| {
     let mut files = KILLED.files.clone();
-    let mut forged = false;
+    let mut forged = Forged::Nothing;
     for (segment, patch) in patches.into_iter().take(8) {
         let logs: Vec<String> = files
             .keys()
@@ -130,14 +130,22 @@ fuzz_target!(|patches: Vec<(u8, Patch)>| {
         let Some(name) = logs.get(usize::from(segment) % logs.len().max(1)) else {
             break;
         };
-        forged |= matches!(patch, Patch::Record { .. });
         match patch {
             Patch::Remove => drop(files.remove(name)),
             Patch::Swap { other } => {
                 let other = files[&logs[usize::from(other) % logs.len()]].clone();
                 files.insert(name.clone(), other);
             }
-            patch => patch.apply(files.get_mut(name).unwrap()),
+            patch => {
+                let is_record = matches!(patch, Patch::Record { .. });
+                let bytes = files.get_mut(name).unwrap();
+                let before = is_record.then(|| bytes.clone());
+                patch.apply(bytes);
+                if before.is_some_and(|before| before != *bytes) {
+                    // Lengths among them, by which other bytes become keys and values.
+                    forged = Forged::Items;
+                }
+            }
         }
     }
     let folder = folder::new();

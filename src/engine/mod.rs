@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 
 use fixedbitset::FixedBitSet;
 
-use crate::index::scan::Findings;
-use crate::index::table::Table;
-use crate::index::upkeep::{Pace, Upkeeper};
-use crate::index::used::UsedRecords;
 use crate::options::{Engine, Options};
 use crate::pm::Mapping;
+use crate::table::Table;
+use crate::table::alloc::reachable::ReachableRecords;
+use crate::table::maintenance::{Maintainer, Pace};
+use crate::table::recovery::scan::Findings;
 use crate::{Error, Result};
 use cpu::CpuEngine;
 
@@ -78,7 +78,7 @@ impl Backend {
         let attached: Result<()> = match self {
             Backend::Cpu(_) => Ok(()),
             #[cfg(feature = "cuda")]
-            Backend::Cuda(engine) => engine.attach(table).inspect(|()| table.tags.forget()),
+            Backend::Cuda(engine) => engine.attach(table),
         };
         if let (Err(error), Engine::Auto) = (&attached, options.engine) {
             say_once(error);
@@ -88,20 +88,20 @@ impl Backend {
         attached
     }
 
-    /// Starts the upkeep of `table`, which is attached.
-    pub(crate) fn keep_up(&self, table: &Arc<Table<Mapping>>) -> Upkeeper<Mapping> {
+    /// Starts the maintenance of `table`, which is attached.
+    pub(crate) fn maintain(&self, table: &Arc<Table<Mapping>>) -> Maintainer<Mapping> {
         match self {
             Backend::Cpu(_) => {
                 let mut pace = Pace::default();
-                Upkeeper::start(table, move |table| table.keep_up(&mut pace))
+                Maintainer::start(table, move |table| table.maintain(&mut pace))
             }
             #[cfg(feature = "cuda")]
-            Backend::Cuda(engine) => engine.keep_up(table),
+            Backend::Cuda(engine) => engine.maintain(table),
         }
     }
 
-    /// Scans a table that was not closed in order, before it is attached.
-    pub(crate) fn scan(&mut self, table: &Table<Mapping>, used: &UsedRecords) -> Findings {
+    /// Scans a table that was not cleanly closed, before it is attached.
+    pub(crate) fn scan(&mut self, table: &Table<Mapping>, used: &ReachableRecords) -> Findings {
         #[cfg(feature = "cuda")]
         if let Backend::Cuda(engine) = self {
             match engine.survey(table, used) {
@@ -208,11 +208,12 @@ impl Backend {
     }
 
     /// Values that the bucket cache was asked for, and those that it had.
-    pub(crate) fn cache_uses(&self) -> (u64, u64) {
+    pub(crate) fn cache_uses(&self, table: &Table<Mapping>) -> (u64, u64) {
+        let _ = table;
         match self {
             Backend::Cpu(_) => (0, 0),
             #[cfg(feature = "cuda")]
-            Backend::Cuda(engine) => engine.cache_uses(),
+            Backend::Cuda(engine) => engine.cache_uses(table),
         }
     }
 
@@ -221,9 +222,7 @@ impl Backend {
         match self {
             Backend::Cpu(_) => Engine::Cpu,
             #[cfg(feature = "cuda")]
-            Backend::Cuda(engine) => Engine::Cuda {
-                device: engine.ordinal(),
-            },
+            Backend::Cuda(engine) => engine.engine(),
         }
     }
 }
@@ -242,7 +241,7 @@ pub(crate) fn version_sorter(engine: Engine) -> Result<Option<VersionSorter>> {
 }
 
 #[cfg(feature = "cuda")]
-pub(crate) use cuda::VersionSorter;
+pub(crate) use crate::gpu::sort::VersionSorter;
 
 #[cfg(feature = "cuda")]
 fn open_sorter(device: u32) -> Result<VersionSorter> {

@@ -1,145 +1,225 @@
 //! The verbs on slices in device memory: nothing is copied through the host.
 
 use bytemuck::Pod;
-use cust::memory::{DeviceCopy, DeviceSlice};
-use cust::stream::Stream;
 
 use super::{Index, same_length};
+use crate::device::{DeviceSlice, DeviceSliceMut, Stream, answer_words};
 use crate::engine::Backend;
 use crate::engine::Write;
 use crate::engine::cuda::{CudaEngine, DeviceOperands, Read};
+use crate::gpu;
 use crate::{Error, Result};
-
-/// Words of answers of a batch of `len` operations: bit *i* mod 64 of word *i* / 64 is the answer
-/// of operation *i*.
-pub const fn answer_words(len: usize) -> usize {
-    len.div_ceil(64)
-}
 
 /// Each of these is the verb of the same name on slices in the memory of the index's device. It
 /// begins after what is on `stream`. `answers` needs [`answer_words`] words, all of which are
 /// overwritten. Keys must be aligned to 8 bytes.
 ///
-/// Look-ups are put on the stream like a kernel: when the call returns they are not done yet, and
-/// the slices must stay until the stream has come past them (freeing device memory waits for that).
-/// Look-ups and changes on other streams run beside them. Changes are done when the call returns,
-/// because the host makes the table grow where they need it to.
+/// They are done when the call returns: lookups because the slices are the caller's again then, changes
+/// because the host makes the table grow where they need it to. The `_async` ones put a lookup on the
+/// stream like a kernel and return at once, which is for whoever can promise that nobody touches the
+/// slices before the stream has come past it. Lookups and changes on other streams run beside.
+///
+/// The slices must be of the primary context of the index's device, which the caller has retained for
+/// them (with `cust`, by a `Context` of the device). The context that is current for the caller stays so.
 ///
 /// All fail with [`Error::Gpu`] if the index does not run on a GPU, and with
 /// [`Error::LengthMismatch`] for slices whose lengths do not fit, before anything is done.
-impl<K: Pod + DeviceCopy, V: Pod + DeviceCopy> Index<K, V> {
+impl<K: Pod, V: Pod> Index<K, V> {
     /// [`insert`](Self::insert) on device slices.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
-    pub fn insert_device(
+    pub fn insert_device<'s>(
         &self,
-        stream: &Stream,
-        keys: &DeviceSlice<K>,
-        values: &DeviceSlice<V>,
-        answers: &mut DeviceSlice<u64>,
+        stream: impl Into<Stream<'s>>,
+        keys: impl Into<DeviceSlice<'s, K>>,
+        values: impl Into<DeviceSlice<'s, V>>,
+        answers: impl Into<DeviceSliceMut<'s, u64>>,
     ) -> Result<()> {
-        self.write_device(stream, Write::Insert, keys, Some(values), answers)
+        let values = Some(values.into());
+        self.write_device(
+            stream.into(),
+            Write::Insert,
+            keys.into(),
+            values,
+            answers.into(),
+        )
     }
 
     /// [`upsert`](Self::upsert) on device slices.
     ///
     /// # Errors
     /// As [`upsert`](Self::upsert).
-    pub fn upsert_device(
+    pub fn upsert_device<'s>(
         &self,
-        stream: &Stream,
-        keys: &DeviceSlice<K>,
-        values: &DeviceSlice<V>,
-        answers: &mut DeviceSlice<u64>,
+        stream: impl Into<Stream<'s>>,
+        keys: impl Into<DeviceSlice<'s, K>>,
+        values: impl Into<DeviceSlice<'s, V>>,
+        answers: impl Into<DeviceSliceMut<'s, u64>>,
     ) -> Result<()> {
-        self.write_device(stream, Write::Upsert, keys, Some(values), answers)
+        let values = Some(values.into());
+        self.write_device(
+            stream.into(),
+            Write::Upsert,
+            keys.into(),
+            values,
+            answers.into(),
+        )
     }
 
     /// [`update`](Self::update) on device slices.
     ///
     /// # Errors
     /// As [`update`](Self::update).
-    pub fn update_device(
+    pub fn update_device<'s>(
         &self,
-        stream: &Stream,
-        keys: &DeviceSlice<K>,
-        values: &DeviceSlice<V>,
-        answers: &mut DeviceSlice<u64>,
+        stream: impl Into<Stream<'s>>,
+        keys: impl Into<DeviceSlice<'s, K>>,
+        values: impl Into<DeviceSlice<'s, V>>,
+        answers: impl Into<DeviceSliceMut<'s, u64>>,
     ) -> Result<()> {
-        self.write_device(stream, Write::Update, keys, Some(values), answers)
+        let values = Some(values.into());
+        self.write_device(
+            stream.into(),
+            Write::Update,
+            keys.into(),
+            values,
+            answers.into(),
+        )
     }
 
     /// [`remove`](Self::remove) on device slices.
     ///
     /// # Errors
     /// As [`remove`](Self::remove).
-    pub fn remove_device(
+    pub fn remove_device<'s>(
         &self,
-        stream: &Stream,
-        keys: &DeviceSlice<K>,
-        answers: &mut DeviceSlice<u64>,
+        stream: impl Into<Stream<'s>>,
+        keys: impl Into<DeviceSlice<'s, K>>,
+        answers: impl Into<DeviceSliceMut<'s, u64>>,
     ) -> Result<()> {
-        self.write_device(stream, Write::Remove, keys, None, answers)
+        self.write_device(
+            stream.into(),
+            Write::Remove,
+            keys.into(),
+            None,
+            answers.into(),
+        )
     }
 
-    /// [`get`](Self::get) on device slices; done when `stream` has come past it.
+    /// [`get`](Self::get) on device slices. Waits for `stream`.
     ///
     /// # Errors
     /// As [`get`](Self::get), but damage that it meets is told by the next
     /// [`sync`](Self::sync) or [`close`](Self::close).
-    pub fn get_device(
+    pub fn get_device<'s>(
         &self,
-        stream: &Stream,
-        keys: &DeviceSlice<K>,
-        values: &mut DeviceSlice<V>,
-        answers: &mut DeviceSlice<u64>,
+        stream: impl Into<Stream<'s>>,
+        keys: impl Into<DeviceSlice<'s, K>>,
+        values: impl Into<DeviceSliceMut<'s, V>>,
+        answers: impl Into<DeviceSliceMut<'s, u64>>,
     ) -> Result<()> {
-        let operands = operands(keys, Some(values), answers)?;
-        // SAFETY: the slices are device memory of these lengths, borrowed until the batch is on its
-        // stream; the driver frees such memory only when the device has come to the end of its work.
-        unsafe {
-            self.engine_on_device()?
-                .read_device(&self.table, stream, Read::Get, operands)
-        }
+        let values = values.into();
+        let values = (values.address(), values.len());
+        let operands = operands(keys.into(), Some(values), answers.into())?;
+        // SAFETY: the slices are device memory of these lengths, borrowed until the batch is done.
+        unsafe { self.read_device(stream.into(), Read::Get, operands, true) }
     }
 
-    /// [`contains`](Self::contains) on device slices; done when `stream` has come past it.
+    /// As [`get_device`](Self::get_device), without waiting: it is done when `stream` has come past it.
+    ///
+    /// # Safety
+    /// The slices must stay, and but for kernels behind it on `stream` nobody may change the keys or use
+    /// values and answers, until the stream has come past it. (Freeing device memory waits for that.)
     ///
     /// # Errors
     /// As [`get_device`](Self::get_device).
-    pub fn contains_device(
+    pub unsafe fn get_device_async<'s>(
         &self,
-        stream: &Stream,
-        keys: &DeviceSlice<K>,
-        answers: &mut DeviceSlice<u64>,
+        stream: impl Into<Stream<'s>>,
+        keys: impl Into<DeviceSlice<'s, K>>,
+        values: impl Into<DeviceSliceMut<'s, V>>,
+        answers: impl Into<DeviceSliceMut<'s, u64>>,
     ) -> Result<()> {
-        let operands = operands::<K, V>(keys, None, answers)?;
-        // SAFETY: as above.
-        unsafe {
-            self.engine_on_device()?
-                .read_device(&self.table, stream, Read::Contains, operands)
-        }
+        let values = values.into();
+        let values = (values.address(), values.len());
+        let operands = operands(keys.into(), Some(values), answers.into())?;
+        // SAFETY: the slices are device memory of these lengths; the rest is as the caller says.
+        unsafe { self.read_device(stream.into(), Read::Get, operands, false) }
+    }
+
+    /// [`contains`](Self::contains) on device slices. Waits for `stream`.
+    ///
+    /// # Errors
+    /// As [`get_device`](Self::get_device).
+    pub fn contains_device<'s>(
+        &self,
+        stream: impl Into<Stream<'s>>,
+        keys: impl Into<DeviceSlice<'s, K>>,
+        answers: impl Into<DeviceSliceMut<'s, u64>>,
+    ) -> Result<()> {
+        let operands = operands(keys.into(), None, answers.into())?;
+        // SAFETY: as in `get_device`.
+        unsafe { self.read_device(stream.into(), Read::Contains, operands, true) }
+    }
+
+    /// As [`contains_device`](Self::contains_device), without waiting: it is done when `stream` has come
+    /// past it.
+    ///
+    /// # Safety
+    /// As [`get_device_async`](Self::get_device_async).
+    ///
+    /// # Errors
+    /// As [`get_device`](Self::get_device).
+    pub unsafe fn contains_device_async<'s>(
+        &self,
+        stream: impl Into<Stream<'s>>,
+        keys: impl Into<DeviceSlice<'s, K>>,
+        answers: impl Into<DeviceSliceMut<'s, u64>>,
+    ) -> Result<()> {
+        let operands = operands(keys.into(), None, answers.into())?;
+        // SAFETY: as in `get_device_async`.
+        unsafe { self.read_device(stream.into(), Read::Contains, operands, false) }
+    }
+
+    /// Looks up a batch, and `waits` for it.
+    ///
+    /// # Safety
+    /// The operands must be device memory of their lengths; if the call does not wait, as for
+    /// [`get_device_async`](Self::get_device_async).
+    unsafe fn read_device(
+        &self,
+        stream: Stream<'_>,
+        verb: Read,
+        operands: DeviceOperands,
+        waits: bool,
+    ) -> Result<()> {
+        let engine = self.engine_on_device()?;
+        let stream = gpu::stream::Stream::of(stream.handle());
+        // SAFETY: as the caller says.
+        unsafe { engine.read_device(&self.table, &stream, verb, operands, waits) }
     }
 
     fn write_device(
         &self,
-        stream: &Stream,
+        stream: Stream<'_>,
         verb: Write,
-        keys: &DeviceSlice<K>,
-        values: Option<&DeviceSlice<V>>,
-        answers: &mut DeviceSlice<u64>,
+        keys: DeviceSlice<'_, K>,
+        values: Option<DeviceSlice<'_, V>>,
+        answers: DeviceSliceMut<'_, u64>,
     ) -> Result<()> {
+        let values = values.map(|values| (values.address(), values.len()));
         let operands = operands(keys, values, answers)?;
+        let stream = gpu::stream::Stream::of(stream.handle());
         // SAFETY: as above.
         unsafe {
             self.engine_on_device()?
-                .write_device(&self.table, stream, verb, operands)
+                .write_device(&self.table, &stream, verb, operands)
         }
     }
 
     fn engine_on_device(&self) -> Result<&CudaEngine> {
-        match &self.backend {
+        match &*self.backend {
             Backend::Cuda(engine) => Ok(engine),
             Backend::Cpu(_) => Err(Error::Gpu {
                 what: "running a batch on device slices",
@@ -150,13 +230,14 @@ impl<K: Pod + DeviceCopy, V: Pod + DeviceCopy> Index<K, V> {
     }
 }
 
-fn operands<K: DeviceCopy, V: DeviceCopy>(
-    keys: &DeviceSlice<K>,
-    values: Option<&DeviceSlice<V>>,
-    answers: &DeviceSlice<u64>,
+/// The batch, with `values` as an address and a length.
+fn operands<K>(
+    keys: DeviceSlice<'_, K>,
+    values: Option<(u64, usize)>,
+    answers: DeviceSliceMut<'_, u64>,
 ) -> Result<DeviceOperands> {
-    if let Some(values) = values {
-        same_length(keys.len(), values.len())?;
+    if let Some((_, len)) = values {
+        same_length(keys.len(), len)?;
     }
     if answers.len() < answer_words(keys.len()) {
         return Err(Error::LengthMismatch {
@@ -164,18 +245,17 @@ fn operands<K: DeviceCopy, V: DeviceCopy>(
             values: answers.len() * 64,
         });
     }
-    let keys_at = keys.as_device_ptr().as_raw();
-    if !keys_at.is_multiple_of(8) {
+    if !keys.address().is_multiple_of(8) {
         return Err(Error::InvalidOption {
             option: "keys",
-            found: format!("a device address of {keys_at:#x}"),
+            found: format!("a device address of {:#x}", keys.address()),
             expected: "a multiple of 8".into(),
         });
     }
     Ok(DeviceOperands {
-        keys: keys_at,
-        values: values.map_or(0, |values| values.as_device_ptr().as_raw()),
-        answers: answers.as_device_ptr().as_raw(),
+        keys: keys.address(),
+        values: values.map_or(0, |(address, _)| address),
+        answers: answers.address(),
         len: keys.len(),
     })
 }

@@ -1,58 +1,42 @@
 //! The index: a table of fixed keys and values in a file, and the verbs on it.
 
-pub(crate) mod ahead;
-pub(crate) mod arena;
+pub(crate) mod bytes;
 #[cfg(all(test, not(loom)))]
 mod crash_tests;
+#[cfg(all(test, not(loom)))]
+mod damage_tests;
 #[cfg(feature = "cuda")]
 mod device;
-pub(crate) mod directory;
-pub(crate) mod epoch;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod fault_tests;
-mod free_chain;
-mod get;
-pub(crate) mod insert;
-mod iter;
-pub(crate) mod lookup;
 #[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod lost_journal_tests;
 mod open;
-pub(crate) mod overflow;
-pub(crate) mod record;
-pub(crate) mod records;
-pub(crate) mod recover;
-mod remove;
 pub(crate) mod repair;
-pub(crate) mod resize;
-pub(crate) mod scan;
 mod stats;
-pub(crate) mod table;
 #[cfg(all(test, not(loom)))]
 mod tag_tests;
-pub(crate) mod tags;
-pub(crate) mod target;
-mod update;
-pub(crate) mod upkeep;
-pub(crate) mod used;
 #[cfg(all(test, not(loom)))]
 mod variable_tests;
-pub(crate) mod verify;
+
+use std::fmt;
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use fixedbitset::FixedBitSet;
 
 use crate::engine::{Backend, Write};
 use crate::pm::Mapping;
+use crate::process::Own;
+use crate::table::Table;
+use crate::table::maintenance::Maintainer;
 use crate::{Error, Result};
 
-#[cfg(feature = "cuda")]
-pub use device::answer_words;
-pub use iter::Iter;
-pub use recover::{Progress, Recovery};
-pub use repair::{Report, ReportState, recover};
+pub use crate::table::iter::Iter;
+pub use crate::table::recovery::{Progress, Recovery};
+pub use repair::{Repair, Report, ReportState, recover};
 pub use stats::Stats;
-use upkeep::Upkeeper;
 
 /// A persistent hash index of keys `K` and values `V` in one file.
 ///
@@ -73,8 +57,8 @@ use upkeep::Upkeeper;
 /// ```
 /// use gphash::{Index, Options};
 ///
-/// # let folder = tempfile::tempdir()?;
-/// # let path = folder.path().join("embeddings");
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("embeddings");
 /// let index = Index::<u64, [f32; 4]>::create(&path, &Options::new().capacity(1000))?;
 /// let stored = index.insert(&[7, 8, 7], &[[0.5; 4], [1.5; 4], [2.5; 4]])?;
 /// assert_eq!(stored.ones().collect::<Vec<_>>(), [0, 1]); // the first of equal keys wins
@@ -91,9 +75,9 @@ use upkeep::Upkeeper;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Index<K: Pod, V: Pod> {
-    upkeeper: Upkeeper<Mapping>,
-    backend: Backend,
-    table: std::sync::Arc<table::Table<Mapping>>,
+    maintainer: Own<Maintainer<Mapping>>,
+    backend: Own<Backend>,
+    table: Own<std::sync::Arc<Table<Mapping>>>,
     recovery: Recovery,
     closed: bool,
     types: std::marker::PhantomData<fn(K) -> V>,
@@ -103,6 +87,14 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// Stores the value of every key that is absent. Bit *i* of the answer says that key *i* was
     /// absent and is now stored; a key that is present keeps its value, and of equal keys in the
     /// batch the first is stored.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// let stored = index.insert(&[1, 2, 1], &[10, 20, 30])?;
+    /// assert_eq!(stored.ones().collect::<Vec<_>>(), [0, 1]); // the first of equal keys wins
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::LengthMismatch`] before anything is done. [`Error::NoSpace`] or [`Error::Limit`]
@@ -122,6 +114,15 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// Stores every value. Bit *i* of the answer says that key *i* was absent before; of equal
     /// keys in the batch the last value stays.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// index.insert_one(&1, &10)?;
+    /// let was_absent = index.upsert(&[1, 2], &[11, 20])?;
+    /// assert_eq!(was_absent.ones().collect::<Vec<_>>(), [1]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`insert`](Self::insert).
     pub fn upsert(&self, keys: &[K], values: &[V]) -> Result<FixedBitSet> {
@@ -136,6 +137,15 @@ impl<K: Pod, V: Pod> Index<K, V> {
 
     /// Stores the value of every key that is present. Bit *i* of the answer says that key *i* is;
     /// of equal keys in the batch the last value stays.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// index.insert_one(&1, &10)?;
+    /// let updated = index.update(&[1, 2], &[11, 20])?;
+    /// assert_eq!(updated.ones().collect::<Vec<_>>(), [0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -152,6 +162,17 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// Copies the values of the keys that are present. Bit *i* of the answer says that key *i*
     /// is; `values[i]` is untouched otherwise.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// index.insert(&[1, 2], &[10, 20])?;
+    /// let mut values = [0; 3];
+    /// let found = index.get(&[2, 3, 1], &mut values)?;
+    /// assert_eq!(found.ones().collect::<Vec<_>>(), [0, 2]);
+    /// assert_eq!(values, [20, 0, 10]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::LengthMismatch`] before anything is done; [`Error::Damaged`] when a slot names a
     /// record outside the file.
@@ -163,6 +184,14 @@ impl<K: Pod, V: Pod> Index<K, V> {
 
     /// Says of every key whether it is present.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// index.insert_one(&1, &10)?;
+    /// assert_eq!(index.contains(&[1, 2])?.ones().collect::<Vec<_>>(), [0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// None on the CPU; [`Error::Gpu`] when the device fails.
     pub fn contains(&self, keys: &[K]) -> Result<FixedBitSet> {
@@ -171,6 +200,14 @@ impl<K: Pod, V: Pod> Index<K, V> {
 
     /// Removes the keys. Bit *i* of the answer says that key *i* was present and is gone; of
     /// equal keys in the batch the first has it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// index.insert_one(&1, &10)?;
+    /// assert_eq!(index.remove(&[1, 1, 2])?.ones().collect::<Vec<_>>(), [0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -205,12 +242,28 @@ impl<K: Pod, V: Pod> Index<K, V> {
 
     /// [`get`](Self::get) of one key: its value, if it is present.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// index.insert_one(&1, &10)?;
+    /// assert_eq!((index.get_one(&1)?, index.get_one(&2)?), (Some(10), None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`get`](Self::get).
     pub fn get_one(&self, key: &K) -> Result<Option<V>> {
         let mut value = V::zeroed();
         let found = self.get(from_ref(key), std::slice::from_mut(&mut value))?;
         Ok(found.contains(0).then_some(value))
+    }
+
+    /// [`contains`](Self::contains) of one key: whether it is present.
+    ///
+    /// # Errors
+    /// As [`contains`](Self::contains).
+    pub fn contains_one(&self, key: &K) -> Result<bool> {
+        Ok(self.contains(from_ref(key))?.contains(0))
     }
 
     /// [`remove`](Self::remove) of one key: whether it was present.
@@ -236,9 +289,19 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// Items that others insert or remove meanwhile may be seen or not. An item that is there all
     /// the while is seen exactly once, unless the table begins to grow meanwhile: then it may be
     /// seen twice. A resize that is under way is finished first.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// index.insert(&[1, 2], &[10, 20])?;
+    /// let mut items: Vec<(u64, u64)> = index.iter().collect();
+    /// items.sort();
+    /// assert_eq!(items, [(1, 10), (2, 20)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn iter(&self) -> impl Iterator<Item = (K, V)> + '_ {
         #[cfg(feature = "cuda")]
-        if let Backend::Cuda(engine) = &self.backend
+        if let Backend::Cuda(engine) = &*self.backend
             && let Err(error) = engine.finish_draining(&self.table)
         {
             tracing::warn!(%error, "iterating although a resize is under way");
@@ -249,8 +312,17 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// Makes room for `additional` more items, so that inserting them does not wait for the file
     /// to grow.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// index.reserve(100_000)?;
+    /// assert!(index.stats().slots >= 100_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
-    /// [`Error::NoSpace`] and [`Error::Limit`]; what was gained before stays.
+    /// [`Error::NoSpace`] and [`Error::Limit`]. Where there is no room for all of it, the table is as it
+    /// was; after other errors, and on the CUDA engine, what was gained before stays.
     pub fn reserve(&self, additional: u64) -> Result<()> {
         self.backend.reserve(&self.table, additional)
     }
@@ -259,6 +331,14 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// returned; a crash leaves it or the one before. Waits for running batches to pause, and lets them
     /// go on once it has copied what has changed. In other domains what has returned is durable already.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// index.insert_one(&1, &10)?;
+    /// index.sync()?; // a power cut no longer takes it back
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::NoSpace`] and [`Error::Io`]; the last checkpoint stands, and a further `sync` may
     /// try again.
@@ -266,9 +346,9 @@ impl<K: Pod, V: Pod> Index<K, V> {
         self.backend.sync(&self.table)
     }
 
-    /// Chooses the buckets of the cache in device memory anew, by the look-ups so far, and fills in
+    /// Chooses the buckets of the cache in device memory anew, by the lookups so far, and fills in
     /// those that it does not hold. Batches go on meanwhile; when the call returns, the choice is in
-    /// place. It waits for look-ups that are under way, also for those on the caller's streams.
+    /// place. It waits for lookups that are under way, also for those on the caller's streams.
     /// Without a GPU, or with a [`cache_ratio`](crate::Options::cache_ratio) of 0, there is no such
     /// cache and nothing to do.
     ///
@@ -283,8 +363,16 @@ impl<K: Pod, V: Pod> Index<K, V> {
         &self.recovery
     }
 
-    /// Closes the index in order, so that the next open scans nothing. Finishes a resize under
+    /// Closes the index cleanly, so that the next open scans nothing. Finishes a resize under
     /// way. (Dropping does the same but cannot say what failed.)
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// index.insert_one(&1, &10)?;
+    /// index.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`sync`](Self::sync); the file is then as after a crash, and the next open recovers it.
@@ -296,16 +384,29 @@ impl<K: Pod, V: Pod> Index<K, V> {
         if std::mem::replace(&mut self.closed, true) {
             return Ok(());
         }
-        self.upkeeper.stop();
+        self.table.opener().check(self.table.path())?;
+        self.maintainer.stop();
         self.backend.detach(&self.table)?;
         self.table.close()
     }
 }
 
+impl<K: Pod, V: Pod> fmt::Debug for Index<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Index")
+            .field("path", &self.table.path())
+            .field("items", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
 impl<K: Pod, V: Pod> Drop for Index<K, V> {
     fn drop(&mut self) {
+        if !self.table.opener().is_here() {
+            return;
+        }
         if let Err(error) = self.shut() {
-            tracing::error!(%error, "the index was not closed in order");
+            tracing::error!(%error, "the index was not cleanly closed");
         }
     }
 }

@@ -7,12 +7,13 @@ use std::time::Instant;
 use bytemuck::Pod;
 
 use super::Index;
-use super::recover::{Policy, Recovery};
-use super::table::Table;
 use crate::engine::Backend;
-use crate::layout::{DATA_START, Superblock};
+use crate::layout::DATA_START;
 use crate::options::Options;
-use crate::pm::{self, MapOptions, Mapping, Medium};
+use crate::pm::{Entry, MapOptions, Mapping, Medium};
+use crate::process::Own;
+use crate::table::recovery::{Policy, Recovery};
+use crate::table::{Table, read_superblock};
 use crate::{Error, Result};
 
 impl<K: Pod, V: Pod> Index<K, V> {
@@ -25,22 +26,24 @@ impl<K: Pod, V: Pod> Index<K, V> {
         let path = path.as_ref();
         let shape = options.shape_for(size_of::<K>(), size_of::<V>())?;
         let backend = Backend::choose(options)?;
-        let medium = Mapping::create(path, DATA_START, &map_options(options))?;
-        let made = Table::create(medium, shape, options.capacity, path).and_then(|table| {
-            table.sync()?;
-            let recovery = Recovery {
-                created: true,
-                ..Recovery::default()
-            };
-            Self::with_table(table, recovery, backend, options)
-        });
-        if made.is_err() {
-            pm::discard(path);
-        }
-        made
+        let entry = Entry::at(path, options.faults.clone())?;
+        let map_options = MapOptions {
+            expected_len: shape.file_len_for(options.capacity),
+            ..map_options(options)
+        };
+        let medium = Mapping::create_at(&entry, DATA_START, &map_options)?;
+        let table = Table::create(medium, shape, options.capacity, path)?;
+        table.sync()?;
+        let recovery = Recovery {
+            created: true,
+            ..Recovery::default()
+        };
+        let index = Self::with_table(table, recovery, backend, options)?;
+        index.table.medium.publish()?;
+        Ok(index)
     }
 
-    /// Opens the index in the file at `path`, and recovers it if it was not closed in order. Waits
+    /// Opens the index in the file at `path`, and recovers it if it was not cleanly closed. Waits
     /// for up to half a second while another handle has the file open.
     ///
     /// # Errors
@@ -106,9 +109,9 @@ impl<K: Pod, V: Pod> Index<K, V> {
         let table = Arc::new(table);
         backend.attach(&table, options)?;
         Ok(Self {
-            upkeeper: backend.keep_up(&table),
-            backend,
-            table,
+            maintainer: Own::new(backend.maintain(&table)),
+            backend: Own::new(backend),
+            table: Own::new(table),
             recovery,
             closed: false,
             types: std::marker::PhantomData,
@@ -116,17 +119,11 @@ impl<K: Pod, V: Pod> Index<K, V> {
     }
 }
 
-/// Reads the superblock of a file that is mapped.
-pub(crate) fn read_superblock(medium: &Mapping, path: &Path) -> Result<Superblock> {
-    let mut head = vec![0; DATA_START.min(medium.len()) as usize];
-    medium.read(0, &mut head);
-    Superblock::parse(&head, medium.len(), path)
-}
-
 pub(crate) fn map_options(options: &Options) -> MapOptions {
     MapOptions {
         domain: options.domain,
         assume_dax: options.assume_dax,
         faults: options.faults.clone(),
+        ..MapOptions::default()
     }
 }

@@ -3,21 +3,34 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::open::read_superblock;
-use super::recover::{Policy, Progress};
-use super::table::Table;
-use crate::pm::{MapOptions, Mapping, Medium};
-use crate::{Domain, Result};
+use crate::layout::Flags;
+use crate::pm::{Entry, MapOptions, Mapping, Medium};
+use crate::table::Table;
+use crate::table::read_superblock;
+use crate::table::recovery::{Policy, Progress};
+use crate::{Domain, Error, Result};
+
+/// What a recovery may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repair {
+    /// Nothing: it only looks.
+    Check,
+    /// What an opening does after a crash. Nothing is lost: what is damaged stays as it is, byte for
+    /// byte.
+    Recover,
+    /// That, and throw away what damage has made unusable, so that the rest can be used.
+    Salvage,
+}
 
 /// What became of a file, or what would.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReportState {
-    /// It was closed in order and is whole.
+    /// It was cleanly closed and is whole.
     Clean,
-    /// It was recovered and closed in order.
+    /// It was recovered and cleanly closed.
     Recovered,
-    /// It was not closed in order; opening it will recover it.
+    /// It was not cleanly closed; opening it will recover it.
     NeedsRecovery,
     /// It holds what no crash leaves behind.
     Damaged,
@@ -52,15 +65,25 @@ pub struct Report {
     pub records_reclaimed: u64,
     /// Whether a resize was under way.
     pub resize_resumed: bool,
-    /// What no crash leaves behind, one line each. A recovery drops the items concerned.
+    /// What no crash leaves behind, one line each, up to a hundred.
     pub damage: Vec<String>,
+    /// Items that damage has made unusable: [`Repair::Salvage`] has dropped them, or would.
+    pub items_lost: u64,
+    /// The keys of those of which they are known, in order, up to 65,536.
+    pub keys_lost: Vec<Vec<u8>>,
     /// How long it took.
     pub elapsed: Duration,
 }
 
-/// Recovers the file at `path`, on the CPU: scans every slot, mends what a crash cut short,
-/// finishes a resize, drops items that damage has made unusable, and closes the file in order.
-/// With `check` it only looks: the file and its journal stay as they are, byte for byte.
+/// Recovers the file at `path`, on the CPU, as far as `repair` allows: scans every slot, mends what a crash
+/// cut short, finishes a resize, and closes the file cleanly. With [`Repair::Check`] it only looks, and
+/// so it does with [`Repair::Recover`] if the file is damaged: the file and its journal stay as they are, byte
+/// for byte. [`Repair::Salvage`] drops the items that damage has made unusable, and the report names them.
+///
+/// Where the journal that the file needs is missing or damaged, a salvage goes on without it, and the report
+/// says so. Each page may then be of the last checkpoint or of the one before: items may have an older value
+/// or be missing without being counted, and a value of fixed size, which bears no checksum, may be another
+/// key's. A damaged journal is kept beside the file, with `.damaged` behind its name.
 ///
 /// `progress` is called now and then, from any thread.
 ///
@@ -68,37 +91,63 @@ pub struct Report {
 /// As [`Index::open`](crate::Index::open), but damage of single slots is reported, not an error.
 pub fn recover(
     path: impl AsRef<Path>,
-    check: bool,
+    repair: Repair,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Report> {
-    recover_with(path.as_ref(), check, progress, &MapOptions::default())
+    let entry = Entry::at(path.as_ref(), None)?;
+    recover_with(&entry, repair, progress, &MapOptions::default())
 }
 
 /// As [`recover`], with the file mapped as `options` say.
 pub(crate) fn recover_with(
-    path: &Path,
-    check: bool,
+    entry: &Entry,
+    repair: Repair,
     progress: &(dyn Fn(Progress) + Sync),
     options: &MapOptions,
 ) -> Result<Report> {
-    let started = Instant::now();
-    let medium = if check {
-        Mapping::look(path, options)?
-    } else {
-        Mapping::open(path, options)?
+    let options = &MapOptions {
+        ignore_lost_journal: options.ignore_lost_journal || repair == Repair::Salvage,
+        ..options.clone()
     };
-    let superblock = read_superblock(&medium, path)?;
+    if repair == Repair::Recover {
+        let looked = recover_with(entry, Repair::Check, progress, options)?;
+        if looked.state != ReportState::NeedsRecovery {
+            return Ok(looked);
+        }
+    }
+    if repair == Repair::Salvage && Mapping::look_at(entry, options)?.lost_journal().is_some() {
+        // What is damaged beyond that is refused before the journal is put aside.
+        recover_with(entry, Repair::Check, progress, options)?;
+    }
+    let started = Instant::now();
+    let check = repair == Repair::Check;
+    let medium = if check {
+        Mapping::look_at(entry, options)?
+    } else {
+        Mapping::open_at(entry, options)?
+    };
+    let path = entry.path();
+    let mut superblock = read_superblock(&medium, path)?;
+    let lost_journal = medium.lost_journal().map(without_journal);
+    if lost_journal.is_some() {
+        // Its counts may be of another checkpoint than the pages.
+        superblock.set_flag(Flags::CLEAN, false);
+    }
     let policy = Policy {
         always_scan: true,
-        mend_damage: true,
+        // A look changes its own memory alone.
+        mend_damage: repair != Repair::Recover,
+        is_torn: lost_journal.is_some(),
         progress,
     };
-    let (table, recovery) = Table::open(medium, superblock, path, policy)?;
+    let (table, mut recovery) = Table::open(medium, superblock, path, policy)?;
+    recovery.keys_lost.sort_unstable();
+    recovery.damage.splice(..0, lost_journal);
     if !check && let Err(error) = table.finish_draining_with(progress) {
         // As at a close: the file is mended, and whoever opens it goes on with the resize.
         tracing::warn!(%error, "the resize is left as it is");
     }
-    let levels = table.directory.levels();
+    let levels = table.levels.live();
     let capacity = table.slots();
     let report = Report {
         state: if !recovery.damage.is_empty() {
@@ -123,6 +172,8 @@ pub(crate) fn recover_with(
         records_reclaimed: recovery.records_reclaimed,
         resize_resumed: recovery.resize_resumed,
         damage: recovery.damage,
+        items_lost: recovery.items_lost,
+        keys_lost: recovery.keys_lost,
         elapsed: Duration::ZERO,
     };
     if !check {
@@ -132,4 +183,17 @@ pub(crate) fn recover_with(
         elapsed: started.elapsed(),
         ..report
     })
+}
+
+/// What it means that a file is used without its journal.
+fn without_journal(error: &Error) -> String {
+    let found = match error {
+        Error::JournalMissing { found, .. } => format!("it {found}"),
+        Error::Damaged { found, .. } | Error::Foreign { found, .. } => found.clone(),
+        error => error.to_string(),
+    };
+    format!(
+        "journal: {found}. It was not used: each page may be of the last checkpoint or of the one before, \
+         and items that are not named may be lost or have older values, too"
+    )
 }

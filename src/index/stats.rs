@@ -5,9 +5,9 @@ use std::time::Duration;
 use bytemuck::Pod;
 
 use super::Index;
-use super::table::Table;
 use crate::pm::Medium;
 use crate::sync::Ordering;
+use crate::table::Table;
 use crate::{Domain, Engine};
 
 /// Figures of an index at one moment; counters begin at its opening.
@@ -45,7 +45,7 @@ pub struct Stats {
     pub pm_touches: u64,
     /// Checkpoints ever taken of the file.
     pub checkpoints: u64,
-    /// Values that look-ups asked the bucket cache for.
+    /// Values that lookups asked the bucket cache for.
     pub cache_lookups: u64,
     /// Those that it had.
     pub cache_hits: u64,
@@ -75,7 +75,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// Figures of the index. Batches that run at the same time count when they pause or end.
     pub fn stats(&self) -> Stats {
         self.backend.count(&self.table);
-        let (cache_lookups, cache_hits) = self.backend.cache_uses();
+        let (cache_lookups, cache_hits) = self.backend.cache_uses(&self.table);
         Stats {
             cache_lookups,
             cache_hits,
@@ -87,7 +87,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
 impl<M: Medium> Table<M> {
     /// Figures of the table that `engine` works on; nothing is cached.
     pub(crate) fn stats(&self, engine: Engine) -> Stats {
-        let levels = self.directory.levels();
+        let levels = self.levels.live();
         let slots = self.slots();
         let superblock = *self.superblock();
         Stats {
@@ -100,8 +100,8 @@ impl<M: Medium> Table<M> {
             top_level: levels.top,
             file_len: superblock.file_len,
             resizing: levels.draining(self.shape.levels),
-            resizes: self.upkeep.resizes.load(Ordering::Relaxed),
-            longest_pause: self.upkeep.longest_pause(),
+            resizes: self.maintenance.resizes.load(Ordering::Relaxed),
+            longest_pause: self.maintenance.longest_pause(),
             operations: self.operations.load(Ordering::Relaxed),
             pm_touches: self.touches.load(Ordering::Relaxed),
             checkpoints: superblock.checkpoints,

@@ -6,11 +6,11 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::Index;
-use super::table::Table;
-use super::tags::Tag;
 use crate::Options;
 use crate::layout::{EMPTY, KeyHash};
 use crate::pm::{Mapping, Medium};
+use crate::table::Table;
+use crate::table::tags::Tag;
 
 /// Threads that change the table.
 const THREADS: u64 = 4;
@@ -20,7 +20,7 @@ const KEYS: u64 = 6000;
 
 /// Words of tags that are known and those that are not, once all of them agree with the file.
 fn agree(table: &Table<Mapping>) -> (u64, u64) {
-    let levels = table.directory.levels();
+    let levels = table.levels.live();
     let (mut known, mut unknown) = (0, 0);
     for level in levels.bottom..=levels.top {
         for index in 0..1 << level {
@@ -88,7 +88,7 @@ fn agree_after_changes(path: &Path, options: &Options, seed: u64) {
     assert_eq!(agree(&index.table).0, 0, "an opening reads no slot");
     let found = index.contains(&[1]).unwrap();
     let (known, unknown) = agree(&index.table);
-    assert!(known < unknown, "one look-up made {known} words known");
+    assert!(known < unknown, "one lookup made {known} words known");
     let keys: Vec<u64> = (0..KEYS).collect();
     let present = index.contains(&keys).unwrap();
     assert_eq!(present.contains(1), found.contains(0));
@@ -112,11 +112,11 @@ fn tags_agree_with_the_file_after_changes_and_growth() {
         .unwrap_or_else(rand::random::<u64>);
     println!("GPHASH_TEST_SEED={seed}");
     for (levels, locations, slots) in [(2, 2, 8), (2, 2, 4), (1, 2, 12), (4, 8, 1)] {
-        let folder = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let options = Options::new()
             .capacity(50)
             .shape(levels, locations, slots)
             .engine(crate::Engine::Cpu);
-        agree_after_changes(&folder.path().join("index"), &options, seed);
+        agree_after_changes(&dir.path().join("index"), &options, seed);
     }
 }

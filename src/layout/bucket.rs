@@ -18,7 +18,7 @@ pub const RESERVED_WORD: u64 = 1;
 
 /// Offsets of one slot's parts in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SlotPlace {
+pub struct SlotAddr {
     /// Offset of the state word.
     pub state: u64,
     /// Offset of the record word.
@@ -30,11 +30,11 @@ pub struct SlotPlace {
 impl Shape {
     /// Where slot `slot` of the bucket at offset `bucket` lies.
     #[inline]
-    pub fn slot_place(&self, bucket: u64, slot: u32) -> SlotPlace {
+    pub fn slot_place(&self, bucket: u64, slot: u32) -> SlotAddr {
         let slots = u64::from(self.slots);
         let slot = u64::from(slot);
         let state = bucket + slot * 8;
-        SlotPlace {
+        SlotAddr {
             state,
             record: state + slots * 8,
             key: if self.key_size <= 8 {
@@ -49,13 +49,14 @@ impl Shape {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::width::to_usize;
 
     #[test]
     fn parts_of_a_slot_do_not_overlap_and_fill_the_bucket() {
         for key_size in [8u64, 16, 24, 32, 128] {
             for slots in 1..=32u32 {
                 let shape = Shape::new(key_size, 100, slots, 1, 1).unwrap();
-                let mut taken = vec![false; shape.bucket_size as usize];
+                let mut taken = vec![false; to_usize(shape.bucket_size)];
                 for slot in 0..slots {
                     let place = shape.slot_place(0, slot);
                     let mut parts = vec![(place.state, 8), (place.record, 8)];
@@ -64,7 +65,7 @@ mod tests {
                     }
                     for (at, len) in parts {
                         for byte in at..at + len {
-                            assert!(!std::mem::replace(&mut taken[byte as usize], true));
+                            assert!(!std::mem::replace(&mut taken[to_usize(byte)], true));
                         }
                     }
                 }

@@ -5,9 +5,10 @@ use static_assertions::const_assert_eq;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{DATA_START, EXTENT_TABLE};
+use crate::width::u32_of;
 
 /// Most extents a file can have.
-pub const MAX_EXTENTS: u32 = ((DATA_START - EXTENT_TABLE) / size_of::<ExtentEntry>() as u64) as u32;
+pub const MAX_EXTENTS: u32 = u32_of((DATA_START - EXTENT_TABLE) / size_of::<ExtentEntry>() as u64);
 
 /// What an extent holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -46,7 +46,7 @@ impl KeyHash {
         if nth == 0 {
             self.0
         } else {
-            mix(self.0 ^ u64::from(nth).wrapping_mul(STEP))
+            mix(self.0 ^ u64::from(nth).wrapping_mul(LOCATION_STRIDE))
         }
     }
 
@@ -58,7 +58,7 @@ impl KeyHash {
 }
 
 /// Odd constant that sets the locations apart (2^64 divided by the golden ratio).
-const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+const LOCATION_STRIDE: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Multipliers of [`mix`]; any two words that are no slot state also serve for the remapping.
 const MIX: [u64; 2] = [0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB];
@@ -74,6 +74,7 @@ fn mix(mut word: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::width::to_usize;
 
     #[test]
     fn fingerprints_are_never_slot_states() {
@@ -107,7 +108,7 @@ mod tests {
             let hash = KeyHash::of_word(key, 1);
             let pair =
                 KeyHash::bucket(hash.location(0), 6) * 64 + KeyHash::bucket(hash.location(1), 6);
-            counts[pair as usize] += 1;
+            counts[to_usize(pair)] += 1;
         }
         // 97.7 expected in each cell; six standard deviations are 59.
         assert!(counts.iter().all(|&count| (38..158).contains(&count)));

@@ -4,7 +4,7 @@
 //!       0  superblock, copy 0
 //!    4096  superblock, copy 1
 //!    8192  reserved buckets: one for each key value that equals a slot state
-//!          (keys of variable length: the table of size classes)
+//!          (keys of variable length: the table of size classes, and a store's mark)
 //!   16384  extent table: one entry for each extent, appended
 //!   65536  extents: levels and record arenas, in the order of their making
 //! ```
@@ -15,6 +15,7 @@
 pub mod bucket;
 pub mod extent;
 pub mod hash;
+pub mod mark;
 pub mod record;
 pub mod shape;
 pub mod size_class;
@@ -23,6 +24,7 @@ pub mod superblock;
 pub use bucket::{BUSY, EMPTY, RESERVED_WORD};
 pub use extent::{ExtentEntry, ExtentKind};
 pub use hash::KeyHash;
+pub use mark::Mark;
 pub use record::RecordWord;
 pub use shape::{KeyClass, Shape};
 pub use superblock::{Flags, Superblock};

@@ -159,7 +159,7 @@ impl Shape {
     ///
     /// Bit *b* says that while this level was the top one, an item whose location 0 is bucket
     /// *b* found all buckets of its first hash locations full and went to those of a further
-    /// set. So only a look-up that passes such a bucket has more than one set to read.
+    /// set. So only a lookup that passes such a bucket has more than one set to read.
     #[inline]
     pub fn overflow_len(&self, level: u32) -> u64 {
         (1u64 << level).div_ceil(64) * 8
@@ -175,6 +175,15 @@ impl Shape {
         (0..self.levels.min(top + 1))
             .map(|below| u64::from(self.slots) << (top - below))
             .sum()
+    }
+
+    /// Bytes of a file with room for `items`, more or less; of variable length, without records.
+    pub fn file_len_for(&self, items: u64) -> u64 {
+        let top = self.top_level_for(items).min(Self::MAX_LEVEL);
+        let levels = (top + 1 - self.levels..=top).map(|level| self.level_len(level));
+        // As many records again, for values that are replaced and for the alignment of extents.
+        let records = items.saturating_mul(self.record_stride).saturating_mul(2);
+        levels.fold(records, u64::saturating_add)
     }
 
     /// The lowest top level at which `items` fill at most nine tenths of the slots, or more than

@@ -15,6 +15,7 @@ use static_assertions::{const_assert, const_assert_eq};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::{RESERVED_BUCKETS, align_up};
+use crate::width::{low_half, to_usize, u32_of};
 
 /// Longest key of variable length, in bytes.
 pub const MAX_VARIABLE_KEY: u64 = 64 << 10;
@@ -26,13 +27,13 @@ pub const MAX_VARIABLE_VALUE: u64 = 1 << 30;
 pub const SMALLEST_RECORD: u64 = 32;
 
 /// Bytes from one class to the next up to [`LAST_EVEN`].
-const STEP: u64 = 8;
+const CLASS_STEP_BYTES: u64 = 8;
 
-/// Bytes of the longest class of those that are [`STEP`] apart.
+/// Bytes of the longest class of those that are [`CLASS_STEP_BYTES`] apart.
 const LAST_EVEN: u64 = 256;
 
 /// Its number.
-const LAST_EVEN_CLASS: u32 = ((LAST_EVEN - SMALLEST_RECORD) / STEP) as u32;
+const LAST_EVEN_CLASS: u32 = u32_of((LAST_EVEN - SMALLEST_RECORD) / CLASS_STEP_BYTES);
 
 /// Classes in every further doubling of the size.
 const CLASSES_PER_DOUBLING: u32 = 4;
@@ -47,7 +48,7 @@ pub const CLASS_TABLE: u64 = RESERVED_BUCKETS;
 /// Bytes from one record of `class` to the next; `class` is below [`SIZE_CLASSES`].
 pub const fn class_size(class: u32) -> u64 {
     let Some(further) = class.checked_sub(LAST_EVEN_CLASS) else {
-        return SMALLEST_RECORD + class as u64 * STEP;
+        return SMALLEST_RECORD + class as u64 * CLASS_STEP_BYTES;
     };
     let quarters = (CLASSES_PER_DOUBLING + further % CLASSES_PER_DOUBLING) as u64;
     (quarters * (LAST_EVEN / CLASSES_PER_DOUBLING as u64)) << (further / CLASSES_PER_DOUBLING)
@@ -57,7 +58,10 @@ pub const fn class_size(class: u32) -> u64 {
 #[inline]
 pub fn class_of(len: u64) -> Option<u32> {
     if len <= LAST_EVEN {
-        return Some(len.saturating_sub(SMALLEST_RECORD).div_ceil(STEP) as u32);
+        return Some(low_half(
+            len.saturating_sub(SMALLEST_RECORD)
+                .div_ceil(CLASS_STEP_BYTES),
+        ));
     }
     let first = LAST_EVEN_CLASS + (len / LAST_EVEN).ilog2() * CLASSES_PER_DOUBLING;
     (first..SIZE_CLASSES).find(|&class| class_size(class) >= len)
@@ -95,7 +99,7 @@ const_assert_eq!(size_of::<RecordHeader>(), 24);
 const_assert_eq!(std::mem::offset_of!(RecordHeader, value_len), 4);
 const_assert_eq!(std::mem::offset_of!(RecordHeader, sequence), 8);
 const_assert_eq!(std::mem::offset_of!(RecordHeader, checksum), 16);
-const_assert!(size_of::<RecordHeader>() < SMALLEST_RECORD as usize);
+const_assert!(size_of::<RecordHeader>() < to_usize(SMALLEST_RECORD));
 const_assert!(
     record_len(MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE) <= class_size(SIZE_CLASSES - 1)
         && record_len(MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE) > class_size(SIZE_CLASSES - 2)
@@ -108,8 +112,8 @@ impl RecordHeader {
             return None;
         }
         let mut header = Self {
-            key_len: key.len() as u32,
-            value_len: value.len() as u32,
+            key_len: u32::try_from(key.len()).ok()?,
+            value_len: u32::try_from(value.len()).ok()?,
             sequence,
             checksum: 0,
         };
@@ -118,13 +122,34 @@ impl RecordHeader {
     }
 
     /// Whether this is the header of this key and this value.
+    #[inline]
     pub fn matches(&self, key: &[u8], value: &[u8]) -> bool {
         (self.key_len as usize, self.value_len as usize) == (key.len(), value.len())
             && self.checksum == self.sum(key, value)
     }
 
+    /// Whether this is the header of this key and of a value that is read part by part: `next` gives
+    /// each one as it is read, and `None` behind the last.
+    pub fn matches_parts<'v>(
+        &self,
+        key: &[u8],
+        mut next: impl FnMut() -> Option<&'v [u8]>,
+    ) -> bool {
+        let mut hash = Xxh3::new();
+        hash.update(self.head());
+        hash.update(key);
+        while let Some(part) = next() {
+            hash.update(part);
+        }
+        hash.digest() == self.checksum
+    }
+
+    fn head(&self) -> &[u8] {
+        &bytemuck::bytes_of(self)[..std::mem::offset_of!(RecordHeader, checksum)]
+    }
+
     fn sum(&self, key: &[u8], value: &[u8]) -> u64 {
-        let head = &bytemuck::bytes_of(self)[..std::mem::offset_of!(RecordHeader, checksum)];
+        let head = self.head();
         let (key_at, value_at) = (head.len(), head.len() + key.len());
         // Setting up the hash for pieces takes longer than putting short ones together.
         let mut buffer = [0; SHORT];
@@ -225,7 +250,7 @@ mod tests {
             ..header
         };
         assert!(!later.matches(b"key", b"value"));
-        let longest = vec![0; MAX_VARIABLE_KEY as usize];
+        let longest = vec![0; to_usize(MAX_VARIABLE_KEY)];
         assert!(RecordHeader::new(&longest, b"", 1).is_some());
         assert_eq!(
             RecordHeader::new(&[longest, vec![0]].concat(), b"", 1),

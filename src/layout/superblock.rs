@@ -9,8 +9,10 @@ use bytemuck::{Pod, Zeroable};
 use static_assertions::const_assert_eq;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::extent::MAX_EXTENTS;
-use super::{DATA_START, KeyClass, MAX_FILE, PAGE, SUPERBLOCKS, Shape, hash};
+use super::extent::{ExtentEntry, ExtentKind, MAX_EXTENTS};
+use super::shape::extent_alignment;
+use super::{DATA_START, KeyClass, MAX_FILE, PAGE, SUPERBLOCKS, Shape, align_up, hash};
+use crate::width::{to_usize, u32_of};
 use crate::{Error, Result};
 
 /// First eight bytes of every gphash file.
@@ -23,14 +25,17 @@ pub const FORMAT_VERSION: u32 = 1;
 /// so that they overflow.
 const MAX_CHANGES: u64 = 1 << 63;
 
-/// Entries of the level directory.
+/// Places for levels in memory, by their numbers.
 pub const DIRECTORY: usize = 48;
+
+/// Entries of the level directory in the file.
+pub const LEVEL_ENTRIES: usize = DIRECTORY - 1;
 
 bitflags::bitflags! {
     /// Flags of a file.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Flags: u32 {
-        /// The file was closed in order: its counts and its chain of free records hold.
+        /// The file was cleanly closed: its counts and its chain of free records hold.
         const CLEAN = 1;
         /// Keys and values of variable length.
         const VARIABLE = 2;
@@ -81,13 +86,15 @@ pub struct Superblock {
     /// Records ever taken from the arena, counted over its extents in order, if `CLEAN`.
     pub arena_high_water: u64,
     /// Offset of the first link of the chain of free records, 0 for none, if `CLEAN`.
-    pub free_chain: u64,
+    pub free_list: u64,
     /// Records in that chain, if `CLEAN`.
     pub free_count: u64,
     /// Checkpoints taken.
     pub checkpoints: u64,
     /// Offset of each level by its number; 0 where there is none.
-    pub level_directory: [u64; DIRECTORY],
+    pub level_directory: [u64; LEVEL_ENTRIES],
+    /// Random name of the journal without which the file must not be opened; 0 for none.
+    pub journal_id: u64,
     /// XXH3 of all bytes before this field.
     pub checksum: u64,
 }
@@ -104,14 +111,15 @@ const_assert_eq!(std::mem::offset_of!(Superblock, top_level), 72);
 const_assert_eq!(std::mem::offset_of!(Superblock, extent_count), 80);
 const_assert_eq!(std::mem::offset_of!(Superblock, file_len), 88);
 const_assert_eq!(std::mem::offset_of!(Superblock, items), 96);
-const_assert_eq!(std::mem::offset_of!(Superblock, free_chain), 112);
+const_assert_eq!(std::mem::offset_of!(Superblock, free_list), 112);
 const_assert_eq!(std::mem::offset_of!(Superblock, checkpoints), 128);
 const_assert_eq!(std::mem::offset_of!(Superblock, level_directory), 136);
 const_assert_eq!(
-    std::mem::offset_of!(Superblock, checksum),
-    136 + 8 * DIRECTORY
+    std::mem::offset_of!(Superblock, journal_id),
+    136 + 8 * LEVEL_ENTRIES
 );
-static_assertions::const_assert!((Shape::MAX_LEVEL as usize) < DIRECTORY);
+const_assert_eq!(std::mem::offset_of!(Superblock, checksum), 520);
+static_assertions::const_assert!((Shape::MAX_LEVEL as usize) < LEVEL_ENTRIES);
 
 impl Superblock {
     /// The superblock of a new, empty file without levels.
@@ -122,8 +130,8 @@ impl Superblock {
         superblock.set_flag(Flags::VARIABLE, shape.key_class() == KeyClass::Variable);
         superblock.file_id = file_id;
         superblock.hash_seed = hash_seed;
-        superblock.key_size = shape.key_size as u32;
-        superblock.value_size = shape.value_size as u32;
+        superblock.key_size = u32_of(shape.key_size);
+        superblock.value_size = u32_of(shape.value_size);
         superblock.slots = shape.slots;
         superblock.levels = shape.levels;
         superblock.locations = shape.locations;
@@ -137,6 +145,11 @@ impl Superblock {
         self.checksum = self.sum();
     }
 
+    /// Whether all of this copy was written, as far as its magic and its checksum tell.
+    pub fn is_whole(&self) -> bool {
+        self.magic == MAGIC && self.checksum == self.sum()
+    }
+
     fn sum(&self) -> u64 {
         xxh3_64(&bytemuck::bytes_of(self)[..std::mem::offset_of!(Superblock, checksum)])
     }
@@ -146,7 +159,7 @@ impl Superblock {
         SUPERBLOCKS[(self.generation % 2) as usize]
     }
 
-    /// Whether the file was closed in order.
+    /// Whether the file was cleanly closed.
     pub fn is_clean(&self) -> bool {
         Flags::from_bits_retain(self.flags).contains(Flags::CLEAN)
     }
@@ -188,17 +201,27 @@ impl Superblock {
     /// Reads the newer valid copy out of `head`, the first bytes of the file at `path`, which
     /// has `actual_len` bytes, and checks every field that does not need more of the file.
     ///
+    /// Where the other copy is not whole, a newer state may have been lost with it: torn by a crash before
+    /// anything relied on it, or damaged long after. So the extent that it may have committed counts, if its
+    /// entry is whole; and whatever the older state says, the file was not cleanly closed, nor is it where the
+    /// other copy is not the one before.
+    ///
     /// # Errors
     /// [`Error::Foreign`], [`Error::NewerFormat`], [`Error::Truncated`] or [`Error::Damaged`].
     pub fn parse(head: &[u8], actual_len: u64, path: &Path) -> Result<Self> {
         let copies = SUPERBLOCKS.map(|at| {
-            head.get(at as usize..at as usize + size_of::<Self>())
+            head.get(to_usize(at)..to_usize(at) + size_of::<Self>())
                 .map(bytemuck::pod_read_unaligned::<Self>)
                 .filter(|copy| copy.magic == MAGIC)
         });
         if copies.iter().all(Option::is_none) {
             let found = match head.len() {
                 0 => "it is empty".into(),
+                _ if head.iter().all(|&byte| byte == 0) => {
+                    "it begins with zeros, as an unfinished creation by an earlier build does; \
+                     remove it if it is one"
+                        .into()
+                }
                 len => format!("it begins with {:02x?}", &head[..len.min(8)]),
             };
             return Err(Error::Foreign {
@@ -208,12 +231,13 @@ impl Superblock {
         }
         // A later format may well keep its checksum elsewhere, so the version comes first.
         let newest_version = copies.iter().flatten().map(|copy| copy.version).max();
-        let valid = copies
-            .into_iter()
+        let whole = copies.map(|copy| copy.filter(|copy| copy.checksum == copy.sum()));
+        let valid = whole
+            .iter()
             .flatten()
-            .filter(|copy| copy.checksum == copy.sum())
-            .max_by_key(|copy| copy.generation);
-        let Some(superblock) = valid else {
+            .max_by_key(|copy| copy.generation)
+            .copied();
+        let Some(mut superblock) = valid else {
             return Err(match newest_version {
                 Some(version) if version > FORMAT_VERSION => Error::NewerFormat {
                     path: path.to_path_buf(),
@@ -229,7 +253,80 @@ impl Superblock {
             });
         };
         superblock.check(actual_len, path)?;
+        let is_next = |copy: &Option<Self>| {
+            copy.is_some_and(|copy| copy.generation + 1 >= superblock.generation)
+        };
+        if !whole.iter().all(is_next) {
+            superblock.set_flag(Flags::CLEAN, false);
+        }
+        if whole.iter().any(Option::is_none)
+            && let Ok(shape) = superblock.shape(path)
+        {
+            superblock.commit_next_extent(&shape, head, actual_len);
+        }
         Ok(superblock)
+    }
+
+    /// Takes the extent into account whose entry stands behind those that count, if it is what a growth
+    /// would have committed next. Each commit enters one extent at most, so there are no others. One that was
+    /// never committed is zero, and does no harm.
+    fn commit_next_extent(&mut self, shape: &Shape, head: &[u8], actual_len: u64) {
+        let entry = |index: u32| {
+            let at = usize::try_from(ExtentEntry::place(index)).ok()?;
+            let bytes = head.get(at..at + size_of::<ExtentEntry>())?;
+            let entry: ExtentEntry = bytemuck::pod_read_unaligned(bytes);
+            Some((entry.kind()?, entry))
+        };
+        if self.extent_count >= MAX_EXTENTS {
+            return;
+        }
+        let Some((kind, next)) = entry(self.extent_count) else {
+            return;
+        };
+        let end = next
+            .offset
+            .checked_add(next.len)
+            .filter(|end| end.is_multiple_of(PAGE) && *end <= actual_len.min(MAX_FILE));
+        let is_appended = next.offset == align_up(self.file_len, extent_alignment(next.len));
+        match (kind, end) {
+            (ExtentKind::Level, Some(end))
+                if is_appended
+                    && next.class == self.top_level + 1
+                    && next.class <= Shape::MAX_LEVEL
+                    && next.len == shape.level_len(next.class) =>
+            {
+                self.top_level = next.class;
+                self.level_directory[self.top_level as usize] = next.offset;
+                self.file_len = end;
+            }
+            (ExtentKind::Arena, Some(end))
+                if is_appended
+                    && next.class < shape.classes()
+                    && next.len >= shape.record_size(next.class) =>
+            {
+                self.file_len = end;
+            }
+            (ExtentKind::Arena, Some(_)) => {
+                // The space of a level that was emptied, unless that is an arena already.
+                let mut earlier = (0..self.extent_count).filter_map(entry);
+                let is_same = |(_, entry): &(ExtentKind, ExtentEntry)| {
+                    (entry.offset, entry.len) == (next.offset, next.len)
+                };
+                let is_level = earlier
+                    .find(is_same)
+                    .is_some_and(|(kind, _)| kind == ExtentKind::Level);
+                if !is_level
+                    || earlier.any(|entry| is_same(&entry))
+                    || self.level_directory.contains(&next.offset)
+                    || next.class >= shape.classes()
+                    || next.len < shape.record_size(next.class)
+                {
+                    return;
+                }
+            }
+            _ => return,
+        }
+        self.extent_count += 1;
     }
 
     fn check(&self, actual_len: u64, path: &Path) -> Result<()> {
@@ -288,13 +385,13 @@ impl Superblock {
                 Shape::MAX_LEVEL
             ));
         }
-        for (level, &offset) in self.level_directory.iter().enumerate() {
-            let live = (self.bottom_level as usize..=self.top_level as usize).contains(&level);
+        for (level, &offset) in (0..).zip(&self.level_directory) {
+            let live = (self.bottom_level..=self.top_level).contains(&level);
             let fits = || {
                 offset >= DATA_START
                     && offset % PAGE == 0
                     && offset <= self.file_len
-                    && shape.level_len(level as u32) <= self.file_len - offset
+                    && shape.level_len(level) <= self.file_len - offset
             };
             if live && !fits() || !live && offset != 0 {
                 return damaged(format!(
@@ -324,10 +421,10 @@ mod tests {
     }
 
     fn head(copies: [Option<Superblock>; 2]) -> Vec<u8> {
-        let mut head = vec![0; 2 * PAGE as usize];
+        let mut head = vec![0; 2 * to_usize(PAGE)];
         for (at, copy) in SUPERBLOCKS.into_iter().zip(copies) {
             if let Some(copy) = copy {
-                head[at as usize..][..size_of::<Superblock>()]
+                head[to_usize(at)..][..size_of::<Superblock>()]
                     .copy_from_slice(bytemuck::bytes_of(&copy));
             }
         }
@@ -346,6 +443,64 @@ mod tests {
             let mut torn = both.clone();
             torn[byte] ^= 0x40;
             assert_eq!(parse(&torn).unwrap().generation, 7, "byte {byte}");
+        }
+    }
+
+    #[test]
+    fn a_clean_state_counts_only_beside_the_one_before() {
+        let clean = |generation| {
+            let mut superblock = sealed(generation);
+            superblock.set_flag(Flags::CLEAN, true);
+            superblock.seal();
+            superblock
+        };
+        let is_clean = |copies| parse(&head(copies)).unwrap().is_clean();
+        assert!(is_clean([Some(clean(8)), Some(sealed(7))]));
+        assert!(is_clean([Some(clean(8)), Some(clean(7))]));
+        assert!(!is_clean([Some(clean(8)), Some(sealed(9))]));
+        assert!(!is_clean([Some(clean(8)), Some(sealed(5))]));
+        assert!(!is_clean([Some(clean(8)), None]));
+        let mut opened = sealed(9);
+        opened.items ^= 1;
+        assert!(!is_clean([Some(clean(8)), Some(opened)]));
+    }
+
+    #[test]
+    fn the_extent_of_a_lost_copy_counts() {
+        let shape = Shape::new(8, 8, 8, 2, 2).unwrap();
+        let older = sealed(8);
+        let with = |entry: Option<ExtentEntry>, other: Option<Superblock>| {
+            let mut head = head([Some(older), other]);
+            head.resize(usize::try_from(DATA_START).unwrap(), 0);
+            if let Some(entry) = entry {
+                let at = usize::try_from(ExtentEntry::place(older.extent_count)).unwrap();
+                head[at..at + 32].copy_from_slice(bytemuck::bytes_of(&entry));
+            }
+            parse(&head).unwrap()
+        };
+        let (end, len) = (older.file_len, shape.level_len(2));
+        let level = ExtentEntry::new(ExtentKind::Level, 2, end, len);
+        let grown = with(Some(level), None);
+        assert_eq!((grown.top_level, grown.extent_count), (2, 1));
+        assert_eq!((grown.level_directory[2], grown.file_len), (end, end + len));
+        let arena = ExtentEntry::new(ExtentKind::Arena, 0, end, 8 * PAGE);
+        let grown = with(Some(arena), None);
+        assert_eq!((grown.extent_count, grown.file_len), (1, end + 8 * PAGE));
+        // Nothing was lost, or what stands there is none that could have come next.
+        assert_eq!(with(None, None), older);
+        assert_eq!(with(Some(level), Some(sealed(7))), older);
+        for (kind, class, offset, len) in [
+            (ExtentKind::Level, 3, end, len),
+            (ExtentKind::Level, 2, end + PAGE, len),
+            (ExtentKind::Level, 2, end, len + PAGE),
+            (ExtentKind::Arena, 1, end, PAGE),
+            (ExtentKind::Arena, 0, end, 100),
+            (ExtentKind::Arena, 0, end, 2 << 30),
+            (ExtentKind::Arena, 0, end, u64::MAX),
+            (ExtentKind::Arena, 0, DATA_START, PAGE),
+        ] {
+            let entry = ExtentEntry::new(kind, class, offset, len);
+            assert_eq!(with(Some(entry), None), older, "{entry:?}");
         }
     }
 

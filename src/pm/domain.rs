@@ -6,11 +6,12 @@ use std::ptr;
 
 use super::file::PmFile;
 use crate::layout::PAGE;
+use crate::width::{low_half, to_usize};
 use crate::{Domain, Error, Result};
 
 /// What the file system under a file is good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct FileSystem {
     /// The file lives in memory that all processes share: tmpfs, ramfs, hugetlbfs, memfd.
     pub in_memory: bool,
     /// Mapped stores become durable at a fence: `MAP_SYNC` works.
@@ -21,7 +22,7 @@ pub struct Place {
     pub unit: u64,
 }
 
-impl Place {
+impl FileSystem {
     /// Asks the file system.
     ///
     /// # Errors
@@ -37,11 +38,17 @@ impl Place {
                 io::Error::last_os_error(),
             ));
         }
-        let system = answer.f_type as u64 & 0xFFFF_FFFF;
+        let system = u64::from(low_half(answer.f_type.cast_unsigned()));
         let huge = system == HUGETLBFS;
         // SAFETY: sysconf only reads its argument.
-        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
-        let unit = if huge { answer.f_bsize as u64 } else { page };
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }
+            .max(0)
+            .cast_unsigned();
+        let unit = if huge {
+            answer.f_bsize.max(0).cast_unsigned()
+        } else {
+            page
+        };
         Ok(Self {
             in_memory: huge || system == TMPFS || system == RAMFS,
             sync: can_sync(file),
@@ -61,7 +68,7 @@ fn can_sync(file: &PmFile) -> bool {
     unsafe {
         let address = libc::mmap(
             ptr::null_mut(),
-            PAGE as usize,
+            to_usize(PAGE),
             libc::PROT_READ,
             libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC,
             file.as_raw_fd(),
@@ -70,7 +77,7 @@ fn can_sync(file: &PmFile) -> bool {
         if address == libc::MAP_FAILED {
             return false;
         }
-        libc::munmap(address, PAGE as usize);
+        libc::munmap(address, to_usize(PAGE));
     }
     true
 }
@@ -80,7 +87,12 @@ fn can_sync(file: &PmFile) -> bool {
 ///
 /// # Errors
 /// [`Error::Domain`] if the file cannot have the domain that was asked for by name.
-pub fn choose(file: &PmFile, place: &Place, wanted: Domain, assume_dax: bool) -> Result<Domain> {
+pub fn choose(
+    file: &PmFile,
+    place: &FileSystem,
+    wanted: Domain,
+    assume_dax: bool,
+) -> Result<Domain> {
     let refuse = |reason: &str| {
         Err(Error::Domain {
             path: file.path().to_path_buf(),

@@ -2,14 +2,17 @@
 //! faults under them.
 
 use std::fmt;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
-use super::lock;
+use rustix::fs::OFlags;
+
+use super::{Entry, lock};
+use crate::width::to_usize;
 use crate::{Error, Result};
 
 /// A call to the operating system about a file.
@@ -37,12 +40,14 @@ pub enum Call {
     Remove,
     /// `rename`.
     Rename,
-    /// `fsync` of the folder.
+    /// `fsync` of the directory.
     SyncFolder,
     /// `mkdir`.
     CreateFolder,
-    /// `getdents` of the folder.
+    /// `getdents` of the directory.
     List,
+    /// `open` of the directory.
+    OpenFolder,
 }
 
 /// What a call to the operating system has done to a file.
@@ -58,11 +63,11 @@ pub enum Change<'b> {
     Allocated(u64),
     /// Contents and length became durable.
     Synced,
-    /// The file was removed from its folder.
+    /// The file was removed from its directory.
     Removed,
-    /// The file was given another name in its folder, in place of what had that name.
+    /// The file was given another name in its directory, in place of what had that name.
     Renamed(&'b Path),
-    /// The names in the file's folder became durable.
+    /// The names in the file's directory became durable.
     SyncedFolder,
 }
 
@@ -83,14 +88,23 @@ pub trait Faults: Send + Sync + fmt::Debug {
     fn most_bytes(&self) -> usize {
         usize::MAX
     }
+
+    /// Up to which byte of `from..to` the disk has room when a file is written or extended. The call does
+    /// what there is room for; when that is not all, an `fallocate` fails, and so does a `pwrite` of
+    /// nothing at all.
+    fn room(&self, call: Call, path: &Path, from: u64, to: u64) -> u64 {
+        let _ = (call, path, from);
+        to
+    }
 }
 
-/// An open file that knows its path, for errors. Closing it gives up its lock.
+/// An open file that knows its place, to rename it and for errors. Closing it gives up its lock.
 #[derive(Debug)]
 pub struct PmFile {
     file: File,
-    path: PathBuf,
-    faults: Option<Arc<dyn Faults>>,
+    entry: Entry,
+    /// The name that it was given when it was whole.
+    published: OnceLock<Entry>,
 }
 
 impl PmFile {
@@ -98,64 +112,121 @@ impl PmFile {
     ///
     /// # Errors
     /// [`Error::ReadOnly`] or [`Error::Io`].
-    pub fn open(path: &Path, write: bool, faults: Option<Arc<dyn Faults>>) -> Result<Self> {
-        Self::with(
-            path,
-            Call::Open,
-            OpenOptions::new().read(true).write(write),
-            faults,
-        )
+    pub fn open(entry: &Entry, write: bool) -> Result<Self> {
+        let access = match write {
+            true => OFlags::RDWR,
+            false => OFlags::RDONLY,
+        };
+        before(entry.dir.faults_ref(), Call::Open, &entry.path)
+            .and_then(|()| entry.dir.open_entry(&entry.name, access))
+            .map(|file| Self::of(file, entry))
+            .map_err(|source| entry.error("open", source))
+    }
+
+    fn of(file: File, entry: &Entry) -> Self {
+        Self {
+            file,
+            entry: entry.clone(),
+            published: OnceLock::new(),
+        }
+    }
+
+    /// Makes a file, locked, that has the name of `entry` once it is [published](Self::publish). What a
+    /// creation has left there that was cut short is taken away; one that goes on is waited for, up to
+    /// half a second.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] if `entry` is taken, [`Error::InUse`] if somebody else is making it,
+    /// [`Error::ReadOnly`], [`Error::NoSpace`] or [`Error::Io`].
+    pub fn create_unpublished(entry: &Entry) -> Result<Self> {
+        let making = entry.unpublished();
+        for _ in 0..lock::TRIES {
+            if entry.is_taken()? {
+                return Err(Error::AlreadyExists {
+                    path: entry.path.clone(),
+                });
+            }
+            match Self::create(&making) {
+                Ok(file) => {
+                    // Until it is locked, somebody else may take it for what a crash has left.
+                    let is_ours = file.file.try_lock().is_ok()
+                        && making.leads_to(&file.file).unwrap_or(false);
+                    if is_ours {
+                        return Ok(file);
+                    }
+                }
+                Err(Error::AlreadyExists { .. }) => making
+                    .clear_unpublished()
+                    .map_err(|source| making.error("create", source))?,
+                Err(error) => return Err(error),
+            }
+            if making.is_taken()? {
+                std::thread::sleep(lock::PAUSE);
+            }
+        }
+        Err(Error::InUse {
+            path: entry.path.clone(),
+        })
+    }
+
+    /// Gives a file that was [made](Self::create_unpublished) its name, durably.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] if the name was taken meanwhile, [`Error::ReadOnly`], [`Error::NoSpace`]
+    /// or [`Error::Io`]; it has no name then.
+    pub fn publish(&self) -> Result<()> {
+        let Some(path) = &self.entry.shown else {
+            return Ok(());
+        };
+        let entry = Entry {
+            name: path.file_name().unwrap_or_default().to_owned(),
+            path: path.clone(),
+            dir: self.entry.dir.clone(),
+            shown: None,
+        };
+        self.before(Call::Rename)
+            .and_then(|()| entry.dir.name_new(&self.entry.name, &entry.name))
+            .inspect(|()| self.tell(Change::Renamed(&entry.path)))
+            .map_err(|source| match source.kind() {
+                io::ErrorKind::AlreadyExists => Error::AlreadyExists { path: path.clone() },
+                _ => self.error("rename", source),
+            })?;
+        entry.sync_dir().inspect_err(|_| entry.discard())?;
+        self.published.get_or_init(|| entry);
+        Ok(())
+    }
+
+    /// Takes the file away, if that can be done.
+    pub fn discard(&self) {
+        self.entry().discard();
     }
 
     /// Makes a file.
     ///
     /// # Errors
     /// [`Error::AlreadyExists`], [`Error::ReadOnly`], [`Error::NoSpace`] or [`Error::Io`].
-    pub fn create(path: &Path, faults: Option<Arc<dyn Faults>>) -> Result<Self> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(true);
-        Self::with(path, Call::Create, &options, faults)
-    }
-
-    fn with(
-        path: &Path,
-        call: Call,
-        options: &OpenOptions,
-        faults: Option<Arc<dyn Faults>>,
-    ) -> Result<Self> {
-        let action = match call {
-            Call::Create => "create",
-            _ => "open",
-        };
-        before(&faults, call, path)
-            .and_then(|()| options.open(path))
-            .map(|file| {
-                let file = Self {
-                    file,
-                    path: path.to_path_buf(),
-                    faults,
-                };
-                if call == Call::Create {
-                    file.tell(Change::Created);
-                }
-                file
-            })
+    pub fn create(entry: &Entry) -> Result<Self> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        before(entry.dir.faults_ref(), Call::Create, &entry.path)
+            .and_then(|()| entry.dir.open_entry(&entry.name, flags))
+            .map(|file| Self::of(file, entry))
+            .inspect(|file| file.tell(Change::Created))
             .map_err(|source| match source.kind() {
                 io::ErrorKind::AlreadyExists => Error::AlreadyExists {
-                    path: path.to_path_buf(),
+                    path: entry.path.clone(),
                 },
-                _ => Error::io(path, action, source),
+                _ => entry.error("create", source),
             })
     }
 
     /// Where the file is.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.entry().path()
     }
 
-    /// The fault layer under this file, for its siblings.
-    pub fn faults(&self) -> Option<Arc<dyn Faults>> {
-        self.faults.clone()
+    /// Its place.
+    pub fn entry(&self) -> &Entry {
+        self.published.get().unwrap_or(&self.entry)
     }
 
     /// Takes the advisory lock, for which it waits up to half a second.
@@ -163,7 +234,7 @@ impl PmFile {
     /// # Errors
     /// [`Error::InUse`] if another handle still has it then.
     pub fn lock(&self) -> Result<()> {
-        lock::take_exclusive(&self.file, &self.path)
+        lock::take_exclusive(&self.file, self.path())
     }
 
     /// Takes the advisory lock beside others that look, for which it waits up to half a second.
@@ -171,7 +242,7 @@ impl PmFile {
     /// # Errors
     /// [`Error::InUse`] if another handle still has it to change the file.
     pub fn lock_shared(&self) -> Result<()> {
-        lock::take_shared(&self.file, &self.path)
+        lock::take_shared(&self.file, self.path())
     }
 
     /// Length in bytes.
@@ -191,18 +262,27 @@ impl PmFile {
     }
 
     fn metadata(&self) -> Result<Metadata> {
-        before(&self.faults, Call::Inspect, &self.path)
+        self.before(Call::Inspect)
             .and_then(|()| self.file.metadata())
             .map_err(|source| self.error("inspect", source))
     }
 
     /// Asks the fault layer about a mapping of the file.
     pub fn before_map(&self) -> io::Result<()> {
-        before(&self.faults, Call::Map, &self.path)
+        self.before(Call::Map)
+    }
+
+    /// How many of the bytes `from..to` the disk has room for.
+    fn room(&self, call: Call, from: u64, to: u64) -> u64 {
+        let entry = self.entry();
+        let faults = entry.dir.faults_ref().as_ref();
+        let end = faults.map_or(to, |faults| faults.room(call, &entry.path, from, to));
+        end.clamp(from, to) - from
     }
 
     fn most_bytes(&self) -> usize {
-        self.faults
+        let faults = self.entry().dir.faults_ref();
+        faults
             .as_ref()
             .map_or(usize::MAX, |faults| faults.most_bytes().max(1))
     }
@@ -216,7 +296,8 @@ impl PmFile {
         let mut total = 0;
         while !bytes.is_empty() {
             let part = bytes.len().min(limit);
-            let read = before(&self.faults, Call::Read, &self.path)
+            let read = self
+                .before(Call::Read)
                 .and_then(|()| self.file.read_at(&mut bytes[..part], at));
             match read {
                 Ok(0) => break,
@@ -240,8 +321,11 @@ impl PmFile {
         let limit = self.most_bytes();
         while !bytes.is_empty() {
             let part = &bytes[..bytes.len().min(limit)];
-            let written = before(&self.faults, Call::Write, &self.path)
-                .and_then(|()| self.file.write_at(part, at));
+            let room = self.room(Call::Write, at, at + part.len() as u64);
+            let written = self.before(Call::Write).and_then(|()| match room {
+                0 => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+                room => self.file.write_at(&part[..to_usize(room)], at),
+            });
             match written {
                 Ok(0) => return Err(self.error("write", io::ErrorKind::WriteZero.into())),
                 Ok(count) => {
@@ -250,7 +334,16 @@ impl PmFile {
                     at += count as u64;
                 }
                 Err(source) if source.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(self.error("write", source)),
+                Err(source) => {
+                    return Err(match self.error("write", source) {
+                        Error::NoSpace { path, source, .. } => Error::NoSpace {
+                            path,
+                            needed: bytes.len() as u64,
+                            source,
+                        },
+                        error => error,
+                    });
+                }
             }
         }
         Ok(())
@@ -261,7 +354,7 @@ impl PmFile {
     /// # Errors
     /// What the operating system answers.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
-        before(&self.faults, Call::SetLen, &self.path)?;
+        self.before(Call::SetLen)?;
         self.file.set_len(len)?;
         self.tell(Change::SetLen(len));
         Ok(())
@@ -275,8 +368,16 @@ impl PmFile {
         let (Ok(offset), Ok(len)) = (i64::try_from(from), i64::try_from(to - from)) else {
             return Err(io::ErrorKind::FileTooLarge.into());
         };
+        let room = self.room(Call::Allocate, from, to);
+        if room < to - from {
+            self.before(Call::Allocate)?;
+            if room > 0 {
+                self.allocate(from, from + room)?;
+            }
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
         loop {
-            before(&self.faults, Call::Allocate, &self.path)?;
+            self.before(Call::Allocate)?;
             // SAFETY: fallocate reads no memory of ours; the descriptor is open.
             if unsafe { libc::fallocate(self.file.as_raw_fd(), 0, offset, len) } == 0 {
                 self.tell(Change::Allocated(to));
@@ -307,59 +408,53 @@ impl PmFile {
     /// # Errors
     /// [`Error::Io`]; what was written since the last success may then be lost at a power cut.
     pub fn sync(&self) -> Result<()> {
-        before(&self.faults, Call::Sync, &self.path)
+        self.before(Call::Sync)
             .and_then(|()| self.file.sync_data())
             .inspect(|()| self.tell(Change::Synced))
             .map_err(|source| self.error("sync", source))
     }
 
-    /// Removes the file from its folder; the open handle stays.
+    /// Removes the file from its directory; the open handle stays.
     ///
     /// # Errors
     /// [`Error::ReadOnly`] or [`Error::Io`].
     pub fn remove(&self) -> Result<()> {
-        before(&self.faults, Call::Remove, &self.path)
-            .and_then(|()| std::fs::remove_file(&self.path))
-            .inspect(|()| self.tell(Change::Removed))
-            .map_err(|source| self.error("remove", source))
+        self.entry().remove()
     }
 
-    /// Gives the file another name in its folder, in place of what had that name.
+    /// Gives the file another name in its directory, in place of what had that name.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NoSpace`] or [`Error::Io`].
-    pub fn rename(&mut self, to: &Path) -> Result<()> {
-        before(&self.faults, Call::Rename, &self.path)
-            .and_then(|()| std::fs::rename(&self.path, to))
-            .inspect(|()| self.tell(Change::Renamed(to)))
+    pub fn rename(&mut self, name: &str) -> Result<()> {
+        let to = self.entry.dir.entry(name);
+        self.before(Call::Rename)
+            .and_then(|()| to.dir.rename(&self.entry.name, &to.name))
+            .inspect(|()| self.tell(Change::Renamed(&to.path)))
             .map_err(|source| self.error("rename", source))?;
-        self.path = to.to_path_buf();
+        self.entry = to;
         Ok(())
     }
 
-    /// Makes the names in the file's folder durable.
+    /// Makes the names in the file's directory durable.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn sync_folder(&self) -> Result<()> {
-        let folder = match self.path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        before(&self.faults, Call::SyncFolder, &self.path)
-            .and_then(|()| File::open(folder)?.sync_all())
-            .inspect(|()| self.tell(Change::SyncedFolder))
-            .map_err(|source| self.error("sync the folder of", source))
+    pub fn sync_dir(&self) -> Result<()> {
+        self.entry().sync_dir()
+    }
+
+    fn before(&self, call: Call) -> io::Result<()> {
+        let entry = self.entry();
+        before(entry.dir.faults_ref(), call, &entry.path)
     }
 
     fn tell(&self, change: Change) {
-        if let Some(faults) = &self.faults {
-            faults.after(change, &self.path);
-        }
+        self.entry().tell(change);
     }
 
     fn error(&self, action: &'static str, source: io::Error) -> Error {
-        Error::io(&self.path, action, source)
+        self.entry().error(action, source)
     }
 }
 

@@ -10,8 +10,8 @@ use crate::{Error, Result};
 /// How often a lock that someone else has is asked for again, and how long after the last time:
 /// half a second in all. After the death of a process a GPU's driver may hold its files so long, and
 /// a child that another thread has just begun has all files until it becomes another program.
-const TRIES: u32 = 100;
-const PAUSE: Duration = Duration::from_millis(5);
+pub(super) const TRIES: u32 = 100;
+pub(super) const PAUSE: Duration = Duration::from_millis(5);
 
 /// Takes the lock of an open file to change it, once nobody else has it, if that is within half a
 /// second. It is given up when the file is closed, also by the death of the process.

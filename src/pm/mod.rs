@@ -1,32 +1,33 @@
 //! Persistent memory: a file that is used in place, and what a store into it is worth.
 
-mod dirty;
-#[cfg(all(test, not(loom)))]
-pub(crate) mod disk;
+mod address_range;
+mod dir;
+mod dirty_map;
 mod domain;
+mod entry;
 mod file;
-mod flush;
-mod folder;
 mod journal;
 mod lock;
 mod mapping;
-mod matching;
-mod range;
 #[cfg(all(test, not(loom)))]
-pub(crate) mod simulated;
+pub(crate) mod sim;
+#[cfg(all(any(test, feature = "testing"), not(loom)))]
+pub mod sim_disk;
+mod simd_match;
+mod write_back;
 
+pub(crate) use dir::Dir;
+pub(crate) use entry::Entry;
 pub(crate) use file::PmFile;
 #[doc(hidden)]
 pub use file::{Call, Change, Faults};
-pub(crate) use folder::Folder;
-pub(crate) use mapping::discard;
 pub use mapping::{MapOptions, Mapping};
 
 use crate::{Domain, Result};
 
 /// How much of the machine may be used to prepare room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Haste {
+pub enum Priority {
     /// All of it: a batch waits.
     WaitedFor,
     /// What batches beside it do not need.
@@ -100,7 +101,7 @@ pub trait Medium: Send + Sync {
     ///
     /// # Errors
     /// Those of [`grow`](Self::grow); what could be prepared stays so.
-    fn prepare(&self, len: u64, haste: Haste) -> Result<()>;
+    fn prepare(&self, len: u64, haste: Priority) -> Result<()>;
 
     /// Bytes to which the medium can grow at once; at least [`len`](Self::len).
     fn prepared(&self) -> u64;
@@ -109,7 +110,8 @@ pub trait Medium: Send + Sync {
     fn trim(&self);
 
     /// Begins a checkpoint of all stores so far, where the domain needs one; one that was begun before
-    /// and not [completed](Self::complete) is part of it. No store may run beside it.
+    /// and not [completed](Self::complete) is part of it. No store may run beside it. The superblock counts more
+    /// checkpoints than at the one before.
     ///
     /// # Errors
     /// What the disk answers; the last checkpoint stands.
@@ -121,6 +123,14 @@ pub trait Medium: Send + Sync {
     /// # Errors
     /// What the disk answers; the last checkpoint stands, or this one, and the next call goes on.
     fn complete(&self) -> Result<()>;
+
+    /// Gives up what only a crash would have needed, after the last checkpoint.
+    ///
+    /// # Errors
+    /// What the disk answers; the last checkpoint stands, and the next opening gives it up.
+    fn finish(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// What a store is worth here; never [`Domain::Auto`].
     fn domain(&self) -> Domain;

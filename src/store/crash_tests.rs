@@ -11,17 +11,23 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-use super::queue::Work;
 use super::tests::seed;
 use super::{Durability, Store, StoreOptions, WriteBatch};
 use crate::pm::Faults;
-use crate::pm::disk::{Disk, DiskState, Files, hash};
+use crate::pm::sim_disk::{Disk, DiskState, Files, hash};
+use crate::store::commit::queue::Work;
 use crate::{Domain, Result};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Images that are opened for each sequence of batches.
-const IMAGES: usize = 150;
+/// Images that are opened for each sequence of batches; with `GPHASH_STORE_CUTS=all`, those of a power
+/// cut at every change of every file.
+fn most_images() -> usize {
+    match std::env::var("GPHASH_STORE_CUTS").is_ok_and(|cuts| cuts == "all") {
+        true => usize::MAX,
+        false => 150,
+    }
+}
 
 /// Options of a store. If it is not always durable, its items leave the table for files.
 fn options(durability: Durability, disk: Option<&Arc<Disk>>) -> StoreOptions {
@@ -218,7 +224,7 @@ fn explore(states: Vec<(u64, DiskState)>, run: &Run, rng: &mut SmallRng) -> usiz
                 check(&image, &run.path, &to, allowed, begun == 0);
             }
         }
-        if seen.len() >= IMAGES {
+        if seen.len() >= most_images() {
             break;
         }
     }
@@ -228,8 +234,8 @@ fn explore(states: Vec<(u64, DiskState)>, run: &Run, rng: &mut SmallRng) -> usiz
 #[test]
 fn a_creation_is_cut_short_twice() {
     let mut rng = SmallRng::seed_from_u64(seed());
-    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-    let mut run = Run::new(&folder.path().join("store"), Durability::Always);
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut run = Run::new(&dir.path().join("store"), Durability::Always);
     let states = run.disk.recorded();
     drop(run.store.take());
     let to = run.path.with_extension("image");
@@ -252,14 +258,15 @@ fn a_creation_is_cut_short_twice() {
 #[test]
 fn power_cuts_leave_whole_batches() {
     let seed = seed();
-    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-    let (mut images, mut with_files) = (0, 0);
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (mut images, mut with_files, mut moments) = (0, 0, 0);
+    let mut changes: BTreeMap<String, u64> = BTreeMap::new();
     for (nth, durability) in [Durability::Always, Durability::None, Durability::None]
         .into_iter()
         .enumerate()
     {
         let mut rng = SmallRng::seed_from_u64(seed.wrapping_add(nth as u64));
-        let mut run = Run::new(&folder.path().join(format!("store{nth}")), durability);
+        let mut run = Run::new(&dir.path().join(format!("store{nth}")), durability);
         // So many that items leave, where they do: after two or three batches.
         let least = if durability == Durability::Always {
             1
@@ -272,10 +279,22 @@ fn power_cuts_leave_whole_batches() {
                 with_files += u32::from(!store.stats().spill.levels.is_empty());
             }
         }
-        let states = run.disk.recorded();
+        // To close is the last thing that may be cut short.
+        run.tell(run.done());
         drop(run.store.take());
+        let states = run.disk.recorded();
+        for (kind, count) in run.disk.changes() {
+            *changes.entry(kind).or_default() += count;
+        }
+        moments += states.len();
         images += explore(states, &run, &mut rng);
     }
     assert!(with_files > 0);
-    println!("{images} images; after {with_files} steps items were in files");
+    for kind in ["MANIFEST", "RESERVE", "gph", "journal", "log", "sst"] {
+        assert!(changes.contains_key(kind), "{kind}: {changes:?}");
+    }
+    println!(
+        "{images} images of {moments} moments; after {with_files} steps items were in files; changes of \
+         files: {changes:?}"
+    );
 }

@@ -9,11 +9,11 @@ use std::{fs, io};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::recover::recover_with;
 use super::tests::seed;
 use super::{Durability, Repair, Store, StoreOptions, StoreReport, WriteBatch};
 use crate::index::fault_tests::faults::{Failing, Place};
 use crate::pm::Call;
+use crate::store::lifecycle::recover::recover_with;
 use crate::{Error, ReportState, Result};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -24,12 +24,12 @@ type Files = BTreeMap<PathBuf, Vec<u8>>;
 /// All files of a directory.
 fn files(root: &Path) -> io::Result<Files> {
     let mut found = Files::new();
-    let mut folders = vec![root.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder)? {
+    let mut dirs = vec![root.to_path_buf()];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir)? {
             let path = entry?.path();
             match path.is_dir() {
-                true => folders.push(path),
+                true => dirs.push(path),
                 false => {
                     let name = path.strip_prefix(root).expect("it is in there");
                     found.insert(name.to_path_buf(), fs::read(&path)?);
@@ -70,7 +70,7 @@ fn write(store: &Store, model: &mut Model, nth: u8) {
 /// What the death of the process leaves of a store with sorted files, segments of log, and in
 /// `Checkpointed` the journal of a checkpoint that did not come home; and what the store held.
 fn killed(place: &Place) -> (Files, Model) {
-    let path = place.folder.path().join("store");
+    let path = place.dir.path().join("store");
     let faults = Failing::only(
         |call, path| call == Call::Write && path.ends_with("index.gph"),
         libc::EIO,
@@ -132,11 +132,8 @@ fn killed(place: &Place) -> (Files, Model) {
 /// The same with damage in the first sorted file and in the last but one segment of the log.
 fn damaged(left: &Files) -> Files {
     let mut left = left.clone();
-    let mut flip = |folder: &str, from_end: usize, at: usize| {
-        let mut names: Vec<_> = left
-            .keys()
-            .filter(|name| name.starts_with(folder))
-            .collect();
+    let mut flip = |dir: &str, from_end: usize, at: usize| {
+        let mut names: Vec<_> = left.keys().filter(|name| name.starts_with(dir)).collect();
         let name = names
             .remove(if from_end == 0 {
                 0
@@ -179,7 +176,7 @@ fn every_call_fails(place: &Place, left: &Files, repair: Repair, whole: Repair, 
         true => 120,
         false => 20,
     };
-    let path = place.folder.path().join("copy");
+    let path = place.dir.path().join("copy");
     lay(left, &path);
     let right = summary(&recover(&path, repair));
     let changes = files(&path).unwrap() != *left;
@@ -204,7 +201,7 @@ fn every_call_fails(place: &Place, left: &Files, repair: Repair, whole: Repair, 
             let report = recover(&path, whole);
             assert!(whole == Repair::Salvage || report.state != ReportState::Damaged);
             assert!(report.was_mended, "call {calls}: {report:?}");
-            assert_eq!(recover(&path, Repair::Look).state, ReportState::Clean);
+            assert_eq!(recover(&path, Repair::Check).state, ReportState::Clean);
             assert!(
                 contents(&path) == *expected,
                 "call {calls}: something is lost"
@@ -224,8 +221,8 @@ fn every_call_fails(place: &Place, left: &Files, repair: Repair, whole: Repair, 
 fn every_call_of_the_recovery_of_a_killed_store_fails() {
     for place in Place::all() {
         let (left, model) = killed(&place);
-        for repair in [Repair::Look, Repair::Mend, Repair::Salvage] {
-            every_call_fails(&place, &left, repair, Repair::Mend, &model);
+        for repair in [Repair::Check, Repair::Recover, Repair::Salvage] {
+            every_call_fails(&place, &left, repair, Repair::Recover, &model);
         }
     }
 }
@@ -235,9 +232,9 @@ fn every_call_of_the_recovery_of_a_damaged_store_fails() {
     for place in Place::all() {
         let (left, model) = killed(&place);
         let left = damaged(&left);
-        let path = place.folder.path().join("saved");
+        let path = place.dir.path().join("saved");
         lay(&left, &path);
-        assert_eq!(recover(&path, Repair::Mend).state, ReportState::Damaged);
+        assert_eq!(recover(&path, Repair::Recover).state, ReportState::Damaged);
         assert!(
             files(&path).unwrap() == left,
             "a refusal has changed a file"
@@ -245,7 +242,7 @@ fn every_call_of_the_recovery_of_a_damaged_store_fails() {
         assert!(recover(&path, Repair::Salvage).was_mended);
         let saved = contents(&path);
         assert!(saved != model && !saved.is_empty());
-        for repair in [Repair::Mend, Repair::Salvage] {
+        for repair in [Repair::Recover, Repair::Salvage] {
             every_call_fails(&place, &left, repair, Repair::Salvage, &saved);
         }
     }
@@ -260,7 +257,7 @@ fn what_cannot_be_read_is_not_given_up() {
     ];
     for place in Place::all() {
         let (left, model) = killed(&place);
-        let path = place.folder.path().join("copy");
+        let path = place.dir.path().join("copy");
         for refusal in refusals {
             lay(&left, &path);
             let faults = Failing::only(refusal, libc::EIO);

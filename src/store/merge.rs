@@ -1,8 +1,7 @@
 //! Merges: changes that make a value of the one before.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use super::batch::check_value;
+use super::commit::user_code;
+use super::request::check_value;
 use crate::{Error, Result};
 
 /// Makes the new value of a key from the one that it has and from an operand: a counter, a list
@@ -34,7 +33,9 @@ pub trait MergeOperator: Send + Sync {
 
     /// The new value of `key`, from `value`, which is `None` if the key has none, and `operand`.
     /// Operands of one key come in the order of their requests, each on the value that the one
-    /// before has made. Several threads may call at a time, for different keys.
+    /// before has made. Several threads may call at a time, for different keys. It may read the
+    /// store, which has none of the group's changes yet; what changes one is refused with
+    /// [`Error::Reentrant`], also in another store.
     ///
     /// # Errors
     /// Words for the caller of the merge, who gets them in an [`Error::Merge`]; a panic does the
@@ -49,17 +50,8 @@ pub fn merge(
     value: Option<&[u8]>,
     operand: &[u8],
 ) -> Result<Vec<u8>> {
-    let merged = catch_unwind(AssertUnwindSafe(|| operator.merge(key, value, operand)));
-    let merged = merged.unwrap_or_else(|panic| {
-        let words = panic
-            .downcast_ref::<&str>()
-            .map(|words| (*words).to_owned())
-            .or_else(|| panic.downcast_ref::<String>().cloned());
-        Err(format!(
-            "it panicked: {}",
-            words.unwrap_or_else(|| "without words".into())
-        ))
-    });
+    let merged = user_code::merge(|| operator.merge(key, value, operand))
+        .unwrap_or_else(|words| Err(format!("it panicked: {words}")));
     let merged = merged.map_err(|reason| Error::Merge {
         operator: operator.name().into(),
         reason,

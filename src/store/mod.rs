@@ -8,8 +8,8 @@
 //! ```
 //! use gphash::store::{Request, Response, Store, StoreOptions, WriteBatch};
 //!
-//! # let folder = tempfile::tempdir()?;
-//! let store = Store::open(folder.path().join("names"), &StoreOptions::new())?;
+//! # let directory = tempfile::tempdir()?;
+//! let store = Store::open(directory.path().join("names"), &StoreOptions::new())?;
 //! store.put(b"ada", b"lovelace")?;
 //! assert_eq!(store.get(b"ada")?, Some(b"lovelace".to_vec()));
 //!
@@ -36,60 +36,55 @@
 //! `docs/store.md` in the repository draws the directory byte by byte, and says what each durability
 //! promises in each domain.
 
-mod batch;
-mod budget;
+mod commit;
 #[cfg(all(test, not(loom)))]
 mod crash_tests;
-mod directory;
 #[cfg(all(test, not(loom)))]
 mod fault_tests;
-mod heat;
-mod history;
-mod manifest;
+mod files;
+mod lifecycle;
 mod merge;
-mod open;
+mod mvcc;
 mod options;
-mod order;
-mod queue;
+mod ordered;
 mod range;
-mod recover;
-mod report;
-mod state;
+mod request;
+mod resident;
 mod stats;
 #[cfg(test)]
 mod tests;
 mod threads;
-mod tiers;
 mod transaction;
-mod upkeep;
-mod verify;
-mod view;
 mod wal;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use batch::SHARE;
-pub use batch::{Request, Response, WriteBatch};
-use budget::Budget;
+pub use crate::Repair;
+use commit::REQUESTS_PER_THREAD_MIN;
+use commit::group::{StoreInner, nothing};
+use commit::queue::{Answer, Job, Leader, Queue, Work};
+use commit::user_code;
+use files::dir::is_full;
+use lifecycle::background::Background;
+pub use lifecycle::recover::recover;
+pub use lifecycle::report::{FileReport, StoreFile, StoreReport};
 pub use merge::MergeOperator;
 pub use options::{Durability, StoreOptions};
 use parking_lot::Mutex;
-use queue::{Answer, Job, Leader, Queue, Work};
 pub use range::Range;
 use rayon::prelude::*;
-pub use recover::{Repair, recover};
-pub use report::{FileReport, StoreFile, StoreReport};
-use state::{State, nothing};
+pub use request::{Request, Response, WriteBatch};
+use resident::budget::Budget;
 pub use stats::{LevelStats, SpillStats, Steps, StoreStats};
 pub use transaction::Transaction;
-use upkeep::Upkeep;
 
-use crate::threads::undisturbed;
+use crate::pool::run_off_pool;
+use crate::process::Own;
 use crate::{Error, Result};
 
 /// A key-value store in a directory.
@@ -106,25 +101,35 @@ use crate::{Error, Result};
 /// Dropping a store closes it as well as it can; only [`close`](Self::close) can report an error.
 pub struct Store {
     /// There until it is closed.
-    core: Option<Arc<Core>>,
-    server: Option<JoinHandle<()>>,
-    upkeep: Vec<Upkeep>,
+    core: Own<Option<Arc<Core>>>,
     replayed_records: u64,
 }
 
 /// The store and the queue to it.
 struct Core {
-    state: State,
+    state: StoreInner,
     queue: Queue,
+    background: Background,
     /// Callers whose batches wait or are being carried out.
     callers: AtomicUsize,
     /// Held by who takes a checkpoint.
     checkpointing: Mutex<()>,
+    /// Checkpoints that were taken.
+    checkpoints: AtomicU64,
 }
+
+/// How often deletions are tried again on a full disk, each time after a checkpoint.
+const DELETE_RETRIES: u32 = 32;
 
 impl Leader for Arc<Core> {
     fn lead(&self, group: &mut [Job]) -> Vec<Answer> {
-        self.state.lead(group)
+        let answers = self.state.lead(group);
+        self.background.look(&self.state);
+        answers
+    }
+
+    fn broke(&self, words: String) -> Error {
+        self.state.broke(words)
     }
 
     fn share(&self) {
@@ -141,14 +146,79 @@ impl Leader for Arc<Core> {
 
 impl Core {
     fn submit(self: &Arc<Self>, work: Work) -> Answer {
-        undisturbed(|| self.queue.submit(work, self))
+        user_code::may_change()?;
+        run_off_pool(|| {
+            let (work, answer) = self.submit_with_room(work);
+            self.discard(work);
+            answer
+        })
+    }
+
+    /// Has something done; again, on a full disk, once a checkpoint has made room.
+    fn submit_with_room(self: &Arc<Self>, mut work: Work) -> (Work, Answer) {
+        // What it makes may go to others who delete.
+        let mut left = match work.only_deletes() {
+            true => DELETE_RETRIES,
+            false => 1,
+        };
+        loop {
+            let seen = self.checkpoints.load(Ordering::Relaxed);
+            let (back, answer) = self.queue.submit(work, self);
+            if !is_full(&answer) || !back.can_be_repeated() || left == 0 {
+                return (back, answer);
+            }
+            left -= 1;
+            let is_made = self.checkpoints.load(Ordering::Relaxed) != seen;
+            if !is_made && !self.make_room() {
+                return (back, answer);
+            }
+            work = back;
+        }
+    }
+
+    /// Gives a full disk back what a checkpoint frees; `false` if there is nothing.
+    fn make_room(self: &Arc<Self>) -> bool {
+        let is_worth_it = || self.state.log.bytes() > 0;
+        let checkpoint = || {
+            let _alone = self.checkpointing.lock();
+            // Another caller may have taken one meanwhile.
+            match is_worth_it() {
+                true => self.take_checkpoint(),
+                false => Ok(()),
+            }
+        };
+        // What adds nothing may go on without a checkpoint if the disk has no room for one.
+        is_worth_it() && (checkpoint().is_ok() || self.state.is_unsaved.load(Ordering::Relaxed))
+    }
+
+    /// Ends all threads, waits for what is left to do, and closes the files. Nobody calls it any more.
+    fn end(self: Arc<Self>) -> Result<()> {
+        self.background.stop(&self.state);
+        self.queue.end(&self);
+        // A thread that has led until now may be about to let go of it.
+        let mut shared = self;
+        loop {
+            match Arc::try_unwrap(shared) {
+                Ok(core) => return core.state.close(),
+                Err(others) => shared = others,
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn take_checkpoint(self: &Arc<Self>) -> Result<()> {
+        let (_, begun) = self.queue.submit(Work::Checkpoint, self);
+        begun?;
+        self.state.complete_checkpoint()?;
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     fn checkpoint(self: &Arc<Self>) -> Result<()> {
-        undisturbed(|| {
+        user_code::may_change()?;
+        run_off_pool(|| {
             let _alone = self.checkpointing.lock();
-            self.submit(Work::Checkpoint)?;
-            self.state.complete_checkpoint()
+            self.take_checkpoint()
         })
     }
 }
@@ -164,34 +234,28 @@ impl Store {
     /// file ([`Index::open`](crate::Index::open)), [`Error::NoSpace`], [`Error::ReadOnly`] and
     /// [`Error::Io`]. Nothing is lost by an opening that fails.
     pub fn open(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Self> {
-        let (state, replayed_records) = open::open(path.as_ref(), options)?;
+        let (state, replayed_records) = lifecycle::open::open(path.as_ref(), options)?;
+        let interval = match options.durability {
+            Durability::Interval(interval) if !state.durably => Some(interval),
+            _ => None,
+        };
         let core = Arc::new(Core {
             state,
             queue: Queue::default(),
+            background: Background::new(interval, options.checkpoint_bytes),
             callers: AtomicUsize::new(0),
             checkpointing: Mutex::new(()),
+            checkpoints: AtomicU64::new(0),
         });
-        let interval = match options.durability {
-            Durability::Interval(interval) if !core.state.durably => Some(interval),
-            _ => None,
-        };
-        let of_index = Upkeep::of_index(Arc::clone(&core), options.checkpoint_bytes)?;
-        let mut upkeep = vec![of_index];
-        if let Some(interval) = interval {
-            upkeep.push(Upkeep::of_log(Arc::clone(&core), interval)?);
-        }
-        if let Some(budget) = &core.state.budget {
-            upkeep.push(Upkeep::of_table(Arc::clone(&core), budget.bell())?);
-        }
-        let served = Arc::clone(&core);
-        let server = std::thread::Builder::new()
-            .name("gphash-store-queue".into())
-            .spawn(move || served.queue.serve(&served))
-            .map_err(|source| Error::io(path.as_ref(), "start the thread of the queue", source))?;
+        core.background.attend(&core);
+        let served = Arc::downgrade(&core);
+        core.queue.server().set_work(move || {
+            let core = served.upgrade()?;
+            core.queue.serve(&core);
+            None
+        });
         Ok(Self {
-            core: Some(core),
-            server: Some(server),
-            upkeep,
+            core: Own::new(Some(core)),
             replayed_records,
         })
     }
@@ -200,7 +264,7 @@ impl Store {
         self.core.as_ref().expect("it is there until it is closed")
     }
 
-    fn state(&self) -> &State {
+    fn state(&self) -> &StoreInner {
         &self.core().state
     }
 
@@ -220,7 +284,7 @@ impl Store {
     }
 
     fn check(&self, requests: &[Request]) -> Result<()> {
-        let all = || requests.par_iter().with_min_len(SHARE);
+        let all = || requests.par_iter().with_min_len(REQUESTS_PER_THREAD_MIN);
         all().try_for_each(Request::check)?;
         match all().any(Request::is_merge) {
             true => self.operator().map(|_| ()),
@@ -236,11 +300,11 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::TooLong`], or [`Error::InvalidOption`] for a merge without an operator, before anything
-    /// is done. [`Error::NoSpace`], [`Error::Io`] and the like when the log cannot be written: nothing
+    /// is done; [`Error::Limit`] for more than 2^32 - 1 requests. [`Error::NoSpace`], [`Error::Io`] and the like when the log cannot be written: nothing
     /// was changed. [`Error::Unfinished`] when the index has no room.
     pub fn execute(&self, requests: Vec<Request>) -> Result<Vec<Response>> {
         self.check(&requests)?;
-        let kinds = requests.par_iter().with_min_len(SHARE);
+        let kinds = requests.par_iter().with_min_len(REQUESTS_PER_THREAD_MIN);
         match kinds.all(Request::is_get) {
             true => {
                 let answers = self.state().answer(&requests);
@@ -327,8 +391,9 @@ impl Store {
     }
 
     /// Gives a key a value without waiting. `callback` is called with the outcome by a thread of the
-    /// store, which does nothing else meanwhile: it should be short. Requests of one thread are
-    /// carried out in their order. While 64 MiB of them wait, this call waits too.
+    /// store, which does nothing else meanwhile: it should be short. It may call the store; a panic of
+    /// it is logged. Requests of one thread are carried out in their order. While 64 MiB of them wait,
+    /// this call waits too, but not in a callback.
     ///
     /// # Errors
     /// Those of [`put`](Self::put) are the callback's, all of them.
@@ -341,12 +406,13 @@ impl Store {
         let (key, value) = (key.into(), value.into());
         let bytes = key.len() + value.len();
         let requests = vec![Request::Put { key, value }];
-        match self.check(&requests) {
+        match user_code::may_change().and_then(|()| self.check(&requests)) {
             Ok(()) => {
                 self.core().wait_for_room();
                 let callback = Box::new(|answer| callback(nothing(answer)));
                 let work = Work::Batch(requests, None);
-                self.core().queue.submit_async(work, bytes, callback);
+                let core = self.core();
+                core.queue.submit_async(work, bytes, callback, core);
             }
             Err(error) => callback(Err(error)),
         }
@@ -413,7 +479,7 @@ impl Store {
     pub fn stats(&self) -> StoreStats {
         let state = self.state();
         let table = &state.tiers.table;
-        let (items_left, items_risen) = state.budget.as_ref().map_or((0, 0), Budget::moved);
+        let (items_evicted, items_promoted) = state.budget.as_ref().map_or((0, 0), Budget::moved);
         let (stalls, stalled) = state
             .budget
             .as_ref()
@@ -424,12 +490,12 @@ impl Store {
             sequence: state.log.next_sequence() - 1,
             log_bytes: state.log.bytes(),
             snapshots: state.snapshots.live().values().sum(),
-            kept_versions: state.visible().history.versions(),
+            kept_versions: state.visible().old_versions.versions(),
             replayed_records: self.replayed_records,
             record_bytes: table.record_bytes(),
             level_bytes: table.level_bytes(),
-            items_left,
-            items_risen,
+            items_evicted,
+            items_promoted,
             read_below: state.tiers.read_below(),
             stalls,
             stalled,
@@ -439,45 +505,58 @@ impl Store {
         }
     }
 
-    /// Waits for asynchronous requests, takes a checkpoint and closes all files in order.
+    /// Waits for asynchronous requests, takes a checkpoint and closes all files.
     ///
     /// # Errors
     /// As [`checkpoint`](Self::checkpoint); the next opening recovers what was answered.
+    /// [`Error::Reentrant`] in a callback or a merge operator, for whose end the store must wait: a
+    /// thread of its own closes it then, and logs what fails.
     pub fn close(mut self) -> Result<()> {
         self.shut()
     }
 
     fn shut(&mut self) -> Result<()> {
+        if let Some(core) = self.core.as_ref() {
+            self.core.opener().check(core.state.store_dir.path())?;
+        }
         let Some(core) = self.core.take() else {
             return Ok(());
         };
-        self.upkeep.clear();
-        core.queue.close();
-        if let Some(server) = self.server.take() {
-            if server.thread().id() == std::thread::current().id() {
-                // A callback has dropped the store: the thread closes the files when it ends, and the
-                // next opening replays the log.
-                return Ok(());
+        let Err(reentrant) = user_code::may_close() else {
+            return core.end();
+        };
+        let path = core.state.store_dir.path().to_path_buf();
+        let end = move || {
+            if let Err(error) = core.end() {
+                tracing::error!(%error, "the store was not cleanly closed");
             }
-            // A panic there was told when it happened.
-            let _ = server.join();
+        };
+        std::thread::Builder::new()
+            .name("gphash-store-end".into())
+            .spawn(end)
+            .map_err(|source| Error::io(&path, "start the thread that closes", source))?;
+        Err(reentrant)
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Store");
+        if let Some(core) = &*self.core {
+            shown.field("path", &core.state.store_dir.path());
         }
-        // A thread that has led until now may be about to let go of it.
-        let mut shared = core;
-        loop {
-            match Arc::try_unwrap(shared) {
-                Ok(core) => return core.state.close(),
-                Err(others) => shared = others,
-            }
-            std::thread::yield_now();
-        }
+        shown.finish_non_exhaustive()
     }
 }
 
 impl Drop for Store {
     fn drop(&mut self) {
-        if let Err(error) = self.shut() {
-            tracing::error!(%error, "the store was not closed in order");
+        if !self.core.opener().is_here() {
+            return;
+        }
+        match self.shut() {
+            Ok(()) | Err(Error::Reentrant { .. }) => {}
+            Err(error) => tracing::error!(%error, "the store was not cleanly closed"),
         }
     }
 }

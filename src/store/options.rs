@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::manifest::LONGEST_NAME;
 use super::merge::MergeOperator;
+use crate::lsm::SpillOptions;
 use crate::pm::Faults;
-use crate::spill::SpillOptions;
+use crate::store::files::manifest::{LONGEST_NAME, Manifest};
 use crate::{Domain, Engine, Error, Options, Result};
 
 /// From when on a change outlives a power cut. The death of the process alone loses nothing that
@@ -60,6 +60,8 @@ pub struct StoreOptions {
     pub(super) durability: Durability,
     pub(super) ordered: bool,
     pub(super) salvage: bool,
+    /// Parts that are older than others are used as they are: the recovery has looked at them.
+    pub(super) takes_older: bool,
     pub(super) segment_bytes: u64,
     pub(super) checkpoint_bytes: u64,
     pub(super) memory_budget: Option<u64>,
@@ -76,6 +78,7 @@ impl Default for StoreOptions {
             durability: Durability::Interval(Duration::from_millis(100)),
             ordered: true,
             salvage: false,
+            takes_older: false,
             segment_bytes: 64 << 20,
             checkpoint_bytes: 512 << 20,
             memory_budget: None,
@@ -114,7 +117,8 @@ impl StoreOptions {
         self
     }
 
-    /// How many threads may work on one large batch; 0 (the default) means one for each core.
+    /// How many threads may work on one large batch, at most [`Options::MAX_THREADS`]; 0 (the default)
+    /// means one for each core.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.index = self.index.threads(threads);
@@ -152,6 +156,17 @@ impl StoreOptions {
     #[must_use]
     pub fn salvage(mut self, salvage: bool) -> Self {
         self.salvage = salvage;
+        self
+    }
+
+    /// Whether a read compares the checksum of a record of the index (the default). If it does not match,
+    /// the answer is [`Error::Damaged`], and all else goes on. Without it what damage has left of a value
+    /// is given out as the value; items still leave the index for sorted files with a checksum that matches
+    /// alone, and [`verify`](super::Store::verify) and [`recover`](super::recover) compare all of them. The
+    /// log and the sorted files are always checked. The bench `store` shows the cost (`--no-checksums`).
+    #[must_use]
+    pub fn verify_checksums(mut self, verify: bool) -> Self {
+        self.index.verify_checksums = verify;
         self
     }
 
@@ -223,7 +238,7 @@ impl StoreOptions {
     }
 
     /// How what is below the table is kept.
-    pub(super) fn spill(&self, store_id: [u64; 2]) -> SpillOptions {
+    pub(super) fn spill(&self, manifest: &Manifest) -> SpillOptions {
         let budget = self.memory_budget.unwrap_or(DEFAULT_CACHE * CACHE_SHARE);
         let file_bytes = (budget / FILE_SHARE).clamp(LEAST_FILE, MOST_FILE);
         SpillOptions {
@@ -231,7 +246,8 @@ impl StoreOptions {
             file_bytes,
             level_bytes: LEVEL_FILES * file_bytes,
             threads: 1,
-            store_id,
+            next_number: manifest.next_file,
+            store_id: manifest.store_id,
         }
     }
 
@@ -243,6 +259,7 @@ impl StoreOptions {
     }
 
     pub(super) fn check(&self) -> Result<()> {
+        self.index.check()?;
         let invalid = |option, found: String, expected: String| {
             Err(Error::InvalidOption {
                 option,
@@ -279,6 +296,7 @@ impl fmt::Debug for StoreOptions {
             .field("durability", &self.durability)
             .field("ordered", &self.ordered)
             .field("salvage", &self.salvage)
+            .field("verify_checksums", &self.index.verify_checksums)
             .field("segment_bytes", &self.segment_bytes)
             .field("checkpoint_bytes", &self.checkpoint_bytes)
             .field("memory_budget", &self.memory_budget)

@@ -2,18 +2,17 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::iter::FusedIterator;
 use std::ops::Bound;
 
 use rayon::iter::Either;
 
-use super::history::{Snapshot, Value, is_empty};
-use super::order::{Item, Limits, View};
-use super::state::State;
-use crate::{Result, spill};
-
-/// A range of keys.
-pub type KeyRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+use super::ordered::{Item, Limits, OrderedView};
+use crate::store::commit::group::StoreInner;
+use crate::store::mvcc::old_versions::{Before, Snapshot, Value, is_empty};
+use crate::store::mvcc::read_set::KeyRange;
+use crate::{Result, lsm};
 
 /// Items that are read at a time, at most.
 const PAGE: usize = 256;
@@ -23,7 +22,7 @@ const PAGE: usize = 256;
 /// It sees the store as it was when the iterator was made, however long it is held. The values that
 /// change meanwhile are kept for it: at most as many as the store had then. After an error it ends.
 pub struct Range<'s> {
-    state: &'s State,
+    state: &'s StoreInner,
     snapshot: Snapshot<'s>,
     /// Changes of the transaction that asks.
     own: BTreeMap<Vec<u8>, Value>,
@@ -64,8 +63,8 @@ impl End {
 }
 
 impl<'s> Range<'s> {
-    pub(super) fn new(
-        state: &'s State,
+    pub(in crate::store) fn new(
+        state: &'s StoreInner,
         snapshot: Snapshot<'s>,
         (front, back): KeyRange,
         own: BTreeMap<Vec<u8>, Value>,
@@ -85,7 +84,7 @@ impl<'s> Range<'s> {
     }
 
     /// Reads so many items at first: as many as will be asked for.
-    pub(super) fn expecting(mut self, items: usize) -> Self {
+    pub(in crate::store) fn expecting(mut self, items: usize) -> Self {
         self.page = items.clamp(1, PAGE);
         self
     }
@@ -94,16 +93,22 @@ impl<'s> Range<'s> {
     fn read(&mut self, end: End) -> Result<()> {
         while self.is_open {
             let limits = (as_slice(&self.front), as_slice(&self.back));
-            let (items, rest) = self.state.with_order(|view, history| {
+            let (items, rest) = self.state.with_order(|view, old_versions| {
                 let (mut items, rest) = self.state.page(view, limits, end, self.page)?;
                 let covered = match (&rest, end) {
                     (None, _) => limits,
                     (Some(key), End::Front) => (limits.0, Bound::Included(key.as_slice())),
                     (Some(key), End::Back) => (Bound::Included(key.as_slice()), limits.1),
                 };
-                let owned = |(key, value): (&[u8], &Value)| (key.to_vec(), value.clone());
-                let before = history.range(covered, self.snapshot.epoch).map(owned);
-                items = overlay(items, end.first(before), end);
+                let owned = |(key, before): (&[u8], &Before)| {
+                    let value = before.clone().map_err(|error| *error)?;
+                    Ok((key.to_vec(), value))
+                };
+                let before = old_versions
+                    .range(covered, self.snapshot.commit_seq)
+                    .map(owned);
+                let before = before.collect::<Result<Vec<Item>>>()?;
+                items = overlay(items, end.first(before.into_iter()), end);
                 if !self.own.is_empty() && !is_empty(&covered) {
                     let own = self.own.range::<[u8], _>(covered);
                     let own = own.map(|(key, value)| (key.clone(), value.clone()));
@@ -152,6 +157,15 @@ impl<'s> Range<'s> {
     }
 }
 
+impl fmt::Debug for Range<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Range")
+            .field("front", &self.front)
+            .field("back", &self.back)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Iterator for Range<'_> {
     type Item = Result<(Vec<u8>, Vec<u8>)>;
 
@@ -172,12 +186,12 @@ fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
     bound.as_ref().map(Vec::as_slice)
 }
 
-impl State {
+impl StoreInner {
     /// Items from one end of a range, tombstones among them: of each key what the table has or else
     /// the files. With them comes the last key that they reach, if there may be others behind it.
     fn page(
         &self,
-        view: &View,
+        view: &OrderedView,
         limits: Limits,
         end: End,
         most: usize,
@@ -196,7 +210,7 @@ impl State {
             return Ok((above.items, above_rest));
         }
         let below = version.page(limits, end == End::Back, most)?;
-        let item = |item: spill::Item| (item.key, item.value);
+        let item = |item: lsm::Item| (item.key, item.value);
         let items: Vec<Item> = below.items.into_iter().map(item).collect();
         let rests = [above_rest, rest(&items, below.is_last)];
         let rests = rests.into_iter().flatten();

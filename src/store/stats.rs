@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-pub use crate::spill::{LevelStats, SpillStats};
+pub use crate::lsm::{LevelStats, SpillStats};
 
 use crate::Stats;
 
@@ -30,9 +30,9 @@ pub struct StoreStats {
     /// Bytes of the index's levels, which it keeps once it has grown.
     pub level_bytes: u64,
     /// Items that have left the index for sorted files since the opening.
-    pub items_left: u64,
+    pub items_evicted: u64,
     /// Items that have come up into the index again, since they were read.
-    pub items_risen: u64,
+    pub items_promoted: u64,
     /// Values that were found in sorted files.
     pub read_below: u64,
     /// Changes that waited for room in the memory budget.

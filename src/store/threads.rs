@@ -1,35 +1,30 @@
 //! The threads that share the work of a store: one pool for what is done for the queue, one thing at a
-//! time, and one for look-ups, which take no lock there.
+//! time, and one for lookups, which take no lock there.
 
-use std::path::Path;
+use crate::pool::Pool;
 
-use rayon::ThreadPool;
-
-use crate::Result;
-use crate::threads::pool;
+/// From how many requests on several threads carry them out: others wait for the batch.
+pub const PARALLEL_REQUESTS_MIN: usize = 384;
 
 /// From how many requests on nobody waits until they are dropped.
-const MANY: usize = 1 << 14;
+const DROPPED_BY_CALLER_MIN: usize = 1 << 14;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Threads {
     /// For what the leader of the queue does.
-    pub queue: ThreadPool,
-    /// For look-ups whose locks the caller holds.
-    pub reads: ThreadPool,
+    pub queue: Pool,
+    /// For lookups whose locks the caller holds.
+    pub reads: Pool,
 }
 
 impl Threads {
     /// So many threads each, or one for each core if `count` is 0.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if the system gives no more threads.
-    pub fn start(count: usize, store: &Path) -> Result<Self> {
-        Ok(Self {
-            queue: pool("queue", count, store)?,
-            reads: pool("reads", count, store)?,
-        })
+    pub fn new(count: usize) -> Self {
+        Self {
+            queue: Pool::new("queue", count),
+            reads: Pool::new("reads", count),
+        }
     }
 
     /// Does work of the leader of the queue. What takes long enough to be shared is done by the threads
@@ -45,7 +40,7 @@ impl Threads {
     /// carry them out, so another thread does that.
     pub fn discard<T: Send + 'static>(&self, requests: usize, them: T) {
         match requests {
-            0..MANY => drop(them),
+            0..DROPPED_BY_CALLER_MIN => drop(them),
             _ => self.reads.spawn(move || drop(them)),
         }
     }

@@ -1,45 +1,20 @@
 //! Transactions: reads of one moment, and changes that are made together if nobody has changed
 //! meanwhile what was read.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::RangeBounds;
 
-use super::Store;
-use super::batch::{Request, check_key, check_value};
-use super::history::{History, Snapshot, Value, is_empty};
-use super::merge::merge;
-use super::queue::Work;
-use super::range::{KeyRange, Range};
-use super::state::nothing;
 use crate::Result;
-
-/// What a transaction has read, which must not have changed when it is committed.
-#[derive(Debug, Default)]
-pub struct Claims {
-    /// When it was read: a live snapshot, which whoever has the claims must release.
-    pub epoch: u64,
-    keys: HashSet<Vec<u8>>,
-    ranges: Vec<KeyRange>,
-}
-
-impl Claims {
-    /// Whether nothing of it has changed; `changed` are keys whose changes are not in the history yet.
-    pub fn hold(&self, history: &History, changed: &BTreeSet<&[u8]>) -> bool {
-        let has_changed = |key: &Vec<u8>| {
-            changed.contains(key.as_slice()) || history.value(key, self.epoch).is_some()
-        };
-        let has_changes = |(start, end): &KeyRange| {
-            let limits = (
-                start.as_ref().map(Vec::as_slice),
-                end.as_ref().map(Vec::as_slice),
-            );
-            let is_within = || changed.range::<[u8], _>(limits).next().is_some();
-            history.range(limits, self.epoch).next().is_some()
-                || (!is_empty(&limits) && is_within())
-        };
-        !self.keys.iter().any(has_changed) && !self.ranges.iter().any(has_changes)
-    }
-}
+use crate::store::Store;
+use crate::store::commit::group::nothing;
+use crate::store::commit::queue::Work;
+use crate::store::commit::user_code;
+use crate::store::merge::merge;
+use crate::store::mvcc::old_versions::{Snapshot, Value};
+use crate::store::mvcc::read_set::ReadSet;
+use crate::store::range::Range;
+use crate::store::request::{Request, check_key, check_value};
 
 /// Changes that are made together, or not at all, if nothing that was read has been changed by
 /// others: so all transactions have the effects of one after the other, in the order of their
@@ -56,8 +31,8 @@ impl Claims {
 /// use gphash::Error;
 /// use gphash::store::{Store, StoreOptions};
 ///
-/// # let folder = tempfile::tempdir()?;
-/// let store = Store::open(folder.path(), &StoreOptions::new())?;
+/// # let directory = tempfile::tempdir()?;
+/// let store = Store::open(directory.path(), &StoreOptions::new())?;
 /// store.put(b"stock", b"7")?;
 /// loop {
 ///     let mut transaction = store.transaction();
@@ -76,16 +51,24 @@ pub struct Transaction<'s> {
     store: &'s Store,
     snapshot: Snapshot<'s>,
     writes: BTreeMap<Vec<u8>, Value>,
-    claims: Claims,
+    read_set: ReadSet,
+}
+
+impl fmt::Debug for Transaction<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction")
+            .field("writes", &self.writes)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'s> Transaction<'s> {
-    pub(super) fn new(store: &'s Store) -> Self {
+    pub(in crate::store) fn new(store: &'s Store) -> Self {
         Self {
             snapshot: store.state().snapshot(),
             store,
             writes: BTreeMap::new(),
-            claims: Claims::default(),
+            read_set: ReadSet::default(),
         }
     }
 
@@ -97,9 +80,9 @@ impl<'s> Transaction<'s> {
         if let Some(value) = self.writes.get(key) {
             return Ok(value.clone());
         }
-        let value = self.store.state().get_at(key, self.snapshot.epoch)?;
-        if !self.claims.keys.contains(key) {
-            self.claims.keys.insert(key.to_vec());
+        let value = self.store.state().get_at(key, self.snapshot.commit_seq)?;
+        if !self.read_set.keys.contains(key) {
+            self.read_set.keys.insert(key.to_vec());
         }
         Ok(value)
     }
@@ -112,9 +95,9 @@ impl<'s> Transaction<'s> {
         let own = own.filter(|(key, _)| limits.contains(key));
         let own = own.map(|(key, value)| (key.clone(), value.clone()));
         let own = own.collect();
-        self.claims.ranges.push(limits.clone());
+        self.read_set.ranges.push(limits.clone());
         let state = self.store.state();
-        let snapshot = state.snapshots.take(self.snapshot.epoch);
+        let snapshot = state.snapshots.take(self.snapshot.commit_seq);
         Range::new(state, snapshot, limits, own)
     }
 
@@ -165,18 +148,19 @@ impl<'s> Transaction<'s> {
             return Ok(());
         }
         let store = self.store;
+        user_code::may_change()?;
         nothing(store.submit(self.into_work()))
     }
 
     /// What the store has to do.
-    pub(super) fn into_work(mut self) -> Work {
-        self.claims.epoch = self.snapshot.into_epoch();
+    pub(in crate::store) fn into_work(mut self) -> Work {
+        self.read_set.commit_seq = self.snapshot.into_epoch();
         let request = |(key, value)| match value {
             Some(value) => Request::Put { key, value },
             None => Request::Delete { key },
         };
         let requests = self.writes.into_iter().map(request).collect();
-        Work::Transaction(requests, self.claims)
+        Work::Transaction(requests, self.read_set)
     }
 
     /// Gives the changes up, as dropping the transaction does.

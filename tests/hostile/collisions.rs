@@ -121,7 +121,7 @@ fn a_resize_that_finds_no_places_is_left_to_the_next_growth() {
         assert!(index.insert_one(key, key).unwrap());
     }
     index.close().unwrap();
-    let report = recover(&path, false, &|_| {}).unwrap();
+    let report = recover(&path, gphash::Repair::Salvage, &|_| {}).unwrap();
     assert_eq!((report.items, report.levels), (2, 2));
     let index = Table::open(&path, &options).unwrap();
     assert!(index.stats().resizing);

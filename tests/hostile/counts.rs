@@ -46,12 +46,10 @@ fn counts_that_are_believed() {
         ("no record ever taken", |s| {
             (s.items, s.arena_high_water, s.free_count) = (0, 0, 0);
         }),
-        ("a chain that is not there", |s| s.free_chain = 0),
-        ("a chain that begins in the superblock", |s| {
-            s.free_chain = 8
-        }),
+        ("a chain that is not there", |s| s.free_list = 0),
+        ("a chain that begins in the superblock", |s| s.free_list = 8),
         ("a chain that begins in a level", |s| {
-            s.free_chain = DATA_START
+            s.free_list = DATA_START
         }),
     ];
     assert!(honest.free_count > 0);
@@ -76,7 +74,7 @@ fn chains_that_run_in_circles() {
         for (nth, link) in links.iter().enumerate() {
             file.put(first + 8 * nth as u64, first + 8 * link);
         }
-        file.superblock.free_chain = first;
+        file.superblock.free_list = first;
         file.superblock.items = 0;
         file.superblock.free_count = file.superblock.arena_high_water;
         let folder = folder();
@@ -94,7 +92,7 @@ fn chains_that_run_in_circles() {
 fn links_that_lead_out_of_the_file() {
     for link in [8, DATA_START + 4, u64::MAX, 1 << 56, u64::MAX - 7] {
         let mut file = Hostile::new();
-        let first = file.superblock.free_chain;
+        let first = file.superblock.free_list;
         file.put(first, link);
         file.attack(&format!("a link to {link:#x}")).unwrap();
     }

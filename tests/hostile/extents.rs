@@ -91,7 +91,10 @@ fn extents_that_overlap() {
         });
         attack("emptied levels over each other", &|file| {
             let end = file.superblock.file_len;
-            file.bytes.resize(end as usize + 2 * PAGE as usize, 0);
+            file.bytes.resize(
+                usize::try_from(end).unwrap() + 2 * usize::try_from(PAGE).unwrap(),
+                0,
+            );
             file.superblock.file_len += 2 * PAGE;
             file.add_extent(ExtentKind::Level, end, PAGE);
             file.add_extent(ExtentKind::Level, end, 2 * PAGE);
@@ -117,7 +120,7 @@ fn levels_that_leave_the_file() {
     file.superblock.bottom_level = file.superblock.top_level + 1;
     file.must_be_refused("no levels");
     let mut file = Hostile::new();
-    file.superblock.level_directory[47] = DATA_START;
+    file.superblock.level_directory[46] = DATA_START;
     file.must_be_refused("a level that is not in use");
 }
 
@@ -127,7 +130,8 @@ fn an_extent_table_that_is_full_takes_no_more() {
     let end = file.superblock.file_len;
     let free = 1536 - u64::from(file.superblock.extent_count);
     file.superblock.file_len += free * PAGE;
-    file.bytes.resize(file.superblock.file_len as usize, 0);
+    file.bytes
+        .resize(usize::try_from(file.superblock.file_len).unwrap(), 0);
     for nth in 0..free {
         file.add_extent(ExtentKind::Level, end + nth * PAGE, PAGE);
     }

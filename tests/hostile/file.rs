@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use gphash::layout::bucket::SlotPlace;
+use gphash::layout::bucket::SlotAddr;
 use gphash::layout::{ExtentEntry, ExtentKind, Flags, SUPERBLOCKS, Shape, Superblock};
-use gphash::{Domain, Engine, Error, Index, Options, Result, recover};
+use gphash::{Domain, Engine, Error, Index, Options, ReportState, Result, recover};
 use tempfile::TempDir;
 
 use crate::memory::bounded;
@@ -38,7 +38,7 @@ pub struct Hostile {
 }
 
 impl Hostile {
-    /// An honest file of one hash location and two levels, closed in order, with some records free.
+    /// An honest file of one hash location and two levels, cleanly closed, with some records free.
     pub fn new() -> Self {
         Self::with_shape(2, 1, 4)
     }
@@ -77,11 +77,15 @@ impl Hostile {
     }
 
     pub fn word(&self, at: u64) -> u64 {
-        u64::from_le_bytes(self.bytes[at as usize..][..8].try_into().unwrap())
+        u64::from_le_bytes(
+            self.bytes[usize::try_from(at).unwrap()..][..8]
+                .try_into()
+                .unwrap(),
+        )
     }
 
     pub fn put(&mut self, at: u64, word: u64) {
-        self.bytes[at as usize..][..8].copy_from_slice(&word.to_le_bytes());
+        self.bytes[usize::try_from(at).unwrap()..][..8].copy_from_slice(&word.to_le_bytes());
     }
 
     /// Adds an entry to the extent table.
@@ -92,12 +96,12 @@ impl Hostile {
     }
 
     pub fn set_extent(&mut self, index: u32, entry: ExtentEntry) {
-        let at = ExtentEntry::place(index) as usize;
+        let at = usize::try_from(ExtentEntry::place(index)).unwrap();
         self.bytes[at..][..size_of::<ExtentEntry>()].copy_from_slice(bytemuck::bytes_of(&entry));
     }
 
     pub fn extent(&self, index: u32) -> ExtentEntry {
-        let at = ExtentEntry::place(index) as usize;
+        let at = usize::try_from(ExtentEntry::place(index)).unwrap();
         bytemuck::pod_read_unaligned(&self.bytes[at..][..size_of::<ExtentEntry>()])
     }
 
@@ -109,7 +113,7 @@ impl Hostile {
     }
 
     /// All slots of all levels.
-    pub fn slots(&self) -> Vec<SlotPlace> {
+    pub fn slots(&self) -> Vec<SlotAddr> {
         let (superblock, shape) = (self.superblock, self.shape());
         (superblock.bottom_level..=superblock.top_level)
             .flat_map(|level| {
@@ -121,7 +125,7 @@ impl Hostile {
     }
 
     /// The slots that hold items.
-    pub fn members(&self) -> Vec<SlotPlace> {
+    pub fn members(&self) -> Vec<SlotAddr> {
         let mut slots = self.slots();
         slots.retain(|slot| self.word(slot.state) != 0);
         slots
@@ -131,7 +135,7 @@ impl Hostile {
         let (mut bytes, mut superblock) = (self.bytes.clone(), self.superblock);
         superblock.seal();
         for at in SUPERBLOCKS {
-            bytes[at as usize..][..size_of::<Superblock>()]
+            bytes[usize::try_from(at).unwrap()..][..size_of::<Superblock>()]
                 .copy_from_slice(bytemuck::bytes_of(&superblock));
         }
         bytes
@@ -156,7 +160,7 @@ impl Hostile {
                 let folder = folder();
                 let path = self.write(folder.path());
                 let before = self.sealed();
-                let looked = recover(&path, true, &|_| {});
+                let looked = recover(&path, gphash::Repair::Check, &|_| {});
                 assert!(fs::read(&path).unwrap() == before, "a look changed {named}");
                 let opened = open_and_use(&path, domain);
                 if opened.is_err() && self.journal.is_none() {
@@ -213,12 +217,18 @@ fn open_and_use(path: &Path, domain: Domain) -> Result<()> {
 
 /// Mends the file; then it is whole, and holds what it says.
 fn mend_and_use(path: &Path, must: bool) {
-    let mended = recover(path, false, &|_| {});
+    let before = std::fs::read(path).unwrap();
+    if let Ok(report) = recover(path, gphash::Repair::Recover, &|_| {})
+        && report.state == ReportState::Damaged
+    {
+        assert!(std::fs::read(path).unwrap() == before, "{report:?}");
+    }
+    let mended = recover(path, gphash::Repair::Salvage, &|_| {});
     assert!(mended.is_ok() || !must, "{mended:?}");
     if mended.is_err() {
         return;
     }
-    let report = recover(path, true, &|_| {}).unwrap();
+    let report = recover(path, gphash::Repair::Check, &|_| {}).unwrap();
     assert!(report.damage.is_empty(), "{report:?}");
     let index = match Table::open(path, &options()) {
         Err(Error::SizeMismatch { .. } | Error::WrongKind { .. }) => return,

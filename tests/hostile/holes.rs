@@ -35,7 +35,12 @@ fn a_scan_takes_a_bit_a_record() {
     let folder = TempDir::new().unwrap();
     let path = long(folder.path());
     bounded("a long file", LONG / 64, move || {
-        assert_eq!(recover(&path, true, &|_| {}).unwrap().items, ITEMS);
+        assert_eq!(
+            recover(&path, gphash::Repair::Check, &|_| {})
+                .unwrap()
+                .items,
+            ITEMS
+        );
         let index = Table::open(&path, &options().domain(Domain::Checkpointed)).unwrap();
         assert_eq!(index.len(), ITEMS);
         index.insert(&[500], &[1]).unwrap();

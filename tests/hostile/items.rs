@@ -31,7 +31,7 @@ fn record_words_that_lead_astray() {
         let mut one = file.clone();
         let slot = one.members()[0];
         one.put(slot.record, word);
-        // A file that was closed in order is believed until an operation comes by.
+        // A file that was cleanly closed is believed until an operation comes by.
         one.clone().attack(&format!("a record {name}")).unwrap();
         if word >> 56 == 0 {
             one.unclean()

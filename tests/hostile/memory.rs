@@ -60,7 +60,7 @@ pub fn bounded<T: Send + 'static>(
     }
     let result = running.join().unwrap_or_else(|_| panic!("{name}"));
     let used = MOST.load(Ordering::Relaxed).saturating_sub(before);
-    let limit = BASE + most as usize;
+    let limit = BASE + usize::try_from(most).unwrap();
     assert!(used <= limit, "{name}: {used} bytes of memory, of {limit}");
     result
 }

@@ -60,7 +60,7 @@ where
             // splitmix64
             word = word.wrapping_add(0x9E37_79B9_7F4A_7C15);
             let mixed = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            (mixed >> 56) as u8
+            mixed.to_be_bytes()[0]
         })
     }
 }
@@ -88,7 +88,7 @@ pub fn check<K: Key, V: Value>(
     let index = Index::<K, V>::open(path, &options).unwrap();
     let found = contents(&index, allowed);
     assert_eq!(index.recovery().items, found.len() as u64);
-    look_up(&index, &found, allowed);
+    lookup(&index, &found, allowed);
     if !thorough {
         index.close().unwrap();
         return found;
@@ -96,7 +96,7 @@ pub fn check<K: Key, V: Value>(
     let mut changed = found.clone();
     change(&index, &mut changed);
     index.close().unwrap();
-    let report = gphash::recover(path, true, &|_| {}).unwrap();
+    let report = gphash::recover(path, gphash::Repair::Check, &|_| {}).unwrap();
     assert_eq!(report.state, ReportState::Clean, "{report:?}");
     assert_eq!(report.items, changed.len() as u64, "{report:?}");
     let mended = report.slots_cleared + report.duplicates_removed;
@@ -134,7 +134,7 @@ fn contents<K: Key, V: Value>(index: &Index<K, V>, allowed: Allowed) -> Model {
 }
 
 /// Looks all keys up that ever were there.
-fn look_up<K: Key, V: Value>(index: &Index<K, V>, found: &Model, allowed: Allowed) {
+fn lookup<K: Key, V: Value>(index: &Index<K, V>, found: &Model, allowed: Allowed) {
     let mut numbers: Vec<u64> = allowed
         .before
         .keys()
@@ -197,5 +197,5 @@ fn change<K: Key, V: Value>(index: &Index<K, V>, held: &mut Model) {
     };
     let found = contents(index, now);
     assert_eq!(found, *held);
-    look_up(index, &found, now);
+    lookup(index, &found, now);
 }

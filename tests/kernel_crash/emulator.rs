@@ -22,7 +22,7 @@ impl Emulator {
         LOADED.get_or_init(|| {
             // Who looks for a library of this name is given the one that is loaded.
             let name = "-Wl,-soname,libcuda.so.1";
-            let options = ["-DGPHASH_STORE_LOG", "-shared", "-fPIC", name];
+            let options = ["-DGPHASH_WRITE_TRACE", "-shared", "-fPIC", name];
             let compiled = std::env::var_os(LIBRARY).map(PathBuf::from);
             let library =
                 compiled.unwrap_or_else(|| compile("driver.cpp", "libcuda.so.1", &options));

@@ -87,7 +87,7 @@ fn the_child_carries_out_one_batch() {
         return;
     };
     let folder = Path::new(&folder);
-    let verb = VERBS[setting(VERB).unwrap() as usize];
+    let verb = VERBS[usize::try_from(setting(VERB).unwrap()).unwrap()];
     let version = setting(VERSION).unwrap();
     let (engine, emulator) = device();
     let operations = operations(emulator.is_some());

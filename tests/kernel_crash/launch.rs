@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
-use gphash::{Note, StoreWatch};
+use gphash::{Note, WriteTrace};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -73,7 +73,7 @@ pub fn words_to_lose(launches: &[Launch], now: &[u8]) -> Vec<(usize, [u8; 8])> {
         let unfenced = launch.unfenced(count);
         let (all, certain) = (launch.after(count), launch.without(count, &unfenced));
         for nth in unfenced {
-            let at = launch.notes[nth].at as usize / 8 * 8;
+            let at = usize::try_from(launch.notes[nth].at).unwrap() / 8 * 8;
             // What has been stored there since then is another store's business.
             if word(now, at) == word(&all, at) && word(&certain, at) != word(&all, at) {
                 words.insert(at, word(&certain, at));
@@ -85,7 +85,7 @@ pub fn words_to_lose(launches: &[Launch], now: &[u8]) -> Vec<(usize, [u8; 8])> {
 
 /// Does what a note says.
 fn apply(note: &Note, image: &mut [u8]) {
-    let at = note.at as usize;
+    let at = usize::try_from(note.at).unwrap();
     match note.kind {
         Note::FENCE | Note::NOTHING => {}
         Note::OR => {
@@ -121,6 +121,9 @@ struct State {
     launches: Vec<Launch>,
 }
 
+/// Where the kernels are that note their stores.
+const KERNELS_PTX: &str = "GPHASH_LOGGING_PTX";
+
 impl Watch {
     pub fn new(path: &Path, seed: u64, has_budgets: bool) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
@@ -154,9 +157,22 @@ impl Watch {
     }
 }
 
-impl StoreWatch for Watch {
+impl WriteTrace for Watch {
     fn kernels(&self) -> &str {
-        include_str!("logging.ptx")
+        static KERNELS: OnceLock<String> = OnceLock::new();
+        KERNELS.get_or_init(|| {
+            // The device of the CPU has its own.
+            if std::env::var_os("GPHASH_TEST_ENGINE").is_none() {
+                return String::new();
+            }
+            let path = std::env::var_os(KERNELS_PTX).unwrap_or_else(|| {
+                panic!(
+                    "{KERNELS_PTX} names no file; `python3 ptx/build.py --logging FILE` makes one"
+                )
+            });
+            fs::read_to_string(&path)
+                .unwrap_or_else(|error| panic!("{}: {error}", Path::new(&path).display()))
+        })
     }
 
     fn blocks(&self) -> u32 {
@@ -199,7 +215,7 @@ impl StoreWatch for Watch {
             let whole = launch.after(notes.len());
             let file = File::options().write(true).open(&self.path).unwrap();
             for note in &notes[done..] {
-                let at = note.at as usize / 8 * 8;
+                let at = usize::try_from(note.at).unwrap() / 8 * 8;
                 file.write_all_at(&whole[at..at + 8], at as u64).unwrap();
             }
         }

@@ -46,7 +46,7 @@ impl Scanned {
     /// Gives all bits of a level's overflow map this value.
     fn fill_overflow_map(&mut self, level: u32, byte: u8) {
         let offset = self.superblock.level_directory[level as usize];
-        let map = (offset + self.shape.buckets_len(level)) as usize;
+        let map = usize::try_from(offset + self.shape.buckets_len(level)).unwrap();
         self.bytes[map..][..(1 << level) / 8].fill(byte);
     }
 

@@ -191,7 +191,7 @@ pub fn run<K: Key, V: Value>(folder: &Path, seed: u64, engine: Engine) -> Tally 
         .cache_ratio(cache)
         .cache_period(None)
         .address_order(order)
-        .store_watch(Arc::clone(&watch) as _);
+        .write_trace(Arc::clone(&watch) as _);
     let space = 1 << rng.random_range(4..10);
     let mut model = Model::new();
     {
@@ -297,7 +297,7 @@ impl Run {
         before: &[u8],
         allowed: Allowed,
     ) {
-        let start = DATA_START as usize;
+        let start = usize::try_from(DATA_START).unwrap();
         // A file that has grown has been stored to in other places, too, and not in any order.
         if at_rest.len() != before.len() || at_rest[..start] != before[..start] {
             return;

@@ -12,7 +12,7 @@ const BATCHES: u64 = 16;
 /// The same for the sort of versions.
 const SORTS: u64 = 16;
 
-/// The same for look-ups between whose steps changes come.
+/// The same for lookups between whose steps changes come.
 const READERS: u64 = 60;
 
 fn program(name: &str) -> PathBuf {
@@ -53,4 +53,9 @@ fn versions() {
 #[test]
 fn touches() {
     run(&program("touches"), &[]);
+}
+
+#[test]
+fn chosen_keys_make_no_long_runs_of_groups() {
+    run(&program("groups"), &[]);
 }

@@ -19,7 +19,7 @@ u64 seed;
 
 using Map = std::map<std::string, std::string>;
 
-// A look-up that runs beside changes.
+// A lookup that runs beside changes.
 struct Beside {
     std::vector<std::string> keys;
     Counters counters{};
@@ -53,7 +53,7 @@ class Model {
         if (changes(operation)) {
             change(operations);
         } else {
-            run_beside(operations.look_up(&table.counters));
+            run_beside(operations.lookup(&table.counters));
             operations.fetch_ordered();
             table.settle();
         }
@@ -188,7 +188,7 @@ class Model {
         }
     }
 
-    // Empties some buckets of the levels below the resting ones, a slice at a time, with look-ups
+    // Empties some buckets of the levels below the resting ones, a slice at a time, with lookups
     // beside. What is left waits while other batches come and go.
     void drain(u64 slices) {
         for (; table.is_draining() && slices != 0; slices--) {
@@ -213,14 +213,14 @@ class Model {
         }
     }
 
-    // Runs a launch with look-ups and a load of the cache beside it.
+    // Runs a launch with lookups and a load of the cache beside it.
     void run_beside(emulated::Launch launch) {
         Launches launches{std::move(launch)};
         Beside beside;
         bool looks_up = rng() % 2 != 0;
         if (looks_up) {
             prepare(beside);
-            launches.push_back(beside.operations->look_up(&beside.counters));
+            launches.push_back(beside.operations->lookup(&beside.counters));
         }
         bool fills = cache && cache->is_loading();
         if (fills) launches.push_back(cache->fill());

@@ -78,10 +78,10 @@ class Operations {
         return {reinterpret_cast<const char *>(batch.values) + u64{at} * size, size};
     }
 
-    // ---- Look-ups.
+    // ---- Lookups.
 
     // The launch that finds the items, and copies their values unless they are wanted in order.
-    emulated::Launch look_up(Counters *counters) {
+    emulated::Launch lookup(Counters *counters) {
         TableView view = table.view;
         if (operation == Operation::GET) {
             return launch([=, this] { BY_KEY(table, get, view, batch, counters); });
@@ -182,6 +182,7 @@ class Operations {
     std::vector<u64> answer_words;
     std::vector<u8> pending;
     Groups groups{};
+    u64 seed = 0;
     std::vector<u32> claims, first, last, entry;
     std::vector<u64> records; // that hold the values, where the host has written them
     std::vector<u64> places;
@@ -208,7 +209,7 @@ class Operations {
         first.assign(entries, 7);
         last.assign(entries, 7);
         entry.assign(len, 0);
-        groups = {claims.data(), first.data(), last.data(), entry.data(), entries - 1};
+        groups = {claims.data(), first.data(), last.data(), entry.data(), entries - 1, seed++};
         return entries;
     }
 

@@ -1,5 +1,5 @@
-// Look-ups between whose steps whole changes come and go: slots change hands, also back again, and
-// values are replaced while they are read. And look-ups that end while a change rests at one of its
+// Lookups between whose steps whole changes come and go: slots change hands, also back again, and
+// values are replaced while they are read. And lookups that end while a change rests at one of its
 // steps. Arguments: the first seed, and how many.
 
 #include <optional>
@@ -17,7 +17,7 @@ constexpr u32 LOOK_UPS = 16;
 // The same beside a change that rests.
 constexpr u32 RESTS = 100;
 
-// Most steps that a look-up takes here, and a change, or nearly so.
+// Most steps that a lookup takes here, and a change, or nearly so.
 constexpr u32 LOOK_UP_STEPS = 64;
 constexpr u32 CHANGE_STEPS = 128;
 
@@ -25,7 +25,7 @@ constexpr u32 CHANGE_STEPS = 128;
 struct Item {
     std::string key;
     std::optional<std::string> value;
-    // What it was since the look-up under way began.
+    // What it was since the lookup under way began.
     std::set<std::optional<std::string>> seen;
 };
 
@@ -55,7 +55,7 @@ struct Change {
     }
 };
 
-// A look-up of all items, under way.
+// A lookup of all items, under way.
 struct LookUp {
     Counters counters{};
     Operations operations;
@@ -64,7 +64,7 @@ struct LookUp {
     LookUp(MemoryTable &table, const std::vector<std::string> &keys,
            const std::vector<std::string> &values, u32 sample)
         : operations(table, Operation::GET, keys, values, {1, 8, 1, false, 1, 14, sample}),
-          launch(operations.look_up(&counters)) {}
+          launch(operations.lookup(&counters)) {}
 };
 
 class Turns {
@@ -78,12 +78,12 @@ class Turns {
     }
 
     void look_up_amid_changes() {
-        LookUp look_up = begin();
-        // Now and then so few that the look-up comes to its values, now and then so many that a slot
+        LookUp lookup = begin();
+        // Now and then so few that the lookup comes to its values, now and then so many that a slot
         // changes hands more than once at each step.
         u64 rest = 1ull << rng() % 6;
-        while (!look_up.launch.done()) {
-            look_up.launch.step();
+        while (!lookup.launch.done()) {
+            lookup.launch.step();
             if (rng() % rest == 0) {
                 for (u32 some = 1 + static_cast<u32>(rng() % 2); some != 0; some--) {
                     begin_change();
@@ -92,21 +92,21 @@ class Turns {
             }
             if (rng() % 4 == 0) load();
         }
-        end(look_up);
+        end(lookup);
     }
 
     // Either may come to the place that the other one is about to read or has just written.
     void look_up_beside_a_change_that_rests() {
-        LookUp look_up = begin();
+        LookUp lookup = begin();
         if (rng() % 4 != 0) load();
         u64 steps = rng() % LOOK_UP_STEPS;
-        for (; steps != 0 && !look_up.launch.done(); steps--) look_up.launch.step();
+        for (; steps != 0 && !lookup.launch.done(); steps--) lookup.launch.step();
         begin_change();
         steps = rng() % CHANGE_STEPS;
         for (; steps != 0 && !under_way->done(); steps--) under_way->step();
-        while (!look_up.launch.done()) look_up.launch.step();
+        while (!lookup.launch.done()) lookup.launch.step();
         end_change();
-        end(look_up);
+        end(lookup);
     }
 
   private:
@@ -123,7 +123,7 @@ class Turns {
     }
 
     LookUp begin() {
-        // A load fills its entries when the look-ups that ran before it have ended.
+        // A load fills its entries when the lookups that ran before it have ended.
         if (cache && !cache->is_loading()) cache->choose();
         std::vector<std::string> sought, before;
         for (Item &item : items) {
@@ -135,12 +135,12 @@ class Turns {
         return {table, sought, before, static_cast<u32>(rng())};
     }
 
-    void end(const LookUp &look_up) {
+    void end(const LookUp &lookup) {
         table.is_read = false;
         table.settle();
         for (u32 at = 0; at < items.size(); at++) {
             std::optional<std::string> found;
-            if (look_up.operations.answer(at)) found = look_up.operations.value(at);
+            if (lookup.operations.answer(at)) found = lookup.operations.value(at);
             if (items[at].seen.count(found) == 0) {
                 fail("seed %llu: key %u had another value than was found, or none", seed, at);
             }
@@ -196,8 +196,8 @@ void run_seed() {
     settings.hash_seed = rng();
     bool has_cache = rng() % 4 != 0;
     Turns turns(settings, has_cache);
-    for (u32 look_up = 0; look_up < LOOK_UPS; look_up++) turns.look_up_amid_changes();
-    for (u32 look_up = 0; look_up < RESTS; look_up++) turns.look_up_beside_a_change_that_rests();
+    for (u32 lookup = 0; lookup < LOOK_UPS; lookup++) turns.look_up_amid_changes();
+    for (u32 lookup = 0; lookup < RESTS; lookup++) turns.look_up_beside_a_change_that_rests();
 }
 
 } // namespace

@@ -49,7 +49,7 @@ class MemoryTable {
     TableView view{};
     Records supply{};
     Counters counters{}; // of the launches since the last `settle`
-    bool is_read = false; // look-ups are under way that may still read what is retired
+    bool is_read = false; // lookups are under way that may still read what is retired
 
     explicit MemoryTable(const Settings &wanted) : settings(wanted) {
         void *mapped = mmap(nullptr, FILE_LEN, PROT_READ | PROT_WRITE,
@@ -185,7 +185,7 @@ class MemoryTable {
         std::fill(dirty.begin(), dirty.end(), 0);
     }
 
-    // Whether look-ups may reach anything of the file but the values. Without access, the first
+    // Whether lookups may reach anything of the file but the values. Without access, the first
     // touch ends the program.
     void allow_buckets(bool allowed) {
         mprotect(view.file, ARENA, allowed ? PROT_READ | PROT_WRITE : PROT_NONE);

@@ -1,6 +1,6 @@
 // PM touches of the kernels: the distinct places of the file that an operation reads or writes, on a
 // table whose buckets are copied to device memory, held to the figures of docs/performance.md. And
-// look-ups there must not reach the file's buckets at all.
+// lookups there must not reach the file's buckets at all.
 
 #include "operations.h"
 
@@ -32,7 +32,7 @@ Strings keys(u32 key_size, u64 from, u64 to) {
 // Carries an operation out for all keys, batch by batch, and holds its touches to a limit.
 void hold(MemoryTable &table, Operation operation, const Strings &keys, const char *name, bool answer,
           double most) {
-    bool look_up = !changes(operation);
+    bool lookup = !changes(operation);
     u64 touches = 0;
     for (size_t from = 0; from < keys.size(); from += LONGEST_BATCH) {
         size_t to = std::min(keys.size(), from + LONGEST_BATCH);
@@ -41,9 +41,9 @@ void hold(MemoryTable &table, Operation operation, const Strings &keys, const ch
         bool stored = operation < Operation::REMOVE && from / LONGEST_BATCH % 4 < 2;
         Manner manner{4, WARP, 1, from / LONGEST_BATCH % 2 != 0, 1, 14, 0, stored};
         Operations operations(table, operation, part, values, manner);
-        if (look_up) {
+        if (lookup) {
             table.allow_buckets(false);
-            emulated::run({operations.look_up(&table.counters)});
+            emulated::run({operations.lookup(&table.counters)});
             operations.fetch_ordered();
             table.allow_buckets(true);
         } else {

@@ -54,9 +54,9 @@ fn the_child_works_until_it_is_killed() {
     File::create(folder.join(OPENS)).unwrap();
     let path = folder.join(FILE);
     let mut index = Index::<u64, Value>::open(&path, &options(domain)).unwrap();
-    let mut held: Vec<HashMap<u64, u64>> = vec![HashMap::new(); THREADS as usize];
+    let mut held: Vec<HashMap<u64, u64>> = vec![HashMap::new(); usize::try_from(THREADS).unwrap()];
     for (key, value) in index.iter() {
-        held[owner(key) as usize].insert(key, value[0]);
+        held[usize::try_from(owner(key)).unwrap()].insert(key, value[0]);
     }
     let mut logs: Vec<Log> = (0..THREADS)
         .map(|thread| Log::create(&folder.join(thread.to_string())))

@@ -51,7 +51,8 @@ pub fn read(path: &Path) -> Vec<Entry> {
     let mut rest = words.as_slice();
     let mut entries = Vec::new();
     while let [phase, count, behind @ ..] = rest {
-        let Some((changes, behind)) = behind.split_at_checked(*count as usize * 2) else {
+        let Some((changes, behind)) = behind.split_at_checked(usize::try_from(*count).unwrap() * 2)
+        else {
             break;
         };
         entries.push(Entry {

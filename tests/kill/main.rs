@@ -38,7 +38,8 @@ const KILLS_A_FILE: u64 = 8;
 fn value(key: u64, version: u64) -> Value {
     std::array::from_fn(|i| match i {
         0 => version,
-        _ => (key ^ version.rotate_left(i as u32)).wrapping_mul(0x9E37_79B9_7F4A_7C15),
+        _ => (key ^ version.rotate_left(u32::try_from(i).unwrap()))
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15),
     })
 }
 

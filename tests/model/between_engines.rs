@@ -15,7 +15,9 @@ fn a_file_passes_between_engines_and_stays_the_same() {
         .close()
         .unwrap();
     for round in 0..10u64 {
-        let index = Index::<u64, [u32; 5]>::open(&path, &engines[round as usize % 2]).unwrap();
+        let index =
+            Index::<u64, [u32; 5]>::open(&path, &engines[usize::try_from(round).unwrap() % 2])
+                .unwrap();
         assert!(index.recovery().clean);
         let mut checked = Checked { index, model };
         checked.check();
@@ -24,7 +26,7 @@ fn a_file_passes_between_engines_and_stays_the_same() {
             .collect();
         let values: Vec<[u32; 5]> = keys
             .iter()
-            .map(|key| [*key as u32 ^ round as u32; 5])
+            .map(|key| [u32::try_from((key % (1 << 32)) ^ round).unwrap(); 5])
             .collect();
         checked.upsert(&keys, &values);
         checked.remove(&keys[..200]);

@@ -93,7 +93,7 @@ fn every_answer_is_right_while_the_cache_is_loaded_and_the_table_grows() {
             });
             for _ in 0..2 {
                 scope.spawn(|| {
-                    let mut rng = rng("look-ups beside loads");
+                    let mut rng = rng("lookups beside loads");
                     while !stop.load(Ordering::Relaxed) {
                         // Half of the keys are removed and come back; the others stay.
                         let keys: Vec<u64> = (0..500).map(|_| rng.random_range(0..KEYS)).collect();

@@ -152,7 +152,10 @@ fn readers_find_every_key_whole(stable: u64, rounds: u64) {
                     let mut held = vec![[0; 16]; keys.len()];
                     let found = index.get(keys, &mut held).unwrap();
                     for (key, value) in keys.iter().zip(&held) {
-                        assert!(found.contains(*key as usize), "{key} was lost");
+                        assert!(
+                            found.contains(usize::try_from(*key).unwrap()),
+                            "{key} was lost"
+                        );
                         assert_eq!(value[0] % stable, *key, "a value of another key");
                         assert!(
                             value.iter().all(|word| *word == value[0]),
@@ -170,7 +173,7 @@ fn readers_find_every_key_whole(stable: u64, rounds: u64) {
                 keys.iter().map(|&key| [key + round * stable; 16]).collect();
             assert_eq!(
                 index.update(&keys, &changed).unwrap().count_ones(..),
-                stable as usize
+                usize::try_from(stable).unwrap()
             );
             next += 500;
         }

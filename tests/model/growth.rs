@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use gphash::Index;
+use gphash::{Error, Index};
 
 use crate::{Checked, folder, options};
 
@@ -49,6 +49,24 @@ fn reserve_makes_room_ahead() {
         (len, top)
     );
     assert_eq!(index.get_one(&2).unwrap(), Some(2));
+}
+
+#[test]
+fn reserve_without_room_changes_nothing() {
+    let folder = folder();
+    let options = options().capacity(10);
+    let index = Index::<u64, [u8; 1 << 16]>::create(folder.path().join("f"), &options).unwrap();
+    index.insert_one(&1, &[1; 1 << 16]).unwrap();
+    let before = index.stats();
+    // No file has room for so many values.
+    let refused = index.reserve(1 << 41);
+    assert!(matches!(refused, Err(Error::Limit { .. })), "{refused:?}");
+    let after = index.stats();
+    assert_eq!(
+        (after.file_len, after.top_level),
+        (before.file_len, before.top_level)
+    );
+    assert_eq!(index.get_one(&1).unwrap(), Some([1; 1 << 16]));
 }
 
 #[test]
@@ -107,9 +125,9 @@ fn long_batches_fill_a_table_that_grows() {
         let known = rounds.len() as u64;
         assert!(
             keys.iter()
-                .all(|key| inserted[(key - first) as usize] == (*key >= known))
+                .all(|key| inserted[usize::try_from(key - first).unwrap()] == (*key >= known))
         );
-        rounds.resize((first + BATCH) as usize, round);
+        rounds.resize(usize::try_from(first + BATCH).unwrap(), round);
     }
     assert!(index.stats().resizes > 0);
     let all: Vec<u64> = (0..rounds.len() as u64).collect();
@@ -126,7 +144,7 @@ fn long_batches_fill_a_table_that_grows() {
     check(&rounds);
     let len = index.stats().file_len;
     for round in 16..20 {
-        for keys in all.chunks(BATCH as usize) {
+        for keys in all.chunks(usize::try_from(BATCH).unwrap()) {
             index.update(keys, &values(keys, round)).unwrap();
         }
         rounds.fill(round);

@@ -11,6 +11,8 @@ pub enum Suite {
     Kernels,
     /// The tests of this name of crashes inside kernels.
     KernelCrash(&'static str),
+    /// Calls of the driver that fail, in lives of this name.
+    DriverFaults(&'static str),
     /// The models of this name.
     Loom(&'static str),
 }
@@ -25,6 +27,9 @@ impl Suite {
             Self::KernelCrash(name) => {
                 vec!["--features", "cuda", "--test", "kernel_crash", name]
             }
+            Self::DriverFaults(name) => {
+                vec!["--features", "cuda", "--test", "driver_faults", name]
+            }
             Self::Loom(name) => vec!["--release", "--lib", name],
         }
     }
@@ -33,6 +38,7 @@ impl Suite {
     pub fn variables(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Unit(_) | Self::Store(_) | Self::Kernels => &[],
+            Self::DriverFaults(_) => &[("GPHASH_DRIVER_FAULTS", "100")],
             Self::KernelCrash(_) => &[("GPHASH_CRASH_IMAGES", "20000")],
             // The stacks of loom's threads have no room for a backtrace.
             Self::Loom(_) => &[("RUSTFLAGS", "--cfg loom"), ("RUST_BACKTRACE", "0")],
@@ -75,7 +81,7 @@ impl Mutation {
 pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "an insertion is decided before its item is durable",
-        file: "src/index/insert.rs",
+        file: "src/table/ops/insert.rs",
         find: r"        table.persist_slot(place, record);
         slot.show(target);
 ",
@@ -84,7 +90,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "an insertion is acknowledged before its record word is durable",
-        file: "src/index/insert.rs",
+        file: "src/table/ops/insert.rs",
         find: r"        if is_alone || table.decide(target, place, tentative) {
             medium.write_back(place.record, 8);
             medium.fence();
@@ -96,7 +102,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "an update is published before its record is durable",
-        file: "src/index/update.rs",
+        file: "src/table/ops/update.rs",
         find: r"            table.persist_record(record);
             medium.fence();
 ",
@@ -105,7 +111,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "an update is acknowledged before it is durable",
-        file: "src/index/update.rs",
+        file: "src/table/ops/update.rs",
         find: r"                medium.write_back(member.place.record, 8);
                 medium.fence();
 ",
@@ -114,7 +120,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "an item leaves its level before the copy above is durable",
-        file: "src/index/resize.rs",
+        file: "src/table/resize.rs",
         find: r"            medium.write_back(to.place.record, 8);
             medium.fence();
         }
@@ -126,7 +132,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "the copy above is published before its key is durable",
-        file: "src/index/resize.rs",
+        file: "src/table/resize.rs",
         find: r"            self.persist_key(to.place);
             medium.fence();
 ",
@@ -135,7 +141,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a superblock is written before what it speaks of is durable",
-        file: "src/index/table.rs",
+        file: "src/table/mod.rs",
         find: r"        // What the superblock speaks of must be durable before it.
         self.medium.fence();
 ",
@@ -144,41 +150,93 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "pages go home before the journal is durable",
-        file: "src/pm/journal.rs",
-        find: r"        file.sync()?;
-        self.state = State::Pending;
+        file: "src/pm/journal/mod.rs",
+        find: r"        file.write(&trailer.to_le_bytes(), at)?;
+        file.sync()?;
 ",
-        replacement: "        self.state = State::Pending;\n",
+        replacement: "        file.write(&trailer.to_le_bytes(), at)?;\n",
         suite: Suite::Unit("crash_tests::checkpoints"),
     },
     Mutation {
         name: "the journal is emptied before its pages are durable at home",
-        file: "src/pm/journal.rs",
-        find: r"        home.sync()?;
-        self.state = State::Idle;
+        file: "src/pm/journal/reader.rs",
+        find: r"        self.runs(file, superblocks..self.len(), write)?;
+        home.sync()
 ",
-        replacement: "        self.state = State::Idle;\n",
+        replacement: "        self.runs(file, superblocks..self.len(), write)\n",
         suite: Suite::Unit("crash_tests::checkpoints"),
     },
     Mutation {
         name: "a journal is removed before its replay is durable",
-        file: "src/pm/journal/leftover.rs",
-        find: r"            complete.runs(&self.file, |at, bytes| home.write(bytes, at))?;
-            home.sync()?;
+        file: "src/pm/journal/replay.rs",
+        find: "            complete.bring_home(&self.file, home)?;\n",
+        replacement: r"            let write = |at, bytes: &[u8]| home.write(bytes, at);
+            complete.runs(&self.file, 0..complete.len(), write)?;
 ",
-        replacement: "            complete.runs(&self.file, |at, bytes| home.write(bytes, at))?;\n",
         suite: Suite::Unit("crash_tests::checkpoints"),
     },
     Mutation {
         name: "a journal is replayed before it is durable",
-        file: "src/pm/journal/leftover.rs",
+        file: "src/pm/journal/replay.rs",
         find: "            self.file.sync()?;\n",
         replacement: "",
         suite: Suite::Unit("pm::journal"),
     },
     Mutation {
+        name: "a journal is removed before it is durable that the file needs none",
+        file: "src/pm/journal/mod.rs",
+        find: "        _ => home.sync(),",
+        replacement: "        _ => Ok(()),",
+        suite: Suite::Unit("pm::journal"),
+    },
+    Mutation {
+        name: "a recovery completes the commit that a crash has torn",
+        file: "src/table/recovery/mod.rs",
+        find: "superblock.generation += 2;",
+        replacement: "superblock.generation += 0;",
+        suite: Suite::Unit("crash_tests::superblocks"),
+    },
+    Mutation {
+        name: "an insertion overtakes the removal of the item that it replaces",
+        file: "src/table/ops/insert.rs",
+        find: r"        if removed {
+            self.medium.fence();
+        }
+",
+        replacement: "        let _ = removed;\n",
+        suite: Suite::Unit("crash_tests::superblocks"),
+    },
+    Mutation {
+        name: "the extent of a damaged superblock is forgotten",
+        file: "src/layout/superblock.rs",
+        find: "        if whole.iter().any(Option::is_none)\n",
+        replacement: "        if whole.iter().all(Option::is_none)\n",
+        suite: Suite::Unit("crash_tests::superblocks"),
+    },
+    Mutation {
+        name: "an older superblock says that a file was cleanly closed",
+        file: "src/layout/superblock.rs",
+        find: "        if !whole.iter().all(is_next) {\n",
+        replacement: "        if !whole.iter().any(is_next) {\n",
+        suite: Suite::Unit("crash_tests::superblocks"),
+    },
+    Mutation {
+        name: "a nearly full disk gives records one at a time",
+        file: "src/table/mod.rs",
+        find: "                    len = (len / 2).max(useful);\n",
+        replacement: "                    len = least;\n",
+        suite: Suite::Unit("fault_tests::full_disk"),
+    },
+    Mutation {
+        name: "a reservation adds levels before it has room for records",
+        file: "src/table/resize.rs",
+        find: "        self.make_room_for(top, additional)?;\n",
+        replacement: "",
+        suite: Suite::Unit("fault_tests::full_disk"),
+    },
+    Mutation {
         name: "an opening goes by stores that are not durable",
-        file: "src/index/recover.rs",
+        file: "src/table/recovery/mod.rs",
         find: "        table.persist_found(&superblock);\n",
         replacement: r"        if false {
             table.persist_found(&superblock);
@@ -188,72 +246,86 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "the bottom level is left before its last bucket is emptied",
-        file: "src/index/resize.rs",
+        file: "src/table/resize.rs",
         find: "        for index in resize.cursor..end {\n",
         replacement: "        for index in resize.cursor..end - 1 {\n",
         suite: Suite::Unit("crash_tests::scripted::growth_of_levels"),
     },
     Mutation {
         name: "an item goes to a further round and no overflow bit says so",
-        file: "src/index/insert.rs",
+        file: "src/table/ops/insert.rs",
         find: "                if round > 0 {\n",
         replacement: "                if round > ROUNDS {\n",
         suite: Suite::Unit("crash_tests::scripted::further_rounds"),
     },
     Mutation {
         name: "a journal is written before the file's length is durable",
-        file: "src/pm/mapping/saving.rs",
-        find: "self.sync_growth().and_then(|()| journal.seal())",
-        replacement: "journal.seal()",
+        file: "src/pm/mapping/checkpoint.rs",
+        find: "self.sync_growth().and_then(|()| journal.seal(&self.file))",
+        replacement: "journal.seal(&self.file)",
         suite: Suite::Unit("crash_tests::checkpoints"),
     },
     Mutation {
         name: "the pages of a failed checkpoint are forgotten",
-        file: "src/pm/mapping/saving.rs",
+        file: "src/pm/mapping/checkpoint.rs",
         find: "            dirty.put_back(&journal.give_up());\n            return",
         replacement: "            journal.give_up();\n            return",
         suite: Suite::Unit("fault_tests"),
     },
     Mutation {
         name: "the trailer of a journal is not compared",
-        file: "src/pm/journal/complete.rs",
-        find: "(trailer == hash.digest().to_le_bytes()).then_some(complete)",
-        replacement: "Some(complete)",
+        file: "src/pm/journal/reader.rs",
+        find: "if trailer != hash.digest().to_le_bytes() {",
+        replacement: "if false {",
         suite: Suite::Unit("pm::journal"),
     },
     Mutation {
         name: "a journal's name is not durable when pages go home",
-        file: "src/pm/journal.rs",
-        find: r"            file.sync_folder()?;
-            self.named = true;
+        file: "src/pm/journal/mod.rs",
+        find: r"            file.sync_dir()?;
+            self.is_durable = true;
 ",
-        replacement: "            self.named = true;\n",
+        replacement: "            self.is_durable = true;\n",
         suite: Suite::Unit("crash_tests::checkpoints"),
     },
     Mutation {
-        name: "a journal that the file has outgrown is replayed",
-        file: "src/pm/journal/leftover.rs",
-        find: "superblock.generation > complete.header.generation)",
-        replacement: "superblock.generation > u64::MAX - complete.header.generation)",
+        name: "a journal that the file does not name is replayed",
+        file: "src/pm/journal/replay.rs",
+        find: "                leftover.complete = None;\n",
+        replacement: "",
         suite: Suite::Unit("pm::journal"),
     },
     Mutation {
+        name: "a file whose journal is missing is opened",
+        file: "src/pm/journal/replay.rs",
+        find: "                _ => Err(missing(\"is not there\")),\n",
+        replacement: "                _ => Ok(None),\n",
+        suite: Suite::Unit("pm::journal"),
+    },
+    Mutation {
+        name: "pages go home when one copy of the superblock names the journal",
+        file: "src/pm/journal/mod.rs",
+        find: "for generation in [base.generation + 1, base.generation] {",
+        replacement: "for generation in [base.generation + 1] {",
+        suite: Suite::Unit("crash_tests::checkpoints"),
+    },
+    Mutation {
         name: "a slot is emptied before its record word",
-        file: "src/index/remove.rs",
+        file: "src/table/ops/remove.rs",
         find: "                self.table.vacate(place);\n",
         replacement: "",
         suite: Suite::Unit("crash_tests::scripted::remove"),
     },
     Mutation {
         name: "an update swings a record word before the value is written",
-        file: "src/index/update.rs",
+        file: "src/table/ops/update.rs",
         find: "            table.write_record(record, target, content);\n",
         replacement: "",
         suite: Suite::Unit("crash_tests::scripted::update_and_upsert"),
     },
     Mutation {
         name: "others take records of an extent that is not committed",
-        file: "src/index/table.rs",
+        file: "src/table/mod.rs",
         find: r"        self.commit(&mut superblock);
         self.arena.add_extent(class, offset, len);
 ",
@@ -264,30 +336,83 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a record is believed to end outside of the file",
-        file: "src/index/record.rs",
+        file: "src/table/record.rs",
         find: "            && lengths.record() <= len - at;\n",
         replacement: "            && lengths.record() <= len;\n",
         suite: Suite::Unit("variable_tests::hostile"),
     },
     Mutation {
         name: "keys of one hash and one length are taken for one",
-        file: "src/index/record.rs",
+        file: "src/table/record.rs",
         find: ".all(|(word, stored)| u64::from_le_bytes(*word) == stored)",
         replacement: ".all(|(word, stored)| u64::from_le_bytes(*word) == stored || stored != 0)",
         suite: Suite::Unit("variable_tests::model"),
     },
     Mutation {
         name: "the class table is not written at a close",
-        file: "src/index/table.rs",
+        file: "src/table/mod.rs",
         find: "            self.persist_later(CLASS_TABLE, bytemuck::bytes_of(&ClassTable::new(table)));\n",
         replacement: "            let _ = (CLASS_TABLE, ClassTable::new(table));\n",
         suite: Suite::Unit("crash_tests::scripted::close"),
     },
     Mutation {
         name: "the checksum of a journal's head is not compared",
-        file: "src/pm/journal/complete.rs",
-        find: "        if header.checksum != header.sum(&pages) {\n",
+        file: "src/pm/journal/reader.rs",
+        find: "        if header.checksum != header.sum() {\n",
         replacement: "        if false {\n",
+        suite: Suite::Unit("pm::journal"),
+    },
+    Mutation {
+        name: "a damaged journal passes for a torn one",
+        file: "src/pm/journal/replay.rs",
+        find: "if header.checkpoints == superblock.checkpoints\n",
+        replacement: "if false\n",
+        suite: Suite::Unit("pm::journal"),
+    },
+    Mutation {
+        name: "other pages go home before the superblock is durable",
+        file: "src/pm/journal/reader.rs",
+        find: r"        self.runs(file, 0..superblocks, write)?;
+        home.sync()?;
+",
+        replacement: "        self.runs(file, 0..superblocks, write)?;\n",
+        suite: Suite::Unit("crash_tests::checkpoints"),
+    },
+    Mutation {
+        name: "a journal is written over before it is idle, durably",
+        file: "src/pm/journal/mod.rs",
+        find: r"        file.write(bytemuck::bytes_of(&idle), 0)?;
+        file.sync()?;
+",
+        replacement: "        file.write(bytemuck::bytes_of(&idle), 0)?;\n",
+        suite: Suite::Unit("crash_tests::checkpoints"),
+    },
+    Mutation {
+        name: "a journal is written over although it could not be made idle",
+        file: "src/pm/journal/mod.rs",
+        find: "        self.bring_home(home)?;\n        self.retire()?;\n",
+        replacement: "        self.bring_home(home)?;\n",
+        suite: Suite::Unit("pm::journal"),
+    },
+    Mutation {
+        name: "a journal is taken over before it is idle, durably",
+        file: "src/pm/journal/replay.rs",
+        find: "            header.retire(&PmFile::open(self.file.entry(), true)?)?;\n",
+        replacement: "",
+        suite: Suite::Unit("pm::journal"),
+    },
+    Mutation {
+        name: "a copy of the superblock comes home with the count of an earlier checkpoint",
+        file: "src/pm/mapping/checkpoint.rs",
+        find: "let checkpoints = if goes_home { newest } else { copy }.checkpoints;",
+        replacement: "let checkpoints = if false { newest } else { copy }.checkpoints;",
+        suite: Suite::Unit("crash_tests::checkpoints"),
+    },
+    Mutation {
+        name: "a complete journal is brought home to a file of zeros",
+        file: "src/pm/journal/reader.rs",
+        find: "        copies.contains(&wanted)\n            && copies",
+        replacement: "        copies",
         suite: Suite::Unit("pm::journal"),
     },
     Mutation {
@@ -296,6 +421,20 @@ pub const MUTATIONS: &[Mutation] = &[
         find: "    retire_record(records, table.counters, old);\n",
         replacement: "",
         suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "a device that has failed amid a change goes on from there",
+        file: "src/engine/cuda/mod.rs",
+        find: "            Integrity::Torn(error) => format!(\"a change before that failed: {error}\"),\n",
+        replacement: "            Integrity::Torn(_) => return Ok(writer),\n",
+        suite: Suite::DriverFaults("calls_fail_in_memory"),
+    },
+    Mutation {
+        name: "pages that only a failed device knows are not saved",
+        file: "src/engine/cuda/mod.rs",
+        find: "            table.medium.mark_dirty(0, table.medium.len());\n",
+        replacement: "",
+        suite: Suite::DriverFaults("beside_checkpoints"),
     },
     Mutation {
         name: "the record of a value that was stored for nothing is not retired",
@@ -518,21 +657,21 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "an insertion passes by its rivals",
-        file: "src/index/insert.rs",
+        file: "src/table/ops/insert.rs",
         find: "            if other == place {\n",
         replacement: "            if other == place || word.is_tentative() {\n",
         suite: Suite::Loom("loom_tests::changes::insert_and_insert"),
     },
     Mutation {
         name: "a record is used again while it may be read",
-        file: "src/index/epoch.rs",
+        file: "src/table/alloc/epoch.rs",
         find: "pub const GRACE: u64 = 2;\n",
         replacement: "pub const GRACE: u64 = 0;\n",
         suite: Suite::Loom("loom_tests::records"),
     },
     Mutation {
         name: "a reader lets go of its epoch before it has read",
-        file: "src/index/epoch.rs",
+        file: "src/table/alloc/epoch.rs",
         find: ".store(FREE, Ordering::Release);\n",
         replacement: ".store(FREE, Ordering::Relaxed);\n",
         suite: Suite::Loom("loom_tests::records"),
@@ -546,14 +685,14 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a long log stays although damage has cut it",
-        file: "src/store/open.rs",
-        find: " && !replay.is_cut;",
-        replacement: ";",
+        file: "src/store/lifecycle/open.rs",
+        find: " || replay.is_cut {",
+        replacement: " {",
         suite: Suite::Store("replay"),
     },
     Mutation {
         name: "a request counts as carried out whatever value it has left",
-        file: "src/index/record.rs",
+        file: "src/table/record.rs",
         find: r"
                 && self.medium.load(at + 16) == header.checksum",
         replacement: "",
@@ -568,200 +707,200 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a checkpoint of a store gives up the log before the index is durable",
-        file: "src/store/state.rs",
+        file: "src/store/commit/group.rs",
         find: "        self.tiers.table.complete_sync()?;\n",
         replacement: "",
         suite: Suite::Unit("store::crash_tests"),
     },
     Mutation {
         name: "a checkpoint of a store gives up what was logged since it was begun",
-        file: "src/store/state.rs",
+        file: "src/store/commit/group.rs",
         find: "manifest.sequence = sealed.sequence;",
         replacement: "manifest.sequence = self.log.next_sequence() - 1;",
         suite: Suite::Unit("store::crash_tests"),
     },
     Mutation {
         name: "a transaction does not see what is before it in its group",
-        file: "src/store/transaction.rs",
+        file: "src/store/mvcc/read_set.rs",
         find: "changed.contains(key.as_slice()) || ",
         replacement: "",
-        suite: Suite::Unit("store::state"),
+        suite: Suite::Unit("store::commit::group"),
     },
     Mutation {
         name: "a transaction is committed before what is finished late",
-        file: "src/store/state.rs",
+        file: "src/store/commit/group.rs",
         find: r"        let finished = self.finish();
-        let jobs = self.without_conflicts(group);
+        let jobs = self.drop_conflicting(group);
 ",
-        replacement: r"        let jobs = self.without_conflicts(group);
+        replacement: r"        let jobs = self.drop_conflicting(group);
         let finished = self.finish();
 ",
-        suite: Suite::Unit("store::state"),
+        suite: Suite::Unit("store::commit::group"),
     },
     Mutation {
         name: "a segment takes over the records of the one whose file it has",
-        file: "src/store/wal/segment.rs",
+        file: "src/store/files/segment.rs",
         find: "            salt: rand::random(),\n",
         replacement: "            salt: 7,\n",
         suite: Suite::Store("replay"),
     },
     Mutation {
         name: "the file of a segment that counts is used again",
-        file: "src/store/directory.rs",
+        file: "src/store/files/dir.rs",
         find: ".filter(|number| *number < first)",
         replacement: ".filter(|number| *number <= first)",
         suite: Suite::Store("replay"),
     },
     Mutation {
         name: "what was read early is not asked for again",
-        file: "src/store/batch/early.rs",
+        file: "src/store/commit/optimistic_reads.rs",
         find: "if answer.is_some() && changed.last(request.key()) > self.since {",
         replacement: "if answer.is_some() && changed.last(request.key()) > self.since + u64::MAX / 2 {",
-        suite: Suite::Unit("store::state"),
+        suite: Suite::Unit("store::commit::group"),
     },
     Mutation {
         name: "very many changes of a group are not noted for those who have read early",
-        file: "src/store/batch/early.rs",
+        file: "src/store/commit/optimistic_reads.rs",
         find: "            self.all = group;\n",
         replacement: "",
-        suite: Suite::Unit("store::state"),
+        suite: Suite::Unit("store::commit::group"),
     },
     Mutation {
         name: "what was read early hides what the batch changes",
-        file: "src/store/batch/execute.rs",
+        file: "src/store/commit/execute.rs",
         find: "            match self.newest(versions) {\n",
         replacement: "            match self.newest(versions.filter(|_| !is_early.contains(first + nth))) {\n",
-        suite: Suite::Unit("store::state"),
+        suite: Suite::Unit("store::commit::group"),
     },
     Mutation {
         name: "a group of changes counts as made before it is",
-        file: "src/store/state.rs",
+        file: "src/store/commit/group.rs",
         find: r"        self.change_table(&mut visible, &changes)?;
-        self.finished.store(epoch, Ordering::Release);
+        self.finished.store(commit_seq, Ordering::Release);
         Ok(())
 ",
-        replacement: r"        self.finished.store(epoch, Ordering::Release);
+        replacement: r"        self.finished.store(commit_seq, Ordering::Release);
         self.change_table(&mut visible, &changes)
 ",
         suite: Suite::Store("one_after"),
     },
     Mutation {
         name: "a deletion leaves nothing of a value on its way into a file",
-        file: "src/store/tiers.rs",
-        find: "None if !is_leaving && !version.may_have(key)",
-        replacement: "None if (!is_leaving || is_leaving) && !version.may_have(key)",
-        suite: Suite::Unit("store::budget"),
+        file: "src/store/resident/tiers.rs",
+        find: "        is_leaving\n            || version.may_have(key)",
+        replacement: "        is_leaving && !is_leaving\n            || version.may_have(key)",
+        suite: Suite::Unit("store::lifecycle::eviction"),
     },
     Mutation {
         name: "a deletion leaves nothing of a value that a file has",
-        file: "src/store/tiers.rs",
-        find: "None if !is_leaving && !version.may_have(key)",
-        replacement: "None if !is_leaving || !version.may_have(key)",
-        suite: Suite::Unit("store::budget"),
+        file: "src/store/resident/tiers.rs",
+        find: "            || version.may_have(key)\n",
+        replacement: "            || is_leaving && version.may_have(key)\n",
+        suite: Suite::Unit("store::lifecycle::eviction"),
     },
     Mutation {
         name: "an item leaves the table although it has changed",
-        file: "src/store/state.rs",
-        find: "if Stamp(stamp) == items[nth].1 {",
-        replacement: "if Stamp(stamp) == items[nth].1 || stamp > 0 {",
-        suite: Suite::Unit("store::budget"),
+        file: "src/store/commit/group.rs",
+        find: "if EntryMeta(stamp) == items[nth].1 {",
+        replacement: "if EntryMeta(stamp) == items[nth].1 || stamp > 0 {",
+        suite: Suite::Unit("store::lifecycle::eviction"),
     },
     Mutation {
         name: "an item comes up over a newer one",
-        file: "src/store/state.rs",
+        file: "src/store/commit/group.rs",
         find: "if self.tiers.table.get(key, |_, _| ())?.is_none()\n                && let",
         replacement: "if self.tiers.table.get(key, |_, _| ()).is_ok()\n                && let",
-        suite: Suite::Unit("store::budget"),
+        suite: Suite::Unit("store::lifecycle::eviction"),
     },
     Mutation {
         name: "items go into files before the log is durable",
-        file: "src/store/budget.rs",
+        file: "src/store/lifecycle/eviction.rs",
         find: "        self.log.sync()?;\n        let version",
         replacement: "        let version",
-        suite: Suite::Unit("store::budget"),
+        suite: Suite::Unit("store::lifecycle::eviction"),
     },
     Mutation {
         name: "a manifest takes its name before it is durable",
-        file: "src/store/manifest.rs",
+        file: "src/store/files/manifest.rs",
         find: "        file.sync()?;\n        file.rename",
         replacement: "        file.rename",
         suite: Suite::Unit("store::crash_tests"),
     },
     Mutation {
         name: "the name of a log segment is not durable",
-        file: "src/store/wal/segment.rs",
-        find: "        file.sync()?;\n        file.sync_folder()?;\n        Ok(Self {",
+        file: "src/store/files/segment.rs",
+        find: "        file.sync()?;\n        file.sync_dir()?;\n        Ok(Self {",
         replacement: "        file.sync()?;\n        Ok(Self {",
         suite: Suite::Unit("store::crash_tests"),
     },
     Mutation {
         name: "a sorted file counts before it is durable",
-        file: "src/spill/sst/writer.rs",
+        file: "src/lsm/sst/writer.rs",
         find: "        self.file.sync()?;\n",
         replacement: "",
-        suite: Suite::Unit("spill::tests::crashes"),
+        suite: Suite::Unit("lsm::tests::crashes"),
     },
     Mutation {
         name: "the name of a sorted file is not durable",
-        file: "src/spill/levels.rs",
+        file: "src/lsm/levels.rs",
         find: "            sst.sync_names()?;\n",
         replacement: "            let _ = sst;\n",
-        suite: Suite::Unit("spill::tests::crashes"),
+        suite: Suite::Unit("lsm::tests::crashes"),
     },
     Mutation {
         name: "an opening removes sorted files before the list without them is durable",
-        file: "src/spill/levels.rs",
+        file: "src/lsm/levels.rs",
         find: "            // The list may not be durable yet: a power cut could bring back one that has them.\n            catalog.edit(&[], &[])?;\n",
         replacement: "",
-        suite: Suite::Unit("spill::tests::crashes"),
+        suite: Suite::Unit("lsm::tests::crashes"),
     },
     Mutation {
         name: "a tombstone goes although a deeper level has the key",
-        file: "src/spill/compaction/job.rs",
+        file: "src/lsm/compaction/job.rs",
         find: "entry.value.is_some() || hides()",
         replacement: "entry.value.is_some()",
-        suite: Suite::Unit("spill::tests::model"),
+        suite: Suite::Unit("lsm::tests::model"),
     },
     Mutation {
         name: "an older run of level 0 comes before a newer one",
-        file: "src/spill/version.rs",
+        file: "src/lsm/version.rs",
         find: "        runs[..newest].reverse();\n",
         replacement: "",
-        suite: Suite::Unit("spill::tests::model"),
+        suite: Suite::Unit("lsm::tests::model"),
     },
     Mutation {
         name: "files of a failed edit are removed",
-        file: "src/spill/levels.rs",
+        file: "src/lsm/levels.rs",
         find: "            doubtful.extend(added.iter().filter(is_new).cloned());\n",
         replacement: "            added.iter().filter(is_new).for_each(|sst| sst.set_obsolete());\n",
-        suite: Suite::Unit("spill::tests::faults"),
+        suite: Suite::Unit("lsm::tests::faults"),
     },
     Mutation {
         name: "the checksum of a block is not checked",
-        file: "src/spill/sst/block.rs",
+        file: "src/lsm/sst/block.rs",
         find: "    if checksum != expected {",
         replacement: "    if false {",
-        suite: Suite::Unit("spill::tests::damage"),
+        suite: Suite::Unit("lsm::tests::damage"),
     },
     Mutation {
         name: "files that change their level are removed",
-        file: "src/spill/levels.rs",
+        file: "src/lsm/levels.rs",
         find: " in gone.iter().filter(|(_, sst)| !is_moved(sst.number())) {",
         replacement: " in gone.iter() {",
-        suite: Suite::Unit("spill::tests::model"),
+        suite: Suite::Unit("lsm::tests::model"),
     },
     Mutation {
         name: "the last key of a sorted file is passed by",
-        file: "src/spill/version.rs",
+        file: "src/lsm/version.rs",
         find: "*sst.properties().largest < *key;",
         replacement: "*sst.properties().largest <= *key;",
-        suite: Suite::Unit("spill::tests::model"),
+        suite: Suite::Unit("lsm::tests::model"),
     },
     Mutation {
         name: "level 0 goes down past files of level 1",
-        file: "src/spill/compaction/plan.rs",
+        file: "src/lsm/compaction/plan.rs",
         find: "        let below = overlap(version.level(1), &smallest, &largest);",
         replacement: "        let below = overlap(version.level(1), &smallest, &smallest);",
-        suite: Suite::Unit("spill::tests::model"),
+        suite: Suite::Unit("lsm::tests::model"),
     },
 ];

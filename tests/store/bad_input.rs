@@ -40,7 +40,7 @@ fn left(folder: &Path) -> (PathBuf, Vec<Model>) {
 /// Opening must answer an error that `is_told`, and touch nothing.
 fn refused(path: &Path, options: &StoreOptions, is_told: impl Fn(&Error) -> bool) -> String {
     let before = files(path);
-    let error = Store::open(path, options).err().expect("it is refused");
+    let error = Store::open(path, options).expect_err("it is refused");
     assert!(is_told(&error), "{error:?}");
     let mut after = files(path);
     // The lock means nothing.
@@ -125,7 +125,7 @@ fn options_that_cannot_be() {
         ("capacity", StoreOptions::new().capacity(0)),
     ] {
         let path = folder.path().join(option);
-        let error = Store::open(&path, &options).err().expect("it is refused");
+        let error = Store::open(&path, &options).expect_err("it is refused");
         assert!(
             matches!(&error, Error::InvalidOption { option: found, .. } if *found == option),
             "{error:?}"
@@ -179,7 +179,7 @@ fn a_directory_of_another_program() {
         matches!(error, Error::Foreign { .. })
     });
     let file = folder.path().join("CURRENT");
-    let error = Store::open(&file, &options()).err().expect("it is refused");
+    let error = Store::open(&file, &options()).expect_err("it is refused");
     assert!(matches!(error, Error::Io { .. }), "{error:?}");
 }
 
@@ -187,9 +187,7 @@ fn a_directory_of_another_program() {
 fn a_store_is_open_once() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), &options()).unwrap();
-    let error = Store::open(folder.path(), &options())
-        .err()
-        .expect("it is refused");
+    let error = Store::open(folder.path(), &options()).expect_err("it is refused");
     assert!(matches!(error, Error::InUse { .. }), "{error:?}");
     store.put("key", "value").unwrap();
     drop(store);
@@ -203,6 +201,10 @@ fn missing_files() {
     let (left, models) = left(folder.path());
     let segments: Vec<PathBuf> = files(&left.join("wal")).into_keys().collect();
     assert!(segments.len() >= 3, "{segments:?}");
+    // One copy of the manifest is enough.
+    let other = left.join("MANIFEST.2");
+    let copy = fs::read(&other).unwrap();
+    fs::remove_file(&other).unwrap();
     let mut needed = vec![left.join("MANIFEST"), left.join("index.gph")];
     needed.extend(segments.iter().cloned());
     for file in needed {
@@ -214,6 +216,8 @@ fn missing_files() {
         assert!(text.contains(file.to_str().unwrap()), "{text}");
         fs::write(&file, bytes).unwrap();
     }
+    fs::write(&other, copy).unwrap();
+    fs::remove_file(left.join("MANIFEST")).unwrap();
     // What lies before the segment that is gone can be kept.
     fs::remove_file(&segments[1]).unwrap();
     let store = Store::open(&left, &options().salvage(true)).unwrap();
@@ -228,6 +232,7 @@ fn damaged_files() {
     let (left, models) = left(folder.path());
     let segments: Vec<PathBuf> = files(&left.join("wal")).into_keys().collect();
     let manifest = left.join("MANIFEST");
+    fs::remove_file(left.join("MANIFEST.2")).unwrap();
     for (file, at, version) in [
         (&manifest, 40, false),
         (&manifest, 8, true),
@@ -270,7 +275,7 @@ fn torn_and_damaged_records() {
     let mut ends = Vec::new();
     for nth in 0..5u8 {
         store.put([nth], vec![nth; 100]).unwrap();
-        ends.push(64 + store.stats().log_bytes as usize);
+        ends.push(64 + usize::try_from(store.stats().log_bytes).unwrap());
     }
     let left = folder.path().join("left");
     copy(&path, &left);
@@ -399,4 +404,17 @@ fn an_iterator_that_is_held() {
     store.put("last", "one").unwrap();
     assert_eq!(store.stats().kept_versions, 0);
     assert_eq!(store.stats().snapshots, 0);
+}
+
+#[test]
+fn root_of_a_file_system_becomes_a_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let lost = folder.path().join("lost+found");
+    fs::create_dir(&lost).unwrap();
+    for value in ["first", "second"] {
+        let store = Store::open(folder.path(), &options()).unwrap();
+        store.put("key", value).unwrap();
+        store.close().unwrap();
+        assert!(lost.is_dir());
+    }
 }

@@ -59,7 +59,7 @@ const STEPS: [Step; 14] = [
 impl Step {
     /// Does it in the store.
     fn run(self, store: &Store, nth: usize) -> gphash::Result<()> {
-        let number = nth as u8;
+        let number = u8::try_from(nth).unwrap();
         match self {
             Step::Write(len) => {
                 let mut batch = WriteBatch::new();
@@ -86,7 +86,7 @@ impl Step {
     /// What is there afterwards.
     fn model(self, before: &Model, nth: usize) -> Model {
         let mut model = before.clone();
-        let number = nth as u8;
+        let number = u8::try_from(nth).unwrap();
         match self {
             Step::Write(len) => {
                 for key in 0..4 {

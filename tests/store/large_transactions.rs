@@ -26,7 +26,7 @@ fn key(number: u32) -> Vec<u8> {
 }
 
 fn value(version: u32) -> Vec<u8> {
-    let mut value = vec![version as u8; version as usize % 120];
+    let mut value = vec![version.to_le_bytes()[0]; version as usize % 120];
     value.extend(version.to_le_bytes());
     value
 }

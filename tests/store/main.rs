@@ -1,9 +1,15 @@
 //! The store against a sorted map.
 
 mod bad_input;
+mod callbacks;
+mod corruption;
+mod damage;
 mod faults;
+mod full_disk;
+mod kill;
 mod large_batches;
 mod large_transactions;
+mod many;
 mod model;
 mod packages;
 mod place;

@@ -42,7 +42,7 @@ pub fn any_value(rng: &mut SmallRng) -> Vec<u8> {
     };
     let first: u8 = rng.random();
     (0..len)
-        .map(|nth: usize| first.wrapping_add(nth as u8))
+        .map(|nth: usize| first.wrapping_add(nth.to_le_bytes()[0]))
         .collect()
 }
 

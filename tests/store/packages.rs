@@ -163,7 +163,7 @@ fn package_lists_are_loaded_scanned_updated_crashed_and_verified() {
         carry_out(&batches, &store);
         is_whole(&store, &model);
         scan(&store, &model, &mut rng);
-        assert_eq!(store.stats().items_left > 0, budget.is_some());
+        assert_eq!(store.stats().items_evicted > 0, budget.is_some());
         store.close().unwrap();
 
         let status = Command::new(std::env::current_exe().unwrap())
@@ -184,13 +184,13 @@ fn package_lists_are_loaded_scanned_updated_crashed_and_verified() {
                 None => drop(model.remove(&name)),
             }
         }
-        let look = recover(&path, Repair::Look, &|_| {}).unwrap();
+        let look = recover(&path, Repair::Check, &|_| {}).unwrap();
         assert_eq!(look.state, ReportState::NeedsRecovery, "{look:#?}");
         let store = Store::open(&path, &options).unwrap();
         is_whole(&store, &model);
         scan(&store, &model, &mut rng);
         store.close().unwrap();
-        let look = recover(&path, Repair::Look, &|_| {}).unwrap();
+        let look = recover(&path, Repair::Check, &|_| {}).unwrap();
         assert_eq!(look.state, ReportState::Clean, "{look:#?}");
     }
 }

@@ -35,10 +35,11 @@ pub fn files(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 /// Copies what the death of the process would leave of a store's directory. Sorted files may be
 /// written anew meanwhile; log and index should not be.
 pub fn copy(from: &Path, to: &Path) {
+    let manifests = || ["MANIFEST", "MANIFEST.2"].map(|name| fs::read(from.join(name)).ok());
     loop {
-        let before = fs::read(from.join("MANIFEST")).unwrap();
+        let before = manifests();
         let copied = copy_files(from, to);
-        if copied.is_ok() && fs::read(from.join("MANIFEST")).unwrap() == before {
+        if copied.is_ok() && manifests() == before {
             return;
         }
         fs::remove_dir_all(to).unwrap();
@@ -104,5 +105,10 @@ impl Faults for Failing {
             return Err(io::Error::from_raw_os_error(self.code));
         }
         Ok(())
+    }
+
+    /// Every read and write of more than that is a short one.
+    fn most_bytes(&self) -> usize {
+        200_001
     }
 }

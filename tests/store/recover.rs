@@ -1,12 +1,17 @@
 //! `gphash-recover` on directories of stores: what it says, how it ends, and what it leaves.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fs, io, iter};
 
+use clap::Parser;
+use gphash::pm::{Call, Faults};
 use gphash::store::{Durability, Store, StoreOptions, WriteBatch};
 use gphash::{Domain, Error, ReportState};
+use gphash_recover::Arguments;
 use serde_json::Value;
 
 use super::append;
@@ -23,17 +28,15 @@ fn options() -> StoreOptions {
 }
 
 /// Runs the tool with `--json` and once more without; gives exit status and object.
-fn tool(arguments: &[&str], path: &Path) -> (i32, Value) {
+fn tool(arguments: &[&str], path: &Path) -> (u8, Value) {
     let run = |more: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_gphash-recover"))
-            .args(more)
-            .args(arguments)
-            .arg(path)
-            .output()
-            .unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        let errors = String::from_utf8(output.stderr).unwrap();
-        (output.status.code().unwrap(), text, errors)
+        let given = more.iter().chain(arguments).map(OsStr::new);
+        let given = iter::once(OsStr::new("gphash-recover")).chain(given);
+        let given = Arguments::try_parse_from(given.chain([path.as_os_str()])).unwrap();
+        let (mut text, mut errors) = (Vec::new(), Vec::new());
+        let status = gphash_recover::run(&given, &mut text, &mut errors);
+        let text = String::from_utf8(text).unwrap();
+        (status, text, String::from_utf8(errors).unwrap())
     };
     if arguments == ["--check"] {
         let (status, text, errors) = run(&[]);
@@ -49,7 +52,7 @@ fn tool(arguments: &[&str], path: &Path) -> (i32, Value) {
     (status, serde_json::from_str(&text).expect(&text))
 }
 
-fn look(path: &Path) -> (i32, Value) {
+fn look(path: &Path) -> (u8, Value) {
     let before = files(path);
     let answer = tool(&["--check"], path);
     assert!(files(path) == before, "a look has changed a file");
@@ -156,12 +159,8 @@ fn what_is_no_store_is_refused() {
     assert_eq!(tool(&["--salvage"], path).0, 2);
     assert_eq!(files(path).len(), 1);
     // Only looking, or throwing something away.
-    let refused = Command::new(env!("CARGO_BIN_EXE_gphash-recover"))
-        .args(["--check", "--salvage"])
-        .arg(path)
-        .output()
-        .unwrap();
-    assert_eq!(refused.status.code(), Some(2));
+    let both = ["gphash-recover", "--check", "--salvage", "store"];
+    assert!(Arguments::try_parse_from(both).is_err());
 }
 
 #[test]
@@ -206,6 +205,12 @@ fn a_damaged_log_is_salvaged_only_if_that_is_asked_for() {
     }
 }
 
+fn spoil_manifest(path: &Path, name: &str) {
+    let mut bytes = fs::read(path.join(name)).unwrap();
+    bytes[40] ^= 1;
+    fs::write(path.join(name), &bytes).unwrap();
+}
+
 #[test]
 fn missing_and_damaged_files_are_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -230,7 +235,7 @@ fn missing_and_damaged_files_are_named() {
     // The index.
     again();
     fs::remove_file(path.join("index.gph")).unwrap();
-    for arguments in [&["--check"][..], &[], &["--salvage"]] {
+    for arguments in [&["--check"][..], &[]] {
         let (status, object) = tool(arguments, &path);
         assert_eq!(status, 2);
         assert_eq!(state_of(&object, "index.gph"), "damaged");
@@ -242,15 +247,29 @@ fn missing_and_damaged_files_are_named() {
     assert_eq!((status, state_of(&object, "index.gph")), (2, "damaged"));
     // The manifest.
     again();
-    let mut bytes = fs::read(path.join("MANIFEST")).unwrap();
-    bytes[40] ^= 1;
-    fs::write(path.join("MANIFEST"), &bytes).unwrap();
-    for arguments in [&["--check"][..], &[], &["--salvage"]] {
+    let names = ["MANIFEST", "MANIFEST.2"];
+    for name in names {
+        again();
+        spoil_manifest(&path, name);
+        let (status, object) = look(&path);
+        assert_eq!((status, state_of(&object, name)), (1, "needs_recovery"));
+        let (status, object) = tool(&[], &path);
+        assert_eq!((status, state_of(&object, name)), (0, "recovered"));
+        assert_eq!(look(&path).0, 0);
+        assert!(open(&path) == model);
+    }
+    again();
+    for name in names {
+        spoil_manifest(&path, name);
+    }
+    for arguments in [&["--check"][..], &[]] {
         let (status, object) = tool(arguments, &path);
         assert_eq!((status, object["state"].as_str()), (2, Some("damaged")));
     }
     again();
-    fs::remove_file(path.join("MANIFEST")).unwrap();
+    for name in names {
+        fs::remove_file(path.join(name)).unwrap();
+    }
     let (status, object) = look(&path);
     assert_eq!(
         (status, object["state"].as_str()),
@@ -279,11 +298,109 @@ fn an_index_is_mended_and_what_the_log_has_comes_back() {
     fs::write(&index, &bytes).unwrap();
     let (status, object) = look(&path);
     assert_eq!((status, state_of(&object, "index.gph")), (2, "damaged"));
+    assert_eq!(object["keys_lost"], serde_json::json!(["6b05"]));
+    let before = files(&path);
     let (status, object) = tool(&[], &path);
     assert_eq!((status, state_of(&object, "index.gph")), (2, "damaged"));
+    assert!(files(&path) == before, "a refusal has changed a file");
+    let (status, object) = tool(&["--salvage"], &path);
+    assert_eq!((status, state_of(&object, "index.gph")), (2, "damaged"));
+    // The log has it.
+    assert_eq!(
+        (&object["items_lost"], &object["items_reverted"]),
+        (&0.into(), &0.into())
+    );
     assert_eq!(object["items"], 13);
     assert_eq!(look(&path).0, 0);
     assert!(open(&path) == model);
+}
+
+/// Lets no page get home to the index, once it is told to; its journal is written all the same.
+#[derive(Debug, Default)]
+struct Away(AtomicBool);
+
+impl Faults for Away {
+    fn before(&self, call: Call, path: &Path) -> io::Result<()> {
+        let is_page = call == Call::Write && path.ends_with("index.gph");
+        match is_page && self.0.load(Ordering::Relaxed) {
+            true => Err(io::Error::other("kept away")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The process died while a checkpoint of the index came home, and the journal is gone, or damaged. The log
+/// has all that was changed since the checkpoint before.
+#[test]
+fn an_index_that_has_lost_its_journal_is_kept() {
+    const PAGE: usize = 4096;
+    let folder = tempfile::tempdir().unwrap();
+    let live = folder.path().join("live");
+    let away = Arc::new(Away::default());
+    let on = options().domain(Domain::Checkpointed).capacity(400);
+    let store = Store::open(&live, &on.faults(away.clone())).unwrap();
+    let mut model = Model::new();
+    let mut put = |numbers: std::ops::Range<u32>, length: usize| {
+        for number in numbers {
+            let (key, value) = (number.to_be_bytes(), vec![number.to_le_bytes()[0]; length]);
+            store.put(key, value.clone()).unwrap();
+            model.insert(key.to_vec(), value);
+        }
+    };
+    put(0..300, 40);
+    store.checkpoint().unwrap();
+    put(250..350, 30);
+    for number in 0..20u32 {
+        store.delete(number.to_be_bytes()).unwrap();
+        model.remove(&number.to_be_bytes()[..]);
+    }
+    away.0.store(true, Ordering::Relaxed);
+    store.checkpoint().unwrap_err();
+    let left = folder.path().join("left");
+    copy(&live, &left);
+    let before = fs::read(live.join("index.gph")).unwrap();
+    away.0.store(false, Ordering::Relaxed);
+    store.checkpoint().unwrap();
+    let after = fs::read(live.join("index.gph")).unwrap();
+    store.close().unwrap();
+    let journal = fs::read(left.join("index.gph.journal")).unwrap();
+    let mut spoilt = journal.clone();
+    spoilt[journal.len() / 2] ^= 1;
+    let path = folder.path().join("work");
+    let mut mixtures = BTreeSet::new();
+    for nth in 0..24 {
+        let _ = fs::remove_dir_all(&path);
+        copy(&left, &path);
+        let mut home = before.clone();
+        // The superblocks come first.
+        let is_home = |page: usize| page < 2 || (page * 7 + nth) % 5 < nth % 6;
+        for page in (0..home.len() / PAGE).filter(|page| is_home(*page)) {
+            home[page * PAGE..][..PAGE].copy_from_slice(&after[page * PAGE..][..PAGE]);
+        }
+        mixtures.insert(home.clone());
+        fs::write(path.join("index.gph"), &home).unwrap();
+        match nth % 2 {
+            0 => fs::remove_file(path.join("index.gph.journal")).unwrap(),
+            _ => fs::write(path.join("index.gph.journal"), &spoilt).unwrap(),
+        }
+        assert!(Store::open(&path, &options()).is_err());
+        let (status, object) = look(&path);
+        assert_eq!((status, state_of(&object, "index.gph")), (2, "damaged"));
+        let refused = files(&path);
+        let (status, object) = tool(&[], &path);
+        assert_eq!((status, state_of(&object, "index.gph")), (2, "damaged"));
+        assert!(files(&path) == refused, "a refusal has changed a file");
+        let (status, object) = tool(&["--salvage"], &path);
+        assert_eq!((status, state_of(&object, "index.gph")), (2, "damaged"));
+        let told = object["error"].as_str().unwrap();
+        assert!(told.contains("journal: it"), "{object}");
+        assert!(!told.contains("made anew"), "{object}");
+        let kept = fs::read(path.join("index.gph.journal.damaged")).ok();
+        assert_eq!(kept.is_some(), nth % 2 == 1);
+        assert_eq!(look(&path).0, 0);
+        assert!(open(&path) == model, "mixture {nth}");
+    }
+    assert!(mixtures.len() > 10, "{}", mixtures.len());
 }
 
 /// A closed store of which most items have left the index, what is in it, and its sorted files.
@@ -297,8 +414,8 @@ fn spilled(folder: &Path) -> (PathBuf, Model, Vec<String>) {
         let mut batch = WriteBatch::new();
         for number in numbers {
             let key = number.wrapping_mul(0x9E37_79B9).to_be_bytes().to_vec();
-            batch.put(key.clone(), vec![*number as u8; 100]);
-            model.insert(key, vec![*number as u8; 100]);
+            batch.put(key.clone(), vec![number.to_le_bytes()[0]; 100]);
+            model.insert(key, vec![number.to_le_bytes()[0]; 100]);
         }
         store.write(batch).unwrap();
     }
@@ -380,4 +497,149 @@ fn a_sorted_file_that_is_missing_is_given_up_only_if_that_is_asked_for() {
     let found = open(&path);
     assert!(!found.is_empty() && found.len() < model.len());
     assert!(found.iter().all(|(key, value)| model[key] == *value));
+}
+
+/// What stands in the sorted files is older than what the index has of some keys, whose records are
+/// damaged.
+#[test]
+fn overwritten_and_deleted_items_revert_only_if_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, mut model, _) = spilled(folder.path());
+    let key = |number: u32| number.wrapping_mul(0x9E37_79B9).to_be_bytes().to_vec();
+    // No byte of theirs is the first one that the test looks for.
+    let (overwritten, deleted, fresh) = (key(100), key(200), b"another".to_vec());
+    let budget = StoreOptions::MIN_BUDGET;
+    let store = Store::open(&path, &options().memory_budget(budget)).unwrap();
+    store.put(overwritten.clone(), "the newer value").unwrap();
+    store.put(fresh.clone(), "the only value").unwrap();
+    store.delete(deleted.clone()).unwrap();
+    store.close().unwrap();
+    model.remove(&deleted);
+    let index = path.join("index.gph");
+    let mut bytes = fs::read(&index).unwrap();
+    for value in [&b"the newer value"[..], b"the only value"] {
+        let at = bytes.windows(value.len()).position(|bytes| bytes == value);
+        bytes[at.unwrap()] ^= 1;
+    }
+    // A tombstone: a key of four bytes, no value, and the sequence number behind.
+    let head = [4u32.to_le_bytes(), 0u32.to_le_bytes()].concat();
+    let is_tombstone = |bytes: &[u8]| bytes[..8] == head && bytes[24..] == deleted;
+    let at = bytes.windows(28).position(is_tombstone).unwrap();
+    bytes[at + 17] ^= 1;
+    fs::write(&index, bytes).unwrap();
+    for arguments in [&["--check"][..], &[]] {
+        let before = files(&path);
+        let (status, object) = tool(arguments, &path);
+        assert_eq!((status, state_of(&object, "index.gph")), (2, "damaged"));
+        assert_eq!(object["items_lost"], 3);
+        assert!(files(&path) == before, "{arguments:?} has changed a file");
+    }
+    let (status, object) = tool(&["--salvage"], &path);
+    assert_eq!((status, object["state"].as_str()), (2, Some("damaged")));
+    let digits = |key: &Vec<u8>| {
+        key.iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
+    let mut reverted = vec![digits(&overwritten), digits(&deleted)];
+    reverted.sort();
+    assert_eq!(object["items_reverted"], 2, "{object}");
+    assert_eq!(object["keys_reverted"], serde_json::json!(reverted));
+    assert_eq!(object["items_lost"], 1);
+    assert_eq!(object["keys_lost"], serde_json::json!([digits(&fresh)]));
+    assert_eq!(look(&path).0, 0);
+    let found = open(&path);
+    assert_eq!(found.get(&overwritten), model.get(&overwritten));
+    assert!(!found.contains_key(&fresh));
+    assert_eq!(found.len(), model.len() + 1);
+}
+
+/// Sums up what a salvage without some files has left: how many items are right, and how many others
+/// there are.
+fn salvaged(path: &Path, model: &Model) -> (usize, usize) {
+    let (status, object) = tool(&["--salvage"], path);
+    assert_eq!(
+        (status, object["state"].as_str()),
+        (2, Some("damaged")),
+        "{object}"
+    );
+    let (status, object) = look(path);
+    assert_eq!(
+        (status, object["state"].as_str()),
+        (0, Some("clean")),
+        "{object}"
+    );
+    let found = open(path);
+    let right = found
+        .iter()
+        .filter(|item| model.get(item.0) == Some(item.1))
+        .count();
+    (right, found.len() - right)
+}
+
+#[test]
+fn a_store_is_rebuilt_from_each_of_its_files_that_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, mut model, _) = spilled(folder.path());
+    // More than is in sorted files, in a log that has not come to a checkpoint.
+    let options = options().domain(Domain::Checkpointed);
+    let store = Store::open(&whole, &options).unwrap();
+    for number in 0..30u8 {
+        store.put([b'n', number], vec![number; 400]).unwrap();
+        model.insert(vec![b'n', number], vec![number; 400]);
+    }
+    let left = folder.path().join("left");
+    copy(&whole, &left);
+    drop(store);
+    let path = folder.path().join("path");
+    let without = |names: &[&str]| {
+        let _ = fs::remove_dir_all(&path);
+        copy(&left, &path);
+        for name in names {
+            let gone = path.join(name);
+            match gone.is_dir() {
+                true => fs::remove_dir_all(gone).unwrap(),
+                false => fs::remove_file(gone).unwrap(),
+            }
+        }
+        let arguments: &[&str] = &[];
+        let before = files(&path);
+        assert_eq!(tool(arguments, &path).0, 2);
+        assert!(files(&path) == before, "a refusal has changed a file");
+        salvaged(&path, &model)
+    };
+    let manifests = ["MANIFEST", "MANIFEST.2"];
+    // Nothing but the manifests: all items come back.
+    assert_eq!(without(&manifests), (model.len(), 0));
+    let in_index = {
+        let (right, other) = without(&["MANIFEST", "MANIFEST.2", "sst", "wal"]);
+        assert_eq!(other, 0);
+        right
+    };
+    assert!((1..model.len()).contains(&in_index), "{in_index}");
+    let (in_files, other) = without(&["MANIFEST", "MANIFEST.2", "index.gph", "wal"]);
+    assert_eq!(other, 0);
+    assert!(
+        in_files + in_index >= model.len() - 30,
+        "{in_files} and {in_index}"
+    );
+    // What was written since the last checkpoint, and what else the log still has.
+    let (in_log, other) = without(&["MANIFEST", "MANIFEST.2", "index.gph", "sst"]);
+    assert_eq!(other, 0);
+    assert!(in_log >= 30, "{in_log}");
+    let (right, other) = without(&["index.gph"]);
+    assert_eq!(other, 0);
+    assert!(right >= in_files + 30, "{right} of {in_files} and the log");
+    assert!(!path.join("index.gph.damaged").exists());
+    let (right, other) = without(&["wal"]);
+    assert_eq!((right, other), (model.len() - 30, 0));
+    // An index that is no index is kept.
+    let _ = fs::remove_dir_all(&path);
+    copy(&left, &path);
+    fs::write(path.join("index.gph"), b"not an index").unwrap();
+    assert_eq!(salvaged(&path, &model), (in_files + 30, 0));
+    assert_eq!(
+        fs::read(path.join("index.gph.damaged")).unwrap(),
+        b"not an index"
+    );
 }

@@ -218,7 +218,7 @@ fn batches_come_one_after_the_other() {
         }
         assert_eq!(contents(&store), model);
         if budget.is_some() {
-            assert!(store.stats().items_left > 0 && store.stats().items_risen > 0);
+            assert!(store.stats().items_evicted > 0 && store.stats().items_promoted > 0);
         }
     }
 }
@@ -353,9 +353,9 @@ fn all_threads_of_the_global_pool_may_put_long_values() {
     let (ended, end) = mpsc::channel();
     let shared = Arc::clone(&store);
     rayon::spawn(move || {
-        let tasks = 4 * rayon::current_num_threads() as u32;
+        let tasks = 4 * u32::try_from(rayon::current_num_threads()).unwrap();
         (0..tasks).into_par_iter().for_each(|task| {
-            let value = vec![task as u8; 5 << 20];
+            let value = vec![task.to_le_bytes()[0]; 5 << 20];
             shared.put(task.to_be_bytes(), value).unwrap();
         });
         ended.send(tasks).unwrap();

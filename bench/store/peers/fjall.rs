@@ -133,7 +133,10 @@ impl Target for Fjall {
                 Ok(Answer::Nothing)
             }
             Call::Range(start, most) => {
-                let items = self.records.range(start..).take(most as usize);
+                let items = self
+                    .records
+                    .range(start..)
+                    .take(usize::try_from(most).unwrap());
                 let items = items.map(|item| item.into_inner());
                 Ok(Answer::Items(items.collect::<fjall::Result<_>>()?))
             }

@@ -60,15 +60,16 @@ impl Rocks {
     pub fn open(path: &Path, settings: &Settings) -> Result<Self, Failure> {
         let mut table = BlockBasedOptions::default();
         let cache = settings.budget.map_or(settings.cache, |bytes| bytes / 2);
-        table.set_block_cache(&Cache::new_lru_cache(cache as usize)?);
+        table.set_block_cache(&Cache::new_lru_cache(usize::try_from(cache)?)?);
         table.set_bloom_filter(10.0, false);
         let mut options = Options::default();
         options.create_if_missing(true);
-        options.increase_parallelism(std::thread::available_parallelism()?.get() as i32);
+        options.increase_parallelism(i32::try_from(std::thread::available_parallelism()?.get())?);
         options.set_block_based_table_factory(&table);
         if let Some(bytes) = settings.budget {
-            options.set_db_write_buffer_size(bytes as usize / 2);
-            options.set_write_buffer_size(bytes as usize / 8);
+            let bytes = usize::try_from(bytes)?;
+            options.set_db_write_buffer_size(bytes / 2);
+            options.set_write_buffer_size(bytes / 8);
         }
         options.set_compression_type(DBCompressionType::None);
         // Its merges need not be associative, so operands are not put together.
@@ -150,7 +151,7 @@ impl Target for Rocks {
             }
             Call::Range(start, most) => {
                 let mode = IteratorMode::From(&start, Direction::Forward);
-                let items = self.db.iterator(mode).take(most as usize);
+                let items = self.db.iterator(mode).take(usize::try_from(most).unwrap());
                 Ok(Answer::Items(items.collect::<Result<_, _>>()?))
             }
         };

@@ -15,6 +15,9 @@ pub(crate) enum Finding {
 /// Most lines of damage of one file.
 const NAMED: usize = 20;
 
+/// Most keys that are named.
+const NAMED_KEYS: usize = 100;
+
 impl Finding {
     pub(crate) fn state(&self) -> ReportState {
         match self {
@@ -28,6 +31,22 @@ impl Finding {
         match self {
             Self::File(report) => Some(report),
             Self::Store(report) => report.index.as_ref(),
+        }
+    }
+
+    /// How many items are lost, and the keys that are known.
+    pub(crate) fn lost(&self) -> (u64, &[Vec<u8>]) {
+        match self {
+            Self::File(report) => (report.items_lost, &report.keys_lost),
+            Self::Store(report) => (report.items_lost, &report.keys_lost),
+        }
+    }
+
+    /// How many items have an older value again, and their keys.
+    pub(crate) fn reverted(&self) -> (u64, &[Vec<u8>]) {
+        match self {
+            Self::File(_) => (0, &[]),
+            Self::Store(report) => (report.items_reverted, &report.keys_reverted),
         }
     }
 
@@ -53,6 +72,12 @@ impl Finding {
                 .collect(),
         }
     }
+}
+
+/// The first of some keys, in hexadecimal.
+pub(crate) fn hexadecimal(keys: &[Vec<u8>]) -> Vec<String> {
+    let digits = |key: &Vec<u8>| key.iter().map(|byte| format!("{byte:02x}")).collect();
+    keys.iter().take(NAMED_KEYS).map(digits).collect()
 }
 
 fn named(damage: &[String]) -> Vec<String> {

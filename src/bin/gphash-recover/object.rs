@@ -6,7 +6,7 @@ use gphash::store::FileReport;
 use gphash::{Domain, Error};
 use serde::Serialize;
 
-use super::finding::{Finding, word};
+use super::finding::{Finding, hexadecimal, word};
 
 /// What `--json` prints for a file or a store, of which the figures are those of the index. What is
 /// unknown of a file that cannot be read is null.
@@ -26,6 +26,8 @@ pub(crate) struct Object<'f> {
     duplicates_removed: Option<u64>,
     records_reclaimed: Option<u64>,
     resize_resumed: Option<bool>,
+    items_lost: Option<u64>,
+    keys_lost: Option<Vec<String>>,
     elapsed_ms: Option<f64>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     store: Option<Store<'f>>,
@@ -37,6 +39,8 @@ pub(crate) struct Object<'f> {
 #[derive(Serialize)]
 struct Store<'f> {
     log_records: u64,
+    items_reverted: u64,
+    keys_reverted: Vec<String>,
     files: &'f [FileReport],
 }
 
@@ -53,6 +57,7 @@ impl<'f> Object<'f> {
             Err(
                 error @ (Error::Damaged { .. }
                 | Error::DamagedLog { .. }
+                | Error::JournalMissing { .. }
                 | Error::Missing { .. }
                 | Error::Truncated { .. }),
             ) => ("damaged", Some(error.to_string())),
@@ -61,6 +66,8 @@ impl<'f> Object<'f> {
         let store = match finding {
             Some(Finding::Store(report)) => Some(Store {
                 log_records: report.log_records,
+                items_reverted: report.items_reverted,
+                keys_reverted: hexadecimal(&report.keys_reverted),
                 files: &report.files,
             }),
             _ => None,
@@ -80,6 +87,8 @@ impl<'f> Object<'f> {
             duplicates_removed: index.map(|report| report.duplicates_removed),
             records_reclaimed: index.map(|report| report.records_reclaimed),
             resize_resumed: index.map(|report| report.resize_resumed),
+            items_lost: finding.map(|finding| finding.lost().0),
+            keys_lost: finding.map(|finding| hexadecimal(finding.lost().1)),
             elapsed_ms: finding.map(Finding::milliseconds),
             store,
             error,

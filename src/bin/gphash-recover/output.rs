@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use gphash::store::{StoreFile, StoreReport};
-use gphash::{Report, ReportState};
+use gphash::{Repair, Report, ReportState};
 use indicatif::HumanCount;
 
-use super::finding::Finding;
+use super::finding::{Finding, hexadecimal};
 
 /// Standard output, until its reader has gone away, and standard error.
 pub(crate) struct Output<'o> {
@@ -42,21 +42,47 @@ impl Output<'_> {
         self.line(&format!("  {label:<20} {value}"));
     }
 
-    /// Says what was found; `check` says that nothing was to be mended.
-    pub(crate) fn report(&mut self, path: &Path, finding: &Finding, check: bool) {
+    /// Says what was found, and what `repair` has made of it.
+    pub(crate) fn report(&mut self, path: &Path, finding: &Finding, repair: Repair) {
         self.line(&format!("{}: {}", path.display(), state(finding.state())));
         match finding {
             Finding::File(report) => self.figures(report),
             Finding::Store(report) => self.files(report),
         }
+        let was_mended = match finding {
+            Finding::File(_) => repair == Repair::Salvage,
+            Finding::Store(report) => report.was_mended,
+        };
+        let (lost, reverted) = match was_mended {
+            true => ("items lost", "items reverted"),
+            false => ("items to lose", "items to revert"),
+        };
+        self.keys(lost, "lost key", finding.lost());
+        self.keys(reverted, "reverted key", finding.reverted());
         self.row("time", format_args!("{:.1} ms", finding.milliseconds()));
         for damage in finding.damage() {
             self.row("damage", damage);
         }
         self.line(match finding {
-            Finding::File(report) => advice(report.state, check),
-            Finding::Store(report) => store_advice(report, check),
+            Finding::File(report) => advice(report.state, repair),
+            Finding::Store(report) => store_advice(report),
         });
+    }
+
+    /// A count of items and the keys that are known, if there are any.
+    fn keys(&mut self, what: &str, each: &str, (count, keys): (u64, &[Vec<u8>])) {
+        if count == 0 {
+            return;
+        }
+        self.row(what, HumanCount(count));
+        let named = hexadecimal(keys);
+        let more = count.saturating_sub(named.len() as u64);
+        for key in named {
+            self.row(each, key);
+        }
+        if more > 0 {
+            self.row(each, format_args!("and {} more", HumanCount(more)));
+        }
     }
 
     fn files(&mut self, report: &StoreReport) {
@@ -126,7 +152,7 @@ fn state(state: ReportState) -> &'static str {
     }
 }
 
-fn advice(state: ReportState, check: bool) -> &'static str {
+fn advice(state: ReportState, repair: Repair) -> &'static str {
     match state {
         ReportState::Clean => "Nothing to do: the file can be opened.",
         ReportState::Recovered => "The file is mended and can be opened.",
@@ -134,10 +160,10 @@ fn advice(state: ReportState, check: bool) -> &'static str {
             "A program was interrupted; nothing durable is lost. Run gphash-recover without \
              --check, or open the file: opening recovers it too."
         }
-        ReportState::Damaged if check => {
-            "No crash leaves this behind: suspect the disk, or another program. Restore a \
-             backup, or copy the file and run gphash-recover without --check: it drops the \
-             items concerned and keeps the others."
+        ReportState::Damaged if repair != Repair::Salvage => {
+            "No crash leaves this behind: suspect the disk, or another program. The file stays as it \
+             is. Restore a backup, or copy the file and run gphash-recover with --salvage: it drops \
+             the items concerned and keeps the others."
         }
         ReportState::Damaged => {
             "No crash leaves this behind: suspect the disk, or another program. The items \
@@ -146,7 +172,7 @@ fn advice(state: ReportState, check: bool) -> &'static str {
     }
 }
 
-fn store_advice(report: &StoreReport, check: bool) -> &'static str {
+fn store_advice(report: &StoreReport) -> &'static str {
     match report.state {
         ReportState::Clean => "Nothing to do: the store can be opened.",
         ReportState::Recovered => "The store is mended and can be opened.",
@@ -158,17 +184,11 @@ fn store_advice(report: &StoreReport, check: bool) -> &'static str {
             "No crash leaves this behind: suspect the disk, or another program. What is concerned \
              is dropped and the store can be opened; a backup may have it."
         }
-        ReportState::Damaged if check => {
-            "No crash leaves this behind: suspect the disk, or another program. Restore a \
-             backup, or copy the directory and run gphash-recover without --check: it drops the \
-             items of the index concerned, and with --salvage what stands in the log behind the \
-             damage and what is damaged of sorted files."
-        }
         ReportState::Damaged => {
             "No crash leaves this behind: suspect the disk, or another program. The store stays \
              as it is. Restore a backup, or copy the directory and run gphash-recover with \
-             --salvage: it throws away what stands in the log behind the damage, and what is \
-             damaged of sorted files: older values of their keys may come back."
+             --salvage: it throws away what is damaged and what stands in the log behind damage, \
+             and older values of those keys may come back."
         }
     }
 }

@@ -14,20 +14,22 @@ use rayon::prelude::*;
 
 use super::Write;
 use crate::Result;
-use crate::index::ahead::Ahead;
-use crate::index::insert::Inserted;
-use crate::index::record::Content;
-use crate::index::records::Change;
-use crate::index::table::{Session, Table};
-use crate::index::target::{Identity, Target};
 use crate::pm::Medium;
-use pipeline::{Stores, change, look_up};
+use crate::table::item::Mutation;
+use crate::table::key::{Identity, ProbeKey};
+use crate::table::ops::insert::Inserted;
+use crate::table::probe::Occupied;
+use crate::table::probe_hint::ProbeHint;
+use crate::table::record::{Check, Content};
+use crate::table::{Session, Table};
+use crate::width::{product_top, to_usize};
+use pipeline::{Stores, change, lookup};
 
 /// Batches below this length run on the caller's thread alone.
-const PARALLEL: usize = 16 << 10;
+const PARALLEL_BATCH_OPS_MIN: usize = 16 << 10;
 
 /// Operations of a part at least, if a thread gets several.
-const PART: usize = 4096;
+const PART_OPS_MIN: usize = 4096;
 
 /// Parts that a thread gets at most.
 const MOST_PARTS: usize = 4;
@@ -55,8 +57,8 @@ impl CpuEngine {
     /// things to do leaves the last parts to the others.
     fn parts(&self, operations: usize) -> usize {
         match operations {
-            0..PARALLEL => 1,
-            _ => self.threads * (operations / (self.threads * PART)).clamp(1, MOST_PARTS),
+            0..PARALLEL_BATCH_OPS_MIN => 1,
+            _ => self.threads * (operations / (self.threads * PART_OPS_MIN)).clamp(1, MOST_PARTS),
         }
     }
 
@@ -144,7 +146,7 @@ impl CpuEngine {
     /// # Errors
     /// [`Error::Limit`](crate::Error::Limit) before anything is done if a key or a value is too long;
     /// others as those of an index.
-    pub fn apply<M: Medium>(&self, table: &Table<M>, changes: &[Change]) -> Result<FixedBitSet> {
+    pub fn apply<M: Medium>(&self, table: &Table<M>, changes: &[Mutation]) -> Result<FixedBitSet> {
         changes
             .iter()
             .try_for_each(|change| table.check_lengths(change))?;
@@ -155,7 +157,7 @@ impl CpuEngine {
             key,
             |i| changes[i].stores(),
             |session, target, ahead, i| match changes[i] {
-                Change::Put {
+                Mutation::Put {
                     key,
                     value,
                     sequence,
@@ -163,7 +165,7 @@ impl CpuEngine {
                     let content = Content::variable(key, value, sequence);
                     Ok(!session.upsert(target, ahead, &content)?)
                 }
-                Change::Delete { .. } => session.remove(target, ahead),
+                Mutation::Delete { .. } => session.remove(target, ahead),
             },
         )
     }
@@ -172,26 +174,52 @@ impl CpuEngine {
     /// there, in their order, in a table of variable length.
     ///
     /// # Errors
-    /// [`Error::Damaged`](crate::Error::Damaged) when a slot names a record outside the file.
+    /// [`Error::Damaged`](crate::Error::Damaged) when a slot names a record outside the file, or one
+    /// whose checksum does not match.
     pub fn get_many<M: Medium>(
         &self,
         table: &Table<M>,
         keys: &[&[u8]],
         mut found: impl FnMut(usize, u64, &[u8]),
     ) -> Result<()> {
-        let mut session = table.session();
         let mut value = Vec::new();
+        self.for_members(table, keys, |session, member, i| {
+            let sequence = session.read_variable(member, keys[i], &mut value)?;
+            found(i, sequence, &value);
+            Ok(())
+        })
+    }
+
+    /// As [`get_many`](Self::get_many), without the values, which are not read.
+    pub fn sequences<M: Medium>(
+        &self,
+        table: &Table<M>,
+        keys: &[&[u8]],
+        mut found: impl FnMut(usize, u64),
+    ) -> Result<()> {
+        self.for_members(table, keys, |session, member, i| {
+            found(i, session.read_sequence(member)?);
+            Ok(())
+        })
+    }
+
+    /// Calls `each` with the member of each of `keys` that is there, and its position.
+    fn for_members<M: Medium>(
+        &self,
+        table: &Table<M>,
+        keys: &[&[u8]],
+        mut each: impl FnMut(&mut Session<'_, M>, Occupied, usize) -> Result<()>,
+    ) -> Result<()> {
+        let mut session = table.session();
         for start in (0..keys.len()).step_by(BREATH) {
             let part = BREATH.min(keys.len() - start);
             let target = |i: usize| table.target(keys[start + i]);
-            look_up(&mut session, part, target, |session, member, i| {
-                let sequence = session.read_variable(member, &mut value)?;
-                found(start + i, sequence, &value);
-                Ok(())
+            lookup(&mut session, part, target, |session, member, i| {
+                each(session, member, start + i)
             })?;
             session.count(part as u64);
             if start + part < keys.len() {
-                session.breathe();
+                session.unpin_briefly();
             }
         }
         Ok(())
@@ -212,15 +240,18 @@ impl CpuEngine {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         for (part, fingerprints) in fingerprints.chunks(BREATH).enumerate() {
             if part > 0 {
-                session.breathe();
+                session.unpin_briefly();
             }
-            let target = |i: usize| Target::of_fingerprint(fingerprints[i], Identity::Any);
-            look_up(
+            let target = |i: usize| ProbeKey::of_fingerprint(fingerprints[i], Identity::Any);
+            lookup(
                 &mut session,
                 fingerprints.len(),
                 target,
                 |session, member, i| {
-                    let sequence = session.table.read_item(member, &mut key, &mut value)?;
+                    let sequence =
+                        session
+                            .table
+                            .read_item(member, &mut key, &mut value, Check::AsTold)?;
                     found(part * BREATH + i, &key, sequence, &value);
                     Ok(())
                 },
@@ -240,7 +271,7 @@ impl CpuEngine {
         value: &[u8],
         sequence: u64,
     ) -> Result<bool> {
-        let put = Change::Put {
+        let put = Mutation::Put {
             key,
             value,
             sequence,
@@ -248,7 +279,7 @@ impl CpuEngine {
         let content = Content::variable(key, value, sequence);
         let mut session = table.session();
         let target = table.target(key);
-        let mut ahead = Ahead::new(table, &target);
+        let mut ahead = ProbeHint::new(table, &target);
         ahead.look(&target);
         match verb {
             Write::Insert => Ok(session.insert(&target, &ahead, &content)? == Inserted::New),
@@ -259,7 +290,7 @@ impl CpuEngine {
                 let change = if is_upsert {
                     put
                 } else {
-                    Change::Delete { key }
+                    Mutation::Delete { key }
                 };
                 Ok(self.apply(table, &[change])?.contains(0) != is_upsert)
             }
@@ -273,21 +304,23 @@ impl CpuEngine {
         len: usize,
         key: impl Fn(usize) -> &'k [u8] + Copy + Sync,
         stores: impl Fn(usize) -> Stores + Copy + Sync,
-        operation: impl Fn(&mut Session<'t, M>, &Target, &Ahead<'t>, usize) -> Result<bool> + Sync,
+        operation: impl Fn(&mut Session<'t, M>, &ProbeKey, &ProbeHint<'t>, usize) -> Result<bool> + Sync,
     ) -> Result<FixedBitSet> {
         let parts = self.parts(len);
         if parts == 1 {
             return each(table, key, len, 0..len, stores, operation);
         }
+        let parts = u16::try_from(parts).expect("threads are few");
         let owners: Vec<u16> = (0..len)
             .into_par_iter()
             .with_min_len(4096)
             .map(|i| {
                 // The top bits choose buckets, so each thread gets buckets of its own as well.
-                ((u128::from(table.target(key(i)).hash.0) * parts as u128) >> 64) as u16
+                let part = product_top(table.target(key(i)).hash.0, u64::from(parts));
+                u16::try_from(part).expect("a part below their number")
             })
             .collect();
-        (0..parts as u16)
+        (0..parts)
             .into_par_iter()
             .map(|part| {
                 let mine = (0..len).filter(|&i| owners[i] == part);
@@ -299,19 +332,19 @@ impl CpuEngine {
 
 fn sizes<M>(table: &Table<M>) -> (usize, usize) {
     (
-        table.shape.key_size as usize,
-        table.shape.value_size as usize,
+        to_usize(table.shape.key_size),
+        to_usize(table.shape.value_size),
     )
 }
 
-impl Change<'_> {
+impl Mutation<'_> {
     /// What the change will store to.
     fn stores(&self) -> Stores {
         match self {
-            Change::Put { key, value, .. } => {
+            Mutation::Put { key, value, .. } => {
                 Stores::RecordAndSlot(Content::class(key.len(), value.len()))
             }
-            Change::Delete { .. } => Stores::Nothing,
+            Mutation::Delete { .. } => Stores::Nothing,
         }
     }
 }
@@ -341,7 +374,7 @@ fn each<'k, 't, M: Medium>(
     len: usize,
     positions: impl Iterator<Item = usize>,
     stores: impl Fn(usize) -> Stores + Copy,
-    operation: impl Fn(&mut Session<'t, M>, &Target, &Ahead<'t>, usize) -> Result<bool>,
+    operation: impl Fn(&mut Session<'t, M>, &ProbeKey, &ProbeHint<'t>, usize) -> Result<bool>,
 ) -> Result<FixedBitSet> {
     let mut answers = FixedBitSet::with_capacity(len);
     let mut session = table.session();
@@ -362,7 +395,7 @@ fn each<'k, 't, M: Medium>(
         )?;
         session.count(done);
         if positions.peek().is_some() {
-            session.breathe();
+            session.unpin_briefly();
         }
     }
     Ok(answers)
@@ -382,14 +415,14 @@ fn get_part<M: Medium>(
     for start in (0..len).step_by(BREATH) {
         let part = BREATH.min(len - start);
         let target = |i| table.target(nth(keys, key_size, start + i));
-        look_up(&mut session, part, target, |session, member, i| {
+        lookup(&mut session, part, target, |session, member, i| {
             answers.insert(first + start + i);
             let value = &mut values[(start + i) * value_size..][..value_size];
             session.read(member, value)
         })?;
         session.count(part as u64);
         if start + part < len {
-            session.breathe();
+            session.unpin_briefly();
         }
     }
     Ok(answers)

@@ -9,19 +9,19 @@
 use std::ops::Range;
 
 use crate::Result;
-use crate::index::ahead::Ahead;
-use crate::index::lookup::{Member, Sighting};
-use crate::index::table::{Session, Table};
-use crate::index::target::Target;
-use crate::layout::bucket::SlotPlace;
+use crate::layout::bucket::SlotAddr;
 use crate::layout::{KeyClass, KeyHash, RecordWord};
 use crate::pm::Medium;
+use crate::table::key::ProbeKey;
+use crate::table::probe::{Occupied, ProbeResult};
+use crate::table::probe_hint::ProbeHint;
+use crate::table::{Session, Table};
 
-/// Look-ups under way: those from their first step to before their last. The first three steps are:
+/// Lookups under way: those from their first step to before their last. The first three steps are:
 /// tags of the home bucket, other tags, bucket. The last two are: record, value.
 const UNDER_WAY: usize = 32;
 
-/// How many operations lie between one step of a look-up and the next.
+/// How many operations lie between one step of a lookup and the next.
 const DISTANCE: usize = UNDER_WAY / 4;
 
 /// The same for keys of variable length, which have one step more: a key is compared when the record
@@ -30,7 +30,7 @@ const VARIABLE_DISTANCE: usize = UNDER_WAY / 5;
 
 /// Changes that are hashed ahead of their execution; their tags are asked for then, and their
 /// buckets and records half as far ahead.
-const AHEAD: usize = 16;
+const PREFETCH_DISTANCE_OPS: usize = 16;
 
 /// Bytes of a line of the CPU's cache.
 const LINE: u64 = 64;
@@ -43,15 +43,15 @@ const UNKNOWN_RECORD: u64 = 3 * LINE;
 
 #[derive(Clone, Copy)]
 struct Change<'k, 't> {
-    target: Target<'k>,
-    ahead: Ahead<'t>,
+    target: ProbeKey<'k>,
+    ahead: ProbeHint<'t>,
     position: usize,
 }
 
 #[derive(Clone, Copy)]
 struct LookUp<'k> {
-    target: Target<'k>,
-    sighting: Sighting,
+    target: ProbeKey<'k>,
+    sighting: ProbeResult,
 }
 
 /// What a change will store to, beside the bucket that its key is in.
@@ -67,11 +67,11 @@ pub enum Stores {
 
 /// Looks up `len` targets in order, and calls `found` with the position of each that is there.
 #[inline]
-pub fn look_up<'k, M: Medium>(
+pub fn lookup<'k, M: Medium>(
     session: &mut Session<M>,
     len: usize,
-    target: impl Fn(usize) -> Target<'k>,
-    mut found: impl FnMut(&mut Session<M>, Member, usize) -> Result<()>,
+    target: impl Fn(usize) -> ProbeKey<'k>,
+    mut found: impl FnMut(&mut Session<M>, Occupied, usize) -> Result<()>,
 ) -> Result<()> {
     let table = session.table;
     let mut under_way: [Option<LookUp>; UNDER_WAY] = [None; UNDER_WAY];
@@ -81,20 +81,20 @@ pub fn look_up<'k, M: Medium>(
         true => (VARIABLE_DISTANCE, 4 * VARIABLE_DISTANCE),
     };
     for step in 0..len + UNDER_WAY {
-        // From the last step to the first: the place of a look-up that ends is taken by the next.
+        // From the last step to the first: the place of a lookup that ends is taken by the next.
         if let Some(position) = step.checked_sub(compared + distance)
-            && let Some(look_up) = &under_way[position % UNDER_WAY]
+            && let Some(lookup) = &under_way[position % UNDER_WAY]
         {
-            if let Sighting::Found(member) = look_up.sighting {
+            if let ProbeResult::Found(member) = lookup.sighting {
                 found(session, member, position)?;
             }
             under_way[position % UNDER_WAY] = None;
         }
         if let Some(position) = step.checked_sub(compared)
             && let Some(LookUp { target, sighting }) = &mut under_way[position % UNDER_WAY]
-            && matches!(sighting, Sighting::Suspect(_) | Sighting::Unsure)
+            && matches!(sighting, ProbeResult::Candidate(_) | ProbeResult::Unsure)
         {
-            *sighting = table.find_sighted(target, *sighting, &mut session.touches);
+            *sighting = table.find_probed(target, *sighting, &mut session.touches);
             prefetch_sighted(table, sighting);
             let (word, behind) = (
                 target.word,
@@ -104,8 +104,8 @@ pub fn look_up<'k, M: Medium>(
         }
         if is_variable
             && let Some(position) = step.checked_sub(3 * distance)
-            && let Some(look_up) = &under_way[position % UNDER_WAY]
-            && let Sighting::Suspect(place) = look_up.sighting
+            && let Some(lookup) = &under_way[position % UNDER_WAY]
+            && let ProbeResult::Candidate(place) = lookup.sighting
         {
             prefetch_record(table, place);
         }
@@ -113,8 +113,8 @@ pub fn look_up<'k, M: Medium>(
             && let Some(LookUp { target, sighting }) = &mut under_way[position % UNDER_WAY]
         {
             match *sighting {
-                Sighting::Suspect(place) if is_variable => prefetch_record(table, place),
-                Sighting::Suspect(place) => {
+                ProbeResult::Candidate(place) if is_variable => prefetch_record(table, place),
+                ProbeResult::Candidate(place) => {
                     *sighting = table.sight_at(place, target, &mut session.touches);
                     prefetch_sighted(table, sighting);
                 }
@@ -129,7 +129,7 @@ pub fn look_up<'k, M: Medium>(
         {
             *sighting = table.sight_at_home(target);
             match sighting {
-                Sighting::Suspect(place) => prefetch_slot(table, place),
+                ProbeResult::Candidate(place) => prefetch_slot(table, place),
                 _ => prefetch_tags(table, target),
             }
         }
@@ -138,14 +138,14 @@ pub fn look_up<'k, M: Medium>(
             table.home_tags(&target).prefetch();
             under_way[step % UNDER_WAY] = Some(LookUp {
                 target,
-                sighting: Sighting::Unsure,
+                sighting: ProbeResult::Unsure,
             });
         }
     }
     Ok(())
 }
 
-/// Has look-ups for the same state word done again that have ended before one that is in front of
+/// Has lookups for the same state word done again that have ended before one that is in front of
 /// them in the batch: someone may have changed the item in between, and equal keys of a batch must not
 /// see that in the wrong order.
 #[inline(always)]
@@ -153,9 +153,9 @@ fn doubt(under_way: &mut [Option<LookUp>; UNDER_WAY], positions: Range<usize>, w
     for position in positions {
         if let Some(LookUp { target, sighting }) = &mut under_way[position % UNDER_WAY]
             && target.word == word
-            && matches!(sighting, Sighting::Found(_) | Sighting::Absent)
+            && matches!(sighting, ProbeResult::Found(_) | ProbeResult::Absent)
         {
-            *sighting = Sighting::Unsure;
+            *sighting = ProbeResult::Unsure;
         }
     }
 }
@@ -168,13 +168,15 @@ pub fn change<'k, 't, M: Medium>(
     positions: impl Iterator<Item = usize>,
     key: impl Fn(usize) -> &'k [u8],
     stores: impl Fn(usize) -> Stores,
-    mut execute: impl FnMut(&mut Session<'t, M>, &Target, &Ahead<'t>, usize) -> Result<()>,
+    mut execute: impl FnMut(&mut Session<'t, M>, &ProbeKey, &ProbeHint<'t>, usize) -> Result<()>,
 ) -> Result<()> {
     let table = session.table;
-    let mut ahead: [Option<Change>; AHEAD] = [None; AHEAD];
-    let mut slots = (0..AHEAD).cycle();
+    let mut ahead: [Option<Change>; PREFETCH_DISTANCE_OPS] = [None; PREFETCH_DISTANCE_OPS];
+    let mut slots = (0..PREFETCH_DISTANCE_OPS).cycle();
     // The places of those ahead are gone through once more at the end, to empty them.
-    let coming = positions.map(Some).chain(std::iter::repeat_n(None, AHEAD));
+    let coming = positions
+        .map(Some)
+        .chain(std::iter::repeat_n(None, PREFETCH_DISTANCE_OPS));
     for (position, slot) in coming.zip(&mut slots) {
         if let Some(Change {
             target,
@@ -185,12 +187,13 @@ pub fn change<'k, 't, M: Medium>(
             execute(session, target, ahead, *position)?;
         }
         if table.shape.key_class() == KeyClass::Variable
-            && let Some(change) = &ahead[(slot + AHEAD / 4) % AHEAD]
+            && let Some(change) = &ahead[(slot + PREFETCH_DISTANCE_OPS / 4) % PREFETCH_DISTANCE_OPS]
             && let Some(place) = change.ahead.suspect(table)
         {
             prefetch_record(table, place);
         }
-        if let Some(change) = &mut ahead[(slot + AHEAD / 2) % AHEAD] {
+        if let Some(change) = &mut ahead[(slot + PREFETCH_DISTANCE_OPS / 2) % PREFETCH_DISTANCE_OPS]
+        {
             change.ahead.look(&change.target);
             prefetch_stores(session, &change.ahead, stores(change.position));
         }
@@ -198,7 +201,7 @@ pub fn change<'k, 't, M: Medium>(
             let target = table.target(key(position));
             Change {
                 target,
-                ahead: Ahead::new(table, &target),
+                ahead: ProbeHint::new(table, &target),
                 position,
             }
         });
@@ -208,8 +211,8 @@ pub fn change<'k, 't, M: Medium>(
 
 /// Asks for the tags of the candidate buckets of the first round, but those of the home bucket.
 #[inline(never)]
-fn prefetch_tags<M: Medium>(table: &Table<M>, target: &Target) {
-    let levels = table.directory.levels();
+fn prefetch_tags<M: Medium>(table: &Table<M>, target: &ProbeKey) {
+    let levels = table.levels.live();
     for nth in 0..table.shape.locations {
         let location = target.hash.location(nth);
         let from = levels.bottom..levels.top + u32::from(nth > 0);
@@ -222,9 +225,9 @@ fn prefetch_tags<M: Medium>(table: &Table<M>, target: &Target) {
 
 /// Asks for the slot that may hold a key, or the record that does.
 #[inline(always)]
-fn prefetch_sighted<M: Medium>(table: &Table<M>, sighting: &Sighting) {
+fn prefetch_sighted<M: Medium>(table: &Table<M>, sighting: &ProbeResult) {
     match sighting {
-        Sighting::Found(member) => {
+        ProbeResult::Found(member) => {
             let at = member.record.offset();
             let asked = match table.shape.key_class() {
                 KeyClass::Word | KeyClass::Wide => 0,
@@ -232,21 +235,21 @@ fn prefetch_sighted<M: Medium>(table: &Table<M>, sighting: &Sighting) {
             };
             prefetch_lines(table, at, asked, table.record_len(at));
         }
-        Sighting::Suspect(place) => prefetch_slot(table, place),
-        Sighting::Absent | Sighting::Unsure => {}
+        ProbeResult::Candidate(place) => prefetch_slot(table, place),
+        ProbeResult::Absent | ProbeResult::Unsure => {}
     }
 }
 
 /// Asks for the state and record words of a slot.
 #[inline]
-fn prefetch_slot<M: Medium>(table: &Table<M>, place: &SlotPlace) {
+fn prefetch_slot<M: Medium>(table: &Table<M>, place: &SlotAddr) {
     table.medium.prefetch(place.state);
     table.medium.prefetch(place.record);
 }
 
 /// Asks for the record that a slot names.
 #[inline]
-fn prefetch_record<M: Medium>(table: &Table<M>, place: SlotPlace) {
+fn prefetch_record<M: Medium>(table: &Table<M>, place: SlotAddr) {
     let record = RecordWord(table.medium.load(place.record));
     if record.is_member() {
         prefetch_lines(table, record.offset(), 0, UNKNOWN_RECORD);
@@ -255,18 +258,21 @@ fn prefetch_record<M: Medium>(table: &Table<M>, place: SlotPlace) {
 
 /// Asks for the slot that has the target's key or will take it, and for the record that comes next.
 #[inline]
-fn prefetch_stores<M: Medium>(session: &Session<M>, ahead: &Ahead, stores: Stores) {
+fn prefetch_stores<M: Medium>(session: &Session<M>, ahead: &ProbeHint, stores: Stores) {
     let table = session.table;
     if let Some(place) = ahead.suspect(table) {
         prefetch_slot(table, &place);
     } else if matches!(stores, Stores::RecordAndSlot(_))
-        && let Some(vacancy) = ahead.vacancy(table)
+        && let Some(empty_slot) = ahead.empty_slot(table)
     {
-        prefetch_slot(table, &vacancy.place);
+        prefetch_slot(table, &empty_slot.place);
     }
     if let Stores::Record(class) | Stores::RecordAndSlot(class) = stores {
         let size = table.shape.record_size(class);
-        if let Some(record) = session.shard.upcoming(class, AHEAD / 2, size) {
+        if let Some(record) = session
+            .shard
+            .upcoming(class, PREFETCH_DISTANCE_OPS / 2, size)
+        {
             prefetch_lines(table, record, 0, size);
         }
     }

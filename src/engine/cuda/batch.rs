@@ -4,16 +4,18 @@ use std::sync::atomic::Ordering;
 
 use bytemuck::Zeroable;
 
-use super::channel::{Channel, Operands};
+use super::abi::{BatchView, Counters, GroupsView, OrderView, TableView};
+use super::batch_stream::{BatchStream, Operands};
 use super::kernels::Read;
-use super::launch::Launch;
-use super::memory::wait;
-use super::view::{Address, BatchView, Counters, GroupsView, OrderView, TableView};
-use super::{Attached, WHOLE, Writer};
-use crate::Result;
+use super::{DeviceTable, Integrity, WHOLE, Writer};
 use crate::engine::Write;
-use crate::index::table::Table;
+use crate::gpu::launch::Launch;
+use crate::gpu::memory::Address;
+use crate::gpu::memory::wait;
 use crate::pm::Mapping;
+use crate::table::Table;
+use crate::width::u32_of;
+use crate::{Error, Result};
 
 /// A batch on its stream.
 pub(super) struct WriteBatch {
@@ -22,7 +24,7 @@ pub(super) struct WriteBatch {
     view: BatchView,
 }
 
-/// A look-up on its stream.
+/// A lookup on its stream.
 pub(super) struct ReadBatch {
     verb: Read,
     operands: Operands,
@@ -32,22 +34,37 @@ pub(super) struct ReadBatch {
     changes: Option<u64>,
 }
 
-impl Attached {
+impl DeviceTable {
     /// Puts a batch that changes the table on its stream.
     pub(super) fn begin_write(
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
-        channel: &mut Channel,
+        channel: &mut BatchStream,
         verb: Write,
         operands: Operands,
     ) -> Result<WriteBatch> {
+        let begun = self.launch_write(table, writer, channel, verb, operands);
+        writer.keep_failure(begun)
+    }
+
+    fn launch_write(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        channel: &mut BatchStream,
+        verb: Write,
+        operands: Operands,
+    ) -> Result<WriteBatch> {
+        self.follow(table, writer, &channel.stream)?;
         let len = operands.len;
         self.launches.fetch_add(1, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::SeqCst);
         if operands.stored {
             // Already the launch that finds the slots retires records.
-            writer.supply.make_room(&channel.stream, u64::from(len))?;
+            writer
+                .record_pool
+                .make_room(&channel.stream, u64::from(len))?;
         }
         let pending = channel.pending(len)?;
         let groups = (len > 1).then(|| channel.groups(len)).transpose()?;
@@ -68,12 +85,14 @@ impl Attached {
             order: self.order_of(channel.order(len, self.view_now().file_len)?, len),
         };
         let counters = channel.counters_address();
+        // From the first claim of a slot on, until it is known what was stored.
+        writer.integrity = Integrity::InFlight;
         let mut launches = channel.launches();
         // SAFETY: the channel's buffers have been made for `len` positions, and stay until the
         // batch is done, as do the file and the mirror; the writer's lock keeps other changes away.
         unsafe {
             self.kernels.begin(&mut launches, groups, view, counters)?;
-            let (table, records) = (self.view_now(), writer.supply.view());
+            let (table, records) = (self.view_now(), writer.record_pool.view());
             self.kernels
                 .resolve(&mut launches, verb, table, records, view, counters)?;
             launches.submit()?;
@@ -92,7 +111,7 @@ impl Attached {
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
-        channel: &mut Channel,
+        channel: &mut BatchStream,
         verb: Write,
         batch: &WriteBatch,
     ) -> Result<()> {
@@ -106,11 +125,11 @@ impl Attached {
             if verb != Write::Remove {
                 self.stock_wanted(table, writer, channel, len)?;
             }
-            writer.supply.make_room(&channel.stream, len)?;
+            writer.record_pool.make_room(&channel.stream, len)?;
         }
         let (words, to) = channel.outcome(&operands)?;
         let counters = channel.counters_address();
-        let records = writer.supply.view();
+        let records = writer.record_pool.view();
         let mut launches = channel.launches();
         // SAFETY: as in `begin_write`; nobody looks at the outcome before the stream has come past.
         unsafe {
@@ -136,18 +155,20 @@ impl Attached {
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
-        channel: &mut Channel,
+        channel: &mut BatchStream,
         len: u64,
     ) -> Result<()> {
         self.stock_at_hand(table, writer, &channel.stream, len)?;
-        if writer.supply.available() < len {
+        if writer.record_pool.available() < len {
             // A batch may need fewer records than it has operations. What cannot be had stays
             // pending, and whoever ends the batch says why.
             self.fetch_counters(channel)?;
             wait(&channel.stream)?;
             let wanted = channel.fetched_counters().wanted;
-            if let Err(error) = self.stock(table, writer, &channel.stream, wanted) {
-                tracing::debug!(%error, "fewer records than a batch wants");
+            match self.stock(table, writer, &channel.stream, wanted) {
+                Err(error @ Error::Gpu { .. }) => return Err(error),
+                Err(error) => tracing::debug!(%error, "fewer records than a batch wants"),
+                Ok(()) => {}
             }
         }
         Ok(())
@@ -158,35 +179,49 @@ impl Attached {
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
-        channel: &mut Channel,
+        channel: &mut BatchStream,
+        verb: Write,
+        batch: WriteBatch,
+    ) -> Result<()> {
+        let ended = self.complete_write(table, writer, channel, verb, batch);
+        writer.keep_failure(ended)
+    }
+
+    fn complete_write(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        channel: &mut BatchStream,
         verb: Write,
         mut batch: WriteBatch,
     ) -> Result<()> {
         loop {
             wait(&channel.stream)?;
             let counters = channel.fetched_counters();
-            writer.supply.settle(table, &counters);
-            let done = counters.operations - counters.full - counters.starved;
-            table.count_batch(done, counters.items as i64, counters.touches);
+            writer.record_pool.settle(table, &counters);
+            writer.integrity = Integrity::Intact;
+            let done = counters.operations - counters.full - counters.out_of_records;
+            table.count_batch(done, counters.items.cast_signed(), counters.touches);
             if done > 0 {
-                table.upkeep.expect_batches(done);
+                table.maintenance.expect_batches(done);
                 table.check_room(done);
             }
             self.check_damage(table, &counters)?;
-            if counters.full + counters.starved == 0 {
+            if counters.full + counters.out_of_records == 0 {
                 return Ok(());
             }
-            if counters.starved > 0 {
-                self.feed(table, writer, &channel.stream, counters.starved)?;
+            if counters.out_of_records > 0 {
+                self.feed(table, writer, &channel.stream, counters.out_of_records)?;
             }
             if counters.full > 0 {
                 self.grow(table, writer, channel)?;
             }
             batch.view.retry = 1;
             let counters = channel.counters()?;
+            writer.integrity = Integrity::InFlight;
             // SAFETY: as in `begin_write`.
             unsafe {
-                let (table, records) = (self.view_now(), writer.supply.view());
+                let (table, records) = (self.view_now(), writer.record_pool.view());
                 self.kernels.resolve(
                     &channel.stream,
                     verb,
@@ -200,11 +235,11 @@ impl Attached {
         }
     }
 
-    /// Puts a look-up on its stream. What it finds comes back to the host.
+    /// Puts a lookup on its stream. What it finds comes back to the host.
     pub(super) fn begin_read(
         &self,
         table: TableView,
-        channel: &mut Channel,
+        channel: &mut BatchStream,
         verb: Read,
         mut operands: Operands,
     ) -> Result<ReadBatch> {
@@ -218,7 +253,7 @@ impl Attached {
             }
             Read::Locate => {
                 operands.values = channel.room_for_places(operands.len)?;
-                size_of::<Address>() as u32
+                const { u32_of(size_of::<Address>() as u64) }
             }
             Read::Contains => 0,
         };
@@ -246,11 +281,11 @@ impl Attached {
         })
     }
 
-    /// Waits for a look-up.
+    /// Waits for a lookup.
     pub(super) fn end_read(
         &self,
         table: &Table<Mapping>,
-        channel: &mut Channel,
+        channel: &mut BatchStream,
         batch: &ReadBatch,
     ) -> Result<()> {
         wait(&channel.stream)?;
@@ -287,7 +322,7 @@ impl Attached {
     }
 
     /// Sends the counters on their way back.
-    pub(super) fn fetch_counters(&self, channel: &mut Channel) -> Result<()> {
+    pub(super) fn fetch_counters(&self, channel: &mut BatchStream) -> Result<()> {
         let to = channel.outcome_of(0)?;
         let counters = channel.counters_address();
         // SAFETY: the blocks are as long, and nobody looks before the stream has come past.
@@ -317,7 +352,8 @@ impl Attached {
         view.sample = self.launches.fetch_add(1, Ordering::Relaxed);
         // What the cache answers needs no order.
         let missed = u64::from(self.missed.load(Ordering::Relaxed)) * u64::from(operands.len);
-        view.order = self.order_of(order, (missed / u64::from(WHOLE)) as u32);
+        let missed = u32::try_from(missed / u64::from(WHOLE)).expect("a share of the batch");
+        view.order = self.order_of(order, missed);
         // SAFETY: as the caller says.
         unsafe { self.kernels.read(on, verb, table, view, counters) }
     }

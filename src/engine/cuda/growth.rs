@@ -1,24 +1,24 @@
 //! What becomes of the GPU's view when the file grows: new levels, emptied levels, new records.
 //!
-//! The order of a resize is that of `index/resize.rs`. Where the host's engine waits for epochs,
-//! this one waits for the look-ups under way: whoever launches one holds the view.
+//! The order of a resize is that of `table/resize.rs`. Where the host's engine waits for epochs,
+//! this one waits for the lookups under way: whoever launches one holds the view.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use cust::stream::Stream;
-
-use super::channel::Channel;
-use super::memory::{DeviceMemory, copy_out, fill, wait};
+use super::abi::{Counters, OrderView, RecordsView};
+use super::batch_stream::BatchStream;
 use super::mirror::{level_len, zeroed_level};
-use super::view::{Counters, OrderView};
-use super::{Attached, Writer};
-use crate::Result;
-use crate::index::directory::Levels;
-use crate::index::table::Table;
-use crate::index::upkeep::Pace;
+use super::{DeviceTable, Integrity, Writer};
+use crate::gpu::memory::{DeviceMemory, copy_out, fill, wait};
+use crate::gpu::stream::Stream;
 use crate::layout::{PAGE, Shape};
 use crate::pm::{Mapping, Medium};
+use crate::table::Table;
+use crate::table::levels::Levels;
+use crate::table::maintenance::Pace;
+use crate::width::{saturating_u64, to_usize, u32_of};
+use crate::{Error, Result};
 
 /// Retired records are used again once they are one in so many: sorted by address, a batch then
 /// finds as many as it needs close together.
@@ -30,7 +30,7 @@ const SORTED: u64 = 1 << 22;
 /// How long a slice of a resize should take.
 const SLICE: Duration = Duration::from_millis(4);
 
-/// Most slices that a batch does by itself; it may have to wait for one of the upkeep before.
+/// Most slices that a batch does by itself; it may have to wait for one of the maintenance before.
 const MOST_SLICES: u64 = 3;
 
 /// Operations of a batch for each bucket that it empties while a resize is under way. To fill the
@@ -77,35 +77,57 @@ impl Draining {
             return;
         }
         let fitting = buckets as f64 * SLICE.as_secs_f64() / took.as_secs_f64().max(1e-6);
-        self.slice = (fitting as u64).clamp(LEAST_SLICE, MOST_SLICE.min(2 * self.slice));
+        self.slice = saturating_u64(fitting).clamp(LEAST_SLICE, MOST_SLICE.min(2 * self.slice));
     }
 }
 
-impl Attached {
-    /// Makes the GPU reach all of the file.
-    pub(super) fn extend(
+impl DeviceTable {
+    /// Brings what the kernels are told of the table up to what it is: how much of the file they reach,
+    /// and which levels there are. Whoever changes the table begins with this. What fails leaves them with
+    /// what they knew, and the next call goes on from there.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub(super) fn follow(
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
         stream: &Stream,
     ) -> Result<()> {
+        self.extend(table, writer, stream)?;
+        loop {
+            let known = self.view.read().top_level;
+            if known >= table.levels.live().top {
+                return Ok(());
+            }
+            self.enter_level(table, writer, stream, known + 1)?;
+        }
+    }
+
+    /// Makes the GPU reach all of the file.
+    fn extend(&self, table: &Table<Mapping>, writer: &mut Writer, stream: &Stream) -> Result<()> {
         let len = table.medium.len();
-        if len == self.view_now().file_len {
+        if len == self.view.read().file_len {
             return Ok(());
         }
         // SAFETY: the mapping keeps what it has mapped where it is, and outlives the engine.
         unsafe { self.registration.extend(&table.medium, len)? };
+        let mut dirty = None;
         if table.medium.tracks_dirty() {
             self.save_dirty(table, writer, stream)?;
-            let words = len.div_ceil(PAGE).div_ceil(64) as usize;
-            writer.dirty = DeviceMemory::new(words * 8)?;
+            let words = to_usize(len.div_ceil(PAGE).div_ceil(64));
+            let map = DeviceMemory::new(words * 8)?;
             // SAFETY: the block is as long.
-            unsafe { fill(stream, writer.dirty.address(), 0, words * 8)? };
+            unsafe { fill(stream, map.address(), 0, words * 8)? };
             wait(stream)?;
+            dirty = Some(map);
         }
         let mut view = self.view_alone();
         view.file_len = len;
-        view.dirty = writer.dirty.address();
+        if let Some(dirty) = dirty {
+            view.dirty = dirty.address();
+            writer.dirty = dirty;
+        }
         Ok(())
     }
 
@@ -114,35 +136,32 @@ impl Attached {
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
-        channel: &Channel,
+        channel: &BatchStream,
     ) -> Result<()> {
-        table.upkeep.holding_up("adding a level", || {
-            table.grow_levels(table.directory.levels())?;
-            self.enter_top_level(table, writer, channel)
+        table.maintenance.holding_up("adding a level", || {
+            table.grow_levels(table.levels.live())?;
+            self.follow(table, writer, &channel.stream)
         })
     }
 
-    /// Shows the kernels the top level that the table has just got.
-    fn enter_top_level(
+    /// Shows the kernels the level that comes on top of those that they know. The GPU reaches it.
+    fn enter_level(
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
-        channel: &Channel,
+        stream: &Stream,
+        top: u32,
     ) -> Result<()> {
-        self.extend(table, writer, &channel.stream)?;
-        let top = table.directory.levels().top;
-        let offset = table.directory.offset(top);
+        let offset = table.levels.offset(top);
         // The copy of a level saves more than cached values do.
         let cached = writer.cache.len();
         if writer.mirror.awaits(top) && !writer.mirror.has_room(level_len(table, top), cached)? {
-            drop(self.give_up_entries(writer, &channel.stream)?);
+            drop(self.give_up_entries(writer, stream)?);
         }
-        let probe = writer
-            .mirror
-            .add_level(table, &channel.stream, top, offset)?;
+        let probe = writer.mirror.add_level(table, stream, top, offset)?;
         let now = self.view_now().cache;
-        let (cache, outgrown) = writer.cache.reach(&channel.stream, top, now)?;
-        // From here on items may move up to where a look-up with the old view does not look.
+        let (cache, outgrown) = writer.cache.reach(stream, top, now)?;
+        // From here on items may move up to where a lookup with the old view does not look.
         let mut view = self.view_alone();
         view.level_offset[top as usize] = offset;
         view.level_probe[top as usize] = probe;
@@ -161,18 +180,19 @@ impl Attached {
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
-        channel: &mut Channel,
+        channel: &mut BatchStream,
         operations: u64,
     ) -> Result<()> {
-        let levels = table.directory.levels();
+        self.follow(table, writer, &channel.stream)?;
+        let levels = table.levels.live();
         if !levels.draining(table.shape.levels) {
             table.reclaim_levels_left();
             return Ok(());
         }
         let buckets = 1u64 << levels.bottom;
         let slice = writer.draining.next(buckets, operations);
-        let counters = table.upkeep.holding_up("emptying a slice", || {
-            self.drain(writer, channel, slice.clone())
+        let counters = table.maintenance.holding_up("emptying a slice", || {
+            self.drain(writer, channel, levels, slice.clone())
         })?;
         self.check_damage(table, &counters)?;
         table.count_batch(0, 0, counters.touches);
@@ -190,20 +210,34 @@ impl Attached {
     fn drain(
         &self,
         writer: &mut Writer,
-        channel: &mut Channel,
+        channel: &mut BatchStream,
+        levels: Levels,
         slice: Range<u64>,
     ) -> Result<Counters> {
         let started = Instant::now();
         let len = slice.end - slice.start;
         let counters = channel.counters()?;
+        let view = self.view_now();
+        // Kernels that do not know the level above would take each item for its own copy there.
+        if (view.bottom_level, view.top_level) != (levels.bottom, levels.top) {
+            return Err(Error::Gpu {
+                what: "emptying a level",
+                found: format!(
+                    "kernels that know levels {} to {} of {} to {}",
+                    view.bottom_level, view.top_level, levels.bottom, levels.top
+                ),
+                expected: "the same levels; try again".into(),
+            });
+        }
+        let was = std::mem::replace(&mut writer.integrity, Integrity::InFlight);
         // SAFETY: the view's addresses are those of the file and of the mirror, both of which
         // outlive this call; the writer's lock keeps other changes away.
-        unsafe {
-            self.kernels
-                .drain(&channel.stream, self.view_now(), slice, counters)?;
-        }
-        self.fetch_counters(channel)?;
-        wait(&channel.stream)?;
+        let launched = unsafe { self.kernels.drain(&channel.stream, view, slice, counters) };
+        let drained = launched
+            .and_then(|()| self.fetch_counters(channel))
+            .and_then(|()| wait(&channel.stream));
+        writer.keep_failure(drained)?;
+        writer.integrity = was;
         writer.draining.learn(len, started.elapsed());
         Ok(channel.fetched_counters())
     }
@@ -212,7 +246,7 @@ impl Attached {
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
-        channel: &Channel,
+        channel: &BatchStream,
         levels: Levels,
     ) -> Result<()> {
         self.uncache_level(writer, &channel.stream, levels.bottom)?;
@@ -233,20 +267,20 @@ impl Attached {
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
-        channel: &mut Channel,
+        channel: &mut BatchStream,
     ) -> Result<()> {
-        while table.directory.levels().draining(table.shape.levels) {
+        while table.levels.live().draining(table.shape.levels) {
             self.drain_slice(table, writer, channel, u64::MAX)?;
         }
         Ok(())
     }
 
-    /// One round of the table's upkeep: room is made and pinned ahead, and a resize driven on by a
+    /// One round of the table's maintenance: room is preallocated and pinned, and a resize driven on by a
     /// slice. Gives how long to rest.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu), and those of [`drain_slice`](Self::drain_slice).
-    pub(super) fn keep_up(
+    pub(super) fn maintain(
         &self,
         table: &Table<Mapping>,
         pace: &mut Pace,
@@ -259,11 +293,11 @@ impl Attached {
             }
         }
         self.mirror_ahead(table)?;
-        if !table.directory.levels().draining(table.shape.levels) {
+        if !table.levels.live().draining(table.shape.levels) {
             return Ok(None);
         }
         let started = Instant::now();
-        let mut writer = self.writer();
+        let mut writer = self.writer()?;
         let mut channel = self.channel()?;
         let slice = writer.draining.slice * OPERATIONS;
         self.drain_slice(table, &mut writer, &mut channel, slice)?;
@@ -272,7 +306,7 @@ impl Attached {
         Ok(Some(pace.rest(table, started.elapsed())))
     }
 
-    /// Pins room that was made ahead.
+    /// Pins room that was preallocated.
     fn pin_ahead(&self, table: &Table<Mapping>) -> Result<()> {
         let ready = table.medium.prepared();
         while self.registration.len() < ready {
@@ -292,7 +326,7 @@ impl Attached {
         // Small levels are copied in no time, and would only take memory from others.
         let len = level_len(table, level);
         {
-            let writer = self.writer();
+            let writer = self.writer()?;
             let has_room = || writer.mirror.has_room(len, writer.cache.len());
             if len < PINNED_AT_ONCE || !writer.mirror.awaits(level) || !has_room()? {
                 return Ok(());
@@ -301,20 +335,24 @@ impl Attached {
         let channel = self.channel()?;
         let copy = zeroed_level(table, &channel.stream, level)?;
         self.give(channel);
-        let mut writer = self.writer();
+        let mut writer = self.writer()?;
         // The level may have come meanwhile.
-        if table.directory.levels().top < level {
+        if table.levels.live().top < level {
             writer.mirror.expect(level, copy);
         }
         Ok(())
     }
 
     /// Makes room for `additional` more items: slots and records.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](crate::Error::NoSpace) and [`Error::Limit`](crate::Error::Limit) where there is
+    /// no room for all of it; the table is as it was. [`Error::Gpu`](crate::Error::Gpu).
     pub(super) fn reserve(
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
-        channel: &mut Channel,
+        channel: &mut BatchStream,
         additional: u64,
     ) -> Result<()> {
         let top = table
@@ -323,16 +361,17 @@ impl Attached {
         if top > Shape::MAX_LEVEL {
             return Err(table.limit("the top level", u64::from(top), u64::from(Shape::MAX_LEVEL)));
         }
-        while table.directory.levels().top < top {
-            table.add_level(table.directory.levels())?;
-            self.enter_top_level(table, writer, channel)?;
+        let missing = |writer: &Writer| additional.saturating_sub(writer.record_pool.available());
+        table.make_room_for(top, missing(writer))?;
+        self.follow(table, writer, &channel.stream)?;
+        while table.levels.live().top < top {
+            table.add_level(table.levels.live())?;
+            self.follow(table, writer, &channel.stream)?;
             self.finish_draining(table, writer, channel)?;
         }
-        if writer.supply.available() < additional {
-            table.grow_arena(0, additional - writer.supply.available())?;
-            self.extend(table, writer, &channel.stream)?;
-        }
-        Ok(())
+        // Records that the arena has are as good as those at hand.
+        table.grow_arena(0, missing(writer))?;
+        self.follow(table, writer, &channel.stream)
     }
 
     /// Makes `records` available to the next launch, or as many as there are without growth.
@@ -346,13 +385,15 @@ impl Attached {
         stream: &Stream,
         records: u64,
     ) -> Result<()> {
-        if writer.supply.available() >= records {
+        if writer.record_pool.available() >= records {
             return Ok(());
         }
+        // No record is handed out that the GPU does not reach.
+        self.follow(table, writer, stream)?;
         if Self::has_pool(table, writer) {
             self.recycle(table, writer)?;
         }
-        writer.supply.prepare(table, stream, records)
+        writer.record_pool.prepare(table, stream, records)
     }
 
     /// Makes `records` available to the next launch.
@@ -368,17 +409,17 @@ impl Attached {
     ) -> Result<()> {
         loop {
             self.stock_at_hand(table, writer, stream, records)?;
-            let available = writer.supply.available();
+            let available = writer.record_pool.available();
             if available >= records {
                 return Ok(());
             }
             self.feed(table, writer, stream, records - available)?;
-            if writer.supply.available() > available {
+            if writer.record_pool.available() > available {
                 continue;
             }
             self.stock_at_hand(table, writer, stream, records)?;
-            if writer.supply.available() == available {
-                // The supply holds as many runs as it can.
+            if writer.record_pool.available() == available {
+                // The pool holds as many runs as it can.
                 return Ok(());
             }
         }
@@ -397,9 +438,9 @@ impl Attached {
         }
         let grown =
             table
-                .upkeep
+                .maintenance
                 .holding_up("adding records", || match table.grow_arena(0, missing) {
-                    Ok(()) => self.extend(table, writer, stream).map(|()| None),
+                    Ok(()) => self.follow(table, writer, stream).map(|()| None),
                     Err(error) => Ok(Some(error)),
                 });
         match grown? {
@@ -415,25 +456,42 @@ impl Attached {
 
     /// Whether so many records are retired that using them again serves batches well.
     fn has_pool(table: &Table<Mapping>, writer: &Writer) -> bool {
-        writer.supply.retired() >= (table.arena.total(0) / POOL).max(1)
+        writer.record_pool.retired() >= (table.arena.total(0) / POOL).max(1)
     }
 
     /// Makes retired records free; says whether there were any.
     fn recycle(&self, table: &Table<Mapping>, writer: &mut Writer) -> Result<bool> {
-        if writer.supply.retired() == 0 {
+        if writer.record_pool.retired() == 0 {
             return Ok(false);
         }
-        // Look-ups under way may still copy from retired records.
+        // Lookups under way may still copy from retired records.
         let file_len = self.view_alone().file_len;
-        let freed = writer.supply.recycle(table);
+        let freed = writer.record_pool.recycle(table);
         let mut channel = self.channel()?;
-        for first in freed.clone().step_by(SORTED as usize) {
-            let len = (freed.end - first).min(SORTED) as u32;
+        // A batch may be amid its work.
+        let was = std::mem::replace(&mut writer.integrity, Integrity::InFlight);
+        let records = writer.record_pool.view();
+        let sorted = self.sort_freed(&mut channel, records, freed.clone(), file_len);
+        writer.keep_failure(sorted)?;
+        writer.integrity = was;
+        self.give(channel);
+        Ok(!freed.is_empty())
+    }
+
+    /// Puts these entries of the ring of free records in the order of their addresses.
+    fn sort_freed(
+        &self,
+        channel: &mut BatchStream,
+        records: RecordsView,
+        freed: Range<u64>,
+        file_len: u64,
+    ) -> Result<()> {
+        for first in freed.clone().step_by(to_usize(SORTED)) {
+            let len = u32_of((freed.end - first).min(SORTED));
             let order = OrderView {
                 wanted: 1,
                 ..channel.order(len, file_len)?
             };
-            let records = writer.supply.view();
             // SAFETY: the ring holds these entries, no launch uses them, and the order's memory
             // stays with the channel.
             unsafe {
@@ -443,9 +501,7 @@ impl Attached {
                 launches.submit()?;
             }
         }
-        wait(&channel.stream)?;
-        self.give(channel);
-        Ok(!freed.is_empty())
+        wait(&channel.stream)
     }
 
     /// Hands the pages that the GPU has stored to over to the next checkpoint.
@@ -467,11 +523,13 @@ impl Attached {
                 bytemuck::cast_slice_mut(&mut words),
                 writer.dirty.address(),
             )?;
-            fill(stream, writer.dirty.address(), 0, len)?;
         }
         wait(stream)?;
         table.medium.merge_dirty(0, &words);
-        Ok(())
+        // Not before they are noted: pages that nobody knows of would not be saved.
+        // SAFETY: as above; the writer's lock keeps changes away.
+        unsafe { fill(stream, writer.dirty.address(), 0, len)? };
+        wait(stream)
     }
 }
 

@@ -4,35 +4,29 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytemuck::{Zeroable, bytes_of};
-use cust::module::{Module, ModuleJitOption};
 use parking_lot::Mutex;
 
-use super::device::{Device, failed};
-use super::launch::{Function, Launch};
-use super::store_log::{LogView, StoreLog, StoreWatch};
-use super::view::{
-    Address, BIN_CHUNK, BatchView, CacheLoad, DEEPEST, GroupsView, OrderView, RecordsView,
-    SurveyView, TableView,
+use super::abi::{
+    BIN_CHUNK, BatchView, CacheLoad, DEEPEST, GroupsView, OrderView, RecordsView, SurveyView,
+    TableView,
 };
+use super::write_trace::{LogView, TraceBuffer};
 use crate::Result;
 use crate::engine::Write;
+use crate::gpu::device::Device;
+use crate::gpu::launch::{BLOCKS, THREADS};
+use crate::gpu::launch::{Function, Launch};
+use crate::gpu::memory::Address;
+use crate::gpu::module::Module;
 use crate::pm::Mapping;
-
-/// The compiled kernels; `ptx/build.py` makes them.
-pub(super) const PTX: &str = include_str!("../../../ptx/gphash.ptx");
-
-/// Threads of a block, eight warps.
-pub(super) const THREADS: u32 = 256;
+use crate::width::u32_of;
+use crate::write_trace::WriteTrace;
 
 /// Lanes of a warp.
 const WARP: u32 = 32;
 
 /// Least positions of a tile.
 const LEAST_TILE: u32 = 8;
-
-/// Most blocks a multiprocessor is given: as many as its registers hold, so that each warp stays
-/// for the whole launch.
-pub(super) const BLOCKS: u32 = 4;
 
 /// Blocks of a launch that fills the bucket cache.
 const FILL_BLOCKS: u32 = 16;
@@ -54,7 +48,7 @@ pub struct Kernels {
     /// The kernels that were launched before, by their names.
     found: Mutex<HashMap<(&'static str, &'static str), Function>>,
     /// Where they note what they store, in tests.
-    log: Option<StoreLog>,
+    log: Option<TraceBuffer>,
     wide: bool,
     key_size: u32,
     blocks: u32,
@@ -69,21 +63,19 @@ impl Kernels {
         device: &Device,
         medium: &Mapping,
         key_size: u64,
-        watch: Option<&Arc<dyn StoreWatch>>,
+        watch: Option<&Arc<dyn WriteTrace>>,
     ) -> Result<Self> {
-        let options: [ModuleJitOption; 0] = [];
-        let ptx = watch.map_or(PTX, |watch| watch.kernels());
-        let module = Module::from_ptx(ptx, &options)
-            .map_err(|error| failed("loading the kernels", error))?;
+        let ptx = watch.map_or(gphash_kernels::INDEX, |watch| watch.kernels());
+        let module = Module::load(ptx)?;
         let log = watch
-            .map(|watch| StoreLog::new(watch, medium))
+            .map(|watch| TraceBuffer::new(watch, medium))
             .transpose()?;
         Ok(Self {
             module,
             found: Mutex::default(),
             log,
             wide: key_size > 8,
-            key_size: key_size as u32,
+            key_size: u32_of(key_size),
             blocks: watch
                 .map_or(u32::MAX, |watch| watch.blocks())
                 .min(device.processors() * BLOCKS),
@@ -403,7 +395,7 @@ impl Kernels {
         unsafe { self.launch(&mut on, "report", false, blocks, &arguments) }
     }
 
-    /// Finds the groups of a look-up that is done, and gives the positions of each what was found for one
+    /// Finds the groups of a lookup that is done, and gives the positions of each what was found for one
     /// of them: the answer and `size` bytes of its values. The counters are zero then.
     ///
     /// # Safety
@@ -605,7 +597,7 @@ impl Kernels {
 
     fn blocks_for_warps(&self, warps: u64) -> u32 {
         let blocks = warps.div_ceil(u64::from(THREADS / WARP));
-        blocks.clamp(1, u64::from(self.blocks)) as u32
+        u32::try_from(blocks).map_or(self.blocks, |blocks| blocks.clamp(1, self.blocks))
     }
 
     fn blocks_for_threads(&self, threads: u32) -> u32 {
@@ -637,11 +629,11 @@ impl Kernels {
         };
         // What is noted is noted launch by launch.
         let mut stream = on.stream();
-        if !StoreLog::concerns(name) {
+        if !TraceBuffer::concerns(name) {
             // SAFETY: as the caller says.
             return unsafe { stream.put(function, blocks, arguments) };
         }
-        let set = self.find("set_store_log", "")?;
+        let set = self.find("set_write_trace", "")?;
         let (view, none) = (log.begin(stream, name)?, LogView::zeroed());
         // SAFETY: as the caller says; the log outlives the stream's launches, whose end is waited
         // for.
@@ -658,11 +650,7 @@ impl Kernels {
         if let Some(function) = found.get(&(name, suffix)) {
             return Ok(*function);
         }
-        let function = self
-            .module
-            .get_function(format!("{name}{suffix}"))
-            .map_err(|error| failed("finding a kernel", error))?;
-        let function = Function(function.to_raw());
+        let function = self.module.function(&format!("{name}{suffix}"))?;
         found.insert((name, suffix), function);
         Ok(function)
     }

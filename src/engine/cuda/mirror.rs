@@ -3,16 +3,18 @@
 use std::ops::Range;
 
 use bytemuck::Zeroable;
-use cust::stream::Stream;
 
-use super::memory::{DeviceMemory, copy_in, fill, free_memory, wait};
+use super::abi::TableView;
 use super::registration::Registration;
-use super::view::{Address, TableView};
 use crate::Result;
-use crate::index::table::Table;
+use crate::gpu::memory::Address;
+use crate::gpu::memory::{DeviceMemory, copy_in, fill, free_memory, wait};
+use crate::gpu::stream::Stream;
 use crate::layout::superblock::DIRECTORY;
 use crate::layout::{RESERVED_BUCKET_STRIDE, RESERVED_BUCKETS};
 use crate::pm::{Mapping, Medium};
+use crate::table::Table;
+use crate::width::{to_usize, u32_of};
 
 /// The copies of a table's levels, as far as the device has room for them.
 pub struct Mirror {
@@ -75,22 +77,22 @@ impl Mirror {
         stream: &Stream,
     ) -> Result<TableView> {
         let shape = &table.shape;
-        let levels = table.directory.levels();
+        let levels = table.levels.live();
         let mut view = TableView::zeroed();
         view.file = table.medium.base() as Address;
         view.hash_seed = table.hash_seed;
-        view.key_size = shape.key_size as u32;
-        view.value_size = shape.value_size as u32;
+        view.key_size = u32_of(shape.key_size);
+        view.value_size = u32_of(shape.value_size);
         view.slots = shape.slots;
         view.levels = shape.levels;
         view.locations = shape.locations;
         view.bottom_level = levels.bottom;
         view.top_level = levels.top;
-        view.bucket_size = shape.bucket_size as u32;
-        view.record_stride = shape.record_stride as u32;
+        view.bucket_size = u32_of(shape.bucket_size);
+        view.record_stride = u32_of(shape.record_stride);
         view.reserved_probe = self.add_reserved(table, registration, stream)?;
         for level in levels.bottom..=levels.top {
-            let offset = table.directory.offset(level);
+            let offset = table.levels.offset(level);
             view.level_offset[level as usize] = offset;
             // A survey has copied the levels before.
             if self.levels[level as usize].is_none() {
@@ -169,7 +171,7 @@ impl Mirror {
     ) -> Result<()> {
         for &(level, bucket) in buckets {
             if let Some(copy) = &self.levels[level as usize] {
-                let within = bucket - table.directory.offset(level);
+                let within = bucket - table.levels.offset(level);
                 let to = copy.address() + within;
                 let len = table.shape.bucket_size;
                 copy_file(table, registration, stream, bucket..bucket + len, to)?;
@@ -208,7 +210,7 @@ impl Mirror {
         if !self.fits(len) {
             return Ok(None);
         }
-        let Ok(copy) = DeviceMemory::new(len as usize) else {
+        let Ok(copy) = DeviceMemory::new(to_usize(len)) else {
             return Ok(None);
         };
         let bytes = offset..offset + len;
@@ -227,7 +229,7 @@ pub fn zeroed_level(
     stream: &Stream,
     level: u32,
 ) -> Result<Option<DeviceMemory>> {
-    let Ok(copy) = DeviceMemory::new(level_len(table, level) as usize) else {
+    let Ok(copy) = DeviceMemory::new(to_usize(level_len(table, level))) else {
         return Ok(None);
     };
     // SAFETY: the block is as long.
@@ -254,8 +256,8 @@ fn copy_file(
         // SAFETY: the range is mapped. It is copied by the device, and nothing changes it
         // meanwhile: the engine is the only one who stores, and its caller is alone in it.
         unsafe {
-            let from = table.medium.base().wrapping_add(part.start as usize);
-            let from = std::slice::from_raw_parts(from, (part.end - part.start) as usize);
+            let from = table.medium.base().wrapping_add(to_usize(part.start));
+            let from = std::slice::from_raw_parts(from, to_usize(part.end - part.start));
             copy_in(stream, to + (part.start - bytes.start), from)?;
         }
     }

@@ -1,29 +1,28 @@
-//! Look-ups that are under way on streams of the callers, whose batches lie in device memory.
+//! Lookups that are under way on streams of the callers, whose batches lie in device memory.
 //!
 //! Such a batch is done when its stream has come past it, which the call that issued it does not
-//! wait for. What must not happen beside a look-up waits here for all of them.
+//! wait for. What must not happen beside a lookup waits here for all of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cust::event::{Event, EventFlags, EventStatus};
-use cust::stream::Stream;
 use parking_lot::Mutex;
 
-use super::device::failed;
-use super::launch::{Graphs, Launches};
-use super::order::{Bins, OrderMemory};
-use super::view::OrderView;
+use super::abi::OrderView;
+use super::address_sort::{Bins, OrderMemory};
 use crate::Result;
+use crate::gpu::event::Event;
+use crate::gpu::launch::{Graphs, Launches};
+use crate::gpu::stream::Stream;
 
-/// Streams that are remembered before those whose look-ups have ended are forgotten.
+/// Streams that are remembered before those whose lookups have ended are forgotten.
 const REMEMBERED: usize = 64;
 
-/// The streams that look-ups were put on.
+/// The streams that lookups were put on.
 #[derive(Default)]
 pub struct Readers(Mutex<HashMap<usize, Arc<Mutex<Reader>>>>);
 
-/// One stream: the end of its last look-up, and memory that its look-ups use one after another.
+/// One stream: the end of its last lookup, and memory that its lookups use one after another.
 pub struct Reader {
     end: Event,
     order: OrderMemory,
@@ -38,24 +37,24 @@ impl Readers {
     pub fn on(&self, stream: &Stream) -> Result<Arc<Mutex<Reader>>> {
         let mut readers = self.0.lock();
         if readers.len() >= REMEMBERED {
-            readers.retain(|_, reader| !reader.lock().is_done());
+            // One that was handed out is about to be put lookups on, and is not done.
+            readers.retain(|_, reader| Arc::strong_count(reader) > 1 || !reader.lock().is_done());
         }
-        if let Some(reader) = readers.get(&(stream.as_inner() as usize)) {
+        if let Some(reader) = readers.get(&(stream.handle() as usize)) {
             return Ok(Arc::clone(reader));
         }
-        let end = Event::new(EventFlags::DISABLE_TIMING)
-            .map_err(|error| failed("making an event", error))?;
+        let end = Event::new()?;
         let order = OrderMemory::new()?;
         let reader = Arc::new(Mutex::new(Reader {
             end,
             order,
             graphs: Graphs::default(),
         }));
-        readers.insert(stream.as_inner() as usize, Arc::clone(&reader));
+        readers.insert(stream.handle() as usize, Arc::clone(&reader));
         Ok(reader)
     }
 
-    /// Waits until the look-ups that have been issued are done, one stream after another, and keeps
+    /// Waits until the lookups that have been issued are done, one stream after another, and keeps
     /// new ones away only from the stream at hand.
     pub fn wait(&self) {
         let readers: Vec<_> = {
@@ -91,17 +90,42 @@ impl Reader {
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
     pub fn issued(&mut self, stream: &Stream) -> Result<()> {
-        self.end
-            .record(stream)
-            .map_err(|error| failed("recording an event", error))
+        self.end.record(stream)
     }
 
     fn is_done(&self) -> bool {
-        !matches!(self.end.query(), Ok(EventStatus::NotReady))
+        self.end.is_done()
     }
 
     fn wait(&self) {
         // A device that fails here fails its next caller, too, who can say so.
-        let _ = self.end.synchronize();
+        let _ = self.end.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::device::Device;
+
+    #[test]
+    fn a_reader_that_was_handed_out_is_not_forgotten_before_it_is_locked() {
+        // On a machine without a GPU there is nothing to look at.
+        let Ok(device) = Device::open(0) else {
+            return;
+        };
+        let _entered = device.enter().unwrap();
+        let readers = Readers::default();
+        let stream = Stream::new().unwrap();
+        let handed_out = readers.on(&stream).unwrap();
+        // All of them done, as nothing was put there.
+        let others: Vec<_> = (0..2 * REMEMBERED)
+            .map(|_| Stream::new().unwrap())
+            .collect();
+        for other in &others {
+            readers.on(other).unwrap();
+        }
+        assert!(readers.0.lock().len() <= REMEMBERED);
+        assert!(Arc::ptr_eq(&readers.on(&stream).unwrap(), &handed_out));
     }
 }

@@ -5,17 +5,18 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use cust::sys;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::device::check;
 use crate::Result;
+use crate::gpu::driver;
+use crate::gpu::driver::{Handle, REGISTER_DEVICE_MAP, REGISTER_PORTABLE, Status, check};
 use crate::layout::{HUGE_PAGE, align_up};
 use crate::pm::{Mapping, Medium};
+use crate::width::to_usize;
 
 /// Least bytes that a thread pins when a whole file is registered. Copies may not cross from one
 /// part to the next, so parts should be few.
-const PART: u64 = 64 << 20;
+const PIN_PART_BYTES_MIN: u64 = 64 << 20;
 
 /// Most threads that pin a file. They wait for memory and for the driver, so more do not help.
 const THREADS: usize = 8;
@@ -43,21 +44,25 @@ impl Part {
     /// # Safety
     /// The bytes must be mapped, and stay so for as long as this lives.
     unsafe fn register(medium: &Mapping, bytes: Range<u64>) -> Result<Self> {
-        let start = medium.base().wrapping_add(bytes.start as usize);
-        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
-        let len = (bytes.end - bytes.start) as usize;
+        let start = medium.base().wrapping_add(to_usize(bytes.start));
+        let flags = REGISTER_PORTABLE | REGISTER_DEVICE_MAP;
+        let len = to_usize(bytes.end - bytes.start);
         // SAFETY: the caller vouches for the bytes.
-        let answer = unsafe { sys::cuMemHostRegister_v2(start.cast(), len, flags) };
-        check("pinning the file for the GPU", answer)?;
+        let answer = unsafe { driver::cuMemHostRegister_v2(start.cast(), len, flags) };
+        check("pinning the file for the GPU (cuMemHostRegister)", answer)?;
         Ok(Self { start, bytes })
     }
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // SAFETY: the part was registered from exactly this address. A failure means that the
-        // context is gone, and the registration with it.
-        let _ = unsafe { sys::cuMemHostUnregister(self.start.cast()) };
+        // SAFETY: the part was registered from exactly this address.
+        let unregister = || unsafe { driver::cuMemHostUnregister(self.start.cast()) };
+        // What stays registered cannot be registered anew. That it fails again means that the context is
+        // gone, and the registration with it.
+        if unregister() != Status::SUCCESS {
+            let _ = unregister();
+        }
     }
 }
 
@@ -75,8 +80,8 @@ impl Registration {
         let mut parts = self.parts();
         let start = parts.last().map_or(0, |part| part.bytes.end);
         if start < len {
-            if len - start > PART {
-                // So much has not been made ahead, and a batch waits for it.
+            if len - start > PIN_PART_BYTES_MIN {
+                // So much has not been preallocated, and a batch waits for it.
                 medium.populate(start, len, threads());
             }
             // SAFETY: as the caller says.
@@ -96,8 +101,8 @@ impl Registration {
     pub unsafe fn of_file(medium: &Mapping) -> Result<Self> {
         let len = medium.len();
         let threads = threads();
-        let step = align_up(len.div_ceil(threads as u64), HUGE_PAGE).max(PART);
-        let starts: Vec<u64> = (0..len).step_by(step as usize).collect();
+        let step = align_up(len.div_ceil(threads as u64), HUGE_PAGE).max(PIN_PART_BYTES_MIN);
+        let starts: Vec<u64> = (0..len).step_by(to_usize(step)).collect();
         let next = AtomicUsize::new(0);
         let context = current_context();
         let work = || -> Result<Vec<Part>> {
@@ -162,12 +167,12 @@ fn threads() -> usize {
 fn current_context() -> usize {
     let mut context = ptr::null_mut();
     // SAFETY: the driver writes the context. Should it fail, entering none fails as well.
-    let _ = unsafe { sys::cuCtxGetCurrent(&mut context) };
+    let _ = unsafe { driver::cuCtxGetCurrent(&mut context) };
     context as usize
 }
 
 fn enter(context: usize) -> Result<()> {
     // SAFETY: the context is that of the thread which waits for this one.
-    let answer = unsafe { sys::cuCtxSetCurrent(context as sys::CUcontext) };
-    check("entering the device", answer)
+    let answer = unsafe { driver::cuCtxSetCurrent(context as Handle) };
+    check("entering the device (cuCtxSetCurrent)", answer)
 }

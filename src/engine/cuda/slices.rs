@@ -1,15 +1,16 @@
 //! The verbs on slices in device memory.
 
-use cust::stream::Stream;
-
-use super::channel::Operands;
+use super::batch_stream::Operands;
 use super::kernels::Read;
-use super::view::Address;
-use super::{CudaEngine, sizes};
-use crate::Result;
+use super::service::Server;
+use super::{CudaEngine, DeviceTable, sizes};
 use crate::engine::Write;
-use crate::index::table::Table;
+use crate::gpu::memory::Address;
+use crate::gpu::memory::wait;
+use crate::gpu::stream::Stream;
 use crate::pm::Mapping;
+use crate::table::Table;
+use crate::{Error, Result};
 
 /// A batch in the caller's device memory; see [`Operands`] for the fields.
 #[derive(Debug, Clone, Copy)]
@@ -23,16 +24,18 @@ pub(crate) struct DeviceOperands {
 impl DeviceOperands {
     /// The batch in parts that the engine's own buffers are made for.
     fn parts(self, table: &Table<Mapping>) -> impl Iterator<Item = Operands> {
-        const LONGEST: usize = 1 << 24;
+        const LONGEST: u32 = 1 << 24;
         let (key_size, value_size) = sizes(table);
-        (0..self.len).step_by(LONGEST).map(move |first| Operands {
-            keys: self.keys + (first * key_size) as u64,
-            values: self.values + (first * value_size) as u64,
-            answers: self.answers + first as u64 / 8,
-            len: LONGEST.min(self.len - first) as u32,
-            on_host: false,
-            stored: false,
-        })
+        (0..self.len)
+            .step_by(LONGEST as usize)
+            .map(move |first| Operands {
+                keys: self.keys + (first * key_size) as u64,
+                values: self.values + (first * value_size) as u64,
+                answers: self.answers + first as u64 / 8,
+                len: u32::try_from(self.len - first).map_or(LONGEST, |rest| rest.min(LONGEST)),
+                on_host: false,
+                stored: false,
+            })
     }
 }
 
@@ -52,21 +55,24 @@ impl CudaEngine {
         verb: Write,
         operands: DeviceOperands,
     ) -> Result<()> {
-        let attached = self.attached()?;
-        let mut writer = attached.writer();
-        let mut channel = attached.channel()?;
-        channel.follow(stream)?;
-        for part in operands.parts(table) {
-            attached.drain_slice(table, &mut writer, &mut channel, part.len.into())?;
-            let batch = attached.begin_write(table, &mut writer, &mut channel, verb, part)?;
-            attached.end_write(table, &mut writer, &mut channel, verb, batch)?;
-        }
-        attached.give(channel);
-        Ok(())
+        self.service.serve(table, |server| {
+            let device_table = on_device(server)?;
+            let mut writer = device_table.writer()?;
+            let mut channel = device_table.channel()?;
+            channel.follow(stream)?;
+            for part in operands.parts(table) {
+                device_table.drain_slice(table, &mut writer, &mut channel, part.len.into())?;
+                let batch =
+                    device_table.begin_write(table, &mut writer, &mut channel, verb, part)?;
+                device_table.end_write(table, &mut writer, &mut channel, verb, batch)?;
+            }
+            device_table.give(channel);
+            Ok(())
+        })
     }
 
     /// Looks up a batch whose keys, values and answers are in device memory. It is put on
-    /// `stream`, and done when the stream has come past it.
+    /// `stream`, and done when the stream has come past it, which the call `waits` for.
     ///
     /// # Safety
     /// The operands must be addresses of this device, and stay until the batch is done.
@@ -79,23 +85,45 @@ impl CudaEngine {
         stream: &Stream,
         verb: Read,
         operands: DeviceOperands,
+        waits: bool,
     ) -> Result<()> {
-        let attached = self.attached()?;
-        let view = attached.hold_view();
-        let reader = attached.readers.on(stream)?;
-        let mut reader = reader.lock();
-        let launched = operands.parts(table).try_for_each(|part| {
-            let order = reader.order(stream, part.len, view.file_len)?;
-            let counters = attached.looked_up.address();
-            let mut launches = reader.launches(stream);
-            // SAFETY: the operands are as the caller says. The order's memory and the view stay
-            // for as long as this reader is waited for.
-            unsafe {
-                attached.launch_read(&mut launches, *view, verb, part, order, counters)?;
-                launches.submit()
+        self.service.serve(table, |server| {
+            let device_table = on_device(server)?;
+            let view = device_table.hold_view();
+            let reader = device_table.readers.on(stream)?;
+            let mut reader = reader.lock();
+            let launched = operands.parts(table).try_for_each(|part| {
+                let order = reader.order(stream, part.len, view.file_len)?;
+                let counters = device_table.looked_up.address();
+                let mut launches = reader.launches(stream);
+                // SAFETY: the operands are as the caller says. The order's memory and the view stay
+                // for as long as this reader is waited for.
+                unsafe {
+                    device_table.launch_read(&mut launches, *view, verb, part, order, counters)?;
+                    launches.submit()
+                }
+            });
+            // Also after an error: some parts may be under way.
+            let issued = reader.issued(stream);
+            if issued.is_err() || waits || launched.is_err() {
+                // What nobody can wait for later is waited for now.
+                wait(stream).and(issued).and(launched)
+            } else {
+                Ok(())
             }
-        });
-        // Also after an error: some parts may be under way.
-        reader.issued(stream).and(launched)
+        })
+    }
+}
+
+/// The device, which these verbs need.
+fn on_device(server: Server<'_>) -> Result<&DeviceTable> {
+    match server {
+        Server::Device(device_table) => Ok(device_table),
+        Server::Host(_) => Err(Error::Gpu {
+            what: "running a batch on device slices",
+            found: "an index whose GPU has failed".into(),
+            expected: "the same batch on slices of the host, or an index that is opened again"
+                .into(),
+        }),
     }
 }

@@ -1,15 +1,14 @@
 //! The way of a batch's operands to the device, through pinned memory.
 
-use cust::event::Event;
-use cust::stream::Stream;
 use rayon::ThreadPool;
 use rayon::prelude::*;
 
-use super::channel::event_on;
-use super::device::failed;
-use super::memory::{PinnedMemory, copy_in, is_pinned};
-use super::view::Address;
+use super::batch_stream::event_on;
 use crate::Result;
+use crate::gpu::event::Event;
+use crate::gpu::memory::Address;
+use crate::gpu::memory::{PinnedMemory, copy_in, is_pinned};
+use crate::gpu::stream::Stream;
 
 /// Bytes that are copied at a time, while the bus carries those before them.
 const COPIED: usize = 4 << 20;
@@ -56,8 +55,7 @@ impl Staging {
         for (nth, &(to, piece)) in pieces.iter().enumerate() {
             let (memory, sent) = (&mut self.0[nth % PIECES], &mut sent[nth % PIECES]);
             if let Some(sent) = sent.take() {
-                sent.synchronize()
-                    .map_err(|error| failed("waiting for operands", error))?;
+                sent.wait()?;
             }
             memory.reserve(piece.len())?;
             let staged = &mut memory.bytes_mut()[..piece.len()];
@@ -75,12 +73,12 @@ impl Staging {
 
 /// Copies, with several threads if there are any and it is long enough for them to pay.
 fn copy(copiers: Option<&ThreadPool>, to: &mut [u8], from: &[u8]) {
-    const PART: usize = 1 << 17;
-    match copiers.filter(|_| to.len() >= 8 * PART) {
+    const COPY_PART_BYTES: usize = 1 << 17;
+    match copiers.filter(|_| to.len() >= 8 * COPY_PART_BYTES) {
         None => to.copy_from_slice(from),
         Some(copiers) => copiers.install(|| {
-            to.par_chunks_mut(PART)
-                .zip(from.par_chunks(PART))
+            to.par_chunks_mut(COPY_PART_BYTES)
+                .zip(from.par_chunks(COPY_PART_BYTES))
                 .for_each(|(to, from)| to.copy_from_slice(from));
         }),
     }

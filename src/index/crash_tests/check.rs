@@ -5,17 +5,17 @@ use super::history::{Allowed, Model};
 use super::kind::{FRESH, keys, killed, open, open_and_scan, superblock};
 use super::operation::write;
 use crate::engine::Write;
-use crate::index::lookup::Found;
-use crate::index::table::Table;
 use crate::layout::{ExtentEntry, ExtentKind};
 use crate::pm::Medium;
-use crate::pm::simulated::Simulated;
+use crate::pm::sim::Simulated;
+use crate::table::Table;
+use crate::table::probe::Found;
 
 /// First version that a check stores.
 const VERSION: u64 = 1 << 24;
 
-/// What look-ups find of each key.
-pub(super) fn look_up<M: Medium>(
+/// What lookups find of each key.
+pub(super) fn lookup<M: Medium>(
     kind: &Kind,
     table: &Table<M>,
     keys: impl Iterator<Item = u64>,
@@ -58,7 +58,7 @@ pub(super) fn check(kind: &Kind, memory: Simulated, count: u64, allowed: &Allowe
         assert_eq!((mended, recovery.items), (0, table.superblock().items));
     }
     let (table, recovery) = open(memory);
-    let found = look_up(kind, &table, keys(count));
+    let found = lookup(kind, &table, keys(count));
     explain(&found, allowed);
     assert_eq!(table.len(), found.len() as u64, "items of {found:?}");
     assert_eq!(recovery.items, found.len() as u64, "items of {found:?}");
@@ -90,7 +90,7 @@ pub(super) fn check(kind: &Kind, memory: Simulated, count: u64, allowed: &Allowe
         "{recovery:?}"
     );
     let all = keys(count).chain(FRESH);
-    assert_eq!(look_up(kind, &table, all), model);
+    assert_eq!(lookup(kind, &table, all), model);
     check_extents(&table);
     found
 }
@@ -115,7 +115,7 @@ pub(super) fn exercise<M: Medium>(
             event.apply(&mut model);
         }
     }
-    assert_eq!(look_up(kind, table, all.into_iter().chain(FRESH)), model);
+    assert_eq!(lookup(kind, table, all.into_iter().chain(FRESH)), model);
     model
 }
 

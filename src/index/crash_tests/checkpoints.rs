@@ -3,27 +3,29 @@
 //! checkpoint or the next.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rand::RngExt;
 use rand::rngs::SmallRng;
-use rand::seq::{IndexedRandom, SliceRandom};
+use rand::seq::{IndexedMutRandom, IndexedRandom, SliceRandom};
 
 use super::Kind;
-use super::check::{exercise, look_up};
+use super::check::{exercise, lookup};
 use super::explorer::{Described, Explorer, explore_runs};
 use super::history::Model;
 use super::kind::{FRESH, keys};
 use super::operation::{Op, maintain, write};
 use super::random::{VERBS, any_key, any_kind};
-use crate::index::open::read_superblock;
-use crate::index::recover::{Policy, Recovery};
-use crate::index::table::Table;
 use crate::layout::DATA_START;
-use crate::pm::disk::{Disk, DiskState, Files, hash};
-use crate::pm::{Faults, MapOptions, Mapping, Medium};
+use crate::pm::sim_disk::{Disk, DiskState, Files, hash};
+use crate::pm::{Entry, Faults, MapOptions, Mapping, Medium};
+use crate::table::Table;
+use crate::table::read_superblock;
+use crate::table::recovery::{Policy, Recovery};
+use crate::width::to_usize;
 use crate::{Domain, Result};
 
 /// How deep crashes of replays are nested.
@@ -37,6 +39,7 @@ fn options(disk: Option<&Arc<Disk>>) -> MapOptions {
         domain: Domain::Checkpointed,
         assume_dax: false,
         faults: disk.map(|disk| Arc::clone(disk) as Arc<dyn Faults>),
+        ..MapOptions::default()
     }
 }
 
@@ -58,7 +61,7 @@ fn any_op(count: u64, rng: &mut SmallRng) -> Op {
         11 => Op::Reserve(rng.random_range(1..8)),
         12 => Op::Sync,
         13 => Op::Capture,
-        14 => Op::Complete,
+        14 => Op::CompleteJournal,
         15 => Op::Reopen,
         _ => Op::Kill,
     }
@@ -82,7 +85,9 @@ impl Run {
     fn new(kind: Kind, path: &Path) -> Self {
         let disk = Disk::holding(&Files::new());
         disk.begin(NEVER);
-        let mapping = Mapping::create(path, DATA_START, &options(Some(&disk))).unwrap();
+        let options = options(Some(&disk));
+        let entry = Entry::at(path, options.faults.clone()).unwrap();
+        let mapping = Mapping::create_at(&entry, DATA_START, &options).unwrap();
         let table = Table::create(mapping, kind.shape(), 1, path).unwrap();
         let mut run = Self {
             kind,
@@ -94,7 +99,10 @@ impl Run {
             checkpoints: Vec::new(),
             captured: None,
         };
-        run.checkpoint(Table::sync);
+        run.checkpoint(|table| {
+            table.sync()?;
+            table.medium.publish()
+        });
         run
     }
 
@@ -127,7 +135,7 @@ impl Run {
                 self.captured = Some(self.model.clone());
                 self.table.as_ref().unwrap().capture().unwrap();
             }
-            Op::Complete if self.captured.is_some() => {
+            Op::CompleteJournal if self.captured.is_some() => {
                 self.checkpoint(|table| table.medium.complete());
             }
             Op::Reopen => {
@@ -162,18 +170,22 @@ struct Cuts<'k> {
 }
 
 impl Cuts<'_> {
-    /// Puts the files of an image, which came about in another folder or in this one.
+    /// Puts the files of an image, which came about in another directory or in this one.
     fn put(&self, image: &Files) -> Files {
         let journal = self.path.with_extension("journal");
         for path in [self.path, &journal] {
             let _ = fs::remove_file(path);
         }
         let moved = |(path, contents): (&PathBuf, &Vec<u8>)| {
-            let is_journal = path.extension().is_some();
-            let path = if is_journal { &journal } else { self.path };
-            (path.to_path_buf(), contents.clone())
+            let path = match path.extension().and_then(OsStr::to_str) {
+                None => self.path,
+                Some("journal") => &journal,
+                // The name that it has while it is made.
+                Some(_) => return None,
+            };
+            Some((path.to_path_buf(), contents.clone()))
         };
-        image.iter().map(moved).collect()
+        image.iter().filter_map(moved).collect()
     }
 
     /// Checks an image unless an equal one has been. `None` is allowed where the file may be
@@ -205,7 +217,7 @@ impl Cuts<'_> {
                 }
             })
             .ok()?;
-        let found = look_up(self.kind, &table, keys(self.count));
+        let found = lookup(self.kind, &table, keys(self.count));
         assert_eq!(table.len(), found.len() as u64, "items of {found:?}");
         assert_eq!(recovery.items, found.len() as u64, "items of {found:?}");
         let model = exercise(self.kind, &table, self.count, &found);
@@ -214,7 +226,7 @@ impl Cuts<'_> {
         let (table, recovery) = open(self.path, None).unwrap();
         assert!(recovery.clean);
         let all = keys(self.count).chain(FRESH);
-        assert_eq!(look_up(self.kind, &table, all), model);
+        assert_eq!(lookup(self.kind, &table, all), model);
         Some(found)
     }
 
@@ -258,8 +270,8 @@ impl Cuts<'_> {
             let (last, next) = match moment {
                 NEVER => (None, checkpoints.first()),
                 moment => (
-                    checkpoints.get(moment as usize / 2),
-                    checkpoints.get(moment as usize / 2 + moment as usize % 2),
+                    checkpoints.get(to_usize(moment) / 2),
+                    checkpoints.get(to_usize(moment) / 2 + to_usize(moment) % 2),
                 ),
             };
             let allowed = [last, next];
@@ -267,6 +279,15 @@ impl Cuts<'_> {
             images.push(state.files());
             for image in &images {
                 self.visit(image, &allowed);
+                if rng.random_ratio(1, 4) {
+                    // Without its journal it is refused, or it is none the less one of the two.
+                    let mut bare = image.clone();
+                    bare.retain(|path, _| path.extension().is_none());
+                    self.visit(&bare, &[last, next, None]);
+                }
+                if rng.random_ratio(1, 4) {
+                    self.visit(&damaged(image, rng), &[last, next, None]);
+                }
                 if rng.random_ratio(1, 8) {
                     self.replay(image, &allowed, DEPTH, rng);
                 }
@@ -275,10 +296,21 @@ impl Cuts<'_> {
     }
 }
 
+/// An image with a bit of its journal flipped, if it has one.
+fn damaged(image: &Files, rng: &mut SmallRng) -> Files {
+    let mut damaged = image.clone();
+    let is_journal = |path: &PathBuf| path.extension().and_then(OsStr::to_str) == Some("journal");
+    let journal = damaged.iter_mut().find(|(path, _)| is_journal(path));
+    if let Some(byte) = journal.and_then(|(_, bytes)| bytes.choose_mut(rng)) {
+        *byte ^= 1 << rng.random_range(0..8);
+    }
+    damaged
+}
+
 #[test]
 fn power_cuts_leave_one_checkpoint_or_the_next() {
-    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-    let place = folder.path().join("image");
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let place = dir.path().join("image");
     explore_runs("checkpoints", "sequences", 10, |explorer, seed, rng| {
         let kind = any_kind(rng);
         let count = rng.random_range(2..14);
@@ -288,7 +320,7 @@ fn power_cuts_leave_one_checkpoint_or_the_next() {
             seed,
             text: format!("{kind:?}, {ops:?}"),
         };
-        let path = folder.path().join(format!("table{seed}"));
+        let path = dir.path().join(format!("table{seed}"));
         let mut run = ops.iter().fold(Run::new(kind, &path), Run::apply);
         run.captured = None;
         run.checkpoint(Table::close);

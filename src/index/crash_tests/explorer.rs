@@ -12,7 +12,7 @@ use super::Kind;
 use super::check::{check, explain};
 use super::history::{Allowed, History, Model};
 use super::kind::{keys, open};
-use crate::pm::simulated::{CrashState, Image, Simulated};
+use crate::pm::sim::{CrashState, Image, Simulated};
 
 /// Distinct images that all tests together check, unless `GPHASH_CRASH_IMAGES` says otherwise.
 const IMAGES: u64 = 150_000;

@@ -5,9 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::Kind;
 use super::explorer::{Explorer, on_one_thread, rng};
-use super::operation::Op::{self, AddLevel, Drain, Insert, Recycle, Remove, Reopen, Update, UseUp};
+use super::operation::Op;
 use super::operation::Run;
-use crate::pm::simulated::CrashState;
+use crate::index::crash_tests::operation::Op::{
+    AddLevel, Drain, Insert, Recycle, Remove, Reopen, Update, UseUp,
+};
+use crate::pm::sim::CrashState;
 
 const KEYS: u64 = 6;
 

@@ -4,11 +4,12 @@ use std::path::Path;
 
 use crate::engine::Write;
 use crate::engine::cpu::CpuEngine;
-use crate::index::recover::{Policy, Recovery};
-use crate::index::table::Table;
 use crate::layout::{BUSY, DATA_START, EMPTY, Shape, Superblock};
 use crate::pm::Medium;
-use crate::pm::simulated::Simulated;
+use crate::pm::sim::Simulated;
+use crate::table::Table;
+use crate::table::recovery::{Policy, Recovery};
+use crate::width::{low_byte, to_usize};
 use crate::{Error, Result};
 
 /// Bytes that the simulated memory can grow to.
@@ -60,9 +61,9 @@ impl Kind {
     /// The bytes of key `n`.
     pub(super) fn key(&self, n: u64) -> Vec<u8> {
         match n {
-            0..5 if self.is_variable() => return vec![n as u8; n as usize],
+            0..5 if self.is_variable() => return vec![low_byte(n); to_usize(n)],
             _ if self.is_variable() => {
-                let rest = vec![0xA5; n as usize % 11];
+                let rest = vec![0xA5; to_usize(n) % 11];
                 return [&n.to_le_bytes()[..], &rest].concat();
             }
             _ => {}
@@ -80,7 +81,7 @@ impl Kind {
             // Of all classes from the first to that of 96 bytes, whole words or not.
             let words: Vec<u64> = (0..1 + (n ^ version) % 7).map(word).collect();
             let rest = word(7).to_le_bytes();
-            return [bytemuck::cast_slice(&words), &rest[..version as usize % 3]].concat();
+            return [bytemuck::cast_slice(&words), &rest[..to_usize(version) % 3]].concat();
         }
         let words: Vec<u64> = (0..self.value_size as u64 / 8).map(word).collect();
         bytemuck::cast_slice(&words).to_vec()
@@ -172,7 +173,7 @@ pub(super) fn killed(memory: &Simulated) -> Simulated {
 }
 
 pub(super) fn superblock(memory: &Simulated) -> Superblock {
-    let mut head = vec![0; DATA_START as usize];
+    let mut head = vec![0; to_usize(DATA_START)];
     memory.read(0, &mut head);
     match Superblock::parse(&head, memory.len(), Path::new("memory")) {
         // The commit of a recovery may complete the commit that a crash has torn, since both go
@@ -190,7 +191,7 @@ pub(super) fn open(memory: Simulated) -> (Table<Simulated>, Recovery) {
     open_with(memory, Policy::INDEX)
 }
 
-/// Opens a table and scans it, even if it was closed in order.
+/// Opens a table and scans it, even if it was cleanly closed.
 pub(super) fn open_and_scan(memory: Simulated) -> (Table<Simulated>, Recovery) {
     let policy = Policy {
         always_scan: true,
@@ -199,7 +200,7 @@ pub(super) fn open_and_scan(memory: Simulated) -> (Table<Simulated>, Recovery) {
     open_with(memory, policy)
 }
 
-fn open_with(memory: Simulated, policy: Policy) -> (Table<Simulated>, Recovery) {
+pub(super) fn open_with(memory: Simulated, policy: Policy) -> (Table<Simulated>, Recovery) {
     let superblock = superblock(&memory);
     Table::open(memory, superblock, Path::new("memory"), policy).unwrap()
 }

@@ -2,7 +2,7 @@
 //! recovery and compared with what had been acknowledged.
 //!
 //! [`scripted`] and [`random`] run one thread, [`threads`] several, [`checkpoints`] one on an ordinary
-//! file; recoveries are crashed and recovered themselves.
+//! file; recoveries are crashed and recovered themselves. [`superblocks`] tears and damages superblocks.
 //!
 //! `GPHASH_TEST_SEED` repeats a run, `GPHASH_CRASH_IMAGES` says how many images it checks.
 
@@ -15,6 +15,7 @@ mod kind;
 mod operation;
 mod random;
 mod scripted;
+mod superblocks;
 mod threads;
 
 use kind::Kind;

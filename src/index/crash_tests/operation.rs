@@ -5,9 +5,10 @@ use super::history::{Event, History, Model};
 use super::kind::open;
 use crate::Error;
 use crate::engine::Write;
-use crate::index::table::Table;
-use crate::pm::simulated::{CrashState, Simulated};
-use crate::pm::{Haste, Medium};
+use crate::pm::sim::{CrashState, Simulated};
+use crate::pm::{Medium, Priority};
+use crate::table::Table;
+use crate::width::to_usize;
 
 /// What is done to a table. Numbers are keys; each operation stores a version of its own.
 #[derive(Debug, Clone)]
@@ -30,12 +31,12 @@ pub(super) enum Op {
     Recycle,
     /// Takes all free records away until the table is closed, as other threads might.
     UseUp,
-    /// Makes room ahead for whatever comes, as the upkeep does.
+    /// Makes room ahead for whatever comes, as the maintenance does.
     MakeRoom,
     Sync,
     /// The halves of a sync; changes may come between them.
     Capture,
-    Complete,
+    CompleteJournal,
     /// Closes the table and opens it again.
     Reopen,
     /// Kills the process and opens what it has left. The machine goes on, so what was not certain
@@ -70,7 +71,7 @@ pub(super) fn write<M: Medium>(
 /// Does something to a table that changes no item and needs no new handle.
 pub(super) fn maintain<M: Medium>(table: &Table<M>, op: &Op) {
     match op {
-        Op::AddLevel => match table.add_level(table.directory.levels()) {
+        Op::AddLevel => match table.add_level(table.levels.live()) {
             Ok(()) | Err(Error::NoSpace { .. }) => {}
             Err(error) => panic!("{error}"),
         },
@@ -84,11 +85,11 @@ pub(super) fn maintain<M: Medium>(table: &Table<M>, op: &Op) {
         Op::Recycle => table.arena.give(table.arena.take_all()),
         Op::MakeRoom => table
             .medium
-            .prepare(table.medium.len() + (1 << 20), Haste::Beside)
+            .prepare(table.medium.len() + (1 << 20), Priority::Beside)
             .unwrap(),
         Op::Sync => table.sync().unwrap(),
         Op::Capture => table.capture().unwrap(),
-        Op::Complete => table.medium.complete().unwrap(),
+        Op::CompleteJournal => table.medium.complete().unwrap(),
         _ => unreachable!("{op:?} changes items or the handle"),
     }
 }
@@ -152,7 +153,7 @@ impl Run {
                 let arena = &self.table.arena;
                 self.held.extend(arena.take_all());
                 for class in arena.classes() {
-                    let stride = self.table.shape.record_size(class) as usize;
+                    let stride = to_usize(self.table.shape.record_size(class));
                     let runs = std::iter::from_fn(|| arena.take_run(class, u64::MAX >> 1));
                     self.held.extend(runs.flat_map(|run| run.step_by(stride)));
                 }

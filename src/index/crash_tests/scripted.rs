@@ -2,12 +2,12 @@
 
 use super::Kind;
 use super::explorer::{Explorer, budget, on_one_thread, rng, seed};
-use super::operation::Op::{
-    self, AddLevel, Batch, Drain, Insert, Kill, MakeRoom, Recycle, Remove, Reopen, Update, Upsert,
-    UseUp,
-};
+use super::operation::Op;
 use super::operation::Run;
 use crate::engine::Write;
+use crate::index::crash_tests::operation::Op::{
+    AddLevel, Batch, Drain, Insert, Kill, MakeRoom, Recycle, Remove, Reopen, Update, Upsert, UseUp,
+};
 use crate::layout::{BUSY, EMPTY};
 
 /// Keys of the sequences.

@@ -14,8 +14,8 @@ use super::explorer::{Described, explore_runs};
 use super::history::Event;
 use super::operation::{Op, Run, maintain, write};
 use super::random::{VERBS, any_key, any_kind};
-use crate::index::table::Table;
-use crate::pm::simulated::Simulated;
+use crate::pm::sim::Simulated;
+use crate::table::Table;
 
 /// What one thread does next.
 fn any_op(count: u64, resizes: bool, rng: &mut SmallRng) -> Op {

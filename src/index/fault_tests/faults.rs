@@ -17,6 +17,8 @@ pub struct Failing {
     lasting: bool,
     code: i32,
     only: Option<fn(Call, &Path) -> bool>,
+    /// Bytes that there is room for in each file.
+    most: u64,
     calls: AtomicU64,
     cured: AtomicBool,
     was_met: AtomicBool,
@@ -30,6 +32,7 @@ impl Failing {
             lasting,
             code,
             only: None,
+            most: u64::MAX,
             calls: AtomicU64::new(0),
             cured: AtomicBool::new(false),
             was_met: AtomicBool::new(false),
@@ -42,6 +45,14 @@ impl Failing {
         let made = Arc::get_mut(&mut failing).expect("nobody else has it");
         made.only = Some(only);
         made.cured = AtomicBool::new(true);
+        failing
+    }
+
+    /// Has room for `most` bytes of each file until it is cured, and so also for a part of what is wanted.
+    pub fn within(most: u64) -> Arc<Self> {
+        let mut failing = Self::at(u64::MAX, libc::ENOSPC, false);
+        let made = Arc::get_mut(&mut failing).expect("nobody else has it");
+        made.most = most;
         failing
     }
 
@@ -78,16 +89,53 @@ impl Faults for Failing {
         Ok(())
     }
 
+    fn room(&self, _: Call, _: &Path, from: u64, to: u64) -> u64 {
+        if to <= self.most || self.cured.load(Ordering::Relaxed) {
+            return to;
+        }
+        self.was_met.store(true, Ordering::Relaxed);
+        self.most.max(from)
+    }
+
     /// Every read and write of more than that is a short one.
     fn most_bytes(&self) -> usize {
         20_001
     }
 }
 
-/// A folder for a file of its own, in a domain.
+/// A disk that has room for so many bytes of each file but journals.
+#[derive(Debug)]
+pub struct Bounded(AtomicU64);
+
+impl Bounded {
+    /// A disk without bound.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self(AtomicU64::new(u64::MAX)))
+    }
+
+    /// From now on files have room for no more than `most` bytes.
+    pub fn limit(&self, most: u64) {
+        self.0.store(most, Ordering::Relaxed);
+    }
+}
+
+impl Faults for Bounded {
+    fn before(&self, _: Call, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn room(&self, _: Call, path: &Path, from: u64, to: u64) -> u64 {
+        match path.extension() {
+            None => to.min(self.0.load(Ordering::Relaxed)).max(from),
+            Some(_) => to,
+        }
+    }
+}
+
+/// A directory for a file of its own, in a domain.
 pub struct Place {
     pub domain: Domain,
-    pub folder: TempDir,
+    pub dir: TempDir,
 }
 
 impl Place {
@@ -102,17 +150,17 @@ impl Place {
         ]
         .map(|(domain, place)| Self {
             domain,
-            folder: TempDir::new_in(place).unwrap(),
+            dir: TempDir::new_in(place).unwrap(),
         })
     }
 
     /// Whether making something durable takes time here.
     pub fn is_slow(&self) -> bool {
-        !self.folder.path().starts_with("/dev/shm")
+        !self.dir.path().starts_with("/dev/shm")
     }
 
     pub fn path(&self) -> PathBuf {
-        self.folder.path().join("index")
+        self.dir.path().join("index")
     }
 
     pub fn options(&self, faults: Option<Arc<Failing>>) -> Options {
@@ -126,9 +174,9 @@ impl Place {
         }
     }
 
-    /// Names of what is in the folder.
+    /// Names of what is in the directory.
     pub fn files(&self) -> Vec<String> {
-        let mut names: Vec<String> = std::fs::read_dir(self.folder.path())
+        let mut names: Vec<String> = std::fs::read_dir(self.dir.path())
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
@@ -138,13 +186,13 @@ impl Place {
 
     /// What the death of the process would leave now, beside it.
     pub fn crash(&self) -> Self {
-        let folder = TempDir::new_in(self.folder.path().parent().unwrap()).unwrap();
+        let dir = TempDir::new_in(self.dir.path().parent().unwrap()).unwrap();
         for name in self.files() {
-            std::fs::copy(self.folder.path().join(&name), folder.path().join(&name)).unwrap();
+            std::fs::copy(self.dir.path().join(&name), dir.path().join(&name)).unwrap();
         }
         Self {
             domain: self.domain,
-            folder,
+            dir,
         }
     }
 }

@@ -1,7 +1,12 @@
 //! A disk that is full, and stays so.
 
+use super::faults::Bounded;
 use super::*;
 use crate::Error;
+use crate::layout::extent::MAX_EXTENTS;
+use crate::layout::{Shape, Superblock};
+use crate::table::least_growth;
+use crate::width::to_usize;
 
 /// Calls that need room.
 fn needs_room(call: Call, path: &Path) -> bool {
@@ -115,7 +120,7 @@ fn threads_share_what_a_full_disk_has() {
                 scope.spawn(move || {
                     for round in 0..200 {
                         let version = 10 + 1000 * thread as u64 + round;
-                        let key = &keys[round as usize % keys.len()];
+                        let key = &keys[to_usize(round) % keys.len()];
                         // The others may have all records that are free, and rest meanwhile.
                         let updated = (0..1_000_000).find_map(|_| {
                             let updated = index.update_one(key, &value(*key, version));
@@ -129,6 +134,103 @@ fn threads_share_what_a_full_disk_has() {
         });
         assert_eq!(index.len(), held.len() as u64);
         faults.cure(true);
+        index.close().unwrap();
+    }
+}
+
+/// A table of some thousand items on a disk that can be given bounds.
+fn bounded(place: &Place) -> (Table, std::sync::Arc<Bounded>) {
+    let disk = Bounded::new();
+    let options = place.options(None).capacity(20_000).faults(disk.clone());
+    (Table::create(place.path(), &options).unwrap(), disk)
+}
+
+/// The superblock of a table that is closed afterwards.
+fn closed(place: &Place, index: Table) -> Superblock {
+    index.close().unwrap();
+    let file = std::fs::read(place.path()).unwrap();
+    Superblock::parse(&file, file.len() as u64, &place.path()).unwrap()
+}
+
+#[test]
+fn a_nearly_full_disk_does_not_use_up_the_extent_table() {
+    for place in Place::all().iter().filter(|place| !place.is_slow()) {
+        let (index, disk) = bounded(place);
+        // Less than the arena would grow by.
+        let bound = index.stats().file_len + (5 << 19);
+        disk.limit(bound);
+        let mut stored = 0;
+        let error = loop {
+            let key = key(stored);
+            match index.insert_one(&key, &value(key, 1)) {
+                Ok(_) => stored += 1,
+                Err(error) => break error,
+            }
+        };
+        let Error::NoSpace { needed, .. } = error else {
+            panic!("{error}");
+        };
+        assert!(error.to_string().contains(&format!("{needed} more bytes")));
+        assert!((4096..1 << 20).contains(&needed), "{error}");
+        // The disk has given what it had.
+        let left = bound - index.stats().file_len;
+        assert!(left < 1 << 20, "{left} bytes are left");
+        disk.limit(u64::MAX);
+        index.reserve(200_000).unwrap();
+        let keys: Vec<u64> = (stored..stored + 1000).map(key).collect();
+        let added = index.insert(&keys, &values(&keys, 1)).unwrap();
+        assert_eq!(added.count_ones(..), keys.len());
+        let extents = closed(place, index).extent_count;
+        assert!(extents < 30, "{extents} extents");
+    }
+}
+
+#[test]
+fn extents_of_a_full_disk_suffice_for_the_longest_file() {
+    // Each time the disk has as little room as a growth makes do with.
+    let mut superblock = Superblock::new(&Shape::new(8, 8, 8, 2, 2).unwrap(), [0; 2], 0);
+    superblock.top_level = 1;
+    superblock.extent_count = 3;
+    superblock.file_len = 3 * crate::layout::DATA_START;
+    while superblock.file_len < crate::layout::MAX_FILE / 2 {
+        let len = least_growth(&superblock).next_multiple_of(crate::layout::PAGE);
+        superblock.file_len += len.max(crate::layout::PAGE);
+        superblock.extent_count += 1;
+        // The levels of so large a table, and their space once they are left.
+        let top = superblock.file_len.ilog2().saturating_sub(12).min(39);
+        superblock.extent_count += 2 * top.saturating_sub(superblock.top_level);
+        superblock.top_level = top.max(superblock.top_level);
+    }
+    assert!(superblock.extent_count <= MAX_EXTENTS, "{superblock:?}");
+}
+
+#[test]
+fn a_reservation_without_room_changes_nothing() {
+    for place in Place::all().iter().filter(|place| !place.is_slow()) {
+        let (index, disk) = bounded(place);
+        index
+            .insert(&keys(0..200), &values(&keys(0..200), 1))
+            .unwrap();
+        let before = (
+            index.stats(),
+            std::fs::metadata(place.path()).unwrap().len(),
+        );
+        disk.limit(before.1 + (10 << 20));
+        // There is room for the level, but not for the records.
+        for items in [40_000, 1 << 30, 1 << 40] {
+            let error = index.reserve(items).unwrap_err();
+            let told = matches!(error, Error::NoSpace { .. } | Error::Limit { .. });
+            assert!(told, "{error}");
+            let after = (
+                index.stats(),
+                std::fs::metadata(place.path()).unwrap().len(),
+            );
+            assert_eq!(after.0.levels, before.0.levels);
+            assert_eq!((after.0.file_len, after.1), (before.0.file_len, before.1));
+        }
+        index.reserve(u64::MAX).unwrap_err();
+        index.reserve(21_000).unwrap();
+        assert_eq!(contents(&index).len(), 200);
         index.close().unwrap();
     }
 }

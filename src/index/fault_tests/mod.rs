@@ -12,9 +12,11 @@ use std::path::Path;
 
 use faults::{Failing, Place};
 
-use super::repair::recover_with;
-use crate::pm::{Call, MapOptions};
-use crate::{Domain, Index, Options, ReportState, Result};
+use super::repair::{recover, recover_with};
+use crate::layout::PAGE;
+use crate::pm::{Call, Entry, MapOptions};
+use crate::width::to_usize;
+use crate::{Domain, Index, Options, Repair, ReportState, Result};
 
 /// A kibibyte, so that records are soon used up.
 type Value = [u64; 128];
@@ -322,7 +324,32 @@ fn every_call_of_a_life_fails_in_turn() {
     }
 }
 
-/// A file that was not closed in order, in `Checkpointed` with the journal of a checkpoint that
+#[test]
+fn every_amount_of_room_is_too_little_in_turn() {
+    let all = std::env::var("GPHASH_DISK_ROOM").is_ok_and(|wanted| wanted == "all");
+    for nth in 0..Place::all().len() {
+        let step = match Place::all()[nth].is_slow() {
+            _ if all => PAGE,
+            true => 61 * PAGE + 512,
+            false => 7 * PAGE + 512,
+        };
+        let mut lives = 0;
+        for most in (0..).step_by(to_usize(step)) {
+            let place = &Place::all()[nth];
+            let faults = Failing::within(most);
+            let mut subject = Subject::create(place, faults.clone());
+            life().iter().for_each(|step| subject.step(step));
+            check(place, &[subject.now]);
+            if !faults.was_met() {
+                break;
+            }
+            lives += 1;
+        }
+        println!("place {nth}: too little room {lives} times");
+    }
+}
+
+/// A file that was not cleanly closed, in `Checkpointed` with the journal of a checkpoint that
 /// did not come home; and what it holds.
 fn crashed(place: &Place) -> (Place, Model) {
     let is_home = |call, path: &Path| {
@@ -373,7 +400,7 @@ fn every_call_of_an_opening_after_a_crash_fails_in_turn() {
 fn every_call_of_the_recovery_tool_fails_in_turn() {
     for place in Place::all() {
         let (left, model) = crashed(&place);
-        for only_look in [true, false] {
+        for repair in [Repair::Check, Repair::Recover, Repair::Salvage] {
             for calls in 0.. {
                 let copy = left.crash();
                 let faults = Failing::at(calls, libc::EIO, false);
@@ -383,12 +410,18 @@ fn every_call_of_the_recovery_tool_fails_in_turn() {
                 };
                 let bytes = || copy.files().iter().map(read_in(&copy)).collect::<Vec<_>>();
                 let before = bytes();
-                match recover_with(&copy.path(), only_look, &|_| {}, &options) {
+                let entry = Entry::at(&copy.path(), options.faults.clone());
+                let recovered =
+                    entry.and_then(|entry| recover_with(&entry, repair, &|_| {}, &options));
+                match recovered {
                     Ok(report) => assert_eq!(report.items, model.len() as u64),
                     Err(error) => faults.expect(&error, &copy.path()),
                 }
-                assert!(!only_look || bytes() == before, "a look has changed a file");
-                let report = recover_with(&copy.path(), false, &|_| {}, &MapOptions::default());
+                assert!(
+                    repair != Repair::Check || bytes() == before,
+                    "a look has changed a file"
+                );
+                let report = recover(copy.path(), Repair::Recover, &|_| {});
                 let state = report.unwrap().state;
                 assert!(matches!(state, ReportState::Clean | ReportState::Recovered));
                 check(&copy, std::slice::from_ref(&model));
@@ -401,5 +434,5 @@ fn every_call_of_the_recovery_tool_fails_in_turn() {
 }
 
 fn read_in(place: &Place) -> impl Fn(&String) -> Vec<u8> {
-    |name| std::fs::read(place.folder.path().join(name)).unwrap()
+    |name| std::fs::read(place.dir.path().join(name)).unwrap()
 }

@@ -1,7 +1,8 @@
 //! Verbs beside each other: at one key, at two keys of one bucket, at keys that take turns in a
 //! slot. The keys 7 and 8 have one tag.
 
-use super::model::{Keys, Model, Op, Op::*};
+use super::model::{Keys, Model, Op};
+use crate::index::loom_tests::model::Op::*;
 
 /// Checks these threads on a bucket of two slots.
 fn check(before: &'static [Op], threads: &'static [&'static [Op]]) {

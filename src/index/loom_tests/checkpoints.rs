@@ -1,7 +1,8 @@
 //! A checkpoint beside changes: none of their stores falls into it.
 
-use super::model::{Model, Op, Op::*};
+use super::model::{Model, Op};
 use crate::Domain;
+use crate::index::loom_tests::model::Op::*;
 
 fn check(before: &'static [Op], threads: &'static [&'static [Op]]) {
     Model {

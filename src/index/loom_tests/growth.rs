@@ -1,6 +1,7 @@
 //! A resize beside everything else: nobody misses what is there, and nothing is lost or doubled.
 
-use super::model::{Keys, Model, Op, Op::*};
+use super::model::{Keys, Model, Op};
+use crate::index::loom_tests::model::Op::*;
 
 /// A level of two full slots below a new one; the resize may begin to empty it at once.
 const SETTLED: &[Op] = &[Insert(1, 1), Insert(2, 1), Grow, Slice, Slice];

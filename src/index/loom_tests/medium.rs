@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicU64 as Count;
 
 use loom::cell::UnsafeCell;
 
-use crate::index::target::reserved_bucket_at;
 use crate::layout::{DATA_START, EXTENT_TABLE, PAGE, RESERVED_BUCKETS, align_up};
-use crate::pm::{Haste, Medium};
+use crate::pm::{Medium, Priority};
 use crate::sync::{AtomicU64, Ordering};
+use crate::table::key::reserved_bucket_at;
 use crate::{Domain, Result};
 
 /// Words that the buckets of a small level have at most.
@@ -169,7 +169,7 @@ impl Medium for Modelled {
         Ok(())
     }
 
-    fn prepare(&self, _: u64, _: Haste) -> Result<()> {
+    fn prepare(&self, _: u64, _: Priority) -> Result<()> {
         Ok(())
     }
 

@@ -12,12 +12,12 @@ use super::medium::Modelled;
 use crate::Domain;
 use crate::engine::Write;
 use crate::engine::cpu::CpuEngine;
-use crate::index::table::Table;
-use crate::index::tags::BucketTags;
-use crate::index::target::{Bucket, reserved_bucket_at};
 use crate::layout::{BUSY, EMPTY, KeyClass, RecordWord, Shape, Superblock};
 use crate::pm::Medium;
 use crate::sync::{Ordering, be_thread};
+use crate::table::Table;
+use crate::table::key::{Bucket, reserved_bucket_at};
+use crate::table::tags::BucketTags;
 
 /// What a thread does. The first number stands for the key, the second one for its value.
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +27,7 @@ pub enum Op {
     Update(u64, u64),
     Remove(u64),
     Get(u64),
-    /// Empties slices of the bottom level as the upkeep does, until it is gone.
+    /// Empties slices of the bottom level as the maintenance does, until it is gone.
     Drain,
     /// One slice, if its time has come.
     Slice,
@@ -208,7 +208,7 @@ fn act(table: &Table<Modelled>, op: Op) -> Answer {
         Op::Get(key) => return Answer::Holds(get(table, key)),
         Op::Drain => table.finish_draining().unwrap(),
         Op::Slice => table.drain_slice(),
-        Op::Grow => table.add_level(table.directory.levels()).unwrap(),
+        Op::Grow => table.add_level(table.levels.live()).unwrap(),
         Op::UseUp => {
             for class in table.arena.classes() {
                 while let Some(run) = table.arena.take_run(class, u64::MAX >> 1) {
@@ -219,7 +219,7 @@ fn act(table: &Table<Modelled>, op: Op) -> Answer {
         }
         Op::Sync => table.sync().unwrap(),
         Op::Forget => {
-            let levels = table.directory.levels();
+            let levels = table.levels.live();
             (levels.bottom..=levels.top).for_each(|level| table.tags.forget_level(level));
         }
     }
@@ -313,7 +313,7 @@ fn contents(table: &Table<Modelled>) -> Items {
                 continue;
             };
             assert!(records.insert(record), "two items share a record");
-            let version = get(table, key).expect("an item that no look-up finds");
+            let version = get(table, key).expect("an item that no lookup finds");
             assert!(items.insert(key, version).is_none(), "{key} twice");
         }
     }
@@ -331,7 +331,7 @@ fn contents(table: &Table<Modelled>) -> Items {
 
 /// All buckets of the live levels, and the reserved ones.
 fn buckets(table: &Table<Modelled>) -> impl Iterator<Item = Bucket<'_>> {
-    let levels = table.directory.levels();
+    let levels = table.levels.live();
     let reserved = (0..2)
         .filter(|_| table.shape.key_class() == KeyClass::Word)
         .map(move |bucket| Bucket {

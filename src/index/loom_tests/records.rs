@@ -1,7 +1,7 @@
 //! Records: what has left the table serves again only when nobody can still be reading it.
 
 use super::model::Model;
-use super::model::Op::*;
+use crate::index::loom_tests::model::Op::*;
 
 #[test]
 fn a_record_is_not_used_again_while_it_is_read() {

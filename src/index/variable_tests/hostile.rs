@@ -6,28 +6,29 @@ use std::path::{Path, PathBuf};
 
 use bytemuck::Zeroable;
 
-use super::{folder, open, options};
-use crate::index::records::{Change, Records};
-use crate::layout::bucket::SlotPlace;
+use super::{dir, open, try_open};
+use crate::layout::bucket::SlotAddr;
 use crate::layout::size_class::{CLASS_TABLE, ClassTable, SIZE_CLASSES};
 use crate::layout::{
     DATA_START, ExtentEntry, ExtentKind, Flags, RecordWord, SUPERBLOCKS, Superblock,
 };
+use crate::table::item::Mutation;
+use crate::width::{low_byte, to_usize};
 use crate::{Error, Result, recover};
 
 /// Items of an honest file.
 const ITEMS: u64 = 60;
 
 fn key(n: u64) -> Vec<u8> {
-    n.to_le_bytes().repeat(1 + n as usize % 5)
+    n.to_le_bytes().repeat(1 + to_usize(n) % 5)
 }
 
 fn value(n: u64) -> Vec<u8> {
-    vec![n as u8; (n * 13 % 300) as usize]
+    vec![low_byte(n); (n * 13 % 300) as usize]
 }
 
-fn put<'a>(key: &'a [u8], value: &'a [u8]) -> Change<'a> {
-    Change::Put {
+fn put<'a>(key: &'a [u8], value: &'a [u8]) -> Mutation<'a> {
+    Mutation::Put {
         key,
         value,
         sequence: 1,
@@ -41,16 +42,16 @@ struct Hostile {
 }
 
 impl Hostile {
-    /// An honest file, closed in order, with some records free.
+    /// An honest file, cleanly closed, with some records free.
     fn new() -> Self {
-        let folder = folder();
-        let path = folder.path().join("records");
+        let dir = dir();
+        let path = dir.path().join("records");
         let records = open(&path);
         for n in 0..ITEMS + 20 {
             records.apply(&[put(&key(n), &value(n))]).unwrap();
         }
         for n in ITEMS..ITEMS + 20 {
-            records.apply(&[Change::Delete { key: &key(n) }]).unwrap();
+            records.apply(&[Mutation::Delete { key: &key(n) }]).unwrap();
         }
         records.close().unwrap();
         let bytes = fs::read(&path).unwrap();
@@ -65,15 +66,15 @@ impl Hostile {
     }
 
     fn word(&self, at: u64) -> u64 {
-        u64::from_le_bytes(self.bytes[at as usize..][..8].try_into().unwrap())
+        u64::from_le_bytes(self.bytes[to_usize(at)..][..8].try_into().unwrap())
     }
 
     fn put(&mut self, at: u64, word: u64) {
-        self.bytes[at as usize..][..8].copy_from_slice(&word.to_le_bytes());
+        self.bytes[to_usize(at)..][..8].copy_from_slice(&word.to_le_bytes());
     }
 
     /// The slots that hold items.
-    fn members(&self) -> Vec<SlotPlace> {
+    fn members(&self) -> Vec<SlotAddr> {
         let shape = self.superblock.shape(Path::new("records")).unwrap();
         (self.superblock.bottom_level..=self.superblock.top_level)
             .flat_map(|level| {
@@ -86,27 +87,29 @@ impl Hostile {
     }
 
     /// Where the record of an item stands.
-    fn record(&self, slot: SlotPlace) -> u64 {
+    fn record(&self, slot: SlotAddr) -> u64 {
         RecordWord(self.word(slot.record)).offset()
     }
 
     fn class_table(&mut self, table: ClassTable) {
-        self.bytes[CLASS_TABLE as usize..][..size_of::<ClassTable>()]
+        self.bytes[to_usize(CLASS_TABLE)..][..size_of::<ClassTable>()]
             .copy_from_slice(bytemuck::bytes_of(&table));
     }
 
     fn taken(&self) -> ClassTable {
-        bytemuck::pod_read_unaligned(&self.bytes[CLASS_TABLE as usize..][..size_of::<ClassTable>()])
+        bytemuck::pod_read_unaligned(
+            &self.bytes[to_usize(CLASS_TABLE)..][..size_of::<ClassTable>()],
+        )
     }
 
-    fn write(&self, folder: &Path) -> (PathBuf, Vec<u8>) {
+    fn write(&self, dir: &Path) -> (PathBuf, Vec<u8>) {
         let (mut bytes, mut superblock) = (self.bytes.clone(), self.superblock);
         superblock.seal();
         for at in SUPERBLOCKS {
-            bytes[at as usize..][..size_of::<Superblock>()]
+            bytes[to_usize(at)..][..size_of::<Superblock>()]
                 .copy_from_slice(bytemuck::bytes_of(&superblock));
         }
-        let path = folder.join("records");
+        let path = dir.join("records");
         fs::write(&path, &bytes).unwrap();
         (path, bytes)
     }
@@ -114,27 +117,25 @@ impl Hostile {
     /// Does all that can be done to the file; gives how it opens.
     fn attack(self, name: &str) -> Result<()> {
         println!("{name}");
-        let folder = folder();
-        let (path, before) = self.write(folder.path());
-        let looked = recover(&path, true, &|_| {});
+        let dir = dir();
+        let (path, before) = self.write(dir.path());
+        let looked = recover(&path, crate::Repair::Check, &|_| {});
         assert!(fs::read(&path).unwrap() == before, "a look changed {name}");
         let opened = use_it(&path);
         if opened.is_err() {
             assert!(fs::read(&path).unwrap() == before, "{name} was changed");
         }
-        self.write(folder.path());
-        let mended = recover(&path, false, &|_| {});
+        self.write(dir.path());
+        let mended = recover(&path, crate::Repair::Salvage, &|_| {});
         assert_eq!(looked.is_ok(), mended.is_ok(), "{name}: {mended:?}");
         if mended.is_ok() {
-            let report = recover(&path, true, &|_| {}).unwrap();
+            let report = recover(&path, crate::Repair::Check, &|_| {}).unwrap();
             assert_eq!(report.damage, [""; 0], "{name}");
-            let (records, recovery) = Records::open_or_create(&path, &options()).unwrap();
+            let (records, recovery) = try_open(&path).unwrap();
             assert!(recovery.clean);
             assert_eq!(records.len(), report.items);
             let mut keys = Vec::new();
-            records
-                .for_each(|key, _, _| keys.push(key.to_vec()))
-                .unwrap();
+            records.for_each_key(|key| keys.push(key.to_vec())).unwrap();
             assert_eq!(keys.len() as u64, report.items);
             for key in keys {
                 assert!(records.get(&key, |_, _| ()).unwrap().is_some());
@@ -154,7 +155,7 @@ impl Hostile {
 
 /// Uses everything on the file; the error is that of opening.
 fn use_it(path: &Path) -> Result<()> {
-    let (records, _) = Records::open_or_create(path, &options())?;
+    let (records, _) = try_open(path)?;
     let keys: Vec<Vec<u8>> = (0..ITEMS + 20).map(key).collect();
     // What a file that is believed says may turn out to be damage now.
     for key in &keys {
@@ -162,17 +163,19 @@ fn use_it(path: &Path) -> Result<()> {
         let slices = [&key[..], &keys[7]];
         let _ = records.get_many(&slices, |_, _, _| ());
     }
-    let _ = records.for_each(|_, _, _| ());
+    let _ = records.for_each_key(|_| ());
+    records.for_each_of(|_| true, |_| ());
     for key in &keys[..40] {
         let _ = records.apply(&[put(key, b"another value")]);
     }
     for key in &keys[20..60] {
-        let _ = records.apply(&[Change::Delete { key }]);
+        let _ = records.apply(&[Mutation::Delete { key }]);
     }
     for n in 5000..5400 {
         let _ = records.apply(&[put(&key(n), &value(n))]);
     }
-    let _ = records.for_each(|_, _, _| ());
+    let _ = records.for_each_key(|_| ());
+    records.for_each_of(|_| true, |_| ());
     let _ = records.sync();
     let _ = records.close();
     Ok(())
@@ -201,7 +204,7 @@ fn lengths_that_no_record_has() {
                 one.put(one.record(slot), word);
             }
             let name = format!("{} headers of {name}", members.len());
-            // A file that was closed in order is believed until an operation comes by.
+            // A file that was cleanly closed is believed until an operation comes by.
             one.clone().attack(&name).unwrap();
             one.unclean().must_be_refused(&format!("{name}, unclean"));
         }
@@ -214,7 +217,7 @@ fn bytes_that_the_checksum_does_not_know() {
     for at in [8, 16, 24, 30] {
         let mut spoilt = file.clone();
         let record = spoilt.record(spoilt.members()[3]);
-        spoilt.bytes[(record + at) as usize] ^= 1;
+        spoilt.bytes[to_usize(record + at)] ^= 1;
         spoilt.clone().attack("a byte that changed").unwrap();
         spoilt
             .unclean()
@@ -273,7 +276,7 @@ fn class_tables_that_do_not_hold() {
     let honest = file.taken();
     let used = honest.taken.iter().position(|&taken| taken > 0).unwrap();
     let mut torn = file.clone();
-    torn.bytes[CLASS_TABLE as usize] ^= 1;
+    torn.bytes[to_usize(CLASS_TABLE)] ^= 1;
     torn.must_be_refused("a torn class table");
     for (name, class, taken) in [
         ("more than there are", used, 1 << 40),
@@ -303,7 +306,7 @@ fn class_tables_that_do_not_hold() {
 fn extents_of_other_classes() {
     let file = Hostile::new();
     let entry = |index: u32| -> ExtentEntry {
-        let at = ExtentEntry::place(index) as usize;
+        let at = to_usize(ExtentEntry::place(index));
         bytemuck::pod_read_unaligned(&file.bytes[at..][..size_of::<ExtentEntry>()])
     };
     let arena = (0..file.superblock.extent_count)
@@ -319,7 +322,7 @@ fn extents_of_other_classes() {
     ] {
         let mut spoilt = file.clone();
         let other = ExtentEntry::new(ExtentKind::Arena, class, honest.offset, honest.len);
-        let at = ExtentEntry::place(arena) as usize;
+        let at = to_usize(ExtentEntry::place(arena));
         spoilt.bytes[at..][..size_of::<ExtentEntry>()].copy_from_slice(bytemuck::bytes_of(&other));
         let name = format!("an extent of class {class}");
         let opened = spoilt.clone().attack(&name);

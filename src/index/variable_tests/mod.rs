@@ -10,13 +10,15 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
-use super::records::Records;
-use crate::{Engine, Options};
+use super::bytes::BytesIndex;
+use crate::pm::Entry;
+use crate::table::recovery::Recovery;
+use crate::{Engine, Options, Result};
 
 /// Value and sequence number of each key.
 pub(super) type Model = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
 
-pub(super) fn folder() -> TempDir {
+pub(super) fn dir() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
@@ -24,8 +26,12 @@ pub(super) fn options() -> Options {
     Options::new().engine(Engine::Cpu).capacity(16)
 }
 
-pub(super) fn open(path: &Path) -> Records {
-    Records::open_or_create(path, &options()).unwrap().0
+pub(super) fn try_open(path: &Path) -> Result<(BytesIndex, Recovery)> {
+    BytesIndex::open_or_create(&Entry::at(path, None)?, &options())
+}
+
+pub(super) fn open(path: &Path) -> BytesIndex {
+    try_open(path).unwrap().0
 }
 
 pub(super) fn rng() -> SmallRng {
@@ -43,14 +49,16 @@ pub(super) fn bytes(len: usize, rng: &mut SmallRng) -> Vec<u8> {
 }
 
 /// Whether a table holds what a model does, each item once.
-pub(super) fn check(records: &Records, model: &Model) {
+pub(super) fn check(records: &BytesIndex, model: &Model) {
     assert_eq!(records.len(), model.len() as u64);
     let mut seen = Model::new();
-    records
-        .for_each(|key, sequence, value| {
+    records.for_each_of(
+        |_| true,
+        |item| {
+            let (key, sequence, value) = item.unwrap();
             let before = seen.insert(key.to_vec(), (sequence, value.to_vec()));
             assert!(before.is_none(), "a key twice: {key:x?}");
-        })
-        .unwrap();
+        },
+    );
     assert!(seen == *model);
 }

@@ -7,14 +7,16 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{Model, bytes, check, folder, open, options, rng};
-use crate::index::records::{Change, Records};
+use super::{Model, bytes, check, dir, open, options, rng, try_open};
+use crate::index::bytes::BytesIndex;
 use crate::layout::size_class::{MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE, class_size, value_offset};
+use crate::table::item::Mutation;
+use crate::width::{low_byte, to_usize};
 use crate::{Error, Index};
 
 /// Lengths around those where a record changes its form or its class.
 fn any_value(key: &[u8], rng: &mut SmallRng) -> Vec<u8> {
-    let border = |class| (class_size(class) - value_offset(0)) as usize;
+    let border = |class| to_usize(class_size(class) - value_offset(0));
     let len = match rng.random_range(0..12) {
         0..4 => *[0, 1, 7, 8, 9, 16, 100].choose(rng).unwrap(),
         4..9 => border(rng.random_range(0..28)) + rng.random_range(0..3) - 1,
@@ -33,7 +35,7 @@ fn any_key(count: u64, rng: &mut SmallRng) -> Vec<u8> {
 }
 
 /// Looks up all keys of a batch, together and one by one.
-fn look_up(records: &Records, model: &Model, keys: &[Vec<u8>]) {
+fn lookup(records: &BytesIndex, model: &Model, keys: &[Vec<u8>]) {
     let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let mut found = vec![None; keys.len()];
     let mut last = None;
@@ -52,7 +54,7 @@ fn look_up(records: &Records, model: &Model, keys: &[Vec<u8>]) {
 }
 
 /// Applies random changes of distinct keys to both.
-fn change(records: &Records, model: &mut Model, count: u64, sequence: u64, rng: &mut SmallRng) {
+fn change(records: &BytesIndex, model: &mut Model, count: u64, sequence: u64, rng: &mut SmallRng) {
     let len = rng.random_range(1..60);
     let batch: BTreeMap<Vec<u8>, Option<Vec<u8>>> = (0..len)
         .map(|_| {
@@ -61,15 +63,15 @@ fn change(records: &Records, model: &mut Model, count: u64, sequence: u64, rng: 
             (key, value)
         })
         .collect();
-    let changes: Vec<Change> = batch
+    let changes: Vec<Mutation> = batch
         .iter()
         .map(|(key, value)| match value {
-            Some(value) => Change::Put {
+            Some(value) => Mutation::Put {
                 key,
                 value,
                 sequence,
             },
-            None => Change::Delete { key },
+            None => Mutation::Delete { key },
         })
         .collect();
     let before = records.apply(&changes).unwrap();
@@ -85,8 +87,8 @@ fn change(records: &Records, model: &mut Model, count: u64, sequence: u64, rng: 
 #[test]
 fn random_batches_answer_as_a_map_does() {
     let mut rng = rng();
-    let folder = folder();
-    let path = folder.path().join("records");
+    let dir = dir();
+    let path = dir.path().join("records");
     let mut records = open(&path);
     let mut model = Model::new();
     for round in 0..600 {
@@ -95,7 +97,7 @@ fn random_batches_answer_as_a_map_does() {
         let keys: Vec<Vec<u8>> = (0..rng.random_range(1..60))
             .map(|_| any_key(count, &mut rng))
             .collect();
-        look_up(&records, &model, &keys);
+        lookup(&records, &model, &keys);
         if round % 50 == 0 {
             check(&records, &model);
         }
@@ -104,7 +106,7 @@ fn random_batches_answer_as_a_map_does() {
         }
         if round % 100 == 99 {
             records.close().unwrap();
-            let (opened, recovery) = Records::open_or_create(&path, &options()).unwrap();
+            let (opened, recovery) = try_open(&path).unwrap();
             assert!(recovery.clean);
             assert_eq!(recovery.items, model.len() as u64);
             records = opened;
@@ -113,7 +115,7 @@ fn random_batches_answer_as_a_map_does() {
     }
     let file_len = records.stats().file_len;
     records.close().unwrap();
-    let report = crate::recover(&path, false, &|_| {}).unwrap();
+    let report = crate::recover(&path, crate::Repair::Salvage, &|_| {}).unwrap();
     assert_eq!(report.state, crate::ReportState::Clean);
     assert_eq!(report.items, model.len() as u64);
     assert_eq!(report.damage, [""; 0]);
@@ -121,7 +123,7 @@ fn random_batches_answer_as_a_map_does() {
     check(&records, &model);
     // Records are used again: what is free suffices to store everything once more.
     for (key, (_, value)) in &model {
-        let put = Change::Put {
+        let put = Mutation::Put {
             key,
             value,
             sequence: 1,
@@ -134,13 +136,13 @@ fn random_batches_answer_as_a_map_does() {
 #[test]
 fn the_longest_keys_and_long_values_are_stored_and_longer_ones_refused() {
     let mut rng = rng();
-    let folder = folder();
-    let path = folder.path().join("records");
+    let dir = dir();
+    let path = dir.path().join("records");
     let records = open(&path);
     let mut model = Model::new();
     for (key, value) in [(65_536, 0), (65_535, 5 << 20), (0, 3_000_001), (0, 0)] {
         let (key, value) = (bytes(key, &mut rng), bytes(value, &mut rng));
-        let put = Change::Put {
+        let put = Mutation::Put {
             key: &key,
             value: &value,
             sequence: 3,
@@ -150,17 +152,17 @@ fn the_longest_keys_and_long_values_are_stored_and_longer_ones_refused() {
         assert_eq!(before.contains(0), held.is_some());
         check(&records, &model);
     }
-    let put = |key, value| Change::Put {
+    let put = |key, value| Mutation::Put {
         key,
         value,
         sequence: 9,
     };
-    let long_key = vec![0; MAX_VARIABLE_KEY as usize + 1];
-    let long_value = vec![0; MAX_VARIABLE_VALUE as usize + 1];
+    let long_key = vec![0; to_usize(MAX_VARIABLE_KEY) + 1];
+    let long_value = vec![0; to_usize(MAX_VARIABLE_VALUE) + 1];
     for refused in [
         put(&long_key, b"value"),
         put(b"key", &long_value),
-        Change::Delete { key: &long_key },
+        Mutation::Delete { key: &long_key },
     ] {
         let error = records.apply(&[put(b"other", b"value"), refused]);
         assert!(matches!(error, Err(Error::Limit { .. })));
@@ -173,17 +175,17 @@ fn the_longest_keys_and_long_values_are_stored_and_longer_ones_refused() {
 
 #[test]
 fn many_items_make_levels_and_classes_grow() {
-    let folder = folder();
-    let path = folder.path().join("records");
+    let dir = dir();
+    let path = dir.path().join("records");
     let records = open(&path);
-    let value = |n: u64| vec![n as u8; (n * 7 % 500) as usize];
+    let value = |n: u64| vec![low_byte(n); (n * 7 % 500) as usize];
     for first in (0..60_000u64).step_by(30_000) {
         let keys: Vec<[u8; 8]> = (first..first + 30_000).map(u64::to_be_bytes).collect();
         let values: Vec<Vec<u8>> = (first..first + 30_000).map(value).collect();
-        let changes: Vec<Change> = keys
+        let changes: Vec<Mutation> = keys
             .iter()
             .zip(&values)
-            .map(|(key, value)| Change::Put {
+            .map(|(key, value)| Mutation::Put {
                 key,
                 value,
                 sequence: first,
@@ -192,7 +194,7 @@ fn many_items_make_levels_and_classes_grow() {
         assert_eq!(records.apply(&changes).unwrap().count_ones(..), 0);
     }
     assert!(records.stats().resizes > 5);
-    let all = |records: &Records| {
+    let all = |records: &BytesIndex| {
         assert_eq!(records.len(), 60_000);
         for n in 0..60_000u64 {
             let found = records.get(&n.to_be_bytes(), |_, found| found == value(n));
@@ -204,7 +206,7 @@ fn many_items_make_levels_and_classes_grow() {
     let records = open(&path);
     all(&records);
     let keys: Vec<[u8; 8]> = (0..60_000u64).map(u64::to_be_bytes).collect();
-    let changes: Vec<Change> = keys.iter().map(|key| Change::Delete { key }).collect();
+    let changes: Vec<Mutation> = keys.iter().map(|key| Mutation::Delete { key }).collect();
     assert_eq!(records.apply(&changes).unwrap().count_ones(..), 60_000);
     check(&records, &Model::new());
 }
@@ -221,8 +223,8 @@ fn of_one_hash(seed: u64) -> impl Iterator<Item = Vec<u8>> {
 
 #[test]
 fn keys_of_one_hash_are_kept_apart() {
-    let folder = folder();
-    let path = folder.path().join("records");
+    let dir = dir();
+    let path = dir.path().join("records");
     let records = open(&path);
     let seed = records.hash_seed();
     let keys: Vec<Vec<u8>> = of_one_hash(seed).take(12).collect();
@@ -233,7 +235,7 @@ fn keys_of_one_hash_are_kept_apart() {
     for round in 0..300 {
         let key = &keys[rng.random_range(0..keys.len())];
         let value = bytes(rng.random_range(0..200), &mut rng);
-        let put = Change::Put {
+        let put = Mutation::Put {
             key,
             value: &value,
             sequence: round,
@@ -241,15 +243,15 @@ fn keys_of_one_hash_are_kept_apart() {
         let change = if rng.random_ratio(2, 3) {
             put
         } else {
-            Change::Delete { key }
+            Mutation::Delete { key }
         };
         let before = records.apply(&[change]).unwrap();
         let held = match change {
-            Change::Put { .. } => model.insert(key.clone(), (round, value)),
-            Change::Delete { .. } => model.remove(key),
+            Mutation::Put { .. } => model.insert(key.clone(), (round, value)),
+            Mutation::Delete { .. } => model.remove(key),
         };
         assert_eq!(before.contains(0), held.is_some());
-        look_up(&records, &model, &keys);
+        lookup(&records, &model, &keys);
     }
     check(&records, &model);
     records.close().unwrap();
@@ -258,8 +260,8 @@ fn keys_of_one_hash_are_kept_apart() {
 
 #[test]
 fn threads_at_the_same_keys_leave_whole_items() {
-    let folder = folder();
-    let records = open(&folder.path().join("records"));
+    let dir = dir();
+    let records = open(&dir.path().join("records"));
     let seed: u64 = rng().random();
     // Every word of a value says whose it is.
     let value = |key: &[u8], n: u64| {
@@ -275,10 +277,10 @@ fn threads_at_the_same_keys_leave_whole_items() {
                     let key = any_key(40 + round / 4, &mut rng);
                     let n: u64 = rng.random();
                     match rng.random_range(0..4) {
-                        0 => drop(records.apply(&[Change::Delete { key: &key }]).unwrap()),
+                        0 => drop(records.apply(&[Mutation::Delete { key: &key }]).unwrap()),
                         1 | 2 => {
                             let value = value(&key, n);
-                            let put = Change::Put {
+                            let put = Mutation::Put {
                                 key: &key,
                                 value: &value,
                                 sequence: n,
@@ -298,22 +300,24 @@ fn threads_at_the_same_keys_leave_whole_items() {
         }
     });
     let mut items = 0;
-    records
-        .for_each(|key, n, found| {
+    records.for_each_of(
+        |_| true,
+        |item| {
+            let (key, n, found) = item.unwrap();
             assert!(found == value(key, n));
             items += 1;
-        })
-        .unwrap();
+        },
+    );
     assert_eq!(records.len(), items);
 }
 
 #[test]
 fn a_request_that_was_carried_out_is_not_written_again() {
-    let folder = folder();
-    let records = open(&folder.path().join("index"));
+    let dir = dir();
+    let records = open(&dir.path().join("index"));
     let touches = |value: &[u8], sequence| {
         let before = records.stats().pm_touches;
-        let put = Change::Put {
+        let put = Mutation::Put {
             key: b"key",
             value,
             sequence,
@@ -334,11 +338,11 @@ fn a_request_that_was_carried_out_is_not_written_again() {
 
 #[test]
 fn a_file_of_the_other_kind_is_refused() {
-    let folder = folder();
-    let (fixed, variable) = (folder.path().join("fixed"), folder.path().join("variable"));
+    let dir = dir();
+    let (fixed, variable) = (dir.path().join("fixed"), dir.path().join("variable"));
     Index::<u64, u64>::create(&fixed, &options()).unwrap();
     open(&variable).close().unwrap();
-    let as_records = Records::open_or_create(&fixed, &options()).map(|_| ());
+    let as_records = try_open(&fixed).map(|_| ());
     let as_index = Index::<u64, u64>::open(&variable, &options()).map(|_| ());
     for refused in [as_records, as_index] {
         assert!(

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::layout::{DATA_START, HUGE_PAGE, PAGE, Shape, Superblock, align_up};
 use crate::pm::Call;
+use crate::width::to_usize;
 
 /// Folders on a file system in memory and on an ordinary one.
 fn in_memory() -> TempDir {
@@ -30,7 +31,7 @@ fn options(domain: Domain) -> MapOptions {
     }
 }
 
-/// Every domain that can be had here, with a folder for it.
+/// Every domain that can be had here, with a directory for it.
 fn domains() -> Vec<(MapOptions, TempDir)> {
     let mut dax = options(Domain::Dax);
     dax.assume_dax = true;
@@ -65,8 +66,8 @@ const LEN: u64 = DATA_START + 4 * PAGE;
 
 #[test]
 fn what_is_stored_is_there_when_the_file_is_opened_again() {
-    for (options, folder) in domains() {
-        let path = folder.path().join("table");
+    for (options, dir) in domains() {
+        let path = dir.path().join("table");
         let mapping = Mapping::create(&path, LEN - 1, &options).unwrap();
         assert_eq!(mapping.domain(), options.domain);
         assert_eq!(mapping.len(), LEN);
@@ -95,7 +96,7 @@ fn what_is_stored_is_there_when_the_file_is_opened_again() {
         mapping.read(LEN - 10, &mut bytes);
         assert_eq!(&bytes, b"last bytes");
         drop(mapping);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }
 
@@ -132,11 +133,11 @@ impl Faults for Failing {
 
 #[test]
 fn auto_takes_the_strongest_domain() {
-    for (folder, expected) in [
+    for (dir, expected) in [
         (in_memory(), Domain::Shared),
         (on_disk(), Domain::Checkpointed),
     ] {
-        let path = folder.path().join("table");
+        let path = dir.path().join("table");
         let mapping = Mapping::create(&path, LEN, &options(Domain::Auto)).unwrap();
         assert_eq!(mapping.domain(), expected);
     }
@@ -146,13 +147,13 @@ fn auto_takes_the_strongest_domain() {
 fn a_domain_that_cannot_be_had_is_refused_and_leaves_no_file() {
     let mut assumed = options(Domain::Auto);
     assumed.assume_dax = true;
-    for (folder, options) in [
+    for (dir, options) in [
         (on_disk(), options(Domain::Shared)),
         (on_disk(), options(Domain::Dax)),
         (on_disk(), assumed),
         (in_memory(), options(Domain::Dax)),
     ] {
-        let path = folder.path().join("table");
+        let path = dir.path().join("table");
         let refused = Mapping::create(&path, LEN, &options).unwrap_err();
         assert!(matches!(refused, Error::Domain { .. }), "{refused}");
         assert!(!path.exists());
@@ -161,8 +162,8 @@ fn a_domain_that_cannot_be_had_is_refused_and_leaves_no_file() {
 
 #[test]
 fn a_file_may_change_its_domain_from_one_opening_to_the_next() {
-    let folder = in_memory();
-    let path = folder.path().join("table");
+    let dir = in_memory();
+    let path = dir.path().join("table");
     let mapping = Mapping::create(&path, LEN, &options(Domain::Shared)).unwrap();
     superblock(&mapping, 1, LEN);
     mapping.store(DATA_START, 1);
@@ -178,8 +179,8 @@ fn a_file_may_change_its_domain_from_one_opening_to_the_next() {
 
 #[test]
 fn only_a_checkpoint_reaches_an_ordinary_file() {
-    let folder = on_disk();
-    let path = folder.path().join("table");
+    let dir = on_disk();
+    let path = dir.path().join("table");
     let mapping = Mapping::create(&path, LEN, &options(Domain::Checkpointed)).unwrap();
     superblock(&mapping, 1, LEN);
     mapping.checkpoint().unwrap();
@@ -187,7 +188,7 @@ fn only_a_checkpoint_reaches_an_ordinary_file() {
     mapping.store(DATA_START, 7);
     // A store past the mapping's methods counts when it is noted.
     // SAFETY: a word within the file that no one else uses.
-    unsafe { mapping.base().add(LEN as usize - 8).cast::<u64>().write(8) };
+    unsafe { mapping.base().add(to_usize(LEN) - 8).cast::<u64>().write(8) };
     assert!(fs::read(&path).unwrap() == before);
     mapping.merge_dirty(0, &[1 << ((LEN - 1) / PAGE)]);
     mapping.checkpoint().unwrap();
@@ -199,8 +200,8 @@ fn only_a_checkpoint_reaches_an_ordinary_file() {
 
 #[test]
 fn a_checkpoint_without_a_superblock_is_refused() {
-    let folder = in_memory();
-    let path = folder.path().join("table");
+    let dir = in_memory();
+    let path = dir.path().join("table");
     let mapping = Mapping::create(&path, LEN, &options(Domain::Checkpointed)).unwrap();
     mapping.store(DATA_START, 7);
     let refused = mapping.checkpoint().unwrap_err();
@@ -214,8 +215,8 @@ fn a_checkpoint_without_a_superblock_is_refused() {
 
 #[test]
 fn a_full_disk_leaves_the_file_as_it_was() {
-    for (mut options, folder) in domains() {
-        let path = folder.path().join("table");
+    for (mut options, dir) in domains() {
+        let path = dir.path().join("table");
         let full = Failing::at(Call::Allocate, libc::ENOSPC);
         options.faults = Some(full.clone());
         let refused = Mapping::create(&path, LEN, &options).unwrap_err();
@@ -242,15 +243,15 @@ fn a_full_disk_leaves_the_file_as_it_was() {
 
 #[test]
 fn a_full_disk_under_the_journal_leaves_the_last_checkpoint() {
-    let folder = on_disk();
-    let path = folder.path().join("table");
+    let dir = on_disk();
+    let path = dir.path().join("table");
     let full = Failing::at(Call::Write, libc::ENOSPC);
     let mut options = options(Domain::Checkpointed);
     options.faults = Some(full.clone());
     let mapping = Mapping::create(&path, LEN, &options).unwrap();
     superblock(&mapping, 1, LEN);
     let refused = mapping.checkpoint().unwrap_err();
-    let needed = 64 + 8 + PAGE + 8;
+    let needed = 72 + 2 * (8 + PAGE) + 8;
     assert!(
         matches!(refused, Error::NoSpace { needed: n, .. } if n == needed),
         "{refused}"
@@ -263,8 +264,8 @@ fn a_full_disk_under_the_journal_leaves_the_last_checkpoint() {
 
 #[test]
 fn a_growth_past_the_reserved_addresses_is_refused() {
-    let folder = in_memory();
-    let path = folder.path().join("table");
+    let dir = in_memory();
+    let path = dir.path().join("table");
     let mapping = Mapping::create(&path, LEN, &options(Domain::Shared)).unwrap();
     for len in [mapping.reserved() + 1, u64::MAX] {
         let refused = mapping.grow(len).unwrap_err();
@@ -275,8 +276,8 @@ fn a_growth_past_the_reserved_addresses_is_refused() {
 
 #[test]
 fn what_a_crashed_growth_left_does_not_return() {
-    for (options, folder) in domains() {
-        let path = folder.path().join("table");
+    for (options, dir) in domains() {
+        let path = dir.path().join("table");
         let mapping = Mapping::create(&path, LEN, &options).unwrap();
         superblock(&mapping, 1, LEN);
         mapping.checkpoint().unwrap();
@@ -307,12 +308,14 @@ impl Faults for Counting {
 
 #[test]
 fn a_growth_into_prepared_room_makes_no_call() {
-    for (mut options, folder) in domains() {
-        let path = folder.path().join("table");
+    for (mut options, dir) in domains() {
+        let path = dir.path().join("table");
         let calls = Arc::new(Counting::default());
         options.faults = Some(calls.clone());
         let mapping = Mapping::create(&path, LEN, &options).unwrap();
-        mapping.prepare(LEN + 3 * HUGE_PAGE, Haste::Beside).unwrap();
+        mapping
+            .prepare(LEN + 3 * HUGE_PAGE, Priority::Beside)
+            .unwrap();
         assert_eq!(mapping.len(), LEN);
         assert!(mapping.prepared() >= LEN + 3 * HUGE_PAGE);
         let before = calls.0.load(Ordering::Relaxed);
@@ -331,9 +334,9 @@ fn a_growth_into_prepared_room_makes_no_call() {
 
 #[test]
 fn room_in_memory_is_made_in_whole_huge_pages() {
-    for (options, folder) in domains() {
-        let mapping = Mapping::create(&folder.path().join("table"), LEN, &options).unwrap();
-        for haste in [Haste::Beside, Haste::WaitedFor] {
+    for (options, dir) in domains() {
+        let mapping = Mapping::create(&dir.path().join("table"), LEN, &options).unwrap();
+        for haste in [Priority::Beside, Priority::WaitedFor] {
             let wanted = mapping.prepared() + HUGE_PAGE + PAGE;
             mapping.prepare(wanted, haste).unwrap();
             let prepared = mapping.prepared();
@@ -349,18 +352,20 @@ fn room_in_memory_is_made_in_whole_huge_pages() {
 
 #[test]
 fn room_that_is_not_used_is_given_back() {
-    for (options, folder) in domains() {
-        let path = folder.path().join("table");
+    for (options, dir) in domains() {
+        let path = dir.path().join("table");
         let mapping = Mapping::create(&path, LEN, &options).unwrap();
         superblock(&mapping, 1, LEN);
         mapping.store(DATA_START, 1);
-        mapping.prepare(LEN + 9 * HUGE_PAGE, Haste::Beside).unwrap();
+        mapping
+            .prepare(LEN + 9 * HUGE_PAGE, Priority::Beside)
+            .unwrap();
         mapping.grow(LEN + PAGE).unwrap();
         mapping.trim();
         assert_eq!(mapping.prepared(), LEN + PAGE);
         assert_eq!(fs::metadata(&path).unwrap().len(), LEN + PAGE);
         mapping.store(LEN, 2);
-        mapping.prepare(LEN + HUGE_PAGE, Haste::Beside).unwrap();
+        mapping.prepare(LEN + HUGE_PAGE, Priority::Beside).unwrap();
         mapping.grow(LEN + 2 * HUGE_PAGE).unwrap();
         assert_eq!(
             [DATA_START, LEN, LEN + PAGE].map(|at| mapping.load(at)),
@@ -371,23 +376,23 @@ fn room_that_is_not_used_is_given_back() {
 
 #[test]
 fn what_was_prepared_before_a_crash_does_not_return() {
-    for (options, folder) in domains() {
-        let path = folder.path().join("table");
+    for (options, dir) in domains() {
+        let path = dir.path().join("table");
         let mapping = Mapping::create(&path, LEN, &options).unwrap();
         superblock(&mapping, 1, LEN);
         mapping
-            .prepare(LEN + 3 * HUGE_PAGE, Haste::WaitedFor)
+            .prepare(LEN + 3 * HUGE_PAGE, Priority::WaitedFor)
             .unwrap();
         mapping.checkpoint().unwrap();
         drop(mapping);
         let len = fs::metadata(&path).unwrap().len();
         assert!(len >= LEN + 3 * HUGE_PAGE);
         let mut bytes = fs::read(&path).unwrap();
-        bytes[LEN as usize..].fill(0xAA);
+        bytes[to_usize(LEN)..].fill(0xAA);
         fs::write(&path, bytes).unwrap();
         let mapping = Mapping::open(&path, &options).unwrap();
         assert_eq!((mapping.len(), mapping.prepared()), (LEN, LEN));
-        mapping.prepare(LEN + HUGE_PAGE, Haste::Beside).unwrap();
+        mapping.prepare(LEN + HUGE_PAGE, Priority::Beside).unwrap();
         mapping.grow(LEN + 2 * HUGE_PAGE).unwrap();
         assert!(
             (LEN..mapping.len())
@@ -399,16 +404,16 @@ fn what_was_prepared_before_a_crash_does_not_return() {
 
 #[test]
 fn a_disk_without_room_ahead_has_room_for_what_is_there() {
-    for (mut options, folder) in domains() {
-        let path = folder.path().join("table");
+    for (mut options, dir) in domains() {
+        let path = dir.path().join("table");
         let full = Failing::at(Call::Allocate, libc::ENOSPC);
         options.faults = Some(full.clone());
         full.set(false);
         let mapping = Mapping::create(&path, LEN, &options).unwrap();
-        mapping.prepare(LEN + HUGE_PAGE, Haste::Beside).unwrap();
+        mapping.prepare(LEN + HUGE_PAGE, Priority::Beside).unwrap();
         full.set(true);
         let refused = mapping
-            .prepare(LEN + 5 * HUGE_PAGE, Haste::WaitedFor)
+            .prepare(LEN + 5 * HUGE_PAGE, Priority::WaitedFor)
             .unwrap_err();
         assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
         let prepared = mapping.prepared();
@@ -422,8 +427,8 @@ fn a_disk_without_room_ahead_has_room_for_what_is_there() {
 
 #[test]
 fn a_file_is_open_once() {
-    for (options, folder) in domains() {
-        let path = folder.path().join("table");
+    for (options, dir) in domains() {
+        let path = dir.path().join("table");
         let mapping = Mapping::create(&path, LEN, &options).unwrap();
         superblock(&mapping, 1, LEN);
         mapping.checkpoint().unwrap();
@@ -444,13 +449,13 @@ fn a_file_is_open_once() {
 
 #[test]
 fn create_takes_no_place_that_is_taken() {
-    let folder = in_memory();
-    let path = folder.path().join("table");
+    let dir = in_memory();
+    let path = dir.path().join("table");
     let create = || Mapping::create(&path, LEN, &options(Domain::Auto));
     fs::create_dir(&path).unwrap();
     assert!(matches!(create(), Err(Error::AlreadyExists { .. })));
     fs::remove_dir(&path).unwrap();
-    let journal = folder.path().join("table.journal");
+    let journal = dir.path().join("table.journal");
     fs::write(&journal, "").unwrap();
     assert!(matches!(create(), Err(Error::AlreadyExists { path }) if path == journal));
     fs::remove_file(&journal).unwrap();
@@ -460,8 +465,8 @@ fn create_takes_no_place_that_is_taken() {
 
 #[test]
 fn what_is_no_table_is_refused_and_untouched() {
-    let folder = in_memory();
-    let path = folder.path().join("table");
+    let dir = in_memory();
+    let path = dir.path().join("table");
     let options = options(Domain::Auto);
     let open = |path: &Path| {
         let error = Mapping::open(path, &options).unwrap_err();
@@ -473,7 +478,7 @@ fn what_is_no_table_is_refused_and_untouched() {
     assert!(
         matches!(missing, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     );
-    let directory = open(folder.path());
+    let directory = open(dir.path());
     assert!(matches!(
         directory,
         Error::NotAFile {
@@ -495,11 +500,11 @@ fn what_is_no_table_is_refused_and_untouched() {
     drop(mapping);
     let whole = fs::read(&path).unwrap();
     let mut damaged = whole.clone();
-    damaged[PAGE as usize + 100] ^= 1;
+    damaged[to_usize(PAGE) + 100] ^= 1;
     for bytes in [
         b"".as_slice(),
         b"a letter",
-        &whole[..LEN as usize - 1],
+        &whole[..to_usize(LEN) - 1],
         &damaged,
     ] {
         fs::write(&path, bytes).unwrap();
@@ -517,8 +522,8 @@ fn what_is_no_table_is_refused_and_untouched() {
 
 #[test]
 fn a_file_that_may_not_be_written_is_refused_but_can_be_looked_at() {
-    let folder = in_memory();
-    let path = folder.path().join("table");
+    let dir = in_memory();
+    let path = dir.path().join("table");
     let mut options = options(Domain::Auto);
     let mapping = Mapping::create(&path, LEN, &options).unwrap();
     superblock(&mapping, 1, LEN);
@@ -538,8 +543,8 @@ fn a_file_that_may_not_be_written_is_refused_but_can_be_looked_at() {
 
 #[test]
 fn threads_use_the_file_while_it_grows() {
-    for (options, folder) in domains() {
-        let path = folder.path().join("table");
+    for (options, dir) in domains() {
+        let path = dir.path().join("table");
         let mapping = Mapping::create(&path, LEN, &options).unwrap();
         let steps = 40;
         std::thread::scope(|scope| {
@@ -571,8 +576,8 @@ fn threads_use_the_file_while_it_grows() {
 
 #[test]
 fn an_access_out_of_reach_stops_the_program() {
-    let folder = in_memory();
-    let path = folder.path().join("table");
+    let dir = in_memory();
+    let path = dir.path().join("table");
     let mapping = Mapping::create(&path, LEN, &options(Domain::Auto)).unwrap();
     let accesses: [&dyn Fn(); 7] = [
         &|| assert_eq!(mapping.load(LEN), 0),

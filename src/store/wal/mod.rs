@@ -7,7 +7,6 @@
 
 pub mod record;
 pub mod replay;
-pub mod segment;
 pub mod survey;
 
 use std::sync::Arc;
@@ -16,18 +15,19 @@ use parking_lot::{Mutex, MutexGuard};
 use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::directory::Directory;
-use super::manifest::Manifest;
 use crate::Result;
+use crate::store::files::dir::{Room, StoreDir};
+use crate::store::files::manifest::Manifest;
+use crate::store::files::segment::{EXTENSION, SEGMENT_HEADER, Segment};
+use crate::width::to_usize;
 use record::{BLOCK, Entry, RECORD_HEADER, RecordHeader, seed};
-use segment::{EXTENSION, SEGMENT_HEADER, Segment};
 
 /// Longest record that is put together in memory, in bytes. A longer one goes to the file block by
 /// block, and is synced at once.
 pub const LONGEST_IN_MEMORY: u64 = 4 << 20;
 
 /// Entries that one thread puts into a record at a time. So many come from threads that share work.
-const SHARE: usize = 512;
+const ENTRIES_PER_THREAD: usize = 512;
 
 /// Threads that write a record of many blocks. A file system lets one of them at a time write to a
 /// file, while others put their blocks together.
@@ -39,7 +39,7 @@ const MOST_UNSYNCED: usize = 32 << 20;
 /// The log of an open store. One thread at a time appends to it.
 #[derive(Debug)]
 pub struct Log {
-    directory: Arc<Directory>,
+    store_dir: Arc<StoreDir>,
     /// Bytes after which a segment is left for the next one.
     segment_bytes: u64,
     tail: Mutex<Tail>,
@@ -51,7 +51,8 @@ pub struct Log {
 /// Where the log goes on.
 #[derive(Debug)]
 struct Tail {
-    segment: Arc<Segment>,
+    /// Nothing has been written since the opening if there is none.
+    segment: Option<Arc<Segment>>,
     /// Where the next record goes.
     end: u64,
     /// Bytes that the file has room for.
@@ -66,13 +67,15 @@ struct Tail {
     named: u64,
     /// The segment cannot be trusted from `durable` on.
     failed: bool,
+    /// The first record that is not durable has come since it was asked for.
+    has_waited: bool,
     /// Bytes of records in the segments that count.
     bytes: u64,
 }
 
 /// The part of a log that a checkpoint takes the place of.
 #[derive(Debug)]
-pub struct Sealed {
+pub struct SealedPrefix {
     /// The number of the first segment behind it.
     pub segment: u64,
     /// The last sequence number in it.
@@ -82,36 +85,60 @@ pub struct Sealed {
 }
 
 impl Log {
-    /// Begins a segment that no manifest speaks of yet; those before it that count hold `bytes` of
-    /// records.
-    ///
-    /// # Errors
-    /// What the operating system answers.
-    pub fn begin(
-        directory: Arc<Directory>,
-        number: u64,
+    /// Goes on behind segment `last`, after `bytes` of records, with the sequence number `next`. It
+    /// writes nothing: the first record begins a segment.
+    pub fn after(
+        store_dir: Arc<StoreDir>,
+        last: u64,
         next: u64,
         bytes: u64,
         segment_bytes: u64,
-    ) -> Result<Self> {
-        let store_id = directory.manifest().store_id;
-        let segment = Segment::create(directory.log(), store_id, number, next, None)?;
-        Ok(Self {
+    ) -> Self {
+        Self {
             tail: Mutex::new(Tail {
-                segment: Arc::new(segment),
+                segment: None,
                 end: SEGMENT_HEADER,
                 room: SEGMENT_HEADER,
                 durable: SEGMENT_HEADER,
                 unsynced: Vec::new(),
                 next,
-                named: number,
+                named: last,
                 failed: false,
+                has_waited: false,
                 bytes,
             }),
-            directory,
+            store_dir,
             segment_bytes,
             syncing: Mutex::new(()),
-        })
+        }
+    }
+
+    /// Begins the next segment, and gives its number.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn begin_segment(&self) -> Result<u64> {
+        let _alone = self.only_sync();
+        let mut tail = self.tail();
+        self.turn(&mut tail)?;
+        Ok(tail.named)
+    }
+
+    /// Whether there is nothing in it, and nothing was since the opening.
+    pub fn is_new(&self) -> bool {
+        let tail = self.tail();
+        tail.segment.is_none() && tail.bytes == 0
+    }
+
+    /// Whether there are records that are not durable.
+    pub fn is_behind(&self) -> bool {
+        let tail = self.tail();
+        tail.durable < tail.end || tail.failed
+    }
+
+    /// Whether there have come records that are not durable, where all were before, since the last call.
+    pub fn has_waited(&self) -> bool {
+        std::mem::take(&mut self.tail().has_waited)
     }
 
     /// The sequence number that the next record begins with.
@@ -132,7 +159,7 @@ impl Log {
             true => RecordHeader::first_of(&tail.unsynced).unwrap_or(tail.next),
             false => tail.next,
         };
-        (self.directory.manifest(), next)
+        (self.store_dir.manifest(), next)
     }
 
     fn tail(&self) -> MutexGuard<'_, Tail> {
@@ -146,7 +173,8 @@ impl Log {
     /// Writes one record with the final values of a group of batches, which had the next `span`
     /// sequence numbers; `durably` says that it must outlive a power cut from now on. `beside` is done
     /// before the record counts, while it is written if that takes long: threads of the pool in which
-    /// the caller is write a record longer than [`LONGEST_IN_MEMORY`].
+    /// the caller is write a record longer than [`LONGEST_IN_MEMORY`]. On a full disk, `room` may be given
+    /// back for it.
     ///
     /// # Errors
     /// That of `beside`, or what the operating system answers. The record is not in the log, unless the
@@ -156,6 +184,7 @@ impl Log {
         span: u64,
         entries: &[Entry],
         durably: bool,
+        room: Room,
         beside: impl FnOnce() -> Result<T> + Send,
     ) -> Result<T> {
         let len = record::len(entries);
@@ -163,7 +192,7 @@ impl Log {
         let mut alone = (durably || in_blocks).then(|| self.only_sync());
         let mut tail = self.tail();
         let full = tail.end + len > self.segment_bytes && tail.end > SEGMENT_HEADER;
-        if tail.failed || full {
+        if tail.failed || full || tail.segment.is_none() {
             if alone.is_none() {
                 drop(tail);
                 alone = Some(self.only_sync());
@@ -181,17 +210,24 @@ impl Log {
         let header = RecordHeader::new(len, first, span, tail.durable);
         let written = match in_blocks {
             true => tail.write_in_blocks(header, entries, beside),
-            false => beside().and_then(|made| tail.write(header, entries).map(|()| made)),
+            false => beside().and_then(|made| {
+                let make_room = |segment: &Segment, at, end, before| {
+                    self.store_dir
+                        .with_room(room, || segment.make_room(at, end, before))
+                };
+                tail.write(header, entries, make_room).map(|()| made)
+            }),
         };
         let made = written.inspect_err(|_| {
             tail.unsynced.truncate(kept);
             // A whole record may be there, which the next opening must not find.
-            let _ = tail.segment.write(&[0; RECORD_HEADER], start);
+            let _ = tail.segment().write(&[0; RECORD_HEADER], start);
         })?;
         tail.end += header.stride().expect("as long as what is in memory");
         tail.next += span;
         tail.bytes += tail.end - start;
         let unsynced = tail.unsynced.len();
+        tail.has_waited |= kept == 0;
         drop(tail);
         if durably || in_blocks {
             self.sync_alone().inspect_err(|_| {
@@ -231,7 +267,7 @@ impl Log {
             if tail.durable == tail.end {
                 return Ok(());
             }
-            (Arc::clone(&tail.segment), tail.end)
+            (Arc::clone(tail.segment()), tail.end)
         };
         // Others append meanwhile.
         let synced = segment.sync();
@@ -248,7 +284,7 @@ impl Log {
     fn turn(&self, tail: &mut Tail) -> Result<()> {
         if !tail.failed && tail.durable < tail.end {
             let end = tail.end;
-            match tail.segment.sync() {
+            match tail.segment().sync() {
                 Ok(()) => tail.is_durable(end),
                 Err(error) => {
                     tail.failed = true;
@@ -258,9 +294,11 @@ impl Log {
         }
         let number = tail.named + 1;
         let first = RecordHeader::first_of(&tail.unsynced).unwrap_or(tail.next);
-        let store_id = self.directory.manifest().store_id;
-        let spare = self.directory.take_spare(number);
-        let segment = Segment::create(self.directory.log(), store_id, number, first, spare)?;
+        let store_id = self.store_dir.manifest().store_id;
+        let segment = self.store_dir.with_room(Room::ALL, || {
+            let spare = self.store_dir.take_spare(number);
+            Segment::create(self.store_dir.log(), store_id, number, first, spare)
+        })?;
         let mut end = SEGMENT_HEADER;
         let mut room = segment.len()?;
         if !tail.unsynced.is_empty() {
@@ -268,7 +306,9 @@ impl Log {
             record::move_to(&mut records, segment.salt, end);
             let start = end;
             end += records.len() as u64;
-            room = segment.make_room(start, end, room)?;
+            room = self
+                .store_dir
+                .with_room(Room::ALL, || segment.make_room(start, end, room))?;
             segment.write(&records, start)?;
             segment.sync()?;
         }
@@ -276,10 +316,10 @@ impl Log {
         // on nothing may be appended to the segment before.
         tail.named = number;
         tail.failed = true;
-        self.directory
+        self.store_dir
             .edit(|manifest| manifest.last_segment = number)?;
         *tail = Tail {
-            segment: Arc::new(segment),
+            segment: Some(Arc::new(segment)),
             end,
             room,
             durable: end,
@@ -295,18 +335,22 @@ impl Log {
     ///
     /// # Errors
     /// Those of [`sync`](Self::sync).
-    pub fn seal(&self) -> Result<Sealed> {
+    pub fn seal(&self) -> Result<SealedPrefix> {
         let _alone = self.only_sync();
         let mut tail = self.tail();
-        if tail.failed || tail.end > SEGMENT_HEADER {
+        let has_older = tail.segment.is_none() && tail.bytes > 0;
+        if tail.failed || tail.end > SEGMENT_HEADER || has_older {
             self.turn(&mut tail)?;
         }
         if tail.end > SEGMENT_HEADER {
             // It began with records that could not be synced before.
             self.turn(&mut tail)?;
         }
-        Ok(Sealed {
-            segment: tail.segment.number,
+        Ok(SealedPrefix {
+            segment: match &tail.segment {
+                Some(segment) => segment.number,
+                None => self.store_dir.manifest().first_segment,
+            },
             sequence: tail.next - 1,
             bytes: tail.bytes,
         })
@@ -314,37 +358,48 @@ impl Log {
 
     /// Notes that a checkpoint has taken the place of what was sealed. The log may soon want as much room
     /// again.
-    pub fn was_taken(&self, sealed: &Sealed) {
+    pub fn was_taken(&self, sealed: &SealedPrefix) {
         self.tail().bytes -= sealed.bytes;
         let room = sealed.bytes.next_multiple_of(EXTENSION);
-        self.directory.retire_old_segments(room);
+        self.store_dir.retire_old_segments(room);
     }
 }
 
 impl Tail {
     fn is_durable(&mut self, end: u64) {
-        let len = (end - self.durable) as usize;
+        let len = to_usize(end - self.durable);
         self.unsynced.drain(..len.min(self.unsynced.len()));
         self.durable = end;
     }
 
     fn seed(&self) -> u64 {
-        seed(self.segment.salt, self.end)
+        seed(self.segment().salt, self.end)
     }
 
-    fn write(&mut self, header: RecordHeader, entries: &[Entry]) -> Result<()> {
+    fn segment(&self) -> &Arc<Segment> {
+        let segment = self.segment.as_ref();
+        segment.expect("there is one as soon as there is a record")
+    }
+
+    fn write(
+        &mut self,
+        header: RecordHeader,
+        entries: &[Entry],
+        make_room: impl FnOnce(&Segment, u64, u64, u64) -> Result<u64>,
+    ) -> Result<()> {
         let start = self.unsynced.len();
         let seed = self.seed();
-        let len = RECORD_HEADER + header.len as usize;
+        let len = RECORD_HEADER + to_usize(header.len);
         let padded = (start + len).next_multiple_of(8);
         self.unsynced.resize(padded, 0);
         let mut rest = &mut self.unsynced[start + RECORD_HEADER..start + len];
         let part = |entries| {
-            let len = record::len(entries) as usize;
+            let len = to_usize(record::len(entries));
             let place = rest.split_off_mut(..len).expect("as long as all of them");
             (entries, place)
         };
-        let parts: Vec<(&[Entry], &mut [u8])> = entries.chunks(SHARE).map(part).collect();
+        let parts: Vec<(&[Entry], &mut [u8])> =
+            entries.chunks(ENTRIES_PER_THREAD).map(part).collect();
         let put = |(entries, place)| Entry::put_all(entries, place);
         match parts.len() {
             0..2 => parts.into_iter().for_each(put),
@@ -354,8 +409,8 @@ impl Tail {
         let header = header.seal(seed, record::checksum(written, seed));
         head.copy_from_slice(bytemuck::bytes_of(&header));
         let end = self.end + (padded - start) as u64;
-        self.room = self.segment.make_room(self.end, end, self.room)?;
-        self.segment.write(&self.unsynced[start..], self.end)
+        self.room = make_room(self.segment(), self.end, end, self.room)?;
+        self.segment().write(&self.unsynced[start..], self.end)
     }
 
     /// Writes the entries first and the header last, without a copy of all of them. Each block has its
@@ -380,19 +435,19 @@ impl Tail {
         let write = |nth: usize| {
             let from = (nth * BLOCK) as u64;
             let first = places.partition_point(|&place| place <= from) - 1;
-            let most = (len - from).min(BLOCK as u64) as usize;
+            let most = to_usize((len - from).min(BLOCK as u64));
             let mut block = Vec::with_capacity(most);
             for (entry, place) in entries[first..].iter().zip(&places[first..]) {
-                let skipped = from.saturating_sub(*place) as usize;
+                let skipped = to_usize(from.saturating_sub(*place));
                 entry.put(&mut block, skipped, most);
                 if block.len() == most {
                     break;
                 }
             }
-            self.segment.write(&block, start + from)?;
+            self.segment().write(&block, start + from)?;
             Ok(xxh3_64_with_seed(&block, seed))
         };
-        let blocks = len.div_ceil(BLOCK as u64) as usize;
+        let blocks = to_usize(len.div_ceil(BLOCK as u64));
         let blocks = (0..blocks)
             .into_par_iter()
             .with_min_len(blocks.div_ceil(WRITERS));
@@ -401,7 +456,8 @@ impl Tail {
         let (sums, made) = (sums?, made?);
         let header = header.seal(seed, record::of_blocks(&sums, seed));
         // The padding stays a hole, or what a record that failed or an older segment has left there.
-        self.segment.write(bytemuck::bytes_of(&header), self.end)?;
+        self.segment()
+            .write(bytemuck::bytes_of(&header), self.end)?;
         self.room = self.room.max(start + len);
         Ok(made)
     }

@@ -30,6 +30,7 @@ use static_assertions::const_assert_eq;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::layout::size_class::{MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE};
+use crate::width::to_usize;
 
 /// First bytes of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
@@ -118,9 +119,9 @@ pub fn seed(salt: u64, at: u64) -> u64 {
 pub fn move_to(mut records: &mut [u8], salt: u64, mut at: u64) {
     while let Some((head, rest)) = records.split_first_chunk_mut::<RECORD_HEADER>() {
         let header: RecordHeader = bytemuck::pod_read_unaligned(head);
-        let padded = header.len.next_multiple_of(8) as usize;
+        let padded = to_usize(header.len.next_multiple_of(8));
         let seed = seed(salt, at);
-        let checksum = checksum(&rest[..header.len as usize], seed);
+        let checksum = checksum(&rest[..to_usize(header.len)], seed);
         let moved = RecordHeader {
             durable: at,
             ..header
@@ -171,8 +172,9 @@ impl<'a> Entry<'a> {
     pub fn head(&self) -> [u8; ENTRY_HEADER] {
         let deleted = if self.value.is_none() { DELETED } else { 0 };
         let mut head = [0; ENTRY_HEADER];
-        head[..4].copy_from_slice(&(self.key.len() as u32 | deleted).to_le_bytes());
-        let value_len = self.value.map_or(0, <[u8]>::len) as u32;
+        let len = |bytes: &[u8]| u32::try_from(bytes.len()).expect("requests are checked");
+        head[..4].copy_from_slice(&(len(self.key) | deleted).to_le_bytes());
+        let value_len = self.value.map_or(0, len);
         head[4..8].copy_from_slice(&value_len.to_le_bytes());
         head[8..].copy_from_slice(&self.position.to_le_bytes());
         head

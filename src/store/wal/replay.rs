@@ -2,17 +2,22 @@
 
 use rayon::prelude::*;
 
-use super::record::{self, Entry, RECORD_HEADER, RecordHeader, seed};
-use super::segment::{SEGMENT_HEADER, Segment};
-use crate::index::records::Change;
-use crate::store::directory::Directory;
-use crate::store::manifest::MOST;
+use super::record;
+use super::record::{Entry, RECORD_HEADER, RecordHeader, seed};
+use crate::store::files::dir::StoreDir;
+use crate::store::files::manifest::SEQUENCE_LIMIT;
+use crate::store::files::segment;
+use crate::store::files::segment::{SEGMENT_HEADER, Segment};
+use crate::table::item::Mutation;
+use crate::width::to_usize;
 use crate::{Error, Result};
 
 /// What a recovery has to carry out.
 pub struct Replay {
     /// The segments, and how many records of each count.
     segments: Vec<(Segment, usize)>,
+    /// The number of the last segment.
+    pub last: u64,
     /// The sequence number after the last one.
     pub next: u64,
     /// Records that count.
@@ -28,6 +33,7 @@ impl Replay {
     pub fn nothing() -> Self {
         Self {
             segments: Vec::new(),
+            last: 1,
             next: 1,
             records: 0,
             bytes: 0,
@@ -40,14 +46,16 @@ impl Replay {
     ///
     /// # Errors
     /// [`Error::DamagedLog`], and those of [`Segment::open`].
-    pub fn inspect(directory: &Directory, salvage: bool) -> Result<Self> {
-        let manifest = directory.manifest();
+    pub fn inspect(store_dir: &StoreDir, salvage: bool) -> Result<Self> {
+        let manifest = store_dir.manifest();
+        let store_id = manifest.store_id;
         let mut replay = Self {
+            last: segment::last(store_dir.log(), store_id, manifest.last_segment)?,
             next: manifest.sequence + 1,
             ..Self::nothing()
         };
-        let numbers = manifest.first_segment..=manifest.last_segment;
-        let open = |number| Segment::open(directory.log(), manifest.store_id, number);
+        let numbers = manifest.first_segment..=replay.last;
+        let open = |number| Segment::open(store_dir.log(), manifest.store_id, number);
         let mut segments = numbers.map(open).peekable();
         let mut bytes = Vec::new();
         while let Some(segment) = segments.next() {
@@ -78,15 +86,15 @@ impl Replay {
     }
 
     /// Carries out the records in order: `apply` gets what `change` makes of the entries of one segment after
-    /// the other, each with its sequence number. `progress` gets the bytes read, and all bytes.
+    /// the other, each with its sequence number, but for those of which it makes nothing. `progress` gets the bytes read, and all bytes.
     ///
     /// # Errors
     /// What `apply` and the operating system answer.
     pub fn carry_out(
         &self,
         progress: &(dyn Fn(u64, u64) + Sync),
-        change: impl for<'e> Fn(Entry<'e>, u64) -> Change<'e> + Sync,
-        mut apply: impl FnMut(&[Change]) -> Result<()> + Send,
+        change: impl for<'e> Fn(Entry<'e>, u64) -> Option<Mutation<'e>> + Sync,
+        mut apply: impl FnMut(&[Mutation]) -> Result<()> + Send,
     ) -> Result<()> {
         let len = |(segment, _): &(Segment, usize)| segment.len();
         let all = self.segments.iter().map(len).sum::<Result<u64>>()?;
@@ -101,6 +109,7 @@ impl Replay {
             // Nothing may become durable in the index before it is in the log.
             segment.sync()?;
             let changes = this.entries(segment, *count, &change)?;
+            let changes: Vec<Mutation<'_>> = changes.into_iter().flatten().collect();
             let next = self.segments.get(nth + 1);
             let (applied, next) = rayon::join(
                 || apply(&changes),
@@ -158,7 +167,7 @@ impl Loaded {
     pub(super) fn read(segment: &Segment, mut bytes: Vec<u8>) -> Result<Self> {
         segment.contents(&mut bytes)?;
         let mut records = Vec::new();
-        let mut end = SEGMENT_HEADER as usize;
+        let mut end = to_usize(SEGMENT_HEADER);
         while let Some((header, next)) = record_at(&bytes, segment.salt, end) {
             records.push((end, header));
             end = next;
@@ -200,9 +209,9 @@ impl Loaded {
                 break;
             }
             let next = header.first.checked_add(header.span);
-            let Some(next) = next
-                .filter(|&next| header.first == replay.next && header.span != 0 && next <= MOST)
-            else {
+            let Some(next) = next.filter(|&next| {
+                header.first == replay.next && header.span != 0 && next <= SEQUENCE_LIMIT
+            }) else {
                 let found = format!(
                     "a record of {} sequence numbers from {} on; expected {}",
                     header.span, header.first, replay.next
@@ -261,7 +270,7 @@ impl Loaded {
         let of_record = |(at, header): &'_ (usize, RecordHeader)| {
             let (at, header) = (*at, *header);
             let start = at + RECORD_HEADER;
-            let entries = record::entries(&self.bytes[start..start + header.len as usize]);
+            let entries = record::entries(&self.bytes[start..start + to_usize(header.len)]);
             entries.map(move |entry| {
                 let possible = |entry: &Entry| u64::from(entry.position) < header.span;
                 let entry = entry.filter(possible).ok_or_else(|| Error::DamagedLog {
@@ -294,6 +303,6 @@ fn record_at(bytes: &[u8], salt: u64, at: usize) -> Option<(RecordHeader, usize)
 
 fn holds(bytes: &[u8], salt: u64, at: usize, header: &RecordHeader) -> bool {
     let start = at + RECORD_HEADER;
-    let entries = &bytes[start..start + header.len as usize];
+    let entries = &bytes[start..start + to_usize(header.len)];
     header.holds(entries, seed(salt, at as u64))
 }

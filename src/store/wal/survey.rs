@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use super::replay::{Loaded, Replay, Until};
-use super::segment::{self, Segment};
-use crate::pm::Folder;
-use crate::store::manifest::Manifest;
+use crate::pm::Dir;
+use crate::store::files::manifest::Manifest;
+use crate::store::files::segment;
+use crate::store::files::segment::Segment;
 use crate::{Error, Result};
 
 /// What was found in a segment.
@@ -30,20 +31,25 @@ pub enum Extent {
     Upto(u64),
 }
 
-/// Looks at the segments that the manifest counts, and gives what is in each. `still_counts` is asked
+/// Looks at the segments that the manifest counts, and gives what is in each, and the first sequence number
+/// that is in none of them, if they are whole. `still_counts` is asked
 /// about one that is not there; `progress` gets the bytes read, and all bytes.
 ///
 /// # Errors
 /// What the operating system answers when asked for the segments.
 pub fn survey(
-    folder: &Folder,
+    dir: &Dir,
     manifest: &Manifest,
     extent: Extent,
     still_counts: &dyn Fn(u64) -> bool,
     progress: &dyn Fn(u64, u64),
-) -> Result<Vec<Surveyed>> {
-    let counts = manifest.first_segment..=manifest.last_segment;
-    let names = folder.names()?;
+) -> Result<(Vec<Surveyed>, Option<u64>)> {
+    let last = match extent {
+        Extent::Torn => segment::last(dir, manifest.store_id, manifest.last_segment)?,
+        Extent::Upto(_) => manifest.last_segment,
+    };
+    let counts = manifest.first_segment..=last;
+    let names = dir.names()?;
     let numbers = names.iter().filter_map(|name| segment::number(name));
     let mut numbers: Vec<u64> = numbers.filter(|number| counts.contains(number)).collect();
     numbers.sort_unstable();
@@ -57,9 +63,9 @@ pub fn survey(
         let place = numbers.partition_point(|number| *number < missing);
         numbers.insert(place, missing);
     }
-    let open = |number| Segment::open(folder, manifest.store_id, number);
-    let len = |number: &u64| std::fs::metadata(folder.join(&segment::name(*number)));
-    let all = numbers.iter().flat_map(len).map(|file| file.len()).sum();
+    let open = |number| Segment::open(dir, manifest.store_id, number);
+    let len = |number: &u64| dir.len_of(&segment::name(*number));
+    let all = numbers.iter().flat_map(len).sum();
     let mut done = 0;
     let is_first = numbers.first() == Some(&manifest.first_segment);
     let mut reached = is_first.then_some(manifest.sequence + 1);
@@ -75,7 +81,7 @@ pub fn survey(
         };
         opened = next;
         let mut found = Surveyed {
-            path: folder.join(&segment::name(number)),
+            path: dir.join(segment::name(number)),
             bytes: 0,
             records: 0,
             error: None,
@@ -108,7 +114,47 @@ pub fn survey(
             ),
         });
     }
-    Ok(surveyed)
+    Ok((surveyed, reached))
+}
+
+/// Where a log begins.
+#[derive(Debug, Clone, Copy)]
+pub struct Chain {
+    /// Number of its first segment.
+    pub segment: u64,
+    /// Its first sequence number.
+    pub first: u64,
+}
+
+/// How far back the log goes that ends with segment `last`, or `None` if that is not there. Segments that no
+/// longer count are part of it, as long as each goes on where the one before ends.
+///
+/// # Errors
+/// What the operating system answers.
+pub fn chain(dir: &Dir, store_id: [u64; 2], last: u64) -> Result<Option<Chain>> {
+    let open = |number| match Segment::open(dir, store_id, number) {
+        Err(error) if error.is_refusal() => Err(error),
+        opened => Ok(opened.ok()),
+    };
+    let Some(mut begins) = open(last)? else {
+        return Ok(None);
+    };
+    while begins.number > 1
+        && let Some(before) = open(begins.number - 1)?
+    {
+        let loaded = Loaded::read(&before, Vec::new())?;
+        let mut replay = Replay::nothing();
+        replay.next = before.first;
+        let checked = loaded.check(&before, &mut replay, Until::Sequence(begins.first));
+        if checked.error.is_some() {
+            break;
+        }
+        begins = before;
+    }
+    Ok(Some(Chain {
+        segment: begins.number,
+        first: begins.first,
+    }))
 }
 
 fn look(

@@ -138,7 +138,7 @@ mod tests {
                 call(2, 3, &[(Update(2), Bit(true))]),
                 call(4, 5, &[(Get, Got(Some(1)))]),
             ],
-            // A later look-up sees less than an earlier one.
+            // A later lookup sees less than an earlier one.
             &[
                 call(2, 9, &[(Update(2), Bit(true))]),
                 call(3, 4, &[(Get, Got(Some(2)))]),

@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::load::{Pace, buckets_of};
-use crate::engine::cuda::Attached;
-use crate::engine::cuda::device::Device;
-use crate::index::table::Table;
+use super::refresh::{Pace, buckets_of};
+use crate::engine::cuda::service::{Server, Service};
 use crate::pm::Mapping;
+use crate::table::Table;
 use crate::{Error, Result};
 
 /// A load is worth it after operations on one in so many buckets.
@@ -22,14 +21,13 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// Begins. Between two loads at least `period` passes, and enough look-ups for the choice of
+    /// Begins. Between two loads at least `period` passes, and enough lookups for the choice of
     /// buckets to change: an idle index is left alone.
     ///
     /// # Errors
     /// [`Error::Io`] if there is no further thread.
     pub fn start(
-        device: Arc<Device>,
-        attached: Arc<Attached>,
+        service: Arc<Service>,
         table: Arc<Table<Mapping>>,
         period: Duration,
     ) -> Result<Self> {
@@ -39,10 +37,7 @@ impl Loader {
         let thread = thread::Builder::new()
             .name("gphash-cache".into())
             .spawn(move || {
-                let loaded = load_until(&stopped, &device, &attached, &table, period);
-                if let Err(error) = loaded {
-                    tracing::warn!(%error, "the bucket cache is not loaded any more");
-                }
+                load_until(&stopped, &service, &table, period);
             })
             .map_err(|source| Error::Io {
                 path,
@@ -67,32 +62,34 @@ impl Drop for Loader {
     }
 }
 
-fn load_until(
-    stop: &AtomicBool,
-    device: &Device,
-    attached: &Attached,
-    table: &Table<Mapping>,
-    period: Duration,
-) -> Result<()> {
-    device.enter()?;
+fn load_until(stop: &AtomicBool, service: &Service, table: &Table<Mapping>, period: Duration) {
     let mut launches = 0;
     let mut operations = 0;
     loop {
         thread::park_timeout(period);
         if stop.load(Ordering::Acquire) {
-            return Ok(());
+            return;
         }
-        // Asking the device costs more than this, and is not for every idle second.
-        let launched = attached.launches.load(Ordering::Relaxed);
-        if std::mem::replace(&mut launches, launched) == launched {
-            continue;
+        let loaded = service.serve(table, |server| {
+            // The CPU has no such cache.
+            let Server::Device(device_table) = server else {
+                return Ok(());
+            };
+            // Asking the device costs more than this, and is not for every idle second.
+            let launched = device_table.launches.load(Ordering::Relaxed);
+            if std::mem::replace(&mut launches, launched) == launched {
+                return Ok(());
+            }
+            device_table.count_look_ups(table)?;
+            let done = table.operations.load(Ordering::Relaxed);
+            if done - operations < buckets_of(table) / LEAST_USE {
+                return Ok(());
+            }
+            operations = done;
+            device_table.load_cache(table, Pace::Considerate(stop))
+        });
+        if let Err(error) = loaded {
+            tracing::warn!(%error, "the bucket cache stays as it is");
         }
-        attached.count_look_ups(table)?;
-        let done = table.operations.load(Ordering::Relaxed);
-        if done - operations < buckets_of(table) / LEAST_USE {
-            continue;
-        }
-        operations = done;
-        attached.load_cache(table, Pace::Considerate(stop))?;
     }
 }

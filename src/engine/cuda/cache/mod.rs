@@ -5,21 +5,21 @@
 //! the entry that holds it and a count of its uses; these arrays are there from the beginning, and
 //! twice as long with each new level. Entries are allocated by the first load.
 
-mod election;
-mod load;
 mod loader;
+mod refresh;
+mod selection;
 
-use cust::stream::Stream;
-
-use super::memory::{DeviceMemory, copy_in, copy_on_device, fill, wait};
-use super::view::{
+use super::abi::{
     CacheLoad, CacheOutcome, CacheView, POLICY_LFU, POLICY_LRU, POLICY_RANDOM, SCORES, TableView,
 };
+use crate::gpu::memory::{DeviceMemory, copy_in, copy_on_device, fill, wait};
+use crate::gpu::stream::Stream;
 use crate::layout::align_up;
+use crate::width::{to_usize, u32_of};
 use crate::{CachePolicy, Options, Result};
 
-pub use load::Pace;
 pub use loader::Loader;
+pub use refresh::Pace;
 
 /// The memory of a table's cache.
 pub struct Cache {
@@ -29,6 +29,8 @@ pub struct Cache {
     ratio: f64,
     uses: Option<Uses>,
     entries: Option<Entries>,
+    /// Which buckets the entries hold is not known: a call failed amid a change of that.
+    doubtful: bool,
     /// Operations that the table had seen when earlier uses were last halved.
     aged_at: u64,
 }
@@ -69,6 +71,7 @@ impl Cache {
             ratio: options.cache_ratio,
             uses: None,
             entries: None,
+            doubtful: false,
             aged_at: 0,
         }
     }
@@ -83,7 +86,7 @@ impl Cache {
     /// gives what the view is to have in place of `view`. A cache for which the device has no room
     /// is given up.
     ///
-    /// The caller holds the writer's lock. What comes back besides may be dropped when no look-up
+    /// The caller holds the writer's lock. What comes back besides may be dropped when no lookup
     /// has the view from before.
     ///
     /// # Errors
@@ -170,12 +173,13 @@ impl Entries {
             count,
             wanted,
             free: count,
-            records: DeviceMemory::new(slots as usize * 8)?,
-            values: DeviceMemory::new((slots * value_stride(view)) as usize)?,
-            buckets: DeviceMemory::new((count * image_len) as usize)?,
-            lists: DeviceMemory::new(lists_len(count) as usize)?,
+            records: DeviceMemory::new(to_usize(slots) * 8)?,
+            values: DeviceMemory::new(to_usize(slots * value_stride(view)))?,
+            buckets: DeviceMemory::new(to_usize(count * image_len))?,
+            lists: DeviceMemory::new(to_usize(lists_len(count)))?,
         };
-        let numbers: Vec<u32> = (0..count as u32).collect();
+        let numbers: Vec<u32> =
+            (0..u32::try_from(count).expect("entries have 32-bit numbers")).collect();
         // SAFETY: the blocks are as long; the numbers stay until the wait.
         unsafe {
             fill(stream, entries.records.address(), 0, entries.records.len())?;
@@ -204,7 +208,7 @@ impl Entries {
         view.cache.records = self.records.address();
         view.cache.values = self.values.address();
         view.cache.buckets = self.buckets.address();
-        view.cache.value_stride = value_stride(view) as u32;
+        view.cache.value_stride = u32_of(value_stride(view));
     }
 
     /// What the launches of a load are told, but for what it decides.

@@ -7,14 +7,14 @@ use fixedbitset::FixedBitSet;
 use parking_lot::MutexGuard;
 use rayon::prelude::*;
 
-use super::{copied, keep, parts};
-use crate::Result;
+use super::{copied, keep, len_of, parts};
 use crate::engine::Write;
-use crate::engine::cuda::channel::{Channel, Operands, Payload};
-use crate::engine::cuda::supply::Taken;
-use crate::engine::cuda::{Attached, CudaEngine, Writer, sizes};
-use crate::index::table::Table;
+use crate::engine::cuda::batch_stream::{BatchStream, Operands, Payload};
+use crate::engine::cuda::record_pool::Taken;
+use crate::engine::cuda::{DeviceTable, Integrity, Writer, sizes};
 use crate::pm::{Mapping, Medium};
+use crate::table::Table;
+use crate::{Error, Result};
 
 /// How values come to their records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) enum Transfer {
 
 /// The batch.
 struct Changes<'b> {
-    attached: &'b Attached,
+    device_table: &'b DeviceTable,
     table: &'b Table<Mapping>,
     verb: Write,
     keys: &'b [u8],
@@ -35,14 +35,14 @@ struct Changes<'b> {
     transfer: Transfer,
     writer: MutexGuard<'b, Writer>,
     /// The part under way, then the next one.
-    under_way: VecDeque<Part>,
+    reader_gate: VecDeque<Part>,
     answers: FixedBitSet,
 }
 
 /// A part of it.
 struct Part {
     range: Range<usize>,
-    channel: Channel,
+    channel: BatchStream,
     /// The records that the host writes the values to, where the device does not do that; the channel has
     /// their places.
     records: Option<Taken>,
@@ -50,7 +50,7 @@ struct Part {
     launched: bool,
 }
 
-impl CudaEngine {
+impl DeviceTable {
     /// Executes a batch that changes the table.
     pub(super) fn change(
         &self,
@@ -60,16 +60,15 @@ impl CudaEngine {
         values: &[u8],
         transfer: Transfer,
     ) -> Result<FixedBitSet> {
-        let attached = self.attached()?;
         let mut batch = Changes {
-            attached,
+            device_table: self,
             table,
             verb,
             keys,
             values,
             transfer,
-            writer: attached.writer(),
-            under_way: VecDeque::new(),
+            writer: self.writer()?,
+            reader_gate: VecDeque::new(),
             answers: FixedBitSet::with_capacity(keys.len() / sizes(table).0),
         };
         let executed = batch.execute();
@@ -82,7 +81,7 @@ impl CudaEngine {
 
 impl Changes<'_> {
     fn execute(&mut self) -> Result<()> {
-        let (attached, table, verb) = (self.attached, self.table, self.verb);
+        let (device_table, table, verb) = (self.device_table, self.table, self.verb);
         let mut parts = parts(self.answers.len(), self.key_size() + self.value_size());
         let Some(range) = parts.next() else {
             return Ok(());
@@ -90,25 +89,26 @@ impl Changes<'_> {
         self.take(range)?;
         let mut operands = self.stage(0)?;
         loop {
-            let part = &mut self.under_way[0];
+            let part = &mut self.reader_gate[0];
             let (channel, len) = (&mut part.channel, part.range.len() as u64);
-            attached.drain_slice(table, &mut self.writer, channel, len)?;
+            device_table.drain_slice(table, &mut self.writer, channel, len)?;
             // Records are taken while nothing is launched that retires some.
             if let Some(range) = parts.next() {
                 self.take(range)?;
             }
-            let part = &mut self.under_way[0];
+            let part = &mut self.reader_gate[0];
             part.launched = true;
             let channel = &mut part.channel;
-            let batch = attached.begin_write(table, &mut self.writer, channel, verb, operands)?;
+            let batch =
+                device_table.begin_write(table, &mut self.writer, channel, verb, operands)?;
             // The values of the next part are written while this one is executed.
-            let next = (self.under_way.len() > 1).then(|| self.stage(1));
-            let channel = &mut self.under_way[0].channel;
-            attached.end_write(table, &mut self.writer, channel, verb, batch)?;
-            if let Some(part) = self.under_way.pop_front() {
+            let next = (self.reader_gate.len() > 1).then(|| self.stage(1));
+            let channel = &mut self.reader_gate[0].channel;
+            device_table.end_write(table, &mut self.writer, channel, verb, batch)?;
+            if let Some(part) = self.reader_gate.pop_front() {
                 let words = part.channel.fetched_answers(operands.len);
                 keep(&mut self.answers, part.range.start, words);
-                attached.give(part.channel);
+                device_table.give(part.channel);
             }
             match next {
                 Some(next) => operands = next?,
@@ -132,43 +132,47 @@ impl Changes<'_> {
     /// Makes a part the next one, with records if they are at hand.
     fn take(&mut self, range: Range<usize>) -> Result<()> {
         let mut part = Part {
-            channel: self.attached.channel()?,
+            channel: self.device_table.channel()?,
             records: None,
             launched: false,
             range,
         };
         if self.transfer == Transfer::Stored && self.value_size() > 0 {
             // The part before takes what it wants when it is executed.
-            let before = self.under_way.front();
+            let before = self.reader_gate.front();
             let before = before.filter(|before| before.records.is_none());
             let wanted = part.range.len();
             let all = (wanted + before.map_or(0, |before| before.range.len())) as u64;
-            let (attached, table, writer) = (self.attached, self.table, &mut *self.writer);
+            let (device_table, table, writer) = (self.device_table, self.table, &mut *self.writer);
             let stream = &part.channel.stream;
-            attached.stock_at_hand(table, writer, stream, all)?;
-            let missing = all.saturating_sub(writer.supply.available());
+            device_table.stock_at_hand(table, writer, stream, all)?;
+            let missing = all.saturating_sub(writer.record_pool.available());
             let has_room = table.medium.prepared() > table.medium.len();
-            // If this fails, so will the launch that misses them, unless it needs fewer.
-            if missing > 0 && has_room && attached.feed(table, writer, stream, missing).is_ok() {
-                attached.stock_at_hand(table, writer, stream, all)?;
+            if missing > 0 && has_room {
+                match device_table.feed(table, writer, stream, missing) {
+                    Ok(()) => device_table.stock_at_hand(table, writer, stream, all)?,
+                    Err(error @ Error::Gpu { .. }) => return Err(error),
+                    // The launch that misses them fails as well, unless it needs fewer.
+                    Err(_) => {}
+                }
             }
-            if writer.supply.available() >= all {
-                let (stream, places) = part.channel.places_mut(wanted as u32)?;
-                part.records = Some(writer.supply.take(stream, places)?);
+            if writer.record_pool.available() >= all {
+                let (stream, places) = part.channel.places_mut(len_of(&part.range))?;
+                part.records = Some(writer.record_pool.take(stream, places)?);
             }
         }
-        self.under_way.push_back(part);
+        self.reader_gate.push_back(part);
         Ok(())
     }
 
     /// Sends a part on its way to the device, and writes its values into its records.
     fn stage(&mut self, nth: usize) -> Result<Operands> {
         let (key_size, value_size) = (self.key_size(), self.value_size());
-        let part = &mut self.under_way[nth];
-        let len = part.range.len() as u32;
+        let part = &mut self.reader_gate[nth];
+        let len = len_of(&part.range);
         let keys = &self.keys[part.range.start * key_size..part.range.end * key_size];
         let values = &self.values[part.range.start * value_size..part.range.end * value_size];
-        let copiers = &self.attached.copiers;
+        let copiers = &self.device_table.copiers;
         let channel = &mut part.channel;
         let Some(records) = &part.records else {
             return channel.stage(Some(copiers), len, keys, Payload::Values(values));
@@ -190,13 +194,18 @@ impl Changes<'_> {
 
     /// Gives back the records that an error has left without an item.
     fn give_back(&mut self) {
-        for mut part in self.under_way.drain(..) {
+        if self.writer.is_torn() {
+            // Who has which record, the recovery finds out.
+            return;
+        }
+        for mut part in self.reader_gate.drain(..) {
             let given = part.unused().and_then(|records| {
                 let stream = &part.channel.stream;
-                self.writer.supply.give(stream, &records)
+                self.writer.record_pool.give(stream, &records)
             });
             if let Err(error) = given {
                 tracing::warn!(%error, "records are lost until the next recovery");
+                self.writer.integrity = Integrity::Torn(error);
             }
         }
     }
@@ -208,7 +217,7 @@ impl Part {
         let Some(taken) = &self.records else {
             return Ok(Vec::new());
         };
-        let (_, places) = self.channel.places_mut(self.range.len() as u32)?;
+        let (_, places) = self.channel.places_mut(len_of(&self.range))?;
         taken.enter_runs(0, places);
         let mut records = places.to_vec();
         if self.launched {

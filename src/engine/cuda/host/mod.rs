@@ -5,24 +5,26 @@
 //! host copy them from the records that the device has found, and into those that it will be told of.
 
 mod change;
-mod look_up;
+mod lookup;
 
 use std::ops::Range;
 
 use fixedbitset::FixedBitSet;
 
 use super::kernels::Read;
+use super::service::Server;
 use super::{CudaEngine, sizes};
 use crate::Result;
 use crate::engine::Write;
-use crate::index::table::Table;
 use crate::pm::Mapping;
-use crate::threads::undisturbed;
+use crate::pool::run_off_pool;
+use crate::table::Table;
+use crate::width::to_usize;
 use change::Transfer;
 
 /// Most positions of a part; a multiple of 64. The more there are, the closer together are the places
 /// that they touch.
-const PART: usize = 1 << 18;
+const PART_OPS_MAX: usize = 1 << 18;
 
 /// Most bytes of keys and values of a part.
 const PART_BYTES: usize = 96 << 20;
@@ -46,10 +48,18 @@ impl CudaEngine {
         keys: &[u8],
         values: &[u8],
     ) -> Result<FixedBitSet> {
-        match self.is_short(table, keys, values) {
-            true => self.change(table, verb, keys, values, Transfer::Sent),
-            false => undisturbed(|| self.change(table, verb, keys, values, Transfer::Stored)),
-        }
+        let is_short = self.is_short(table, keys, values);
+        self.serve(table, is_short, |server| match server {
+            Server::Host(engine) => engine.write(table, verb, keys, values),
+            Server::Device(device_table) => {
+                let transfer = if is_short {
+                    Transfer::Sent
+                } else {
+                    Transfer::Stored
+                };
+                device_table.change(table, verb, keys, values, transfer)
+            }
+        })
     }
 
     /// Copies the values of the keys that are there.
@@ -62,10 +72,14 @@ impl CudaEngine {
         keys: &[u8],
         values: &mut [u8],
     ) -> Result<FixedBitSet> {
-        match self.is_short(table, keys, values) {
-            true => self.look_up(table, Read::Get, keys, values),
-            false => undisturbed(|| self.look_up(table, Read::Locate, keys, values)),
-        }
+        let is_short = self.is_short(table, keys, values);
+        self.serve(table, is_short, |server| match server {
+            Server::Host(engine) => engine.get(table, keys, values),
+            Server::Device(device_table) => {
+                let verb = if is_short { Read::Get } else { Read::Locate };
+                device_table.lookup(table, verb, keys, values)
+            }
+        })
     }
 
     /// Says which keys are there.
@@ -73,16 +87,31 @@ impl CudaEngine {
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu), [`Error::Damaged`](crate::Error::Damaged).
     pub(crate) fn contains(&self, table: &Table<Mapping>, keys: &[u8]) -> Result<FixedBitSet> {
-        let contains = || self.look_up(table, Read::Contains, keys, &mut []);
-        match self.is_short(table, keys, &[]) {
-            true => contains(),
-            false => undisturbed(contains),
+        let is_short = self.is_short(table, keys, &[]);
+        self.serve(table, is_short, |server| match server {
+            Server::Host(engine) => engine.contains(table, keys),
+            Server::Device(device_table) => {
+                device_table.lookup(table, Read::Contains, keys, &mut [])
+            }
+        })
+    }
+
+    /// Serves a batch, which if it is not short is shared with other threads.
+    fn serve(
+        &self,
+        table: &Table<Mapping>,
+        is_short: bool,
+        call: impl FnOnce(Server<'_>) -> Result<FixedBitSet> + Send,
+    ) -> Result<FixedBitSet> {
+        match is_short {
+            true => self.service.serve(table, call),
+            false => run_off_pool(|| self.service.serve(table, call)),
         }
     }
 
     /// Whether the caller's thread serves a batch alone.
     fn is_short(&self, table: &Table<Mapping>, keys: &[u8], values: &[u8]) -> bool {
-        let watch = self.options.store_watch.as_ref();
+        let watch = self.service.options().write_trace.as_ref();
         let most = watch.map_or(SHORT.0, |watch| watch.short());
         keys.len() / sizes(table).0 <= most && keys.len() + values.len() <= SHORT.1
     }
@@ -90,17 +119,22 @@ impl CudaEngine {
 
 /// The parts of a batch of `len` positions of so many bytes, in whole words of answers.
 fn parts(len: usize, bytes: usize) -> impl Iterator<Item = Range<usize>> {
-    let part = (PART_BYTES / bytes).clamp(64, PART) & !63;
+    let part = (PART_BYTES / bytes).clamp(64, PART_OPS_MAX) & !63;
     (0..len)
         .step_by(part)
         .map(move |first| first..len.min(first + part))
+}
+
+/// The length of a [part](parts), as the kernels take it.
+fn len_of(part: &Range<usize>) -> u32 {
+    u32::try_from(part.len()).expect("a part is short")
 }
 
 /// Enters the answer words of the positions from `first`, a multiple of 64, on.
 fn keep(answers: &mut FixedBitSet, first: usize, words: impl Iterator<Item = u64>) {
     let blocks = &mut answers.as_mut_slice()[first / 64..];
     for (block, word) in blocks.iter_mut().zip(words) {
-        *block = word as usize;
+        *block = to_usize(word);
     }
 }
 

@@ -1,0 +1,6 @@
+//! What the benches share: workloads and how they are timed, orders of places, limits, charts.
+
+pub mod chart;
+pub mod limit;
+pub mod order;
+pub mod workload;

@@ -1,0 +1,7 @@
+//! What the benches reckon: percentiles, batches in device memory, orders of places, limits, figures.
+
+mod figures;
+mod limits;
+mod orders;
+mod percentiles;
+mod windows;

@@ -1,0 +1,9 @@
+//! The CUDA kernels of [gphash](https://crates.io/crates/gphash), compiled to PTX for devices of compute
+//! capability 7.0 and up. A driver compiles it for the device at hand. Of use to gphash alone: versions of the
+//! two belong together.
+
+/// Kernels of the index: lookups, changes, growth, the recovery scan, the bucket cache.
+pub const INDEX: &str = include_str!("gphash.ptx");
+
+/// Kernels that sort the versions of the keys of a store's batch.
+pub const VERSIONS: &str = include_str!("versions.ptx");

@@ -1,0 +1,168 @@
+//! Recovers index files and the directories of stores, or looks whether they need it: what the program
+//! `gphash-recover` does, for programs that want to do it themselves.
+//!
+//! The report goes to standard output, progress and errors to standard error. A reader that
+//! closes the pipe early ends the report, not the recovery.
+
+mod finding;
+mod object;
+mod output;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+use finding::Finding;
+use gphash::{Progress, Repair, ReportState, recover, store};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use object::Object;
+use output::Output;
+
+/// Recover gphash index files and stores after a crash, or look whether they need it.
+///
+/// Opening an index or a store recovers it as well; this tool does the same without the program that
+/// owns it, and says what it found.
+#[derive(Parser)]
+#[command(version, after_help = EXIT_STATUS)]
+pub struct Arguments {
+    /// Only look, and leave every file as it is
+    #[arg(long)]
+    pub check: bool,
+    /// Throw away what is damaged, so that the rest can be used, and say what is lost; go on without a
+    /// journal that is missing or damaged
+    #[arg(long, conflicts_with = "check")]
+    pub salvage: bool,
+    /// Print one JSON object for each file, one on a line, in place of the report
+    #[arg(long)]
+    pub json: bool,
+    /// Print neither progress nor report, only errors (and the objects of --json)
+    #[arg(long)]
+    pub quiet: bool,
+    /// Index files, and directories of stores
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+}
+
+const EXIT_STATUS: &str = "\
+Exit status:
+  with --check  0  every file is clean
+                1  a file needs recovery
+                2  a file is damaged, or neither an index file nor a store
+  else          0  every file is clean now
+                2  a file is damaged and stays as it is, or was damaged before --salvage, or
+                   could not be recovered
+  also 2 when the report could not be written.
+  Of several files the worst one decides.";
+
+impl Arguments {
+    /// What may be done.
+    fn repair(&self) -> Repair {
+        match (self.check, self.salvage) {
+            (true, _) => Repair::Check,
+            (false, true) => Repair::Salvage,
+            (false, false) => Repair::Recover,
+        }
+    }
+}
+
+/// Does what the arguments say; gives the exit status.
+pub fn run(arguments: &Arguments, stdout: &mut dyn Write, stderr: &mut dyn Write) -> u8 {
+    let mut output = Output {
+        stdout,
+        stderr,
+        closed: false,
+        failed: false,
+    };
+    let mut status = Status::Clean;
+    for (position, file) in arguments.files.iter().enumerate() {
+        let outcome = recover_with_progress(file, arguments);
+        status = status.max(Status::of(&outcome));
+        if arguments.json {
+            output.line(&Object::new(file, &outcome).to_json());
+        } else {
+            match &outcome {
+                Err(error) => output.complain(error),
+                Ok(_) if arguments.quiet => {}
+                Ok(report) => {
+                    if position > 0 {
+                        output.line("");
+                    }
+                    output.report(file, report, arguments.repair());
+                }
+            }
+            if arguments.quiet
+                && let Ok(report) = &outcome
+            {
+                for damage in report.damage() {
+                    output.complain(format_args!("{}: damaged: {damage}", file.display()));
+                }
+            }
+        }
+    }
+    if output.failed {
+        status = Status::Failed;
+    }
+    match status {
+        Status::Clean => 0,
+        Status::NeedsRecovery => 1,
+        Status::Failed => 2,
+    }
+}
+
+/// What the process says when it ends; the greatest one of all files.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Status {
+    Clean,
+    NeedsRecovery,
+    Failed,
+}
+
+impl Status {
+    fn of(outcome: &gphash::Result<Finding>) -> Self {
+        match outcome.as_ref().map(Finding::state) {
+            Ok(ReportState::Clean | ReportState::Recovered) => Status::Clean,
+            Ok(ReportState::NeedsRecovery) => Status::NeedsRecovery,
+            Ok(ReportState::Damaged) | Err(_) => Status::Failed,
+        }
+    }
+}
+
+fn recover_with_progress(file: &Path, arguments: &Arguments) -> gphash::Result<Finding> {
+    let target = if arguments.json || arguments.quiet {
+        ProgressDrawTarget::hidden()
+    } else {
+        // Draws nothing by itself when standard error is no terminal.
+        ProgressDrawTarget::stderr()
+    };
+    let style = ProgressStyle::with_template(
+        "{prefix} {msg} [{wide_bar}] {percent:>3} % {human_pos}/{human_len} {eta}",
+    )
+    .map_or_else(
+        |_| ProgressStyle::default_bar(),
+        |style| style.progress_chars("=> "),
+    );
+    let bar = ProgressBar::with_draw_target(Some(0), target)
+        .with_style(style)
+        .with_prefix(file_name(file));
+    let progress = |Progress { phase, done, total }| {
+        if bar.message() != phase {
+            bar.reset();
+            bar.set_message(phase);
+        }
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let outcome = match file.is_dir() {
+        true => store::recover(file, arguments.repair(), &progress).map(Finding::Store),
+        false => recover(file, arguments.repair(), &progress).map(Finding::File),
+    };
+    bar.finish_and_clear();
+    outcome
+}
+
+fn file_name(file: &Path) -> String {
+    file.file_name()
+        .unwrap_or(file.as_os_str())
+        .to_string_lossy()
+        .into_owned()
+}

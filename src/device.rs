@@ -1,0 +1,177 @@
+//! Slices and streams of the caller's in the memory of a GPU, for the verbs on them: see
+//! [`Index::get_device`](crate::Index::get_device) and those beside it.
+//!
+//! They are made from raw addresses and handles, whichever library they come from, or with the feature
+//! `cust` from that crate's types:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), gphash::Error> {
+//! use gphash::device::{DeviceSlice, DeviceSliceMut, Stream, answer_words};
+//! use gphash::{Engine, Index, Options};
+//!
+//! # let (stream, keys_at, values_at, answers_at) = (std::ptr::null_mut(), 0, 0, 0);
+//! let options = Options::new().engine(Engine::Cuda { device: 0 });
+//! let index = Index::<u64, u32>::open_or_create("counters", &options)?;
+//! let len = 1000;
+//! // SAFETY: the addresses are those of as long blocks in the primary context of device 0, which nobody
+//! // else uses, and the stream is of that context; all of them outlive the call.
+//! unsafe {
+//!     index.get_device(
+//!         Stream::from_raw(stream),
+//!         DeviceSlice::from_raw(keys_at, len),
+//!         DeviceSliceMut::from_raw(values_at, len),
+//!         DeviceSliceMut::from_raw(answers_at, answer_words(len)),
+//!     )?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+
+use crate::gpu::driver::DeviceAddress;
+
+/// Words of answers of a batch of `len` operations: bit *i* mod 64 of word *i* / 64 is the answer
+/// of operation *i*.
+pub const fn answer_words(len: usize) -> usize {
+    len.div_ceil(64)
+}
+
+/// Values in device memory, which are read.
+#[derive(Debug)]
+pub struct DeviceSlice<'s, T> {
+    address: DeviceAddress,
+    len: usize,
+    values: PhantomData<&'s [T]>,
+}
+
+impl<T> Clone for DeviceSlice<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for DeviceSlice<'_, T> {}
+
+impl<T> DeviceSlice<'_, T> {
+    /// The `len` values from a device address (`CUdeviceptr`) on.
+    ///
+    /// # Safety
+    /// They must be values of that type in the primary context of the device that they are used on, and
+    /// stay so, unchanged, for as long as the slice lives.
+    pub const unsafe fn from_raw(address: u64, len: usize) -> Self {
+        Self {
+            address,
+            len,
+            values: PhantomData,
+        }
+    }
+
+    /// Where the first value is.
+    pub const fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// How many values there are.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// Values in device memory, which are written. They need not be initialized.
+#[derive(Debug)]
+pub struct DeviceSliceMut<'s, T> {
+    address: DeviceAddress,
+    len: usize,
+    values: PhantomData<&'s mut [T]>,
+}
+
+impl<T> DeviceSliceMut<'_, T> {
+    /// Room for `len` values from a device address (`CUdeviceptr`) on.
+    ///
+    /// # Safety
+    /// It must be memory of the primary context of the device that it is used on, and stay so for as long
+    /// as the slice lives, while nobody else uses it.
+    pub const unsafe fn from_raw(address: u64, len: usize) -> Self {
+        Self {
+            address,
+            len,
+            values: PhantomData,
+        }
+    }
+
+    /// Where the first value is.
+    pub const fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// How many values there is room for.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is room for none.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// A stream of the caller's.
+#[derive(Debug, Clone, Copy)]
+pub struct Stream<'s> {
+    handle: *mut c_void,
+    stream: PhantomData<&'s ()>,
+}
+
+impl Stream<'_> {
+    /// The stream with this handle (`CUstream`); null is the legacy default stream.
+    ///
+    /// # Safety
+    /// It must be a stream of the primary context of the device that it is used on, for as long as this
+    /// lives.
+    pub const unsafe fn from_raw(handle: *mut c_void) -> Self {
+        Self {
+            handle,
+            stream: PhantomData,
+        }
+    }
+
+    /// The driver's handle.
+    pub const fn handle(&self) -> *mut c_void {
+        self.handle
+    }
+}
+
+#[cfg(feature = "cust")]
+impl<'s, T: cust::memory::DeviceCopy> From<&'s cust::memory::DeviceSlice<T>>
+    for DeviceSlice<'s, T>
+{
+    fn from(slice: &'s cust::memory::DeviceSlice<T>) -> Self {
+        // SAFETY: cust vouches for the values, which are borrowed.
+        unsafe { Self::from_raw(slice.as_device_ptr().as_raw(), slice.len()) }
+    }
+}
+
+#[cfg(feature = "cust")]
+impl<'s, T: cust::memory::DeviceCopy> From<&'s mut cust::memory::DeviceSlice<T>>
+    for DeviceSliceMut<'s, T>
+{
+    fn from(slice: &'s mut cust::memory::DeviceSlice<T>) -> Self {
+        // SAFETY: as above; they are borrowed alone.
+        unsafe { Self::from_raw(slice.as_device_ptr().as_raw(), slice.len()) }
+    }
+}
+
+#[cfg(feature = "cust")]
+impl<'s> From<&'s cust::stream::Stream> for Stream<'s> {
+    fn from(stream: &'s cust::stream::Stream) -> Self {
+        // SAFETY: the stream is there, and borrowed.
+        unsafe { Self::from_raw(stream.as_inner().cast()) }
+    }
+}

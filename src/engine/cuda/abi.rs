@@ -1,0 +1,460 @@
+//! The structs that a launch passes to the kernels, as `ptx/layout.cuh` has them.
+//!
+//! All of them are plain data: device addresses are numbers here. The tests compare sizes and
+//! offsets with those that the compiled kernels state.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::gpu::memory::Address;
+use crate::layout::superblock::DIRECTORY;
+
+/// The frozen bucket cache as a launch sees it; all 0 without one.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct CacheView {
+    /// 1 + the entry that holds each bucket, by its ordinal.
+    pub links: Address,
+    /// How often, or when last, each bucket was used; 0 if that is not counted.
+    pub heat: Address,
+    /// Records whose values each entry holds.
+    pub records: Address,
+    /// The values.
+    pub values: Address,
+    /// The buckets of the entries, or 0 if every level has a copy.
+    pub buckets: Address,
+    /// Bytes from one value to the next.
+    pub value_stride: u32,
+    /// How the buckets are chosen: a `POLICY_…`.
+    pub policy: u32,
+}
+
+/// The table as one launch sees it.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct TableView {
+    /// Address of offset 0 of the file.
+    pub file: Address,
+    /// Bytes of the file that the GPU can reach.
+    pub file_len: u64,
+    /// The file's hash seed.
+    pub hash_seed: u64,
+    /// Bytes of a key.
+    pub key_size: u32,
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// Slots of a bucket.
+    pub slots: u32,
+    /// Levels at rest.
+    pub levels: u32,
+    /// Hash locations.
+    pub locations: u32,
+    /// The lowest live level.
+    pub bottom_level: u32,
+    /// The highest live level.
+    pub top_level: u32,
+    /// Bytes of a bucket.
+    pub bucket_size: u32,
+    /// Bytes of a record.
+    pub record_stride: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Where the reserved buckets are probed.
+    pub reserved_probe: [Address; 2],
+    /// One bit for each page of the file, or 0.
+    pub dirty: Address,
+    /// Offset of each live level in the file.
+    pub level_offset: [u64; DIRECTORY],
+    /// Where each live level is probed: its copy in device memory, or the file itself.
+    pub level_probe: [Address; DIRECTORY],
+    /// The frozen bucket cache.
+    pub cache: CacheView,
+}
+
+/// Records that a launch may take, and where it leaves those it retires.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct RecordsView {
+    /// Offsets of records; entry *n* stands at *n* modulo the capacity.
+    pub ring: Address,
+    /// Entries of the ring, a power of two.
+    pub ring_capacity: u64,
+    /// First free entry.
+    pub head: u64,
+    /// End of the free entries, begin of the retired ones.
+    pub tail: u64,
+    /// End of the retired entries.
+    pub retired_tail: u64,
+    /// Offsets of two runs of fresh records.
+    pub bump_offset: [u64; 2],
+    /// Records in each of them.
+    pub bump_count: [u64; 2],
+    /// Bytes from one to the next.
+    pub bump_stride: u64,
+}
+
+/// Bins that a thread block sums up; the bins of a batch are a multiple of it.
+pub const BIN_CHUNK: u32 = 4096;
+
+/// Most such chunks of a batch.
+pub const MOST_CHUNKS: u32 = 256;
+
+/// Most tiles of a change that share their fences.
+pub const DEEPEST: u32 = 4;
+
+/// How a batch is put in the order of the places that it touches.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct OrderView {
+    /// Place of each position in the file, 0 for none.
+    pub places: Address,
+    /// Number of each position within its bin.
+    pub ranks: Address,
+    /// The positions that have a place, in order.
+    pub positions: Address,
+    /// Positions in each bin.
+    pub bins: Address,
+    /// Positions in the bins before each one.
+    pub starts: Address,
+    /// Positions in each chunk of bins; at [`MOST_CHUNKS`] those in all.
+    pub sums: Address,
+    /// How many bins there are.
+    pub bin_count: u32,
+    /// A bin holds 2^`shift` bytes of the file.
+    pub shift: u32,
+    /// 1 to carry the batch out in this order.
+    pub wanted: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// A batch in device memory.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct BatchView {
+    /// Keys, one behind the other.
+    pub keys: Address,
+    /// Values, one behind the other.
+    pub values: Address,
+    /// One bit a position, in whole 64-bit words.
+    pub answers: Address,
+    /// One byte a position: 1 for those that await slots or records.
+    pub pending: Address,
+    /// Group of each position, or 0.
+    pub entry: Address,
+    /// First position of each group.
+    pub first: Address,
+    /// Last position of each group.
+    pub last: Address,
+    /// Positions.
+    pub len: u32,
+    /// Positions that a warp takes at a time: a power of two, 4 to 32.
+    pub tile: u32,
+    /// 1 to execute pending positions only.
+    pub retry: u32,
+    /// Tiles that share their fences in a change: up to [`DEEPEST`].
+    pub depth: u32,
+    /// Which lookups are counted.
+    pub sample: u32,
+    /// 1 if the values are in records already, whose offsets `values` holds, one a position.
+    pub stored: u32,
+    /// Its order.
+    pub order: OrderView,
+}
+
+/// The groups of equal keys of a batch.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct GroupsView {
+    /// 1 + the position that opened each group.
+    pub claims: Address,
+    /// First position of each group.
+    pub first: Address,
+    /// Last position of each group.
+    pub last: Address,
+    /// Group of each position.
+    pub entry: Address,
+    /// Entries less one; a power of two of them.
+    pub mask: u64,
+    /// Of the hash that leads to them; nobody who chooses keys can know it.
+    pub seed: u64,
+}
+
+/// What a launch did.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct Counters {
+    /// Records taken: from the ring first, then from the runs. May exceed what there was.
+    pub taken: u64,
+    /// Records retired.
+    pub retired: u64,
+    /// Members added less members removed, in two's complement.
+    pub items: u64,
+    /// Operations that found no slot.
+    pub full: u64,
+    /// Operations that found no record.
+    pub out_of_records: u64,
+    /// PM touches.
+    pub touches: u64,
+    /// Operations executed.
+    pub operations: u64,
+    /// File offset of a record word that names no record, 0 for none.
+    pub damaged: u64,
+    /// Operations that need a record.
+    pub wanted: u64,
+    /// Values that the cache was asked for.
+    pub cache_lookups: u64,
+    /// Those that it had.
+    pub cache_hits: u64,
+}
+
+/// [`CachePolicy::Lfu`](crate::CachePolicy::Lfu) in a [`CacheView`].
+pub const POLICY_LFU: u32 = 0;
+
+/// [`CachePolicy::Lru`](crate::CachePolicy::Lru).
+pub const POLICY_LRU: u32 = 1;
+
+/// [`CachePolicy::Random`](crate::CachePolicy::Random).
+pub const POLICY_RANDOM: u32 = 2;
+
+/// How many scores there are, by which the buckets to be cached are chosen.
+pub const SCORES: usize = 1024;
+
+/// One load of the cache.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct CacheLoad {
+    /// Buckets of each score that are not linked, then those that are.
+    pub scores: Address,
+    /// Ordinals of the buckets to be given up.
+    pub evicted: Address,
+    /// Ordinals of the buckets to be filled in.
+    pub incoming: Address,
+    /// Entries that hold no bucket.
+    pub free: Address,
+    /// Entries, and room in each list.
+    pub entries: u64,
+    /// How many of them hold no bucket.
+    pub free_count: u64,
+    /// How many linked buckets of the threshold's score stay.
+    pub keep: u64,
+    /// How many others of that score come in.
+    pub enter: u64,
+    /// How many come in, whatever their score.
+    pub room: u64,
+    /// Buckets of a higher score are held.
+    pub threshold: u32,
+    /// LRU: the tick now; random: differs from load to load.
+    pub round: u32,
+    /// LFU: 1 if earlier uses count half from now on.
+    pub ages: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// What a load has come to.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct CacheOutcome {
+    /// Buckets given up.
+    pub evicted: u64,
+    /// Buckets to be filled in.
+    pub incoming: u64,
+    /// Free entries asked for. May exceed what there was.
+    pub taken: u64,
+    /// Of the threshold's score: linked buckets that would stay.
+    pub kept: u64,
+    /// Others that would come in.
+    pub entered: u64,
+    /// Of any score: buckets that would come in.
+    pub admitted: u64,
+    /// Buckets held since this load.
+    pub linked: u64,
+}
+
+/// A range of the file that holds records.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct RecordRange {
+    /// Offset of the first record.
+    pub offset: u64,
+    /// Records.
+    pub count: u64,
+    /// Number of the first record, counted over all ranges.
+    pub first_ordinal: u64,
+}
+
+/// What a survey found wrong with a slot.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct Repair {
+    /// File offset of the slot's state word.
+    pub at: u64,
+    /// [`REPAIR_DUPLICATE`], [`REPAIR_THAW`], or 1: half filled or half emptied.
+    pub kind: u64,
+}
+
+/// The slot's item has been moved up.
+pub const REPAIR_DUPLICATE: u64 = 2;
+
+/// The slot's item was about to be moved.
+pub const REPAIR_THAW: u64 = 3;
+
+/// Where a survey of the levels leaves what it finds.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct SurveyView {
+    /// [`RecordRange`]s.
+    pub ranges: Address,
+    /// One bit a record, by its number.
+    pub used: Address,
+    /// [`Repair`]s.
+    pub repairs: Address,
+    /// Room for repairs.
+    pub repair_capacity: u64,
+    /// How many ranges.
+    pub range_count: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// What a survey found.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct SurveyFindings {
+    /// Members.
+    pub members: u64,
+    /// Slots to mend; may exceed the room for them.
+    pub repairs: u64,
+    /// Kind and place of something that no crash leaves, 0 for none.
+    pub damage: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::width::low_byte;
+    use std::mem::offset_of;
+
+    use super::*;
+    use crate::gpu::launch;
+    use crate::layout;
+    use crate::layout::RecordWord;
+
+    /// The numbers of a `layout_…` array in the compiled kernels.
+    fn stated(name: &str) -> Vec<u64> {
+        let declaration = format!("layout_{name}[");
+        let line = gphash_kernels::INDEX
+            .lines()
+            .find(|line| line.contains(&declaration))
+            .unwrap();
+        let between = |from: char, to: char| {
+            let start = line.find(from).unwrap() + 1;
+            &line[start..start + line[start..].find(to).unwrap()]
+        };
+        let len: usize = between('[', ']').parse().unwrap();
+        let list = between('{', '}').split(',');
+        let mut numbers: Vec<u64> = list.map(|number| number.trim().parse().unwrap()).collect();
+        if line.contains(".u64") {
+            numbers.resize(len, 0);
+            return numbers;
+        }
+        // The compiler writes arrays of words as bytes, and leaves out zeros at the end.
+        let mut bytes: Vec<u8> = numbers.into_iter().map(low_byte).collect();
+        bytes.resize(len, 0);
+        bytes
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
+            .collect()
+    }
+
+    macro_rules! layout_of {
+        ($type:ty: $($field:ident)*) => {
+            vec![size_of::<$type>() as u64, $(offset_of!($type, $field) as u64),*]
+        };
+    }
+
+    #[test]
+    fn host_and_kernels_agree_on_every_shared_struct() {
+        assert_eq!(
+            stated("table_view"),
+            [
+                layout_of!(TableView: file file_len hash_seed key_size value_size slots levels
+                    locations bottom_level top_level bucket_size record_stride reserved_probe
+                    dirty level_offset level_probe cache),
+                layout_of!(CacheView: links heat records values buckets value_stride policy),
+            ]
+            .concat()
+        );
+        assert_eq!(
+            stated("records"),
+            layout_of!(RecordsView: ring ring_capacity head tail retired_tail bump_offset
+                bump_count bump_stride)
+        );
+        assert_eq!(
+            stated("batch"),
+            [
+                layout_of!(BatchView: keys values answers pending entry first last len tile retry
+                    depth sample stored order),
+                layout_of!(OrderView: places ranks positions bins starts sums bin_count
+                    shift wanted),
+            ]
+            .concat()
+        );
+        assert_eq!(
+            stated("groups"),
+            layout_of!(GroupsView: claims first last entry mask seed)
+        );
+        assert_eq!(
+            stated("counters"),
+            layout_of!(Counters: taken retired items full out_of_records touches operations damaged
+                wanted cache_lookups cache_hits)
+        );
+        let load = [
+            layout_of!(CacheLoad: scores evicted incoming free entries free_count keep enter room
+                threshold round ages),
+            layout_of!(CacheOutcome: evicted incoming taken kept entered admitted linked),
+        ];
+        assert_eq!(stated("cache_load"), load.concat());
+        let survey = [
+            layout_of!(SurveyView: ranges used repairs repair_capacity range_count),
+            layout_of!(RecordRange: offset count first_ordinal),
+            layout_of!(Repair: at kind),
+            layout_of!(SurveyFindings: members repairs damage),
+        ];
+        assert_eq!(stated("survey"), survey.concat());
+    }
+
+    #[test]
+    fn host_and_kernels_agree_on_the_words_of_the_file() {
+        assert_eq!(
+            stated("words"),
+            [
+                layout::EMPTY,
+                layout::BUSY,
+                layout::RESERVED_WORD,
+                RecordWord::OFFSET,
+                RecordWord::FROZEN,
+                RecordWord::COLLIDED,
+                RecordWord::TENTATIVE,
+                layout::PAGE,
+                layout::PLACE,
+                layout::RESERVED_BUCKETS,
+                layout::RESERVED_BUCKET_STRIDE,
+                layout::DATA_START,
+                DIRECTORY as u64,
+                u64::from(layout::hash::OVERFLOW_ROUNDS),
+                u64::from(launch::THREADS),
+                u64::from(launch::BLOCKS),
+                u64::from(BIN_CHUNK),
+                u64::from(MOST_CHUNKS),
+                u64::from(DEEPEST),
+                SCORES as u64,
+                POLICY_LFU.into(),
+                POLICY_LRU.into(),
+                POLICY_RANDOM.into(),
+                1,
+                REPAIR_DUPLICATE,
+                REPAIR_THAW,
+            ]
+        );
+    }
+}

@@ -1,0 +1,297 @@
+//! Loading the cache beside running batches (GPHash §3.3.3).
+//!
+//! The writer's lock is held while buckets are chosen and while they are shown to readers, a
+//! moment each time; copying them holds no lock. Lookups are never kept away, but for a moment
+//! when the cache's memory is made anew.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use bytemuck::Zeroable;
+
+use super::selection::{affordable, elect, missed_share};
+use super::{Cache, Entries, OUTCOME_LEN, Outgrown, SCORES_LEN};
+use crate::engine::cuda::abi::{CacheLoad, CacheOutcome, SCORES, TableView};
+use crate::engine::cuda::{DeviceTable, Writer};
+use crate::gpu::memory::{copy_out, fill, free_memory, wait};
+use crate::gpu::stream::Stream;
+use crate::pm::Mapping;
+use crate::table::Table;
+use crate::width::{saturating_u64, to_usize};
+use crate::{CachePolicy, Result};
+
+/// Most buckets that are filled in one launch, which new levels and freed records wait for.
+const SLICE: u64 = 1024;
+
+/// Most bytes of values of such a launch.
+const SLICE_BYTES: u64 = 8 << 20;
+
+/// Slices that are shown to readers together.
+const SHOWN_TOGETHER: u64 = 8;
+
+/// How much of the time a load leaves the file to batches.
+#[derive(Debug, Clone, Copy)]
+pub enum Pace<'s> {
+    /// Most of it while batches run, none otherwise: someone waits for the load.
+    AtOnce,
+    /// Most of it, until it is told to stop or someone waits for a load: the next one goes on from
+    /// there.
+    Considerate(&'s AtomicBool),
+}
+
+/// How long a load rests that leaves time to batches, as a multiple of the time in which it worked.
+const REST: u32 = 12;
+
+impl DeviceTable {
+    /// Loads the cache: chooses its buckets anew, and fills in those that it does not hold.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu). What has been shown to readers by then stays right.
+    pub fn load_cache(&self, table: &Table<Mapping>, pace: Pace<'_>) -> Result<()> {
+        let waits = u32::from(matches!(pace, Pace::AtOnce));
+        self.awaited_loads.fetch_add(waits, Ordering::Relaxed);
+        let _alone = self.loading.lock();
+        self.awaited_loads.fetch_sub(waits, Ordering::Relaxed);
+        self.count_look_ups(table)?;
+        let channel = self.channel()?;
+        let stream = &channel.stream;
+        let chosen = self.beside_batches(pace, || self.choose_cached(table, stream))?;
+        if let Some((load, outcome)) = chosen {
+            // They may still read what was in the entries before.
+            self.reader_gate.wait();
+            self.readers.wait();
+            let incoming = outcome.incoming.min(load.entries);
+            let slice = slice_len(&self.view_now());
+            for first in (0..incoming).step_by(to_usize(slice * SHOWN_TOGETHER)) {
+                if self.should_end(pace) {
+                    break;
+                }
+                let shown = first..incoming.min(first + slice * SHOWN_TOGETHER);
+                for from in shown.clone().step_by(to_usize(slice)) {
+                    let part = from..shown.end.min(from + slice);
+                    self.beside_batches(pace, || self.fill_cache(stream, load, part))?;
+                }
+                self.beside_batches(pace, || self.link_cached(stream, load, shown.clone()))?;
+            }
+            tracing::debug!(
+                entries = load.entries,
+                evicted = outcome.evicted,
+                incoming,
+                "loaded the bucket cache"
+            );
+        }
+        self.give(channel);
+        Ok(())
+    }
+
+    fn should_end(&self, pace: Pace<'_>) -> bool {
+        match pace {
+            Pace::AtOnce => false,
+            Pace::Considerate(stop) => {
+                stop.load(Ordering::Acquire) || self.awaited_loads.load(Ordering::Relaxed) > 0
+            }
+        }
+    }
+
+    /// Chooses the buckets to be held and gives them entries; `None` if there is no cache.
+    fn choose_cached(
+        &self,
+        table: &Table<Mapping>,
+        stream: &Stream,
+    ) -> Result<Option<(CacheLoad, CacheOutcome)>> {
+        let mut writer = self.writer()?;
+        self.size_cache(table, &mut writer, stream)?;
+        let Writer { cache, .. } = &mut *writer;
+        let Some(entries) = &mut cache.entries else {
+            return Ok(None);
+        };
+        cache.doubtful = true;
+        let view = self.view_now();
+        let mut load = entries.load();
+        load.round = self.launches.load(Ordering::Relaxed);
+        // Loads that follow each other closely would forget what they know.
+        let operations = table.operations.load(Ordering::Relaxed);
+        if operations - cache.aged_at >= buckets_of(table) {
+            cache.aged_at = operations;
+            load.ages = 1;
+        }
+        let mut scores = vec![0u32; 2 * SCORES];
+        // SAFETY: the lists are as long as is said here; the writer's lock keeps changes away, and
+        // nobody looks at the scores before the wait.
+        unsafe {
+            let zeroed = to_usize(SCORES_LEN + OUTCOME_LEN);
+            fill(stream, load.scores, 0, zeroed)?;
+            self.kernels.survey_cache(stream, view, load)?;
+            copy_out(stream, bytemuck::cast_slice_mut(&mut scores), load.scores)?;
+        }
+        wait(stream)?;
+        let (unlinked, linked) = scores.split_at(SCORES);
+        let selection = elect(unlinked, linked, entries.count);
+        if cache.policy == CachePolicy::Lfu {
+            self.expect_missed(missed_share(unlinked, linked, &selection));
+        }
+        load.threshold = selection.threshold;
+        load.keep = selection.keep;
+        load.enter = selection.enter;
+        load.room = selection.room;
+        let mut outcome = CacheOutcome::zeroed();
+        // SAFETY: as above.
+        unsafe {
+            self.kernels
+                .choose_cached(stream, view, load, entries.outcome())?;
+            let outcome = bytemuck::bytes_of_mut(&mut outcome);
+            copy_out(stream, outcome, entries.outcome())?;
+        }
+        wait(stream)?;
+        let available = entries.free + outcome.evicted.min(entries.count);
+        entries.free = available - outcome.taken.min(available);
+        cache.doubtful = false;
+        Ok(Some((load, outcome)))
+    }
+
+    /// Sees to it that there are as many entries as the table should have now.
+    fn size_cache(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        stream: &Stream,
+    ) -> Result<()> {
+        if writer.cache.uses.is_none() {
+            return Ok(());
+        }
+        let view = self.view_now();
+        let wanted = saturating_u64((writer.cache.ratio * buckets_of(table) as f64).ceil());
+        let levels = view.bottom_level as usize..=view.top_level as usize;
+        let images = levels
+            .into_iter()
+            .any(|level| view.level_probe[level] == view.file + view.level_offset[level]);
+        if let Some(entries) = &writer.cache.entries {
+            // A table that is being emptied below has some more buckets for a while.
+            let fits = entries.wanted >= wanted - wanted / 4 && entries.wanted <= 2 * wanted;
+            if fits && !writer.cache.doubtful && (entries.buckets.len() > 0 || !images) {
+                return Ok(());
+            }
+        }
+        drop(self.give_up_entries(writer, stream)?);
+        writer.cache.doubtful = false;
+        let allowed = writer.mirror.left(writer.cache.len());
+        let len = Entries::len_of_one(&view, images);
+        let count = affordable(wanted, len, free_memory()?, allowed);
+        if count == 0 {
+            return Ok(());
+        }
+        match Entries::new(stream, &view, count, wanted, images) {
+            Ok(entries) => {
+                entries.enter(&mut self.view_alone());
+                writer.cache.entries = Some(entries);
+            }
+            // Others took the memory meanwhile; the next load tries again.
+            Err(error) => tracing::info!(%error, "no room for the bucket cache"),
+        }
+        Ok(())
+    }
+
+    /// Takes all buckets out of the cache, and the entries from the view.
+    pub fn give_up_entries(&self, writer: &mut Writer, stream: &Stream) -> Result<Outgrown> {
+        let Some(uses) = &writer.cache.uses else {
+            return Ok(Outgrown::default());
+        };
+        let mut view = self.view_alone();
+        // SAFETY: the block is as long, and no lookup is under way.
+        unsafe { fill(stream, uses.links.address(), 0, uses.links.len())? };
+        wait(stream)?;
+        view.cache.records = 0;
+        view.cache.values = 0;
+        view.cache.buckets = 0;
+        Ok(Outgrown {
+            uses: None,
+            entries: writer.cache.entries.take(),
+        })
+    }
+
+    /// Copies some of the chosen buckets into their entries.
+    fn fill_cache(&self, stream: &Stream, load: CacheLoad, part: Range<u64>) -> Result<()> {
+        // Held like a lookup's, so that no record is used again meanwhile.
+        let view = self.hold_view();
+        if view.cache.records == 0 {
+            return Ok(());
+        }
+        // SAFETY: what the view names stays while it is held, the lists of the load with it: only
+        // a load makes new ones.
+        unsafe { self.kernels.fill_cache(stream, *view, load, part)? };
+        wait(stream)
+    }
+
+    /// Does a part of a load, and then leaves time to the batches that run beside it.
+    fn beside_batches<T>(&self, pace: Pace<'_>, work: impl FnOnce() -> T) -> T {
+        let begin = Instant::now();
+        let launches = self.launches.load(Ordering::Relaxed);
+        let done = work();
+        let has_company = self.launches.load(Ordering::Relaxed) != launches;
+        if has_company || matches!(pace, Pace::Considerate(_)) {
+            thread::sleep(begin.elapsed() * REST);
+        }
+        done
+    }
+
+    /// Shows some of the chosen buckets to readers.
+    fn link_cached(&self, stream: &Stream, load: CacheLoad, part: Range<u64>) -> Result<()> {
+        let writer = self.writer()?;
+        let Some(entries) = &writer.cache.entries else {
+            return Ok(());
+        };
+        // SAFETY: the writer's lock keeps the table and the cache as they are.
+        unsafe {
+            let outcome = entries.outcome();
+            self.kernels
+                .link_cached(stream, self.view_now(), load, part, outcome)?;
+        }
+        wait(stream)
+    }
+
+    /// Takes the bottom level, which is about to be given up, out of the cache.
+    pub fn uncache_level(&self, writer: &mut Writer, stream: &Stream, level: u32) -> Result<()> {
+        let Cache {
+            entries: Some(entries),
+            doubtful,
+            ..
+        } = &mut writer.cache
+        else {
+            return Ok(());
+        };
+        let was_doubtful = std::mem::replace(doubtful, true);
+        let mut outcome = CacheOutcome::zeroed();
+        // SAFETY: the writer's lock keeps the table and the cache as they are; nobody looks at the
+        // outcome before the wait.
+        unsafe {
+            fill(stream, entries.outcome(), 0, to_usize(OUTCOME_LEN))?;
+            self.kernels.uncache_level(
+                stream,
+                self.view_now(),
+                entries.load(),
+                level,
+                entries.outcome(),
+            )?;
+            let outcome = bytemuck::bytes_of_mut(&mut outcome);
+            copy_out(stream, outcome, entries.outcome())?;
+        }
+        wait(stream)?;
+        entries.free += outcome.evicted;
+        *doubtful = was_doubtful;
+        Ok(())
+    }
+}
+
+/// Buckets that are filled in one launch.
+fn slice_len(view: &TableView) -> u64 {
+    let bytes = u64::from(view.slots) * super::value_stride(view);
+    (SLICE_BYTES / bytes).clamp(1, SLICE)
+}
+
+/// Buckets of all live levels.
+pub fn buckets_of(table: &Table<Mapping>) -> u64 {
+    let levels = table.levels.live();
+    (levels.bottom..=levels.top).map(|level| 1 << level).sum()
+}

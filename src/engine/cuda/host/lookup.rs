@@ -1,0 +1,108 @@
+//! A lookup of keys of the host, in parts.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use fixedbitset::FixedBitSet;
+use rayon::ThreadPool;
+use rayon::prelude::*;
+
+use super::{copied, keep, len_of, parts};
+use crate::Result;
+use crate::engine::cuda::batch::ReadBatch;
+use crate::engine::cuda::batch_stream::{BatchStream, Payload, event_on};
+use crate::engine::cuda::kernels::Read;
+use crate::engine::cuda::{DeviceTable, sizes};
+use crate::gpu::event::Event;
+use crate::pm::Mapping;
+use crate::table::Table;
+
+/// Parts that are looked up at a time.
+const UNDER_WAY: usize = 2;
+
+impl DeviceTable {
+    /// Looks up a batch in parts. While the values of one are copied, the next ones are under way.
+    pub(super) fn lookup(
+        &self,
+        table: &Table<Mapping>,
+        verb: Read,
+        keys: &[u8],
+        mut values: &mut [u8],
+    ) -> Result<FixedBitSet> {
+        let device_table = self;
+        let (key_size, value_size) = sizes(table);
+        let fetched_size = if verb == Read::Get { value_size } else { 0 };
+        let len = keys.len() / key_size;
+        let mut answers = FixedBitSet::with_capacity(len);
+        // What was found is not used again while this is held.
+        let view = device_table.hold_view();
+        let mut before: Option<Event> = None;
+        let mut begin = |range: Range<usize>, copiers: Option<&ThreadPool>| {
+            let mut channel = device_table.channel()?;
+            let keys = &keys[range.start * key_size..range.end * key_size];
+            let fetched = range.len() * fetched_size;
+            let operands = channel.stage(copiers, len_of(&range), keys, Payload::Room(fetched))?;
+            if let Some(before) = before.take() {
+                // Of equal keys, the later ones are told what is so later.
+                channel.stream.wait_for(&before)?;
+            }
+            let batch = device_table.begin_read(*view, &mut channel, verb, operands)?;
+            if range.end < len {
+                before = Some(event_on(&channel.stream)?);
+            }
+            Ok((channel, batch, range))
+        };
+        let mut parts = parts(len, key_size + fetched_size);
+        let copiers: &ThreadPool = &device_table.copiers;
+        let first = parts.by_ref().take(UNDER_WAY);
+        let mut reader_gate: VecDeque<(BatchStream, ReadBatch, Range<usize>)> = first
+            .map(|range| begin(range, Some(copiers)))
+            .collect::<Result<_>>()?;
+        while let Some((mut channel, batch, range)) = reader_gate.pop_front() {
+            device_table.end_read(table, &mut channel, &batch)?;
+            let words = channel.fetched_answers(len_of(&range));
+            keep(&mut answers, range.start, words);
+            let of_part = values.len().min(range.len() * value_size);
+            let (to, behind) = std::mem::take(&mut values).split_at_mut(of_part);
+            values = behind;
+            let next = copiers.in_place_scope(|scope| {
+                let mut sharers = Some(copiers);
+                match verb {
+                    Read::Contains => {}
+                    Read::Get => copy_found(to, channel.fetched_values(), range, &answers),
+                    Read::Locate => {
+                        let places = channel.places(len_of(&range));
+                        scope.spawn(|_| gather(&table.medium, places, to));
+                        // They have enough to do.
+                        sharers = None;
+                    }
+                }
+                parts.next().map(|range| begin(range, sharers)).transpose()
+            });
+            reader_gate.extend(next?);
+            device_table.give(channel);
+        }
+        Ok(answers)
+    }
+}
+
+/// Copies the values of those positions of a part that have one.
+fn copy_found(to: &mut [u8], from: &[u8], part: Range<usize>, answers: &FixedBitSet) {
+    let size = to.len() / part.len();
+    let values = to.chunks_exact_mut(size).zip(from.chunks_exact(size));
+    for (position, (to, from)) in part.zip(values) {
+        if answers.contains(position) {
+            to.copy_from_slice(from);
+        }
+    }
+}
+
+/// Copies the values of a part from their places in the file, 0 for none, on several threads.
+fn gather(file: &Mapping, places: &[u64], values: &mut [u8]) {
+    let size = values.len() / places.len();
+    let copied = copied(size);
+    values
+        .par_chunks_mut(copied * size)
+        .zip(places.par_chunks(copied))
+        .for_each(|(values, places)| file.gather(places, values));
+}

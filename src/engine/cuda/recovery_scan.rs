@@ -1,0 +1,182 @@
+//! The recovery scan on the GPU: one pass over the levels, copied to device memory.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::abi::{
+    REPAIR_DUPLICATE, REPAIR_THAW, RecordRange, Repair, SurveyFindings, SurveyView, TableView,
+};
+use super::batch_stream::BatchStream;
+use super::kernels::Kernels;
+use super::mirror::Mirror;
+use super::registration::Registration;
+use super::{CudaEngine, DeviceTable};
+use crate::Result;
+use crate::gpu::memory::{DeviceMemory, copy_in, copy_out, fill, wait};
+use crate::layout::RecordWord;
+use crate::layout::bucket::SlotAddr;
+use crate::pm::{Mapping, Medium};
+use crate::table::Table;
+use crate::table::alloc::reachable::ReachableRecords;
+use crate::table::recovery::scan::{Findings, Fix};
+use crate::width::{to_usize, u32_of};
+
+/// Most slots to mend that a survey lists. A crash leaves one for each operation that was under
+/// way; more than this is left to the CPU.
+const MOST_REPAIRS: usize = 1 << 20;
+
+/// Most mended buckets that are copied to the device one by one; with more, all levels are copied
+/// again.
+const MOST_REFRESHED: usize = 4096;
+
+/// What a survey has made and whoever attaches the table needs as well.
+pub(super) struct Surveyed {
+    pub(super) kernels: Kernels,
+    pub(super) registration: Registration,
+    /// The copies of the levels, and the buckets in them that the host has mended since, each as
+    /// its level and its offset in the file.
+    pub(super) mirror: Option<(Mirror, Vec<(u32, u64)>)>,
+}
+
+impl CudaEngine {
+    /// Does what [`Table::scan`] does, before the table is attached; `None` if something is there
+    /// that only the CPU's scan can tell in full.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub(crate) fn survey(
+        &mut self,
+        table: &Table<Mapping>,
+        used: &ReachableRecords,
+    ) -> Result<Option<Findings>> {
+        let _entered = self.service.device().enter()?;
+        let options = self.service.options();
+        let Surveyed {
+            kernels,
+            registration,
+            ..
+        } = DeviceTable::prepare(self.service.device(), options, table)?;
+        let started = Instant::now();
+        let channel = BatchStream::new()?;
+        let stream = &channel.stream;
+        let mut copies = Mirror::new(true, options.device_memory);
+        let mut view = copies.add_table(table, &registration, stream)?;
+        view.file_len = table.medium.len();
+        tracing::debug!(took = ?started.elapsed(), "copied the levels to the device");
+        let started = Instant::now();
+
+        let ranges: Vec<RecordRange> = table
+            .arena
+            .extents()
+            .map(|extent| RecordRange {
+                offset: extent.offset,
+                count: extent.count,
+                first_ordinal: extent.first,
+            })
+            .collect();
+        let device_ranges = DeviceMemory::new(size_of_val(&ranges[..]))?;
+        let words = used.words();
+        let device_used = DeviceMemory::new(words.len() * 8)?;
+        let device_repairs = DeviceMemory::new(MOST_REPAIRS * size_of::<Repair>())?;
+        let device_findings = DeviceMemory::new(size_of::<SurveyFindings>())?;
+        let survey = SurveyView {
+            ranges: device_ranges.address(),
+            used: device_used.address(),
+            repairs: device_repairs.address(),
+            repair_capacity: MOST_REPAIRS as u64,
+            range_count: u32::try_from(ranges.len()).expect("a file has few extents"),
+            reserved: 0,
+        };
+        let mut found = SurveyFindings::default();
+        // SAFETY: the blocks are as long as is said here, and live until the wait.
+        unsafe {
+            let ranges = bytemuck::cast_slice(&ranges);
+            copy_in(stream, device_ranges.address(), ranges)?;
+            fill(stream, device_used.address(), 0, device_used.len())?;
+            fill(stream, device_findings.address(), 0, device_findings.len())?;
+            // A level that is being emptied comes last: its items are duplicates if they also
+            // stand above.
+            for level in (view.bottom_level..=view.top_level).rev() {
+                kernels.survey(stream, view, level, survey, device_findings.address())?;
+            }
+            let found = bytemuck::bytes_of_mut(&mut found);
+            copy_out(stream, found, device_findings.address())?;
+        }
+        wait(stream)?;
+        tracing::debug!(took = ?started.elapsed(), "surveyed the levels");
+        let surveyed = self.surveyed.insert(Surveyed {
+            kernels,
+            registration,
+            mirror: None,
+        });
+        if found.damage != 0 || found.repairs > MOST_REPAIRS as u64 {
+            return Ok(None);
+        }
+
+        let mut repairs = vec![Repair { at: 0, kind: 0 }; to_usize(found.repairs)];
+        let mut copied = vec![0u64; words.len()];
+        // SAFETY: as above.
+        unsafe {
+            let repairs = bytemuck::cast_slice_mut(&mut repairs);
+            copy_out(stream, repairs, device_repairs.address())?;
+            let copied = bytemuck::cast_slice_mut(&mut copied);
+            copy_out(stream, copied, device_used.address())?;
+        }
+        wait(stream)?;
+        if repairs.len() <= MOST_REFRESHED {
+            let mended = repairs.iter().map(|repair| bucket(table, &view, repair.at));
+            surveyed.mirror = Some((copies, mended.collect()));
+        }
+        for (word, copied) in words.iter().zip(copied) {
+            word.store(copied, Ordering::Relaxed);
+        }
+        let mut findings = Findings {
+            slots: (view.bottom_level..=view.top_level)
+                .map(|level| u64::from(view.slots) << level)
+                .sum(),
+            items: found.members,
+            fixes: repairs
+                .iter()
+                .map(|repair| fix(table, &view, repair))
+                .collect(),
+            ..Findings::default()
+        };
+        table.scan_reserved(used, &mut findings);
+        Ok(Some(findings))
+    }
+}
+
+/// A repair in the words of the recovery.
+fn fix(table: &Table<Mapping>, view: &TableView, repair: &Repair) -> Fix {
+    let place = place(table, view, repair.at);
+    match repair.kind {
+        REPAIR_THAW => {
+            let record = RecordWord(table.medium.load(place.record));
+            Fix::Thaw { place, record }
+        }
+        REPAIR_DUPLICATE => Fix::Clear {
+            place,
+            duplicate: true,
+        },
+        _ => Fix::Clear {
+            place,
+            duplicate: false,
+        },
+    }
+}
+
+/// The slot whose state word stands at `at`, in some level.
+fn place(table: &Table<Mapping>, view: &TableView, at: u64) -> SlotAddr {
+    let (_, bucket) = bucket(table, view, at);
+    table.shape.slot_place(bucket, u32_of((at - bucket) / 8))
+}
+
+/// The level and the offset of the bucket that `at` lies in.
+fn bucket(table: &Table<Mapping>, view: &TableView, at: u64) -> (u32, u64) {
+    let (offset, level) = (view.bottom_level..=view.top_level)
+        .map(|level| (view.level_offset[level as usize], level))
+        .filter(|&(offset, _)| offset <= at)
+        .max()
+        .unwrap_or((0, view.bottom_level));
+    (level, at - (at - offset) % table.shape.bucket_size)
+}

@@ -1,0 +1,229 @@
+//! Who serves a table: the device, and the CPU once the device has failed for good.
+//!
+//! A call of the driver that fails is an error of the batch that needed it. What that batch has done is
+//! then unknown if the device had begun to change the table. Nobody goes on from there: the table is
+//! taken back from the engine and recovered as by an opening, without being closed, and then taken over
+//! anew, by the device if its driver does again, else by the CPU.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use rayon::ThreadPool;
+
+use super::DeviceTable;
+use super::recovery_scan::Surveyed;
+use crate::engine::cpu::CpuEngine;
+use crate::gpu::device::Device;
+use crate::pm::Mapping;
+use crate::pool::run_off_pool;
+use crate::table::Table;
+use crate::table::maintenance::Pace;
+use crate::{Engine, Error, Options, Result};
+
+/// The device of an index, and who serves its table.
+pub(super) struct Service {
+    /// Held shared by whoever is served, alone by whoever changes who serves.
+    serving: RwLock<Serving>,
+    device: Device,
+    ordinal: u32,
+    options: Options,
+}
+
+enum Serving {
+    /// No table is attached.
+    Nobody,
+    Device(Box<DeviceTable>),
+    Host(CpuEngine),
+    /// The table could not be recovered, for this reason.
+    Lost(String),
+}
+
+/// Who serves one call.
+pub(super) enum Server<'s> {
+    Device(&'s DeviceTable),
+    Host(&'s CpuEngine),
+}
+
+impl Service {
+    pub(super) fn new(device: Device, ordinal: u32, options: &Options) -> Self {
+        Self {
+            serving: RwLock::new(Serving::Nobody),
+            device,
+            ordinal,
+            options: options.clone(),
+        }
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(super) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Which engine serves the table.
+    pub(super) fn engine(&self) -> Engine {
+        match &*self.serving.read_recursive() {
+            Serving::Host(_) => Engine::Cpu,
+            _ => Engine::Cuda {
+                device: self.ordinal,
+            },
+        }
+    }
+
+    /// Lets the device serve the table from here on.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`]; nobody serves it then.
+    pub(super) fn attach(&self, table: &Table<Mapping>, surveyed: Option<Surveyed>) -> Result<()> {
+        let _entered = self.device.enter()?;
+        let device_table = DeviceTable::new(&self.device, &self.options, table, surveyed, None)?;
+        *self.serving.write() = Serving::Device(Box::new(device_table));
+        Ok(())
+    }
+
+    /// Serves a call. The device is entered meanwhile.
+    ///
+    /// # Errors
+    /// Those of the call. After [`Error::Gpu`] the next call is served by whoever can.
+    pub(super) fn serve<T>(
+        &self,
+        table: &Table<Mapping>,
+        call: impl FnOnce(Server<'_>) -> Result<T>,
+    ) -> Result<T> {
+        // Not kept away by who waits to be alone: a thread of a pool may be served already.
+        let answer = match &*self.serving.read_recursive() {
+            Serving::Device(device_table) => {
+                let serve = |_entered| call(Server::Device(device_table));
+                self.device.enter().and_then(serve)
+            }
+            Serving::Host(engine) => return call(Server::Host(engine)),
+            Serving::Nobody => return Err(without_table()),
+            Serving::Lost(reason) => return Err(lost(reason)),
+        };
+        if let Err(Error::Gpu { .. }) = &answer {
+            run_off_pool(|| self.settle(table));
+        }
+        answer
+    }
+
+    /// One round of the table's maintenance; gives how long to rest.
+    pub(super) fn maintain(&self, table: &Table<Mapping>, pace: &mut Pace) -> Option<Duration> {
+        let kept = self.serve(table, |server| match server {
+            // Who watches stores wants those of batches alone.
+            Server::Device(_) if self.options.write_trace.is_some() => Ok(None),
+            Server::Device(device_table) => device_table.maintain(table, pace),
+            Server::Host(_) => Ok(table.maintain(pace)),
+        });
+        kept.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the maintenance rests");
+            None
+        })
+    }
+
+    /// Finds out, after a call of the driver has failed, whether the device can go on from where it is,
+    /// and takes the table back from it if not.
+    fn settle(&self, table: &Table<Mapping>) {
+        let mut serving = self.serving.write();
+        let Serving::Device(device_table) = &*serving else {
+            return;
+        };
+        let goes_on = |_entered| device_table.check(table);
+        if let Err(error) = self.device.enter().and_then(goes_on) {
+            tracing::warn!(%error, "taking the table back from the GPU");
+            self.take_back(&mut serving, table, true);
+        }
+    }
+
+    /// Takes the table back from the device and recovers it, and lets the device serve it again if it can
+    /// and is `wanted`, else the CPU.
+    fn take_back(&self, serving: &mut Serving, table: &Table<Mapping>, wanted: bool) {
+        let Serving::Device(device_table) = std::mem::replace(serving, Serving::Nobody) else {
+            return;
+        };
+        // A device that cannot be entered does nothing any more, and frees nothing.
+        let entered = self.device.enter();
+        let copiers = device_table.release(table);
+        match copiers.install(|| table.retake()) {
+            Ok(recovery) => tracing::info!(?recovery, "took the table back from the GPU"),
+            Err(error) => {
+                tracing::error!(%error, "the table cannot be used until it is opened again");
+                *serving = Serving::Lost(error.to_string());
+                return;
+            }
+        }
+        let device_table = entered.and_then(|_entered| match wanted {
+            true => DeviceTable::new(&self.device, &self.options, table, None, Some(copiers)),
+            false => Err(without_table()),
+        });
+        *serving = match device_table {
+            Ok(device_table) => Serving::Device(Box::new(device_table)),
+            Err(error) => {
+                if wanted {
+                    tracing::warn!(%error, "the CPU goes on in the GPU's place");
+                }
+                Serving::Host(CpuEngine::new(self.options.threads))
+            }
+        };
+    }
+
+    /// Finishes what is under way, so that the table can be closed. Nobody serves it then.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if lookups have met damage, [`Error::Gpu`] if the table could not be recovered
+    /// after the device had failed. The file is then as after a crash.
+    pub(super) fn detach(&self, table: &Table<Mapping>) -> Result<()> {
+        run_off_pool(|| {
+            let mut serving = self.serving.write();
+            let given = match &*serving {
+                Serving::Device(device_table) => {
+                    let hand_back = |_entered| device_table.hand_back(table);
+                    self.device.enter().and_then(hand_back)
+                }
+                _ => Ok(()),
+            };
+            let given = match given {
+                Err(error @ Error::Gpu { .. }) => {
+                    tracing::warn!(%error, "closing without the GPU");
+                    self.take_back(&mut serving, table, false);
+                    Ok(())
+                }
+                given => given,
+            };
+            let _entered = self.device.enter();
+            match std::mem::replace(&mut *serving, Serving::Nobody) {
+                Serving::Lost(reason) => Err(lost(&reason)),
+                _ => given,
+            }
+        })
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // Device memory is freed in the context of the calling thread.
+        let _entered = self.device.enter();
+        *self.serving.get_mut() = Serving::Nobody;
+    }
+}
+
+/// Threads that copy for a table.
+pub(super) type Copiers = Arc<ThreadPool>;
+
+fn without_table() -> Error {
+    Error::Gpu {
+        what: "running a batch",
+        found: "an engine without a table".into(),
+        expected: "an open index".into(),
+    }
+}
+
+fn lost(reason: &str) -> Error {
+    Error::Gpu {
+        what: "going on after a call of the driver has failed",
+        found: reason.into(),
+        expected: "open the index again".into(),
+    }
+}

@@ -1,0 +1,246 @@
+//! Memory of the device and pinned memory of the host, and copies between them on a stream.
+
+use crate::Result;
+use crate::gpu::driver;
+use crate::gpu::driver::{
+    POINTER_DEVICE_POINTER, POINTER_RANGE_SIZE, POINTER_RANGE_START, Status, check,
+};
+use crate::gpu::stream::Stream;
+
+/// An address in the address space that the GPU and the process share.
+pub type Address = u64;
+
+/// A block of device memory.
+pub struct DeviceMemory {
+    address: Address,
+    len: usize,
+}
+
+impl DeviceMemory {
+    /// Allocates `len` bytes, whatever they hold. The device must have been entered.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu) when the device has no such block left.
+    pub fn new(len: usize) -> Result<Self> {
+        let mut address = 0;
+        if len > 0 {
+            // SAFETY: the driver writes the address.
+            let answer = unsafe { driver::cuMemAlloc_v2(&mut address, len) };
+            check("allocating device memory (cuMemAlloc)", answer)?;
+        }
+        Ok(Self { address, len })
+    }
+
+    /// Makes room for at least `len` bytes; what the block held is lost if it was shorter.
+    /// Nothing may be using it.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn reserve(&mut self, len: usize) -> Result<()> {
+        if self.len < len {
+            // The old block goes first: there may not be room for both.
+            *self = Self { address: 0, len: 0 };
+            *self = Self::new(len.next_power_of_two())?;
+        }
+        Ok(())
+    }
+
+    /// Where the block is.
+    pub fn address(&self) -> Address {
+        self.address
+    }
+
+    /// Its bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        if self.address != 0 {
+            // SAFETY: the block is ours. A failure means that the context is gone, and it with it.
+            let _ = unsafe { driver::cuMemFree_v2(self.address) };
+        }
+    }
+}
+
+/// A block of host memory that the device copies from and to at full speed.
+pub struct PinnedMemory {
+    start: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the block belongs to the value alone.
+unsafe impl Send for PinnedMemory {}
+
+impl PinnedMemory {
+    /// No bytes.
+    pub const fn empty() -> Self {
+        Self {
+            start: std::ptr::null_mut(),
+            len: 0,
+        }
+    }
+
+    /// Makes room for at least `len` bytes; what the block held is lost if it was shorter.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu) when the host cannot pin so much.
+    pub fn reserve(&mut self, len: usize) -> Result<()> {
+        if self.len >= len {
+            return Ok(());
+        }
+        *self = Self::empty();
+        let len = len.next_power_of_two();
+        let mut start = std::ptr::null_mut();
+        // SAFETY: the driver writes the address.
+        let answer = unsafe { driver::cuMemAllocHost_v2(&mut start, len) };
+        check("allocating pinned memory (cuMemAllocHost)", answer)?;
+        let start = start.cast::<u8>();
+        // SAFETY: `len` bytes are ours from here on; zeroed, so that they may be read.
+        unsafe { start.write_bytes(0, len) };
+        *self = Self { start, len };
+        Ok(())
+    }
+
+    /// Where the device has the block.
+    pub fn address(&self) -> Address {
+        self.start as Address
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: `len` initialized bytes are ours. The device writes to them only between a
+        // copy and the end of its stream, when the owner does not look.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+
+    /// The bytes, to write to.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        if self.len == 0 {
+            return &mut [];
+        }
+        // SAFETY: as above, and `self` is borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+    }
+}
+
+impl Drop for PinnedMemory {
+    fn drop(&mut self) {
+        if !self.start.is_null() {
+            // SAFETY: the block is ours.
+            let _ = unsafe { driver::cuMemFreeHost(self.start.cast()) };
+        }
+    }
+}
+
+/// Whether the owner of these bytes of the host has pinned them, all at once, so that the device
+/// copies them at full speed.
+pub fn is_pinned(bytes: &[u8]) -> bool {
+    let start = bytes.as_ptr() as Address;
+    let (mut device, mut from, mut len) = (0u64, 0u64, 0usize);
+    let mut attributes = [
+        POINTER_DEVICE_POINTER,
+        POINTER_RANGE_START,
+        POINTER_RANGE_SIZE,
+    ];
+    let mut found = [
+        (&raw mut device).cast(),
+        (&raw mut from).cast(),
+        (&raw mut len).cast(),
+    ];
+    // SAFETY: each attribute fills eight bytes, and leaves them zero where it does not know the
+    // address.
+    let answer = unsafe {
+        driver::cuPointerGetAttributes(3, attributes.as_mut_ptr(), found.as_mut_ptr(), start)
+    };
+    let end = start + bytes.len() as u64;
+    answer == Status::SUCCESS && device != 0 && from <= start && end <= from + len as u64
+}
+
+/// Copies `bytes` to device address `to`, in the order of `stream`.
+///
+/// # Safety
+/// `to` must have room; `bytes` must stay as they are until the stream has come past.
+pub unsafe fn copy_in(stream: &Stream, to: Address, bytes: &[u8]) -> Result<()> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    // SAFETY: as the caller says.
+    let answer = unsafe {
+        driver::cuMemcpyHtoDAsync_v2(to, bytes.as_ptr().cast(), bytes.len(), stream.handle())
+    };
+    check("copying to the device (cuMemcpyHtoDAsync)", answer)
+}
+
+/// Copies `bytes.len()` bytes from device address `from`, in the order of `stream`.
+///
+/// # Safety
+/// So many bytes must be there; nobody may look at `bytes` until the stream has come past.
+pub unsafe fn copy_out(stream: &Stream, bytes: &mut [u8], from: Address) -> Result<()> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    // SAFETY: as the caller says.
+    let answer = unsafe {
+        driver::cuMemcpyDtoHAsync_v2(
+            bytes.as_mut_ptr().cast(),
+            from,
+            bytes.len(),
+            stream.handle(),
+        )
+    };
+    check("copying from the device (cuMemcpyDtoHAsync)", answer)
+}
+
+/// Copies `len` bytes from one device address to another, in the order of `stream`.
+///
+/// # Safety
+/// Both blocks must be as long, and not overlap.
+pub unsafe fn copy_on_device(
+    stream: &Stream,
+    to: Address,
+    from: Address,
+    len: usize,
+) -> Result<()> {
+    if len == 0 {
+        return Ok(());
+    }
+    // SAFETY: as the caller says.
+    let answer = unsafe { driver::cuMemcpyDtoDAsync_v2(to, from, len, stream.handle()) };
+    check("copying on the device (cuMemcpyDtoDAsync)", answer)
+}
+
+/// Bytes of the device that are free.
+///
+/// # Errors
+/// [`Error::Gpu`](crate::Error::Gpu).
+pub fn free_memory() -> Result<u64> {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: the driver writes both numbers.
+    let answer = unsafe { driver::cuMemGetInfo_v2(&mut free, &mut total) };
+    check("asking for free memory (cuMemGetInfo)", answer)?;
+    Ok(free as u64)
+}
+
+/// Fills `len` bytes at device address `to`, in the order of `stream`.
+///
+/// # Safety
+/// `to` must have room.
+pub unsafe fn fill(stream: &Stream, to: Address, byte: u8, len: usize) -> Result<()> {
+    if len == 0 {
+        return Ok(());
+    }
+    // SAFETY: as the caller says.
+    let answer = unsafe { driver::cuMemsetD8Async(to, byte, len, stream.handle()) };
+    check("filling device memory (cuMemsetD8Async)", answer)
+}
+
+/// Waits until `stream` has done all that was put on it.
+pub fn wait(stream: &Stream) -> Result<()> {
+    stream.wait()
+}

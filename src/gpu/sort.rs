@@ -1,0 +1,385 @@
+//! The versions that a batch of the store makes, sorted and found on the device (H-Rocks §5, §6:
+//! keys are sorted there, versions found by binary search, values stay where they are).
+
+use std::mem::ManuallyDrop;
+
+use bytemuck::{bytes_of, cast_slice, cast_slice_mut};
+use parking_lot::{Mutex, MutexGuard};
+
+use super::device::Device;
+use super::launch::{BLOCKS, THREADS};
+use super::launch::{Function, Graphs, Launch, Launches};
+use super::memory::{DeviceMemory, PinnedMemory, copy_in, copy_out, wait};
+use crate::gpu::module::Module;
+use crate::gpu::stream::Stream;
+use crate::{Error, Result};
+
+/// Values of a digit of a hash: a thread for each.
+const DIGITS: u32 = THREADS;
+
+/// Passes over the digits. An even number, so that the last one leaves its result where the first
+/// one began.
+const PASSES: u32 = u64::BITS / DIGITS.ilog2();
+
+/// Most chunks of the changes, each for a warp: enough to keep a device busy, and few enough that
+/// their digits are counted in less memory than the changes take.
+const MOST_CHUNKS: u32 = 2048;
+
+/// Changes of a chunk are a multiple of these: what a warp loads at a time.
+const CHUNK_STEP: u32 = 128;
+
+/// Warps of a block.
+const BLOCK_WARPS: u32 = THREADS / 32;
+
+/// Bytes of a change: its hash and its position.
+const CHANGE: usize = size_of::<u64>() + size_of::<u32>();
+
+/// Most requests of a batch: the kernels count in 32 bits, with room for a grid behind the last one.
+const MOST_REQUESTS: usize = 1 << 31;
+
+/// Sorts the changes of a batch and finds the versions that its requests see, on a GPU. One batch at a
+/// time: whoever comes meanwhile waits.
+pub struct VersionSorter {
+    // Goes before the device whose memory it has.
+    sorting: ManuallyDrop<Mutex<Sorting>>,
+    device: Device,
+}
+
+/// What stays from one batch to the next.
+struct Sorting {
+    stream: Stream,
+    graphs: Graphs,
+    kernels: Kernels,
+    hashes: DeviceMemory,
+    /// Changes, before and after a pass.
+    changes: [DeviceMemory; 2],
+    counts: DeviceMemory,
+    before: DeviceMemory,
+    /// Hashes, then positions.
+    asked: PinnedMemory,
+    /// The order, then the versions.
+    answered: PinnedMemory,
+}
+
+struct Kernels {
+    gather_changes: Function,
+    count_digits: Function,
+    start_digits: Function,
+    scatter_digits: Function,
+    find_versions: Function,
+    /// Blocks that work at a time.
+    blocks: u32,
+    // The functions are its.
+    _module: Module,
+}
+
+impl VersionSorter {
+    /// Opens the device with this ordinal and loads the kernels.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`] if there is no driver, no such device, or one that is too old.
+    pub fn open(ordinal: u32) -> Result<Self> {
+        let device = Device::open(ordinal)?;
+        let entered = device.enter()?;
+        let sorting = Sorting {
+            stream: Stream::new()?,
+            graphs: Graphs::default(),
+            kernels: Kernels::load(&device)?,
+            hashes: DeviceMemory::new(0)?,
+            changes: [DeviceMemory::new(0)?, DeviceMemory::new(0)?],
+            counts: DeviceMemory::new(0)?,
+            before: DeviceMemory::new(0)?,
+            asked: PinnedMemory::empty(),
+            answered: PinnedMemory::empty(),
+        };
+        drop(entered);
+        Ok(Self {
+            sorting: ManuallyDrop::new(Mutex::new(sorting)),
+            device,
+        })
+    }
+
+    /// What the device is called.
+    pub fn device_name(&self) -> &str {
+        self.device.name()
+    }
+
+    /// Begins a batch of so many requests.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`] if there is no room for it in pinned memory, or if it has 2^31 requests or more.
+    pub fn batch(&self, requests: usize) -> Result<VersionBatch<'_>> {
+        if requests >= MOST_REQUESTS {
+            return Err(Error::Gpu {
+                what: "sorting versions",
+                found: format!("{requests} requests"),
+                expected: format!("fewer than {MOST_REQUESTS} requests"),
+            });
+        }
+        let _entered = self.device.enter()?;
+        let mut sorting = self.sorting.lock();
+        let words = |count| count * size_of::<u32>();
+        // At least a word, so that there is a block.
+        sorting.asked.reserve(words(3 * requests).max(8))?;
+        sorting.answered.reserve(words(2 * requests).max(8))?;
+        Ok(VersionBatch {
+            sorting,
+            device: &self.device,
+            requests,
+        })
+    }
+}
+
+impl Drop for VersionSorter {
+    fn drop(&mut self) {
+        // Device memory is freed in the context of the calling thread.
+        let _entered = self.device.enter();
+        // SAFETY: nobody uses it after this.
+        unsafe { ManuallyDrop::drop(&mut self.sorting) };
+    }
+}
+
+static_assertions::assert_impl_all!(VersionSorter: Send, Sync);
+
+/// A batch whose hashes and positions are being written, in memory that the device copies from.
+pub struct VersionBatch<'s> {
+    sorting: MutexGuard<'s, Sorting>,
+    device: &'s Device,
+    requests: usize,
+}
+
+impl<'s> VersionBatch<'s> {
+    /// Where the caller puts the hash of the key of each request, in the order of their arrival, and
+    /// from the start on the positions of those that change their keys, ascending. They hold what an
+    /// earlier batch has left.
+    pub fn operands(&mut self) -> (&mut [u64], &mut [u32]) {
+        let (hashes, rest) = self
+            .sorting
+            .asked
+            .bytes_mut()
+            .split_at_mut(self.requests * 8);
+        let positions = &mut rest[..self.requests * 4];
+        (cast_slice_mut(hashes), cast_slice_mut(positions))
+    }
+
+    /// Sorts the changes, whose positions are so many, finds the versions, and waits until that is done.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`], also when the device has no room for it.
+    ///
+    /// # Panics
+    /// If there are more changes than requests.
+    pub fn sort(mut self, changes: usize) -> Result<SortedVersions<'s>> {
+        assert!(changes <= self.requests, "a change is a request");
+        let _entered = self.device.enter()?;
+        let sorting = &mut *self.sorting;
+        let count = |count| u32::try_from(count).expect("requests have 32-bit positions");
+        let launched = sorting.launch(count(self.requests), count(changes));
+        // After an error too the device may still be at the buffers.
+        let waited = wait(&sorting.stream);
+        launched?;
+        waited?;
+        Ok(SortedVersions {
+            sorting: self.sorting,
+            requests: self.requests,
+            changes,
+        })
+    }
+}
+
+/// The versions of a batch, in memory that is the sorter's: no other batch begins while it is held.
+pub struct SortedVersions<'s> {
+    sorting: MutexGuard<'s, Sorting>,
+    requests: usize,
+    changes: usize,
+}
+
+impl SortedVersions<'_> {
+    /// The hashes of all requests, as they were given.
+    pub fn hashes(&self) -> &[u64] {
+        cast_slice(&self.sorting.asked.bytes()[..self.requests * 8])
+    }
+
+    /// Positions of the changes in the order of their hashes, those of one hash ascending.
+    pub fn order(&self) -> &[u32] {
+        cast_slice(&self.sorting.answered.bytes()[..self.changes * 4])
+    }
+
+    /// For each request the newest change before it whose hash is its own, as its index in
+    /// [`order`](Self::order); `u32::MAX` if there is none.
+    pub fn before(&self) -> &[u32] {
+        let found = &self.sorting.answered.bytes()[self.changes * 4..];
+        cast_slice(&found[..self.requests * 4])
+    }
+}
+
+impl Sorting {
+    /// Puts a batch on the stream: what is asked, the kernels, what is answered.
+    fn launch(&mut self, requests: u32, changes: u32) -> Result<()> {
+        let (count, len) = (requests as usize, changes as usize);
+        let answered = &mut self.answered.bytes_mut()[..(count + len) * 4];
+        let (order, before) = answered.split_at_mut(len * 4);
+        if changes == 0 {
+            before.fill(u8::MAX);
+            return Ok(());
+        }
+        let chunk_size = changes.div_ceil(MOST_CHUNKS).next_multiple_of(CHUNK_STEP);
+        let chunks = changes.div_ceil(chunk_size);
+        self.hashes.reserve(count * 8)?;
+        self.before.reserve(count * 4)?;
+        self.counts.reserve((DIGITS * (chunks + 1)) as usize * 4)?;
+        for block in &mut self.changes {
+            block.reserve(len * CHANGE)?;
+        }
+        let (hashes, positions) = self.asked.bytes()[..count * 8 + len * 4].split_at(count * 8);
+        let [mut from, mut to] = self.changes.each_ref().map(DeviceMemory::address);
+        let (sorted, stream) = (from, &self.stream);
+        let (hashes_there, found) = (self.hashes.address(), self.before.address());
+        let counts = self.counts.address();
+        let kernels = &self.kernels;
+        let mut on = Launches::new(stream, &mut self.graphs);
+        // SAFETY: the blocks are as long as the kernels take them to be, and stay as they are until
+        // the caller has waited for the stream. Positions that are none are passed by.
+        unsafe {
+            copy_in(stream, hashes_there, hashes)?;
+            copy_in(stream, from + 8 * u64::from(changes), positions)?;
+            let (of_requests, len) = (bytes_of(&requests), bytes_of(&changes));
+            let gathered = [bytes_of(&from), len, bytes_of(&hashes_there), of_requests];
+            on.put(
+                kernels.gather_changes,
+                kernels.blocks_for(changes),
+                &gathered,
+            )?;
+            let (size, digits) = (bytes_of(&chunk_size), bytes_of(&counts));
+            let blocks = chunks.div_ceil(BLOCK_WARPS);
+            for pass in 0..PASSES {
+                let shift = pass * DIGITS.ilog2();
+                let shift = bytes_of(&shift);
+                let block = bytes_of(&from);
+                on.put(
+                    kernels.count_digits,
+                    blocks,
+                    &[block, len, size, shift, digits],
+                )?;
+                on.put(kernels.start_digits, DIGITS, &[digits, bytes_of(&chunks)])?;
+                let scattered = [block, bytes_of(&to), len, size, shift, digits];
+                on.put(kernels.scatter_digits, blocks, &scattered)?;
+                std::mem::swap(&mut from, &mut to);
+            }
+            let sought = [
+                bytes_of(&sorted),
+                len,
+                bytes_of(&hashes_there),
+                of_requests,
+                bytes_of(&found),
+            ];
+            on.put(kernels.find_versions, kernels.blocks_for(requests), &sought)?;
+            on.submit()?;
+            copy_out(stream, order, sorted + 8 * u64::from(changes))?;
+            copy_out(stream, before, found)
+        }
+    }
+}
+
+impl Kernels {
+    /// Loads the kernels into the current context.
+    fn load(device: &Device) -> Result<Self> {
+        let module = Module::load(gphash_kernels::VERSIONS)?;
+        let find = |name| module.function(name);
+        Ok(Self {
+            gather_changes: find("gather_changes")?,
+            count_digits: find("count_digits")?,
+            start_digits: find("start_digits")?,
+            scatter_digits: find("scatter_digits")?,
+            find_versions: find("find_versions")?,
+            blocks: device.processors() * BLOCKS,
+            _module: module,
+        })
+    }
+
+    /// Blocks for so many threads with a loop each.
+    fn blocks_for(&self, threads: u32) -> u32 {
+        threads.div_ceil(THREADS).clamp(1, self.blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use rand::rngs::SmallRng;
+    use rand::{RngExt, SeedableRng};
+
+    use super::*;
+
+    /// Requests of the longest batch of a run on a device of the CPU, which takes a second for it.
+    const EMULATED: usize = 5_000;
+
+    /// The same for a GPU.
+    const ON_GPU: usize = 2_000_000;
+
+    /// Sorts a batch on the device and compares it with what the CPU makes of it.
+    fn check(sorter: &VersionSorter, hashes: &[u64], changes: &[u32]) {
+        let mut batch = sorter.batch(hashes.len()).unwrap();
+        let (to_hashes, to_changes) = batch.operands();
+        to_hashes.copy_from_slice(hashes);
+        to_changes[..changes.len()].copy_from_slice(changes);
+        let sorted = batch.sort(changes.len()).unwrap();
+
+        let mut order = changes.to_vec();
+        order.sort_by_key(|&position| hashes[position as usize]);
+        assert!(sorted.order() == order);
+        let mut number_of = vec![u32::MAX; hashes.len()];
+        for (number, &position) in (0..).zip(&order) {
+            number_of[position as usize] = number;
+        }
+        let mut newest = HashMap::new();
+        for (position, (hash, &found)) in hashes.iter().zip(sorted.before()).enumerate() {
+            let wanted = newest.get(hash).copied().unwrap_or(u32::MAX);
+            assert_eq!(found, wanted, "of the request at {position}");
+            if number_of[position] != u32::MAX {
+                newest.insert(*hash, number_of[position]);
+            }
+        }
+        assert_eq!(sorted.before().len(), hashes.len());
+    }
+
+    #[test]
+    fn a_device_sorts_as_the_cpu_does() {
+        let sorter = match VersionSorter::open(0) {
+            Ok(sorter) => sorter,
+            Err(Error::Gpu { what, found, .. }) => {
+                println!("skipped: {what}: {found}");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let is_emulated = sorter.device_name() == "emulated warps";
+        let most = if is_emulated { EMULATED } else { ON_GPU };
+        let seed = std::env::var("GPHASH_TEST_SEED").map_or_else(
+            |_| rand::random(),
+            |seed| seed.parse().expect("GPHASH_TEST_SEED"),
+        );
+        println!("GPHASH_TEST_SEED={seed}, on {}", sorter.device_name());
+        let mut random = SmallRng::seed_from_u64(seed);
+        for len in [0, 1, 2, 33, 257, 1025, most / 2, most] {
+            let kinds = 1 + random.random_range(0..=len as u64);
+            let hashes: Vec<u64> = (0..len)
+                .map(|_| {
+                    random
+                        .random_range(0..kinds)
+                        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                })
+                .collect();
+            let changes = (0..u32::try_from(len).unwrap()).filter(|_| random.random());
+            check(&sorter, &hashes, &changes.collect::<Vec<_>>());
+        }
+        let all: Vec<u32> = (0..u32::try_from(most / 2).unwrap()).collect();
+        let hashes: Vec<u64> = (0..most / 2).map(|_| random.random()).collect();
+        check(&sorter, &hashes, &all);
+        check(&sorter, &hashes, &[]);
+        check(&sorter, &vec![hashes[0]; most / 2], &all);
+        let refused = sorter.batch(MOST_REQUESTS);
+        assert!(matches!(refused, Err(Error::Gpu { .. })));
+    }
+}

@@ -1,0 +1,415 @@
+//! A table of keys and values of variable length in its file, and what the store does with it.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::sync::Arc;
+
+use fixedbitset::FixedBitSet;
+
+use super::open::map_options;
+use super::stats::Stats;
+use crate::engine::cpu::CpuEngine;
+use crate::layout::mark::{MARKS, MARKS_LEN};
+use crate::layout::size_class::{MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE};
+use crate::layout::{DATA_START, Mark};
+use crate::options::{Engine, Options};
+use crate::pm::{Entry, Mapping, Medium};
+use crate::process::Own;
+use crate::table::Table;
+use crate::table::item::{Item, Mutation};
+use crate::table::maintenance::{Maintainer, Pace};
+use crate::table::read_superblock;
+use crate::table::record::{Check, Content};
+use crate::table::recovery::verify::Verified;
+use crate::table::recovery::{Policy, Progress, Recovery};
+use crate::table::room::{Bound, Need};
+use crate::{Domain, Error, Result};
+
+/// An index of byte strings in one file, on the CPU engine. Keys of 0 to 65,536 bytes, values of 0 to
+/// 2^30; every key is legal. All methods take `&self` and may be called from many threads at once.
+///
+/// Beside its value each key has a sequence number, which is the caller's. Changes are as durable,
+/// and as whole after a crash, as those of an [`Index`](super::Index).
+pub(crate) struct BytesIndex {
+    maintainer: Own<Maintainer<Mapping>>,
+    engine: Own<CpuEngine>,
+    table: Own<Arc<Table<Mapping>>>,
+    closed: bool,
+}
+
+impl BytesIndex {
+    /// Opens the file at `entry` if there is one, and recovers it if it was not cleanly closed; else
+    /// makes it. The engine that the options name is not asked for.
+    ///
+    /// # Errors
+    /// As [`Index::open`](super::Index::open) and [`Index::create`](super::Index::create).
+    pub(crate) fn open_or_create(entry: &Entry, options: &Options) -> Result<(Self, Recovery)> {
+        match Self::create(entry, options) {
+            Err(Error::AlreadyExists { .. }) => Self::open(entry, options),
+            made => made,
+        }
+    }
+
+    fn create(entry: &Entry, options: &Options) -> Result<(Self, Recovery)> {
+        let shape = options.variable_shape()?;
+        let medium = Mapping::create_at(entry, DATA_START, &map_options(options))?;
+        let table = Table::create(medium, shape, options.capacity, entry.path())?;
+        table.sync()?;
+        table.medium.publish()?;
+        let recovery = Recovery {
+            created: true,
+            ..Recovery::default()
+        };
+        Ok((Self::with_table(table, options), recovery))
+    }
+
+    fn open(entry: &Entry, options: &Options) -> Result<(Self, Recovery)> {
+        options.variable_shape()?;
+        let path = entry.path();
+        let medium = Mapping::open_at(entry, &map_options(options))?;
+        let superblock = read_superblock(&medium, path)?;
+        if !superblock.is_variable() {
+            return Err(Error::WrongKind {
+                path: path.to_path_buf(),
+                found: "keys and values of fixed size",
+                expected: "keys and values of variable length",
+            });
+        }
+        let (table, recovery) = Table::open(medium, superblock, path, Policy::INDEX)?;
+        tracing::info!(path = %path.display(), ?recovery, "opened");
+        Ok((Self::with_table(table, options), recovery))
+    }
+
+    fn with_table(mut table: Table<Mapping>, options: &Options) -> Self {
+        table.verify_records(options.verify_checksums);
+        let table = Arc::new(table);
+        let mut pace = Pace::default();
+        Self {
+            maintainer: Own::new(Maintainer::start(&table, move |table| {
+                table.maintain(&mut pace)
+            })),
+            engine: Own::new(CpuEngine::new(options.threads)),
+            table: Own::new(table),
+            closed: false,
+        }
+    }
+
+    /// Gives `read` the sequence number and the value of a key, if it is there. The value is whole.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when a slot names a record outside the file, or one whose checksum does not
+    /// match.
+    pub(crate) fn get<R>(
+        &self,
+        key: &[u8],
+        read: impl FnOnce(u64, &[u8]) -> R,
+    ) -> Result<Option<R>> {
+        let mut value = Vec::new();
+        let mut session = self.table.session();
+        let sequence = session.get(key, &mut value)?;
+        drop(session);
+        Ok(sequence.map(|sequence| read(sequence, &value)))
+    }
+
+    /// Calls `found` with the position, the sequence number and the value of each of `keys` that is
+    /// there, in their order. `found` must not use these records: a checkpoint or a change may wait
+    /// for this lookup.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub(crate) fn get_many(
+        &self,
+        keys: &[&[u8]],
+        found: impl FnMut(usize, u64, &[u8]),
+    ) -> Result<()> {
+        self.engine.get_many(&self.table, keys, found)
+    }
+
+    /// Calls `found` with the position and the sequence number of each of `keys` that is there, in their
+    /// order. Their values are not read.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when a slot names a record outside the file.
+    pub(crate) fn sequences(&self, keys: &[&[u8]], found: impl FnMut(usize, u64)) -> Result<()> {
+        self.engine.sequences(&self.table, keys, found)
+    }
+
+    /// Executes changes, each whole, those of one key in the order given; several threads do if they
+    /// are many. Bit *i* of the answer says that the key of change *i* was there before.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] before anything is done if a key or a value is too long. [`Error::NoSpace`] or
+    /// [`Error::Limit`] when the table cannot grow: then some of the changes may have been done.
+    pub(crate) fn apply(&self, changes: &[Mutation]) -> Result<FixedBitSet> {
+        self.engine.apply(&self.table, changes)
+    }
+
+    /// The fingerprint of a key, by which [`find`](Self::find) finds it.
+    pub(crate) fn fingerprint(&self, key: &[u8]) -> u64 {
+        self.table.target(key).word
+    }
+
+    /// Keys, sequence numbers and values of the items that have a fingerprint, in no order: mostly
+    /// one, or none. Changes that run at the same time are seen or not.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub(crate) fn find(&self, fingerprint: u64) -> Result<Vec<Item>> {
+        self.table.session().find_all(fingerprint)
+    }
+
+    /// Calls `found` with the position, key, sequence number and value of an item of each of `fingerprints` that
+    /// has one, in their order.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub(crate) fn find_many(
+        &self,
+        fingerprints: &[u64],
+        found: impl FnMut(usize, &[u8], u64, &[u8]),
+    ) -> Result<()> {
+        self.engine.find_many(&self.table, fingerprints, found)
+    }
+
+    /// Calls `visit` with the key of every item, in no order. What others change meanwhile may be seen
+    /// or not; an item that is there all the while is seen, and once unless the table begins to grow
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] for a key that has not the fingerprint of its slot.
+    pub(crate) fn for_each_key(&self, mut visit: impl FnMut(&[u8])) -> Result<()> {
+        let table = &self.table;
+        let key = RefCell::new(Vec::new());
+        let read =
+            |member, fingerprint| table.read_member_key(member, fingerprint, &mut key.borrow_mut());
+        table.visit_items(
+            |_| true,
+            read,
+            |read| {
+                read?;
+                visit(&key.borrow());
+                Ok(())
+            },
+        )
+    }
+
+    /// Calls `visit` with key, sequence number and value of every item whose fingerprint is `chosen`, or
+    /// with what is wrong with its record: every checksum is compared. As
+    /// [`for_each_key`](Self::for_each_key) otherwise.
+    pub(crate) fn for_each_of(
+        &self,
+        chosen: impl FnMut(u64) -> bool,
+        mut visit: impl FnMut(Result<(&[u8], u64, &[u8])>),
+    ) {
+        let table = &self.table;
+        let buffers = RefCell::new((Vec::new(), Vec::new()));
+        let read = |member, _| {
+            let (key, value) = &mut *buffers.borrow_mut();
+            table.read_item(member, key, value, Check::Always)
+        };
+        let visited = table.visit_items(chosen, read, |sequence| {
+            let (key, value) = &*buffers.borrow();
+            visit(sequence.map(|sequence| (key.as_slice(), sequence, value.as_slice())));
+            Ok(())
+        });
+        visited.expect("nothing fails but what is visited");
+    }
+
+    /// Writes into the file which store it belongs to, that all requests up to `sequence` are in it, or
+    /// up to the one said before, and that it relies on a `generation` of the store's manifest. As
+    /// durable as a change is.
+    pub(crate) fn mark(&self, store_id: [u64; 2], sequence: Option<u64>, generation: u64) {
+        self.table.write_mark(store_id, sequence, generation);
+    }
+
+    /// Begins to count [`record_bytes`](Self::record_bytes). It reads all that says which records are
+    /// free. Nothing else may run beside it.
+    pub(crate) fn count_bytes(&self) {
+        self.table.count_record_bytes();
+    }
+
+    /// Bytes of the records that items name, rounded up to their size classes.
+    pub(crate) fn record_bytes(&self) -> u64 {
+        self.table.record_bytes()
+    }
+
+    /// Bytes of the levels. A table that has grown keeps them.
+    pub(crate) fn level_bytes(&self) -> u64 {
+        self.table.level_bytes()
+    }
+
+    /// Notes that a key is to get a value of so many bytes.
+    pub(crate) fn needs_record(&self, need: &mut Need, key: usize, value: usize, keys: u64) {
+        need.add_records(&self.table.shape, Content::class(key, value), keys);
+    }
+
+    /// Notes that keys of lengths from `shortest` to `longest` are to get empty values.
+    pub(crate) fn needs_tombstones(
+        &self,
+        need: &mut Need,
+        (shortest, longest): (usize, usize),
+        keys: u64,
+    ) {
+        for class in Content::class(shortest, 0)..Content::class(longest, 0) {
+            need.add_records(&self.table.shape, class, 0);
+        }
+        need.add_records(&self.table.shape, Content::class(longest, 0), keys);
+    }
+
+    /// Bytes that a [sync](Self::sync) may write to its journal once changes have been made, and bytes by
+    /// which the file may have become longer until then: bounds.
+    pub(crate) fn room_for(&self, need: &Need) -> (u64, u64) {
+        let Bound { growth, pages } = self.table.bound(need);
+        let journal = self.table.medium.journal_bytes_with(pages, growth);
+        (journal, growth)
+    }
+
+    /// Gives the disk back what was made ahead of a growth.
+    pub(crate) fn trim(&self) {
+        self.table.medium.trim();
+    }
+
+    /// Items. Batches that run at the same time count when they end.
+    pub(crate) fn len(&self) -> u64 {
+        self.table.len()
+    }
+
+    /// Makes what has returned durable, in the domain `Checkpointed` by one atomic checkpoint.
+    ///
+    /// # Errors
+    /// As [`Index::sync`](super::Index::sync).
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.table.sync()
+    }
+
+    /// Begins a sync: what has returned is in it, and what comes before its
+    /// [completion](Self::complete_sync) is not, in the domain `Checkpointed`.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub(crate) fn begin_sync(&self) -> Result<()> {
+        self.table.capture()
+    }
+
+    /// Makes durable what the last [beginning](Self::begin_sync) has taken; changes may run beside it.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub(crate) fn complete_sync(&self) -> Result<()> {
+        self.table.medium.complete()
+    }
+
+    /// Checks all that the file says, beside running changes; see [`Table::verify`].
+    pub(crate) fn verify(&self, progress: &(dyn Fn(Progress) + Sync)) -> Verified {
+        self.table.verify(progress)
+    }
+
+    /// Figures.
+    pub(crate) fn stats(&self) -> Stats {
+        self.table.stats(Engine::Cpu)
+    }
+
+    /// Where the file is.
+    pub(crate) fn path(&self) -> &Path {
+        self.table.path()
+    }
+
+    /// The error for an index that contradicts itself.
+    pub(crate) fn damaged(&self, found: String) -> Error {
+        self.table.damaged("index", 0, found)
+    }
+
+    /// Seed of the hash of keys.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn hash_seed(&self) -> u64 {
+        self.table.hash_seed
+    }
+
+    /// Closes the file cleanly, so that the next open scans nothing. (Dropping does the same but
+    /// cannot say what failed.)
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync); the next open recovers the file then.
+    pub(crate) fn close(mut self) -> Result<()> {
+        self.shut()
+    }
+
+    /// Closes a file that was clean and has not changed since. In `Checkpointed` that writes nothing: the
+    /// file still says that it is clean.
+    ///
+    /// # Errors
+    /// As [`close`](Self::close).
+    pub(crate) fn close_unchanged(self) -> Result<()> {
+        match self.is_copied() {
+            true => {
+                self.abandon();
+                Ok(())
+            }
+            false => self.close(),
+        }
+    }
+
+    /// Whether the file is as the last checkpoint has left it, whatever has changed since.
+    pub(crate) fn is_copied(&self) -> bool {
+        self.table.medium.domain() == Domain::Checkpointed
+    }
+
+    /// Lets go of the file as the death of the process would: the next open recovers it.
+    pub(crate) fn abandon(mut self) {
+        self.closed = true;
+        self.maintainer.stop();
+    }
+
+    fn shut(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.closed, true) {
+            return Ok(());
+        }
+        self.table.opener().check(self.path())?;
+        self.maintainer.stop();
+        self.table.close()
+    }
+}
+
+impl Drop for BytesIndex {
+    fn drop(&mut self) {
+        if !self.table.opener().is_here() {
+            return;
+        }
+        if let Err(error) = self.shut() {
+            tracing::error!(%error, "the records were not cleanly closed");
+        }
+    }
+}
+
+impl<M: Medium> Table<M> {
+    fn write_mark(&self, store_id: [u64; 2], sequence: Option<u64>, generation: u64) {
+        let _gate = self.store_gate();
+        // One at a time.
+        let _alone = self.superblock();
+        let mut bytes = vec![0; MARKS_LEN];
+        self.medium.read(MARKS, &mut bytes);
+        let last = Mark::find(&bytes).unwrap_or_default();
+        let before = last.map_or(0, |last| last.sequence);
+        let mark = Mark::next(last, store_id, sequence.unwrap_or(before), generation);
+        self.medium.fence();
+        self.persist_later(mark.place(), bytemuck::bytes_of(&mark));
+        self.medium.fence();
+    }
+
+    /// Says whether key and value of a change are too long.
+    pub(crate) fn check_lengths(&self, change: &Mutation) -> Result<()> {
+        let (key, value) = match change {
+            Mutation::Put { key, value, .. } => (key.len(), value.len()),
+            Mutation::Delete { key } => (key.len(), 0),
+        };
+        for (what, len, limit) in [
+            ("the length of a key", key as u64, MAX_VARIABLE_KEY),
+            ("the length of a value", value as u64, MAX_VARIABLE_VALUE),
+        ] {
+            if len > limit {
+                return Err(self.limit(what, len, limit));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! What the index of a store says of its store, so that neither takes an older copy of the other, or
+//! another store's, for its own.
+//!
+//! ```text
+//!  0          16         24           32      40         48
+//!  | store id | sequence | generation | count | checksum |
+//! ```
+//!
+//! There are two copies, in sectors of their own; the valid one with the greater count holds.
+
+use bytemuck::{Pod, Zeroable};
+use static_assertions::const_assert_eq;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{RESERVED_BUCKET_STRIDE, RESERVED_BUCKETS};
+use crate::width::to_usize;
+
+/// Offset of the two copies: where other tables have their second reserved bucket.
+pub const MARKS: u64 = RESERVED_BUCKETS + RESERVED_BUCKET_STRIDE;
+
+/// Bytes from one copy to the other.
+pub const MARK_STRIDE: u64 = 512;
+
+/// Bytes of both.
+pub const MARKS_LEN: usize = 2 * to_usize(MARK_STRIDE);
+
+/// See the [module](self).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Mark {
+    /// The store that the index belongs to.
+    pub store_id: [u64; 2],
+    /// All requests up to this number are in the index.
+    pub sequence: u64,
+    /// Generation of a manifest that the index relies on.
+    pub generation: u64,
+    /// Grows with every mark.
+    pub count: u64,
+    /// XXH3 of all bytes before this field.
+    pub checksum: u64,
+}
+
+const_assert_eq!(size_of::<Mark>(), 48);
+
+impl Mark {
+    /// The mark that follows `last`.
+    #[must_use]
+    pub fn next(last: Option<Self>, store_id: [u64; 2], sequence: u64, generation: u64) -> Self {
+        let mut mark = Self {
+            store_id,
+            sequence,
+            generation,
+            count: last.map_or(1, |last| last.count.wrapping_add(1)),
+            checksum: 0,
+        };
+        mark.checksum = mark.sum();
+        mark
+    }
+
+    /// Where it is written.
+    #[must_use]
+    pub fn place(&self) -> u64 {
+        MARKS + self.count % 2 * MARK_STRIDE
+    }
+
+    /// The one that holds, out of the bytes from [`MARKS`] on; `None` if none was ever written.
+    ///
+    /// # Errors
+    /// What was found if neither copy is valid.
+    pub fn find(bytes: &[u8]) -> Result<Option<Self>, String> {
+        let at = |nth: usize| {
+            let from = nth * MARKS_LEN / 2;
+            let bytes = bytes.get(from..from + size_of::<Self>())?;
+            Some(bytemuck::pod_read_unaligned::<Self>(bytes))
+        };
+        let copies: Vec<Self> = (0..2).filter_map(at).collect();
+        let valid = copies.iter().filter(|mark| mark.checksum == mark.sum());
+        match valid.max_by_key(|mark| mark.count) {
+            Some(mark) => Ok(Some(*mark)),
+            None if copies.iter().all(|mark| *mark == Self::zeroed()) => Ok(None),
+            None => Err(format!(
+                "{copies:?}; neither has the checksum that it states"
+            )),
+        }
+    }
+
+    fn sum(&self) -> u64 {
+        xxh3_64(&bytemuck::bytes_of(self)[..std::mem::offset_of!(Self, checksum)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_whole_copy_is_enough() {
+        let mut bytes = vec![0; MARKS_LEN];
+        assert_eq!(Mark::find(&bytes), Ok(None));
+        assert_eq!(Mark::find(&[]), Ok(None));
+        let mut last = None;
+        for sequence in 1..6 {
+            let mark = Mark::next(last, [1, 2], sequence, 9);
+            let at = usize::try_from(mark.place() - MARKS).unwrap();
+            for cut in 0..size_of::<Mark>() {
+                // Torn in the middle.
+                let mut torn = bytes.clone();
+                torn[at..at + cut].copy_from_slice(&bytemuck::bytes_of(&mark)[..cut]);
+                let found = Mark::find(&torn);
+                assert!(last.is_none() || found == Ok(last), "{found:?}");
+            }
+            bytes[at..at + size_of::<Mark>()].copy_from_slice(bytemuck::bytes_of(&mark));
+            assert_eq!(Mark::find(&bytes), Ok(Some(mark)));
+            last = Some(mark);
+        }
+        bytes[0] ^= 1;
+        assert_eq!(Mark::find(&bytes).unwrap().unwrap().store_id, [1, 2]);
+        bytes[MARKS_LEN / 2] ^= 1;
+        assert!(Mark::find(&bytes).is_err());
+    }
+}

@@ -1,0 +1,182 @@
+//! What is kept of files in memory: open handles, and the data blocks used most.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crossbeam_queue::SegQueue;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::sst;
+use super::sst::{BLOCK_BYTES, Block};
+use crate::Result;
+use crate::pm::{Dir, PmFile};
+use crate::pool::worker::{REST, Worker};
+use crate::width::to_usize;
+
+/// Files that are kept open. Processes may often have no more than 1,024.
+const MOST_OPEN: usize = 400;
+
+/// Blocks that are longer in their file, in bytes, are not kept: each has a single value, and would
+/// take the place of many.
+const LONGEST_KEPT: u64 = 256 << 10;
+
+/// What a block takes beside its bytes.
+const OVERHEAD: usize = 128;
+
+/// Number of a file, and of a block in it.
+type BlockAddr = (u64, u32);
+
+#[derive(Debug, Clone, Copy)]
+struct Bytes;
+
+impl Weighter<BlockAddr, Arc<Block>> for Bytes {
+    fn weight(&self, _: &BlockAddr, block: &Arc<Block>) -> u64 {
+        (block.len() + OVERHEAD) as u64
+    }
+}
+
+/// See the [module](self). All threads share it.
+#[derive(Debug)]
+pub struct FileCache {
+    dir: Dir,
+    files: Arc<Handles>,
+    /// Closes the files.
+    rest: Worker,
+    blocks: Cache<BlockAddr, Arc<Block>, Bytes>,
+    /// Files that nobody holds any longer, with the number of their blocks.
+    dropped: SegQueue<(u64, usize)>,
+    /// Those, and others that will be among them.
+    obsolete: AtomicUsize,
+}
+
+/// Files that are open. Those of a store that rests are not.
+#[derive(Debug)]
+struct Handles {
+    open: Cache<u64, Arc<PmFile>>,
+    /// Some may be.
+    are_open: AtomicBool,
+    /// One was used since it was looked for last.
+    were_used: AtomicBool,
+}
+
+impl Handles {
+    /// Closes them unless they were used of late; gives when to look again.
+    fn close(&self) -> Option<Duration> {
+        if self.were_used.swap(false, Ordering::Relaxed) {
+            return Some(REST);
+        }
+        // One that is opened meanwhile has this called again, or is closed already.
+        self.are_open.store(false, Ordering::Release);
+        self.open.clear();
+        None
+    }
+}
+
+impl FileCache {
+    /// One for the files of a directory, which keeps `bytes` bytes of data blocks.
+    pub fn new(dir: Dir, bytes: u64) -> Self {
+        let blocks = to_usize(bytes) / (BLOCK_BYTES + OVERHEAD);
+        let files = Arc::new(Handles {
+            open: Cache::new(MOST_OPEN),
+            are_open: AtomicBool::new(false),
+            were_used: AtomicBool::new(false),
+        });
+        let rest = Worker::new("gphash-rest");
+        let resting = Arc::clone(&files);
+        rest.set_work(move || resting.close());
+        Self {
+            dir,
+            files,
+            rest,
+            blocks: Cache::with_weighter(blocks.max(1), bytes, Bytes),
+            dropped: SegQueue::new(),
+            obsolete: AtomicUsize::new(0),
+        }
+    }
+
+    /// The directory of the files.
+    pub fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// File `number`, open for reading.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn file(&self, number: u64) -> Result<Arc<PmFile>> {
+        self.files.were_used.store(true, Ordering::Relaxed);
+        let file = self.files.open.get_or_insert_with(&number, || {
+            let file = self.dir.open_file(&sst::name(number), false)?;
+            Ok(Arc::new(file))
+        })?;
+        let are_open = &self.files.are_open;
+        if !are_open.load(Ordering::Relaxed) && !are_open.swap(true, Ordering::AcqRel) {
+            self.rest.call_if_possible();
+        }
+        Ok(file)
+    }
+
+    /// A block that has `len` bytes in its file; `read` reads it if it is not there.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn block(
+        &self,
+        number: u64,
+        nth: usize,
+        len: u64,
+        read: impl FnOnce() -> Result<Block>,
+    ) -> Result<Arc<Block>> {
+        let read = || read().map(Arc::new);
+        match u32::try_from(nth) {
+            Ok(nth) if len <= LONGEST_KEPT => self.blocks.get_or_insert_with(&(number, nth), read),
+            _ => read(),
+        }
+    }
+
+    /// Notes that a file is to be removed once nobody holds it.
+    pub fn expect(&self) {
+        self.obsolete.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that nobody holds that file any longer. A reader may be the one who says so, and need not
+    /// wait for the removal.
+    pub fn give_up(&self, number: u64, blocks: usize) {
+        self.dropped.push((number, blocks));
+    }
+
+    /// Whether there are files that are to be removed, now or later.
+    pub fn has_obsolete(&self) -> bool {
+        self.obsolete.load(Ordering::Relaxed) > 0
+    }
+
+    /// Removes the files that nobody holds any longer.
+    pub fn sweep(&self) {
+        while let Some((number, blocks)) = self.dropped.pop() {
+            self.obsolete.fetch_sub(1, Ordering::Relaxed);
+            for nth in (0..u32::MAX).take(blocks) {
+                self.blocks.remove(&(number, nth));
+            }
+            // An open handle would keep its room on the disk.
+            self.files.open.remove(&number);
+            if let Err(error) = self.dir.remove_file(&sst::name(number)) {
+                tracing::warn!(%error, "an obsolete SST stays until the next opening");
+            }
+        }
+    }
+
+    /// Bytes of data blocks in memory, and how often a block was there, and was not.
+    pub fn stats(&self) -> (u64, u64, u64) {
+        let blocks = &self.blocks;
+        (blocks.weight(), blocks.hits(), blocks.misses())
+    }
+}
+
+impl Drop for FileCache {
+    fn drop(&mut self) {
+        self.rest.stop();
+        self.sweep();
+    }
+}

@@ -1,0 +1,133 @@
+//! One compaction.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::Result;
+use crate::lsm::cursor::{Cursor, Direction};
+use crate::lsm::levels::{Levels, Output};
+use crate::lsm::merge::Merge;
+use crate::lsm::sst::{Block, Sst};
+use crate::lsm::version::LsmVersion;
+
+/// Entries after which it is asked whether to stop.
+const STRETCH: u64 = 256;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Job {
+    version: Arc<LsmVersion>,
+    /// Where the new files go.
+    level: u32,
+    /// Runs, the newest first; the last one is of that level.
+    inputs: Vec<Vec<Arc<Sst>>>,
+}
+
+impl Job {
+    /// A job on files of a version.
+    pub fn new(
+        version: &Arc<LsmVersion>,
+        level: u32,
+        inputs: impl IntoIterator<Item = Vec<Arc<Sst>>>,
+    ) -> Self {
+        Self {
+            version: Arc::clone(version),
+            level,
+            inputs: inputs.into_iter().collect(),
+        }
+    }
+
+    fn files(&self) -> impl Iterator<Item = &Arc<Sst>> {
+        self.inputs.iter().flatten()
+    }
+
+    /// Numbers of the files that it takes away, or moves.
+    pub fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.files().map(|sst| sst.number())
+    }
+
+    /// Whether the files can go to the level as they are: no two of them have keys in common, and no
+    /// tombstone is left that hides nothing.
+    fn is_move(&self) -> bool {
+        let is_last = |sst: &Arc<Sst>| {
+            let properties = sst.properties();
+            let mut below = self
+                .version
+                .files()
+                .filter(|(level, _)| *level > self.level);
+            !below.any(|(_, sst)| {
+                let other = sst.properties();
+                other.smallest <= properties.largest && properties.smallest <= other.largest
+            })
+        };
+        let Some((below, above)) = self.inputs.split_last() else {
+            return false;
+        };
+        let mut files: Vec<&Arc<Sst>> = above.iter().flatten().collect();
+        files.sort_by_key(|sst| &sst.properties().smallest);
+        let disjoint =
+            |pair: &[&Arc<Sst>]| pair[0].properties().largest < pair[1].properties().smallest;
+        below.is_empty()
+            && files.windows(2).all(disjoint)
+            && !files
+                .iter()
+                .any(|sst| sst.properties().tombstones > 0 && is_last(sst))
+    }
+
+    /// Does it, unless it is stopped: then nothing has changed.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged), or what the operating system answers. Nothing has
+    /// changed then.
+    pub fn run(&self, levels: &Levels) -> Result<()> {
+        levels.settle()?;
+        let numbers: Vec<u64> = self.numbers().collect();
+        let counts = &levels.counts;
+        if self.is_move() {
+            let files: Vec<Arc<Sst>> = self.files().cloned().collect();
+            levels.edit(&files, self.level, &numbers)?;
+            counts.moves.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
+        let Some(files) = self.merge(levels)? else {
+            return Ok(());
+        };
+        levels.edit(&files, self.level, &numbers)?;
+        let read: u64 = self.files().map(|sst| sst.len()).sum();
+        let written: u64 = files.iter().map(|sst| sst.len()).sum();
+        counts.compactions.fetch_add(1, Ordering::Relaxed);
+        counts.bytes_read.fetch_add(read, Ordering::Relaxed);
+        counts.bytes_written.fetch_add(written, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Writes the new files; gives none if it was stopped.
+    fn merge(&self, levels: &Levels) -> Result<Option<Vec<Arc<Sst>>>> {
+        let cursors = self
+            .inputs
+            .iter()
+            .map(|run| Cursor::seek(run, Bound::Unbounded, Direction::Forward, past_cache))
+            .collect::<Result<_>>()?;
+        let mut merge = Merge::new(cursors, Direction::Forward);
+        let mut output = Output::new(levels, self.level);
+        let mut done = 0;
+        while let Some(entry) = merge.entry() {
+            let hides = || self.version.may_have_below(self.level, entry.key);
+            if entry.value.is_some() || hides() {
+                output.add(&entry)?;
+            }
+            merge.advance()?;
+            done += 1;
+            if done % STRETCH == 0 && levels.plan().is_stopping {
+                return Ok(None);
+            }
+        }
+        output.finish().map(Some)
+    }
+}
+
+/// Blocks that are read for the last time take no one's place in the cache.
+fn past_cache(sst: &Sst, nth: usize) -> Result<Arc<Block>> {
+    sst.read_block(nth).map(Arc::new)
+}

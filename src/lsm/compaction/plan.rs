@@ -1,0 +1,157 @@
+//! What to compact next.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::job::Job;
+use crate::lsm::sst::Sst;
+use crate::lsm::version::{LEVELS, LsmVersion};
+
+/// Runs of level 0 from which on they are compacted.
+const DUE_RUNS: usize = 4;
+
+/// Runs of level 0 from which on additions wait.
+pub const STALL_RUNS: usize = 12;
+
+/// How many times more each level may have than the one above.
+const GROWTH: u64 = 10;
+
+/// The shortest and the longest time that nothing is tried after a failure.
+const REST: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+
+/// Which files are being compacted, and where to go on.
+#[derive(Debug, Default)]
+pub struct Plan {
+    busy: HashSet<u64>,
+    /// The largest key that was last compacted from each level: it goes round.
+    last_keys: [Vec<u8>; LEVELS as usize],
+    failures: u32,
+    rest_until: Option<Instant>,
+    pub is_stopping: bool,
+}
+
+impl Plan {
+    /// A job whose files nobody else works on, if there is one to do. They are busy until it is
+    /// [done](Self::done).
+    pub fn pick(&mut self, version: &Arc<LsmVersion>, level_bytes: u64) -> Option<Job> {
+        let newest = is_due(version, 0, level_bytes);
+        let job = match newest {
+            true => self.newest(version),
+            false => None,
+        };
+        let mut due: Vec<(u64, u32)> = (1..LEVELS - 1)
+            // Level 0 waits for files of level 1, which must become free.
+            .filter(|&level| !(newest && level == 1))
+            .filter(|&level| is_due(version, level, level_bytes))
+            .map(|level| (bytes(version, level) / limit(level, level_bytes), level))
+            .collect();
+        due.sort_unstable_by(|a, b| b.cmp(a));
+        let job = job
+            .or_else(|| {
+                due.iter()
+                    .find_map(|&(_, level)| self.deeper(version, level))
+            })
+            .or_else(|| self.dead(version).filter(|_| !newest))?;
+        self.busy.extend(job.numbers());
+        Some(job)
+    }
+
+    /// All of level 0, with what level 1 has of its keys.
+    fn newest(&self, version: &Arc<LsmVersion>) -> Option<Job> {
+        let runs = version.newest();
+        let keys = |sst: &Arc<Sst>| {
+            let properties = sst.properties();
+            (properties.smallest.clone(), properties.largest.clone())
+        };
+        let all = || runs.iter().flat_map(|run| &run.files).map(keys);
+        let smallest = all().map(|(smallest, _)| smallest).min()?;
+        let largest = all().map(|(_, largest)| largest).max()?;
+        let inputs = runs.iter().map(|run| run.files.clone());
+        let below = overlap(version.level(1), &smallest, &largest);
+        self.free(Job::new(version, 1, inputs.chain([below.to_vec()])))
+    }
+
+    /// A file of a level that is too large, each time the next one.
+    fn deeper(&mut self, version: &Arc<LsmVersion>, level: u32) -> Option<Job> {
+        let files = version.level(level);
+        let last = &self.last_keys[level as usize];
+        let start = files.partition_point(|sst| sst.properties().smallest <= *last);
+        let mut round = files[start..].iter().chain(&files[..start]);
+        let (sst, job) = round.find_map(|sst| Some((sst, self.file(version, level, sst)?)))?;
+        self.last_keys[level as usize] = sst.properties().largest.clone();
+        Some(job)
+    }
+
+    /// A file that has more tombstones than values, so that what they hide goes although its level
+    /// is not too large.
+    fn dead(&self, version: &Arc<LsmVersion>) -> Option<Job> {
+        version
+            .files()
+            .filter(|(level, sst)| {
+                let properties = sst.properties();
+                *level > 0 && 2 * properties.tombstones > properties.entries
+            })
+            .find_map(|(level, sst)| self.file(version, level, sst))
+    }
+
+    /// A file of a level, with what the next one has of its keys.
+    fn file(&self, version: &Arc<LsmVersion>, level: u32, sst: &Arc<Sst>) -> Option<Job> {
+        let properties = sst.properties();
+        let below = version.level(level + 1);
+        let below = overlap(below, &properties.smallest, &properties.largest).to_vec();
+        self.free(Job::new(version, level + 1, [vec![Arc::clone(sst)], below]))
+    }
+
+    fn free(&self, job: Job) -> Option<Job> {
+        let is_free = job.numbers().all(|number| !self.busy.contains(&number));
+        is_free.then_some(job)
+    }
+
+    /// Notes that a job has ended.
+    pub fn done(&mut self, numbers: impl Iterator<Item = u64>, succeeded: bool) {
+        for number in numbers {
+            self.busy.remove(&number);
+        }
+        self.failures = match succeeded {
+            true => 0,
+            false => self.failures + 1,
+        };
+        let rest = REST.0 * 2u32.saturating_pow(self.failures.saturating_sub(1).min(16));
+        self.rest_until = (!succeeded).then(|| Instant::now() + rest.min(REST.1));
+    }
+
+    /// Whether the last job has failed, so that it makes no sense to wait for the next one.
+    pub fn is_failing(&self) -> bool {
+        self.failures > 0
+    }
+
+    /// How long to do nothing.
+    pub fn rest(&self) -> Option<Duration> {
+        let rest = self.rest_until?.saturating_duration_since(Instant::now());
+        (!rest.is_zero()).then_some(rest)
+    }
+}
+
+fn bytes(version: &LsmVersion, level: u32) -> u64 {
+    let files = version.files().filter(|(of, _)| *of == level);
+    files.map(|(_, sst)| sst.len()).sum()
+}
+
+/// Bytes that a level may have.
+fn limit(level: u32, level_bytes: u64) -> u64 {
+    let times = GROWTH.saturating_pow(level.saturating_sub(1));
+    level_bytes.saturating_mul(times).max(1)
+}
+
+fn is_due(version: &LsmVersion, level: u32, level_bytes: u64) -> bool {
+    let many = level == 0 && version.newest().len() >= DUE_RUNS;
+    many || bytes(version, level) > limit(level, level_bytes)
+}
+
+/// The files that may have keys from `smallest` to `largest`.
+fn overlap<'v>(files: &'v [Arc<Sst>], smallest: &[u8], largest: &[u8]) -> &'v [Arc<Sst>] {
+    let from = files.partition_point(|sst| *sst.properties().largest < *smallest);
+    let to = files.partition_point(|sst| *sst.properties().smallest <= *largest);
+    &files[from..to.max(from)]
+}

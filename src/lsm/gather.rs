@@ -1,0 +1,186 @@
+//! Making one level of files whose place is not known: of each key what the newest request has left.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::sst;
+use super::sst::{Decoded, Salvage, Writer};
+use super::{Entry, LevelFile};
+use crate::Result;
+use crate::pm::{Dir, PmFile};
+
+/// Bytes after which a file ends and the next one begins.
+const FILE_BYTES: u64 = 32 << 20;
+
+/// The level that the files are given.
+const LEVEL: u32 = 1;
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    /// The new files, in the order of their keys.
+    pub files: Vec<LevelFile>,
+    /// Entries of all old files, and of the new ones.
+    pub read: u64,
+    pub kept: u64,
+    /// The largest sequence number among them.
+    pub sequence: u64,
+}
+
+/// Numbers of the files in the directory, whatever they hold.
+///
+/// # Errors
+/// What the operating system answers.
+pub(crate) fn numbers(dir: &Dir) -> Result<Vec<u64>> {
+    let names = dir.names()?;
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| sst::number(name)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The store that a file says that it belongs to, if its header is whole.
+///
+/// # Errors
+/// What the operating system answers.
+pub(crate) fn store_of(dir: &Dir, number: u64) -> Result<Option<[u64; 2]>> {
+    let file = dir.open_file(&sst::name(number), false)?;
+    sst::store_of(&file)
+}
+
+/// Reads the data blocks of these files that are whole, and writes of each key the newest entry into files
+/// from number `next` on: durably, but for their names. The files stay as they are.
+///
+/// # Errors
+/// What the operating system answers; files that no list has may be left.
+pub(crate) fn gather(
+    dir: &Dir,
+    store_id: [u64; 2],
+    numbers: &[u64],
+    next: u64,
+) -> Result<Gathered> {
+    let open = |&number: &u64| Ok((number, dir.open_file(&sst::name(number), false)?));
+    let opened = numbers
+        .iter()
+        .map(open)
+        .collect::<Result<Vec<(u64, PmFile)>>>()?;
+    let looked = opened
+        .iter()
+        .map(|(number, file)| Salvage::look(file, store_id, *number))
+        .collect::<Result<Vec<_>>>()?;
+    let mut sources: Vec<Source<'_>> = looked.iter().map(Source::new).collect();
+    let mut heap = BinaryHeap::new();
+    for (nth, source) in sources.iter_mut().enumerate() {
+        heap.extend(
+            source
+                .next()?
+                .map(|(key, newest)| Reverse((key, newest, nth))),
+        );
+    }
+    let mut gathered = Gathered::default();
+    let mut output = Output {
+        dir,
+        store_id,
+        next,
+        writer: None,
+    };
+    let mut last: Option<Vec<u8>> = None;
+    while let Some(Reverse((key, _, nth))) = heap.pop() {
+        let source = &mut sources[nth];
+        gathered.read += 1;
+        if last.as_ref() != Some(&key) {
+            let entry = source.entry();
+            gathered.sequence = gathered.sequence.max(entry.sequence);
+            gathered.kept += 1;
+            output.add(&entry, &mut gathered.files)?;
+            last = Some(key);
+        }
+        heap.extend(
+            source
+                .next()?
+                .map(|(key, newest)| Reverse((key, newest, nth))),
+        );
+    }
+    output.end(&mut gathered.files)?;
+    Ok(gathered)
+}
+
+/// The entries of a file, one after the other.
+struct Source<'s> {
+    blocks: Box<dyn Iterator<Item = Result<Decoded>> + 's>,
+    block: Option<Decoded>,
+    /// The entry behind the one that was given last.
+    nth: usize,
+}
+
+impl<'s> Source<'s> {
+    fn new(salvage: &'s Salvage<'_>) -> Self {
+        Self {
+            blocks: Box::new(salvage.blocks()),
+            block: None,
+            nth: 0,
+        }
+    }
+
+    /// Goes on to the next entry; gives its key and, the newest first, its sequence number.
+    fn next(&mut self) -> Result<Option<(Vec<u8>, Reverse<u64>)>> {
+        loop {
+            if let Some(block) = self.block.as_ref().filter(|block| self.nth < block.len()) {
+                let entry = block.entry(self.nth);
+                self.nth += 1;
+                return Ok(Some((entry.key.to_vec(), Reverse(entry.sequence))));
+            }
+            self.block = self.blocks.next().transpose()?;
+            self.nth = 0;
+            if self.block.is_none() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The entry that was given last.
+    fn entry(&self) -> Entry<'_> {
+        let block = self.block.as_ref().expect("an entry was given");
+        block.entry(self.nth - 1)
+    }
+}
+
+struct Output<'f> {
+    dir: &'f Dir,
+    store_id: [u64; 2],
+    next: u64,
+    writer: Option<Writer>,
+}
+
+impl Output<'_> {
+    fn add(&mut self, entry: &Entry, files: &mut Vec<LevelFile>) -> Result<()> {
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            None => {
+                let (name, number) = (sst::name(self.next), self.next);
+                let writer = Writer::create(self.dir, name, self.store_id, number)?;
+                self.writer.insert(writer)
+            }
+        };
+        writer.add(entry)?;
+        match writer.len() >= FILE_BYTES {
+            true => self.end(files),
+            false => Ok(()),
+        }
+    }
+
+    fn end(&mut self, files: &mut Vec<LevelFile>) -> Result<()> {
+        if let Some(writer) = self.writer.take() {
+            let len = writer.finish()?;
+            files.push(LevelFile {
+                number: self.next,
+                level: LEVEL,
+                len,
+            });
+            self.dir
+                .open_file(&sst::name(self.next), false)?
+                .sync_dir()?;
+            self.next += 1;
+        }
+        Ok(())
+    }
+}

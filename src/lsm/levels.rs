@@ -1,0 +1,312 @@
+//! The files of an open spill, and how they come and go.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use rayon::prelude::*;
+
+use super::cache::FileCache;
+use super::compaction::{Job, Plan, STALL_RUNS};
+use super::sst;
+use super::sst::{Sst, Writer};
+use super::stats::Counts;
+use super::version::LsmVersion;
+use super::{Catalog, Entry, LevelFile, SpillOptions};
+use crate::Result;
+use crate::pm::Dir;
+use crate::pool::worker::Worker;
+
+/// The longest time that an addition waits for compaction.
+const LONGEST_STALL: Duration = Duration::from_secs(1);
+
+/// What all threads of a spill share.
+pub struct Levels {
+    options: SpillOptions,
+    catalog: Arc<dyn Catalog>,
+    cache: Arc<FileCache>,
+    current: RwLock<Arc<LsmVersion>>,
+    next_number: AtomicU64,
+    /// Files that an edit which failed may have taken into the list; they stay until another one
+    /// succeeds. Held by the one who edits.
+    doubtful: Mutex<Vec<Arc<Sst>>>,
+    plan: Mutex<Plan>,
+    /// Something was compacted, or not.
+    pub changed: Condvar,
+    /// The threads that compact.
+    workers: Vec<Worker>,
+    pub counts: Counts,
+}
+
+impl Levels {
+    /// See [`Spill::open`](super::Spill::open).
+    pub fn open(
+        dir: Dir,
+        files: &[LevelFile],
+        catalog: Arc<dyn Catalog>,
+        options: SpillOptions,
+    ) -> Result<Self> {
+        dir.create()?;
+        let names = dir.names()?;
+        let cache = Arc::new(FileCache::new(dir, options.cache_bytes));
+        let open = |file: &LevelFile| {
+            let sst = Sst::open(&cache, options.store_id, file)?;
+            Ok((file.level, Arc::new(sst)))
+        };
+        let opened = files.par_iter().map(open).collect::<Result<Vec<_>>>()?;
+        let dir = cache.dir();
+        let version = LsmVersion::new(options.store_id, dir.path(), opened)?;
+        let there = || names.iter().filter_map(|name| sst::number(name));
+        let counts = |number| files.iter().any(|file| file.number == number);
+        let is_old = |name: &&String| {
+            sst::is_left_behind(name) || sst::number(name).is_some_and(|number| !counts(number))
+        };
+        let old: Vec<&String> = names.iter().filter(is_old).collect();
+        if !old.is_empty() {
+            // The list may not be durable yet: a power cut could bring back one that has them.
+            catalog.edit(&[], &[])?;
+        }
+        for name in old {
+            if let Err(error) = dir.remove_file(name) {
+                tracing::warn!(%error, "an obsolete SST stays");
+            }
+        }
+        let numbers = there().chain(files.iter().map(|file| file.number));
+        // A number is used once: what bears it is what it was.
+        let next_number = numbers.max().unwrap_or(0).saturating_add(1);
+        let next_number = next_number.max(options.next_number);
+        let workers = (0..options.threads).map(|_| Worker::new("gphash-compaction"));
+        let workers = workers.collect();
+        Ok(Self {
+            current: RwLock::new(Arc::new(version)),
+            next_number: AtomicU64::new(next_number),
+            options,
+            catalog,
+            cache,
+            doubtful: Mutex::new(Vec::new()),
+            plan: Mutex::new(Plan::default()),
+            changed: Condvar::new(),
+            workers,
+            counts: Counts::default(),
+        })
+    }
+
+    /// See [`Catalog::may_compact`].
+    pub fn may_compact(&self) -> bool {
+        self.catalog.may_compact()
+    }
+
+    pub fn options(&self) -> &SpillOptions {
+        &self.options
+    }
+
+    pub fn dir(&self) -> &Dir {
+        self.cache.dir()
+    }
+
+    pub fn cache(&self) -> &FileCache {
+        &self.cache
+    }
+
+    /// What it holds at this moment.
+    pub fn version(&self) -> Arc<LsmVersion> {
+        let current = self.current.read();
+        Arc::clone(&current)
+    }
+
+    /// What to compact.
+    pub fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock()
+    }
+
+    /// Makes the list of files certain, if an edit of it has failed.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn settle(&self) -> Result<()> {
+        let mut doubtful = self.doubtful.lock();
+        if !doubtful.is_empty() {
+            self.catalog.edit(&[], &[])?;
+            forget(&mut doubtful);
+        }
+        Ok(())
+    }
+
+    /// Takes the files with some numbers out of the version, and then files into it, on a level.
+    ///
+    /// # Errors
+    /// What the operating system answers. The version is what it was; a crash may leave the list
+    /// changed.
+    pub fn edit(&self, added: &[Arc<Sst>], level: u32, removed: &[u64]) -> Result<()> {
+        let mut doubtful = self.doubtful.lock();
+        let current = self.version();
+        let (gone, stay): (Vec<_>, Vec<_>) = current
+            .files()
+            .map(|(level, sst)| (level, Arc::clone(sst)))
+            .partition(|(_, sst)| removed.contains(&sst.number()));
+        let come = added.iter().map(|sst| (level, Arc::clone(sst)));
+        let store_id = self.options.store_id;
+        let next = LsmVersion::new(store_id, self.dir().path(), stay.into_iter().chain(come))?;
+        let listed: Vec<LevelFile> = added
+            .iter()
+            .map(|sst| LevelFile {
+                number: sst.number(),
+                level,
+                len: sst.len(),
+            })
+            .collect();
+        if let Err(error) = self.catalog.edit(&listed, removed) {
+            let is_new = |sst: &&Arc<Sst>| !removed.contains(&sst.number());
+            doubtful.extend(added.iter().filter(is_new).cloned());
+            return Err(error);
+        }
+        *self.current.write() = Arc::new(next);
+        forget(&mut doubtful);
+        let is_moved = |number| listed.iter().any(|file| file.number == number);
+        for (_, sst) in gone.iter().filter(|(_, sst)| !is_moved(sst.number())) {
+            sst.set_obsolete();
+        }
+        drop((gone, current));
+        self.cache.sweep();
+        Ok(())
+    }
+
+    /// Tells the threads that compact of a new version.
+    pub fn wake(&self) {
+        let version = self.version();
+        if version.is_empty() && !self.cache.has_obsolete() {
+            return;
+        }
+        self.workers.iter().for_each(Worker::call_if_possible);
+    }
+
+    /// The threads that compact.
+    pub fn workers(&self) -> &[Worker] {
+        &self.workers
+    }
+
+    /// Carries out a job that was picked.
+    ///
+    /// # Errors
+    /// Those of [`Job::run`].
+    pub fn finish(&self, job: &Job) -> Result<()> {
+        let done = job.run(self);
+        self.plan().done(job.numbers(), done.is_ok());
+        self.changed.notify_all();
+        // What was in its way may be due.
+        self.wake();
+        done
+    }
+
+    /// Waits while there are too many runs on level 0, but not long, and not if compaction fails.
+    pub fn stall(&self) {
+        let is_behind = || self.version().newest().len() >= STALL_RUNS;
+        let mut plan = self.plan();
+        if self.options.threads == 0 || !is_behind() || plan.is_failing() {
+            return;
+        }
+        let start = Instant::now();
+        let goes_on = |plan: &mut Plan| is_behind() && !plan.is_failing() && !plan.is_stopping;
+        self.changed
+            .wait_while_for(&mut plan, goes_on, LONGEST_STALL);
+        drop(plan);
+        self.counts.stalled(start.elapsed());
+    }
+}
+
+/// Lets files be removed that no list can have any longer.
+fn forget(files: &mut Vec<Arc<Sst>>) {
+    for sst in files.drain(..) {
+        sst.set_obsolete();
+    }
+}
+
+/// Files that are being written, one after the other. Unless it is finished, dropping it removes them.
+pub struct Output<'l> {
+    levels: &'l Levels,
+    level: u32,
+    writer: Option<(u64, Writer)>,
+    files: Vec<Arc<Sst>>,
+}
+
+impl<'l> Output<'l> {
+    /// Files for a level.
+    pub fn new(levels: &'l Levels, level: u32) -> Self {
+        Self {
+            levels,
+            level,
+            writer: None,
+            files: Vec::new(),
+        }
+    }
+
+    /// Adds an entry, whose key is behind those of all others.
+    ///
+    /// # Errors
+    /// What the operating system answers; the output is of no use then.
+    pub fn add(&mut self, entry: &Entry) -> Result<()> {
+        let (_, writer) = match &mut self.writer {
+            Some(writer) => writer,
+            None => {
+                let levels = self.levels;
+                let number = levels.next_number.fetch_add(1, Ordering::Relaxed);
+                let (name, id) = (sst::name(number), levels.options.store_id);
+                let writer = Writer::create(levels.dir(), name, id, number)?;
+                self.writer.insert((number, writer))
+            }
+        };
+        self.levels.catalog.write(&mut || writer.add(entry))?;
+        if writer.len() >= self.levels.options.file_bytes {
+            self.end_file()?;
+        }
+        Ok(())
+    }
+
+    fn end_file(&mut self) -> Result<()> {
+        let Some((number, writer)) = self.writer.take() else {
+            return Ok(());
+        };
+        let levels = self.levels;
+        let mut writer = Some(writer);
+        let mut len = 0;
+        levels.catalog.write(&mut || {
+            if let Some(writer) = writer.take() {
+                len = writer.finish()?;
+            }
+            Ok(())
+        })?;
+        let file = LevelFile {
+            number,
+            level: self.level,
+            len,
+        };
+        let opened = Sst::open(&levels.cache, levels.options.store_id, &file);
+        let sst = opened.inspect_err(|_| {
+            // Nobody has heard of it.
+            levels.cache.expect();
+            levels.cache.give_up(number, 0);
+        })?;
+        self.files.push(Arc::new(sst));
+        Ok(())
+    }
+
+    /// The files, durable with their names, of which the catalog does not speak yet.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn finish(mut self) -> Result<Vec<Arc<Sst>>> {
+        self.end_file()?;
+        if let Some(sst) = self.files.first() {
+            sst.sync_names()?;
+        }
+        Ok(std::mem::take(&mut self.files))
+    }
+}
+
+impl Drop for Output<'_> {
+    fn drop(&mut self) {
+        forget(&mut self.files);
+        self.levels.cache.sweep();
+    }
+}

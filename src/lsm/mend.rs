@@ -1,0 +1,98 @@
+//! Files that are not open: checking one, and saving what a damaged one still has.
+
+use std::sync::Arc;
+
+use super::LevelFile;
+use super::cache::FileCache;
+use super::sst;
+use super::sst::{Checked, Salvage, Sst, Writer};
+use super::version::LsmVersion;
+use crate::Result;
+use crate::pm::Dir;
+
+/// What was saved of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mended {
+    /// What the catalog must say of it from now on; `None` if nothing was saved, and it must no longer
+    /// speak of it.
+    pub file: Option<LevelFile>,
+    /// Entries that were saved.
+    pub kept: u64,
+    /// Entries that were not; `None` if nothing says how many there were.
+    pub lost: Option<u64>,
+}
+
+/// Checks a file as [`Spill::verify`](super::Spill::verify) does. `progress` is told the bytes of each
+/// block.
+///
+/// # Errors
+/// Those of [`Spill::open`](super::Spill::open).
+pub(crate) fn check(
+    dir: &Dir,
+    file: &LevelFile,
+    store_id: [u64; 2],
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Checked> {
+    let cache = Arc::new(FileCache::new(dir.clone(), 0));
+    Sst::open(&cache, store_id, file)?.check(progress)
+}
+
+/// Checks what those files that can be opened say of each other, as [`Spill::open`](super::Spill::open) does:
+/// on a level below 0 no two of them share a key.
+///
+/// # Errors
+/// [`Error::Damaged`](crate::Error::Damaged) of the directory.
+pub(crate) fn check_levels(dir: &Dir, files: &[LevelFile], store_id: [u64; 2]) -> Result<()> {
+    let cache = Arc::new(FileCache::new(dir.clone(), 0));
+    let open = |file: &LevelFile| {
+        let sst = Sst::open(&cache, store_id, file).ok()?;
+        Some((file.level, Arc::new(sst)))
+    };
+    let files = files.iter().filter_map(open);
+    LsmVersion::new(store_id, dir.path(), files).map(|_| ())
+}
+
+/// Writes a file anew from its data blocks that are whole, in its own place: atomically and durably. Of one
+/// that is not there nothing is saved. What levels below have of the keys that are lost comes to light
+/// again. Others must not have the file open.
+///
+/// # Errors
+/// What the operating system answers; the file is what it was.
+pub(crate) fn mend(dir: &Dir, file: &LevelFile, store_id: [u64; 2]) -> Result<Mended> {
+    if !dir.has(&sst::name(file.number))? {
+        return Ok(Mended {
+            file: None,
+            kept: 0,
+            lost: None,
+        });
+    }
+    let damaged = dir.open_file(&sst::name(file.number), false)?;
+    let salvage = Salvage::look(&damaged, store_id, file.number)?;
+    let mut writer = Writer::create(dir, sst::next_name(file.number), store_id, file.number)?;
+    let mut kept = 0;
+    let mut last: Option<Vec<u8>> = None;
+    for block in salvage.blocks() {
+        let block = block?;
+        for entry in (0..block.len()).map(|nth| block.entry(nth)) {
+            // A block that has been forged may have keys of others.
+            if last.as_deref() < Some(entry.key) {
+                writer.add(&entry)?;
+                kept += 1;
+                last = Some(entry.key.to_vec());
+            }
+        }
+    }
+    let lost = salvage
+        .entries()
+        .map(|entries| entries.saturating_sub(kept));
+    if kept == 0 {
+        let file = None;
+        return Ok(Mended { file, kept, lost });
+    }
+    let len = writer.finish()?;
+    let mut mended = dir.open_file(&sst::next_name(file.number), false)?;
+    mended.rename(&sst::name(file.number))?;
+    mended.sync_dir()?;
+    let file = Some(LevelFile { len, ..*file });
+    Ok(Mended { file, kept, lost })
+}

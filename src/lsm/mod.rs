@@ -1,0 +1,213 @@
+//! What the table has no room for: sorted files in levels, each of which is newer than those below.
+//!
+//! The files of level 0 are as they were added; those of a deeper level have no key in common.
+//! Files never change. Which ones count is said by a [`Catalog`], so everything happens with its
+//! atomic edits: until an edit, new files mean nothing; after it, old ones do not.
+
+mod cache;
+mod compaction;
+mod cursor;
+pub(crate) mod gather;
+mod levels;
+pub(crate) mod mend;
+mod merge;
+mod sst;
+mod stats;
+#[cfg(all(test, not(loom)))]
+mod tests;
+mod version;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rayon::prelude::*;
+
+use crate::Result;
+use crate::pm::Dir;
+use compaction::Workers;
+use levels::{Levels, Output};
+pub(crate) use sst::Checked;
+pub use stats::{LevelStats, SpillStats};
+pub(crate) use version::LsmVersion;
+
+/// A key's newest value below the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry<'a> {
+    pub key: &'a [u8],
+    pub sequence: u64,
+    /// `None` for a tombstone.
+    pub value: Option<&'a [u8]>,
+}
+
+/// A key with the newest that is known of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Item {
+    pub key: Vec<u8>,
+    pub sequence: u64,
+    /// `None` for a tombstone.
+    pub value: Option<Vec<u8>>,
+}
+
+/// A part of a range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Page {
+    pub items: Vec<Item>,
+    /// Nothing of the range is left behind them.
+    pub is_last: bool,
+}
+
+/// What the manifest says of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LevelFile {
+    pub number: u64,
+    pub level: u32,
+    /// Its length in bytes.
+    pub len: u64,
+}
+
+impl LevelFile {
+    /// Where it is.
+    pub fn path(&self, dir: &Dir) -> PathBuf {
+        dir.join(sst::name(self.number))
+    }
+}
+
+/// Where the list of the files that count is kept.
+pub(crate) trait Catalog: Send + Sync {
+    /// Atomically and durably takes files out of the list, and then others into it: a number in both
+    /// changes its level.
+    ///
+    /// # Errors
+    /// What the operating system answers. A crash may then leave the list changed or not, until
+    /// another edit succeeds.
+    fn edit(&self, added: &[LevelFile], removed: &[u64]) -> Result<()>;
+
+    /// Whether the disk has room for files that take the place of others.
+    fn may_compact(&self) -> bool {
+        true
+    }
+
+    /// Has a part of a file written, unless the room that is left is for others.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](crate::Error::NoSpace), and those of `write`.
+    fn write(&self, write: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        write()
+    }
+}
+
+/// How a spill works.
+#[derive(Debug, Clone)]
+pub(crate) struct SpillOptions {
+    /// Bytes of data blocks that are kept in memory.
+    pub cache_bytes: u64,
+    /// Bytes after which a file ends and the next one begins.
+    pub file_bytes: u64,
+    /// Bytes of level 1 from which on it is too large; each deeper level may have ten times more.
+    pub level_bytes: u64,
+    /// Threads that compact; with none, nothing is compacted by itself.
+    pub threads: usize,
+    /// Numbers of files from this one on were never used.
+    pub next_number: u64,
+    pub store_id: [u64; 2],
+}
+
+/// An open spill. Dropping it stops its threads, within the time that a file needs to become durable.
+pub(crate) struct Spill {
+    // The threads end first.
+    _workers: Workers,
+    levels: Arc<Levels>,
+    /// Held by the one who adds.
+    adding: Mutex<()>,
+}
+
+impl Spill {
+    /// Opens the files that count, removes others from the directory, which is made if need be, and starts
+    /// the threads that compact.
+    ///
+    /// # Errors
+    /// [`Error::Missing`](crate::Error::Missing), [`Error::Truncated`](crate::Error::Truncated),
+    /// [`Error::Foreign`](crate::Error::Foreign), [`Error::NewerFormat`](crate::Error::NewerFormat) or
+    /// [`Error::Damaged`](crate::Error::Damaged) for one of them, or what the operating system answers.
+    pub fn open(
+        dir: Dir,
+        files: &[LevelFile],
+        catalog: Arc<dyn Catalog>,
+        options: SpillOptions,
+    ) -> Result<Self> {
+        let levels = Arc::new(Levels::open(dir, files, catalog, options)?);
+        Ok(Self {
+            _workers: Workers::start(Arc::clone(&levels)),
+            levels,
+            adding: Mutex::new(()),
+        })
+    }
+
+    /// What it holds at this moment.
+    pub fn version(&self) -> Arc<LsmVersion> {
+        self.levels.version()
+    }
+
+    /// Writes entries in ascending order of their keys, no key twice, as new files of level 0: durable
+    /// and visible when it returns, and newer than all before. A tombstone of a key that is not here is
+    /// left out. While compaction is behind, it waits for up to a second before.
+    ///
+    /// # Errors
+    /// What the operating system answers. Then none of the entries is visible; if the process or the
+    /// machine stops before the next call succeeds, all of them may be there.
+    pub fn add<'a>(&self, entries: impl Iterator<Item = Entry<'a>>) -> Result<()> {
+        let _alone = self.adding.lock();
+        self.levels.stall();
+        self.levels.settle()?;
+        let version = self.version();
+        let mut output = Output::new(&self.levels, 0);
+        for entry in entries {
+            if entry.value.is_some() || version.may_have(entry.key) {
+                output.add(&entry)?;
+            }
+        }
+        let files = output.finish()?;
+        if !files.is_empty() {
+            self.levels.edit(&files, 0, &[])?;
+            self.levels.wake();
+        }
+        Ok(())
+    }
+
+    /// Carries out one compaction, if one is due that no thread is at; says whether there was one.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged), or what the operating system answers. What it holds
+    /// is what it was.
+    #[cfg(all(test, not(loom)))]
+    pub fn compact(&self) -> Result<bool> {
+        let level_bytes = self.levels.options().level_bytes;
+        let job = self.levels.plan().pick(&self.version(), level_bytes);
+        match job {
+            Some(job) => self.levels.finish(&job).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Figures of this moment.
+    pub fn stats(&self) -> SpillStats {
+        SpillStats::of(&self.levels)
+    }
+
+    /// Reads all files that count, past the cache, and checks every checksum, the order of the keys, and
+    /// that filter, index and properties say what is there. `progress` is told the bytes that were read and
+    /// those of all files, now and then, from any thread.
+    pub fn verify(&self, progress: &(dyn Fn(u64, u64) + Sync)) -> Vec<(PathBuf, Result<Checked>)> {
+        let version = self.version();
+        let files: Vec<_> = version.files().map(|(_, sst)| sst).collect();
+        let total = files.iter().map(|sst| sst.len()).sum();
+        let done = AtomicU64::new(0);
+        let told = |bytes| progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
+        files
+            .into_par_iter()
+            .map(|sst| (sst.path(), sst.check(&told)))
+            .collect()
+    }
+}

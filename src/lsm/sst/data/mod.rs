@@ -1,0 +1,170 @@
+//! What a data block holds: entries in ascending order of their keys.
+//!
+//! ```text
+//!  entries ... | restart point (4 bytes) | ... | number of restart points (4 bytes)
+//!
+//!  entry:  shared | rest | sequence | value | rest of the key ... | value ...
+//! ```
+//!
+//! The first four of an entry are numbers of [variable length](super::varint): how many bytes the key has from
+//! the one before, how many stand here, the sequence number, and 0 for a tombstone or else one more than
+//! the length of the value. At a restart point, which is the place of an entry in the block, *shared*
+//! is 0.
+
+mod builder;
+mod decoded;
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+pub use builder::Builder;
+pub use decoded::Decoded;
+
+use super::block::open;
+use super::varint::{take, take_len};
+use super::{LONGEST_KEY, LONGEST_VALUE};
+use crate::width::to_usize;
+
+/// Bytes of entries in a block, unless a single one is longer.
+pub const BLOCK_BYTES: usize = 4 << 10;
+
+/// How many bytes two keys have in common at their beginning.
+pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// An entry as it stands in its block.
+struct RawEntry {
+    shared: usize,
+    rest: Range<usize>,
+    sequence: u64,
+    value: Option<Range<usize>>,
+}
+
+/// A data block in memory.
+#[derive(Debug)]
+pub struct Block {
+    bytes: Vec<u8>,
+    start: usize,
+    /// Where the entries end and the restart points begin.
+    end: usize,
+}
+
+/// What a block has of a key: its sequence number, and where its value is unless it is a tombstone.
+#[derive(Debug)]
+pub struct Found {
+    pub sequence: u64,
+    pub value: Option<Range<usize>>,
+}
+
+impl Block {
+    /// The data block that stands so in its file; says what is wrong with it.
+    pub fn open(bytes: Vec<u8>, seed: u64) -> Result<Self, String> {
+        let (bytes, start) = open(bytes, seed)?;
+        let content = bytes.len() - start;
+        let count = bytes
+            .last_chunk::<4>()
+            .map_or(0, |count| u32::from_le_bytes(*count));
+        let restarts = 4 * (u64::from(count) + 1);
+        if count == 0 || restarts > content as u64 {
+            return Err(format!("{count} restart points in {content} bytes"));
+        }
+        let end = bytes.len() - to_usize(restarts);
+        Ok(Self { bytes, start, end })
+    }
+
+    /// Bytes in memory.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Bytes at a place that an entry has named.
+    pub fn value(&self, place: &Range<usize>) -> &[u8] {
+        &self.bytes[place.clone()]
+    }
+
+    /// Bytes at a place that an entry has named, in place of the block.
+    pub fn into_value(mut self, place: &Range<usize>) -> Vec<u8> {
+        self.bytes.truncate(place.end);
+        self.bytes.drain(..place.start);
+        self.bytes
+    }
+
+    /// Takes the entry at `at`; `None` if there can be none.
+    #[inline]
+    fn take(&self, at: &mut usize) -> Option<RawEntry> {
+        let bytes = &self.bytes[..self.end];
+        let shared = take_len(bytes, at, LONGEST_KEY)?;
+        let rest = take_len(bytes, at, LONGEST_KEY - shared)?;
+        let sequence = take(bytes, at)?;
+        let code = take_len(bytes, at, LONGEST_VALUE + 1)?;
+        let key_end = *at + rest;
+        let value_end = key_end + code.saturating_sub(1);
+        if value_end > bytes.len() {
+            return None;
+        }
+        let rest = *at..key_end;
+        *at = value_end;
+        let value = (code > 0).then_some(key_end..value_end);
+        Some(RawEntry {
+            shared,
+            rest,
+            sequence,
+            value,
+        })
+    }
+
+    /// Where the entry of a restart point is.
+    fn restart(&self, nth: usize) -> usize {
+        let at = self.end + 4 * nth;
+        let word = self.bytes[at..at + 4].try_into().expect("four bytes");
+        self.start
+            .saturating_add(u32::from_le_bytes(word) as usize)
+            .min(self.end)
+    }
+
+    /// Looks a key up. `Err` if an entry cannot be one.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Found>, String> {
+        let broken = || String::from("an entry that cannot be one");
+        // The last restart point whose key is not behind the one that is sought.
+        let (mut low, mut high) = (0, (self.bytes.len() - 4 - self.end) / 4);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            let entry = self.take(&mut self.restart(middle)).ok_or_else(broken)?;
+            match self.bytes[entry.rest].cmp(key) {
+                Ordering::Greater => high = middle,
+                Ordering::Less | Ordering::Equal => low = middle,
+            }
+        }
+        let mut at = self.restart(low);
+        // Bytes that the last entry's key has in common with the one sought, which is behind it.
+        let mut matched = 0;
+        while at < self.end {
+            let entry = self.take(&mut at).ok_or_else(broken)?;
+            match entry.shared.cmp(&matched) {
+                // It differs from the sought key where the last one did.
+                Ordering::Greater => continue,
+                // It has left the last key where that was still the sought one.
+                Ordering::Less => return Ok(None),
+                Ordering::Equal => {}
+            }
+            let rest = &self.bytes[entry.rest.clone()];
+            let sought = &key[matched..];
+            let common = common_prefix(rest, sought);
+            if common == sought.len() && common == rest.len() {
+                let (sequence, value) = (entry.sequence, entry.value);
+                return Ok(Some(Found { sequence, value }));
+            }
+            let is_behind = match (rest.get(common), sought.get(common)) {
+                (Some(rest), Some(sought)) => rest > sought,
+                (Some(_), None) => true,
+                (None, _) => false,
+            };
+            if is_behind {
+                return Ok(None);
+            }
+            matched += common;
+        }
+        Ok(None)
+    }
+}

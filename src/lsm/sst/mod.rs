@@ -1,0 +1,220 @@
+//! A sorted string table: one file of items in ascending order of their keys, written once.
+//!
+//! ```text
+//!  | header | data block | ... | data block | filter | index | properties | footer |
+//!
+//!  header (48 bytes)
+//!  0       8         12         16         32       40         48
+//!  | magic | version | reserved | store id | number | checksum |
+//!
+//!  footer (40 bytes)
+//!  0        8       16           24         32      40
+//!  | filter | index | properties | checksum | magic |
+//! ```
+//!
+//! The words *filter*, *index* and *properties* say at which byte of the file these blocks begin. All
+//! blocks have the form that [`block`] draws. Every checksum behind the header has the header's
+//! checksum plus its own place as its seed, and from the filter on the complement of that sum: so a block
+//! counts in its place in its file alone, and none behind the data can be taken for data.
+
+mod block;
+mod check;
+mod data;
+mod filter;
+#[cfg(all(test, not(loom)))]
+mod forged_tests;
+mod index;
+mod properties;
+mod reader;
+mod salvage;
+mod varint;
+mod writer;
+
+use std::path::Path;
+
+use bytemuck::{Pod, Zeroable};
+use static_assertions::const_assert_eq;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+pub use check::Checked;
+pub use data::{BLOCK_BYTES, Block, Decoded};
+pub use reader::Sst;
+pub use salvage::Salvage;
+pub use writer::Writer;
+
+use crate::pm::PmFile;
+use crate::{Error, Result};
+
+const MAGIC: [u8; 8] = *b"GPHSST\r\n";
+const VERSION: u32 = 1;
+
+/// Longest key, in bytes.
+const LONGEST_KEY: usize = 64 << 10;
+
+/// Longest value, in bytes.
+const LONGEST_VALUE: usize = 1 << 30;
+
+/// First bytes of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+struct Header {
+    magic: [u8; 8],
+    version: u32,
+    reserved: u32,
+    store_id: [u64; 2],
+    number: u64,
+    checksum: u64,
+}
+
+const HEADER: usize = 48;
+const_assert_eq!(size_of::<Header>(), HEADER);
+
+impl Header {
+    fn new(store_id: [u64; 2], number: u64) -> Self {
+        let mut header = Self {
+            magic: MAGIC,
+            version: VERSION,
+            reserved: 0,
+            store_id,
+            number,
+            checksum: 0,
+        };
+        header.checksum = xxh3_64(&bytemuck::bytes_of(&header)[..HEADER - 8]);
+        header
+    }
+
+    /// The seed of the checksum of the data block at byte `at`.
+    fn seed(&self, at: u64) -> u64 {
+        self.checksum.wrapping_add(at)
+    }
+
+    /// The seed of the checksum of what else stands at byte `at`.
+    fn end_seed(&self, at: u64) -> u64 {
+        !self.seed(at)
+    }
+
+    /// Says whether the file begins with this header.
+    fn check(&self, bytes: &[u8], path: &Path) -> Result<()> {
+        if bytes == bytemuck::bytes_of(self) {
+            return Ok(());
+        }
+        if bytes.get(..8) != Some(&MAGIC) {
+            let found = format!("it begins with {:02x?}", &bytes[..bytes.len().min(8)]);
+            let path = path.to_path_buf();
+            return Err(Error::Foreign { path, found });
+        }
+        if let Some(version) = bytes.get(8..12) {
+            let found = u32::from_le_bytes(version.try_into().expect("four bytes"));
+            if found > VERSION {
+                return Err(Error::NewerFormat {
+                    path: path.to_path_buf(),
+                    found,
+                    supported: VERSION,
+                });
+            }
+        }
+        let expected = bytemuck::bytes_of(self);
+        let found = format!("{bytes:02x?}; expected {expected:02x?}");
+        Err(damaged(path, "header of the SST", 0, found))
+    }
+}
+
+/// Last bytes of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+struct Footer {
+    filter: u64,
+    index: u64,
+    properties: u64,
+    checksum: u64,
+    magic: [u8; 8],
+}
+
+const FOOTER: usize = 40;
+const_assert_eq!(size_of::<Footer>(), FOOTER);
+
+impl Footer {
+    fn sum(&self, seed: u64) -> u64 {
+        xxh3_64_with_seed(&bytemuck::bytes_of(self)[..24], seed)
+    }
+
+    fn seal(mut self, seed: u64) -> Self {
+        self.magic = MAGIC;
+        self.checksum = self.sum(seed);
+        self
+    }
+
+    /// Reads the footer at byte `at`.
+    fn read(bytes: &[u8], header: &Header, at: u64, path: &Path) -> Result<Self> {
+        let footer: Self = bytemuck::try_pod_read_unaligned(bytes).map_err(|_| {
+            let found = format!("{} bytes; expected {FOOTER}", bytes.len());
+            damaged(path, "footer of the SST", at, found)
+        })?;
+        let expected = footer.sum(header.end_seed(at));
+        if footer.magic != MAGIC || footer.checksum != expected {
+            let found = format!("{bytes:02x?}; its checksum would be {expected:#x}");
+            return Err(damaged(path, "footer of the SST", at, found));
+        }
+        let places = [
+            HEADER as u64,
+            footer.filter,
+            footer.index,
+            footer.properties,
+            at,
+        ];
+        if !places.is_sorted() {
+            let found = format!("blocks at {places:?}");
+            return Err(damaged(path, "places of the SST's blocks", at, found));
+        }
+        Ok(footer)
+    }
+}
+
+/// The store that a file says that it belongs to, if its header is whole.
+///
+/// # Errors
+/// What the operating system answers.
+pub fn store_of(file: &PmFile) -> Result<Option<[u64; 2]>> {
+    let bytes = reader::read_exactly(file, 0, HEADER as u64)?;
+    let header = bytemuck::try_pod_read_unaligned::<Header>(&bytes).ok();
+    let header = header.filter(|header| *header == Header::new(header.store_id, header.number));
+    Ok(header.map(|header| header.store_id))
+}
+
+/// The name of file `number` in its directory.
+pub fn name(number: u64) -> String {
+    format!("{number:012}.sst")
+}
+
+/// The name of what takes the place of file `number`.
+pub fn next_name(number: u64) -> String {
+    name(number) + NEXT
+}
+
+/// Whether a file has a name that only one has which was left behind.
+pub fn is_left_behind(file_name: &str) -> bool {
+    let name = file_name.strip_suffix(NEXT);
+    name.is_some_and(|name| number(name).is_some())
+}
+
+const NEXT: &str = ".next";
+
+/// The number of the file that has this name.
+pub fn number(file_name: &str) -> Option<u64> {
+    let number = file_name.strip_suffix(".sst")?.parse().ok()?;
+    (name(number) == file_name).then_some(number)
+}
+
+/// The hash by which filters know a key.
+pub fn key_hash(store_id: [u64; 2], key: &[u8]) -> u64 {
+    xxh3_64_with_seed(key, store_id[0])
+}
+
+fn damaged(path: &Path, what: &'static str, at: u64, found: String) -> Error {
+    Error::Damaged {
+        path: path.to_path_buf(),
+        what,
+        at,
+        found,
+    }
+}

@@ -1,0 +1,101 @@
+//! What is known of a file as a whole.
+//!
+//! ```text
+//!  0         8            16                  24                 32             36
+//!  | entries | tombstones | smallest sequence | largest sequence | smallest len | largest len |
+//!  40
+//!  | smallest key ... | largest key ... |
+//! ```
+
+use bytemuck::{Pod, Zeroable};
+
+use super::LONGEST_KEY;
+use crate::lsm::Entry;
+
+/// See the [module](self).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Properties {
+    pub entries: u64,
+    pub tombstones: u64,
+    pub smallest_sequence: u64,
+    pub largest_sequence: u64,
+    pub smallest: Vec<u8>,
+    pub largest: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Fixed {
+    entries: u64,
+    tombstones: u64,
+    smallest_sequence: u64,
+    largest_sequence: u64,
+    smallest_len: u32,
+    largest_len: u32,
+}
+
+impl Properties {
+    /// Those of a file without entries.
+    pub fn new() -> Self {
+        Self {
+            entries: 0,
+            tombstones: 0,
+            smallest_sequence: u64::MAX,
+            largest_sequence: 0,
+            smallest: Vec::new(),
+            largest: Vec::new(),
+        }
+    }
+
+    /// Counts an entry with a key behind all others. The largest key is not kept up.
+    pub fn count(&mut self, entry: &Entry) {
+        if self.entries == 0 {
+            self.smallest = entry.key.to_vec();
+        }
+        self.entries += 1;
+        self.tombstones += u64::from(entry.value.is_none());
+        self.smallest_sequence = self.smallest_sequence.min(entry.sequence);
+        self.largest_sequence = self.largest_sequence.max(entry.sequence);
+    }
+
+    /// As they stand in the file.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let fixed = Fixed {
+            entries: self.entries,
+            tombstones: self.tombstones,
+            smallest_sequence: self.smallest_sequence,
+            largest_sequence: self.largest_sequence,
+            smallest_len: u32::try_from(self.smallest.len()).expect("keys have a longest length"),
+            largest_len: u32::try_from(self.largest.len()).expect("keys have a longest length"),
+        };
+        [bytemuck::bytes_of(&fixed), &self.smallest, &self.largest].concat()
+    }
+
+    /// Reads them; says what is wrong.
+    pub fn read(bytes: &[u8]) -> Result<Self, String> {
+        let (fixed, keys) = bytes
+            .split_at_checked(size_of::<Fixed>())
+            .ok_or_else(|| format!("{} bytes", bytes.len()))?;
+        let fixed: Fixed = bytemuck::pod_read_unaligned(fixed);
+        let lens = [fixed.smallest_len as usize, fixed.largest_len as usize];
+        if lens.iter().any(|&len| len > LONGEST_KEY) || lens[0] + lens[1] != keys.len() {
+            let len = keys.len();
+            return Err(format!("keys of {lens:?} bytes in {len}"));
+        }
+        let (smallest, largest) = keys.split_at(lens[0]);
+        if smallest > largest || fixed.entries == 0 || fixed.tombstones > fixed.entries {
+            let (entries, tombstones) = (fixed.entries, fixed.tombstones);
+            return Err(format!(
+                "{entries} entries and {tombstones} tombstones, from {smallest:02x?} to {largest:02x?}"
+            ));
+        }
+        Ok(Self {
+            entries: fixed.entries,
+            tombstones: fixed.tombstones,
+            smallest_sequence: fixed.smallest_sequence,
+            largest_sequence: fixed.largest_sequence,
+            smallest: smallest.to_vec(),
+            largest: largest.to_vec(),
+        })
+    }
+}

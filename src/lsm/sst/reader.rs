@@ -1,0 +1,238 @@
+//! Reading a file: its ends are kept in memory, its data blocks are read when they are needed.
+
+use std::cmp::Ordering;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering as Atomic};
+
+use super::block;
+use super::data::{Block, Decoded};
+use super::filter::Filter;
+use super::index::Index;
+use super::properties::Properties;
+use super::{FOOTER, Footer, HEADER, Header, damaged, name};
+use crate::lsm::LevelFile;
+use crate::lsm::cache::FileCache;
+use crate::pm::PmFile;
+use crate::width::to_usize;
+use crate::{Error, Result};
+
+/// A file that counts. Once it is [obsolete](Self::set_obsolete) and was dropped, the cache removes it.
+#[derive(Debug)]
+pub struct Sst {
+    cache: Arc<FileCache>,
+    header: Header,
+    len: u64,
+    filter: Filter,
+    index: Index,
+    properties: Properties,
+    is_obsolete: AtomicBool,
+}
+
+impl Sst {
+    /// Opens a file of which the catalog speaks, and reads all of it but the data blocks.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::Truncated`], [`Error::Foreign`], [`Error::NewerFormat`],
+    /// [`Error::Damaged`], or what the operating system answers.
+    pub fn open(cache: &Arc<FileCache>, store_id: [u64; 2], known: &LevelFile) -> Result<Self> {
+        let path = cache.dir().join(name(known.number));
+        if !cache.dir().has(&name(known.number))? {
+            return Err(Error::Missing {
+                path,
+                advice: "put it back: it has items that are nowhere else",
+            });
+        }
+        let file = cache.file(known.number)?;
+        let len = file.len()?;
+        match len.cmp(&known.len) {
+            Ordering::Equal => {}
+            Ordering::Less => {
+                let (found, expected) = (len, known.len);
+                return Err(Error::Truncated {
+                    path,
+                    found,
+                    expected,
+                });
+            }
+            Ordering::Greater => {
+                let found = format!("{len} bytes; expected {}", known.len);
+                return Err(damaged(&path, "length of the SST", known.len, found));
+            }
+        }
+        let header = Header::new(store_id, known.number);
+        header.check(&read_exactly(&file, 0, HEADER as u64)?, &path)?;
+        let footer_at = len.saturating_sub(FOOTER as u64);
+        let footer = read_exactly(&file, footer_at, len)?;
+        let footer = Footer::read(&footer, &header, footer_at, &path)?;
+        let ends = Ends::read(&file, &header, &footer, footer_at)?;
+        let (filter, index, properties) = (ends.filter?, ends.index?, ends.properties?);
+        Ok(Self {
+            cache: Arc::clone(cache),
+            header,
+            len,
+            filter,
+            index,
+            properties,
+            is_obsolete: AtomicBool::new(false),
+        })
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u64 {
+        self.header.number
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The store that it belongs to.
+    pub fn store_id(&self) -> [u64; 2] {
+        self.header.store_id
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> PathBuf {
+        self.cache.dir().join(name(self.number()))
+    }
+
+    /// What is known of it as a whole.
+    pub fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// Its data blocks.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// What it needs in memory while it is open, in bytes.
+    pub fn memory(&self) -> usize {
+        self.filter.len() + self.index.memory()
+    }
+
+    /// Whether the key is between its smallest and its largest one.
+    pub fn spans(&self, key: &[u8]) -> bool {
+        *self.properties.smallest <= *key && *key <= *self.properties.largest
+    }
+
+    /// Whether it may have a key with this hash.
+    #[inline]
+    pub fn may_have(&self, hash: u64) -> bool {
+        self.filter.may_have(hash)
+    }
+
+    /// How many data blocks it has; never 0.
+    pub fn blocks(&self) -> usize {
+        self.index.len()
+    }
+
+    /// The data block that has the key if any has.
+    pub fn find(&self, key: &[u8]) -> usize {
+        self.index.find(key)
+    }
+
+    /// A data block, which is kept in memory for the next time.
+    ///
+    /// # Errors
+    /// Those of [`read_block`](Self::read_block).
+    pub fn block(&self, nth: usize) -> Result<Arc<Block>> {
+        let (from, to) = self.index.place(nth);
+        let read = || self.read_block(nth);
+        self.cache.block(self.number(), nth, to - from, read)
+    }
+
+    /// Reads a data block from the file.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], or what the operating system answers.
+    pub fn read_block(&self, nth: usize) -> Result<Block> {
+        let (from, to) = self.index.place(nth);
+        let file = self.cache.file(self.number())?;
+        let bytes = read_exactly(&file, from, to)?;
+        Block::open(bytes, self.header.seed(from)).map_err(|found| self.damage(nth, found))
+    }
+
+    /// All entries of a data block.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    pub fn decode(&self, nth: usize, block: Arc<Block>) -> Result<Decoded> {
+        Decoded::new(block).map_err(|found| self.damage(nth, found))
+    }
+
+    /// The error for a data block with which something is wrong.
+    pub fn damage(&self, nth: usize, found: String) -> Error {
+        let (at, _) = self.index.place(nth);
+        damaged(&self.path(), "data block of the SST", at, found)
+    }
+
+    /// Makes the names of all files in its directory durable.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn sync_names(&self) -> Result<()> {
+        self.cache.file(self.number())?.sync_dir()
+    }
+
+    /// Lets the file be removed when nobody holds it any longer.
+    pub fn set_obsolete(&self) {
+        if !self.is_obsolete.swap(true, Atomic::AcqRel) {
+            self.cache.expect();
+        }
+    }
+}
+
+impl Drop for Sst {
+    fn drop(&mut self) {
+        if self.is_obsolete.load(Atomic::Acquire) {
+            self.cache.give_up(self.number(), self.blocks());
+        }
+    }
+}
+
+/// What stands behind the data blocks, each part of which may be damaged.
+pub struct Ends {
+    pub filter: Result<Filter>,
+    pub index: Result<Index>,
+    pub properties: Result<Properties>,
+}
+
+impl Ends {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn read(file: &PmFile, header: &Header, footer: &Footer, footer_at: u64) -> Result<Self> {
+        let path = file.path();
+        let content = |from, to| {
+            let bytes = read_exactly(file, from, to)?;
+            Result::Ok(block::open(bytes, header.end_seed(from)))
+        };
+        let properties = content(footer.properties, footer_at)?;
+        let index = content(footer.index, footer.properties)?;
+        let filter = content(footer.filter, footer.index)?;
+        let is = |what, at| move |found| damaged(path, what, at, found);
+        Ok(Self {
+            filter: filter
+                .and_then(|(bytes, start)| Filter::read(&bytes[start..]))
+                .map_err(is("filter of the SST", footer.filter)),
+            index: index
+                .and_then(|(bytes, start)| Index::read(&bytes[start..], footer.filter))
+                .map_err(is("index of the SST", footer.index)),
+            properties: properties
+                .and_then(|(bytes, start)| Properties::read(&bytes[start..]))
+                .map_err(is("properties of the SST", footer.properties)),
+        })
+    }
+}
+
+/// The bytes of a file from one place to another, or as many of them as it has.
+pub fn read_exactly(file: &PmFile, from: u64, to: u64) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; to_usize(to - from)];
+    let read = file.read(&mut bytes, from)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}

@@ -1,0 +1,175 @@
+//! Writing a file, entry by entry.
+
+use super::block;
+use super::block::Compressor;
+use super::data::Builder;
+use super::filter::Filter;
+use super::index;
+use super::properties::Properties;
+use super::{Footer, Header, LONGEST_KEY, LONGEST_VALUE, key_hash};
+use crate::Result;
+use crate::lsm::Entry;
+use crate::pm::{Dir, PmFile};
+
+/// Values from this length on, in bytes, are written from where they are, as a block of their own
+/// that is not compressed.
+const LARGE_VALUE: usize = 1 << 20;
+
+/// Bytes that go to the file at a time, more or less.
+const PIECE: usize = 256 << 10;
+
+/// A file that is being written. Unless it is finished, dropping it removes it.
+pub struct Writer {
+    file: PmFile,
+    header: Header,
+    /// What comes next in the file, from byte `at` on.
+    buffer: Vec<u8>,
+    at: u64,
+    block: Builder,
+    compressor: Compressor,
+    index: index::Builder,
+    properties: Properties,
+    hashes: Vec<u64>,
+    is_finished: bool,
+}
+
+impl Writer {
+    /// Begins file `number`, under a name.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn create(dir: &Dir, name: String, store_id: [u64; 2], number: u64) -> Result<Self> {
+        let header = Header::new(store_id, number);
+        Ok(Self {
+            file: dir.create_file(&name)?,
+            header,
+            buffer: bytemuck::bytes_of(&header).to_vec(),
+            at: 0,
+            block: Builder::default(),
+            compressor: Compressor::new(),
+            index: index::Builder::default(),
+            properties: Properties::new(),
+            hashes: Vec::new(),
+            is_finished: false,
+        })
+    }
+
+    /// How long the file is so far, in bytes.
+    pub fn len(&self) -> u64 {
+        self.at + self.buffer.len() as u64
+    }
+
+    /// Adds an entry, whose key is behind those of all others.
+    ///
+    /// # Errors
+    /// What the operating system answers; the file is of no use then.
+    pub fn add(&mut self, entry: &Entry) -> Result<()> {
+        let value_len = entry.value.map_or(0, <[u8]>::len);
+        assert!(entry.key.len() <= LONGEST_KEY && value_len <= LONGEST_VALUE);
+        debug_assert!(self.properties.entries == 0 || self.block.last_key() < entry.key);
+        if self.block.is_full_for(entry) {
+            self.end_block()?;
+        }
+        if self.block.len() == 0 {
+            self.index.separate(self.block.last_key(), entry.key);
+        }
+        self.properties.count(entry);
+        self.hashes.push(key_hash(self.header.store_id, entry.key));
+        match entry.value {
+            // No other entry fits into its block.
+            Some(value) if value.len() >= LARGE_VALUE => self.add_large(entry, value),
+            _ => {
+                self.block.add(entry);
+                Ok(())
+            }
+        }
+    }
+
+    fn add_large(&mut self, entry: &Entry, value: &[u8]) -> Result<()> {
+        self.block.add_head(entry);
+        let (head, tail) = (self.block.entries(), self.block.tail());
+        let header = block::header_of(&[head, value, &tail], self.header.seed(self.len()));
+        self.buffer.extend_from_slice(&header);
+        self.buffer.extend_from_slice(head);
+        self.flush()?;
+        self.file.write(value, self.at)?;
+        self.at += value.len() as u64;
+        self.buffer.extend_from_slice(&tail);
+        let len = header.len() + self.block.entries().len() + value.len() + tail.len();
+        self.index.add(len, 1);
+        self.block.clear();
+        Ok(())
+    }
+
+    fn end_block(&mut self) -> Result<()> {
+        if self.block.len() == 0 {
+            return Ok(());
+        }
+        let start = self.buffer.len();
+        let (seed, entries) = (self.header.seed(self.len()), self.block.len());
+        self.compressor
+            .write(self.block.content(), seed, &mut self.buffer);
+        self.index.add(self.buffer.len() - start, entries);
+        self.block.clear();
+        if self.buffer.len() >= PIECE {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.file.write(&self.buffer, self.at)?;
+        self.at += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Makes the file durable, but not its name, and gives its length in bytes. It must have an
+    /// entry.
+    ///
+    /// # Errors
+    /// What the operating system answers; the file is of no use then.
+    pub fn finish(mut self) -> Result<u64> {
+        assert!(self.properties.entries > 0);
+        self.end_block()?;
+        self.properties.largest = self.block.last_key().to_vec();
+        let mut places = [0; 3];
+        places[0] = self.len();
+        let filter = Filter::build(&mut self.hashes);
+        let pieces = filter.pieces();
+        let header = block::header_of(&pieces, self.header.end_seed(places[0]));
+        self.buffer.extend_from_slice(&header);
+        self.buffer.extend(pieces.concat());
+        places[1] = self.len();
+        let seed = self.header.end_seed(places[1]);
+        self.compressor
+            .write(self.index.content(), seed, &mut self.buffer);
+        places[2] = self.len();
+        let seed = self.header.end_seed(places[2]);
+        self.compressor
+            .write(&self.properties.to_bytes(), seed, &mut self.buffer);
+        let footer = Footer {
+            filter: places[0],
+            index: places[1],
+            properties: places[2],
+            checksum: 0,
+            magic: [0; 8],
+        };
+        let footer = footer.seal(self.header.end_seed(self.len()));
+        self.buffer.extend_from_slice(bytemuck::bytes_of(&footer));
+        self.flush()?;
+        self.file.sync()?;
+        self.is_finished = true;
+        Ok(self.at)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if !self.is_finished
+            && let Err(error) = self.file.remove()
+        {
+            tracing::warn!(%error, "an unfinished SST stays until the next opening");
+        }
+    }
+}

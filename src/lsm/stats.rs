@@ -1,0 +1,104 @@
+//! Figures of a spill.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::levels::Levels;
+use super::version::LEVELS;
+
+/// What has been done since the opening.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub compactions: AtomicU64,
+    pub moves: AtomicU64,
+    pub bytes_read: AtomicU64,
+    pub bytes_written: AtomicU64,
+    stalls: AtomicU64,
+    stalled_nanos: AtomicU64,
+}
+
+impl Counts {
+    /// Counts an addition that has waited.
+    pub fn stalled(&self, time: Duration) {
+        self.stalls.fetch_add(1, Ordering::Relaxed);
+        self.stalled_nanos.fetch_add(
+            u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
+    }
+}
+
+/// What a level of sorted files has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LevelStats {
+    /// Files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Keys, tombstones among them.
+    pub entries: u64,
+    /// Keys that were deleted, and may have a value in a deeper level.
+    pub tombstones: u64,
+}
+
+/// What the sorted files are, and what has been done to them since the store was opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SpillStats {
+    /// The levels, the newest first, up to the last one that has files.
+    pub levels: Vec<LevelStats>,
+    /// Merges of files.
+    pub compactions: u64,
+    /// Compactions that only gave files another level.
+    pub moves: u64,
+    /// Bytes of files that merges have read.
+    pub compaction_read: u64,
+    /// Bytes of files that merges have written.
+    pub compaction_written: u64,
+    /// Times that items on their way down have waited for compaction.
+    pub stalls: u64,
+    /// How long they waited in all.
+    pub stalled: Duration,
+    /// Data blocks that were in the cache.
+    pub cache_hits: u64,
+    /// Data blocks that were not.
+    pub cache_misses: u64,
+    /// Bytes of data blocks in memory.
+    pub cache_bytes: u64,
+    /// Bytes of filters and indexes in memory.
+    pub memory: u64,
+}
+
+impl SpillStats {
+    /// Those of this moment.
+    pub(super) fn of(levels: &Levels) -> Self {
+        let mut all = [LevelStats::default(); LEVELS as usize];
+        let mut memory = 0;
+        for (level, sst) in levels.version().files() {
+            let stats = &mut all[level as usize];
+            stats.files += 1;
+            stats.bytes += sst.len();
+            stats.entries += sst.properties().entries;
+            stats.tombstones += sst.properties().tombstones;
+            memory += sst.memory() as u64;
+        }
+        let used = all.iter().rposition(|level| level.files > 0);
+        let (cache_bytes, cache_hits, cache_misses) = levels.cache().stats();
+        let counts = &levels.counts;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Self {
+            levels: all[..used.map_or(0, |last| last + 1)].to_vec(),
+            compactions: count(&counts.compactions),
+            moves: count(&counts.moves),
+            compaction_read: count(&counts.bytes_read),
+            compaction_written: count(&counts.bytes_written),
+            stalls: count(&counts.stalls),
+            stalled: Duration::from_nanos(count(&counts.stalled_nanos)),
+            cache_hits,
+            cache_misses,
+            cache_bytes,
+            memory,
+        }
+    }
+}

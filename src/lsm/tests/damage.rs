@@ -1,0 +1,209 @@
+//! Files that are damaged: each answer is the right one or an error.
+
+use std::path::Path;
+
+use super::*;
+use crate::Error;
+use crate::lsm::mend::{check, mend};
+use crate::width::low_byte;
+
+const NUMBER: u64 = 1;
+
+/// A file of a few blocks, all of whose bytes matter.
+fn small(dir: &Path) -> (Model, LevelFile) {
+    let spill = open(dir, None, options()).unwrap();
+    let mut model = Model::new();
+    for n in 0..120u64 {
+        let value = match n % 10 {
+            0 => None,
+            // Some blocks are compressed, others are not.
+            1 => Some((0..700).map(|i| low_byte((i * n * n) >> 5)).collect()),
+            _ => Some(vec![low_byte(n); 150]),
+        };
+        model.insert(format!("key{n:05}").into_bytes(), (n + 1, value));
+    }
+    // A tombstone that hides nothing would be left out.
+    let hidden = model.iter().filter(|(_, (_, value))| value.is_none());
+    let hidden: Model = hidden
+        .map(|(key, _)| (key.clone(), (0, Some(Vec::new()))))
+        .collect();
+    add(&spill, &hidden).unwrap();
+    add(&spill, &model).unwrap();
+    let files = FileCatalog::open(Dir::at(dir.to_path_buf(), None))
+        .unwrap()
+        .files();
+    (model, files[1])
+}
+
+struct NoCatalog;
+
+impl Catalog for NoCatalog {
+    fn edit(&self, _: &[LevelFile], _: &[u64]) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Asks a spill of one file everything; gives the first error.
+fn ask(dir: &Path, file: &LevelFile, model: &Model) -> Result<()> {
+    let dir = Dir::at(dir.to_path_buf(), None);
+    let spill = Spill::open(dir, &[*file], Arc::new(NoCatalog), options())?;
+    let version = spill.version();
+    let mut first = Ok(());
+    for (key, item) in model {
+        match version.get(key) {
+            Ok(found) => assert_eq!(found.as_ref(), Some(item)),
+            Err(error) => first = first.and(Err(error)),
+        }
+        let mut other = key.clone();
+        other.push(7);
+        match version.get(&other) {
+            Ok(found) => assert_eq!(found, None),
+            Err(error) => first = first.and(Err(error)),
+        }
+    }
+    for from_end in [false, true] {
+        match contents(&version, from_end, 30) {
+            Ok(found) => assert!(found == *model),
+            Err(error) => first = first.and(Err(error)),
+        }
+    }
+    for (_, checked) in spill.verify(&|_, _| {}) {
+        first = first.and(checked.map(|_| ()));
+    }
+    first
+}
+
+/// Puts the bytes of a file where there is no other.
+fn place(dir: &Path, file: &LevelFile, bytes: &[u8]) {
+    std::fs::write(dir.join(sst::name(file.number)), bytes).unwrap();
+}
+
+#[test]
+fn every_byte_counts() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (model, file) = small(dir.path());
+    let bytes = std::fs::read(dir.path().join(sst::name(file.number))).unwrap();
+    assert_eq!(bytes.len() as u64, file.len);
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    place(dir.path(), &file, &bytes);
+    ask(dir.path(), &file, &model).unwrap();
+    for at in 0..bytes.len() {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 1 << (at % 8);
+        place(dir.path(), &file, &bytes);
+        let error = ask(dir.path(), &file, &model).unwrap_err();
+        let told = match at {
+            0..8 => matches!(error, Error::Foreign { .. }),
+            8..12 => matches!(error, Error::NewerFormat { .. } | Error::Damaged { .. }),
+            _ => matches!(error, Error::Damaged { .. }),
+        };
+        assert!(told, "byte {at}: {error}");
+    }
+    for len in (0..bytes.len()).step_by(37) {
+        place(dir.path(), &file, &bytes[..len]);
+        let error = ask(dir.path(), &file, &model).unwrap_err();
+        assert!(matches!(error, Error::Truncated { .. }), "{len}: {error}");
+        let cut = LevelFile {
+            len: len as u64,
+            ..file
+        };
+        assert!(ask(dir.path(), &cut, &model).is_err(), "{len}");
+    }
+    std::fs::remove_file(dir.path().join(sst::name(file.number))).unwrap();
+    let error = ask(dir.path(), &file, &model).unwrap_err();
+    assert!(matches!(error, Error::Missing { .. }), "{error}");
+}
+
+#[test]
+fn files_of_others_are_refused() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (model, file) = small(dir.path());
+    let other = LevelFile {
+        number: NUMBER,
+        ..file
+    };
+    let path = |file: &LevelFile| dir.path().join(sst::name(file.number));
+    std::fs::copy(path(&file), path(&other)).unwrap();
+    let error = ask(dir.path(), &other, &model).unwrap_err();
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+    let at = Dir::at(dir.path().to_path_buf(), None);
+    let others = SpillOptions {
+        store_id: [7, 9],
+        ..options()
+    };
+    let opened = Spill::open(at, &[file], Arc::new(NoCatalog), others);
+    assert!(matches!(opened.err().unwrap(), Error::Damaged { .. }));
+}
+
+/// A list that cannot be is refused: files of one level that have keys in common, a level too many.
+#[test]
+fn impossible_levels_are_refused() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (_, file) = small(dir.path());
+    let first = FileCatalog::open(Dir::at(dir.path().to_path_buf(), None))
+        .unwrap()
+        .files()[0];
+    for levels in [(1, 1), (0, 8), (u32::MAX, 0)] {
+        let files = [
+            LevelFile {
+                level: levels.0,
+                ..first
+            },
+            LevelFile {
+                level: levels.1,
+                ..file
+            },
+        ];
+        let at = Dir::at(dir.path().to_path_buf(), None);
+        let opened = Spill::open(at, &files, Arc::new(NoCatalog), options());
+        assert!(matches!(opened.err().unwrap(), Error::Damaged { .. }));
+    }
+}
+
+/// Whatever byte is damaged, mending saves all other blocks, and says what it could not save.
+#[test]
+fn mending_saves_the_rest() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (model, file) = small(dir.path());
+    let bytes = std::fs::read(dir.path().join(sst::name(file.number))).unwrap();
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let at = Dir::at(dir.path().to_path_buf(), None);
+    let total = model.len() as u64;
+    let mut losses = std::collections::BTreeSet::new();
+    let mend_and_check = |bytes: &[u8]| {
+        place(dir.path(), &file, bytes);
+        let mended = mend(&at, &file, options().store_id).unwrap();
+        if let Some(mended) = mended.file {
+            let spill = Spill::open(at.clone(), &[mended], Arc::new(NoCatalog), options()).unwrap();
+            let found = contents(&spill.version(), false, 50).unwrap();
+            let is_ours = |(key, item): (&Vec<u8>, &_)| model.get(key) == Some(item);
+            assert!(found.iter().all(is_ours));
+            drop(spill);
+            let checked = check(&at, &mended, options().store_id, &|_| {}).unwrap();
+            assert_eq!(checked.entries, found.len() as u64);
+        }
+        let known = mended.lost.is_none_or(|lost| mended.kept + lost == total);
+        assert!(known, "{mended:?}");
+        mended
+    };
+    assert_eq!(mend_and_check(&bytes).lost, Some(0));
+    for nth in (0..bytes.len()).step_by(3) {
+        let mut bytes = bytes.clone();
+        bytes[nth] ^= 0x40;
+        let mended = mend_and_check(&bytes);
+        // No block has more than a quarter of them.
+        assert!(mended.kept >= total * 3 / 4, "byte {nth}: {mended:?}");
+        losses.insert(mended.lost);
+    }
+    assert!(losses.contains(&None) && losses.contains(&Some(0)) && losses.len() > 3);
+    for len in (0..bytes.len()).step_by(101) {
+        let mended = mend_and_check(&bytes[..len]);
+        assert_eq!(mended.file.is_some(), mended.kept > 0);
+    }
+    // Two faults: the index, and a block, which still says how long it is.
+    let mut two = bytes.clone();
+    let index = two.len() - 300;
+    two[index] ^= 1;
+    two[100] ^= 1;
+    assert!(mend_and_check(&two).kept > 0);
+}

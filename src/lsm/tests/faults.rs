@@ -1,0 +1,184 @@
+//! Every call to the operating system fails in turn, once or from then on. What was added is there, what
+//! was refused is not, or wholly after a reopening; and all works again when the disk does.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::*;
+use crate::Error;
+use crate::lsm::mend::mend;
+use crate::pm::Call;
+
+/// Fails the call after `first` others, and those that follow if `lasting`, until it is cured.
+#[derive(Debug)]
+struct Failing {
+    first: u64,
+    lasting: bool,
+    code: i32,
+    calls: AtomicU64,
+    cured: AtomicBool,
+}
+
+impl Failing {
+    fn at(first: u64, lasting: bool, code: i32) -> Self {
+        Self {
+            first,
+            lasting,
+            code,
+            calls: AtomicU64::new(0),
+            cured: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Faults for Failing {
+    fn before(&self, _: Call, _: &Path) -> io::Result<()> {
+        let nth = self.calls.fetch_add(1, Ordering::Relaxed);
+        let due = nth == self.first || self.lasting && nth > self.first;
+        match due && !self.cured.load(Ordering::Relaxed) {
+            true => Err(io::Error::from_raw_os_error(self.code)),
+            false => Ok(()),
+        }
+    }
+
+    /// Longer reads and writes are short ones.
+    fn most_bytes(&self) -> usize {
+        5001
+    }
+}
+
+/// Additions and compactions with failures under them; says whether any was met.
+fn run(faults: Arc<Failing>, seed: u64) -> bool {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut model = Model::new();
+    // What refused additions may have left to a reopening.
+    let mut doubtful: Vec<Model> = Vec::new();
+    let mut met = false;
+    let path = dir.path();
+    let reopen = |met: &mut bool| loop {
+        match open(path, Some(faults.clone()), options()) {
+            Ok(spill) => break spill,
+            Err(error) => {
+                assert!(
+                    matches!(error, Error::NoSpace { .. } | Error::Io { .. }),
+                    "{error}"
+                );
+                *met = true;
+                faults.cured.store(true, Ordering::Relaxed);
+            }
+        }
+    };
+    let mut spill = reopen(&mut met);
+    for sequence in 0..14 {
+        let mut changes = Model::new();
+        for _ in 0..rng.random_range(1..60) {
+            let value = rng
+                .random_bool(0.7)
+                .then(|| vec![rng.random(); rng.random_range(0..900)]);
+            changes.insert(vec![rng.random_range(0..100)], (sequence, value));
+        }
+        match add(&spill, &changes) {
+            Ok(()) => {
+                model.extend(changes);
+                doubtful.clear();
+            }
+            Err(_) => {
+                met = true;
+                let mut next = model.clone();
+                next.extend(changes);
+                doubtful.push(next);
+            }
+        }
+        met |= spill.compact().is_err();
+        match contents(&spill.version(), sequence % 2 == 0, 20) {
+            Ok(found) => assert!(values(&found) == values(&model)),
+            Err(_) => met = true,
+        }
+        if sequence % 5 == 4 {
+            drop(spill);
+            spill = reopen(&mut met);
+            if let Ok(found) = contents(&spill.version(), false, 20) {
+                settle(&found, &mut model, &mut doubtful);
+            }
+        }
+    }
+    faults.cured.store(true, Ordering::Relaxed);
+    // Those files that could not be removed go with the next opening.
+    drop(spill);
+    let spill = open(path, Some(faults.clone()), options()).unwrap();
+    let found = contents(&spill.version(), true, 20).unwrap();
+    settle(&found, &mut model, &mut doubtful);
+    add(&spill, &Model::from([(vec![200], (99, Some(vec![])))])).unwrap();
+    model.insert(vec![200], (99, Some(vec![])));
+    while spill.compact().unwrap() {}
+    assert!(values(&contents(&spill.version(), true, 20).unwrap()) == values(&model));
+    super::model::check_files(&spill, path);
+    met
+}
+
+/// What is found after a reopening is the model, or one with a refused addition; that it is from now on.
+fn settle(found: &Model, model: &mut Model, doubtful: &mut Vec<Model>) {
+    let found = values(found);
+    if found != values(model) {
+        let is_it = |doubtful: &Model| values(doubtful) == found;
+        *model = doubtful.drain(..).find(is_it).expect("no such state");
+    }
+    doubtful.clear();
+}
+
+#[test]
+fn every_call_fails_once_or_for_long() {
+    let seed = seed();
+    for (lasting, code) in [(false, libc::EIO), (true, libc::ENOSPC)] {
+        let mut first = 0;
+        loop {
+            let faults = Arc::new(Failing::at(first, lasting, code));
+            let met = run(Arc::clone(&faults), seed);
+            if faults.calls.load(Ordering::Relaxed) <= first {
+                break;
+            }
+            // A file that cannot be removed is no error.
+            assert!(met || !lasting || first > 100, "call {first}");
+            first += 1;
+        }
+        println!("{first} calls");
+        assert!(first > 100);
+    }
+}
+
+/// A file that could not be mended is what it was, and can be mended later.
+#[test]
+fn mending_fails_at_every_call() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let spill = open(dir.path(), None, options()).unwrap();
+    let keys = (0..200u8).map(|n| (vec![n], (1, Some(vec![n; 100]))));
+    add(&spill, &keys.collect()).unwrap();
+    drop(spill);
+    let dir = Dir::at(dir.path().to_path_buf(), None);
+    let file = FileCatalog::open(dir.clone()).unwrap().files()[0];
+    let path = dir.join(sst::name(file.number));
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[100] ^= 1;
+    for first in 0.. {
+        std::fs::write(&path, &bytes).unwrap();
+        let faults = Arc::new(Failing::at(first, false, libc::EIO));
+        let failing = Dir::at(dir.path().to_path_buf(), Some(faults));
+        match mend(&failing, &file, options().store_id) {
+            Ok(mended) => {
+                assert!(mended.kept > 0 && mended.lost == Some(200 - mended.kept));
+                assert!(first > 5);
+                return;
+            }
+            Err(error) => assert!(matches!(error, Error::Io { .. }), "{error}"),
+        }
+        let now = std::fs::read(&path).unwrap();
+        let mended = mend(&dir, &file, options().store_id).unwrap();
+        // Only the name of a mended file was not durable.
+        assert!(now == bytes || mended.lost == Some(0));
+    }
+}

@@ -1,0 +1,241 @@
+//! What a spill holds at one moment.
+
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::cursor::{Cursor, Direction};
+use super::merge::Merge;
+use super::sst::{Sst, key_hash};
+use super::{Item, Page};
+use crate::{Error, Result};
+
+/// Levels there are.
+pub const LEVELS: u32 = 8;
+
+/// Most bytes of keys and values in a page, unless a single item is longer.
+const PAGE_BYTES: usize = 4 << 20;
+
+/// Files in the order of their keys, no two of which have a key in common.
+#[derive(Debug, Clone)]
+pub struct Run {
+    pub level: u32,
+    pub files: Vec<Arc<Sst>>,
+}
+
+impl Run {
+    /// The file that has the key if any has.
+    #[inline]
+    pub fn find(&self, key: &[u8]) -> Option<&Arc<Sst>> {
+        let behind = |sst: &Arc<Sst>| *sst.properties().largest < *key;
+        let sst = self.files.get(self.files.partition_point(behind))?;
+        sst.spans(key).then_some(sst)
+    }
+}
+
+/// The files of a spill at one moment. They stay on the disk while it lives.
+#[derive(Debug)]
+pub struct LsmVersion {
+    store_id: [u64; 2],
+    /// The newest first: those of level 0, then one for each deeper level that has files.
+    runs: Vec<Run>,
+}
+
+impl LsmVersion {
+    /// The version with these files and their levels.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] for `dir` if there cannot be such levels.
+    pub fn new(
+        store_id: [u64; 2],
+        dir: &Path,
+        files: impl IntoIterator<Item = (u32, Arc<Sst>)>,
+    ) -> Result<Self> {
+        let mut files: Vec<(u32, Arc<Sst>)> = files.into_iter().collect();
+        files.sort_by(|(a_level, a), (b_level, b)| {
+            let order = a_level.cmp(b_level);
+            order.then_with(|| match a_level {
+                0 => a.number().cmp(&b.number()),
+                _ => a.properties().smallest.cmp(&b.properties().smallest),
+            })
+        });
+        let mut runs: Vec<Run> = Vec::new();
+        for (level, sst) in files {
+            let run = runs.last_mut().filter(|run| run.level == level);
+            let goes_on = |run: &Run| {
+                let last = run.files.last().map(|last| &last.properties().largest);
+                last < Some(&sst.properties().smallest)
+            };
+            match run {
+                // Files of level 0 that were written in the order of their keys are one run, too.
+                Some(run) if goes_on(run) => run.files.push(sst),
+                Some(_) if level > 0 => {
+                    return Err(impossible(dir, &sst, "overlaps another one of its level"));
+                }
+                _ if level >= LEVELS => {
+                    return Err(impossible(dir, &sst, "is on a level that there is not"));
+                }
+                _ => runs.push(Run {
+                    level,
+                    files: vec![sst],
+                }),
+            }
+        }
+        let newest = runs.iter().take_while(|run| run.level == 0).count();
+        runs[..newest].reverse();
+        Ok(Self { store_id, runs })
+    }
+
+    /// The files of a level below 0, in the order of their keys.
+    pub fn level(&self, level: u32) -> &[Arc<Sst>] {
+        let run = self.runs.iter().find(|run| run.level == level);
+        run.map_or(&[], |run| &run.files)
+    }
+
+    /// Runs of level 0.
+    pub fn newest(&self) -> &[Run] {
+        let count = self.runs.iter().take_while(|run| run.level == 0).count();
+        &self.runs[..count]
+    }
+
+    /// The files and their levels.
+    pub fn files(&self) -> impl Iterator<Item = (u32, &Arc<Sst>)> {
+        self.runs
+            .iter()
+            .flat_map(|run| run.files.iter().map(|sst| (run.level, sst)))
+    }
+
+    /// Whether there is no file.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// How many entries all files have, tombstones among them: at least as many as there are keys.
+    pub fn entries(&self) -> u64 {
+        self.files().map(|(_, sst)| sst.properties().entries).sum()
+    }
+
+    /// The lengths of the first and the last key of each file, and its entries.
+    pub fn key_lens(&self) -> impl Iterator<Item = (usize, usize, u64)> {
+        self.files().map(|(_, sst)| {
+            let properties = sst.properties();
+            let lens = [properties.smallest.len(), properties.largest.len()];
+            let [first, last] = lens;
+            (first.min(last), first.max(last), properties.entries)
+        })
+    }
+
+    /// The largest sequence number of an entry.
+    pub fn newest_sequence(&self) -> u64 {
+        let newest = self
+            .files()
+            .map(|(_, sst)| sst.properties().largest_sequence);
+        newest.max().unwrap_or(0)
+    }
+
+    /// Whether a key may be here, as a tombstone, too. It asks memory only, and errs for about one
+    /// key in 256 for each run.
+    pub fn may_have(&self, key: &[u8]) -> bool {
+        let hash = key_hash(self.store_id, key);
+        self.runs
+            .iter()
+            .any(|run| run.find(key).is_some_and(|sst| sst.may_have(hash)))
+    }
+
+    /// Whether a key may be on a level below this one.
+    pub fn may_have_below(&self, level: u32, key: &[u8]) -> bool {
+        let mut below = self.runs.iter().filter(|run| run.level > level);
+        below.any(|run| {
+            let hash = key_hash(self.store_id, key);
+            run.find(key).is_some_and(|sst| sst.may_have(hash))
+        })
+    }
+
+    /// The newest that is known of a key: its sequence number and its value, or `None` for a
+    /// tombstone.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], or what the operating system answers.
+    pub fn get(&self, key: &[u8]) -> Result<Option<(u64, Option<Vec<u8>>)>> {
+        let hash = key_hash(self.store_id, key);
+        for run in &self.runs {
+            let Some(sst) = run.find(key).filter(|sst| sst.may_have(hash)) else {
+                continue;
+            };
+            let nth = sst.find(key);
+            let block = sst.block(nth)?;
+            let found = block.get(key).map_err(|found| sst.damage(nth, found))?;
+            if let Some(found) = found {
+                let value = found.value.map(|place| match Arc::try_unwrap(block) {
+                    // A long one that is not in the cache.
+                    Ok(block) => block.into_value(&place),
+                    Err(block) => block.value(&place).to_vec(),
+                });
+                return Ok(Some((found.sequence, value)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first items of a range, or the last ones `from_end`, in the direction in which they are met:
+    /// each key once with its newest value, tombstones among them. There are at most `limit`, and fewer
+    /// if their keys and values are long; at least one if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], or what the operating system answers.
+    pub fn page(
+        &self,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        from_end: bool,
+        limit: usize,
+    ) -> Result<Page> {
+        let (direction, from, to) = match from_end {
+            false => (Direction::Forward, range.0, range.1),
+            true => (Direction::Backward, range.1, range.0),
+        };
+        let cursors = self
+            .runs
+            .iter()
+            .map(|run| Cursor::seek(&run.files, from, direction, Sst::block))
+            .collect::<Result<_>>()?;
+        let mut merge = Merge::new(cursors, direction);
+        let mut page = Page {
+            items: Vec::new(),
+            is_last: false,
+        };
+        let mut bytes = 0;
+        while let Some(entry) = merge.entry() {
+            let inside = match (direction, to) {
+                (_, Bound::Unbounded) => true,
+                (Direction::Forward, Bound::Included(to)) => entry.key <= to,
+                (Direction::Forward, Bound::Excluded(to)) => entry.key < to,
+                (Direction::Backward, Bound::Included(to)) => entry.key >= to,
+                (Direction::Backward, Bound::Excluded(to)) => entry.key > to,
+            };
+            if !inside {
+                break;
+            }
+            if page.items.len() >= limit || bytes >= PAGE_BYTES {
+                return Ok(page);
+            }
+            bytes += entry.key.len() + entry.value.map_or(0, <[u8]>::len);
+            page.items.push(Item {
+                key: entry.key.to_vec(),
+                sequence: entry.sequence,
+                value: entry.value.map(<[u8]>::to_vec),
+            });
+            merge.advance()?;
+        }
+        page.is_last = true;
+        Ok(page)
+    }
+}
+
+fn impossible(dir: &Path, sst: &Sst, what: &str) -> Error {
+    Error::Damaged {
+        path: dir.to_path_buf(),
+        what: "levels of the SSTs",
+        at: 0,
+        found: format!("file {} {what}", sst.number()),
+    }
+}

@@ -1,0 +1,273 @@
+//! A reserved range of addresses into which a file is mapped piece by piece, so that nothing
+//! moves when the file grows.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memmap2::{MmapOptions, MmapRaw};
+
+use super::file::PmFile;
+use crate::layout::{HUGE_PAGE, PAGE, align_up};
+use crate::width::to_usize;
+
+/// Addresses of a process.
+const ADDRESSES: u64 = 1 << 47;
+
+/// Each file gets such a part of the addresses that are left: 256 GiB at first, and after every 256
+/// files half as much, so that a process can have thousands open.
+const FILES_PER_HALVING: u64 = 256;
+
+/// Addresses that this process has reserved.
+static RESERVED: AtomicU64 = AtomicU64::new(0);
+
+/// A file may grow to at least this many times its length while it is open.
+const HEADROOM: u64 = 8;
+
+/// The reserved range. Dropping it unmaps all that was mapped into it.
+#[derive(Debug)]
+pub struct Range {
+    base: *mut u8,
+    len: u64,
+    /// Owns the addresses, some of which stand before the base for the sake of alignment.
+    _addresses: MmapRaw,
+}
+
+// SAFETY: a range hands out addresses and changes mappings by calls that any thread may make;
+// what is done with the addresses is up to those who do it.
+unsafe impl Send for Range {}
+// SAFETY: as above.
+unsafe impl Sync for Range {}
+
+/// How stores reach a mapped file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// All processes see them at once.
+    Shared,
+    /// The same, and a fence makes them durable (`MAP_SYNC`).
+    Synchronous,
+    /// They stay in this process.
+    Private,
+}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        RESERVED.fetch_sub(self.len, Ordering::Relaxed);
+    }
+}
+
+impl Range {
+    /// Reserves addresses for a file of `file_len` bytes, expected to grow to `expected`, that is
+    /// mapped in pieces of `unit` bytes, a power of two.
+    ///
+    /// # Errors
+    /// What the operating system answers when even eight times the file is too much.
+    pub fn reserve(file_len: u64, expected: u64, unit: u64) -> io::Result<Self> {
+        let align = unit.max(HUGE_PAGE);
+        let least = align_up(file_len.max(1), align)
+            .saturating_mul(HEADROOM)
+            .min(ADDRESSES);
+        let left = ADDRESSES.saturating_sub(RESERVED.load(Ordering::Relaxed));
+        // Powers of two fit into the gaps of those that are given back.
+        let share = 1 << (left / FILES_PER_HALVING).max(HUGE_PAGE).ilog2();
+        let expected = expected.min(ADDRESSES / 4).next_power_of_two();
+        let mut len = least.next_power_of_two().max(share).max(expected);
+        loop {
+            match Self::try_reserve(len, align) {
+                Err(_) if len / 2 >= least => len /= 2,
+                answer => return answer,
+            }
+        }
+    }
+
+    fn try_reserve(len: u64, align: u64) -> io::Result<Self> {
+        let total = usize::try_from(len + align).map_err(io::Error::other)?;
+        let range = MmapOptions::new().len(total).no_reserve_swap().map_anon()?;
+        let addresses = MmapRaw::from(range);
+        let first = addresses.as_mut_ptr();
+        // SAFETY: the range is ours alone and nothing has been stored in it.
+        if unsafe { libc::mprotect(first.cast(), total, libc::PROT_NONE) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        RESERVED.fetch_add(len, Ordering::Relaxed);
+        Ok(Self {
+            base: first.map_addr(|address| to_usize(align_up(address as u64, align))),
+            len,
+            _addresses: addresses,
+        })
+    }
+
+    /// Address of offset 0, aligned to 2 MiB at least.
+    #[inline]
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Bytes that the file can have.
+    #[inline]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Maps the bytes `from..to` of the file at their place.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn map(&self, file: &PmFile, from: u64, to: u64, sharing: Sharing) -> io::Result<()> {
+        let flags = match sharing {
+            Sharing::Shared => libc::MAP_SHARED,
+            Sharing::Synchronous => libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC,
+            // Private pages cost memory when they are stored to, not before.
+            Sharing::Private => libc::MAP_PRIVATE | libc::MAP_NORESERVE,
+        };
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        file.before_map()?;
+        self.map_fixed(from, to, access, flags, file.as_raw_fd(), from)
+    }
+
+    /// Maps zeros, private to this process, at the place of the bytes `from..to` of the file: what a
+    /// file holds there that has just been made longer. Unlike pages of a file on a disk they can be
+    /// huge: random access to a large table is bound by address translation.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn map_zeros(&self, file: &PmFile, from: u64, to: u64) -> io::Result<()> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        file.before_map()?;
+        self.map_fixed(from, to, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)?;
+        self.advise(from, to, libc::MADV_HUGEPAGE);
+        Ok(())
+    }
+
+    /// Takes the bytes `from..to` out of the range again; no one may have used them.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn unmap(&self, from: u64, to: u64) -> io::Result<()> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        self.map_fixed(from, to, libc::PROT_NONE, flags, -1, 0)
+    }
+
+    fn map_fixed(
+        &self,
+        from: u64,
+        to: u64,
+        access: libc::c_int,
+        flags: libc::c_int,
+        descriptor: libc::c_int,
+        offset: u64,
+    ) -> io::Result<()> {
+        assert!(from <= to && to <= self.len, "{from}..{to} of {}", self.len);
+        if from == to {
+            return Ok(());
+        }
+        // SAFETY: the assertion keeps the mapping inside the range, which is ours; callers only
+        // replace what no one has a reference into.
+        let address = unsafe {
+            libc::mmap(
+                self.base().wrapping_add(to_usize(from)).cast(),
+                to_usize(to - from),
+                access,
+                flags | libc::MAP_FIXED,
+                descriptor,
+                offset.cast_signed(),
+            )
+        };
+        match address {
+            libc::MAP_FAILED => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives every page in `from..to` of a file in memory its memory, and backs the whole huge pages
+    /// by huge ones, if the system has some: random access to a large table is bound by address
+    /// translation. Small pages do as well, so nothing is said of failure.
+    ///
+    /// Only this call asks for them whatever the mount options of the tmpfs say; it wants at least
+    /// one small page in each of them to begin with.
+    pub fn gather(&self, file: &PmFile, from: u64, to: u64, threads: usize) {
+        let first = align_up(from, HUGE_PAGE).min(to);
+        let last = (to / HUGE_PAGE * HUGE_PAGE).max(first);
+        in_parts(first, last, threads, |first, last| {
+            let mut whole = (first..last).step_by(to_usize(HUGE_PAGE));
+            if whole.all(|at| file.allocate(at, at + PAGE).is_ok()) {
+                self.advise(first, last, libc::MADV_COLLAPSE);
+            }
+            self.advise(first, last, libc::MADV_POPULATE_WRITE);
+        });
+        self.populate(from, first, 1);
+        self.populate(last, to, 1);
+    }
+
+    /// Gives every page in `from..to` its memory, so that the first store there need not wait for
+    /// it. A page for which there is none is left as it is.
+    pub fn populate(&self, from: u64, to: u64, threads: usize) {
+        in_parts(from, to, threads, |from, to| {
+            self.advise(from, to, libc::MADV_POPULATE_WRITE);
+        });
+    }
+
+    fn advise(&self, from: u64, to: u64, advice: libc::c_int) {
+        assert!(from <= to && to <= self.len, "{from}..{to} of {}", self.len);
+        let start = self.base().wrapping_add(to_usize(from));
+        // SAFETY: the addresses are ours, and no such advice changes what their pages hold.
+        unsafe { libc::madvise(start.cast(), to_usize(to - from), advice) };
+    }
+}
+
+/// Does `work` on `from..to`, in parts of whole huge pages that `threads` threads share.
+fn in_parts(from: u64, to: u64, threads: usize, work: impl Fn(u64, u64) + Sync) {
+    if from >= to {
+        return;
+    }
+    let part = align_up((to - from).div_ceil(threads.max(1) as u64), HUGE_PAGE);
+    std::thread::scope(|scope| {
+        let mut parts = (from..to)
+            .step_by(to_usize(part))
+            .map(|first| (first, to.min(first + part)));
+        let mine = parts.next();
+        for (first, last) in parts {
+            let work = &work;
+            let run = move || work(first, last);
+            if std::thread::Builder::new()
+                .spawn_scoped(scope, run)
+                .is_err()
+            {
+                run();
+            }
+        }
+        if let Some((first, last)) = mine {
+            work(first, last);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_aligned_and_has_headroom() {
+        let small = Range::reserve(1, 0, 4096).unwrap();
+        assert_eq!(small.base().addr() as u64 % HUGE_PAGE, 0);
+        assert!(small.len() >= HEADROOM * HUGE_PAGE);
+        let large = Range::reserve(1 << 39, 0, 4096).unwrap();
+        assert!(large.len() >= HEADROOM << 39);
+        let expected = Range::reserve(1, 3 << 40, 4096).unwrap();
+        assert!(expected.len() >= 3 << 40);
+        let gigantic = Range::reserve(1, 0, 1 << 30).unwrap();
+        assert_eq!(gigantic.base().addr() % (1 << 30), 0);
+    }
+
+    #[test]
+    fn thousands_of_files_fit() {
+        let ranges: Vec<_> = (0..2000)
+            .map(|_| Range::reserve(1 << 20, 0, 4096))
+            .collect();
+        assert!(ranges.iter().all(Result::is_ok));
+        let len = |nth: usize| ranges[nth].as_ref().map_or(0, Range::len);
+        // Other tests have files open, too.
+        assert!(len(0) >= 64 << 30, "{}", len(0));
+        assert!(len(1999) >= 256 << 20, "{}", len(1999));
+    }
+}

@@ -1,0 +1,221 @@
+//! Growing a mapped file in its place.
+
+use std::sync::atomic::Ordering;
+use std::{io, ptr};
+
+use parking_lot::MutexGuard;
+
+use super::{Access, Mapping};
+use crate::layout::{HUGE_PAGE, PAGE, align_up};
+use crate::pm::address_range::Sharing;
+use crate::pm::{Medium, Priority};
+use crate::width::to_usize;
+use crate::{Error, Result};
+
+/// Bytes that one thread prepares at a time: a growth beside it waits for no more than that.
+const PREALLOCATE_STEP_BYTES: u64 = 2 * HUGE_PAGE;
+
+/// What changes when the file grows.
+#[derive(Debug, Default)]
+pub(super) struct Growth {
+    /// End of the mapped bytes in which a crashed growth may have stored something.
+    stale: u64,
+    /// The file's length is not durable yet.
+    pub(super) unsynced: bool,
+}
+
+impl Mapping {
+    /// Brings the first `len` bytes of a file that exists into reach.
+    pub(super) fn map(&self, len: u64) -> Result<()> {
+        let mut growth = self.growth.lock();
+        let mapped = align_up(len, self.place.unit);
+        if self.access == Access::Write {
+            let actual = self.file.len()?;
+            // A store into a hole of a file that is mapped as it is would kill the process where
+            // the disk is full. (A copy may have holes where the file had zeros.)
+            let has_holes = self.sharing != Sharing::Private && self.file.allocated()? < mapped;
+            // A shorter one comes from a machine with smaller pages.
+            if has_holes || actual < mapped {
+                let from = if has_holes { 0 } else { actual };
+                self.file
+                    .allocate(from, mapped)
+                    .map_err(|source| self.no_room(mapped - from, source))?;
+            }
+        }
+        self.range
+            .map(&self.file, 0, mapped, self.sharing)
+            .map_err(|source| self.no_room(mapped, source))?;
+        growth.stale = mapped;
+        self.mapped.store(mapped, Ordering::Release);
+        self.len.store(len, Ordering::Release);
+        Ok(())
+    }
+
+    /// The lock of growth, ahead of a long preparation that is under way.
+    pub(super) fn growth_now(&self) -> MutexGuard<'_, Growth> {
+        self.hurried.fetch_add(1, Ordering::Relaxed);
+        let growth = self.growth.lock();
+        self.hurried.fetch_sub(1, Ordering::Relaxed);
+        growth
+    }
+
+    /// Makes the file longer, up to `to`, and maps what is new; all or nothing.
+    fn extend(&self, growth: &mut Growth, to: u64, threads: usize) -> Result<()> {
+        let from = self.prepared();
+        self.try_extend(from, to, threads).map_err(|source| {
+            // No one has been told of the new range. Should this fail, the file stays longer
+            // than its superblock says, which does no harm.
+            let _ = self.range.unmap(from, to);
+            let _ = self.file.set_len(from);
+            self.no_room(to - from, source)
+        })?;
+        growth.unsynced = true;
+        self.mapped.store(to, Ordering::Release);
+        Ok(())
+    }
+
+    fn try_extend(&self, from: u64, to: u64, threads: usize) -> io::Result<()> {
+        // A longer file comes from a growth that a crash cut short; its bytes must not return.
+        self.file.set_len(from)?;
+        self.file.set_len(to)?;
+        match self.sharing {
+            // No store reaches the file through the mapping, so what is new there stays zero.
+            Sharing::Private => self.range.map_zeros(&self.file, from, to)?,
+            _ => self.range.map(&self.file, from, to, self.sharing)?,
+        }
+        if self.is_gathered() {
+            self.range.gather(&self.file, from, to, threads);
+        }
+        self.file.allocate(from, to)
+    }
+
+    /// Whether what is new lies in huge pages, wherever the system has some.
+    pub(super) fn is_gathered(&self) -> bool {
+        self.place.in_memory && self.sharing == Sharing::Shared
+    }
+
+    fn no_room(&self, needed: u64, source: io::Error) -> Error {
+        use io::ErrorKind::{FileTooLarge, OutOfMemory, QuotaExceeded, StorageFull};
+
+        match source.kind() {
+            StorageFull | QuotaExceeded | FileTooLarge | OutOfMemory => Error::NoSpace {
+                path: self.path().to_path_buf(),
+                needed,
+                source: source.into(),
+            },
+            _ => Error::io(self.path(), "extend", source),
+        }
+    }
+
+    /// See [`Medium::grow`].
+    pub(super) fn grow_to(&self, len: u64) -> Result<()> {
+        let len = self.within_limits(len)?;
+        let mut growth = self.growth_now();
+        let old = self.len();
+        if len <= old {
+            return Ok(());
+        }
+        if len > self.prepared() {
+            self.extend(&mut growth, align_up(len, self.place.unit), cores())?;
+        }
+        self.clear(old, growth.stale.min(len));
+        self.len.store(len, Ordering::Release);
+        Ok(())
+    }
+
+    /// See [`Medium::prepare`].
+    pub(super) fn prepare_to(&self, len: u64, haste: Priority) -> Result<()> {
+        // What is gathered begins and ends with whole huge pages, however it is asked for.
+        let unit = match self.is_gathered() {
+            true => self.place.unit.max(HUGE_PAGE),
+            false => self.place.unit,
+        };
+        let len = align_up(self.within_limits(len)?, unit).min(self.range.len());
+        let threads = match haste {
+            Priority::WaitedFor => cores(),
+            // The batches that run beside it need the other cores.
+            Priority::Beside => (cores() / 4).max(1),
+        };
+        let step = PREALLOCATE_STEP_BYTES * threads as u64;
+        loop {
+            let mut growth = if len <= self.prepared() + step {
+                self.growth_now()
+            } else {
+                // The mutex knows no turns, so that one who waits might have to wait for the end.
+                while self.hurried.load(Ordering::Relaxed) > 0 {
+                    std::thread::yield_now();
+                }
+                self.growth.lock()
+            };
+            let mapped = self.prepared();
+            if len <= mapped {
+                return Ok(());
+            }
+            let to = align_up(mapped + step, unit).min(len);
+            self.extend(&mut growth, to, threads)?;
+            if !self.is_gathered() && self.sharing != Sharing::Synchronous {
+                self.range.populate(mapped, to, threads);
+            }
+        }
+    }
+
+    /// See [`Medium::trim`].
+    pub(super) fn cut_off(&self) {
+        if self.access == Access::Look {
+            return;
+        }
+        let _growth = self.growth_now();
+        let (mapped, needed) = (self.prepared(), align_up(self.len(), self.place.unit));
+        // Should this fail, the file stays longer than its superblock says, which does no harm.
+        if needed < mapped && self.range.unmap(needed, mapped).is_ok() {
+            self.mapped.store(needed, Ordering::Release);
+            let _ = self.file.set_len(needed);
+        }
+    }
+
+    /// `len` in whole pages, if the file may have it.
+    fn within_limits(&self, len: u64) -> Result<u64> {
+        let limit = self.range.len();
+        if len > limit {
+            return Err(Error::Limit {
+                path: self.path().to_path_buf(),
+                what: "bytes of the file while it is open",
+                needed: len,
+                limit,
+            });
+        }
+        self.opener.check(self.path())?;
+        let len = align_up(len, PAGE);
+        if len > self.len() && self.access == Access::Look {
+            return Err(self.only_looks());
+        }
+        Ok(len)
+    }
+
+    /// Zeroes mapped bytes that no one has been told of: the rest of a large page, where a crashed
+    /// growth may have stored something.
+    fn clear(&self, from: u64, to: u64) {
+        if from >= to {
+            return;
+        }
+        let (start, len) = (
+            self.base().wrapping_add(to_usize(from)),
+            to_usize(to - from),
+        );
+        // SAFETY: the bytes are mapped and out of everyone's reach until the new length is told.
+        unsafe { ptr::write_bytes(start, 0, len) };
+        self.mark_dirty(from, to - from);
+        if let Some(write_back) = self.write_back {
+            // SAFETY: as above; the instruction was asked for at opening.
+            unsafe { write_back.range(start, len) };
+            write_back.fence();
+        }
+    }
+}
+
+/// Threads that a growth may use which somebody waits for.
+fn cores() -> usize {
+    // More of them only wait for the memory.
+    const GROW_THREADS_MAX: usize = 16;
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(GROW_THREADS_MAX))
+}

@@ -1,0 +1,397 @@
+//! A disk that exists only in a test: it knows what a power cut may take back of the files in a
+//! directory.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use rand::{Rng, RngExt};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{Call, Change, Faults};
+
+/// Bytes that reach the disk whole or not at all.
+const SECTOR: usize = 512;
+
+/// Hears of all that is done to files. After a power cut each sector holds what was certain, or any
+/// version that was written since; the same goes for lengths, and for what a name leads to. An
+/// `fdatasync` makes the contents and the length of its file certain, and an `fsync` of the directory
+/// the names.
+#[derive(Debug, Default)]
+pub struct Disk(Mutex<DiskInner>);
+
+#[derive(Debug, Default)]
+struct DiskInner {
+    now: DiskState,
+    /// What is going on, in the words of the test.
+    moment: u64,
+    recorded: Vec<(u64, DiskState)>,
+    /// How often something was done to a file, by its name or else its extension.
+    changes: BTreeMap<String, u64>,
+}
+
+/// What a power cut may leave.
+#[derive(Debug, Clone, Default)]
+pub struct DiskState {
+    names: BTreeMap<PathBuf, Name>,
+    files: Vec<FileState>,
+}
+
+/// Which file a name leads to, by its number.
+#[derive(Debug, Clone, Default)]
+struct Name {
+    certain: Option<usize>,
+    /// Since then.
+    pending: Vec<Option<usize>>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct FileState {
+    certain: Arc<Vec<u8>>,
+    /// Lengths since the last sync.
+    lengths: Vec<usize>,
+    /// What was written since the last sync, by the number of the sector.
+    sectors: BTreeMap<usize, Vec<[u8; SECTOR]>>,
+}
+
+/// Contents of files by their paths.
+pub type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+fn sector(bytes: &[u8], number: usize) -> [u8; SECTOR] {
+    let mut sector = [0; SECTOR];
+    let bytes = bytes.get(number * SECTOR..).unwrap_or_default();
+    let len = bytes.len().min(SECTOR);
+    sector[..len].copy_from_slice(&bytes[..len]);
+    sector
+}
+
+/// Puts a sector where there is room for it.
+fn put(contents: &mut [u8], number: usize, sector: &[u8; SECTOR]) {
+    let room = contents.get_mut(number * SECTOR..).unwrap_or_default();
+    let len = room.len().min(SECTOR);
+    room[..len].copy_from_slice(&sector[..len]);
+}
+
+impl Name {
+    fn now(&self) -> Option<usize> {
+        *self.pending.last().unwrap_or(&self.certain)
+    }
+}
+
+impl FileState {
+    fn len(&self) -> usize {
+        *self.lengths.last().unwrap_or(&self.certain.len())
+    }
+
+    /// What programs see of a sector.
+    fn sector(&self, number: usize) -> [u8; SECTOR] {
+        let written = self
+            .sectors
+            .get(&number)
+            .and_then(|versions| versions.last());
+        *written.unwrap_or(&sector(&self.certain, number))
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        if at + bytes.len() > self.len() {
+            self.lengths.push(at + bytes.len());
+        }
+        let (mut at, mut bytes) = (at, bytes);
+        while !bytes.is_empty() {
+            let mut version = self.sector(at / SECTOR);
+            let room = &mut version[at % SECTOR..];
+            let (part, rest) = bytes.split_at(bytes.len().min(room.len()));
+            room[..part.len()].copy_from_slice(part);
+            self.sectors.entry(at / SECTOR).or_default().push(version);
+            at += part.len();
+            bytes = rest;
+        }
+    }
+
+    fn set_len(&mut self, len: usize) {
+        // What is cut off does not come back when the file grows again.
+        let mut end = self.len();
+        while end > len {
+            let start = (end - 1) / SECTOR * SECTOR;
+            let zeros = [0; SECTOR];
+            let from = start.max(len);
+            self.write(from, &zeros[..end - from]);
+            end = from;
+        }
+        self.lengths.push(len);
+    }
+
+    fn contents(&self) -> Vec<u8> {
+        let mut contents = self.certain.to_vec();
+        contents.resize(self.len(), 0);
+        for (&number, versions) in &self.sectors {
+            put(&mut contents, number, &versions[versions.len() - 1]);
+        }
+        contents
+    }
+
+    fn sync(&mut self) {
+        self.certain = Arc::new(self.contents());
+        self.lengths.clear();
+        self.sectors.clear();
+    }
+}
+
+impl DiskState {
+    /// What is there if only the processes die.
+    pub fn files(&self) -> Files {
+        let named = |(path, name): (&PathBuf, &Name)| {
+            let contents = self.files[name.now()?].contents();
+            Some((path.clone(), contents))
+        };
+        self.names.iter().filter_map(named).collect()
+    }
+
+    /// What a power cut may leave: all of it, if that are at most `most` images, else so many of
+    /// them, chosen by `rng`.
+    pub fn power_cuts(&self, most: usize, rng: &mut impl Rng) -> Vec<Files> {
+        let options = self.options();
+        let count = options.iter().try_fold(1usize, |product, &options| {
+            product
+                .checked_mul(options)
+                .filter(|&product| product <= most)
+        });
+        match count {
+            Some(count) => (0..count)
+                .map(|nth| {
+                    let mut rest = nth;
+                    self.image(|options| {
+                        let choice = rest % options;
+                        rest /= options;
+                        choice
+                    })
+                })
+                .collect(),
+            None => (0..most)
+                .map(|_| {
+                    // Many bugs show when a single sector is missing, or a single one has arrived.
+                    let missing = [0.01, 0.1, 0.5, 0.9, 0.99][rng.random_range(0..5)];
+                    self.image(|options| match rng.random_bool(missing) {
+                        true => rng.random_range(0..options),
+                        false => options - 1,
+                    })
+                })
+                .collect(),
+        }
+    }
+
+    /// How many ways there are for each name, length and sector, in the order of
+    /// [`image`](Self::image).
+    fn options(&self) -> Vec<usize> {
+        let mut options = Vec::new();
+        self.image(|count| {
+            options.push(count);
+            0
+        });
+        // The files that a name may lead to have all been asked for.
+        options
+    }
+
+    /// The image in which `choose` says of each name, length and sector which of so many ways it
+    /// went, the last one being the newest.
+    fn image(&self, mut choose: impl FnMut(usize) -> usize) -> Files {
+        let contents: Vec<Vec<u8>> = self
+            .files
+            .iter()
+            .map(|file| {
+                let len = match choose(1 + file.lengths.len()) {
+                    0 => file.certain.len(),
+                    nth => file.lengths[nth - 1],
+                };
+                let mut contents = file.certain.to_vec();
+                contents.resize(len, 0);
+                for (&number, versions) in &file.sectors {
+                    let nth = choose(1 + versions.len());
+                    if let Some(nth) = nth.checked_sub(1) {
+                        put(&mut contents, number, &versions[nth]);
+                    }
+                }
+                contents
+            })
+            .collect();
+        let named = |(path, name): (&PathBuf, &Name)| {
+            let file = match choose(1 + name.pending.len()) {
+                0 => name.certain,
+                nth => name.pending[nth - 1],
+            };
+            Some((path.clone(), contents[file?].clone()))
+        };
+        self.names.iter().filter_map(named).collect()
+    }
+}
+
+impl Disk {
+    /// A disk that holds `files` for certain, at `path`s of the real one to which they are written.
+    pub fn holding(files: &Files) -> Arc<Self> {
+        let mut now = DiskState::default();
+        for (number, (path, contents)) in files.iter().enumerate() {
+            fs::write(path, contents).unwrap();
+            let name = Name {
+                certain: Some(number),
+                pending: Vec::new(),
+            };
+            now.names.insert(path.clone(), name);
+            now.files.push(FileState {
+                certain: Arc::new(contents.clone()),
+                ..FileState::default()
+            });
+        }
+        Arc::new(Self(Mutex::new(DiskInner {
+            now,
+            ..DiskInner::default()
+        })))
+    }
+
+    /// A disk that goes on from `state`, whose files are written to their paths: all processes have
+    /// died, and what was not certain still is not.
+    pub fn after_death(state: &DiskState) -> Arc<Self> {
+        for (path, contents) in &state.files() {
+            fs::write(path, contents).unwrap();
+        }
+        Arc::new(Self(Mutex::new(DiskInner {
+            now: state.clone(),
+            ..DiskInner::default()
+        })))
+    }
+
+    /// Says what is going on from now on.
+    pub fn begin(&self, moment: u64) {
+        let mut state = self.state();
+        state.moment = moment;
+        let now = state.now.clone();
+        state.recorded.push((moment, now));
+    }
+
+    /// What a power cut would have left, each time that something was done, with what was going on.
+    pub fn recorded(&self) -> Vec<(u64, DiskState)> {
+        std::mem::take(&mut self.state().recorded)
+    }
+
+    /// How often something was done to the files of each extension, or of each name if they have none.
+    pub fn changes(&self) -> BTreeMap<String, u64> {
+        self.state().changes.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, DiskInner> {
+        self.0.lock()
+    }
+}
+
+impl Faults for Disk {
+    fn before(&self, _: Call, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn after(&self, change: Change, path: &Path) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let kind = path.extension().or_else(|| path.file_name());
+        let kind = kind.unwrap_or_default().to_string_lossy().into_owned();
+        *state.changes.entry(kind).or_default() += 1;
+        let DiskState { names, files } = &mut state.now;
+        let name = names.entry(path.to_path_buf()).or_default();
+        if matches!(change, Change::Created) {
+            name.pending.push(Some(files.len()));
+            files.push(FileState::default());
+        }
+        let file = name.now().map(|number| &mut files[number]);
+        match (change, file) {
+            (Change::Wrote(at, bytes), Some(file)) => file.write(in_memory(at), bytes),
+            (Change::SetLen(len), Some(file)) => file.set_len(in_memory(len)),
+            (Change::Allocated(len), Some(file)) if in_memory(len) > file.len() => {
+                file.set_len(in_memory(len));
+            }
+            (Change::Synced, Some(file)) => file.sync(),
+            (Change::Removed, _) => name.pending.push(None),
+            (Change::Renamed(to), Some(_)) => {
+                let number = name.now();
+                name.pending.push(None);
+                let name = names.entry(to.to_path_buf()).or_default();
+                name.pending.push(number);
+            }
+            (Change::SyncedFolder, _) => {
+                let dir = path.parent();
+                for (_, name) in names.iter_mut().filter(|(path, _)| path.parent() == dir) {
+                    name.certain = name.now();
+                    name.pending.clear();
+                }
+            }
+            _ => {}
+        }
+        let now = state.now.clone();
+        state.recorded.push((state.moment, now));
+    }
+}
+
+/// Equal for equal files.
+pub fn hash(files: &Files) -> u64 {
+    let mut hash = Xxh3::new();
+    for (path, contents) in files {
+        hash.update(path.as_os_str().as_encoded_bytes());
+        hash.update(&(contents.len() as u64).to_le_bytes());
+        hash.update(contents);
+    }
+    hash.digest()
+}
+
+/// A place in a file as one in memory.
+fn in_memory(at: u64) -> usize {
+    usize::try_from(at).expect("the file is in memory")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use rand::SeedableRng;
+    use rand::rngs::SmallRng;
+
+    use super::*;
+
+    fn outcomes(disk: &Disk) -> BTreeSet<Option<Vec<u8>>> {
+        let mut rng = SmallRng::seed_from_u64(1);
+        let now = disk.state().now.clone();
+        let images = now.power_cuts(1000, &mut rng);
+        images
+            .into_iter()
+            .map(|mut image| image.remove(Path::new("file")))
+            .collect()
+    }
+
+    #[test]
+    fn names_lengths_and_sectors_are_certain_after_their_sync() {
+        let disk = Disk::default();
+        let path = Path::new("file");
+        disk.after(Change::Created, path);
+        assert_eq!(outcomes(&disk), [None, Some(vec![])].into());
+        disk.after(Change::SyncedFolder, path);
+        assert_eq!(outcomes(&disk), [Some(vec![])].into());
+        disk.after(Change::Wrote(510, &[1; 4]), path);
+        let halves = |first: u8, second: u8| {
+            let mut file = vec![0; 514];
+            file[510..512].fill(first);
+            file[512..].fill(second);
+            Some(file)
+        };
+        let torn = [halves(0, 0), halves(0, 1), halves(1, 0), halves(1, 1)];
+        let all: BTreeSet<_> = torn.into_iter().chain([Some(vec![])]).collect();
+        assert_eq!(outcomes(&disk), all);
+        disk.after(Change::Synced, path);
+        assert_eq!(outcomes(&disk), [halves(1, 1)].into());
+        disk.after(Change::SetLen(0), path);
+        disk.after(Change::SetLen(514), path);
+        assert_eq!(outcomes(&disk).len(), 5);
+        disk.after(Change::Synced, path);
+        assert_eq!(outcomes(&disk), [halves(0, 0)].into());
+        disk.after(Change::Removed, path);
+        assert_eq!(outcomes(&disk), [halves(0, 0), None].into());
+    }
+}

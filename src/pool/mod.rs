@@ -1,0 +1,130 @@
+//! Threads that share work for whoever holds locks meanwhile.
+//!
+//! A thread of a pool does other tasks of its pool while it waits for the parts of its own. If it held
+//! a lock meanwhile, and such a task wanted that lock, it would wait for itself. So such work is shared
+//! among the threads of a pool of its own, and who comes on a thread of another pool is served on a
+//! thread outside of that.
+
+pub(crate) mod worker;
+
+#[cfg(feature = "cuda")]
+use std::io;
+#[cfg(feature = "cuda")]
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use parking_lot::Mutex;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+#[cfg(feature = "cuda")]
+use crate::{Error, Result};
+use worker::{REST, Worker};
+
+/// Threads that are there from the first work on until there was none for a while.
+#[derive(Debug)]
+pub struct Pool {
+    shared: Arc<Shared>,
+    /// Lets the threads go.
+    rest: Worker,
+}
+
+#[derive(Debug)]
+struct Shared {
+    kind: &'static str,
+    count: usize,
+    pool: Mutex<Option<Arc<ThreadPool>>>,
+    /// There was work since it was looked for last.
+    was_used: AtomicBool,
+}
+
+impl Pool {
+    /// A pool of `count` threads, or of one for each core if `count` is 0.
+    pub fn new(kind: &'static str, count: usize) -> Self {
+        let shared = Arc::new(Shared {
+            kind,
+            count,
+            pool: Mutex::new(None),
+            was_used: AtomicBool::new(false),
+        });
+        let rest = Worker::new("gphash-rest");
+        let resting = Arc::clone(&shared);
+        rest.set_work(move || {
+            let mut pool = resting.pool.lock();
+            if resting.was_used.swap(false, Ordering::Relaxed) {
+                return Some(REST);
+            }
+            // Who still uses it holds it.
+            drop(pool.take());
+            None
+        });
+        Self { shared, rest }
+    }
+
+    /// The threads, if the system gives any.
+    fn threads(&self) -> Option<Arc<ThreadPool>> {
+        let mut pool = self.shared.pool.lock();
+        self.shared.was_used.store(true, Ordering::Relaxed);
+        if pool.is_none() {
+            let Shared { kind, count, .. } = *self.shared;
+            let builder = ThreadPoolBuilder::new()
+                .num_threads(count)
+                .thread_name(move |nth| format!("gphash-{kind}-{nth}"));
+            match builder.build() {
+                Ok(built) => {
+                    *pool = Some(Arc::new(built));
+                    self.rest.call_if_possible();
+                }
+                Err(error) => tracing::warn!(%error, kind, "work is done without its own threads"),
+            }
+        }
+        pool.clone()
+    }
+
+    /// Has work done by the threads, and waits for it. Without any, the caller does it.
+    pub fn install<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        match self.threads() {
+            Some(threads) => threads.install(work),
+            None => work(),
+        }
+    }
+
+    /// Has work done by one of the threads. Without any, the caller does it.
+    pub fn spawn(&self, work: impl FnOnce() + Send + 'static) {
+        match self.threads() {
+            Some(threads) => threads.spawn(work),
+            None => work(),
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.rest.stop();
+    }
+}
+
+/// A pool of a thread for each core for the file at `path`.
+///
+/// # Errors
+/// [`Error::Io`] if the system gives no more threads.
+#[cfg(feature = "cuda")]
+pub fn pool(kind: &'static str, path: &Path) -> Result<ThreadPool> {
+    let pool = ThreadPoolBuilder::new().thread_name(move |nth| format!("gphash-{kind}-{nth}"));
+    let failed = |error| Error::io(path, "start the threads of", io::Error::other(error));
+    pool.build().map_err(failed)
+}
+
+/// Does work that waits for others, on a thread that does nothing else until it is done.
+pub fn run_off_pool<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    if rayon::current_thread_index().is_none() {
+        return work();
+    }
+    thread::scope(|scope| {
+        let worker = scope.spawn(work);
+        worker
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}

@@ -1,0 +1,234 @@
+//! Threads that are there while there is work for them: what rests has none.
+
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+/// How long a thread waits for more work before it ends. To start one takes far less.
+pub(crate) const REST: Duration = Duration::from_secs(1);
+
+/// One round of work: gives how long to rest before the next one, or `None` if there is nothing to do
+/// until the next call.
+type Round = Box<dyn FnMut() -> Option<Duration> + Send>;
+
+/// What is done by a thread of its own whenever it is [called](Self::call). Its clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Worker(Arc<Shared>);
+
+struct Shared {
+    name: &'static str,
+    /// There has been a call since the last round began.
+    called: AtomicBool,
+    state: Mutex<WorkerState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct WorkerState {
+    /// Until the work is given, and while the thread has it, there is none.
+    round: Option<Round>,
+    is_stopped: bool,
+    thread: Option<JoinHandle<()>>,
+    /// The thread has not decided to end.
+    is_there: bool,
+}
+
+impl Worker {
+    /// One that has nothing to do yet.
+    pub(crate) fn new(name: &'static str) -> Self {
+        Self(Arc::new(Shared {
+            name,
+            called: AtomicBool::new(false),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }))
+    }
+
+    /// Says what to do in each round. It must not own this, unless it is [stopped](Self::stop).
+    pub(crate) fn set_work(&self, round: impl FnMut() -> Option<Duration> + Send + 'static) {
+        self.0.state.lock().round = Some(Box::new(round));
+    }
+
+    /// Has a round done soon. Costs next to nothing if one was asked for already.
+    ///
+    /// # Errors
+    /// What the operating system answers if there is no thread to be had: the next call tries again.
+    pub(crate) fn call(&self) -> io::Result<()> {
+        let shared = &self.0;
+        if shared.called.load(Ordering::Relaxed) || shared.called.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let mut state = shared.state.lock();
+        if state.is_there || state.is_stopped {
+            shared.changed.notify_all();
+            return Ok(());
+        }
+        // The last thread has done its work.
+        drop(state.thread.take());
+        let Some(round) = state.round.take() else {
+            shared.called.store(false, Ordering::Relaxed);
+            return Ok(());
+        };
+        let given = Arc::new(Mutex::new(Some(round)));
+        let (taken, life) = (Arc::clone(&given), Arc::clone(shared));
+        let started = thread::Builder::new()
+            .name(shared.name.into())
+            .spawn(move || {
+                if let Some(round) = taken.lock().take() {
+                    life.live(round);
+                }
+            });
+        match started {
+            Ok(thread) => {
+                state.thread = Some(thread);
+                state.is_there = true;
+                Ok(())
+            }
+            Err(error) => {
+                state.round = given.lock().take();
+                shared.called.store(false, Ordering::Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    /// As [`call`](Self::call), for work that may wait for the next call.
+    pub(crate) fn call_if_possible(&self) {
+        if let Err(error) = self.call() {
+            tracing::warn!(%error, name = self.0.name, "there is no thread to be had");
+        }
+    }
+
+    /// Ends the thread after the round that it is in, and lets go of its work. Later calls do nothing.
+    pub(crate) fn stop(&self) {
+        let mut state = self.0.state.lock();
+        state.is_stopped = true;
+        self.0.changed.notify_all();
+        let thread = state.thread.take();
+        let round = state.round.take();
+        drop(state);
+        drop(round);
+        if let Some(thread) = thread
+            && thread.thread().id() != thread::current().id()
+        {
+            // Panics are caught.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn live(&self, mut round: Round) {
+        loop {
+            self.called.store(false, Ordering::Release);
+            let rest = catch_unwind(AssertUnwindSafe(&mut round)).unwrap_or_else(|panic| {
+                let words = words(&*panic);
+                tracing::error!(words, name = self.name, "a thread has panicked");
+                None
+            });
+            let until = Instant::now() + rest.unwrap_or(REST);
+            let mut state = self.state.lock();
+            while !self.called.load(Ordering::Acquire) && !state.is_stopped {
+                if self.changed.wait_until(&mut state, until).timed_out() {
+                    break;
+                }
+            }
+            let is_idle = rest.is_none() && !self.called.load(Ordering::Acquire);
+            if state.is_stopped || is_idle {
+                return self.end(state, round);
+            }
+        }
+    }
+
+    fn end(&self, mut state: MutexGuard<'_, WorkerState>, round: Round) {
+        state.is_there = false;
+        if !state.is_stopped {
+            state.round = Some(round);
+            return;
+        }
+        drop(state);
+        drop(round);
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.debug_tuple("Worker").field(&self.0.name).finish()
+    }
+}
+
+/// What a panic said.
+pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
+    let words = panic
+        .downcast_ref::<&str>()
+        .map(|words| (*words).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned());
+    words.unwrap_or_else(|| "without words".into())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+
+    #[test]
+    fn worker_misses_no_call_and_ends_when_it_rests() {
+        let worker = Worker::new("test");
+        let (calls, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (counted, told) = (Arc::clone(&calls), Arc::clone(&done));
+        worker.set_work(move || {
+            told.store(counted.load(Ordering::SeqCst), Ordering::SeqCst);
+            None
+        });
+        let is_there = || worker.0.state.lock().is_there;
+        for nth in 1..2000 {
+            calls.store(nth, Ordering::SeqCst);
+            worker.call().unwrap();
+            while done.load(Ordering::SeqCst) < nth {
+                thread::yield_now();
+            }
+        }
+        let start = Instant::now();
+        while is_there() {
+            assert!(start.elapsed() < 20 * REST, "it does not end");
+            thread::sleep(REST / 10);
+        }
+        calls.store(5000, Ordering::SeqCst);
+        worker.call().unwrap();
+        while done.load(Ordering::SeqCst) < 5000 {
+            thread::yield_now();
+        }
+        worker.stop();
+        assert!(!is_there());
+        worker.call().unwrap();
+        assert!(!is_there());
+    }
+
+    #[test]
+    fn worker_goes_on_after_a_panic_and_comes_again_by_itself() {
+        let worker = Worker::new("test");
+        let rounds = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&rounds);
+        worker.set_work(move || {
+            let nth = counted.fetch_add(1, Ordering::SeqCst);
+            assert!(nth != 0, "as it was told");
+            (nth < 10).then_some(Duration::from_millis(1))
+        });
+        for least in [1, 11] {
+            worker.call().unwrap();
+            while rounds.load(Ordering::SeqCst) < least {
+                thread::yield_now();
+            }
+        }
+        worker.stop();
+        assert_eq!(rounds.load(Ordering::SeqCst), 11);
+    }
+}

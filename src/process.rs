@@ -1,0 +1,85 @@
+//! The process that has opened something, and the children that it forks.
+//!
+//! A forked child has a copy of every handle, but none of the threads, and shares the file, its lock and its
+//! journal with its parent. What it does with a copy must not disturb the parent.
+
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::path::Path;
+
+use crate::{Error, Result};
+
+/// The process that has opened something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Opener(u32);
+
+impl Opener {
+    /// The process that calls.
+    pub(crate) fn this() -> Self {
+        Self(std::process::id())
+    }
+
+    /// Refuses what would disturb it in a child that it has forked.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub(crate) fn check(self, path: &Path) -> Result<()> {
+        match self.is_here() {
+            true => Ok(()),
+            false => Err(Error::Forked {
+                path: path.to_path_buf(),
+            }),
+        }
+    }
+
+    /// Whether this process is the one, not a child that it has forked.
+    pub(crate) fn is_here(self) -> bool {
+        self == Self::this()
+    }
+}
+
+/// What only the process that made it gives up: a child leaks its copy.
+#[derive(Debug)]
+pub(crate) struct Own<T> {
+    value: ManuallyDrop<T>,
+    opener: Opener,
+}
+
+impl<T> Own<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self {
+            value: ManuallyDrop::new(value),
+            opener: Opener::this(),
+        }
+    }
+
+    /// The process that made it.
+    pub(crate) fn opener(&self) -> Opener {
+        self.opener
+    }
+}
+
+impl<T> Deref for Own<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for Own<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+impl<T> Drop for Own<T> {
+    fn drop(&mut self) {
+        if self.opener.is_here() {
+            // SAFETY: nobody has the value after this.
+            unsafe { ManuallyDrop::drop(&mut self.value) };
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! The versions of keys that a batch makes, sorted by key and sequence number (H-Rocks §5: the
+//! G-memtable). Keys are in the order of their hashes, so that words are compared. The hash has a seed
+//! that nobody foresees, and another one if two keys share a hash.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::REQUESTS_PER_THREAD_MIN;
+use crate::Result;
+use crate::engine::VersionSorter;
+use crate::width::{product_top, to_usize};
+
+/// A change of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyWrite {
+    hash: u64,
+    /// Position of the request in the batch: its sequence number less the batch's first one.
+    pub position: u32,
+}
+
+/// Key writes by key, those of one key in the order of their requests.
+#[derive(Debug)]
+pub struct KeyWrites<'k, K: Fn(u32) -> &'k [u8]> {
+    table: Vec<KeyWrite>,
+    key: K,
+    /// Seed of the hashes.
+    seed: u64,
+    places: Places,
+}
+
+/// How the versions of a key are found.
+#[derive(Debug)]
+enum Places {
+    /// Where the versions of each value of the hash's top bits begin, and where all end.
+    Starts(Vec<u32>),
+    /// For each request the newest version before it that has the hash of its key, or `u32::MAX`: a GPU
+    /// has found them.
+    #[cfg(feature = "cuda")]
+    Newest(Vec<u32>),
+}
+
+impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
+    /// Sorts the changes among `len` requests, on the GPU if there is one; `key` gives the key at a
+    /// position.
+    pub fn sort(
+        len: u32,
+        is_change: impl Fn(u32) -> bool + Sync,
+        key: K,
+        gpu: Option<&VersionSorter>,
+    ) -> Self {
+        loop {
+            let seed = rand::random();
+            let version = |position| KeyWrite {
+                hash: xxh3_64_with_seed(key(position), seed),
+                position,
+            };
+            let sorted = gpu.and_then(|gpu| match sort_on_gpu(gpu, len, &is_change, version) {
+                Ok(sorted) => Some(sorted),
+                Err(error) => {
+                    tracing::warn!(%error, "the CPU sorts a batch in place of the GPU");
+                    None
+                }
+            });
+            let (table, places) = sorted.unwrap_or_else(|| {
+                let table = sort_on_cpu(len, &is_change, version);
+                let starts = starts(&table);
+                (table, Places::Starts(starts))
+            });
+            if tells_apart(&table, &key) {
+                return Self {
+                    table,
+                    key,
+                    seed,
+                    places,
+                };
+            }
+        }
+    }
+
+    /// What `each` makes of the versions of each key, oldest first.
+    pub fn map_keys<'v, T: Send>(
+        &'v self,
+        each: impl Fn(&'v [KeyWrite]) -> Option<T> + Sync + Send,
+    ) -> Vec<T> {
+        match self.table.len() {
+            0..REQUESTS_PER_THREAD_MIN => {
+                self.table.chunk_by(shares_key).filter_map(each).collect()
+            }
+            _ => {
+                let runs = self.table.par_chunk_by(shares_key);
+                runs.filter_map(each).collect()
+            }
+        }
+    }
+
+    /// The versions older than the request at `position` of its key, newest first.
+    pub fn before(&self, key: &[u8], position: u32) -> impl Iterator<Item = &KeyWrite> {
+        let older = &self.table[..self.upto(key, position)];
+        let newest = older.last().copied();
+        let newest = newest.filter(|newest| (self.key)(newest.position) == key);
+        let has_key =
+            move |version: &&KeyWrite| newest.is_some_and(|newest| shares_key(version, &newest));
+        older.iter().rev().take_while(has_key)
+    }
+
+    /// The end of the versions among which the last one is the newest of the key before `position`, if
+    /// there is one.
+    fn upto(&self, key: &[u8], position: u32) -> usize {
+        match &self.places {
+            #[cfg(feature = "cuda")]
+            Places::Newest(newest) => match newest[position as usize] {
+                u32::MAX => 0,
+                newest => newest as usize + 1,
+            },
+            Places::Starts(_) if self.table.is_empty() => 0,
+            Places::Starts(starts) => {
+                let hash = xxh3_64_with_seed(key, self.seed);
+                let place = top_bits(hash, starts.len());
+                let (start, end) = (starts[place] as usize, starts[place + 1] as usize);
+                let near = &self.table[start..end];
+                let is_older =
+                    |version: &KeyWrite| (version.hash, version.position) < (hash, position);
+                start + near.partition_point(is_older)
+            }
+        }
+    }
+}
+
+/// Whether two versions are of one key.
+fn shares_key(a: &KeyWrite, b: &KeyWrite) -> bool {
+    a.hash == b.hash
+}
+
+/// The versions that the changes among `len` requests make, by hash and position.
+fn sort_on_cpu(
+    len: u32,
+    is_change: &(impl Fn(u32) -> bool + Sync),
+    version: impl Fn(u32) -> KeyWrite + Sync,
+) -> Vec<KeyWrite> {
+    let versions = |positions: Range<u32>| positions.filter(|&nth| is_change(nth)).map(&version);
+    if (len as usize) < REQUESTS_PER_THREAD_MIN {
+        let mut table: Vec<KeyWrite> = versions(0..len).collect();
+        table.sort_unstable();
+        return table;
+    }
+    let shares = (0..len).into_par_iter().step_by(REQUESTS_PER_THREAD_MIN);
+    let mut table: Vec<KeyWrite> = shares
+        .flat_map_iter(|from| versions(from..len.min(from + position(REQUESTS_PER_THREAD_MIN))))
+        .collect();
+    table.par_sort_unstable();
+    table
+}
+
+/// The same, sorted by a GPU, and what it has found for all requests.
+#[cfg(feature = "cuda")]
+fn sort_on_gpu(
+    gpu: &VersionSorter,
+    len: u32,
+    is_change: &(impl Fn(u32) -> bool + Sync),
+    version: impl Fn(u32) -> KeyWrite + Sync,
+) -> Result<(Vec<KeyWrite>, Places)> {
+    let mut batch = gpu.batch(len as usize)?;
+    let (hashes, positions) = batch.operands();
+    let hash = |(nth, hashes): (usize, &mut [u64])| -> Vec<u32> {
+        let start = position(nth * REQUESTS_PER_THREAD_MIN);
+        for (position, hash) in (start..).zip(&mut *hashes) {
+            *hash = version(position).hash;
+        }
+        let all = start..start + position(hashes.len());
+        all.filter(|&nth| is_change(nth)).collect()
+    };
+    let changes = hashes
+        .par_chunks_mut(REQUESTS_PER_THREAD_MIN)
+        .enumerate()
+        .map(hash);
+    let mut count = 0;
+    for changes in changes.collect::<Vec<_>>() {
+        positions[count..][..changes.len()].copy_from_slice(&changes);
+        count += changes.len();
+    }
+    let sorted = batch.sort(count)?;
+    let hashes = sorted.hashes();
+    let at = |&position: &u32| KeyWrite {
+        hash: hashes[position as usize],
+        position,
+    };
+    let order = sorted
+        .order()
+        .par_iter()
+        .with_min_len(REQUESTS_PER_THREAD_MIN);
+    let newest = sorted
+        .before()
+        .par_iter()
+        .with_min_len(REQUESTS_PER_THREAD_MIN);
+    Ok((
+        order.map(at).collect(),
+        Places::Newest(newest.copied().collect()),
+    ))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn sort_on_gpu(
+    gpu: &VersionSorter,
+    _: u32,
+    _: &impl Fn(u32) -> bool,
+    _: impl Fn(u32) -> KeyWrite,
+) -> Result<(Vec<KeyWrite>, Places)> {
+    match *gpu {}
+}
+
+/// Whether versions of one hash are all of one key.
+fn tells_apart<'k>(table: &[KeyWrite], key: &(impl Fn(u32) -> &'k [u8] + Sync)) -> bool {
+    let is_apart = |pair: &[KeyWrite]| {
+        !shares_key(&pair[0], &pair[1]) || key(pair[0].position) == key(pair[1].position)
+    };
+    match table.len() {
+        0..REQUESTS_PER_THREAD_MIN => table.windows(2).all(is_apart),
+        _ => table.par_windows(2).all(is_apart),
+    }
+}
+
+/// See [`Places::Starts`]: as many values of the top bits as there are versions, more or less.
+fn starts(table: &[KeyWrite]) -> Vec<u32> {
+    let mut starts = vec![0; table.len().next_power_of_two() + 1];
+    let mut next = 1;
+    for (nth, version) in (0..).zip(table) {
+        let place = top_bits(version.hash, starts.len());
+        starts[next..=place].fill(nth);
+        next = next.max(place + 1);
+    }
+    starts[next..].fill(position(table.len()));
+    starts
+}
+
+/// The position of a request in its batch, whose length has 32 bits.
+pub fn position(nth: usize) -> u32 {
+    u32::try_from(nth).expect("a batch has fewer requests")
+}
+
+/// Which of the starts a hash belongs to.
+fn top_bits(hash: u64, starts: usize) -> usize {
+    to_usize(product_top(hash, starts as u64 - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Engine;
+    use crate::engine::version_sorter;
+
+    #[test]
+    fn versions_of_a_key_are_found_in_order() {
+        let keys: [&[u8]; 7] = [b"b", b"a", b"", b"b", b"a", b"b", b"c"];
+        let is_change = |position| ![4, 6].contains(&position);
+        let gpu = version_sorter(Engine::Auto).unwrap();
+        for gpu in [None, gpu.as_ref()] {
+            let key = |position| keys[position as usize];
+            let versions = KeyWrites::sort(7, is_change, key, gpu);
+            let before = |position: u32| -> Vec<u32> {
+                let found = versions.before(key(position), position);
+                found.map(|version| version.position).collect()
+            };
+            assert_eq!(before(5), [3, 0]);
+            assert_eq!(before(3), [0]);
+            assert_eq!(before(4), [1]);
+            assert!(before(0).is_empty() && before(2).is_empty() && before(6).is_empty());
+            let mut runs = versions.map_keys(|run| Some(run.len()));
+            runs.sort_unstable();
+            assert_eq!(runs, [1, 1, 3]);
+        }
+    }
+
+    #[test]
+    fn keys_of_one_hash_are_noticed() {
+        let keys: [&[u8]; 3] = [b"a", b"b", b"a"];
+        let key = |position: u32| keys[position as usize];
+        let version = |position| KeyWrite { hash: 7, position };
+        assert!(tells_apart(&[0, 2].map(version), &key));
+        assert!(!tells_apart(&[0, 1, 2].map(version), &key));
+    }
+}

@@ -1,0 +1,127 @@
+//! Gets that a caller answers himself, beside others who are at work, before it is his batch's turn: an
+//! optimistic reading, which is checked when the turn comes (Kung and Robinson 1981, §3). Those whose
+//! keys have changed since are asked again then.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::store::request::{Request, Response};
+use crate::store::resident::tiers::TieredItems;
+use crate::store::threads::PARALLEL_REQUESTS_MIN;
+use crate::width::to_usize;
+
+/// Requests of the longest batch that is read early. Longer ones are shared among threads in their turn.
+const LONGEST: usize = 1 << 12;
+
+/// To look through so many answers that are there already takes as long as a request.
+const LIGHTER: usize = 8;
+
+/// Places of keys in [`Changed`].
+const PLACES: usize = 1 << 16;
+
+/// Answers from before the turn of a batch.
+#[derive(Debug)]
+pub struct OptimisticReads {
+    /// Number of the last group of changes that had been made when the reading began.
+    since: u64,
+    /// One for each request that is a get.
+    answers: Vec<Option<Response>>,
+    gets: usize,
+}
+
+impl OptimisticReads {
+    /// Reads what the gets among `requests` ask for, while changes may run; `since` is the number of the
+    /// last group of which none are left to be made. Nothing if an error must come again in the batch's
+    /// turn, or if that is no gain: threads share what is long, and if the caller is `alone`, they
+    /// wait for it.
+    pub fn read<'r>(
+        requests: &'r [Request],
+        tiers: &TieredItems,
+        since: u64,
+        alone: bool,
+    ) -> Option<Self> {
+        if requests.len() > LONGEST {
+            return None;
+        }
+        let gets = |(nth, request): (usize, &'r Request)| match request {
+            Request::Get { key } => Some((nth, key.as_slice())),
+            _ => None,
+        };
+        let (asked, keys): (Vec<usize>, Vec<&[u8]>) =
+            requests.iter().enumerate().filter_map(gets).unzip();
+        let is_shared = left(requests.len(), asked.len()) >= PARALLEL_REQUESTS_MIN;
+        if asked.is_empty() || (alone && is_shared) {
+            return None;
+        }
+        let mut answers = vec![None; requests.len()];
+        for &nth in &asked {
+            answers[nth] = Some(Response::Value(None));
+        }
+        let found = |nth: usize, value| answers[asked[nth]] = Some(Response::Value(Some(value)));
+        tiers.get_some(&keys, found).ok()?;
+        Some(Self {
+            since,
+            answers,
+            gets: asked.len(),
+        })
+    }
+
+    /// How much is left to do of the batch, in requests.
+    pub fn left(&self) -> usize {
+        left(self.answers.len(), self.gets)
+    }
+
+    /// The answers that still hold, to gets among the requests that were read.
+    pub fn into_valid(self, requests: &[Request], changed: &Changed) -> Vec<Option<Response>> {
+        let mut answers = self.answers;
+        for (answer, request) in answers.iter_mut().zip(requests) {
+            if answer.is_some() && changed.last(request.key()) > self.since {
+                *answer = None;
+            }
+        }
+        answers
+    }
+}
+
+/// How much is left to do of so many requests when their `gets` have been read.
+fn left(requests: usize, gets: usize) -> usize {
+    requests - gets + gets / LIGHTER
+}
+
+/// When keys were last changed, in numbers of groups of changes. Keys that share a place count as
+/// changed together.
+#[derive(Debug)]
+pub struct Changed {
+    groups: Box<[u64]>,
+    /// The last group of so many changes that all keys count as changed by it.
+    all: u64,
+}
+
+impl Changed {
+    /// As if no key had ever been changed.
+    pub fn new() -> Self {
+        Self {
+            groups: vec![0; PLACES].into(),
+            all: 0,
+        }
+    }
+
+    /// Notes that a group changes these keys.
+    pub fn note<'k>(&mut self, keys: impl ExactSizeIterator<Item = &'k [u8]>, group: u64) {
+        if keys.len() > PLACES / 4 {
+            self.all = group;
+            return;
+        }
+        for key in keys {
+            self.groups[place(key)] = group;
+        }
+    }
+
+    /// The last group that may have changed a key.
+    fn last(&self, key: &[u8]) -> u64 {
+        self.groups[place(key)].max(self.all)
+    }
+}
+
+fn place(key: &[u8]) -> usize {
+    to_usize(xxh3_64(key)) % PLACES
+}

@@ -1,0 +1,398 @@
+//! The queue of what changes a store: callers who come while others are at work wait in it, and one
+//! of them does the work of all who wait (group commit). What takes long is done by threads of the store,
+//! which go on with what waits then.
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::optimistic_reads::OptimisticReads;
+use super::user_code;
+use crate::pool::worker::{Worker, words};
+use crate::store::mvcc::read_set::ReadSet;
+use crate::store::request::{Request, Response};
+use crate::store::resident::tiers::EntryMeta;
+use crate::store::threads::PARALLEL_REQUESTS_MIN;
+use crate::{Error, Result};
+
+/// Most requests that are carried out together, but for those of a single caller.
+const GROUP: usize = 1 << 16;
+
+/// Most bytes of requests that wait without a caller who waits for them.
+const MOST_ASYNC: usize = 64 << 20;
+
+/// What is to be done.
+pub enum Work {
+    /// Requests, which may be carried out together with those of others, and what was read early.
+    Batch(Vec<Request>, Option<OptimisticReads>),
+    /// As a batch, if the read_set still hold.
+    Transaction(Vec<Request>, ReadSet),
+    /// Requests that are done together or not at all, some of which may fail.
+    Whole(Vec<Request>),
+    /// The beginning of a checkpoint.
+    Checkpoint,
+    /// Items that are in a file now leave the table, if they still have these stamps.
+    Evict(Vec<(Vec<u8>, EntryMeta)>),
+    /// Items of these keys come up into the table.
+    Promote(Vec<Vec<u8>>),
+}
+
+impl Work {
+    /// How much there is to do, in requests.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Batch(_, Some(early)) => early.left(),
+            Self::Batch(requests, None)
+            | Self::Transaction(requests, _)
+            | Self::Whole(requests) => requests.len(),
+            // The pages that have changed may be many.
+            Self::Checkpoint => usize::MAX,
+            Self::Evict(items) => items.len(),
+            Self::Promote(keys) => keys.len(),
+        }
+    }
+
+    /// Whether it can be done again if it has failed as a whole.
+    pub fn can_be_repeated(&self) -> bool {
+        matches!(self, Self::Batch(..) | Self::Whole(_))
+    }
+
+    /// Whether it deletes, and does nothing else.
+    pub fn only_deletes(&self) -> bool {
+        let is_delete = |request: &Request| matches!(request, Request::Delete { .. });
+        matches!(self, Self::Batch(requests, _) | Self::Whole(requests) if requests.iter().all(is_delete))
+    }
+
+    /// Takes what was read early for it.
+    pub fn take_early(&mut self) -> Option<OptimisticReads> {
+        match self {
+            Self::Batch(_, early) => early.take(),
+            _ => None,
+        }
+    }
+
+    /// Whether several threads share it.
+    fn is_long(&self) -> bool {
+        self.len() >= PARALLEL_REQUESTS_MIN
+    }
+
+    /// Its requests, if they may be carried out together with those of others.
+    pub fn joined(&self) -> Option<&[Request]> {
+        match self {
+            Self::Batch(requests, _) | Self::Transaction(requests, _) => Some(requests),
+            _ => None,
+        }
+    }
+}
+
+/// Who carries out what is in a queue.
+pub trait Leader {
+    /// Carries out a group of jobs; gives an answer to each.
+    fn lead(&self, group: &mut [Job]) -> Vec<Answer>;
+
+    /// Takes note that a group has panicked; gives what its callers are told.
+    fn broke(&self, words: String) -> Error;
+
+    /// Has [`Queue::lead_long`] called by one of the threads that share long work.
+    fn share(&self);
+
+    /// Drops what has been carried out.
+    fn discard(&self, work: Work);
+}
+
+/// What has become of it.
+pub type Answer = Result<Vec<Response>>;
+
+/// Who is told of the end of an asynchronous request.
+pub type Callback = Box<dyn FnOnce(Answer) + Send>;
+
+/// Something to do, and who waits for it.
+pub struct Job {
+    pub work: Work,
+    waiter: Waiter,
+}
+
+enum Waiter {
+    Caller(Arc<Ticket>),
+    Callback(Callback, usize),
+}
+
+/// What is told to whoever waits. To drop requests takes long, so that is left to him, and the others
+/// need not wait for it.
+struct Outcome {
+    work: Work,
+    answer: Answer,
+}
+
+#[cfg(all(test, not(loom)))]
+impl Job {
+    /// A job that nobody waits for.
+    pub fn of(work: Work) -> Self {
+        let waiter = Waiter::Callback(Box::new(|_| {}), 0);
+        Self { work, waiter }
+    }
+}
+
+/// Where a caller waits.
+#[derive(Default)]
+struct Ticket {
+    state: Mutex<TicketState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+enum TicketState {
+    #[default]
+    Waiting,
+    /// The caller does what is in the queue, its own job first.
+    Leads,
+    Done(Box<Outcome>),
+}
+
+impl Ticket {
+    fn set(&self, state: TicketState) {
+        *self.state.lock() = state;
+        self.changed.notify_one();
+    }
+
+    /// Waits for the end; `None` if the caller is to lead.
+    fn wait(&self) -> Option<Box<Outcome>> {
+        let mut state = self.state.lock();
+        loop {
+            match std::mem::take(&mut *state) {
+                TicketState::Waiting => {}
+                TicketState::Leads => return None,
+                TicketState::Done(outcome) => return Some(outcome),
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+}
+
+/// See the [module](self).
+pub struct Queue {
+    state: Mutex<QueueInner>,
+    /// Leads where nobody waits, and calls the callbacks.
+    server: Worker,
+    /// Nobody leads, or something finished.
+    changed: Condvar,
+    /// There is room for asynchronous requests.
+    room: Condvar,
+}
+
+#[derive(Default)]
+struct QueueInner {
+    waiting: VecDeque<Job>,
+    /// Someone is at work, or has been called to it.
+    led: bool,
+    /// Bytes of the asynchronous requests that wait.
+    bytes: usize,
+    finished: Vec<(Callback, Outcome)>,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            state: Mutex::default(),
+            server: Worker::new("gphash-store-queue"),
+            changed: Condvar::new(),
+            room: Condvar::new(),
+        }
+    }
+}
+
+impl Queue {
+    /// The thread that [serves](Self::serve).
+    pub fn server(&self) -> &Worker {
+        &self.server
+    }
+
+    /// Has something done together with what else waits; gives it back with the answer.
+    pub fn submit(&self, work: Work, leader: &impl Leader) -> (Work, Answer) {
+        let ticket = Arc::new(Ticket::default());
+        let mut state = self.state.lock();
+        state.waiting.push_back(Job {
+            work,
+            waiter: Waiter::Caller(Arc::clone(&ticket)),
+        });
+        if !std::mem::replace(&mut state.led, true) {
+            self.pass_on(state, leader);
+        } else {
+            drop(state);
+        }
+        loop {
+            if let Some(outcome) = ticket.wait() {
+                return (outcome.work, outcome.answer);
+            }
+            self.lead_once(leader);
+        }
+    }
+
+    /// Has something done by whoever is at work next. Waits while too much waits already, but not in a
+    /// callback: the thread that calls it is the one that makes room.
+    pub fn submit_async(&self, work: Work, bytes: usize, callback: Callback, leader: &impl Leader) {
+        let mut state = self.state.lock();
+        while state.bytes > MOST_ASYNC && !user_code::is_callback() {
+            self.room.wait(&mut state);
+        }
+        state.bytes += bytes;
+        state.waiting.push_back(Job {
+            work,
+            waiter: Waiter::Callback(callback, bytes),
+        });
+        drop(state);
+        if let Err(error) = self.server.call() {
+            tracing::warn!(%error, "an asynchronous request is carried out by its caller");
+            self.serve(leader);
+        }
+    }
+
+    /// Has the next group led by whom it suits. Whoever calls this leads until then.
+    fn pass_on(&self, mut state: MutexGuard<'_, QueueInner>, leader: &impl Leader) {
+        if state.waiting.front().is_some_and(|job| job.work.is_long()) {
+            drop(state);
+            return leader.share();
+        }
+        // The thread that serves may be in a callback that waits for one of the callers, so it leads
+        // only where there are none.
+        let caller = state.waiting.iter().find_map(|job| match &job.waiter {
+            Waiter::Caller(ticket) => Some(ticket),
+            Waiter::Callback(..) => None,
+        });
+        match caller {
+            Some(ticket) => ticket.set(TicketState::Leads),
+            None => {
+                state.led = false;
+                self.changed.notify_all();
+                let is_left = !state.waiting.is_empty();
+                drop(state);
+                if is_left {
+                    self.server.call_if_possible();
+                }
+            }
+        }
+    }
+
+    /// Does a group of jobs, and passes the lead on.
+    fn lead_once(&self, leader: &impl Leader) {
+        let (state, outcomes) = self.carry_out(leader);
+        self.pass_on(state, leader);
+        tell(outcomes);
+    }
+
+    /// What [`Leader::share`] asks for: does the groups of jobs that take long, as long as there is one
+    /// next, so that none of them waits for a thread to wake up.
+    pub fn lead_long(&self, leader: &impl Leader) {
+        loop {
+            let (state, outcomes) = self.carry_out(leader);
+            let goes_on = state.waiting.front().is_some_and(|job| job.work.is_long());
+            match goes_on {
+                true => drop(state),
+                false => self.pass_on(state, leader),
+            }
+            tell(outcomes);
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    /// Does the next group of jobs; gives the queue, still locked, and what must be told to callers.
+    fn carry_out(
+        &self,
+        leader: &impl Leader,
+    ) -> (MutexGuard<'_, QueueInner>, Vec<(Arc<Ticket>, Outcome)>) {
+        let mut group = self.state.lock().take_group();
+        let led = catch_unwind(AssertUnwindSafe(|| leader.lead(&mut group)));
+        let answers = led.unwrap_or_else(|panic| {
+            let error = leader.broke(words(&*panic));
+            group.iter().map(|_| Err(error.clone())).collect()
+        });
+        let mut outcomes = Vec::new();
+        let mut state = self.state.lock();
+        for (Job { work, waiter }, answer) in group.into_iter().zip(answers) {
+            let outcome = Outcome { work, answer };
+            match waiter {
+                Waiter::Caller(ticket) => outcomes.push((ticket, outcome)),
+                Waiter::Callback(callback, bytes) => {
+                    state.bytes -= bytes;
+                    state.finished.push((callback, outcome));
+                }
+            }
+        }
+        if !state.finished.is_empty() {
+            self.room.notify_all();
+            self.changed.notify_all();
+            self.server.call_if_possible();
+        }
+        (state, outcomes)
+    }
+
+    /// Leads where nobody waits, and calls the callbacks, until there is nothing of that.
+    pub fn serve(&self, leader: &impl Leader) {
+        let mut state = self.state.lock();
+        loop {
+            let finished = std::mem::take(&mut state.finished);
+            if !finished.is_empty() {
+                drop(state);
+                for (callback, Outcome { work, answer }) in finished {
+                    leader.discard(work);
+                    user_code::call_back(|| callback(answer));
+                }
+                state = self.state.lock();
+            } else if !state.waiting.is_empty() && !state.led {
+                state.led = true;
+                drop(state);
+                self.lead_once(leader);
+                state = self.state.lock();
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Does all that is left, and ends the thread that serves. Nobody submits anything any more.
+    pub fn end(&self, leader: &impl Leader) {
+        self.server.stop();
+        loop {
+            self.serve(leader);
+            let mut state = self.state.lock();
+            if state.led && state.finished.is_empty() {
+                self.changed.wait(&mut state);
+            } else if state.finished.is_empty() && state.waiting.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+fn tell(outcomes: Vec<(Arc<Ticket>, Outcome)>) {
+    for (ticket, outcome) in outcomes {
+        ticket.set(TicketState::Done(Box::new(outcome)));
+    }
+}
+
+impl QueueInner {
+    /// Takes the first job, and those behind it that can be done together with it.
+    fn take_group(&mut self) -> Vec<Job> {
+        let mut group = Vec::new();
+        let mut requests = 0;
+        while let Some(job) = self.waiting.front() {
+            let Some(more) = job.work.joined() else { break };
+            requests += more.len();
+            if !group.is_empty() && requests > GROUP {
+                return group;
+            }
+            group.extend(self.waiting.pop_front());
+        }
+        if group.is_empty() {
+            group.extend(self.waiting.pop_front());
+        }
+        group
+    }
+}

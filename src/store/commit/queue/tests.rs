@@ -1,0 +1,104 @@
+//! The queue with a leader who only counts.
+
+use std::thread;
+
+use super::*;
+
+/// Answers the requests of each job, and notes how many there were in each group.
+#[derive(Default)]
+struct Counter {
+    queue: Queue,
+    groups: Mutex<Vec<usize>>,
+}
+
+impl Leader for Arc<Counter> {
+    fn lead(&self, group: &mut [Job]) -> Vec<Answer> {
+        let lens = group.iter().map(|job| job.work.len());
+        self.groups.lock().push(lens.clone().sum());
+        lens.map(|len| Ok(vec![Response::Done; len])).collect()
+    }
+
+    fn broke(&self, words: String) -> Error {
+        Error::Broken {
+            path: "memory".into(),
+            found: words,
+        }
+    }
+
+    fn share(&self) {
+        let counter = Arc::clone(self);
+        thread::spawn(move || counter.queue.lead_long(&counter));
+    }
+
+    fn discard(&self, _: Work) {}
+}
+
+fn batch(len: usize) -> Work {
+    Work::Batch(vec![Request::Delete { key: Vec::new() }; len], None)
+}
+
+fn submit(counter: &Arc<Counter>, len: usize) {
+    assert_eq!(
+        counter.queue.submit(batch(len), counter).1.unwrap().len(),
+        len
+    );
+}
+
+#[test]
+fn callers_come_behind_more_than_a_group_that_nobody_waits_for() {
+    for lens in [[GROUP, 1], [1000, GROUP - 10], [GROUP - 1, 2]] {
+        let counter = Arc::new(Counter::default());
+        let answered = Arc::new(Mutex::new(0));
+        // As many small jobs, and one more that does not fit into their group.
+        for len in [lens[0] / 2, lens[0] - lens[0] / 2] {
+            for part in [len - len / 2, len / 2] {
+                let answered = Arc::clone(&answered);
+                let callback = move |answer: Answer| *answered.lock() += answer.unwrap().len();
+                let callback = Box::new(callback);
+                counter
+                    .queue
+                    .submit_async(batch(part), 1, callback, &counter);
+            }
+        }
+        thread::scope(|scope| {
+            scope.spawn(|| submit(&counter, lens[1]));
+            let served = Arc::downgrade(&counter);
+            counter.queue.server().set_work(move || {
+                let counter = served.upgrade()?;
+                counter.queue.serve(&counter);
+                None
+            });
+            counter.queue.server().call().unwrap();
+            while counter.groups.lock().iter().sum::<usize>() < lens[0] + lens[1] {
+                thread::yield_now();
+            }
+            counter.queue.end(&counter);
+        });
+        assert_eq!(*answered.lock(), lens[0]);
+        assert!(counter.groups.lock().iter().all(|&len| len <= GROUP));
+    }
+}
+
+#[test]
+fn long_and_short_work_of_many_callers() {
+    let counter = Arc::new(Counter::default());
+    let lens = [
+        1,
+        PARALLEL_REQUESTS_MIN - 1,
+        PARALLEL_REQUESTS_MIN,
+        3 * PARALLEL_REQUESTS_MIN,
+    ];
+    thread::scope(|scope| {
+        for caller in 0..8 {
+            let counter = &counter;
+            scope.spawn(move || {
+                for round in 0..200 {
+                    submit(counter, lens[(caller + round) % lens.len()]);
+                }
+            });
+        }
+    });
+    let all = 8 * 200 / lens.len() * lens.iter().sum::<usize>();
+    assert_eq!(counter.groups.lock().iter().sum::<usize>(), all);
+    assert!(!counter.queue.state.lock().led);
+}

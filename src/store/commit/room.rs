@@ -1,0 +1,129 @@
+//! The room on the disk that a store sees to before it does anything: so that on a full disk puts are
+//! refused, and nothing else is.
+//!
+//! What is free on the disk and what the [reserve](crate::store::files::reserve) holds are one sum, if nobody else writes
+//! there. At any moment it is enough for a checkpoint of all that has changed. Whatever adds to the store
+//! leaves as much besides that all keys can be deleted: the log of some deletions, which the next
+//! checkpoint gives back, and the tombstones of all items that have left the index.
+
+use std::sync::atomic::Ordering;
+
+use super::group::StoreInner;
+use crate::Result;
+use crate::store::files::dir::{Room, is_full};
+use crate::store::files::reserve;
+use crate::store::files::segment::LEAST_EXTENSION;
+use crate::store::wal::record;
+use crate::store::wal::record::Entry;
+use crate::table::room::Need;
+
+impl StoreInner {
+    /// What the index needs for the final values of a group.
+    fn need(&self, entries: &[Entry]) -> Need {
+        let table = &self.tiers.table;
+        let mut need = Need::default();
+        let mut version = None;
+        let precisely = self.store_dir.is_tight();
+        for entry in entries {
+            let is_tombstone = entry.value.is_none() && {
+                let (version, are_leaving) = version.get_or_insert_with(|| {
+                    let are_leaving = self.visible().are_leaving;
+                    (self.tiers.spill.version(), are_leaving)
+                });
+                self.tiers
+                    .leaves_tombstone(version, entry.key, *are_leaving, precisely)
+            };
+            match entry.value {
+                None if !is_tombstone => need.add_removals(1),
+                value => {
+                    let len = value.map_or(0, <[u8]>::len);
+                    table.needs_record(&mut need, entry.key.len(), len, 1);
+                }
+            }
+        }
+        need
+    }
+
+    fn hold(&self, bytes: u64) -> Result<()> {
+        self.tiers.hold(&self.store_dir, bytes)
+    }
+
+    /// Sees to it that the disk has room for what needs `need` in the index and `more` bytes beside it, and
+    /// for deleting all afterwards.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](crate::Error::NoSpace) and the like.
+    pub(in crate::store) fn hold_to_add(&self, need: &Need, more: u64) -> Result<()> {
+        let held = self.hold(self.tiers.to_leave(need, more));
+        self.store_dir.set_tight(is_full(&held));
+        held
+    }
+
+    /// Sees to it that the disk has room for a group of changes before they go into the log; gives what of
+    /// the reserve the log may have.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](crate::Error::NoSpace) and the like.
+    pub(in crate::store) fn hold_for(&self, entries: &[Entry]) -> Result<Room> {
+        let held = match entries.iter().any(|entry| entry.value.is_some()) {
+            true => {
+                let held = self.hold_to_add(&self.need(entries), 0);
+                held.map(|()| Room::Spares)
+            }
+            false => self.hold_to_delete(entries),
+        };
+        if is_full(&held) {
+            self.was_full.store(true, Ordering::Relaxed);
+        }
+        held
+    }
+
+    fn hold_to_delete(&self, entries: &[Entry]) -> Result<Room> {
+        let record = record::len(entries) + 2 * LEAST_EXTENSION;
+        let try_hold = || {
+            let (journal, growth) = self.tiers.table.room_for(&self.need(entries));
+            let keep = journal + growth + reserve::KEPT;
+            let held = self.hold(keep + record);
+            (held.map(|()| Room::Reserve { keep }), growth)
+        };
+        let (mut held, mut growth) = try_hold();
+        if is_full(&held) && !self.store_dir.is_tight() {
+            // Fewer of them leave a tombstone if the files are asked.
+            self.store_dir.set_tight(true);
+            (held, growth) = try_hold();
+        }
+        // What the disk has no room to checkpoint may go on as long as the log does.
+        let goes_on = growth == 0 && self.is_unsaved.load(Ordering::Relaxed);
+        match is_full(&held) && goes_on {
+            true => Ok(Room::ALL),
+            false => held,
+        }
+    }
+
+    /// Sees to it that removals from the index, of which the log knows nothing, leave room for a checkpoint.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](crate::Error::NoSpace) and the like.
+    pub(in crate::store) fn hold_to_remove(&self, removals: usize) -> Result<()> {
+        let mut need = Need::default();
+        need.add_removals(removals as u64);
+        let (journal, _) = self.tiers.table.room_for(&need);
+        self.hold(journal + reserve::KEPT)
+    }
+
+    /// Bytes that a checkpoint now may take of the disk, but for segments and manifest.
+    pub(in crate::store) fn journal_bytes(&self) -> u64 {
+        self.tiers.table.room_for(&Need::default()).0
+    }
+
+    /// Holds what deleting takes, as far as the disk has it, and gives back the rest.
+    pub(in crate::store) fn fill_reserve(&self) {
+        let wanted = self.tiers.to_leave(&Need::default(), 0);
+        self.store_dir.reserve().cut(wanted);
+        let held = self.hold(wanted);
+        self.store_dir.set_tight(is_full(&held));
+        if held.is_err() {
+            self.store_dir.reserve().hold_most(wanted);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Code of the user that threads of a store run: callbacks and merge operators. They may panic, and they
+//! may call the store whose thread they hold up. What would wait for this thread is refused.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::pool::worker::words;
+use crate::{Error, Result};
+
+/// What the current thread runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Running {
+    OwnCode,
+    Callback,
+    MergeOperator,
+}
+
+thread_local! {
+    static RUNNING: Cell<Running> = const { Cell::new(Running::OwnCode) };
+}
+
+fn run<T>(running: Running, code: impl FnOnce() -> T) -> Result<T, String> {
+    let before = RUNNING.replace(running);
+    let done = catch_unwind(AssertUnwindSafe(code));
+    RUNNING.set(before);
+    done.map_err(|panic| words(&*panic))
+}
+
+/// Runs a callback. A panic of it is told, and nobody else's business.
+pub fn call_back(callback: impl FnOnce()) {
+    if let Err(words) = run(Running::Callback, callback) {
+        tracing::error!(words, "a callback panicked");
+    }
+}
+
+/// Runs a merge operator.
+///
+/// # Errors
+/// The words of its panic.
+pub fn merge<T>(operator: impl FnOnce() -> T) -> Result<T, String> {
+    run(Running::MergeOperator, operator)
+}
+
+/// Whether the thread that makes room for asynchronous requests would wait for this one.
+pub fn is_callback() -> bool {
+    RUNNING.get() == Running::Callback
+}
+
+/// Refuses what waits for the leader of a queue if he waits for the caller.
+///
+/// # Errors
+/// [`Error::Reentrant`].
+pub fn may_change() -> Result<()> {
+    match RUNNING.get() {
+        Running::OwnCode | Running::Callback => Ok(()),
+        Running::MergeOperator => Err(Error::Reentrant {
+            caller: "a merge operator",
+            action: "change a store",
+            advice: "let it read, and make changes outside of it",
+        }),
+    }
+}
+
+/// Refuses what waits for all threads of a store on one of them.
+///
+/// # Errors
+/// [`Error::Reentrant`].
+pub fn may_close() -> Result<()> {
+    let caller = match RUNNING.get() {
+        Running::OwnCode => return Ok(()),
+        Running::Callback => "a callback",
+        Running::MergeOperator => "a merge operator",
+    };
+    Err(Error::Reentrant {
+        caller,
+        action: "wait until the store is closed",
+        advice: "a thread of its own closes it, and logs what fails",
+    })
+}

@@ -1,0 +1,566 @@
+//! The directory of a store: which files it has, who may use it, and what they hold together.
+//!
+//! ```text
+//!  LOCK        empty; its advisory lock keeps the store from being open twice
+//!  MANIFEST    what the store is and which files count; MANIFEST.2 is the same
+//!  RESERVE     room that is given back to a full disk
+//!  index.gph   the index, with `index.gph.journal` beside it while it is open
+//!  wal/        segments of the log, 000000000001.log and so on
+//!  sst/        sorted files of what has left the table, 000000000001.sst and so on
+//! ```
+
+use std::io;
+use std::ops::RangeFrom;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+
+use super::manifest;
+use super::manifest::{Copies, MOST_FILES, Manifest};
+use super::reserve::Reserve;
+use crate::layout::mark::{MARKS, MARKS_LEN};
+use crate::layout::{Mark, PAGE};
+use crate::lsm::{Catalog, LevelFile};
+use crate::pm::{Dir, Entry, Faults, PmFile};
+use crate::store::files::segment;
+use crate::{Error, Result};
+
+pub const LOCK: &str = "LOCK";
+const LOST_AND_FOUND: &str = "lost+found";
+pub const MANIFEST: &str = manifest::NAMES[0];
+pub const INDEX: &str = "index.gph";
+pub const INDEX_JOURNAL: &str = "index.gph.journal";
+const INDEX_UNPUBLISHED: &str = ".index.gph.making";
+pub const LOG: &str = "wal";
+pub const SPILL: &str = "sst";
+
+/// An open directory; closing it gives up its lock.
+#[derive(Debug)]
+pub struct StoreDir {
+    root: Dir,
+    log: Dir,
+    spill: Dir,
+    manifest: Mutex<Manifest>,
+    /// A copy of the manifest that is not the same, and what is wrong with it.
+    other: Mutex<Option<(&'static str, Error)>>,
+    /// Of the last edit that was tried.
+    generation: AtomicU64,
+    /// Segments that no longer count and whose files the log may use again.
+    spares: Mutex<Vec<u64>>,
+    /// Held alone while something of it is given back that is not for sorted files.
+    reserve: RwLock<Reserve>,
+    is_tight: AtomicBool,
+    lock: PmFile,
+}
+
+/// What of the reserve is given back to the disk first.
+const GIVEN_AT_ONCE: u64 = 64 << 10;
+
+impl StoreDir {
+    /// Opens and locks the directory of a store, or begins one: then the manifest is not yet
+    /// `complete`, and there is neither index nor log. `merge_operator` is the name that the store
+    /// must have been made with; `None` lets every one pass.
+    ///
+    /// # Errors
+    /// [`Error::ForeignDirectory`], [`Error::Missing`], [`Error::InUse`],
+    /// [`Error::OptionMismatch`], what [`Manifest::read`] says, or what the operating system
+    /// answers. What is there is untouched.
+    pub fn open(
+        path: &Path,
+        merge_operator: Option<&str>,
+        faults: Option<Arc<dyn Faults>>,
+    ) -> Result<Self> {
+        let root = Dir::at(path.to_path_buf(), faults);
+        let log = root.within(LOG);
+        let spill = root.within(SPILL);
+        // Nothing is made in a directory that is not ours, not even the lock.
+        let known = inspect(&root)?;
+        if let (Some(known), Some(name)) = (&known, merge_operator) {
+            check_options(&root, &known.manifest, name)?;
+        }
+        root.create()?;
+        let lock = root.open_or_create_file(LOCK)?;
+        lock.lock()?;
+        let mut other = None;
+        // Another process may have been at work until now.
+        let mut manifest = match inspect(&root)? {
+            Some(Copies {
+                manifest,
+                other: broken,
+            }) => {
+                other = broken;
+                manifest
+            }
+            None => {
+                let manifest = Manifest {
+                    store_id: rand::random(),
+                    complete: false,
+                    marked: false,
+                    unnamed: false,
+                    generation: 1,
+                    next_file: 1,
+                    first_segment: 1,
+                    last_segment: 1,
+                    sequence: 0,
+                    merge_operator: merge_operator.unwrap_or_default().into(),
+                    files: Vec::new(),
+                };
+                manifest.write(&root)?;
+                manifest
+            }
+        };
+        if let Some(name) = merge_operator {
+            check_options(&root, &manifest, name)?;
+            manifest.merge_operator = name.into();
+            manifest.unnamed = false;
+        }
+        let reserve = RwLock::new(Reserve::find(&root)?);
+        let store_dir = Self {
+            root,
+            log,
+            spill,
+            generation: AtomicU64::new(manifest.generation),
+            other: Mutex::new(other),
+            manifest: Mutex::new(manifest),
+            spares: Mutex::default(),
+            reserve,
+            is_tight: AtomicBool::new(false),
+            lock,
+        };
+        if !store_dir.manifest().complete {
+            store_dir.settle()?;
+            store_dir.clear()?;
+        }
+        Ok(store_dir)
+    }
+
+    /// Makes the copies of the manifest equal, before anything is done that relies on the one that holds.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn settle(&self) -> Result<()> {
+        let mut other = self.other.lock();
+        if let Some((name, error)) = &*other {
+            tracing::warn!(%error, "a copy of the manifest is made anew");
+            self.with_room(Room::ALL, || self.manifest().write_copy(&self.root, name))?;
+        }
+        *other = None;
+        Ok(())
+    }
+
+    /// Takes away what a creation that was cut short has left.
+    fn clear(&self) -> Result<()> {
+        // Its process may have died before the manifest's name was durable, and nothing else may be here
+        // without that.
+        self.lock.sync_dir()?;
+        for name in [INDEX_JOURNAL, INDEX, INDEX_UNPUBLISHED] {
+            if self.root.has(name)? {
+                self.root.remove_file(name)?;
+            }
+        }
+        self.log.create()
+    }
+
+    /// Where the index is.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if it should be there and is not.
+    pub fn index(&self) -> Result<Entry> {
+        match self.manifest().complete && !self.root.has(INDEX)? {
+            true => Err(missing_index(self.root.join(INDEX))),
+            false => Ok(self.root.entry(INDEX)),
+        }
+    }
+
+    /// Says whether the index in the directory and the manifest belong together, and neither of them is an
+    /// older copy. `next` is the first sequence number that the log does not have.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] of the one that is older, or of another store, and what the operating system
+    /// answers.
+    pub fn check_index(&self, next: u64) -> Result<()> {
+        check_mark(&self.root, &self.manifest(), next)
+    }
+
+    /// What the index in the directory says of the store.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], and what the operating system answers.
+    pub fn marked(&self) -> Result<Option<Mark>> {
+        mark(&self.root)
+    }
+
+    /// Where the directory is.
+    pub fn path(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// The directory itself.
+    pub fn root(&self) -> &Dir {
+        &self.root
+    }
+
+    /// The directory of the log.
+    pub fn log(&self) -> &Dir {
+        &self.log
+    }
+
+    /// The directory of the files below the table.
+    pub fn spill(&self) -> &Dir {
+        &self.spill
+    }
+
+    /// What the manifest says.
+    pub fn manifest(&self) -> Manifest {
+        self.manifest.lock().clone()
+    }
+
+    /// Where the manifest is.
+    pub fn manifest_path(&self) -> PathBuf {
+        self.root.join(MANIFEST)
+    }
+
+    /// Says whether a copy of the manifest on the disk is whole, and the one that was written last or a
+    /// later one.
+    ///
+    /// # Errors
+    /// Those of [`Manifest::read`], and [`Error::Damaged`] if it is another one.
+    pub fn check_manifest(&self, name: &str) -> Result<()> {
+        let manifest = self.manifest.lock();
+        let found = Manifest::read(&self.root, name)?;
+        // An edit that failed may have got there.
+        let is_it = found.generation >= manifest.generation
+            && found.first_segment >= manifest.first_segment
+            && found.last_segment >= manifest.last_segment
+            && found.store_id == manifest.store_id
+            && found.merge_operator == manifest.merge_operator;
+        if is_it {
+            return Ok(());
+        }
+        Err(Error::Damaged {
+            path: self.root.join(name),
+            what: "manifest",
+            at: 0,
+            found: format!("{found:?}; the last one written is {manifest:?}"),
+        })
+    }
+
+    /// Changes the manifest, atomically and durably.
+    ///
+    /// # Errors
+    /// What the operating system answers. A crash then may leave it changed or not; until then
+    /// [`manifest`](Self::manifest) has not changed.
+    pub fn edit(&self, change: impl Fn(&mut Manifest)) -> Result<()> {
+        self.with_room(Room::ALL, || {
+            let mut manifest = self.manifest.lock();
+            let mut next = manifest.clone();
+            change(&mut next);
+            next.generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
+            let numbers = next.files.iter().map(|file| file.number + 1);
+            next.next_file = numbers.fold(next.next_file, u64::max);
+            next.write(&self.root)?;
+            *manifest = next;
+            Ok(())
+        })
+    }
+
+    /// Does what wants room on the disk; again if there is none and some can be given back to it.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn with_room<T>(&self, room: Room, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+        let mut done = work();
+        if is_full(&done) && self.remove_spares() {
+            done = work();
+        }
+        let Room::Reserve { keep } = room else {
+            return done;
+        };
+        if !is_full(&done) {
+            return done;
+        }
+        // Nobody may be quicker to take what is given back.
+        self.set_tight(true);
+        let reserve = self.reserve.write();
+        let mut given = GIVEN_AT_ONCE;
+        while is_full(&done) {
+            let left = reserve.held().saturating_sub(given);
+            if !reserve.shrink(left.max(keep)) {
+                break;
+            }
+            done = work();
+            given *= 2;
+        }
+        done
+    }
+
+    /// Says that the disk has no room for what adds to the store, or that it has some again. Sorted files
+    /// are neither written nor compacted while it has none.
+    pub fn set_tight(&self, is_tight: bool) {
+        self.is_tight.store(is_tight, Ordering::Relaxed);
+    }
+
+    /// Whether the disk had no room when something was last to be added to the store.
+    pub fn is_tight(&self) -> bool {
+        self.is_tight.load(Ordering::Relaxed)
+    }
+
+    /// The room that is held for a full disk, while nothing of it is given back: an attempt to hold more
+    /// takes all that is free for a moment.
+    pub fn reserve(&self) -> RwLockReadGuard<'_, Reserve> {
+        self.reserve.read()
+    }
+
+    /// Gives the files back that the log could use again; `false` if there are none.
+    fn remove_spares(&self) -> bool {
+        let spares = std::mem::take(&mut *self.spares.lock());
+        let remove = |spare: &u64| self.log.remove_file(&segment::name(*spare));
+        spares.iter().map(remove).filter(Result::is_ok).count() > 0
+    }
+
+    /// Removes the segments before those that count, but for `keep` bytes of files that the log may use
+    /// again. Those that cannot be removed are left to the next time: they mean nothing. One behind them
+    /// may be the log's next, which comes to count meanwhile.
+    pub fn retire_old_segments(&self, keep: u64) {
+        let mut spares = self.spares.lock();
+        spares.clear();
+        let first = self.manifest().first_segment;
+        let mut names = self.log.names().unwrap_or_default();
+        names.sort_unstable();
+        let mut kept = 0;
+        for name in names {
+            let Some(number) = segment::number(&name).filter(|number| *number < first) else {
+                continue;
+            };
+            let len = self.log.len_of(&name).unwrap_or(u64::MAX);
+            if len <= keep.saturating_sub(kept) {
+                kept += len;
+                spares.push(number);
+            } else if let Err(error) = self.log.remove_file(&name) {
+                tracing::warn!(%error, "an old log segment stays");
+            }
+        }
+    }
+
+    /// Removes segments that do not count, as far as that is possible.
+    pub fn remove_segments(&self, numbers: RangeFrom<u64>) {
+        for name in self.log.names().unwrap_or_default() {
+            if segment::number(&name).is_some_and(|number| numbers.contains(&number))
+                && let Err(error) = self.log.remove_file(&name)
+            {
+                tracing::warn!(%error, "a log segment that does not count stays");
+            }
+        }
+    }
+
+    /// The file of a segment that no longer counts, under the name of segment `number`, if there is one.
+    /// What stands in it is what stood there.
+    pub fn take_spare(&self, number: u64) -> Option<PmFile> {
+        let mut spares = self.spares.lock();
+        let rename = |spare| {
+            let mut file = self.log.open_file(&segment::name(spare), true)?;
+            file.rename(&segment::name(number))?;
+            Ok(file)
+        };
+        let renamed: Result<PmFile> = rename(spares.pop()?);
+        renamed
+            .inspect_err(|error| tracing::warn!(%error, "an old log segment is not used again"))
+            .ok()
+    }
+}
+
+/// What may be given back to a full disk for a piece of work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// Old segments of the log.
+    Spares,
+    /// These, and what the reserve holds beyond so many bytes.
+    Reserve { keep: u64 },
+}
+
+impl Room {
+    /// All that there is: for what is soon done, and makes room.
+    pub const ALL: Self = Self::Reserve { keep: 0 };
+}
+
+/// Whether there was no room on the disk.
+pub fn is_full<T>(done: &Result<T>) -> bool {
+    matches!(done, Err(Error::NoSpace { .. }))
+}
+
+impl Catalog for StoreDir {
+    fn may_compact(&self) -> bool {
+        !self.is_tight()
+    }
+
+    fn write(&self, write: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let _not_given = self.reserve.read();
+        match self.is_tight() {
+            true => Err(Error::NoSpace {
+                path: self.spill.path().to_path_buf(),
+                needed: PAGE,
+                source: Arc::new(io::ErrorKind::StorageFull.into()),
+            }),
+            false => write(),
+        }
+    }
+
+    fn edit(&self, added: &[LevelFile], removed: &[u64]) -> Result<()> {
+        let files = self.manifest().files.len() + added.len();
+        if files > MOST_FILES {
+            return Err(Error::Limit {
+                path: self.manifest_path(),
+                what: "files below the table",
+                needed: files as u64,
+                limit: MOST_FILES as u64,
+            });
+        }
+        self.edit(|manifest| {
+            manifest
+                .files
+                .retain(|file| !removed.contains(&file.number));
+            manifest.files.extend(added);
+        })
+    }
+}
+
+/// Keeps the directory of a store from being opened while someone looks at it.
+///
+/// # Errors
+/// [`Error::InUse`], or what the operating system answers.
+pub fn look(root: &Dir) -> Result<Option<PmFile>> {
+    if !root.has(LOCK)? {
+        // The files have locks of their own.
+        return Ok(None);
+    }
+    let lock = root.open_file(LOCK, false)?;
+    lock.lock_shared()?;
+    Ok(Some(lock))
+}
+
+/// The mark of the index in a directory, if it has one.
+///
+/// # Errors
+/// [`Error::Damaged`], and what the operating system answers.
+pub fn mark(root: &Dir) -> Result<Option<Mark>> {
+    if !root.has(INDEX)? {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; MARKS_LEN];
+    let read = root.open_file(INDEX, false)?.read(&mut bytes, MARKS)?;
+    Mark::find(&bytes[..read]).map_err(|found| damaged(root.join(INDEX), "mark", MARKS, found))
+}
+
+/// See [`StoreDir::check_index`].
+///
+/// # Errors
+/// As there.
+pub fn check_mark(root: &Dir, manifest: &Manifest, next: u64) -> Result<()> {
+    let index = |found| Err(damaged(root.join(INDEX), "mark", MARKS, found));
+    let Some(mark) = mark(root)? else {
+        // That it is not there is said elsewhere.
+        return match manifest.marked && root.has(INDEX)? {
+            true => index("none, though the manifest knows of one".into()),
+            false => Ok(()),
+        };
+    };
+    if mark.store_id != manifest.store_id {
+        return index(format!("the index of another store, {:x?}", mark.store_id));
+    }
+    if mark.sequence < manifest.sequence {
+        return index(format!(
+            "an older copy of the index, of request {}; the manifest says that it has all up to {}",
+            mark.sequence, manifest.sequence
+        ));
+    }
+    if mark.generation > manifest.generation {
+        return Err(damaged(
+            root.join(MANIFEST),
+            "manifest",
+            64,
+            format!(
+                "an older copy, of generation {}; the index has known {}",
+                manifest.generation, mark.generation
+            ),
+        ));
+    }
+    if mark.sequence >= next {
+        return Err(damaged(
+            root.join(LOG),
+            "log",
+            0,
+            format!(
+                "it ends before request {next}; the index has all up to {}",
+                mark.sequence
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn damaged(path: PathBuf, what: &'static str, at: u64, found: String) -> Error {
+    Error::Damaged {
+        path,
+        what,
+        at,
+        found,
+    }
+}
+
+/// The error for a directory that has no manifest, and never had one.
+pub fn no_store(root: &Dir) -> Error {
+    Error::Missing {
+        path: root.join(MANIFEST),
+        advice: "a directory without it is not a store",
+    }
+}
+
+/// The error for an index that should be at `path`.
+pub fn missing_index(path: PathBuf) -> Error {
+    Error::Missing {
+        path,
+        advice: "put it back; the log holds only what was written since its last checkpoint",
+    }
+}
+
+/// The manifests of the directory, or `None` if there can be a new store.
+///
+/// # Errors
+/// As [`StoreDir::open`].
+pub fn inspect(root: &Dir) -> Result<Option<Copies>> {
+    let names = root.names()?;
+    let has = |wanted: &str| names.iter().any(|name| name == wanted);
+    if manifest::NAMES.into_iter().any(has) {
+        return Manifest::find(root).map(Some);
+    }
+    if has(INDEX) || has(LOG) || has(SPILL) {
+        return Err(Error::Missing {
+            path: root.join(MANIFEST),
+            advice: "put it back, or run gphash-recover --salvage: without it nothing says which \
+                     files of the log and of sst/ count",
+        });
+    }
+    // What `mkfs` leaves in the root of a file system is nobody's.
+    let ours = [LOST_AND_FOUND, LOCK, manifest::NEXT_NAME];
+    match names.iter().find(|name| !ours.contains(&name.as_str())) {
+        Some(name) => Err(Error::ForeignDirectory {
+            path: root.path().to_path_buf(),
+            found: format!("{name:?} and no {MANIFEST}"),
+        }),
+        None => Ok(None),
+    }
+}
+
+fn check_options(root: &Dir, manifest: &Manifest, merge_operator: &str) -> Result<()> {
+    if manifest.unnamed || manifest.merge_operator == merge_operator {
+        return Ok(());
+    }
+    Err(Error::OptionMismatch {
+        path: root.join(MANIFEST),
+        option: "merge_operator",
+        found: format!("{:?}", manifest.merge_operator),
+        expected: format!("{merge_operator:?}"),
+    })
+}

@@ -1,0 +1,474 @@
+//! What a store is: the file `MANIFEST`, and its copy `MANIFEST.2`.
+//!
+//! ```text
+//!  0       8         12      16         32              40             48         56
+//!  | magic | version | flags | store id | first segment | last segment | sequence | ...
+//!  56            60      64           72          80
+//!  | name length | files | generation | next file | name of the merge operator | files ... | checksum |
+//!
+//!  0        8       16      20         24
+//!  | number | bytes | level | reserved |      a file
+//! ```
+//!
+//! Each copy is good by itself. An edit writes the first one and then the other, each durable before
+//! what comes next; the valid one with the greater generation holds. So at any moment one of them is
+//! whole, and of two that differ by a crash no one has relied on the newer.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use bytemuck::{Pod, Zeroable};
+use static_assertions::const_assert_eq;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::lsm::LevelFile;
+use crate::pm::Dir;
+use crate::width::to_usize;
+use crate::{Error, Result};
+
+/// First eight bytes of every manifest.
+const MAGIC: [u8; 8] = *b"GPHSTOR\n";
+
+/// The version of the directory that this build writes, and the latest that it reads.
+const VERSION: u32 = 2;
+
+/// Names of the two copies.
+pub const NAMES: [&str; 2] = ["MANIFEST", "MANIFEST.2"];
+
+/// Name that a copy has until it is whole, where there was none.
+pub const NEXT_NAME: &str = "MANIFEST.next";
+
+/// Longest name of a merge operator, in bytes.
+pub const LONGEST_NAME: usize = 1024;
+
+/// Numbers of segments and sequence numbers are below this: what is counted up does not overflow.
+pub const SEQUENCE_LIMIT: u64 = 1 << 62;
+
+/// Most files below the table.
+pub const MOST_FILES: usize = 1 << 20;
+
+/// The directory is whole; without it, a creation was cut short.
+const COMPLETE: u32 = 1;
+
+/// The index bears a mark.
+const MARKED: u32 = 2;
+
+/// The name of the merge operator is lost; that of the next opening is taken.
+const UNNAMED: u32 = 4;
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Header {
+    magic: [u8; 8],
+    version: u32,
+    flags: u32,
+    store_id: [u64; 2],
+    first_segment: u64,
+    last_segment: u64,
+    sequence: u64,
+    name_len: u32,
+    files: u32,
+}
+
+const_assert_eq!(size_of::<Header>(), 64);
+
+const HEADER: usize = size_of::<Header>();
+
+/// What version 1 did not have.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Second {
+    generation: u64,
+    next_file: u64,
+}
+
+const_assert_eq!(size_of::<Second>(), 16);
+
+const SECOND: usize = size_of::<Second>();
+
+/// What the manifest says of a file below the table.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct File {
+    number: u64,
+    len: u64,
+    level: u32,
+    reserved: u32,
+}
+
+const_assert_eq!(size_of::<File>(), 24);
+
+/// What the manifest says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Manifest {
+    /// Random name of the store, which its log segments bear, too.
+    pub store_id: [u64; 2],
+    /// Whether the creation of the store came to its end.
+    pub complete: bool,
+    /// Whether the index bears a [mark](crate::layout::Mark), which must not be older than this says.
+    pub marked: bool,
+    /// Whether the name of the merge operator is lost.
+    pub unnamed: bool,
+    /// Grows with every edit; the valid copy with the greater one holds.
+    pub generation: u64,
+    /// Numbers of files below the table from this one on were never used.
+    pub next_file: u64,
+    /// The oldest log segment that a recovery needs.
+    pub first_segment: u64,
+    /// The newest log segment.
+    pub last_segment: u64,
+    /// All requests up to this sequence number are in the index.
+    pub sequence: u64,
+    /// Name of the merge operator; empty for none.
+    pub merge_operator: String,
+    /// The files below the table, the newest of level 0 last.
+    pub files: Vec<LevelFile>,
+}
+
+impl Manifest {
+    fn to_bytes(&self) -> Vec<u8> {
+        let header = Header {
+            magic: MAGIC,
+            version: VERSION,
+            flags: (u32::from(self.complete) * COMPLETE)
+                | (u32::from(self.marked) * MARKED)
+                | (u32::from(self.unnamed) * UNNAMED),
+            store_id: self.store_id,
+            first_segment: self.first_segment,
+            last_segment: self.last_segment,
+            sequence: self.sequence,
+            name_len: u32::try_from(self.merge_operator.len()).expect("its length is checked"),
+            files: u32::try_from(self.files.len()).expect("files are few"),
+        };
+        let file = |file: &LevelFile| File {
+            number: file.number,
+            len: file.len,
+            level: file.level,
+            reserved: 0,
+        };
+        let files: Vec<File> = self.files.iter().map(file).collect();
+        let second = Second {
+            generation: self.generation,
+            next_file: self.next_file,
+        };
+        let mut bytes = bytemuck::bytes_of(&header).to_vec();
+        bytes.extend_from_slice(bytemuck::bytes_of(&second));
+        bytes.extend_from_slice(self.merge_operator.as_bytes());
+        bytes.extend_from_slice(bytemuck::cast_slice(&files));
+        bytes.extend_from_slice(&xxh3_64(&bytes).to_le_bytes());
+        bytes
+    }
+
+    /// Reads a manifest.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`], [`Error::NewerFormat`] or [`Error::Damaged`].
+    pub fn parse(bytes: &[u8], path: &Path) -> Result<Self> {
+        let path = path.to_path_buf();
+        if bytes.get(..8) != Some(&MAGIC) {
+            let found = format!("it begins with {:02x?}", &bytes[..bytes.len().min(8)]);
+            return Err(Error::Foreign { path, found });
+        }
+        if let Some(version) = bytes.get(8..12) {
+            let found = u32::from_le_bytes(version.try_into().expect("four bytes"));
+            if found > VERSION {
+                let supported = VERSION;
+                return Err(Error::NewerFormat {
+                    path,
+                    found,
+                    supported,
+                });
+            }
+        }
+        let damaged = |what, at: usize, found: String| Error::Damaged {
+            path: path.clone(),
+            what,
+            at: at as u64,
+            found,
+        };
+        let cut = || {
+            let found = format!("the file has only {} bytes", bytes.len());
+            damaged("manifest", bytes.len(), found)
+        };
+        let header: Header = bytemuck::pod_read_unaligned(bytes.get(..HEADER).ok_or_else(cut)?);
+        let name_len = header.name_len as usize;
+        if name_len > LONGEST_NAME {
+            let found = format!("{name_len} bytes; at most {LONGEST_NAME} are possible");
+            return Err(damaged("length of the merge operator's name", 56, found));
+        }
+        let is_first = header.version == 1;
+        let name_start = HEADER + if is_first { 0 } else { SECOND };
+        let second = match is_first {
+            true => Second::zeroed(),
+            false => bytemuck::pod_read_unaligned(bytes.get(HEADER..name_start).ok_or_else(cut)?),
+        };
+        let name_end = name_start + name_len;
+        let end = name_end + header.files as usize * size_of::<File>();
+        let sum = bytes.get(end..end + 8).ok_or_else(cut)?;
+        let (found, expected) = (sum, xxh3_64(&bytes[..end]).to_le_bytes());
+        if found != expected {
+            let found = format!("{found:02x?}; expected {expected:02x?}");
+            return Err(damaged("checksum of the manifest", end, found));
+        }
+        let name = String::from_utf8(bytes[name_start..name_end].to_vec());
+        let (files, _) = bytes[name_end..end].as_chunks::<{ size_of::<File>() }>();
+        let file = |bytes: &[u8; size_of::<File>()]| {
+            let File {
+                number, len, level, ..
+            } = bytemuck::pod_read_unaligned(bytes);
+            LevelFile { number, level, len }
+        };
+        let manifest = Self {
+            store_id: header.store_id,
+            complete: header.flags & COMPLETE != 0,
+            marked: header.flags & MARKED != 0,
+            unnamed: header.flags & UNNAMED != 0,
+            generation: second.generation,
+            next_file: second.next_file,
+            first_segment: header.first_segment,
+            last_segment: header.last_segment,
+            sequence: header.sequence,
+            merge_operator: name.map_err(|error| {
+                damaged("name of the merge operator", name_start, error.to_string())
+            })?,
+            files: files.iter().map(file).collect(),
+        };
+        if header.version == 0 || header.flags & !(COMPLETE | MARKED | UNNAMED) != 0 {
+            let found = format!("version {}, flags {:#x}", header.version, header.flags);
+            return Err(damaged("version and flags", 8, found));
+        }
+        if manifest.first_segment > manifest.last_segment {
+            let found = format!("{} to {}", manifest.first_segment, manifest.last_segment);
+            return Err(damaged("numbers of the log segments", 32, found));
+        }
+        let counts = [
+            manifest.last_segment,
+            manifest.sequence,
+            manifest.generation,
+            manifest.next_file,
+        ];
+        if counts.iter().any(|count| *count >= SEQUENCE_LIMIT) {
+            let found = format!(
+                "segment, sequence number, generation, next file {counts:?}; each is below {SEQUENCE_LIMIT}"
+            );
+            return Err(damaged("last segment and other counts", 40, found));
+        }
+        let numbers: HashSet<u64> = manifest.files.iter().map(|file| file.number).collect();
+        let is_sound = |file: &LevelFile| file.number < SEQUENCE_LIMIT;
+        if numbers.len() != manifest.files.len() || !manifest.files.iter().all(is_sound) {
+            let found = format!("{:?}", manifest.files);
+            return Err(damaged("files below the table", name_end, found));
+        }
+        Ok(manifest)
+    }
+
+    /// Reads one of the copies in a directory.
+    ///
+    /// # Errors
+    /// Those of [`parse`](Self::parse), [`Error::Missing`], and what the operating system answers.
+    pub fn read(dir: &Dir, name: &str) -> Result<Self> {
+        if !dir.has(name)? {
+            return Err(Error::Missing {
+                path: dir.join(name),
+                advice: "opening the store makes it anew from its other copy; if both are lost, \
+                         gphash-recover --salvage makes them from what the other files say",
+            });
+        }
+        let file = dir.open_file(name, false)?;
+        let longest = HEADER + SECOND + LONGEST_NAME + MOST_FILES * size_of::<File>() + 8;
+        let len = file.len()?.min(longest as u64);
+        let mut bytes = vec![0; to_usize(len)];
+        let len = file.read(&mut bytes, 0)?;
+        Self::parse(&bytes[..len], file.path())
+    }
+
+    /// Reads both copies in a directory; the newer valid one holds.
+    ///
+    /// # Errors
+    /// What is wrong with the first copy if none is valid, and what the operating system answers.
+    pub fn find(dir: &Dir) -> Result<Copies> {
+        let [first, second] = NAMES.map(|name| Self::read(dir, name));
+        let (newest, others) = match (first, second) {
+            (Ok(first), Ok(second)) if first.generation >= second.generation => {
+                let others = (first != second).then(|| (NAMES[1], stale(dir, 1, &second)));
+                (first, others)
+            }
+            (Ok(first), Ok(second)) => (second, Some((NAMES[0], stale(dir, 0, &first)))),
+            (Ok(first), Err(error)) => (first, Some((NAMES[1], error))),
+            (Err(error), Ok(second)) => (second, Some((NAMES[0], error))),
+            (Err(Error::Missing { .. }), Err(error)) => return Err(error),
+            (Err(_), Err(error)) if error.is_refusal() => return Err(error),
+            (Err(error), Err(_)) => return Err(error),
+        };
+        if let Some((_, error)) = &others
+            && error.is_refusal()
+        {
+            return Err(error.clone());
+        }
+        Ok(Copies {
+            manifest: newest,
+            other: others,
+        })
+    }
+
+    /// Makes this the manifest of a directory, durably: first one copy, then the other.
+    ///
+    /// # Errors
+    /// What the operating system answers. A crash then may leave this one or the last one.
+    pub fn write(&self, dir: &Dir) -> Result<()> {
+        NAMES.iter().try_for_each(|name| self.write_copy(dir, name))
+    }
+
+    /// Writes one copy, durably. A crash may tear it.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn write_copy(&self, dir: &Dir, name: &str) -> Result<()> {
+        if dir.has(name)? {
+            // In its place, which takes no room: the other copy is whole.
+            let file = dir.open_file(name, true)?;
+            file.write(&self.to_bytes(), 0)?;
+            return file.sync();
+        }
+        let mut file = dir.create_file(NEXT_NAME)?;
+        file.write(&self.to_bytes(), 0)?;
+        file.sync()?;
+        file.rename(name)?;
+        file.sync_dir()
+    }
+}
+
+/// What a directory has of manifests.
+#[derive(Debug)]
+pub struct Copies {
+    /// The one that holds.
+    pub manifest: Manifest,
+    /// The name of the copy that is not the same, and what is wrong with it.
+    pub other: Option<(&'static str, Error)>,
+}
+
+fn stale(dir: &Dir, nth: usize, manifest: &Manifest) -> Error {
+    Error::Damaged {
+        path: dir.join(NAMES[nth]),
+        what: "manifest",
+        at: HEADER as u64,
+        found: format!(
+            "generation {}, which is not the newest",
+            manifest.generation
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest() -> Manifest {
+        Manifest {
+            store_id: [3, 4],
+            complete: true,
+            marked: true,
+            unnamed: false,
+            generation: 11,
+            next_file: 13,
+            first_segment: 5,
+            last_segment: 7,
+            sequence: 1 << 40,
+            merge_operator: "sum".into(),
+            files: vec![
+                LevelFile {
+                    number: 9,
+                    level: 2,
+                    len: 4096,
+                },
+                LevelFile {
+                    number: 12,
+                    level: 0,
+                    len: 77,
+                },
+            ],
+        }
+    }
+
+    #[test]
+    fn either_copy_is_enough_and_the_newer_holds() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = Dir::at(dir.path().to_path_buf(), None);
+        manifest().write(&dir).unwrap();
+        let changed = Manifest {
+            generation: 12,
+            sequence: 9,
+            files: Vec::new(),
+            ..manifest()
+        };
+        changed.write(&dir).unwrap();
+        let found = Manifest::find(&dir).unwrap();
+        assert_eq!(found.manifest, changed);
+        assert!(found.other.is_none());
+        let mut names = dir.names().unwrap();
+        names.sort_unstable();
+        assert_eq!(names, NAMES);
+        let spoil = |name| {
+            let mut bytes = changed.to_bytes();
+            bytes[40] ^= 1;
+            std::fs::write(dir.join(name), bytes).unwrap();
+        };
+        for name in NAMES {
+            // Older, damaged, or not there.
+            manifest().write_copy(&dir, name).unwrap();
+            assert_eq!(Manifest::find(&dir).unwrap().manifest, changed);
+            spoil(name);
+            let found = Manifest::find(&dir).unwrap();
+            assert_eq!(found.manifest, changed);
+            assert_eq!(found.other.unwrap().0, name);
+            dir.remove_file(name).unwrap();
+            let found = Manifest::find(&dir).unwrap();
+            assert!(matches!(found.other, Some((other, Error::Missing { .. })) if other == name));
+            changed.write_copy(&dir, name).unwrap();
+        }
+        for name in NAMES {
+            spoil(name);
+        }
+        assert!(matches!(Manifest::find(&dir), Err(Error::Damaged { .. })));
+    }
+
+    #[test]
+    fn the_first_version_is_read() {
+        let mut bytes = manifest().to_bytes();
+        bytes.truncate(bytes.len() - 8);
+        bytes.drain(HEADER..HEADER + SECOND);
+        bytes[8..16].copy_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
+        bytes.extend_from_slice(&xxh3_64(&bytes).to_le_bytes());
+        let first = Manifest {
+            marked: false,
+            generation: 0,
+            next_file: 0,
+            ..manifest()
+        };
+        assert_eq!(
+            Manifest::parse(&bytes, Path::new("MANIFEST")).unwrap(),
+            first
+        );
+    }
+
+    #[test]
+    fn every_changed_bit_and_every_cut_is_noticed() {
+        let bytes = manifest().to_bytes();
+        let path = Path::new("MANIFEST");
+        assert_eq!(Manifest::parse(&bytes, path).unwrap(), manifest());
+        for bit in 0..bytes.len() * 8 {
+            let mut bytes = bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let error = Manifest::parse(&bytes, path).unwrap_err();
+            let told = match bit / 8 {
+                0..8 => matches!(error, Error::Foreign { .. }),
+                8..12 if bit != 65 => matches!(error, Error::NewerFormat { .. }),
+                _ => matches!(error, Error::Damaged { .. }),
+            };
+            assert!(told, "bit {bit}: {error}");
+        }
+        for len in 0..bytes.len() {
+            assert!(Manifest::parse(&bytes[..len], path).is_err(), "{len} bytes");
+        }
+    }
+}

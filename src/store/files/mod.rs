@@ -1,0 +1,6 @@
+//! The files of a store beside its index, its log and its sorted files.
+
+pub mod dir;
+pub mod manifest;
+pub mod reserve;
+pub mod segment;

@@ -1,0 +1,317 @@
+//! A segment of the log: one file of records, in the order of their sequence numbers.
+//!
+//! ```text
+//!  0       8         12         16         32       40      48     56         64
+//!  | magic | version | reserved | store id | number | first | salt | checksum | records ...
+//! ```
+//!
+//! *first* is the first sequence number that is not in the segments before. A segment can hold
+//! records from *first* of the next one on, if the next was begun because their sync had failed: the
+//! next one has them again, or they were answered with an error.
+//!
+//! The file may be that of a segment that no longer counted: its room is there already, so a sync has
+//! nothing but the records to make durable. What it had is behind the new records then, and no record
+//! there, since the salt is another.
+
+use std::path::Path;
+
+use bytemuck::{Pod, Zeroable};
+use rayon::prelude::*;
+use static_assertions::const_assert_eq;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::pm::{Dir, PmFile};
+use crate::store::files::manifest::SEQUENCE_LIMIT;
+use crate::width::to_usize;
+use crate::{Error, Result};
+
+const MAGIC: [u8; 8] = *b"GPHWAL\r\n";
+const VERSION: u32 = 1;
+
+/// Bytes of the header of a segment.
+pub const SEGMENT_HEADER: u64 = size_of::<Header>() as u64;
+
+/// What the file is made longer by when it is full, so that few syncs wait for its new length.
+pub const EXTENSION: u64 = 1 << 20;
+
+/// The same where the disk has no room for more.
+pub const LEAST_EXTENSION: u64 = 16 << 10;
+
+/// Bytes that a thread reads at a time.
+const PIECE: usize = 4 << 20;
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Header {
+    magic: [u8; 8],
+    version: u32,
+    reserved: u32,
+    store_id: [u64; 2],
+    number: u64,
+    first: u64,
+    salt: u64,
+    checksum: u64,
+}
+
+const_assert_eq!(size_of::<Header>(), 64);
+
+impl Header {
+    fn sum(&self) -> u64 {
+        xxh3_64(&bytemuck::bytes_of(self)[..56])
+    }
+}
+
+/// The name of segment `number` in its directory.
+pub fn name(number: u64) -> String {
+    format!("{number:012}.log")
+}
+
+/// The number of the segment that has this name.
+pub fn number(file_name: &str) -> Option<u64> {
+    let number = file_name.strip_suffix(".log")?.parse().ok()?;
+    (name(number) == file_name).then_some(number)
+}
+
+/// Numbers of the segments in a directory, in order, whatever they hold.
+///
+/// # Errors
+/// What the operating system answers.
+pub fn numbers(dir: &Dir) -> Result<Vec<u64>> {
+    let names = dir.names()?;
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| number(name)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The store that segment `number` says that it belongs to, if its header is whole.
+///
+/// # Errors
+/// What the operating system answers.
+pub fn store_of(dir: &Dir, number: u64) -> Result<Option<[u64; 2]>> {
+    match read_header(&dir.open_file(&name(number), false)?) {
+        Ok(header) if header.number == number => Ok(Some(header.store_id)),
+        Err(error) if error.is_refusal() => Err(error),
+        Ok(_) | Err(_) => Ok(None),
+    }
+}
+
+/// The last segment of the log whose segments up to `named` the manifest counts. A crash, or an older copy of
+/// the manifest, may leave others behind that one: records there go on from its records.
+///
+/// # Errors
+/// What the operating system answers.
+pub fn last(dir: &Dir, store_id: [u64; 2], named: u64) -> Result<u64> {
+    let mut last = named;
+    while dir.has(&name(last + 1))? {
+        match Segment::open(dir, store_id, last + 1) {
+            Ok(_) => last += 1,
+            Err(error) if error.is_refusal() => return Err(error),
+            // It was about to be made.
+            Err(_) => break,
+        }
+    }
+    Ok(last)
+}
+
+/// An open segment.
+#[derive(Debug)]
+pub struct Segment {
+    file: PmFile,
+    /// Its number.
+    pub number: u64,
+    /// First sequence number that is not in the segments before.
+    pub first: u64,
+    /// What makes the checksums of its records different from those of others.
+    pub salt: u64,
+}
+
+impl Segment {
+    /// Makes an empty segment and its name durable, out of a `spare` file that has this name already if
+    /// there is one.
+    ///
+    /// # Errors
+    /// What the operating system answers; an incomplete file may be left.
+    pub fn create(
+        dir: &Dir,
+        store_id: [u64; 2],
+        number: u64,
+        first: u64,
+        spare: Option<PmFile>,
+    ) -> Result<Self> {
+        let file = match spare {
+            Some(file) => file,
+            None => dir.create_file(&name(number))?,
+        };
+        let mut header = Header {
+            magic: MAGIC,
+            version: VERSION,
+            reserved: 0,
+            store_id,
+            number,
+            first,
+            salt: rand::random(),
+            checksum: 0,
+        };
+        header.checksum = header.sum();
+        file.write(bytemuck::bytes_of(&header), 0)?;
+        file.sync()?;
+        file.sync_dir()?;
+        Ok(Self {
+            file,
+            number,
+            first,
+            salt: header.salt,
+        })
+    }
+
+    /// Opens segment `number` for reading.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::Foreign`], [`Error::NewerFormat`], [`Error::DamagedLog`], or what
+    /// the operating system answers.
+    pub fn open(dir: &Dir, store_id: [u64; 2], number: u64) -> Result<Self> {
+        if !dir.has(&name(number))? {
+            return Err(Error::Missing {
+                path: dir.join(name(number)),
+                advice: "put it back, or open the store with StoreOptions::salvage(true), which \
+                         keeps what the segments before it hold",
+            });
+        }
+        let file = dir.open_file(&name(number), false)?;
+        let header = read_header(&file)?;
+        let damaged = |at, found| Error::DamagedLog {
+            path: file.path().to_path_buf(),
+            at,
+            found,
+        };
+        if header.store_id != store_id {
+            let found = format!("segment of another store, {:x?}", header.store_id);
+            return Err(damaged(16, found));
+        }
+        if header.number != number {
+            let found = format!("segment number {}; expected {number}", header.number);
+            return Err(damaged(32, found));
+        }
+        Ok(Self {
+            number,
+            first: header.first,
+            salt: header.salt,
+            file,
+        })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Bytes of the file.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn len(&self) -> Result<u64> {
+        self.file.len()
+    }
+
+    /// Puts all bytes of the file in place of `bytes`. Several threads read them.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn contents(&self, bytes: &mut Vec<u8>) -> Result<()> {
+        bytes.resize(to_usize(self.len()?), 0);
+        let pieces = bytes.par_chunks_mut(PIECE).enumerate();
+        let read = |(nth, piece): (usize, &mut [u8])| self.file.read(piece, (nth * PIECE) as u64);
+        let lens: Vec<usize> = pieces.map(read).collect::<Result<_>>()?;
+        bytes.truncate(lens.iter().sum());
+        Ok(())
+    }
+
+    /// Makes room up to `end` in the file, in which all behind `at` is free and whose room ends at
+    /// `room`, and gives where it ends now.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn make_room(&self, at: u64, end: u64, room: u64) -> Result<u64> {
+        if end <= room {
+            return Ok(room);
+        }
+        let extend = |unit| {
+            let room = end.next_multiple_of(unit);
+            let extended = self.file.allocate(at, room).map(|()| room);
+            extended.map_err(|source| Error::io(self.file.path(), "extend", source))
+        };
+        match extend(EXTENSION) {
+            Err(Error::NoSpace { .. }) => extend(LEAST_EXTENSION),
+            extended => extended,
+        }
+    }
+
+    /// Writes bytes into the file, where it has room. Others may write elsewhere at the same time.
+    ///
+    /// # Errors
+    /// What the operating system answers; some of it may have been written.
+    pub fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
+        self.file.write(bytes, at)
+    }
+
+    /// Waits until all that was written is durable.
+    ///
+    /// # Errors
+    /// What the operating system answers; then nothing since the last success can be trusted.
+    pub fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+}
+
+fn read_header(file: &PmFile) -> Result<Header> {
+    let mut header = Header::zeroed();
+    let len = file.read(bytemuck::bytes_of_mut(&mut header), 0)?;
+    let path = file.path().to_path_buf();
+    if len < 8 || header.magic != MAGIC {
+        let found = format!("it begins with {:02x?}", &header.magic[..len.min(8)]);
+        return Err(Error::Foreign { path, found });
+    }
+    if header.version > VERSION {
+        return Err(Error::NewerFormat {
+            path,
+            found: header.version,
+            supported: VERSION,
+        });
+    }
+    if header.checksum != header.sum() {
+        return Err(Error::DamagedLog {
+            path,
+            at: 0,
+            found: "the checksum of the header does not match".into(),
+        });
+    }
+    if !(1..SEQUENCE_LIMIT).contains(&header.first) {
+        let found = format!(
+            "its first sequence number is {}; expected 1 to {}",
+            header.first,
+            SEQUENCE_LIMIT - 1
+        );
+        let at = 40;
+        return Err(Error::DamagedLog { path, at, found });
+    }
+    Ok(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_first_number_that_no_request_can_have_is_damage() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = Dir::at(parent.path().to_path_buf(), None);
+        for (number, first) in (1..).zip([1, 0, SEQUENCE_LIMIT - 1, SEQUENCE_LIMIT, u64::MAX]) {
+            Segment::create(&dir, [1, 2], number, first, None).unwrap();
+            let opened = Segment::open(&dir, [1, 2], number);
+            let is_possible = (1..SEQUENCE_LIMIT).contains(&first);
+            assert_eq!(opened.is_ok(), is_possible, "{first}");
+            let store = store_of(&dir, number).unwrap();
+            assert_eq!(store.is_some(), is_possible, "{first}");
+        }
+    }
+}

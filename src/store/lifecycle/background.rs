@@ -1,0 +1,131 @@
+//! What a store does beside its callers: syncs of its log, checkpoints, and what keeps it within its
+//! budget. Each has a thread while there is work for it; a store that rests has none.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crate::Result;
+use crate::pool::worker::Worker;
+use crate::store::Core;
+use crate::store::commit::group::StoreInner;
+
+/// How long to wait before what has failed is tried again, and until items that are read again come up.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// See the [module](self).
+pub struct Background {
+    log: Worker,
+    /// How long records may wait until they are durable, if they may.
+    interval: Option<Duration>,
+    index: Worker,
+    /// Bytes of log from which on a checkpoint is taken.
+    checkpoint_bytes: u64,
+}
+
+impl Background {
+    /// That of a store that syncs its log every `interval`, and takes a checkpoint whenever the log has
+    /// more than `checkpoint_bytes`.
+    pub fn new(interval: Option<Duration>, checkpoint_bytes: u64) -> Self {
+        Self {
+            log: Worker::new("gphash-store-log"),
+            interval,
+            index: Worker::new("gphash-store-index"),
+            checkpoint_bytes,
+        }
+    }
+
+    /// Says what the threads have to do for a store.
+    pub fn attend(&self, core: &Arc<Core>) {
+        if let Some(interval) = self.interval {
+            self.log.set_work(sync_log(Arc::downgrade(core), interval));
+        }
+        let saved = Arc::downgrade(core);
+        let is_long = move |core: &Core| core.state.log.bytes() > core.background.checkpoint_bytes;
+        self.index.set_work(move || {
+            let core = saved.upgrade()?;
+            // What nobody waits for finds room when it is asked for again.
+            let was_full = core.state.was_full.swap(false, Ordering::Relaxed);
+            if !(is_long(&core) || was_full && core.state.log.bytes() > 0) {
+                return None;
+            }
+            again(core.checkpoint(), "there is no checkpoint yet")
+        });
+        if let Some(budget) = &core.state.budget {
+            budget.worker().set_work(keep_table(Arc::downgrade(core)));
+        }
+        self.look(&core.state);
+    }
+
+    /// Calls the threads that a group of changes has left something for.
+    pub fn look(&self, state: &StoreInner) {
+        if self.interval.is_some()
+            && state.log.has_waited()
+            && let Err(error) = self.log.call()
+        {
+            tracing::warn!(%error, "the log is synced by who has written it");
+            if let Err(error) = state.log.sync() {
+                tracing::warn!(%error, "the log is not durable yet");
+            }
+        }
+        if state.log.bytes() > self.checkpoint_bytes || state.was_full.load(Ordering::Relaxed) {
+            self.index.call_if_possible();
+        }
+    }
+
+    /// Ends the threads.
+    pub fn stop(&self, state: &StoreInner) {
+        self.index.stop();
+        self.log.stop();
+        if let Some(budget) = &state.budget {
+            budget.worker().stop();
+        }
+    }
+}
+
+/// When to try again what has failed.
+fn again(done: Result<()>, failure: &'static str) -> Option<Duration> {
+    let error = done.err()?;
+    tracing::warn!(%error, failure);
+    Some(GLANCE)
+}
+
+/// Syncs the log `interval` after the first record that is not durable.
+fn sync_log(core: Weak<Core>, interval: Duration) -> impl FnMut() -> Option<Duration> {
+    let mut due: Option<Instant> = None;
+    move || {
+        let core = core.upgrade()?;
+        let now = Instant::now();
+        match due {
+            Some(due) if due > now => return Some(due - now),
+            Some(_) => {
+                if let Err(error) = core.state.log.sync() {
+                    tracing::warn!(%error, "the log is not durable yet");
+                }
+            }
+            None => {}
+        }
+        due = core.state.log.is_behind().then(|| now + interval);
+        due.map(|_| interval)
+    }
+}
+
+/// Keeps the table within its budget.
+fn keep_table(core: Weak<Core>) -> impl FnMut() -> Option<Duration> {
+    let mut has_waited = false;
+    move || {
+        let core = core.upgrade()?;
+        let is_beyond = || core.is_beyond_budget();
+        // Few keys at a time are not worth a group of changes.
+        if core.state.tiers.has_promotable()
+            && !is_beyond()
+            && !std::mem::replace(&mut has_waited, true)
+        {
+            return Some(GLANCE);
+        }
+        has_waited = false;
+        let kept = core.keep_within_budget();
+        again(kept, "the table stays larger than its budget")
+            .or_else(|| is_beyond().then_some(GLANCE))
+    }
+}

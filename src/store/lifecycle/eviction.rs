@@ -1,0 +1,248 @@
+//! Eviction: while the table is beyond its memory budget, the items that are read least leave it for sorted
+//! files, and those that are read there again come up.
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::Result;
+use crate::lsm::Entry;
+use crate::store::Core;
+use crate::store::commit::group::StoreInner;
+use crate::store::commit::queue::Work;
+use crate::store::files::reserve;
+use crate::store::resident::access_counts::Histogram;
+use crate::store::resident::budget::Budget;
+use crate::store::resident::tiers::EntryMeta;
+use crate::table::room::Need;
+
+/// Most bytes of items that leave at a time: they are sorted in memory.
+const ROUND: u64 = 64 << 20;
+
+/// Items that are taken out of the table at a time; changes wait meanwhile.
+const SLICE: usize = 1024;
+
+/// The longest that a change waits for room.
+const LONGEST_STALL: Duration = Duration::from_secs(1);
+
+/// Items on their way out of the table, one behind the other.
+#[derive(Default)]
+struct Leaving {
+    bytes: Vec<u8>,
+    /// Where each begins, the length of its key, the end of its value, its stamp.
+    items: Vec<(usize, usize, usize, EntryMeta)>,
+}
+
+impl Leaving {
+    fn push(&mut self, key: &[u8], stamp: EntryMeta, value: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        self.items.push((start, key.len(), self.bytes.len(), stamp));
+    }
+
+    fn key(&self, &(start, len, ..): &(usize, usize, usize, EntryMeta)) -> &[u8] {
+        &self.bytes[start..start + len]
+    }
+
+    /// Brings them into order; of an item that was met twice the newer one stays.
+    fn sort(&mut self) {
+        let mut items = std::mem::take(&mut self.items);
+        items.sort_unstable_by(|a, b| {
+            let newer = b.3.0.cmp(&a.3.0);
+            self.key(a).cmp(self.key(b)).then(newer)
+        });
+        items.dedup_by(|b, a| self.key(a) == self.key(b));
+        self.items = items;
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (&[u8], EntryMeta, &[u8])> {
+        self.items.iter().map(|item| {
+            let &(start, len, end, stamp) = item;
+            (self.key(item), stamp, &self.bytes[start + len..end])
+        })
+    }
+}
+
+impl Core {
+    /// Waits while the table is far beyond its budget, for a bounded time, unless there is no way out of
+    /// it for items.
+    pub fn wait_for_room(&self) {
+        let Some(budget) = &self.state.budget else {
+            return;
+        };
+        let table = &self.state.tiers.table;
+        let is_full = || {
+            let limit = budget.limit(table);
+            !budget.fails.load(Ordering::Relaxed) && table.record_bytes() > limit + limit / 8
+        };
+        if !is_full() {
+            return;
+        }
+        budget.worker.call_if_possible();
+        let started = Instant::now();
+        let mut left = budget.left.lock();
+        while is_full() && started.elapsed() < LONGEST_STALL {
+            let rest = LONGEST_STALL.saturating_sub(started.elapsed());
+            budget.has_left.wait_for(&mut left, rest);
+        }
+        drop(left);
+        budget.stalls.fetch_add(1, Ordering::Relaxed);
+        let waited = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        budget.stalled.fetch_add(waited, Ordering::Relaxed);
+    }
+
+    /// Whether the table is beyond its budget.
+    pub fn is_beyond_budget(&self) -> bool {
+        let table = &self.state.tiers.table;
+        let budget = self.state.budget.as_ref();
+        budget.is_some_and(|budget| table.record_bytes() > budget.limit(table))
+    }
+
+    /// Lets items leave until the table is within its budget again, and brings others up.
+    ///
+    /// # Errors
+    /// Those of the files and of the log: then items stay.
+    pub fn keep_within_budget(self: &Arc<Self>) -> Result<()> {
+        let Some(budget) = &self.state.budget else {
+            return Ok(());
+        };
+        let mut before = budget.stalls_before.lock();
+        let stalls = budget.stalls.load(Ordering::Relaxed);
+        let is_pressed = std::mem::replace(&mut *before, stalls) != stalls;
+        let kept = self.keep_within(budget, is_pressed);
+        budget.fails.store(kept.is_err(), Ordering::Relaxed);
+        budget.has_left.notify_all();
+        kept
+    }
+
+    fn keep_within(self: &Arc<Self>, budget: &Budget, is_pressed: bool) -> Result<()> {
+        let state = &self.state;
+        let rising = state.tiers.take_promotable();
+        if !rising.is_empty()
+            && let Err(error) = self.submit(Work::Promote(rising))
+        {
+            tracing::warn!(%error, "items that are read again stay below the index");
+        }
+        let table = &state.tiers.table;
+        let limit = budget.limit(table);
+        // A round looks at all items, however few leave. Where changes wait for that, more do.
+        let least = match is_pressed {
+            true => limit / 2,
+            false => limit - limit / 8,
+        };
+        let mut used = table.record_bytes();
+        if used <= limit {
+            return Ok(());
+        }
+        while used > least {
+            // Else each deletion meanwhile would leave a tombstone for nothing.
+            state.hold_to_add(&Need::default(), 0)?;
+            let (leaving, spilled) = {
+                let _leaving = state.let_leave();
+                let leaving = state.cold_items((used - least).min(ROUND), used);
+                if leaving.items.is_empty() {
+                    return Ok(());
+                }
+                let spilled = state.spill(&leaving);
+                (leaving, spilled)
+            };
+            spilled?;
+            for slice in leaving.items.chunks(SLICE) {
+                let item = |item| (leaving.key(item).to_vec(), item.3);
+                self.submit(Work::Evict(slice.iter().map(item).collect()))?;
+                budget.has_left.notify_all();
+            }
+            budget
+                .items_evicted
+                .fetch_add(leaving.items.len() as u64, Ordering::Relaxed);
+            let now = table.record_bytes();
+            if now >= used {
+                // Others bring as much; what was read long ago counts less now.
+                break;
+            }
+            used = now;
+        }
+        Ok(())
+    }
+}
+
+/// While this is there, what is deleted leaves a tombstone: its value may be on the way into a file.
+struct LetLeave<'s>(&'s StoreInner);
+
+impl Drop for LetLeave<'_> {
+    fn drop(&mut self) {
+        self.0.change_visible().are_leaving = false;
+    }
+}
+
+impl StoreInner {
+    fn let_leave(&self) -> LetLeave<'_> {
+        self.change_visible().are_leaving = true;
+        LetLeave(self)
+    }
+
+    /// The coldest items of the table, about so many bytes of the `used` ones.
+    fn cold_items(&self, bytes: u64, used: u64) -> Leaving {
+        let mut leaving = Leaving::default();
+        let Some(access_counts) = &self.tiers.access_counts else {
+            return leaving;
+        };
+        let mut histogram = Histogram::default();
+        let enter = |fingerprint| {
+            access_counts.enter(fingerprint, &mut histogram);
+            false
+        };
+        self.tiers.table.for_each_of(enter, |_| {});
+        let cold = access_counts.coldest(&histogram, bytes as f64 / used as f64);
+        let mut damaged = None;
+        self.tiers.table.for_each_of(
+            |fingerprint| access_counts.is_cold(fingerprint, &cold),
+            |item| match item {
+                Ok((key, stamp, value)) => leaving.push(key, EntryMeta(stamp), value),
+                Err(error) => damaged = Some(error),
+            },
+        );
+        if let Some(error) = damaged {
+            // In a file it would have a checksum that matches.
+            tracing::warn!(%error, "damaged items stay in the index");
+        }
+        access_counts.age();
+        leaving.sort();
+        leaving
+    }
+
+    /// Writes items into new files, but for those that a file has already.
+    fn spill(&self, leaving: &Leaving) -> Result<()> {
+        let mut need = Need::default();
+        for (key, ..) in leaving.entries() {
+            self.tiers.table.needs_record(&mut need, key.len(), 0, 1);
+        }
+        // A file is about as long as what it holds.
+        let bytes = leaving.bytes.len() as u64;
+        self.hold_to_add(&need.without_changes(), bytes + bytes / 8 + reserve::KEPT)?;
+        self.store_dir
+            .reserve()
+            .shrink(self.tiers.to_leave(&need.without_changes(), 0));
+        // What a file holds is durable, so what came before it must be.
+        self.log.sync()?;
+        let version = self.tiers.spill.version();
+        let is_new = |(key, stamp, _): &(&[u8], EntryMeta, &[u8])| {
+            // A file may have been mended, and have lost it.
+            !stamp.was_promoted() || !version.may_have(key)
+        };
+        let entries = leaving.entries().filter(is_new);
+        let entries = entries.map(|(key, stamp, value)| Entry {
+            key,
+            sequence: stamp.sequence(),
+            value: (!stamp.is_tombstone()).then_some(value),
+        });
+        self.tiers.spill.add(entries)?;
+        // Before an item leaves that is nowhere but in a file of this manifest.
+        self.mark(None);
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! What others do in the midst of a round in which items leave the table, step by step.
+
+use super::*;
+use crate::ReportState;
+use crate::lsm::{Catalog, LevelFile};
+use crate::store::files::dir::StoreDir;
+use crate::store::recover;
+use crate::store::{Durability, Repair, Store, StoreOptions};
+
+/// A store whose budget has room for all, so that nothing leaves by itself.
+fn store(dir: &tempfile::TempDir) -> Store {
+    let options = StoreOptions::new()
+        .durability(Durability::None)
+        .memory_budget(1 << 20);
+    Store::open(dir.path().join("store"), &options).unwrap()
+}
+
+/// Lets all items leave, and calls `meanwhile` when they are copied, and when files have them.
+fn leave(store: &Store, meanwhile: impl Fn(&str)) {
+    let state = store.state();
+    let used = state.tiers.table.record_bytes();
+    let leaving = {
+        let _leaving = state.let_leave();
+        let leaving = state.cold_items(used, used);
+        meanwhile("copied");
+        state.spill(&leaving).unwrap();
+        leaving
+    };
+    meanwhile("written");
+    for slice in leaving.items.chunks(SLICE) {
+        let item = |item| (leaving.key(item).to_vec(), item.3);
+        let work = Work::Evict(slice.iter().map(item).collect());
+        store.core().submit(work).unwrap();
+    }
+}
+
+/// Does something to the key `a` at a moment of a round, and gives what it has at the end.
+fn after(moment: &str, change: impl Fn(&Store)) -> Option<Vec<u8>> {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    for key in ["a", "b", "c"] {
+        store.put(key, "old").unwrap();
+    }
+    leave(&store, |now| {
+        if now == moment {
+            change(&store);
+        }
+    });
+    assert_eq!(store.get(b"b").unwrap(), Some(b"old".to_vec()));
+    let found = store.get(b"a").unwrap();
+    let item = store.range(b"a".to_vec()..b"b".to_vec()).next();
+    assert_eq!(item.map(|item| item.unwrap().1), found);
+    // The same with all in files, and from the log and the files alone.
+    leave(&store, |_| {});
+    assert_eq!(store.state().tiers.table.len(), 0);
+    assert_eq!(store.get(b"a").unwrap(), found);
+    drop(store);
+    let store = self::store(&dir);
+    assert_eq!(store.get(b"a").unwrap(), found);
+    assert_eq!(store.get(b"c").unwrap(), Some(b"old".to_vec()));
+    found
+}
+
+#[test]
+fn changes_in_the_midst_of_a_round_hold() {
+    for moment in ["copied", "written"] {
+        let deleted = after(moment, |store| store.delete("a").unwrap());
+        assert_eq!(deleted, None, "{moment}");
+        let changed = after(moment, |store| store.put("a", "new").unwrap());
+        assert_eq!(changed, Some(b"new".to_vec()), "{moment}");
+        let again = after(moment, |store| {
+            store.delete("a").unwrap();
+            store.put("a", "again").unwrap();
+        });
+        assert_eq!(again, Some(b"again".to_vec()), "{moment}");
+    }
+}
+
+#[test]
+fn deletions_of_what_files_have_leave_tombstones() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    store.put("a", "old").unwrap();
+    leave(&store, |_| {});
+    store.delete("a").unwrap();
+    assert_eq!(store.state().tiers.table.len(), 1);
+    assert_eq!(store.get(b"a").unwrap(), None);
+    // Of what no file has there is nothing to remember.
+    store.delete("nowhere").unwrap();
+    assert_eq!(store.state().tiers.table.len(), 1);
+    leave(&store, |_| {});
+    assert_eq!(store.get(b"a").unwrap(), None);
+    assert_eq!(store.range(..).count(), 0);
+}
+
+#[test]
+fn what_comes_up_hides_nothing_newer_and_is_written_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    for key in ["a", "b", "c"] {
+        store.put(key, "old").unwrap();
+    }
+    leave(&store, |_| {});
+    store.put("a", "new").unwrap();
+    store.delete("b").unwrap();
+    let all = ["a", "b", "c", "c", "d"].map(|key| key.as_bytes().to_vec());
+    store.core().submit(Work::Promote(all.to_vec())).unwrap();
+    assert_eq!(store.stats().items_promoted, 1);
+    let entries = store.state().tiers.spill.version().entries();
+    let values = [Some(b"new".to_vec()), None, Some(b"old".to_vec())];
+    assert_eq!(store.multi_get(&["a", "b", "c"]).unwrap(), values);
+    leave(&store, |_| {});
+    assert_eq!(store.multi_get(&["a", "b", "c"]).unwrap(), values);
+    // The new value and the tombstone, unless they are compacted already.
+    let now = store.state().tiers.spill.version().entries();
+    assert!(now <= entries + 2, "{now} entries");
+}
+
+/// What a file has is durable, so all that was done before is.
+#[test]
+fn the_log_is_synced_before_items_are_in_a_file() {
+    use crate::Domain;
+    use crate::pm::Faults;
+    use crate::pm::sim_disk::{Disk, Files};
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let disk = Disk::holding(&Files::new());
+    let options = || {
+        StoreOptions::new()
+            .domain(Domain::Checkpointed)
+            .durability(Durability::None)
+            .memory_budget(1 << 20)
+    };
+    let faults = Arc::clone(&disk) as Arc<dyn Faults>;
+    let store = Store::open(&path, &options().faults(faults)).unwrap();
+    store.put("a", "first").unwrap();
+    store.put("b", "second").unwrap();
+    leave(&store, |_| {});
+    let (_, state) = disk.recorded().pop().unwrap();
+    drop(store);
+    let mut rng = <rand::rngs::SmallRng as rand::SeedableRng>::seed_from_u64(1);
+    for image in state.power_cuts(20, &mut rng) {
+        let left = dir.path().join("left");
+        for name in ["wal", "sst"] {
+            std::fs::create_dir_all(left.join(name)).unwrap();
+        }
+        for (file, contents) in &image {
+            std::fs::write(left.join(file.strip_prefix(&path).unwrap()), contents).unwrap();
+        }
+        let store = Store::open(&left, &options()).unwrap();
+        // The next request comes behind both of these.
+        assert_eq!(store.stats().sequence, 2);
+        assert_eq!(store.get(b"b").unwrap(), Some(b"second".to_vec()));
+        drop(store);
+        std::fs::remove_dir_all(&left).unwrap();
+    }
+}
+
+#[test]
+fn files_of_one_level_that_share_a_key_are_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    for value in ["old", "new"] {
+        for key in ["a", "b", "c"] {
+            store.put(key, value).unwrap();
+        }
+        leave(&store, |_| {});
+    }
+    let files = store.state().store_dir.manifest().files;
+    assert_eq!(files.len(), 2);
+    let numbers: Vec<u64> = files.iter().map(|file| file.number).collect();
+    store.close().unwrap();
+    let path = dir.path().join("store");
+    let state = || recover(&path, Repair::Check, &|_| {}).unwrap().state;
+    assert_eq!(state(), ReportState::Clean);
+    let forged = files.iter().map(|file| LevelFile { level: 1, ..*file });
+    let store_dir = StoreDir::open(&path, None, None).unwrap();
+    Catalog::edit(&store_dir, &forged.collect::<Vec<_>>(), &numbers).unwrap();
+    drop(store_dir);
+    assert_eq!(state(), ReportState::Damaged);
+    let report = recover(&path, Repair::Recover, &|_| {}).unwrap();
+    assert!(!report.was_mended);
+    let levels = report.files.iter().find(|file| file.name == "sst").unwrap();
+    assert!(levels.damage[0].contains("overlaps"), "{levels:?}");
+}

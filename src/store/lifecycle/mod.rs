@@ -1,0 +1,10 @@
+//! From opening to closing: recovery, verification, and what runs in the background.
+
+pub mod background;
+pub mod eviction;
+pub mod open;
+pub mod ordering;
+pub mod rebuild;
+pub mod recover;
+pub mod report;
+pub mod verify;

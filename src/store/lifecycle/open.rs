@@ -1,0 +1,308 @@
+//! Opening a store: its directory, its index, and what the log holds beyond it.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
+
+use crossbeam_utils::sync::ShardedLock;
+use parking_lot::Mutex;
+
+use crate::index::bytes::BytesIndex;
+use crate::lsm::{Catalog, LsmVersion, Spill};
+use crate::pool::worker::Worker;
+use crate::store::commit::group::{StoreInner, Visible};
+use crate::store::commit::optimistic_reads::Changed;
+use crate::store::commit::sorter::Sorter;
+use crate::store::files::dir::{Room, StoreDir, is_full};
+use crate::store::files::reserve;
+use crate::store::mvcc::old_versions::{OldVersions, Snapshots};
+use crate::store::options::{Durability, StoreOptions};
+use crate::store::ordered::view::OrderedViewState;
+use crate::store::resident::budget::Budget;
+use crate::store::resident::tiers::TieredItems;
+use crate::store::threads::Threads;
+use crate::store::wal::Log;
+use crate::store::wal::record::Entry;
+use crate::store::wal::replay::Replay;
+use crate::table::item::Mutation;
+use crate::table::room::Need;
+use crate::{Domain, Result};
+
+/// Changes that are made at a time, on a disk that has room for a checkpoint of so many.
+const REPLAY_PART_CHANGES: usize = 8192;
+
+/// The same on a full disk.
+const SMALL_PART: usize = 64;
+
+/// Opens the store at `path`, or makes it; tells how many records of the log were carried out again.
+pub fn open(path: &Path, options: &StoreOptions) -> Result<(StoreInner, u64)> {
+    options.check()?;
+    // Before anything is made.
+    let sorter = Sorter::new(options.engine)?;
+    let name = Some(options.operator_name());
+    let store_dir = Arc::new(StoreDir::open(path, name, options.faults.clone())?);
+    let told = |done, all| {
+        if let Some(on_replay) = &options.on_replay {
+            on_replay(done, all);
+        }
+    };
+    open_in(store_dir, sorter, options, (&told, &|_| ()))
+}
+
+/// Hears how many bytes of the log were read, and of how many.
+type Progress<'p> = &'p (dyn Fn(u64, u64) + Sync + 'p);
+
+/// Hears of a key that the log has.
+type Seen<'p> = &'p (dyn Fn(&[u8]) + Sync + 'p);
+
+/// Carries out what the log has beyond the index.
+struct Replayer<'o> {
+    store_dir: &'o StoreDir,
+    tiers: &'o TieredItems,
+    replay: &'o Replay,
+    version: &'o LsmVersion,
+    /// The index has all requests up to this one, whatever the log has.
+    reached: u64,
+    progress: Progress<'o>,
+    seen: Seen<'o>,
+}
+
+impl Replayer<'_> {
+    fn carry_out(&self) -> Result<()> {
+        if self.replay.records == 0 {
+            return Ok(());
+        }
+        let wanted = self.tiers.to_leave(&Need::default(), 0);
+        let held = self.tiers.hold(self.store_dir, wanted);
+        let mut done = held.and_then(|()| {
+            self.replay.carry_out(
+                self.progress,
+                |entry, sequence| self.change(entry, sequence, false),
+                |changes| self.apply(changes),
+            )
+        });
+        if is_full(&done) {
+            tracing::warn!("the disk is full; the log is carried out a little at a time");
+            done = self.carry_out_on_full_disk();
+        }
+        // What was held for parts of the log is not needed any more.
+        self.store_dir
+            .reserve()
+            .cut(self.tiers.to_leave(&Need::default(), 0));
+        done
+    }
+
+    fn change<'e>(&self, entry: Entry<'e>, sequence: u64, precisely: bool) -> Option<Mutation<'e>> {
+        let is_there =
+            self.replay.is_cut && self.tiers.has_newer(entry.key, sequence, self.reached);
+        (!is_there).then(|| {
+            (self.seen)(entry.key);
+            self.tiers
+                .change(self.version, &entry, sequence, (false, precisely))
+        })
+    }
+
+    fn apply(&self, changes: &[Mutation]) -> Result<()> {
+        changes.chunks(REPLAY_PART_CHANGES).try_for_each(|part| {
+            let (journal, _) = self.tiers.table.room_for(&self.tiers.need_of(part));
+            self.tiers.hold(self.store_dir, journal + reserve::KEPT)?;
+            self.tiers.table.apply(part).map(|_| ())
+        })
+    }
+
+    /// Makes the last change of each key alone, and deletions first: so nothing needs room that was gone
+    /// again later. Checkpoints in between keep the journal short; the log stays.
+    fn carry_out_on_full_disk(&self) -> Result<()> {
+        self.store_dir.set_tight(true);
+        self.store_dir.retire_old_segments(0);
+        self.tiers.table.trim();
+        let last = Mutex::new(HashMap::<Vec<u8>, u64>::new());
+        let note = |key: &[u8], sequence: u64| {
+            let mut last = last.lock();
+            match last.get_mut(key) {
+                Some(noted) => *noted = sequence.max(*noted),
+                None => drop(last.insert(key.to_vec(), sequence)),
+            }
+        };
+        self.replay.carry_out(
+            &|_, _| (),
+            |entry, sequence| {
+                note(entry.key, sequence);
+                None
+            },
+            |_| Ok(()),
+        )?;
+        let last = last.into_inner();
+        for are_deleted in [true, false] {
+            self.replay.carry_out(
+                self.progress,
+                |entry, sequence| {
+                    let is_due = entry.value.is_none() == are_deleted
+                        && last.get(entry.key) == Some(&sequence);
+                    is_due.then(|| self.change(entry, sequence, true)).flatten()
+                },
+                |changes| {
+                    let mut parts = changes.chunks(SMALL_PART);
+                    parts.try_for_each(|part| self.apply_on_full_disk(part))
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    fn apply_on_full_disk(&self, changes: &[Mutation]) -> Result<()> {
+        let table = &self.tiers.table;
+        let need = self.tiers.need_of(changes);
+        let room_for = |need| {
+            let (journal, growth) = table.room_for(need);
+            journal + growth + reserve::KEPT
+        };
+        let held = self.tiers.hold(self.store_dir, room_for(&need));
+        if is_full(&held) {
+            let synced = self.store_dir.with_room(Room::ALL, || table.sync());
+            if !is_full(&synced) {
+                synced?;
+            }
+        } else {
+            held?;
+        }
+        let keep = table.room_for(&Need::default()).0 + reserve::LAST;
+        self.store_dir.with_room(Room::Reserve { keep }, || {
+            let applied = table.apply(changes);
+            if !is_full(&applied) {
+                return applied.map(|_| ());
+            }
+            table.trim();
+            table.apply(changes).map(|_| ())
+        })
+    }
+}
+
+/// Opens the store in a directory; `progress` gets the bytes of the log that were read, and all bytes, and
+/// `seen` each key that the log has.
+/// Tells how many records of the log were carried out again.
+pub fn open_in(
+    store_dir: Arc<StoreDir>,
+    sorter: Sorter,
+    options: &StoreOptions,
+    (progress, seen): (Progress, Seen),
+) -> Result<(StoreInner, u64)> {
+    let manifest = store_dir.manifest();
+    let mut replay = match manifest.complete {
+        true => Replay::inspect(&store_dir, options.salvage)?,
+        false => Replay::nothing(),
+    };
+    if manifest.complete {
+        // A log that was cut may end before what the index has.
+        let next = if replay.is_cut { u64::MAX } else { replay.next };
+        match store_dir.check_index(next) {
+            Err(error) if options.takes_older && !error.is_refusal() => {
+                tracing::warn!(%error, "parts of the store do not belong together");
+            }
+            checked => checked?,
+        }
+    }
+    let index = store_dir.index()?;
+    // From here on files may change.
+    store_dir.settle()?;
+    let (table, recovery) = BytesIndex::open_or_create(&index, &options.index)?;
+    let catalog: Arc<dyn Catalog> = Arc::clone(&store_dir) as _;
+    let spill = Spill::open(
+        store_dir.spill().clone(),
+        &manifest.files,
+        catalog,
+        options.spill(&manifest),
+    )?;
+    let keeper = Worker::new("gphash-store-table");
+    let tiers = TieredItems::new(table, spill, options.table_budget(), keeper.clone());
+    let version = tiers.spill.version();
+    let reached = match store_dir.marked() {
+        // What the log has no longer, index and files may have; no number is given twice.
+        Ok(Some(mark)) if replay.is_cut => mark.sequence,
+        _ => 0,
+    };
+    let replayer = Replayer {
+        store_dir: &store_dir,
+        tiers: &tiers,
+        replay: &replay,
+        version: &version,
+        reached,
+        progress,
+        seen,
+    };
+    replayer.carry_out()?;
+    if replay.is_cut {
+        replay.next = replay
+            .next
+            .max(reached + 1)
+            .max(version.newest_sequence() + 1);
+    }
+    let (last, bytes) = match manifest.complete {
+        true => (replay.last, replay.bytes),
+        false => (manifest.last_segment - 1, 0),
+    };
+    store_dir.remove_segments(last + 1..);
+    let log = Log::after(
+        Arc::clone(&store_dir),
+        last,
+        replay.next,
+        if replay.is_cut { 0 } else { bytes },
+        options.segment_bytes,
+    );
+    // Else nothing is written: the disk may be full, and to make the index durable takes longer than to
+    // carry out the log, which may as well be carried out again. The next checkpoint takes its place.
+    if !manifest.complete || replay.is_cut {
+        let sequence = Some(replay.next - 1);
+        tiers
+            .table
+            .mark(manifest.store_id, sequence, manifest.generation);
+        store_dir.with_room(Room::ALL, || tiers.table.sync())?;
+        let number = log.begin_segment()?;
+        store_dir.edit(|manifest| {
+            manifest.complete = true;
+            manifest.marked = true;
+            manifest.first_segment = number;
+            manifest.sequence = replay.next - 1;
+        })?;
+    }
+    store_dir.retire_old_segments(0);
+    let domain = tiers.table.stats().domain;
+    let order = match options.ordered {
+        true => OrderedViewState::Absent,
+        false => OrderedViewState::Off,
+    };
+    let threads = Threads::new(options.index.threads);
+    let state = StoreInner {
+        tiers,
+        budget: options
+            .table_budget()
+            .map(|bytes| Budget::new(bytes, keeper)),
+        log,
+        store_dir,
+        operator: options.merge_operator.clone(),
+        sorter,
+        threads,
+        // What is durable in the index must be so in the log.
+        durably: options.durability == Durability::Always || domain == Domain::Dax,
+        visible: ShardedLock::new(Visible {
+            commit_seq: 0,
+            changed: Changed::new(),
+            old_versions: OldVersions::default(),
+            order,
+            are_leaving: false,
+        }),
+        finished: AtomicU64::new(0),
+        snapshots: Snapshots::default(),
+        building: Mutex::new(()),
+        unfinished: Mutex::default(),
+        was_full: AtomicBool::new(false),
+        is_unsaved: AtomicBool::new(false),
+        // The mark of an index that was put back from another time is not what the manifest says.
+        has_changed: AtomicBool::new(!recovery.clean || replay.records > 0 || options.takes_older),
+        broken: OnceLock::new(),
+        begun: Mutex::new(None),
+        steps: Mutex::default(),
+    };
+    Ok((state, replay.records))
+}

@@ -1,0 +1,292 @@
+//! Making good what a salvage cannot do without: a manifest and an index. What they said is taken from
+//! the files that are whole, as far as these say it.
+//!
+//! Nothing is removed before the manifest that no longer needs it is durable, so a salvage that is cut
+//! short leaves the next one all that it had itself.
+
+use std::collections::BTreeMap;
+
+use super::report::StoreFile;
+use crate::index::bytes::BytesIndex;
+use crate::index::repair;
+use crate::layout::Mark;
+use crate::lsm::gather;
+use crate::pm::{Dir, MapOptions};
+use crate::store::files::dir;
+use crate::store::files::dir::{INDEX, INDEX_JOURNAL, LOCK, LOG, SPILL};
+use crate::store::files::manifest::{Copies, Manifest};
+use crate::store::files::segment;
+use crate::store::wal::survey;
+use crate::{Error, Options, Progress, Repair, Result};
+
+/// What was made good, and what could not be found.
+#[derive(Debug)]
+pub struct Note {
+    /// Of which file.
+    pub kind: StoreFile,
+    pub text: String,
+}
+
+/// Makes the manifest and the index of the store in `root` such that a salvage can go on with the rest.
+///
+/// # Errors
+/// Those of [`directory::inspect`] if no file says that there is a store, [`Error::InUse`], and what the
+/// operating system answers.
+pub fn prepare(root: &Dir, progress: &(dyn Fn(Progress) + Sync)) -> Result<Vec<Note>> {
+    let lock = match root.has(LOCK)? {
+        true => root.open_file(LOCK, true)?,
+        false => match known(root)? {
+            Err(error) if votes(root, None)?.is_empty() => return Err(error),
+            _ => root.open_or_create_file(LOCK)?,
+        },
+    };
+    lock.lock()?;
+    let mut notes = Vec::new();
+    let mark = match dir::mark(root) {
+        Err(error) if error.is_refusal() => return Err(error),
+        mark => mark.unwrap_or_default(),
+    };
+    let manifest = match known(root)? {
+        Ok(Copies { manifest, .. }) if !manifest.complete => return Ok(notes),
+        Ok(Copies { manifest, .. }) if is_foreign(&manifest, &votes(root, mark)?) => {
+            let text = "another store's; made anew from the other files".into();
+            notes.push(note(StoreFile::Manifest, text));
+            make_manifest(root, None, mark, &mut notes)?
+        }
+        Ok(Copies { manifest, .. }) if !is_older(&manifest, mark) => manifest,
+        Ok(Copies { manifest, .. }) => {
+            let text = format!(
+                "an older copy, of generation {}; made anew from the other files",
+                manifest.generation
+            );
+            notes.push(note(StoreFile::Manifest, text));
+            make_manifest(root, Some(&manifest), mark, &mut notes)?
+        }
+        Err(error) => {
+            if votes(root, mark)?.is_empty() {
+                return Err(error);
+            }
+            notes.push(note(
+                StoreFile::Manifest,
+                "made anew from the other files".into(),
+            ));
+            make_manifest(root, None, mark, &mut notes)?
+        }
+    };
+    root.within(LOG).create()?;
+    if let Some(why) = why_not(root, &manifest, mark, progress)? {
+        make_index(root, manifest, &why, &mut notes)?;
+    }
+    Ok(notes)
+}
+
+fn note(kind: StoreFile, text: String) -> Note {
+    Note { kind, text }
+}
+
+/// The manifest, or what is wrong with it.
+fn known(root: &Dir) -> Result<Result<Copies>> {
+    match dir::inspect(root) {
+        Ok(Some(copies)) => Ok(Ok(copies)),
+        Ok(None) => Err(dir::no_store(root)),
+        Err(error @ (Error::Damaged { .. } | Error::Missing { .. } | Error::Foreign { .. })) => {
+            Ok(Err(error))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether other files say that they belong to a store, and none to that of the manifest.
+fn is_foreign(manifest: &Manifest, votes: &BTreeMap<[u64; 2], usize>) -> bool {
+    !votes.is_empty() && !votes.contains_key(&manifest.store_id)
+}
+
+fn is_older(manifest: &Manifest, mark: Option<Mark>) -> bool {
+    mark.is_some_and(|mark| {
+        mark.store_id == manifest.store_id && mark.generation > manifest.generation
+    })
+}
+
+/// The stores that files say they belong to, and how many do.
+fn votes(root: &Dir, mark: Option<Mark>) -> Result<BTreeMap<[u64; 2], usize>> {
+    let mut votes = BTreeMap::new();
+    let mut vote = |store_id| *votes.entry(store_id).or_insert(0) += 1;
+    if let Some(mark) = mark {
+        vote(mark.store_id);
+    }
+    let spill = root.within(SPILL);
+    for number in gather::numbers(&spill)? {
+        gather::store_of(&spill, number)?.map(&mut vote);
+    }
+    let log = root.within(LOG);
+    for number in segment::numbers(&log)? {
+        segment::store_of(&log, number)?.map(&mut vote);
+    }
+    Ok(votes)
+}
+
+/// Makes a manifest of what the other files say, and of `older`, one that once held. All sorted files
+/// become one level, with the newest entry of each key.
+fn make_manifest(
+    root: &Dir,
+    older: Option<&Manifest>,
+    mark: Option<Mark>,
+    notes: &mut Vec<Note>,
+) -> Result<Manifest> {
+    let votes = votes(root, mark)?;
+    let most = votes.iter().max_by_key(|(_, count)| **count);
+    let store_id = match (older, most) {
+        (Some(older), _) => older.store_id,
+        (None, Some((store_id, _))) => *store_id,
+        (None, None) => return Err(dir::no_store(root)),
+    };
+    let mark = mark.filter(|mark| mark.store_id == store_id);
+    let spill = root.within(SPILL);
+    let mut ours = Vec::new();
+    let all = gather::numbers(&spill)?;
+    for &number in &all {
+        match gather::store_of(&spill, number)? {
+            Some(found) if found == store_id => ours.push(number),
+            _ => {
+                notes.push(note(
+                    StoreFile::Sst,
+                    format!("file {number} is not used: its header is not that of this store"),
+                ));
+            }
+        }
+    }
+    let next_file = all.last().map_or(1, |last| last + 1);
+    let next_file = next_file.max(older.map_or(1, |older| older.next_file));
+    let gathered = gather::gather(&spill, store_id, &ours, next_file)?;
+    if !ours.is_empty() {
+        notes.push(note(
+            StoreFile::Sst,
+            format!(
+                "{} files were put together: {} entries of {}, the newest of each key; keys that were \
+                 deleted may be among them, if a file no longer counted",
+                ours.len(),
+                gathered.kept,
+                gathered.read
+            ),
+        ));
+    }
+    let log = root.within(LOG);
+    let last = segment::numbers(&log)?.into_iter().rev();
+    let is_ours = |&number: &_| segment::store_of(&log, number).ok().flatten() == Some(store_id);
+    let mut last = last.filter(is_ours);
+    let chain = match last.next() {
+        Some(last) => survey::chain(&log, store_id, last)?.map(|chain| (chain, last)),
+        None => None,
+    };
+    let reached = gathered.sequence.max(mark.map_or(0, |mark| mark.sequence));
+    let (first_segment, last_segment, sequence) = match chain {
+        Some((chain, last)) => (chain.segment, last, chain.first - 1),
+        None => {
+            notes.push(note(
+                StoreFile::Log,
+                "no segment was found: what only the log had is lost".into(),
+            ));
+            let last = older.map_or(1, |older| older.last_segment);
+            (last, last, reached)
+        }
+    };
+    if let Some(mark) = mark
+        && mark.sequence < sequence
+    {
+        notes.push(note(
+            StoreFile::Log,
+            format!(
+                "the requests {} to {sequence} were not found: what they changed is as it was before, or \
+                 as a sorted file has it",
+                mark.sequence + 1
+            ),
+        ));
+    }
+    let generation = mark.map_or(0, |mark| mark.generation);
+    let generation = generation.max(older.map_or(0, |older| older.generation)) + 1;
+    let manifest = Manifest {
+        store_id,
+        complete: true,
+        marked: mark.is_some(),
+        unnamed: older.is_none(),
+        generation,
+        next_file: gathered
+            .files
+            .last()
+            .map_or(next_file, |last| last.number + 1),
+        first_segment,
+        last_segment,
+        sequence,
+        merge_operator: older
+            .map(|older| older.merge_operator.clone())
+            .unwrap_or_default(),
+        files: gathered.files,
+    };
+    manifest.write(root)?;
+    Ok(manifest)
+}
+
+/// Why the index cannot be used at all, if it cannot.
+fn why_not(
+    root: &Dir,
+    manifest: &Manifest,
+    mark: Option<Mark>,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Option<String>> {
+    if !root.has(INDEX)? {
+        return Ok(Some("missing".into()));
+    }
+    if mark.is_some_and(|mark| mark.store_id != manifest.store_id) {
+        return Ok(Some("the index of another store".into()));
+    }
+    let options = MapOptions {
+        faults: root.faults(),
+        ignore_lost_journal: true,
+        ..MapOptions::default()
+    };
+    match repair::recover_with(&root.entry(INDEX), Repair::Check, progress, &options) {
+        Ok(report) if report.key_size == 0 => Ok(None),
+        Ok(_) => Ok(Some("an index of keys and values of fixed size".into())),
+        Err(error) if error.is_refusal() || matches!(error, Error::InUse { .. }) => Err(error),
+        Err(error @ Error::NewerFormat { .. }) if mark.is_some() => Err(error),
+        Err(error) => Ok(Some(error.to_string())),
+    }
+}
+
+/// Makes an empty index. The log that is there is carried out from as far back as it goes.
+fn make_index(root: &Dir, mut manifest: Manifest, why: &str, notes: &mut Vec<Note>) -> Result<()> {
+    let log = root.within(LOG);
+    let chain = survey::chain(&log, manifest.store_id, manifest.first_segment)?;
+    let since = match chain {
+        Some(chain) => {
+            manifest.first_segment = chain.segment;
+            manifest.sequence = chain.first - 1;
+            chain.first
+        }
+        None => manifest.sequence + 1,
+    };
+    manifest.marked = false;
+    manifest.generation += 1;
+    manifest.write(root)?;
+    for name in [INDEX_JOURNAL, INDEX] {
+        if root.has(name)? {
+            root.entry(name).set_aside()?;
+        }
+    }
+    let mut options = Options::new();
+    if let Some(faults) = root.faults() {
+        options = options.faults(faults);
+    }
+    BytesIndex::open_or_create(&root.entry(INDEX), &options)?
+        .0
+        .close()?;
+    notes.push(note(
+        StoreFile::Index,
+        format!(
+            "{why}; made anew from the sorted files and the log, which has all requests from {since} on: \
+             items that were in the index alone are lost, and older values of keys that were changed or \
+             deleted there may be back"
+        ),
+    ));
+    Ok(())
+}

@@ -1,0 +1,353 @@
+//! What `gphash-recover` does to a store's directory, without the program that owns it.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use rayon::prelude::*;
+
+use super::open::open_in;
+use super::rebuild;
+use super::rebuild::Note;
+use super::report::{FileReport, StoreFile, StoreReport, tell};
+use crate::index::repair;
+use crate::lsm::{Catalog, LevelFile, mend};
+use crate::pm::{Dir, Faults, MapOptions};
+use crate::store::commit::sorter::Sorter;
+use crate::store::files::dir;
+use crate::store::files::dir::StoreDir;
+use crate::store::files::manifest;
+use crate::store::files::manifest::{Copies, Manifest};
+use crate::store::options::StoreOptions;
+use crate::store::wal::survey::{Extent, survey};
+use crate::{Engine, Error, Progress, Repair, Report, ReportState, Result};
+
+/// Checks every file of the store in the directory `path`, and as far as `repair` allows mends it and closes
+/// it in order. The merge operator is not needed: the log holds what became of merges.
+///
+/// - [`Repair::Recover`] does what an opening does after a crash: it loses nothing. A store of which a file is
+///   damaged stays as it is, byte for byte.
+/// - [`Repair::Salvage`] keeps what is whole. Items of the index whose records are damaged are dropped,
+///   and come back as far as the log has them. A damaged log is used up to the damage, and of damaged
+///   sorted files what is whole. A manifest of which no copy is whole, and an index that is missing or cannot
+///   be read at all, are made anew from the other files; what was there is kept under another name, with
+///   `.damaged` behind it. An index whose journal is missing or damaged is used without it, and the log
+///   carried out over it. What an older sorted file has of a lost key, an older value or one that
+///   was deleted since, comes to light again. The report counts what is lost and what has
+///   reverted, and names the keys that are known.
+///
+/// With [`Repair::Check`] every file stays as it is, byte for byte, and others may look at the same
+/// time. The report says of each file how it was; files that were mended are
+/// [`Recovered`](ReportState::Recovered). It reads all of the index and of the log, one segment in memory at
+/// a time. `progress` is called now and then, from any thread.
+///
+/// # Errors
+/// [`Error::ForeignDirectory`], [`Error::Missing`] without a manifest, [`Error::InUse`], what is wrong
+/// with the manifest, unless a salvage can make it anew, and what the operating system answers, also where a file cannot be read: nothing
+/// was given up then, and the call can be repeated. Damage of the other files is reported, not an error.
+pub fn recover(
+    path: impl AsRef<Path>,
+    repair: Repair,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<StoreReport> {
+    recover_with(path.as_ref(), repair, progress, None)
+}
+
+/// As [`recover`], with `faults` between the store and the operating system.
+pub(in crate::store) fn recover_with(
+    path: &Path,
+    repair: Repair,
+    progress: &(dyn Fn(Progress) + Sync),
+    faults: Option<Arc<dyn Faults>>,
+) -> Result<StoreReport> {
+    let started = Instant::now();
+    let root = Dir::at(path.to_path_buf(), faults.clone());
+    let notes = match repair {
+        Repair::Salvage => rebuild::prepare(&root, progress)?,
+        Repair::Check | Repair::Recover => Vec::new(),
+    };
+    let copies = dir::inspect(&root)?.ok_or_else(|| dir::no_store(&root))?;
+    let report = match repair {
+        Repair::Check => {
+            let _lock = dir::look(&root)?;
+            let manifest = &copies.manifest;
+            let mut files = look_at_manifest(&root, &copies);
+            let (log, next) = look_at_log(&root, manifest, progress)?;
+            files.extend(log);
+            files.extend(look_at_spill(&root, manifest, progress)?);
+            finish_look(&root, (manifest, next), files, progress)?
+        }
+        Repair::Recover | Repair::Salvage => {
+            let store_dir = StoreDir::open(path, None, faults)?;
+            mend(&root, store_dir, (&copies, &notes), repair, progress)?
+        }
+    };
+    Ok(StoreReport {
+        elapsed: started.elapsed(),
+        ..report
+    })
+}
+
+/// Looks at the manifest. What is wrong with one copy an opening makes good from the other.
+fn look_at_manifest(root: &Dir, copies: &Copies) -> Vec<FileReport> {
+    let look = |name| {
+        let mut own = FileReport::new(root, &root.join(name), StoreFile::Manifest);
+        own.checked = 1;
+        if !copies.manifest.complete {
+            // A creation was cut short: nothing was ever stored.
+            own.state = ReportState::NeedsRecovery;
+        }
+        if let Some((_, error)) = copies.other.as_ref().filter(|(other, _)| *other == name) {
+            own.complain(error);
+            own.state = ReportState::NeedsRecovery;
+        }
+        own
+    };
+    manifest::NAMES.map(look).into()
+}
+
+/// Looks at the log; gives the first sequence number that it does not have, too.
+fn look_at_log(
+    root: &Dir,
+    manifest: &Manifest,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<(Vec<FileReport>, u64)> {
+    if !manifest.complete {
+        return Ok((Vec::new(), u64::MAX));
+    }
+    let log = root.within(dir::LOG);
+    let told = |done, total| tell(progress, "log", done, total);
+    let (segments, next) = survey(&log, manifest, Extent::Torn, &|_| true, &told)?;
+    let mut errors = segments.iter().filter_map(|found| found.error.as_ref());
+    if let Some(error) = errors.find(|error| error.is_refusal()) {
+        return Err(error.clone());
+    }
+    let segment = |found| FileReport::segment(root, found, ReportState::NeedsRecovery);
+    let files = segments.iter().map(segment).collect();
+    Ok((files, next.unwrap_or(u64::MAX)))
+}
+
+/// Looks at the sorted files, in the manifest's order, and then at their levels.
+fn look_at_spill(
+    root: &Dir,
+    manifest: &Manifest,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Vec<FileReport>> {
+    let dir = root.within(dir::SPILL);
+    let total = manifest.files.iter().map(|file| file.len).sum();
+    let done = AtomicU64::new(0);
+    let told = |bytes| {
+        let done = done.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        tell(progress, "sorted files", done, total);
+    };
+    let check = |file: &LevelFile| {
+        let checked = mend::check(&dir, file, manifest.store_id, &told);
+        match checked {
+            Err(error) if error.is_refusal() => Err(error),
+            checked => Ok(FileReport::sst(root, &file.path(&dir), &checked)),
+        }
+    };
+    let files = manifest.files.par_iter().map(check);
+    let mut files: Vec<FileReport> = files.collect::<Result<_>>()?;
+    if let Err(error) = mend::check_levels(&dir, &manifest.files, manifest.store_id) {
+        let mut levels = FileReport::new(root, dir.path(), StoreFile::Sst);
+        levels.complain(error);
+        files.push(levels);
+    }
+    Ok(files)
+}
+
+/// Saves what damaged sorted files have; `files` are the reports of all, in the manifest's order. Gives how
+/// many entries were lost, as far as anything says so.
+fn mend_spill(store_dir: &StoreDir, files: &mut [FileReport]) -> Result<u64> {
+    let manifest = store_dir.manifest();
+    let mut lost = 0;
+    for (file, report) in manifest.files.iter().zip(files) {
+        if report.state != ReportState::Damaged {
+            continue;
+        }
+        let mended = mend::mend(store_dir.spill(), file, manifest.store_id)?;
+        Catalog::edit(store_dir, mended.file.as_slice(), &[file.number])?;
+        lost += mended.lost.unwrap_or_default();
+        report.damage.push(match mended.lost {
+            Some(lost) => format!("{lost} of its entries are lost, {} were saved", mended.kept),
+            None => format!(
+                "{} entries were saved; nothing says how many are lost",
+                mended.kept
+            ),
+        });
+    }
+    Ok(lost)
+}
+
+/// Looks at the index, too.
+fn finish_look(
+    root: &Dir,
+    known: (&Manifest, u64),
+    mut files: Vec<FileReport>,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<StoreReport> {
+    let index = match known.0.complete {
+        true => index(root, known, Repair::Check, &mut files, progress)?,
+        false => None,
+    };
+    Ok(StoreReport::of_index(files, index))
+}
+
+/// Looks at the index or mends it, and puts its report behind those of the manifest.
+fn index(
+    root: &Dir,
+    (manifest, next): (&Manifest, u64),
+    repair: Repair,
+    files: &mut Vec<FileReport>,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Option<Report>> {
+    let path = root.join(dir::INDEX);
+    let mut file = FileReport::new(root, &path, StoreFile::Index);
+    let marked = dir::check_mark(root, manifest, next);
+    let repair = match (&marked, repair) {
+        (Err(_), Repair::Recover) => Repair::Check,
+        (_, repair) => repair,
+    };
+    let outcome = match root.has(dir::INDEX)? {
+        true => {
+            let options = MapOptions {
+                faults: root.faults(),
+                ..MapOptions::default()
+            };
+            repair::recover_with(&root.entry(dir::INDEX), repair, progress, &options)
+        }
+        false => Err(dir::missing_index(path)),
+    };
+    let index = match outcome {
+        Ok(index) if index.key_size != 0 => {
+            file.complain("an index of keys and values of fixed size");
+            None
+        }
+        Ok(index) => {
+            file.state = index.state;
+            file.checked = index.items;
+            file.damage.clone_from(&index.damage);
+            if let Err(error) = marked {
+                if error.is_refusal() {
+                    return Err(error);
+                }
+                file.complain(error);
+            }
+            Some(index)
+        }
+        Err(error) if error.is_refusal() || matches!(error, Error::InUse { .. }) => {
+            return Err(error);
+        }
+        Err(error) => {
+            file.complain(error);
+            None
+        }
+    };
+    files.insert(manifest::NAMES.len(), file);
+    Ok(index)
+}
+
+/// Mends a store whose directory is open.
+fn mend(
+    root: &Dir,
+    store_dir: StoreDir,
+    (copies, notes): (&Copies, &[Note]),
+    repair: Repair,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<StoreReport> {
+    let manifest = store_dir.manifest();
+    let salvage = repair == Repair::Salvage;
+    let mut files = look_at_manifest(root, copies);
+    let (log, next) = look_at_log(root, &manifest, progress)?;
+    files.extend(log);
+    let mut spilled = look_at_spill(root, &manifest, progress)?;
+    let is_damaged = |file: &FileReport| file.state == ReportState::Damaged;
+    if !salvage && files.iter().chain(&spilled).any(is_damaged) {
+        files.extend(spilled);
+        return finish_look(root, (&manifest, next), files, progress);
+    }
+    let mut mended = None;
+    if manifest.complete {
+        mended = index(root, (&manifest, next), repair, &mut files, progress)?;
+        if mended.is_none() || !salvage && files.iter().any(is_damaged) {
+            files.extend(spilled);
+            return Ok(StoreReport::of_index(files, mended));
+        }
+    }
+    store_dir.settle()?;
+    let entries_lost = mend_spill(&store_dir, &mut spilled)?;
+    files.extend(spilled);
+    for Note { kind, text } in notes {
+        let is_it = |file: &&mut FileReport| file.kind == *kind;
+        match files.iter_mut().find(is_it) {
+            Some(file) => file.complain(text),
+            None => {
+                let mut file = FileReport::new(root, root.path(), *kind);
+                file.complain(text);
+                files.push(file);
+            }
+        }
+    }
+    let mut options = StoreOptions::new().salvage(salvage);
+    if let Some(faults) = root.faults() {
+        options = options.faults(faults);
+    }
+    options.takes_older = salvage;
+    let told = |done, total| tell(progress, "log", done, total);
+    let dropped = mended.as_ref().map_or(&[][..], |index| &index.keys_lost);
+    let in_log = Mutex::new(HashSet::new());
+    let seen = |key: &[u8]| {
+        if let Ok(nth) = dropped.binary_search_by(|dropped| dropped.as_slice().cmp(key)) {
+            in_log.lock().insert(nth);
+        }
+    };
+    let (state, log_records) = open_in(
+        Arc::new(store_dir),
+        Sorter::new(Engine::Cpu)?,
+        &options,
+        (&told, &seen),
+    )?;
+    let in_log = in_log.into_inner();
+    if files.iter().any(is_damaged) {
+        state.yield_to_newer()?;
+    }
+    let mut report = StoreReport::new(Vec::new());
+    report.items_lost = entries_lost + mended.as_ref().map_or(0, |index| index.items_lost);
+    for (nth, key) in dropped.iter().enumerate() {
+        // What the log has of a key is the last that was done to it.
+        if in_log.contains(&nth) {
+            report.items_lost -= 1;
+        } else if state.tiers.get(key).is_ok_and(|value| value.is_some()) {
+            report.items_lost -= 1;
+            report.items_reverted += 1;
+            report.keys_reverted.push(key.clone());
+        } else {
+            report.keys_lost.push(key.clone());
+        }
+    }
+    let stats = state.tiers.table.stats();
+    let items = state.tiers.keys();
+    state.close()?;
+    for file in &mut files {
+        if file.state == ReportState::NeedsRecovery {
+            file.state = ReportState::Recovered;
+        }
+    }
+    report.files = files;
+    report.items = items;
+    report.log_records = log_records;
+    report.was_mended = true;
+    report.index = mended.map(|index| Report {
+        items: stats.items,
+        capacity: stats.slots,
+        load_factor: stats.load_factor,
+        levels: stats.levels,
+        ..index
+    });
+    report.judge();
+    Ok(report)
+}

@@ -1,0 +1,147 @@
+//! Checking all that an open store holds.
+
+use std::time::Instant;
+
+use super::report::{FileReport, StoreFile, StoreReport, tell};
+use crate::pool::run_off_pool;
+use crate::store::Store;
+use crate::store::commit::group::StoreInner;
+use crate::store::files::manifest;
+use crate::store::ordered::view::OrderedViewState;
+use crate::store::range::Range;
+use crate::store::wal::survey::{Extent, survey};
+use crate::{Progress, ReportState};
+
+/// Items after which progress is told.
+const PAGE: u64 = 4096;
+
+impl Store {
+    /// Checks every checksum of every file of the store, and every pointer from the index to a
+    /// record: the manifest, all records of the log, the index's superblock and extents, each item's
+    /// slot and record, and that the ordered view, if there is one, has the keys of the index in order.
+    /// It changes nothing. `progress` is called now and then, from any thread.
+    ///
+    /// Others may read and change the store meanwhile. What they write after the call has begun may
+    /// be checked or not; what is there all the while is. It reads all bytes of the index's records and of
+    /// the log once, with all threads of the machine, one segment of the log in memory at a time. The
+    /// ordered view is compared by an iterator, for whose sake the values that change meanwhile are kept in
+    /// memory; see [`range`](Self::range).
+    ///
+    /// In the domain `Checkpointed` the index is checked as it is in memory. Pages that have
+    /// not changed since they were last needed are read from the file.
+    ///
+    /// The states in the report are [`Clean`](ReportState::Clean) or [`Damaged`](ReportState::Damaged).
+    /// A file that cannot be read is damaged. What can be saved of a damaged store,
+    /// [`recover`](crate::store::recover) saves.
+    #[must_use]
+    pub fn verify(&self, progress: &(dyn Fn(Progress) + Sync)) -> StoreReport {
+        run_off_pool(|| self.verify_all(progress))
+    }
+
+    fn verify_all(&self, progress: &(dyn Fn(Progress) + Sync)) -> StoreReport {
+        let started = Instant::now();
+        let state = self.state();
+        let mut files: Vec<FileReport> = state.verify_manifest().into();
+        let index = state.verify_index(progress);
+        files.push(index);
+        files.extend(state.verify_log(progress));
+        files.extend(state.verify_spill(progress));
+        let mut report = StoreReport::new(files);
+        report.items = state.tiers.keys();
+        report
+            .view_damage
+            .extend(state.verify_order(progress).err());
+        report.judge();
+        report.elapsed = started.elapsed();
+        report
+    }
+}
+
+impl StoreInner {
+    fn verify_manifest(&self) -> [FileReport; 2] {
+        manifest::NAMES.map(|name| {
+            let root = self.store_dir.root();
+            let mut file = FileReport::new(root, &root.join(name), StoreFile::Manifest);
+            file.checked = 1;
+            if let Err(error) = self.store_dir.check_manifest(name) {
+                file.complain(error);
+            }
+            file
+        })
+    }
+
+    fn verify_index(&self, progress: &(dyn Fn(Progress) + Sync)) -> FileReport {
+        let mut file = FileReport::new(
+            self.store_dir.root(),
+            self.tiers.table.path(),
+            StoreFile::Index,
+        );
+        let verified = self.tiers.table.verify(progress);
+        file.checked = verified.items;
+        for damage in verified.damage {
+            file.complain(damage);
+        }
+        file
+    }
+
+    fn verify_log(&self, progress: &(dyn Fn(Progress) + Sync)) -> Vec<FileReport> {
+        let (manifest, next) = self.log.written();
+        let still_counts = |number| self.store_dir.manifest().first_segment <= number;
+        let told = |done, total| tell(progress, "log", done, total);
+        let extent = Extent::Upto(next);
+        let dir = self.store_dir.log();
+        let root = self.store_dir.root();
+        match survey(dir, &manifest, extent, &still_counts, &told) {
+            Ok((segments, _)) => segments
+                .iter()
+                .map(|found| FileReport::segment(root, found, ReportState::Clean))
+                .collect(),
+            Err(error) => {
+                let mut file = FileReport::new(root, dir.path(), StoreFile::Log);
+                file.complain(error);
+                vec![file]
+            }
+        }
+    }
+
+    fn verify_spill(&self, progress: &(dyn Fn(Progress) + Sync)) -> Vec<FileReport> {
+        let told = |done, total| tell(progress, "sorted files", done, total);
+        let root = self.store_dir.root();
+        let files = self.tiers.spill.verify(&told);
+        let files = files.iter();
+        files
+            .map(|(path, checked)| FileReport::sst(root, path, checked))
+            .collect()
+    }
+
+    /// Compares the ordered view with the index; says what is wrong.
+    fn verify_order(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<(), String> {
+        let snapshot = {
+            let visible = self.visible();
+            let OrderedViewState::Ready(view) = &visible.order else {
+                return Ok(());
+            };
+            let (keys, items) = (view.len(), self.tiers.table.len());
+            if keys != items {
+                return Err(format!("{keys} keys in order; the index has {items} items"));
+            }
+            self.snapshots.take(visible.commit_seq)
+        };
+        let keys = self.tiers.keys();
+        let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+        let mut last: Option<Vec<u8>> = None;
+        let mut found = 0;
+        for item in Range::new(self, snapshot, all, Default::default()) {
+            let (key, _) = item.map_err(|error| error.to_string())?;
+            if last.as_ref().is_some_and(|last| *last >= key) {
+                return Err(format!("{key:02x?} stands behind {last:02x?}"));
+            }
+            last = Some(key);
+            found += 1;
+            if found % PAGE == 0 {
+                tell(progress, "order", found.min(keys), keys);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,266 @@
+//! The ordered view: all keys of the store in order, in at most 16 bytes of memory a key.
+//!
+//! It is made when the first range is asked for, and kept from then on. Of a key it holds six bytes and
+//! the fingerprint, by which the index finds the item itself.
+
+mod chunk;
+#[cfg(test)]
+mod tests;
+pub mod view;
+
+use std::collections::BTreeMap;
+use std::iter;
+use std::ops::Bound;
+
+use crate::Result;
+use crate::store::mvcc::old_versions::Value;
+use chunk::common;
+pub use chunk::{Chunk, Items};
+
+/// Most keys of a chunk; a longer one becomes two.
+const CHUNK_KEYS_MAX: usize = 512;
+
+/// Keys of a chunk when a view is made.
+const FIRST: usize = 384;
+
+/// A chunk of fewer keys is put together with the next one.
+const FEWEST: usize = 64;
+
+/// Bytes of keys and values from which on a page takes no more.
+const PAGE_BYTES: usize = 1 << 20;
+
+/// Items that are read from the index at a time.
+const AT_ONCE: usize = 256;
+
+/// Keys of the store, in order.
+#[derive(Debug)]
+pub struct OrderedView {
+    /// Each by a key that is not greater than its own, and greater than all in the chunk before.
+    /// There is always one of the empty key.
+    chunks: BTreeMap<Box<[u8]>, Chunk>,
+}
+
+/// A range of keys.
+pub type Limits<'b> = (Bound<&'b [u8]>, Bound<&'b [u8]>);
+
+/// A key, and its value or a tombstone.
+pub type Item = (Vec<u8>, Value);
+
+/// Part of a range.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// In order, or in the opposite order for a page from the end.
+    pub items: Vec<Item>,
+    /// There are no others in the range.
+    pub is_last: bool,
+}
+
+impl OrderedView {
+    /// The view of keys in order, with their fingerprints.
+    pub fn of(keys: &[(&[u8], u64)]) -> Self {
+        let mut chunks = BTreeMap::new();
+        let mut last: Option<&[u8]> = None;
+        for part in keys.chunks(FIRST) {
+            let first = part[0].0;
+            let separator = last.map_or(&[][..], |last| &first[..=common(last, first)]);
+            chunks.insert(separator.into(), Chunk::of(part));
+            last = part.last().map(|(key, _)| *key);
+        }
+        chunks.entry([].into()).or_default();
+        Self { chunks }
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> u64 {
+        self.chunks.values().map(|chunk| chunk.len() as u64).sum()
+    }
+
+    fn chunk_mut(&mut self, key: &[u8]) -> (&[u8], &mut Chunk) {
+        let upto = (Bound::Unbounded, Bound::Included(key));
+        let (separator, chunk) = self
+            .chunks
+            .range_mut::<[u8], _>(upto)
+            .next_back()
+            .expect("there is a chunk of the empty key");
+        (separator, chunk)
+    }
+
+    /// Takes a key in or out, as `source` has it or not: `is_there` says which.
+    ///
+    /// # Errors
+    /// Those of the source; then the view may lack keys.
+    pub fn settle(
+        &mut self,
+        key: &[u8],
+        fingerprint: u64,
+        is_there: bool,
+        source: &impl Items,
+    ) -> Result<()> {
+        let (separator, chunk) = self.chunk_mut(key);
+        let before = chunk.len();
+        chunk.settle(key, fingerprint, is_there, source)?;
+        if chunk.len() > CHUNK_KEYS_MAX {
+            let half = chunk.len() / 2;
+            let (separator, upper) = chunk.split(half, source)?;
+            self.chunks.insert(separator, upper);
+        } else if chunk.len() < before && chunk.len() < FEWEST {
+            let separator: Box<[u8]> = separator.into();
+            self.join(&separator);
+        }
+        Ok(())
+    }
+
+    /// Puts the chunk of `separator` together with the next one, if that gives no long one.
+    fn join(&mut self, separator: &[u8]) {
+        let len = self.chunks[separator].len();
+        let behind = (Bound::Excluded(separator), Bound::Unbounded);
+        let next = self.chunks.range::<[u8], _>(behind).next();
+        let Some((next, _)) = next.filter(|(_, next)| len + next.len() <= FIRST) else {
+            return;
+        };
+        let next = next.clone();
+        if let Some(next) = self.chunks.remove(&next)
+            && let Some(chunk) = self.chunks.get_mut(separator)
+        {
+            chunk.append(next);
+        }
+    }
+
+    /// The first items of a range, `most` of them at most.
+    ///
+    /// # Errors
+    /// Those of the source.
+    pub fn first(&self, range: Limits, most: usize, source: &impl Items) -> Result<Page> {
+        let from = match range.0 {
+            Bound::Unbounded => &[][..],
+            Bound::Included(key) | Bound::Excluded(key) => key,
+        };
+        let upto = (Bound::Unbounded, Bound::Included(from));
+        let start = self.chunks.range::<[u8], _>(upto).next_back();
+        // Most pages end in the chunk that they begin in.
+        let behind = (Bound::Excluded(from), Bound::Unbounded);
+        let behind = iter::once_with(|| self.chunks.range::<[u8], _>(behind)).flatten();
+        let mut entry = match start {
+            Some((_, chunk)) => chunk.seek(from, source)?,
+            None => 0,
+        };
+        let mut page = Filling::new(most);
+        for (_, chunk) in start.into_iter().chain(behind) {
+            while entry < chunk.len() {
+                let upto = chunk.len().min(entry + page.wanted());
+                if upto == entry {
+                    return Ok(page.close(false));
+                }
+                for item in chunk.items(entry..upto, source)? {
+                    let item = item?;
+                    let is_within = match range.1 {
+                        Bound::Unbounded => true,
+                        Bound::Included(end) => item.0.as_slice() <= end,
+                        Bound::Excluded(end) => item.0.as_slice() < end,
+                    };
+                    if !is_within {
+                        return Ok(page.close(true));
+                    }
+                    let is_before = page.items.is_empty()
+                        && match range.0 {
+                            Bound::Unbounded => false,
+                            Bound::Included(start) => item.0.as_slice() < start,
+                            Bound::Excluded(start) => item.0.as_slice() <= start,
+                        };
+                    if !is_before {
+                        page.push(item);
+                    }
+                }
+                entry = upto;
+            }
+            entry = 0;
+        }
+        Ok(page.close(true))
+    }
+
+    /// The last items of a range, from its end on, `most` of them at most.
+    ///
+    /// # Errors
+    /// Those of the source.
+    pub fn last(&self, range: Limits, most: usize, source: &impl Items) -> Result<Page> {
+        let end = match range.1 {
+            Bound::Unbounded => None,
+            Bound::Included(key) | Bound::Excluded(key) => Some(key),
+        };
+        let upto = (
+            Bound::Unbounded,
+            end.map_or(Bound::Unbounded, Bound::Included),
+        );
+        let mut page = Filling::new(most);
+        for (nth, (_, chunk)) in self.chunks.range::<[u8], _>(upto).rev().enumerate() {
+            let mut entries = chunk.len();
+            if let Some(end) = end.filter(|_| nth == 0) {
+                entries = chunk.rank(end, source)?;
+                if let Bound::Included(end) = range.1
+                    && entries < chunk.len()
+                    && chunk.key(entries, source)? == end
+                {
+                    entries += 1;
+                }
+            }
+            while entries > 0 {
+                let from = entries.saturating_sub(page.wanted());
+                if from == entries {
+                    return Ok(page.close(false));
+                }
+                for item in chunk.items(from..entries, source)?.rev() {
+                    let item = item?;
+                    let is_within = match range.0 {
+                        Bound::Unbounded => true,
+                        Bound::Included(start) => item.0.as_slice() >= start,
+                        Bound::Excluded(start) => item.0.as_slice() > start,
+                    };
+                    if !is_within {
+                        return Ok(page.close(true));
+                    }
+                    page.push(item);
+                }
+                entries = from;
+            }
+        }
+        Ok(page.close(true))
+    }
+}
+
+/// A page that fills.
+struct Filling {
+    items: Vec<Item>,
+    most: usize,
+    bytes: usize,
+}
+
+impl Filling {
+    fn new(most: usize) -> Self {
+        Self {
+            items: Vec::with_capacity(most.min(AT_ONCE)),
+            most,
+            bytes: 0,
+        }
+    }
+
+    /// How many more items may be read.
+    fn wanted(&self) -> usize {
+        match self.bytes < PAGE_BYTES {
+            // Values can be large.
+            true => (self.most - self.items.len()).min(AT_ONCE),
+            false => 0,
+        }
+    }
+
+    fn push(&mut self, item: Item) {
+        self.bytes += item.0.len() + item.1.as_ref().map_or(0, Vec::len);
+        self.items.push(item);
+    }
+
+    fn close(self, is_last: bool) -> Page {
+        Page {
+            items: self.items,
+            is_last,
+        }
+    }
+}

@@ -1,0 +1,181 @@
+use std::collections::{BTreeMap, HashMap};
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::*;
+use crate::Error;
+use crate::store::mvcc::old_versions::is_empty;
+use crate::store::tests::seed;
+use crate::width::low_byte;
+
+/// Keys that share fingerprints: there are only `many`.
+struct Source {
+    keys: BTreeMap<Vec<u8>, Vec<u8>>,
+    many: u64,
+}
+
+impl Source {
+    fn fingerprint(&self, key: &[u8]) -> u64 {
+        xxh3_64(key) % self.many
+    }
+}
+
+impl Items for Source {
+    fn keys(&self, fingerprint: u64) -> Result<Vec<Vec<u8>>> {
+        let is_it = |key: &&Vec<u8>| self.fingerprint(key) == fingerprint;
+        Ok(self.keys.keys().rev().filter(is_it).cloned().collect())
+    }
+
+    fn first_items(&self, fingerprints: &[u64], found: &mut Vec<Option<Item>>) -> Result<()> {
+        let first = |fingerprint: &u64| Ok(self.items(*fingerprint)?.pop());
+        for item in fingerprints.iter().map(first) {
+            found.push(item?);
+        }
+        Ok(())
+    }
+
+    fn items(&self, fingerprint: u64) -> Result<Vec<Item>> {
+        let item = |key: Vec<u8>| {
+            let value = self.keys[&key].clone();
+            (key, Some(value))
+        };
+        Ok(self.keys(fingerprint)?.into_iter().map(item).collect())
+    }
+
+    fn lost(&self, fingerprint: u64) -> Error {
+        panic!("nothing has the fingerprint {fingerprint}")
+    }
+}
+
+/// A key such that many share long prefixes, and are told apart by zeros at the end.
+fn any_key(rng: &mut SmallRng) -> Vec<u8> {
+    let mut key = match rng.random_range(0..3) {
+        0 => b"a long prefix that many share ".to_vec(),
+        1 => b"a long pre".to_vec(),
+        _ => Vec::new(),
+    };
+    let len = rng.random_range(0..10);
+    key.extend((0..len).map(|_| b"\0\0\0a\xff"[rng.random_range(0..5)]));
+    key
+}
+
+fn any_bound(rng: &mut SmallRng) -> Bound<Vec<u8>> {
+    match rng.random_range(0..4) {
+        0 => Bound::Unbounded,
+        1 => Bound::Excluded(any_key(rng)),
+        _ => Bound::Included(any_key(rng)),
+    }
+}
+
+fn check(view: &OrderedView, source: &Source, rng: &mut SmallRng) {
+    let (start, end) = (any_bound(rng), any_bound(rng));
+    let limits = (
+        start.as_ref().map(Vec::as_slice),
+        end.as_ref().map(Vec::as_slice),
+    );
+    if is_empty(&limits) {
+        return;
+    }
+    let expected: Vec<Item> = source
+        .keys
+        .range::<[u8], _>(limits)
+        .map(|(key, value)| (key.clone(), Some(value.clone())))
+        .collect();
+    let most = rng.random_range(1..20);
+    let first = view.first(limits, most, source).unwrap();
+    let last = view.last(limits, most, source).unwrap();
+    let reversed: Vec<Item> = last.items.into_iter().rev().collect();
+    let len = expected.len().min(most);
+    assert_eq!(first.items, expected[..len]);
+    assert_eq!(reversed, expected[expected.len() - len..]);
+    for is_last in [first.is_last, last.is_last] {
+        assert!(if is_last {
+            expected.len() <= most
+        } else {
+            expected.len() >= most
+        });
+    }
+}
+
+/// With one fingerprint for all keys, with a few, and with as many as there are keys.
+#[test]
+fn a_view_is_a_sorted_map() {
+    let seed = seed();
+    for (round, many) in [1, 3, 40, u64::MAX, u64::MAX].into_iter().enumerate() {
+        let mut rng = SmallRng::seed_from_u64(seed.wrapping_add(round as u64));
+        let count = if round == 4 { 3000 } else { 150 };
+        let keys = (0..rng.random_range(0..count)).map(|_| (any_key(&mut rng), vec![0]));
+        let mut source = Source {
+            keys: keys.collect(),
+            many,
+        };
+        let sorted: Vec<(&[u8], u64)> = source
+            .keys
+            .keys()
+            .map(|key| (key.as_slice(), source.fingerprint(key)))
+            .collect();
+        let mut view = OrderedView::of(&sorted);
+        for nth in 0..count {
+            let key = any_key(&mut rng);
+            let fingerprint = source.fingerprint(&key);
+            let is_there = rng.random_bool(if nth < count / 2 { 0.7 } else { 0.3 });
+            if is_there {
+                source.keys.insert(key.clone(), vec![low_byte(nth)]);
+            } else {
+                source.keys.remove(&key);
+            }
+            view.settle(&key, fingerprint, is_there, &source).unwrap();
+            check(&view, &source, &mut rng);
+        }
+    }
+}
+
+/// Keys of which no two share a fingerprint.
+struct Random(HashMap<u64, [u8; 16]>);
+
+impl Items for Random {
+    fn keys(&self, fingerprint: u64) -> Result<Vec<Vec<u8>>> {
+        Ok(vec![self.0[&fingerprint].to_vec()])
+    }
+
+    fn first_items(&self, _: &[u64], _: &mut Vec<Option<Item>>) -> Result<()> {
+        unreachable!("no page is read")
+    }
+
+    fn items(&self, fingerprint: u64) -> Result<Vec<Item>> {
+        Ok(vec![(self.0[&fingerprint].to_vec(), None)])
+    }
+
+    fn lost(&self, fingerprint: u64) -> Error {
+        panic!("nothing has the fingerprint {fingerprint}")
+    }
+}
+
+#[test]
+fn a_key_takes_sixteen_bytes_at_most() {
+    let mut rng = SmallRng::seed_from_u64(1);
+    let keys: Vec<[u8; 16]> = (0..200_000).map(|_| rng.random()).collect();
+    let source = Random(keys.iter().map(|key| (xxh3_64(key), *key)).collect());
+    let mut grown = OrderedView::of(&[]);
+    for key in &keys {
+        grown.settle(key, xxh3_64(key), true, &source).unwrap();
+    }
+    let mut sorted: Vec<(&[u8], u64)> = keys
+        .iter()
+        .map(|key| (key.as_slice(), xxh3_64(key)))
+        .collect();
+    sorted.sort_unstable();
+    // What a node of the map has for each chunk, on average.
+    let node = size_of::<(Box<[u8]>, Chunk)>() * 3 / 2;
+    for view in [grown, OrderedView::of(&sorted)] {
+        let separators: usize = view.chunks.keys().map(|separator| separator.len()).sum();
+        let chunks: usize = view.chunks.values().map(Chunk::memory).sum();
+        let bytes = separators + chunks + view.chunks.len() * node;
+        let each = bytes as f64 / keys.len() as f64;
+        assert!(each <= 16.0, "{each} bytes a key");
+        let len: usize = view.chunks.values().map(Chunk::len).sum();
+        assert_eq!(len, keys.len());
+    }
+}

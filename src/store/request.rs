@@ -1,0 +1,149 @@
+//! Requests and their answers.
+
+use crate::layout::size_class::{MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE};
+use crate::{Error, Result};
+
+/// One request of a batch. Keys have 0 bytes to 64 KiB, values and operands 0 bytes to 1 GiB.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// Asks for the value of a key; answered by [`Response::Value`].
+    Get {
+        /// The key.
+        key: Vec<u8>,
+    },
+    /// Gives a key a value, whether it had one or not.
+    Put {
+        /// The key.
+        key: Vec<u8>,
+        /// The value.
+        value: Vec<u8>,
+    },
+    /// Takes a key's value away, if it has one.
+    Delete {
+        /// The key.
+        key: Vec<u8>,
+    },
+    /// Gives a key the value that the store's [`MergeOperator`](crate::store::MergeOperator) makes of
+    /// the one that it has and of the operand.
+    Merge {
+        /// The key.
+        key: Vec<u8>,
+        /// What is merged.
+        operand: Vec<u8>,
+    },
+}
+
+/// The answer to one request.
+#[derive(Debug, Clone)]
+pub enum Response {
+    /// To a get: the value, or `None` if the key has none.
+    Value(Option<Vec<u8>>),
+    /// To a put, a delete or a merge: it has been done.
+    Done,
+    /// To a merge: it was not done, and the key kept its value.
+    Failed(Box<Error>),
+}
+
+impl Request {
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        match self {
+            Self::Get { key }
+            | Self::Put { key, .. }
+            | Self::Delete { key }
+            | Self::Merge { key, .. } => key,
+        }
+    }
+
+    /// Whether the request only reads.
+    pub fn is_get(&self) -> bool {
+        matches!(self, Self::Get { .. })
+    }
+
+    pub(in crate::store) fn is_merge(&self) -> bool {
+        matches!(self, Self::Merge { .. })
+    }
+
+    /// Refuses keys, values and operands that are too long.
+    pub(in crate::store) fn check(&self) -> Result<()> {
+        check_key(self.key())?;
+        match self {
+            Self::Put { value, .. } => check_value("value", value),
+            Self::Merge { operand, .. } => check_value("operand", operand),
+            Self::Get { .. } | Self::Delete { .. } => Ok(()),
+        }
+    }
+}
+
+/// Refuses a key that is too long.
+pub fn check_key(key: &[u8]) -> Result<()> {
+    at_most("key", key.len(), MAX_VARIABLE_KEY)
+}
+
+/// Refuses a value that is too long.
+pub fn check_value(what: &'static str, value: &[u8]) -> Result<()> {
+    at_most(what, value.len(), MAX_VARIABLE_VALUE)
+}
+
+fn at_most(what: &'static str, found: usize, limit: u64) -> Result<()> {
+    let found = found as u64;
+    match found <= limit {
+        true => Ok(()),
+        false => Err(Error::TooLong { what, found, limit }),
+    }
+}
+
+/// Changes that are made together: all of them or none, also across a crash. They take effect in the
+/// order in which they were added.
+///
+/// ```
+/// use gphash::store::WriteBatch;
+///
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"one", b"1");
+/// batch.delete(b"two");
+/// assert_eq!(batch.len(), 2);
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct WriteBatch {
+    pub(in crate::store) requests: Vec<Request>,
+}
+
+impl WriteBatch {
+    /// A batch without changes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Gives `key` a value.
+    pub fn put(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) {
+        self.requests.push(Request::Put {
+            key: key.into(),
+            value: value.into(),
+        });
+    }
+
+    /// Takes the value of `key` away.
+    pub fn delete(&mut self, key: impl Into<Vec<u8>>) {
+        self.requests.push(Request::Delete { key: key.into() });
+    }
+
+    /// Merges `operand` into the value of `key`.
+    pub fn merge(&mut self, key: impl Into<Vec<u8>>, operand: impl Into<Vec<u8>>) {
+        self.requests.push(Request::Merge {
+            key: key.into(),
+            operand: operand.into(),
+        });
+    }
+
+    /// How many changes there are.
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+}

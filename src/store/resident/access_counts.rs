@@ -1,0 +1,168 @@
+//! How often items are used, so that the coldest of them leave the table first.
+//!
+//! Counted are *partitions* of the items by their fingerprints: a bucket of about as many items as one
+//! of the table has, and where a table that grows keeps it. Each has one byte, which counts up
+//! to 255 and is halved whenever items have left (an LFU with aging, as GPHash's bucket cache, §3.3).
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use crate::width::{saturating_u64, to_usize};
+
+/// Bytes of items in a partition, more or less.
+const PARTITION: u64 = 2048;
+
+/// Bounds of the number of partitions, as powers of two.
+const PARTITIONS: (u32, u32) = (10, 26);
+
+/// Spreads neighbouring numbers (the golden ratio).
+const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// Fingerprints of items that were read below the table not long ago.
+const REVISITS: usize = 1 << 14;
+
+/// See the [module](self).
+pub struct AccessCounts {
+    partitions: Box<[AtomicU8]>,
+    shift: u32,
+    revisits: Box<[AtomicU64]>,
+}
+
+/// How many items there are of each count of reads.
+pub struct Histogram([u64; 256]);
+
+/// Which items leave.
+pub struct EvictionCut {
+    /// Those of partitions with fewer reads,
+    below: usize,
+    /// and of partitions with just so many, this share, in 256ths,
+    share: u64,
+    /// which each choice draws anew.
+    salt: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self([0; 256])
+    }
+}
+
+impl AccessCounts {
+    /// For a table of about so many bytes of items.
+    pub fn new(bytes: u64) -> Self {
+        let bits = (bytes / PARTITION).max(1).ilog2() + 1;
+        let bits = bits.clamp(PARTITIONS.0, PARTITIONS.1);
+        Self {
+            partitions: (0..1usize << bits).map(|_| AtomicU8::new(0)).collect(),
+            shift: u64::BITS - bits,
+            revisits: (0..REVISITS).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    #[inline]
+    fn partition(&self, fingerprint: u64) -> &AtomicU8 {
+        &self.partitions[to_usize(fingerprint >> self.shift)]
+    }
+
+    /// Counts a read. One that comes at the same time as others may not count.
+    #[inline]
+    pub fn count(&self, fingerprint: u64) {
+        let reads = self.partition(fingerprint);
+        let count = reads.load(Ordering::Relaxed);
+        if count < u8::MAX {
+            reads.store(count + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that an item was read below the table; says whether it was not long ago, too.
+    pub fn is_revisit(&self, fingerprint: u64) -> bool {
+        let place = &self.revisits[to_usize(fingerprint) % REVISITS];
+        place.swap(fingerprint, Ordering::Relaxed) == fingerprint
+    }
+
+    fn reads(&self, fingerprint: u64) -> usize {
+        usize::from(self.partition(fingerprint).load(Ordering::Relaxed))
+    }
+
+    /// Takes an item into the histogram.
+    pub fn enter(&self, fingerprint: u64, histogram: &mut Histogram) {
+        histogram.0[self.reads(fingerprint)] += 1;
+    }
+
+    /// The coldest of the items of a histogram, about `share` of them.
+    pub fn coldest(&self, histogram: &Histogram, share: f64) -> EvictionCut {
+        let items: u64 = histogram.0.iter().sum();
+        let mut wanted = saturating_u64((share.clamp(0.0, 1.0) * items as f64).ceil());
+        let mut below = 0;
+        while below < 255 && histogram.0[below] <= wanted {
+            wanted -= histogram.0[below];
+            below += 1;
+        }
+        EvictionCut {
+            below,
+            share: (wanted * 256).div_ceil(histogram.0[below].max(1)),
+            salt: rand::random(),
+        }
+    }
+
+    /// Whether an item leaves.
+    pub fn is_cold(&self, fingerprint: u64, cold: &EvictionCut) -> bool {
+        let reads = self.reads(fingerprint);
+        let draw = || (fingerprint >> self.shift ^ cold.salt).wrapping_mul(MIX) >> 56;
+        reads < cold.below || reads == cold.below && draw() < cold.share
+    }
+
+    /// Lets what was read long ago count less.
+    pub fn age(&self) {
+        for reads in &self.partitions {
+            reads.store(reads.load(Ordering::Relaxed) / 2, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_coldest_leave_first() {
+        let access_counts = AccessCounts::new(1 << 21);
+        let partitions = access_counts.partitions.len() as u64;
+        let fingerprint = |partition: u64| partition << access_counts.shift;
+        // The second half is read, its end more often.
+        for partition in partitions / 2..partitions {
+            access_counts.count(fingerprint(partition));
+        }
+        for _ in 0..300 {
+            access_counts.count(fingerprint(partitions - 1));
+        }
+        let left = |share| {
+            let mut histogram = Histogram::default();
+            for partition in 0..partitions {
+                access_counts.enter(fingerprint(partition), &mut histogram);
+            }
+            let cold = access_counts.coldest(&histogram, share);
+            let is_cold = |partition: &u64| access_counts.is_cold(fingerprint(*partition), &cold);
+            (0..partitions).filter(is_cold).collect::<Vec<_>>()
+        };
+        for share in [0.25, 0.5, 0.75, 1.0] {
+            let left = left(share);
+            let (wanted, found) = (share * partitions as f64, left.len() as f64);
+            let differ = (found - wanted).abs();
+            assert!(differ <= 0.1 * partitions as f64, "{share}: {found}");
+            let of_cold_half = left.iter().filter(|each| **each < partitions / 2).count();
+            assert_eq!(of_cold_half, left.len().min(to_usize(partitions) / 2));
+            assert_eq!(left.contains(&(partitions - 1)), share == 1.0);
+        }
+        access_counts.age();
+        assert!(!left(0.9).contains(&(partitions - 1)));
+    }
+
+    #[test]
+    fn the_second_read_is_a_revisit() {
+        let access_counts = AccessCounts::new(0);
+        assert!(!access_counts.is_revisit(77));
+        assert!(access_counts.is_revisit(77));
+        assert!(!access_counts.is_revisit(77 + REVISITS as u64));
+        assert!(!access_counts.is_revisit(77));
+    }
+}

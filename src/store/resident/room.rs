@@ -1,0 +1,78 @@
+//! The room on the disk that deleting all takes, and how it is held.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::tiers::TieredItems;
+use crate::Result;
+use crate::lsm::LsmVersion;
+use crate::store::files::dir::{Room, StoreDir, is_full};
+use crate::store::files::reserve;
+use crate::table::item::Mutation;
+use crate::table::room::Need;
+
+/// What tombstones of all items below the index would take, of the version that was asked for last.
+#[derive(Debug, Default)]
+pub struct Tombstones(Mutex<(Weak<LsmVersion>, Need)>);
+
+impl TieredItems {
+    /// What tombstones of all items below the index would need there.
+    fn need_of_tombstones(&self) -> Need {
+        let version = self.spill.version();
+        let mut last = self.tombstones.0.lock();
+        if !std::ptr::eq(last.0.as_ptr(), Arc::as_ptr(&version)) {
+            let mut need = Need::default();
+            for (shortest, longest, keys) in version.key_lens() {
+                let table = &self.table;
+                table.needs_tombstones(&mut need, (shortest, longest), keys);
+            }
+            *last = (Arc::downgrade(&version), need);
+        }
+        last.1
+    }
+
+    /// Bytes that must be left when `need` has been added to the store and `more` bytes have been written,
+    /// so that all can be deleted.
+    pub fn to_leave(&self, need: &Need, more: u64) -> u64 {
+        let table = &self.table;
+        let tombstones = self.need_of_tombstones();
+        let (journal, growth) = match tombstones.is_empty() {
+            true => table.room_for(need),
+            // They come a few at a time, with checkpoints in between.
+            false => table.room_for(&tombstones.without_changes().and(need)),
+        };
+        (journal + growth)
+            .saturating_add(reserve::LEAST)
+            .saturating_add(more)
+    }
+
+    /// Sees to it that the disk has so many bytes.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](crate::Error::NoSpace) and the like.
+    pub fn hold(&self, store_dir: &StoreDir, bytes: u64) -> Result<()> {
+        let hold = || store_dir.reserve().hold(bytes);
+        let held = store_dir.with_room(Room::Spares, hold);
+        if !is_full(&held) {
+            return held;
+        }
+        self.table.trim();
+        hold()
+    }
+
+    /// What the index needs for changes.
+    pub fn need_of(&self, changes: &[Mutation]) -> Need {
+        let mut need = Need::default();
+        for change in changes {
+            match change {
+                Mutation::Put { key, value, .. } => {
+                    self.table
+                        .needs_record(&mut need, key.len(), value.len(), 1);
+                }
+                Mutation::Delete { .. } => need.add_removals(1),
+            }
+        }
+        need
+    }
+}

@@ -1,0 +1,328 @@
+//! Where items are: in the table, or below it among the sorted files that the coldest have left for.
+//! What the table says of a key holds, whatever the files say: a deleted key that may be in a file has
+//! a *tombstone* in the table.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fixedbitset::FixedBitSet;
+use parking_lot::Mutex;
+use rayon::prelude::*;
+
+use super::access_counts::AccessCounts;
+use super::room::Tombstones;
+use crate::index::bytes::BytesIndex;
+use crate::lsm::{LsmVersion, Spill};
+use crate::pool::worker::Worker;
+use crate::store::mvcc::old_versions::Value;
+use crate::store::ordered;
+use crate::store::threads::PARALLEL_REQUESTS_MIN;
+use crate::store::wal::record::Entry;
+use crate::table::item::Mutation;
+use crate::{Error, Result};
+
+/// Lookups that one thread does at a time.
+const CHUNK: usize = 256;
+
+/// Fewest and most changes that one thread makes at a time.
+const LEAST_CHANGES: usize = 64;
+const MOST_CHANGES: usize = 4096;
+
+/// Parts of changes for each thread: one that is late leaves some to the others.
+const PARTS: usize = 4;
+
+/// Keys that wait for their way up at most.
+const RISING: usize = 4096;
+
+/// What a record of the table says of its request: four times its sequence number, one more if it is a
+/// tombstone, and two more if it has come up from a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryMeta(pub u64);
+
+const TOMBSTONE: u64 = 1;
+const RISEN: u64 = 2;
+
+impl EntryMeta {
+    /// The stamp of a request that has left a value, or none.
+    pub fn new(sequence: u64, is_tombstone: bool) -> Self {
+        let kind = if is_tombstone { TOMBSTONE } else { 0 };
+        Self((sequence << 2) | kind)
+    }
+
+    /// The stamp of an item that a file has, too.
+    pub fn risen(sequence: u64) -> Self {
+        Self((sequence << 2) | RISEN)
+    }
+
+    /// Number of the request.
+    pub fn sequence(self) -> u64 {
+        self.0 >> 2
+    }
+
+    /// Whether the key has no value.
+    pub fn is_tombstone(self) -> bool {
+        self.0 & TOMBSTONE != 0
+    }
+
+    /// Whether a file has the item, unless damage has taken it.
+    pub fn was_promoted(self) -> bool {
+        self.0 & RISEN != 0
+    }
+
+    fn value(self, value: &[u8]) -> Value {
+        (!self.is_tombstone()).then(|| value.to_vec())
+    }
+}
+
+/// The table and what is below it.
+pub struct TieredItems {
+    /// The items in memory.
+    pub table: BytesIndex,
+    /// The others.
+    pub spill: Spill,
+    /// What is read often; nothing if all stays in the table.
+    pub access_counts: Option<AccessCounts>,
+    /// Keys that were read below the table again and again.
+    rising: Mutex<Vec<Vec<u8>>>,
+    /// Brings them up.
+    worker: Worker,
+    /// Values that were found below the table.
+    read_below: AtomicU64,
+    /// What deleting those below the table takes.
+    pub(super) tombstones: Tombstones,
+}
+
+impl TieredItems {
+    /// Puts the two together; the table takes about `budget` bytes, if there is one.
+    pub fn new(table: BytesIndex, spill: Spill, budget: Option<u64>, worker: Worker) -> Self {
+        if budget.is_some() {
+            table.count_bytes();
+        }
+        Self {
+            table,
+            spill,
+            access_counts: budget.map(AccessCounts::new),
+            rising: Mutex::default(),
+            worker,
+            read_below: AtomicU64::new(0),
+            tombstones: Tombstones::default(),
+        }
+    }
+
+    /// How many keys there are; tombstones and items that are in several places count, too.
+    pub fn keys(&self) -> u64 {
+        self.table.len() + self.spill.version().entries()
+    }
+
+    /// Values that were found below the table so far.
+    pub fn read_below(&self) -> u64 {
+        self.read_below.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, key: &[u8]) {
+        if let Some(access_counts) = &self.access_counts {
+            access_counts.count(self.table.fingerprint(key));
+        }
+    }
+
+    /// The value of a key. No item may leave the table meanwhile.
+    ///
+    /// # Errors
+    /// Those of the index and of the files.
+    pub fn get(&self, key: &[u8]) -> Result<Value> {
+        self.count(key);
+        let found = |stamp, value: &[u8]| EntryMeta(stamp).value(value);
+        match self.table.get(key, found)? {
+            Some(value) => Ok(value),
+            None => self.get_below(&self.spill.version(), key),
+        }
+    }
+
+    fn get_below(&self, version: &LsmVersion, key: &[u8]) -> Result<Value> {
+        let Some((_, value)) = version.get(key)? else {
+            return Ok(None);
+        };
+        self.read_below.fetch_add(1, Ordering::Relaxed);
+        let is_revisit =
+            |access_counts: &AccessCounts| access_counts.is_revisit(self.table.fingerprint(key));
+        if value.is_some()
+            && self.access_counts.as_ref().is_some_and(is_revisit)
+            && let Some(mut rising) = self.rising.try_lock()
+            && rising.len() < RISING
+        {
+            rising.push(key.to_vec());
+            self.worker.call_if_possible();
+        }
+        Ok(value)
+    }
+
+    /// Whether there are keys that should come up into the table.
+    pub fn has_promotable(&self) -> bool {
+        !self.rising.lock().is_empty()
+    }
+
+    /// Takes the keys that should come up into the table.
+    pub fn take_promotable(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut *self.rising.lock())
+    }
+
+    /// Gives `found` position and value of each of the keys that has one, in no order. `parallel` keys
+    /// or more are looked up by several threads. No item may leave the table meanwhile.
+    ///
+    /// # Errors
+    /// Those of the index and of the files.
+    pub fn get_many(
+        &self,
+        keys: &[&[u8]],
+        parallel: usize,
+        mut found: impl FnMut(usize, Vec<u8>),
+    ) -> Result<()> {
+        if keys.len() < parallel {
+            return self.get_some(keys, found);
+        }
+        let chunk = |(chunk, keys): (usize, &[&[u8]])| {
+            let mut values = Vec::with_capacity(keys.len());
+            self.get_some(keys, |nth, value| {
+                values.push((chunk * CHUNK + nth, value));
+            })?;
+            Ok(values)
+        };
+        let chunks: Vec<Vec<(usize, Vec<u8>)>> = keys
+            .par_chunks(CHUNK)
+            .enumerate()
+            .map(chunk)
+            .collect::<Result<_>>()?;
+        for (nth, value) in chunks.into_iter().flatten() {
+            found(nth, value);
+        }
+        Ok(())
+    }
+
+    /// As [`get_many`](Self::get_many), on the caller's thread.
+    ///
+    /// # Errors
+    /// Those of the index and of the files.
+    pub fn get_some(&self, keys: &[&[u8]], mut found: impl FnMut(usize, Vec<u8>)) -> Result<()> {
+        if self.access_counts.is_some() {
+            keys.iter().for_each(|key| self.count(key));
+        }
+        let mut above = FixedBitSet::with_capacity(keys.len());
+        self.table.get_many(keys, |nth, stamp, value| {
+            above.insert(nth);
+            if !EntryMeta(stamp).is_tombstone() {
+                found(nth, value.to_vec());
+            }
+        })?;
+        if above.is_full() {
+            return Ok(());
+        }
+        let version = self.spill.version();
+        if version.is_empty() {
+            return Ok(());
+        }
+        for nth in above.zeroes() {
+            if let Some(value) = self.get_below(&version, keys[nth])? {
+                found(nth, value);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a deletion of a key must leave a tombstone: a file may have the key, or may soon have it.
+    /// `precisely` says to look into the files.
+    pub fn leaves_tombstone(
+        &self,
+        version: &LsmVersion,
+        key: &[u8],
+        is_leaving: bool,
+        precisely: bool,
+    ) -> bool {
+        is_leaving
+            || version.may_have(key)
+                && !(precisely && matches!(version.get(key), Ok(None | Some((_, None)))))
+    }
+
+    /// The change of the table by which a key gets a value or, for `None`, loses it: by a tombstone
+    /// where that [must be](Self::leaves_tombstone).
+    pub fn change<'a>(
+        &self,
+        version: &LsmVersion,
+        &Entry { key, value, .. }: &Entry<'a>,
+        sequence: u64,
+        (is_leaving, precisely): (bool, bool),
+    ) -> Mutation<'a> {
+        self.count(key);
+        match value {
+            None if !self.leaves_tombstone(version, key, is_leaving, precisely) => {
+                Mutation::Delete { key }
+            }
+            _ => Mutation::Put {
+                key,
+                value: value.unwrap_or_default(),
+                sequence: EntryMeta::new(sequence, value.is_none()).0,
+            },
+        }
+    }
+
+    /// Whether the table has what a later request than this one has left of a key, as far as it can be
+    /// told; it has all requests up to `reached`.
+    pub fn has_newer(&self, key: &[u8], sequence: u64, reached: u64) -> bool {
+        let mut is_newer = sequence <= reached;
+        // A record outside the file is for its reader to complain about.
+        let _ = self.table.sequences(&[key], |_, stamp| {
+            is_newer |= EntryMeta(stamp).sequence() > sequence;
+        });
+        is_newer
+    }
+
+    /// Makes changes in the table, no two of one key, on several threads if they are many. Bit *i* of
+    /// the answer says that the key of change *i* was in the table before.
+    ///
+    /// # Errors
+    /// Those of the index; some of the changes may have been made.
+    pub fn apply(&self, changes: &[Mutation]) -> Result<FixedBitSet> {
+        if changes.len() < PARALLEL_REQUESTS_MIN {
+            return self.table.apply(changes);
+        }
+        let part = changes.len().div_ceil(PARTS * rayon::current_num_threads());
+        let part = part.clamp(LEAST_CHANGES, MOST_CHANGES);
+        let parts: Vec<FixedBitSet> = changes
+            .par_chunks(part)
+            .map(|changes| self.table.apply(changes))
+            .collect::<Result<_>>()?;
+        let mut were_there = FixedBitSet::with_capacity(changes.len());
+        for (nth, answers) in parts.iter().enumerate() {
+            were_there.extend(answers.ones().map(|bit| nth * part + bit));
+        }
+        Ok(were_there)
+    }
+}
+
+impl ordered::Items for BytesIndex {
+    fn keys(&self, fingerprint: u64) -> Result<Vec<Vec<u8>>> {
+        let found = self.find(fingerprint)?;
+        Ok(found.into_iter().map(|(key, ..)| key).collect())
+    }
+
+    fn items(&self, fingerprint: u64) -> Result<Vec<ordered::Item>> {
+        let item = |(key, stamp, value)| (key, (!EntryMeta(stamp).is_tombstone()).then_some(value));
+        Ok(self.find(fingerprint)?.into_iter().map(item).collect())
+    }
+
+    fn first_items(
+        &self,
+        fingerprints: &[u64],
+        found: &mut Vec<Option<ordered::Item>>,
+    ) -> Result<()> {
+        let start = found.len();
+        found.resize(start + fingerprints.len(), None);
+        self.find_many(fingerprints, |nth, key, stamp, value| {
+            found[start + nth] = Some((key.to_vec(), EntryMeta(stamp).value(value)));
+        })
+    }
+
+    fn lost(&self, fingerprint: u64) -> Error {
+        self.damaged(format!(
+            "no item has the fingerprint {fingerprint:#x} any more"
+        ))
+    }
+}

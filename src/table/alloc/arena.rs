@@ -1,0 +1,425 @@
+//! The record arena of a table: which records are free, and who may take which.
+//!
+//! None of this is in the file. Recovery rebuilds it from the records that slots refer to, so
+//! taking and freeing a record writes nothing. Runs of fresh records are taken by one CAS, freed
+//! ones wait in limbo until no reader can hold them (see [`epoch`](super::epoch)).
+//!
+//! Records of one size class are numbered over the extents of that class; tables of fixed values
+//! have one class.
+
+mod extents;
+mod shard;
+
+use std::sync::OnceLock;
+
+pub use crate::table::alloc::arena::extents::{ArenaExtent, ExtentMap};
+use crate::table::alloc::arena::shard::Cache;
+pub use crate::table::alloc::arena::shard::Shard;
+
+use super::epoch::{GRACE, MAX_PINS};
+use crate::layout::Shape;
+use crate::layout::extent::MAX_EXTENTS;
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, SegQueue};
+use crate::width::{to_usize, u32_of};
+
+/// Caches of free records, one for each operation that runs at once.
+const SHARDS: usize = MAX_PINS;
+
+/// Bytes of fresh records taken at a time, and most records.
+#[cfg(not(loom))]
+const RUN: (u64, u64) = (256 << 10, 256);
+/// In a model records go from thread to thread one by one.
+#[cfg(loom)]
+const RUN: (u64, u64) = (1, 1);
+
+/// The share of a run that is taken at a time where each of many classes has one.
+const SHARED_RUN: u64 = 8;
+
+/// Bytes of records retired in one shard before they go to limbo, and most records.
+#[cfg(not(loom))]
+const RETIRE_AT: (u64, usize) = (1 << 20, 4096);
+#[cfg(loom)]
+const RETIRE_AT: (u64, usize) = (1, 1);
+
+/// The arena of a table.
+pub struct Arena {
+    classes: Box<[Class]>,
+    extents: Box<[OnceLock<ArenaExtent>]>,
+    /// Extents that are set.
+    extent_count: AtomicU64,
+    limbo: SegQueue<(u64, Vec<u64>)>,
+    shards: Box<[Mutex<Shard>]>,
+    retire_at: (u64, usize),
+}
+
+/// The records of one size.
+struct Class {
+    stride: u64,
+    /// Records in all extents. Orders nothing.
+    total: std::sync::atomic::AtomicU64,
+    /// Number of the first record that was never taken.
+    next: AtomicU64,
+    free: SegQueue<Vec<u64>>,
+    /// Records taken at a time.
+    run: u64,
+}
+
+impl Arena {
+    /// An arena without extents, for a table of `shape`.
+    pub fn new(shape: &Shape) -> Self {
+        let most = match shape.classes() {
+            1 => RUN.0,
+            _ => RUN.0 / SHARED_RUN,
+        };
+        let class = |class| {
+            let stride = shape.record_size(class);
+            Class {
+                stride,
+                total: std::sync::atomic::AtomicU64::new(0),
+                next: AtomicU64::new(0),
+                free: SegQueue::new(),
+                run: (most / stride).clamp(1, RUN.1),
+            }
+        };
+        Self {
+            classes: (0..shape.classes()).map(class).collect(),
+            extents: (0..MAX_EXTENTS).map(|_| OnceLock::new()).collect(),
+            extent_count: AtomicU64::new(0),
+            limbo: SegQueue::new(),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            retire_at: RETIRE_AT,
+        }
+    }
+
+    /// The size classes.
+    pub fn classes(&self) -> std::ops::Range<u32> {
+        0..u32::try_from(self.classes.len()).expect("classes are few")
+    }
+
+    fn class(&self, class: u32) -> &Class {
+        &self.classes[class as usize]
+    }
+
+    /// All extents, in order.
+    pub fn extents(&self) -> impl DoubleEndedIterator<Item = ArenaExtent> + '_ {
+        let count = to_usize(self.extent_count.load(Ordering::Acquire));
+        self.extents[..count]
+            .iter()
+            .filter_map(|extent| extent.get().copied())
+    }
+
+    /// How many extents there are.
+    pub fn extent_count(&self) -> u32 {
+        u32_of(self.extent_count.load(Ordering::Acquire))
+    }
+
+    /// The extents that there are now, for who asks of many records what they are.
+    pub fn map(&self) -> ExtentMap {
+        self.extents().collect()
+    }
+
+    /// Records of a class in all extents.
+    pub fn total(&self, class: u32) -> u64 {
+        self.class(class)
+            .total
+            .load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Adds the records of `class` that fit into `len` bytes from `offset`. One caller at a time.
+    pub fn add_extent(&self, class: u32, offset: u64, len: u64) {
+        let index = to_usize(self.extent_count.load(Ordering::Acquire));
+        let Class { stride, total, .. } = self.class(class);
+        let extent = ArenaExtent {
+            offset,
+            class,
+            stride: *stride,
+            first: self.total(class),
+            count: len / stride,
+        };
+        let _ = self.extents[index].set(extent);
+        self.extent_count.store(index as u64 + 1, Ordering::Release);
+        total.fetch_add(extent.count, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Offset of the record of `class` with number `ordinal`.
+    pub fn offset(&self, class: u32, ordinal: u64) -> Option<u64> {
+        let extent = self
+            .extents()
+            .rev()
+            .find(|extent| extent.class == class && ordinal >= extent.first)?;
+        let inside = ordinal - extent.first;
+        (inside < extent.count).then(|| extent.offset + inside * extent.stride)
+    }
+
+    /// Records of a class taken at least once.
+    pub fn high_water(&self, class: u32) -> u64 {
+        self.class(class).next.load(Ordering::Acquire)
+    }
+
+    /// Bytes of all records that were taken and not given back to everyone. No operation may run
+    /// beside it.
+    pub fn taken_bytes(&self) -> u64 {
+        let bytes = |class: u32| {
+            let Class { stride, free, .. } = self.class(class);
+            let mut records = self.high_water(class);
+            let batches: Vec<_> = std::iter::from_fn(|| free.pop()).collect();
+            for batch in batches {
+                records = records.saturating_sub(batch.len() as u64);
+                free.push(batch);
+            }
+            records * stride
+        };
+        self.classes().map(bytes).sum()
+    }
+
+    /// Says that the first `ordinal` records of a class have been taken. While opening only.
+    pub fn set_high_water(&self, class: u32, ordinal: u64) {
+        self.class(class).next.store(ordinal, Ordering::Release);
+    }
+
+    /// The class that can use `len` bytes best: the one that has most bytes, of those whose
+    /// records are not longer.
+    pub fn class_for(&self, len: u64) -> Option<u32> {
+        self.classes()
+            .filter(|&class| self.class(class).stride <= len)
+            .max_by_key(|&class| {
+                let bytes = self.total(class) * self.class(class).stride;
+                (bytes, std::cmp::Reverse(class))
+            })
+    }
+
+    /// Takes one fresh record at a time, and lets go of each retired one at once, so that records
+    /// are soon used again.
+    #[cfg(all(test, not(loom)))]
+    pub fn hurry(&mut self) {
+        self.classes.iter_mut().for_each(|class| class.run = 1);
+        self.retire_at = (1, 1);
+    }
+
+    /// Takes up to `most` fresh records of a class that lie one behind the other; gives their byte
+    /// range, or `None` when the arena must grow.
+    pub fn take_run(&self, class: u32, most: u64) -> Option<std::ops::Range<u64>> {
+        let Class { stride, next, .. } = self.class(class);
+        let mut first = next.load(Ordering::Acquire);
+        loop {
+            let extent = self
+                .extents()
+                .find(|extent| extent.class == class && first < extent.first + extent.count)?;
+            let end = (first + most).min(extent.first + extent.count);
+            match next.compare_exchange(first, end, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    let start = extent.offset + (first - extent.first) * stride;
+                    return Some(start..start + (end - first) * stride);
+                }
+                Err(current) => first = current,
+            }
+        }
+    }
+
+    /// Gives records that no one can hold back to everyone. They need not be of one class.
+    pub fn give(&self, records: Vec<u64>) {
+        if records.is_empty() {
+            return;
+        }
+        if let [only] = &self.classes[..] {
+            only.free.push(records);
+            return;
+        }
+        let map = self.map();
+        let mut of_class = vec![Vec::new(); self.classes.len()];
+        for record in records {
+            // A damaged file may name what is no record.
+            if let Some((class, _)) = map.record(record) {
+                of_class[class as usize].push(record);
+            }
+        }
+        for (class, records) in self.classes.iter().zip(of_class) {
+            if !records.is_empty() {
+                class.free.push(records);
+            }
+        }
+    }
+
+    /// Takes every record that is free for certain: what a clean close writes down, or what
+    /// an engine takes over. No operation may run beside it.
+    pub fn take_all(&self) -> Vec<u64> {
+        let mut records = Vec::new();
+        for class in &self.classes {
+            while let Some(batch) = class.free.pop() {
+                records.extend(batch);
+            }
+        }
+        while let Some((_, batch)) = self.limbo.pop() {
+            records.extend(batch);
+        }
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            records.append(&mut shard.retired);
+            self.take_free(&mut shard, &mut records);
+        }
+        records
+    }
+
+    /// Takes what a shard has free.
+    fn take_free(&self, shard: &mut Shard, records: &mut Vec<u64>) {
+        for (cache, class) in shard.caches.iter_mut().zip(&self.classes) {
+            records.append(&mut cache.free);
+            let run = std::mem::take(&mut cache.run);
+            records.extend(run.step_by(to_usize(class.stride)));
+        }
+    }
+
+    /// A shard for the caller alone. `hint` picks where to look first. No one waits here: with
+    /// all shards in use the search goes round.
+    pub fn shard(&self, hint: usize) -> MutexGuard<'_, Shard> {
+        let mut index = hint;
+        let mut shard = loop {
+            match self.shards[index % SHARDS].try_lock() {
+                Some(shard) => break shard,
+                None => index += 1,
+            }
+        };
+        if shard.caches.is_empty() {
+            shard.caches = vec![Cache::default(); self.classes.len()].into();
+        }
+        shard
+    }
+
+    /// Takes a record of a class, or `None` when the arena must grow. `epoch` is the current one.
+    #[inline]
+    pub fn allocate(&self, shard: &mut Shard, class: u32, epoch: impl Fn() -> u64) -> Option<u64> {
+        let cache = &shard.caches[class as usize];
+        if cache.free.is_empty() && cache.run.is_empty() {
+            self.refill(shard, class, epoch());
+        }
+        let cache = &mut shard.caches[class as usize];
+        if !cache.run.is_empty() {
+            let record = cache.run.start;
+            cache.run.start += self.class(class).stride;
+            return Some(record);
+        }
+        cache.free.pop()
+    }
+
+    fn refill(&self, shard: &mut Shard, class: u32, epoch: u64) {
+        while let Some((retired_in, records)) = self.limbo.pop() {
+            if retired_in + GRACE > epoch {
+                self.limbo.push((retired_in, records));
+                break;
+            }
+            self.give(records);
+        }
+        let cache = &mut shard.caches[class as usize];
+        if let Some(records) = self.class(class).free.pop() {
+            cache.free = records;
+        } else if let Some(run) = self.take_run(class, self.class(class).run) {
+            cache.run = run;
+            shard.taken_run = true;
+        }
+    }
+
+    /// Makes what shards hold that no batch uses everyone's: free records at once, retired ones,
+    /// also those of the caller's shard `mine`, when their epoch has passed. `epoch` must be read
+    /// after they were unlinked. Gives how many shards batches use, the caller's included.
+    pub fn collect(&self, mine: &mut Shard, epoch: impl Fn() -> u64) -> usize {
+        self.retire(mine.take_retired(), &epoch);
+        let mut in_use = 0;
+        for shard in &self.shards {
+            let Some(mut shard) = shard.try_lock() else {
+                in_use += 1;
+                continue;
+            };
+            let mut free = Vec::new();
+            self.take_free(&mut shard, &mut free);
+            let retired = shard.take_retired();
+            drop(shard);
+            self.give(free);
+            self.retire(retired, &epoch);
+        }
+        in_use
+    }
+
+    fn retire(&self, records: Vec<u64>, epoch: impl Fn() -> u64) {
+        if !records.is_empty() {
+            self.limbo.push((epoch(), records));
+        }
+    }
+
+    /// Whether retired records wait for their epoch to pass.
+    pub fn has_limbo(&self) -> bool {
+        !self.limbo.is_empty()
+    }
+
+    /// Sends what the shard has retired to limbo once it is much. `epoch` must be read after the
+    /// records were unlinked.
+    pub fn flush(&self, shard: &mut Shard, epoch: impl Fn() -> u64) {
+        let (bytes, records) = self.retire_at;
+        if shard.retired_bytes >= bytes || shard.retired.len() >= records {
+            self.retire(shard.take_retired(), epoch);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arena(value_size: u64) -> Arena {
+        Arena::new(&Shape::new(8, value_size, 8, 2, 2).unwrap())
+    }
+
+    #[test]
+    fn numbers_and_offsets_are_each_others_inverse() {
+        let arena = Arena::new(&Shape::variable(8, 2, 2).unwrap());
+        // Classes of 40 and of 32 bytes.
+        arena.add_extent(1, 4096, 100);
+        arena.add_extent(0, 65536, 4096);
+        arena.add_extent(1, 69632, 4096);
+        assert_eq!((arena.total(0), arena.total(1)), (128, 2 + 102));
+        let map = arena.map();
+        for class in 0..2 {
+            for ordinal in 0..arena.total(class) {
+                let offset = arena.offset(class, ordinal).unwrap();
+                assert_eq!(map.record(offset), Some((class, ordinal)));
+            }
+            assert_eq!(arena.offset(class, arena.total(class)), None);
+        }
+        for nowhere in [0, 4095, 4097, 4096 + 80, 65536 + 4, 69632 + 102 * 40] {
+            assert_eq!(map.record(nowhere), None);
+        }
+    }
+
+    #[test]
+    fn every_record_is_handed_out_once_and_retired_ones_only_after_grace() {
+        let arena = arena(64 << 10);
+        arena.add_extent(0, 4096, 640 << 10);
+        let mut shard = arena.shard(3);
+        let mut taken: Vec<_> =
+            std::iter::from_fn(|| arena.allocate(&mut shard, 0, || 1)).collect();
+        taken.sort_unstable();
+        taken.dedup();
+        assert_eq!(taken.len(), 10);
+        shard.retire(taken[0], 1 << 20);
+        arena.flush(&mut shard, || 5);
+        assert_eq!(arena.allocate(&mut shard, 0, || 5), None);
+        assert_eq!(arena.allocate(&mut shard, 0, || 6), None);
+        assert_eq!(arena.allocate(&mut shard, 0, || 7), Some(taken[0]));
+    }
+
+    #[test]
+    fn records_come_back_to_their_own_class() {
+        let arena = Arena::new(&Shape::variable(8, 2, 2).unwrap());
+        arena.add_extent(0, 4096, 32);
+        arena.add_extent(5, 8192, 80);
+        let mut shard = arena.shard(0);
+        let small = arena.allocate(&mut shard, 0, || 1).unwrap();
+        let large = arena.allocate(&mut shard, 5, || 1).unwrap();
+        assert_eq!((small, large), (4096, 8192));
+        assert_eq!(arena.allocate(&mut shard, 1, || 1), None);
+        shard.retire(large, 80);
+        shard.retire(small, 32);
+        assert_eq!(arena.collect(&mut shard, || 1), 1);
+        assert_eq!(arena.allocate(&mut shard, 5, || 3), Some(large));
+        assert_eq!(arena.allocate(&mut shard, 0, || 3), Some(small));
+    }
+}

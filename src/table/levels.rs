@@ -1,0 +1,75 @@
+//! Which levels are live, and where they are: the volatile copy of the superblock's directory,
+//! read by every operation without a lock.
+
+use crate::layout::superblock::DIRECTORY;
+use crate::sync::{AtomicU64, Ordering};
+use crate::width::low_half;
+
+/// The live levels at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Levels {
+    /// The level that hash locations address.
+    pub top: u32,
+    /// The lowest level that may hold items.
+    pub bottom: u32,
+}
+
+impl Levels {
+    /// Whether a resize has levels to empty, in a table of `levels` levels at rest.
+    #[inline]
+    pub fn draining(self, levels: u32) -> bool {
+        self.top + 1 > self.bottom + levels
+    }
+
+    /// The lowest level that takes new items.
+    #[inline]
+    pub fn lowest_insertable(self, levels: u32) -> u32 {
+        self.bottom.max((self.top + 1).saturating_sub(levels))
+    }
+}
+
+/// Offsets of all levels, and which of them are live.
+///
+/// Level numbers only grow, so an entry never changes its meaning while anyone uses it.
+pub struct LevelTable {
+    levels: AtomicU64,
+    offsets: [AtomicU64; DIRECTORY],
+}
+
+impl LevelTable {
+    /// The directory of a superblock.
+    pub fn new(levels: Levels, offsets: &[u64]) -> Self {
+        Self {
+            levels: AtomicU64::new(pack(levels)),
+            offsets: std::array::from_fn(|level| {
+                AtomicU64::new(offsets.get(level).copied().unwrap_or(0))
+            }),
+        }
+    }
+
+    /// The live levels. Loaded anew by each operation: see the resize for why that suffices.
+    #[inline]
+    pub fn live(&self) -> Levels {
+        let word = self.levels.load(Ordering::SeqCst);
+        Levels {
+            top: low_half(word >> 32),
+            bottom: low_half(word),
+        }
+    }
+
+    /// Offset of `level` in the file.
+    #[inline]
+    pub fn offset(&self, level: u32) -> u64 {
+        self.offsets[level as usize].load(Ordering::Relaxed)
+    }
+
+    /// Adds a level at `offset` and makes `levels` the live ones.
+    pub fn publish(&self, levels: Levels, level: u32, offset: u64) {
+        self.offsets[level as usize].store(offset, Ordering::Relaxed);
+        self.levels.store(pack(levels), Ordering::SeqCst);
+    }
+}
+
+fn pack(levels: Levels) -> u64 {
+    u64::from(levels.top) << 32 | u64::from(levels.bottom)
+}

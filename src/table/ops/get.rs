@@ -1,0 +1,97 @@
+//! get and contains.
+//!
+//! The record of a member does not change and is not used again while anyone is pinned who may
+//! have found it, so the value is copied out without a check afterwards and is never torn.
+
+use crate::Result;
+use crate::layout::PLACE;
+use crate::pm::Medium;
+use crate::table::Session;
+use crate::table::item::Item;
+use crate::table::key::{Identity, ProbeKey};
+use crate::table::probe::{Occupied, Walk};
+use crate::table::probe_hint::ProbeHint;
+use crate::table::record::Check;
+
+impl<M: Medium> Session<'_, M> {
+    /// Copies the value of a member that was found while this session was pinned.
+    #[inline]
+    pub(crate) fn read(&mut self, member: Occupied, value: &mut [u8]) -> Result<()> {
+        if !self.table.record_in_bounds(member.record) {
+            return Err(self.table.dangling(member));
+        }
+        self.touches += self.table.record_touches(member.record.offset());
+        self.table.medium.read(member.record.offset(), value);
+        Ok(())
+    }
+
+    /// As [`read`](Self::read), of variable length: puts the value of `key` into `buffer` in place of
+    /// what is there, and gives its sequence number.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged) if the record does not have the checksum that it states.
+    #[inline]
+    pub(crate) fn read_variable(
+        &mut self,
+        member: Occupied,
+        key: &[u8],
+        buffer: &mut Vec<u8>,
+    ) -> Result<u64> {
+        let (table, at) = (self.table, member.record.offset());
+        let lengths = table.member_lengths(member)?;
+        self.touches += (at + lengths.record() - 1) / PLACE - at / PLACE + 1;
+        table.read_value(at, lengths, key, buffer, Check::AsTold)
+    }
+
+    /// The sequence number of a member of variable length.
+    pub(crate) fn read_sequence(&mut self, member: Occupied) -> Result<u64> {
+        self.table.member_lengths(member)?;
+        self.touches += 1;
+        Ok(self.table.medium.load(member.record.offset() + 8))
+    }
+
+    /// Puts the value of a key into `buffer`, and gives its sequence number, if it is there.
+    pub(crate) fn get(&mut self, key: &[u8], buffer: &mut Vec<u8>) -> Result<Option<u64>> {
+        let target = self.table.target(key);
+        self.count(1);
+        match self.table.find(&target, &mut self.touches) {
+            Some(member) => self.read_variable(member, key, buffer).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Keys, sequence numbers and values of all items of variable length that have a fingerprint.
+    pub(crate) fn find_all(&mut self, fingerprint: u64) -> Result<Vec<Item>> {
+        let table = self.table;
+        let target = ProbeKey::of_fingerprint(fingerprint, Identity::Any);
+        let mut members: Vec<Occupied> = Vec::with_capacity(1);
+        table.walk(&target, &mut self.touches, |place, record| {
+            // An item that is being moved comes twice.
+            let is_new = members
+                .iter()
+                .all(|other| other.record.offset() != record.offset());
+            if record.is_member() && is_new {
+                members.push(Occupied { place, record });
+            }
+            Walk::Next
+        });
+        self.count(1);
+        let mut found: Vec<Item> = Vec::with_capacity(members.len());
+        for member in members {
+            let (mut key, mut value) = (Vec::new(), Vec::new());
+            let sequence = table.read_item(member, &mut key, &mut value, Check::AsTold)?;
+            // One that was moved and changed while we walked, too: what comes last is valid.
+            found.retain(|(other, ..)| *other != key);
+            found.push((key, sequence, value));
+        }
+        Ok(found)
+    }
+
+    /// Whether the target's key is there.
+    #[inline]
+    pub(crate) fn contains(&mut self, target: &ProbeKey, ahead: &ProbeHint) -> bool {
+        self.table
+            .find_with(target, ahead, &mut self.touches)
+            .is_some()
+    }
+}

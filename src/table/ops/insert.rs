@@ -1,0 +1,339 @@
+//! insert: claim a slot, write the item, decide among rivals, publish.
+//!
+//! Two insertions of one key at once must not both succeed, although they may claim different
+//! slots. Each stands there as TENTATIVE and shows its tag before it looks for rivals, so at least
+//! one of any two sees the other. A member makes it give up; a rival in a later slot is struck out
+//! (COLLIDED); a rival in an earlier slot is helped to its own decision first. So no one waits for
+//! anyone.
+//! (Purcell and Harris, *Non-blocking hashtables with open addressing*, DISC 2005, §2.3; GPHash
+//! §3.2.2 lets duplicates happen and removes them afterwards, which can undo an acknowledged
+//! insertion.)
+
+use std::ops::ControlFlow;
+
+use crate::Result;
+use crate::layout::bucket::SlotAddr;
+use crate::layout::{BUSY, EMPTY, KeyClass, KeyHash, RecordWord};
+use crate::pm::Medium;
+use crate::sync::{Ordering, fence, pause};
+use crate::table::key::{Bucket, ProbeKey, ROUNDS};
+use crate::table::probe::Walk;
+use crate::table::probe_hint::ProbeHint;
+use crate::table::record::Content;
+use crate::table::tags::TagWord;
+use crate::table::{Session, Table};
+
+/// Empty slots that a home bucket must have to be taken before all others. What is placed so
+/// early costs nothing in the load factor: the last slots of a bucket do the balancing.
+pub(crate) const HOME_SPARE: u32 = 2;
+
+/// How often one insertion may lose to rivals that are gone when it looks for them. Threads that
+/// insert and remove its key all the while do not get there; a slot of a damaged file that looks
+/// like a rival only while the insertion stands there does, and each attempt takes a record.
+const MAX_LOSSES: u32 = 1000;
+
+/// What became of an insertion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inserted {
+    /// The key was absent and is stored.
+    New,
+    /// The key was present and keeps its value.
+    Present,
+}
+
+/// An empty slot.
+#[derive(Clone, Copy)]
+pub struct EmptySlot<'t> {
+    pub(crate) place: SlotAddr,
+    /// Its tag and the number that it has there; a slot of a reserved bucket has none.
+    tag: Option<(TagWord<'t>, u32)>,
+}
+
+impl<'t> EmptySlot<'t> {
+    pub(crate) fn new(place: SlotAddr, tag: Option<(TagWord<'t>, u32)>) -> Self {
+        Self { place, tag }
+    }
+
+    /// Makes the slot the caller's alone, if it is still empty.
+    #[inline]
+    fn take<M: Medium>(&self, table: &Table<M>) -> bool {
+        match self.tag {
+            Some((tags, slot)) => tags.take(slot),
+            None => {
+                let state = self.place.state;
+                table.medium.compare_exchange(state, EMPTY, BUSY).is_ok()
+            }
+        }
+    }
+
+    /// Lets lookups find what has been stored in the slot.
+    #[inline]
+    pub(crate) fn show(&self, target: &ProbeKey) {
+        if let Some((tags, slot)) = self.tag {
+            tags.show(slot, target.tag);
+        }
+    }
+}
+
+/// What the walk over a tentative insertion's rivals found.
+enum Rivals {
+    None,
+    Occupied,
+    Earlier(SlotAddr, RecordWord),
+}
+
+impl<'t, M: Medium> Session<'t, M> {
+    /// Stores `content` under the target's key if the key is absent. If `ahead` found no sign of it,
+    /// the first look for it is the one for rivals.
+    #[inline]
+    pub(crate) fn insert(
+        &mut self,
+        target: &ProbeKey,
+        ahead: &ProbeHint<'t>,
+        content: &Content,
+    ) -> Result<Inserted> {
+        if let Some(empty_slot) = ahead.empty_slot(self.table)
+            && let Some(record) = self.allocate(content.class)
+        {
+            if !empty_slot.take(self.table) {
+                self.put_back(content.class, record);
+            } else if self.fill_and_decide(target, Some(ahead), &empty_slot, record, content) {
+                self.items += 1;
+                return Ok(Inserted::New);
+            }
+        }
+        self.insert_unless_found(target, content)
+    }
+
+    fn insert_unless_found(&mut self, target: &ProbeKey, content: &Content) -> Result<Inserted> {
+        let mut losses = 0;
+        loop {
+            let levels = self.levels();
+            if self.table.find(target, &mut self.touches).is_some() {
+                return Ok(Inserted::Present);
+            }
+            let Some(record) = self.allocate(content.class) else {
+                self.grow_arena(content.class)?;
+                continue;
+            };
+            let Some(slot) = self.table.claim(target)? else {
+                self.put_back(content.class, record);
+                if target.reserved.is_some() {
+                    // Another level would be no help. What stands in its one bucket are insertions
+                    // and removals of the same key, which others are about to end.
+                    pause();
+                } else {
+                    self.grow(levels)?;
+                }
+                continue;
+            };
+            if self.fill_and_decide(target, None, &slot, record, content) {
+                self.items += 1;
+                return Ok(Inserted::New);
+            }
+            losses += 1;
+            if losses == MAX_LOSSES {
+                let found = format!("{losses} members of its key that were gone again");
+                return Err(self.table.damaged("slot", slot.place.state, found));
+            }
+        }
+    }
+
+    /// Writes the item into its claimed slot and publishes it, unless a rival wins.
+    #[inline]
+    fn fill_and_decide(
+        &mut self,
+        target: &ProbeKey,
+        ahead: Option<&ProbeHint>,
+        slot: &EmptySlot,
+        record: u64,
+        content: &Content,
+    ) -> bool {
+        let table = self.table;
+        let place = slot.place;
+        let medium = &table.medium;
+        let tentative = RecordWord::member(record).with(RecordWord::TENTATIVE);
+        table.write_record(record, target, content);
+        medium.store(place.record, tentative.0);
+        table.write_key(place, target);
+        medium.store(place.state, target.word);
+        table.persist_slot(place, record);
+        slot.show(target);
+        self.touches +=
+            table.record_touches(record) + table.slot_touches(place) + table.key_touches(place);
+        let is_alone = ahead.is_some_and(|ahead| ahead.is_alone(table, target, Some(place)))
+            && medium
+                .compare_exchange(place.record, tentative.0, tentative.with(0).0)
+                .is_ok();
+        if is_alone || table.decide(target, place, tentative) {
+            medium.write_back(place.record, 8);
+            medium.fence();
+            return true;
+        }
+        medium.store(place.record, RecordWord::NONE.0);
+        // A file cleanly closed is not scanned, so no tentative item may outlive the close.
+        medium.write_back(place.record, 8);
+        table.vacate(place);
+        self.has_vacated = true;
+        // A helper may still hold the word that named it, so it must not come back at once.
+        self.retire(record);
+        false
+    }
+}
+
+impl<M: Medium> Table<M> {
+    /// Claims an empty slot: in the home bucket while it has [`HOME_SPARE`] of them, so that most
+    /// lookups end there; else in the candidate bucket with most of them, of the first round
+    /// that has any; ties go to the higher level. `None` when all rounds are full.
+    pub(crate) fn claim(&self, target: &ProbeKey) -> Result<Option<EmptySlot<'_>>> {
+        let rounds = if target.reserved.is_some() { 1 } else { ROUNDS };
+        for round in 0..rounds {
+            while let Some((bucket, empty)) = self.emptiest(target, round) {
+                if round > 0 {
+                    self.mark_overflow(target);
+                }
+                let slot = empty.trailing_zeros();
+                let place = self.shape.slot_place(bucket.at, slot);
+                let empty_slot = EmptySlot::new(place, bucket.tags.slot(slot));
+                if empty_slot.take(self) {
+                    return Ok(Some(empty_slot));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn emptiest(&self, target: &ProbeKey, round: u32) -> Option<(Bucket<'_>, u32)> {
+        let levels = self.levels.live();
+        let lowest = levels.lowest_insertable(self.shape.levels);
+        let mut best: Option<(Bucket, u32)> = None;
+        let _ = self.candidates(target, round, levels.top, lowest, |bucket| {
+            let empty = self.vacant(bucket);
+            let at_home = round == 0 && best.is_none();
+            if empty.count_ones() > best.map_or(0, |(_, most)| most.count_ones()) {
+                best = Some((bucket, empty));
+            }
+            if at_home && empty.count_ones() >= HOME_SPARE {
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        });
+        best
+    }
+
+    /// Sets the overflow bit of the target's home bucket, in the file first.
+    fn mark_overflow(&self, target: &ProbeKey) {
+        let top = self.levels.live().top;
+        let home = KeyHash::bucket(target.hash.location(0), top);
+        if self.overflow.is_set(top, home) {
+            return;
+        }
+        let word = self.levels.offset(top) + self.shape.buckets_len(top) + home / 64 * 8;
+        self.medium.fetch_or(word, 1 << (home % 64));
+        self.medium.write_back(word, 8);
+        self.medium.fence();
+        self.overflow.set(top, home);
+    }
+
+    /// Writes the key into the slot, where it does not stand in the state word.
+    pub(crate) fn write_key(&self, place: SlotAddr, target: &ProbeKey) {
+        if self.shape.key_class() == KeyClass::Wide {
+            for (i, word) in (0..).zip(target.key_words()) {
+                self.medium.store(place.key + i * 8, word);
+            }
+        }
+    }
+
+    /// Makes a filled slot and its record persistent.
+    pub(in crate::table) fn persist_slot(&self, place: SlotAddr, record: u64) {
+        self.persist_record(record);
+        self.persist_key(place);
+        self.medium.write_back(place.record, 8);
+        self.medium.fence();
+    }
+
+    /// Starts the write-back of a slot's state word and key.
+    pub(crate) fn persist_key(&self, place: SlotAddr) {
+        self.medium.write_back(place.state, 8);
+        if self.shape.key_class() == KeyClass::Wide {
+            self.medium.write_back(place.key, self.shape.key_size);
+        }
+    }
+
+    /// Decides whether the tentative insertion at `mine` becomes a member.
+    fn decide(&self, target: &ProbeKey, mine: SlotAddr, tentative: RecordWord) -> bool {
+        let medium = &self.medium;
+        let (mut place, mut record) = (mine, tentative);
+        loop {
+            if target.reserved.is_some() {
+                // Elsewhere the tags see to it.
+                fence(Ordering::SeqCst);
+            }
+            match self.rivals(target, place, record) {
+                Rivals::None => {
+                    if place != mine {
+                        // Its owner may not have got so far as to persist it.
+                        self.persist_slot(place, record.offset());
+                    }
+                    let _ = medium.compare_exchange(place.record, record.0, record.with(0).0);
+                    break;
+                }
+                Rivals::Occupied => {
+                    self.strike_out(place, record);
+                    break;
+                }
+                Rivals::Earlier(rival, rival_record) => {
+                    self.strike_out(place, record);
+                    (place, record) = (rival, rival_record);
+                }
+            }
+        }
+        // Only its owner moves a struck-out insertion on, so the flag is still there if it lost.
+        medium.load(mine.record) & RecordWord::COLLIDED == 0
+    }
+
+    fn strike_out(&self, place: SlotAddr, record: RecordWord) {
+        let struck = record.with(RecordWord::COLLIDED);
+        let _ = self
+            .medium
+            .compare_exchange(place.record, record.0, struck.0);
+    }
+
+    fn rivals(&self, target: &ProbeKey, place: SlotAddr, record: RecordWord) -> Rivals {
+        let mut found = Rivals::None;
+        let mut removed = false;
+        self.walk(target, &mut 0, |other, word| {
+            if other == place {
+                return Walk::Next;
+            }
+            if word == RecordWord::NONE {
+                // Removed, which may not be durable yet. After a crash the old item must not stand
+                // beside the new one.
+                self.medium.write_back(other.record, 8);
+                removed = true;
+                return Walk::Next;
+            }
+            if word.is_member() {
+                found = Rivals::Occupied;
+                return Walk::Stop;
+            }
+            if !word.is_tentative() {
+                return Walk::Next;
+            }
+            if other.state < place.state {
+                found = Rivals::Earlier(other, word);
+                return Walk::Stop;
+            }
+            // If we are decided already, the later one must not suffer for it.
+            if self.medium.load(place.record) != record.0 {
+                return Walk::Stop;
+            }
+            self.strike_out(other, word);
+            Walk::Again
+        });
+        if removed {
+            self.medium.fence();
+        }
+        found
+    }
+}

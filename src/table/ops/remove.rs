@@ -1,0 +1,35 @@
+//! remove: take the record out of the slot, then give the slot back.
+//!
+//! Whoever's CAS takes the record out owns it and retires it. The slot's state word changes only
+//! after the record word is persistent, so that no crash shows the next key of this slot with
+//! this item's record.
+
+use crate::Result;
+use crate::layout::RecordWord;
+use crate::pm::Medium;
+use crate::table::Session;
+use crate::table::key::ProbeKey;
+use crate::table::probe_hint::ProbeHint;
+
+impl<M: Medium> Session<'_, M> {
+    /// Removes the target's key; says whether it was there.
+    pub(crate) fn remove(&mut self, target: &ProbeKey, ahead: &ProbeHint) -> Result<bool> {
+        let medium = &self.table.medium;
+        loop {
+            let Some(member) = self.find_for_write(target, ahead)? else {
+                return Ok(false);
+            };
+            let place = member.place;
+            let taken = medium.compare_exchange(place.record, member.record.0, RecordWord::NONE.0);
+            if taken.is_ok() {
+                medium.write_back(place.record, 8);
+                medium.fence();
+                self.table.vacate(place);
+                self.has_vacated = true;
+                self.retire(member.record.offset());
+                self.items -= 1;
+                return Ok(true);
+            }
+        }
+    }
+}

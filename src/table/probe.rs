@@ -1,0 +1,552 @@
+//! Finding the member of a key: the probe that every operation begins with.
+//!
+//! A slot is read as record, state, record: when both reads of the record word agree, the record
+//! was there all the while, because a record does not come back to any slot while someone is
+//! pinned who may have seen it (see [`epoch`](super::alloc::epoch)). So state and record belong together.
+
+use std::ops::ControlFlow;
+
+use super::key::{Bucket, ProbeKey, ROUNDS};
+use super::levels::Levels;
+use super::probe_hint::ProbeHint;
+use super::tags::{BucketTags, Tag, TagWord, Tags8};
+use super::{Session, Table};
+use crate::layout::bucket::SlotAddr;
+use crate::layout::{EMPTY, KeyClass, KeyHash, PLACE, RecordWord};
+use crate::pm::Medium;
+use crate::sync::{Ordering, fence, pause};
+use crate::width::u32_of;
+
+/// Where a key was found.
+#[derive(Debug, Clone, Copy)]
+pub struct Occupied {
+    /// Its slot.
+    pub place: SlotAddr,
+    /// The slot's record word when it was read.
+    pub record: RecordWord,
+}
+
+/// What the tags say of a key.
+#[derive(Debug, Clone, Copy)]
+pub enum ProbeResult {
+    /// It is not there.
+    Absent,
+    /// It may be in this slot.
+    Candidate(SlotAddr),
+    /// It is there.
+    Found(Occupied),
+    /// Nothing for certain.
+    Unsure,
+}
+
+/// What a writer found.
+pub enum Found {
+    /// No member.
+    Absent,
+    /// The one member, not being moved.
+    One(Occupied),
+    /// A resize is moving the item right now.
+    Moving,
+}
+
+/// Whether the walk over a key's slots goes on.
+pub enum Walk {
+    /// To the next slot.
+    Next,
+    /// The same slot again: it changed under the walker.
+    Again,
+    /// No further.
+    Stop,
+}
+
+impl<M: Medium> Table<M> {
+    /// Which slots of a bucket may hold the target's key, and whether the bucket itself was read
+    /// to know.
+    #[inline(always)]
+    fn suspects(&self, bucket: Bucket, target: &ProbeKey) -> (u32, bool) {
+        if bucket.tags.is_none() {
+            return (self.matches(bucket, target.word), true);
+        }
+        let (mut mask, mut read) = (0, false);
+        for (first, word) in bucket.tags.words() {
+            let tags = word.load().unwrap_or_else(|| {
+                read = true;
+                self.learn(bucket, first, word)
+            });
+            mask |= tags.matching(target.tag) << first;
+        }
+        (mask, read)
+    }
+
+    /// Which slots of a bucket are empty: bit *i* for slot *i*.
+    #[inline(always)]
+    pub fn vacant(&self, bucket: Bucket) -> u32 {
+        if bucket.tags.is_none() {
+            return self.matches(bucket, EMPTY);
+        }
+        bucket.tags.words().fold(0, |mask, (first, word)| {
+            let tags = word
+                .load()
+                .unwrap_or_else(|| self.learn(bucket, first, word));
+            mask | tags.empty() << first
+        })
+    }
+
+    /// Makes the tags of the slots from `first` on known.
+    #[cold]
+    fn learn(&self, bucket: Bucket, first: u32, word: TagWord) -> Tags8 {
+        word.fill(Tags8::of((first..self.shape.slots).map(|slot| {
+            let state = self
+                .medium
+                .load(self.shape.slot_place(bucket.at, slot).state);
+            let hash = match self.shape.key_class() {
+                KeyClass::Word => KeyHash::of_word(state, self.hash_seed),
+                KeyClass::Wide | KeyClass::Variable => KeyHash(state),
+            };
+            (state != EMPTY).then(|| Tag::of(hash))
+        })))
+    }
+
+    /// Empties a slot that is the caller's, its record word being none already. Starts the
+    /// write-back of the state; from then on the slot is anybody's.
+    pub(crate) fn vacate(&self, place: SlotAddr) {
+        let tags = self.tags_of(place);
+        if let Some((bucket, first, word, _)) = tags
+            && word.load().is_none()
+        {
+            self.learn(bucket, first, word);
+        }
+        self.medium.store(place.state, EMPTY);
+        self.medium.write_back(place.state, 8);
+        if let Some((_, _, word, slot)) = tags {
+            word.release(slot);
+        }
+    }
+
+    /// Where the tag of a slot is: its bucket, the first slot of its word, the word, and the slot's
+    /// number there. Nowhere for slots of reserved buckets, and of levels that have been left.
+    fn tags_of(&self, place: SlotAddr) -> Option<(Bucket<'_>, u32, TagWord<'_>, u32)> {
+        let levels = self.levels.live();
+        (levels.bottom..=levels.top).find_map(|level| {
+            let inside = place.state.checked_sub(self.levels.offset(level))?;
+            let index = inside / self.shape.bucket_size;
+            if index >> level != 0 {
+                return None;
+            }
+            let bucket = self.bucket(level, index);
+            let slot = u32_of(inside % self.shape.bucket_size / 8);
+            let (word, number) = bucket.tags.slot(slot)?;
+            Some((bucket, slot - number, word, number))
+        })
+    }
+
+    /// Which slots of a bucket have this state word: bit *i* for slot *i*.
+    #[inline]
+    pub fn matches(&self, bucket: Bucket, word: u64) -> u32 {
+        if self.shape.slots == 8 {
+            return u32::from(self.medium.match_eight(bucket.at, word));
+        }
+        (0..self.shape.slots).fold(0, |mask, slot| {
+            let state = self.medium.load(bucket.at + u64::from(slot) * 8);
+            mask | u32::from(state == word) << slot
+        })
+    }
+
+    /// Whether the key of a slot is the target's, given that the state words agree and that the
+    /// slot names `record`.
+    #[inline(always)]
+    pub fn key_equals(&self, place: SlotAddr, record: RecordWord, target: &ProbeKey) -> bool {
+        match self.shape.key_class() {
+            KeyClass::Word => true,
+            KeyClass::Wide => self.slot_has_key(place, target),
+            KeyClass::Variable => self.record_has_key(record, target),
+        }
+    }
+
+    /// Whether the words of a slot's key are the target's.
+    #[inline(never)]
+    fn slot_has_key(&self, place: SlotAddr, target: &ProbeKey) -> bool {
+        (0..)
+            .zip(target.key_words())
+            .all(|(i, word)| self.medium.load(place.key + i * 8) == word)
+    }
+
+    /// Copies the key of a slot, which may change meanwhile: then so has the slot's record word.
+    pub(crate) fn read_key(&self, place: SlotAddr, key: &mut [u8]) {
+        for (at, bytes) in (place.key..).step_by(8).zip(key.chunks_exact_mut(8)) {
+            bytes.copy_from_slice(&self.medium.load(at).to_le_bytes());
+        }
+    }
+
+    /// Walks over all slots of the live levels that hold the target's key; one that two rounds
+    /// lead to may come twice.
+    ///
+    /// While a resize moves items up, all of a level is read before the levels above it: what
+    /// leaves a level has arrived above before, so such a walk misses nothing.
+    #[inline(always)]
+    pub fn walk(
+        &self,
+        target: &ProbeKey,
+        touches: &mut u64,
+        mut visit: impl FnMut(SlotAddr, RecordWord) -> Walk,
+    ) {
+        let levels = self.levels.live();
+        if levels.draining(self.shape.levels) {
+            return self.walk_draining(target, levels, touches, &mut visit);
+        }
+        // At rest nothing moves, and most items are in the top level.
+        let near = self.candidates(target, 0, levels.top, levels.bottom, |bucket| {
+            self.walk_bucket(bucket, target, touches, &mut visit)
+        });
+        if near.is_continue() && self.rounds(target, levels) > 1 {
+            self.walk_further(target, levels, touches, &mut visit);
+        }
+    }
+
+    /// Walks over the further rounds, at rest.
+    #[cold]
+    fn walk_further(
+        &self,
+        target: &ProbeKey,
+        levels: Levels,
+        touches: &mut u64,
+        visit: &mut dyn FnMut(SlotAddr, RecordWord) -> Walk,
+    ) {
+        let mut bucket = |bucket| self.walk_bucket(bucket, target, touches, visit);
+        for round in 1..ROUNDS {
+            let walked = self.candidates(target, round, levels.top, levels.bottom, &mut bucket);
+            if walked.is_break() {
+                return;
+            }
+        }
+    }
+
+    /// Walks while a resize moves items.
+    #[cold]
+    fn walk_draining(
+        &self,
+        target: &ProbeKey,
+        levels: Levels,
+        touches: &mut u64,
+        visit: &mut dyn FnMut(SlotAddr, RecordWord) -> Walk,
+    ) {
+        let mut bucket = |bucket| self.walk_bucket(bucket, target, touches, visit);
+        let mut rounds = 0;
+        // An item that was placed in a further round meanwhile had its bit set before.
+        while rounds < self.rounds(target, levels) {
+            rounds = self.rounds(target, levels);
+            for level in levels.bottom..=levels.top {
+                for round in 0..rounds {
+                    let walked = self.candidates(target, round, level, level, &mut bucket);
+                    if walked.is_break() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn walk_bucket(
+        &self,
+        bucket: Bucket,
+        target: &ProbeKey,
+        touches: &mut u64,
+        visit: &mut (impl FnMut(SlotAddr, RecordWord) -> Walk + ?Sized),
+    ) -> ControlFlow<()> {
+        let (mut mask, read) = self.suspects(bucket, target);
+        // Buckets must be read in the walk's order, and a match of states is no atomic load.
+        fence(Ordering::Acquire);
+        if read || mask != 0 {
+            *touches += 1;
+        }
+        while mask != 0 {
+            let place = self.shape.slot_place(bucket.at, mask.trailing_zeros());
+            match self.visit_slot(place, target, touches, visit) {
+                Walk::Next => mask &= mask - 1,
+                Walk::Again => {}
+                Walk::Stop => return ControlFlow::Break(()),
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    #[inline(always)]
+    fn visit_slot(
+        &self,
+        place: SlotAddr,
+        target: &ProbeKey,
+        touches: &mut u64,
+        visit: &mut (impl FnMut(SlotAddr, RecordWord) -> Walk + ?Sized),
+    ) -> Walk {
+        let record = RecordWord(self.medium.load(place.record));
+        *touches += self.slot_touches(place) - 1;
+        if self.medium.load(place.state) != target.word {
+            return Walk::Next;
+        }
+        *touches += self.key_touches(place);
+        if !self.key_equals(place, record, target) {
+            return Walk::Next;
+        }
+        if self.medium.load(place.record) != record.0 {
+            return Walk::Again;
+        }
+        visit(place, record)
+    }
+
+    /// The member of a key, for a reader. While a resize copies it, the copy in the highest
+    /// level is the valid one.
+    #[inline]
+    pub fn find(&self, target: &ProbeKey, touches: &mut u64) -> Option<Occupied> {
+        let draining = self.levels.live().draining(self.shape.levels);
+        let mut found = None;
+        self.walk(target, touches, |place, record| {
+            if !record.is_member() {
+                return Walk::Next;
+            }
+            found = Some(Occupied { place, record });
+            // Lower levels come first while items move, so the last one found is valid.
+            if draining { Walk::Next } else { Walk::Stop }
+        });
+        found
+    }
+
+    /// The member of a key if it stands in this slot and nothing moves. `None` says nothing.
+    #[inline(always)]
+    pub fn find_at(
+        &self,
+        place: SlotAddr,
+        target: &ProbeKey,
+        touches: &mut u64,
+    ) -> Option<Occupied> {
+        if self.levels.live().draining(self.shape.levels) {
+            return None;
+        }
+        let mut found = None;
+        let mut counted = 1;
+        self.visit_slot(place, target, &mut counted, &mut |place, record| {
+            found = record.is_member().then_some(Occupied { place, record });
+            Walk::Next
+        });
+        if found.is_some() {
+            *touches += counted;
+        }
+        found
+    }
+
+    /// The member of a key, for a reader, with a hint where.
+    #[inline]
+    pub fn find_with(
+        &self,
+        target: &ProbeKey,
+        ahead: &ProbeHint,
+        touches: &mut u64,
+    ) -> Option<Occupied> {
+        let sighting = match ahead.suspect(self) {
+            Some(place) => ProbeResult::Candidate(place),
+            None if ahead.is_alone(self, target, None) => ProbeResult::Absent,
+            None => ProbeResult::Unsure,
+        };
+        match self.find_probed(target, sighting, touches) {
+            ProbeResult::Found(member) => Some(member),
+            _ => None,
+        }
+    }
+
+    /// The tags of the bucket of the target's first location in the top level, where most keys
+    /// are.
+    #[inline(always)]
+    pub fn home_tags(&self, target: &ProbeKey) -> BucketTags<'_> {
+        let top = self.levels.live().top;
+        let index = KeyHash::bucket(target.hash.location(0), top);
+        self.tags.level(top).bucket(index)
+    }
+
+    /// What the tags of the home bucket say of a key, where most keys are.
+    #[inline(always)]
+    pub fn sight_at_home(&self, target: &ProbeKey) -> ProbeResult {
+        if target.reserved.is_some() {
+            return ProbeResult::Unsure;
+        }
+        let top = self.levels.live().top;
+        let home = self.bucket(top, KeyHash::bucket(target.hash.location(0), top));
+        let mask = match home.tags.only().and_then(TagWord::load) {
+            Some(tags) => tags.matching(target.tag),
+            None => 0,
+        };
+        match mask {
+            0 => ProbeResult::Unsure,
+            _ => ProbeResult::Candidate(self.shape.slot_place(home.at, mask.trailing_zeros())),
+        }
+    }
+
+    /// What the tags of all candidate buckets of the first round say of a key.
+    #[inline(never)]
+    pub fn sight(&self, target: &ProbeKey) -> ProbeResult {
+        let levels = self.levels.live();
+        if target.reserved.is_some() || levels.draining(self.shape.levels) {
+            return ProbeResult::Unsure;
+        }
+        let suspect = self.candidates(target, 0, levels.top, levels.bottom, |bucket| {
+            for (first, word) in bucket.tags.words() {
+                let mask = word.load().map_or(1, |tags| tags.matching(target.tag));
+                if mask != 0 {
+                    let slot = first + mask.trailing_zeros();
+                    return ControlFlow::Break(self.shape.slot_place(bucket.at, slot));
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        match suspect {
+            ControlFlow::Break(place) => ProbeResult::Candidate(place),
+            ControlFlow::Continue(()) if self.rounds(target, levels) > 1 => ProbeResult::Unsure,
+            ControlFlow::Continue(()) => ProbeResult::Absent,
+        }
+    }
+
+    /// What the slot says that may hold a key: the member, or nothing for certain.
+    #[inline(always)]
+    pub fn sight_at(&self, place: SlotAddr, target: &ProbeKey, touches: &mut u64) -> ProbeResult {
+        self.find_at(place, target, touches)
+            .map_or(ProbeResult::Unsure, ProbeResult::Found)
+    }
+
+    /// Whether a key is there that has been sighted while this session was pinned, and where.
+    #[inline]
+    pub fn find_probed(
+        &self,
+        target: &ProbeKey,
+        sighting: ProbeResult,
+        touches: &mut u64,
+    ) -> ProbeResult {
+        let sighting = match sighting {
+            ProbeResult::Candidate(place) => self.sight_at(place, target, touches),
+            sighting => sighting,
+        };
+        match sighting {
+            ProbeResult::Unsure => self
+                .find(target, touches)
+                .map_or(ProbeResult::Absent, ProbeResult::Found),
+            sighting => sighting,
+        }
+    }
+
+    /// The member of a key, for a writer, who may act only on the one copy.
+    #[inline]
+    pub fn find_for_write(&self, target: &ProbeKey, touches: &mut u64) -> Found {
+        if !self.levels.live().draining(self.shape.levels) {
+            // At rest there is one copy. Should a resize begin now, it waits for this operation.
+            return self.find(target, touches).map_or(Found::Absent, Found::One);
+        }
+        let mut found = Found::Absent;
+        self.walk(target, touches, |place, record| {
+            if !record.is_member() {
+                return Walk::Next;
+            }
+            // The rounds may lead to one bucket twice; only another slot is another copy.
+            let is_copy = matches!(&found, Found::One(first) if first.place != place);
+            if record.is_frozen() || is_copy {
+                found = Found::Moving;
+                return Walk::Stop;
+            }
+            found = Found::One(Occupied { place, record });
+            Walk::Next
+        });
+        found
+    }
+
+    /// Whether the key is a member in another slot than `place`.
+    pub fn has_copy(&self, target: &ProbeKey, place: SlotAddr) -> bool {
+        let mut found = false;
+        self.walk(target, &mut 0, |other, record| {
+            if other != place && record.is_member() {
+                found = true;
+                return Walk::Stop;
+            }
+            Walk::Next
+        });
+        found
+    }
+
+    /// Places that hold a slot's state word and record word.
+    #[inline]
+    pub(crate) fn slot_touches(&self, place: SlotAddr) -> u64 {
+        1 + u64::from(place.state / PLACE != place.record / PLACE)
+    }
+
+    /// Places that hold a slot's key, beside those of its words.
+    #[inline]
+    pub(crate) fn key_touches(&self, place: SlotAddr) -> u64 {
+        if self.shape.key_class() != KeyClass::Wide {
+            return 0;
+        }
+        let (first, last) = (place.key, place.key + self.shape.key_size - 1);
+        let shared = first / PLACE == place.record / PLACE;
+        last / PLACE - first / PLACE + u64::from(!shared)
+    }
+}
+
+impl<M: Medium> Session<'_, M> {
+    /// Finds the one copy of a key that may be changed, waiting out a resize that is moving this
+    /// very item.
+    pub(crate) fn find_for_write(
+        &mut self,
+        target: &ProbeKey,
+        ahead: &ProbeHint,
+    ) -> crate::Result<Option<Occupied>> {
+        let mut hint = ahead
+            .suspect(self.table)
+            .and_then(|place| self.table.find_at(place, target, &mut self.touches));
+        loop {
+            let found = match hint.take() {
+                Some(member) => Found::One(member),
+                None => self.table.find_for_write(target, &mut self.touches),
+            };
+            match found {
+                Found::Absent => return Ok(None),
+                Found::One(member) if self.table.record_in_bounds(member.record) => {
+                    return Ok(Some(member));
+                }
+                Found::One(member) => return Err(self.table.dangling(member)),
+                Found::Moving => match self.table.stuck(target) {
+                    Some(error) => return Err(error),
+                    None => pause(),
+                },
+            }
+        }
+    }
+
+    /// The levels that an operation sees now.
+    pub(crate) fn levels(&self) -> Levels {
+        self.table.levels.live()
+    }
+}
+
+impl<M: Medium> Table<M> {
+    /// The error for an item that is marked as being moved, or is there twice, while nobody is
+    /// moving anything: a file that was cleanly closed is believed, and none is closed like this.
+    #[cold]
+    fn stuck(&self, target: &ProbeKey) -> Option<crate::Error> {
+        let _nobody_moves = self.resize.try_lock()?;
+        matches!(self.find_for_write(target, &mut 0), Found::Moving).then(|| {
+            self.damaged(
+                "slot",
+                self.levels.offset(self.levels.live().bottom),
+                format!("an item of hash {:#x} that nobody is moving", target.hash.0),
+            )
+        })
+    }
+
+    /// The error for a slot whose record is nowhere.
+    pub(crate) fn dangling(&self, member: Occupied) -> crate::Error {
+        self.damaged(
+            "record word",
+            member.place.record,
+            format!(
+                "a record at byte {} of {}",
+                member.record.offset(),
+                self.medium.len()
+            ),
+        )
+    }
+}

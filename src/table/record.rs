@@ -1,0 +1,374 @@
+//! Records: what stands in them, and how much of it can be believed.
+//!
+//! In a table of fixed sizes a record is a value. In one of variable length it begins with a header
+//! and the key (see [`size_class`]), so comparing keys reads records. Whoever holds a record word
+//! that he read while pinned may do that: a record goes through the epochs before it is used again,
+//! also that of an insertion that lost. The lengths in a header are checked against the file before
+//! anything behind it is read.
+
+use bytemuck::Zeroable;
+
+use super::Table;
+use super::key::{Identity, ProbeKey};
+use super::probe::Occupied;
+use crate::Result;
+use crate::layout::size_class;
+use crate::layout::size_class::{
+    MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE, RecordHeader, SMALLEST_RECORD, class_of,
+};
+use crate::layout::{DATA_START, KeyClass, PLACE, RecordWord};
+use crate::pm::Medium;
+use crate::width::{low_half, to_usize};
+
+/// Bytes of a record's header.
+const HEADER: u64 = size_of::<RecordHeader>() as u64;
+
+/// Bytes of a long value that are copied and hashed at a time: they stay in the cache in between.
+const COPY_PART_BYTES: usize = 64 << 10;
+
+/// Why no record is too long.
+const CHECKED: &str = "lengths are checked before a batch begins";
+
+/// What a record is filled with, beside the key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Content<'v> {
+    /// Size class of the record.
+    pub(crate) class: u32,
+    header: Option<RecordHeader>,
+    value: &'v [u8],
+}
+
+impl<'v> Content<'v> {
+    /// A value of a table of fixed sizes.
+    #[inline]
+    pub(crate) fn fixed(value: &'v [u8]) -> Self {
+        Self {
+            class: 0,
+            header: None,
+            value,
+        }
+    }
+
+    /// A value of variable length beside its key, neither of them too long.
+    ///
+    /// # Panics
+    /// If one of them is.
+    pub(crate) fn variable(key: &[u8], value: &'v [u8], sequence: u64) -> Self {
+        let header = RecordHeader::new(key, value, sequence);
+        Self {
+            class: Self::class(key.len(), value.len()),
+            header: Some(header.expect(CHECKED)),
+            value,
+        }
+    }
+
+    /// Size class of the record of a key and a value of these lengths.
+    ///
+    /// # Panics
+    /// If one of them is too long.
+    #[inline]
+    pub(crate) fn class(key: usize, value: usize) -> u32 {
+        class_of(size_class::record_len(key as u64, value as u64)).expect(CHECKED)
+    }
+}
+
+/// Lengths of the key and the value of a record.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lengths {
+    pub(crate) key: u64,
+    pub(crate) value: u64,
+}
+
+impl Lengths {
+    /// Bytes of a record of these.
+    pub(crate) fn record(self) -> u64 {
+        size_class::record_len(self.key, self.value)
+    }
+}
+
+/// Whether the checksum of a record is compared when it is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Check {
+    /// Unless the table was told not to.
+    AsTold,
+    /// Whatever it was told.
+    Always,
+}
+
+impl<M: Medium> Table<M> {
+    /// The lengths that the record at `at` states, if they leave it inside the file.
+    #[inline]
+    pub(crate) fn lengths(&self, at: u64) -> Option<Lengths> {
+        let len = self.medium.len();
+        if at < DATA_START || !at.is_multiple_of(8) || at + SMALLEST_RECORD > len {
+            return None;
+        }
+        let word = self.medium.load(at);
+        let lengths = Lengths {
+            key: word & u64::from(u32::MAX),
+            value: word >> 32,
+        };
+        let fits = lengths.key <= MAX_VARIABLE_KEY
+            && lengths.value <= MAX_VARIABLE_VALUE
+            && lengths.record() <= len - at;
+        fits.then_some(lengths)
+    }
+
+    /// Whether a record word of a member names a record: what recovery has checked, and what a
+    /// file cleanly closed is believed.
+    #[inline]
+    pub(crate) fn record_in_bounds(&self, record: RecordWord) -> bool {
+        let at = record.offset();
+        match self.shape.key_class() {
+            KeyClass::Word | KeyClass::Wide => {
+                at >= DATA_START
+                    && at.is_multiple_of(8)
+                    && at + self.shape.record_stride <= self.medium.len()
+            }
+            KeyClass::Variable => self.lengths(at).is_some(),
+        }
+    }
+
+    /// Whether the record that a slot names has the target's key, given that the fingerprints
+    /// agree. Of a word without a record nobody knows, and one that leads astray is for its reader
+    /// to complain about: both count as equal.
+    #[inline]
+    pub(crate) fn record_has_key(&self, record: RecordWord, target: &ProbeKey) -> bool {
+        let at = record.offset();
+        if at == 0 {
+            return true;
+        }
+        match target.identity {
+            Identity::Key => {}
+            Identity::Record(own) => return at == own,
+            Identity::Any => return true,
+        }
+        let Some(lengths) = self.lengths(at) else {
+            return true;
+        };
+        if lengths.key == target.key.len() as u64 && self.stored_key_is(at, target.key) {
+            return true;
+        }
+        // Two keys of one fingerprint are rare; one key that was damaged is what this would hide.
+        self.verifies_records() && !self.record_is_whole(at, lengths)
+    }
+
+    /// Whether the record at `at` has the checksum that it states. It reads all of it.
+    #[cold]
+    fn record_is_whole(&self, at: u64, lengths: Lengths) -> bool {
+        let mut key = Vec::new();
+        self.read_key_of(at, lengths, &mut key);
+        self.check_value(at, lengths, &key, &mut Vec::new())
+    }
+
+    /// Whether the record at `at` has these bytes behind its header.
+    #[inline]
+    fn stored_key_is(&self, at: u64, key: &[u8]) -> bool {
+        let (words, rest) = key.as_chunks::<8>();
+        let mut stored = (at + HEADER..).step_by(8).map(|at| self.medium.load(at));
+        if !words
+            .iter()
+            .zip(stored.by_ref())
+            .all(|(word, stored)| u64::from_le_bytes(*word) == stored)
+        {
+            return false;
+        }
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        // What fills up the last word means nothing.
+        let mask = (1 << (rest.len() * 8)) - 1;
+        rest.is_empty()
+            || self.medium.load(at + HEADER + words.len() as u64 * 8) & mask
+                == u64::from_le_bytes(last)
+    }
+
+    /// Whether a record of the content's key is what the same request has left. Where only values of a
+    /// fixed size are stored, nobody knows.
+    #[inline]
+    pub(crate) fn record_is(&self, record: RecordWord, content: &Content) -> bool {
+        let at = record.offset();
+        content.header.is_some_and(|header| {
+            self.medium.load(at + 8) == header.sequence
+                && self.medium.load(at + 16) == header.checksum
+        })
+    }
+
+    /// Fills a record that is the caller's alone.
+    #[inline]
+    pub(crate) fn write_record(&self, at: u64, target: &ProbeKey, content: &Content) {
+        let Some(header) = &content.header else {
+            return self.medium.write(at, content.value);
+        };
+        self.medium.write(at, bytemuck::bytes_of(header));
+        let (words, rest) = target.key.as_chunks::<8>();
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        self.medium.write(at + HEADER, words.as_flattened());
+        if !rest.is_empty() {
+            self.medium
+                .write(at + HEADER + words.len() as u64 * 8, &last);
+        }
+        let value = at + size_class::value_offset(target.key.len() as u64);
+        self.medium.write(value, content.value);
+    }
+
+    /// Bytes of the record at `at` that mean something; it has been written, or found in bounds.
+    #[inline]
+    pub(crate) fn record_len(&self, at: u64) -> u64 {
+        match self.shape.key_class() {
+            KeyClass::Word | KeyClass::Wide => self.shape.value_size,
+            KeyClass::Variable => self.lengths(at).map_or(HEADER, Lengths::record),
+        }
+    }
+
+    /// Bytes that the record at `at` takes in the arena; it has been written, or found in bounds.
+    #[inline]
+    pub(crate) fn record_place_len(&self, at: u64) -> u64 {
+        let class = match self.shape.key_class() {
+            KeyClass::Word | KeyClass::Wide => 0,
+            KeyClass::Variable => class_of(self.record_len(at)).unwrap_or(0),
+        };
+        self.shape.record_size(class)
+    }
+
+    pub(in crate::table) fn member_lengths(&self, member: Occupied) -> Result<Lengths> {
+        self.lengths(member.record.offset())
+            .ok_or_else(|| self.dangling(member))
+    }
+
+    /// Puts the key of the record at `at` into a buffer.
+    #[inline]
+    fn read_key_of(&self, at: u64, lengths: Lengths, key: &mut Vec<u8>) {
+        key.resize(to_usize(lengths.key), 0);
+        self.medium.read(at + HEADER, key);
+    }
+
+    /// Puts the value of the record at `at` into `buffer`; gives its sequence number. What its
+    /// checksum should be is compared while the value is in the cache, as far as `check` wants it.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged) if it is another one.
+    #[inline]
+    pub(in crate::table) fn read_value(
+        &self,
+        at: u64,
+        lengths: Lengths,
+        key: &[u8],
+        buffer: &mut Vec<u8>,
+        check: Check,
+    ) -> Result<u64> {
+        if check == Check::AsTold && !self.verifies_records() {
+            buffer.resize(to_usize(lengths.value), 0);
+            let value = at + size_class::value_offset(lengths.key);
+            self.medium.read(value, buffer);
+        } else if !self.check_value(at, lengths, key, buffer) {
+            return Err(self.spoilt(at));
+        }
+        Ok(self.medium.load(at + 8))
+    }
+
+    /// Puts the value of the record at `at` into `buffer`; says whether the record has the checksum that
+    /// it states.
+    #[inline]
+    fn check_value(&self, at: u64, lengths: Lengths, key: &[u8], buffer: &mut Vec<u8>) -> bool {
+        let mut header = RecordHeader::zeroed();
+        self.medium.read(at, bytemuck::bytes_of_mut(&mut header));
+        buffer.resize(to_usize(lengths.value), 0);
+        let value = at + size_class::value_offset(lengths.key);
+        if buffer.len() <= COPY_PART_BYTES {
+            self.medium.read(value, buffer);
+            return header.matches(key, buffer);
+        }
+        let mut parts = (value..)
+            .step_by(COPY_PART_BYTES)
+            .zip(buffer.chunks_mut(COPY_PART_BYTES));
+        header.matches_parts(key, || {
+            let (at, part) = parts.next()?;
+            self.medium.read(at, part);
+            Some(part)
+        })
+    }
+
+    /// The error for a record that does not have the checksum that it states.
+    #[cold]
+    fn spoilt(&self, at: u64) -> crate::Error {
+        self.damaged("record", at, "its checksum does not match".into())
+    }
+
+    /// Puts key and value of a member into buffers; gives the sequence number. The caller is pinned.
+    pub(crate) fn read_item(
+        &self,
+        member: Occupied,
+        key: &mut Vec<u8>,
+        value: &mut Vec<u8>,
+        check: Check,
+    ) -> Result<u64> {
+        let at = member.record.offset();
+        let lengths = self.member_lengths(member)?;
+        self.read_key_of(at, lengths, key);
+        self.read_value(at, lengths, key, value, check)
+    }
+
+    /// Puts the key of a member into a buffer, if it has the fingerprint of its slot. The caller is
+    /// pinned.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged) if it has another one.
+    pub(crate) fn read_member_key(
+        &self,
+        member: Occupied,
+        fingerprint: u64,
+        key: &mut Vec<u8>,
+    ) -> Result<()> {
+        let at = member.record.offset();
+        let lengths = self.member_lengths(member)?;
+        self.read_key_of(at, lengths, key);
+        match self.target(key).word == fingerprint {
+            true => Ok(()),
+            false => Err(self.damaged(
+                "record",
+                at,
+                format!("a key that has not the fingerprint {fingerprint:#x} of its slot"),
+            )),
+        }
+    }
+
+    /// Checks the record of variable length at `at`, a place of `class`; gives its key.
+    pub(crate) fn check_record(&self, at: u64, class: u32) -> std::result::Result<Vec<u8>, String> {
+        let Some(lengths) = self
+            .lengths(at)
+            .filter(|lengths| class_of(lengths.record()) == Some(class))
+        else {
+            let word = self.medium.load(at);
+            return Err(format!(
+                "a key of {} and a value of {} bytes in a record of {}",
+                low_half(word),
+                word >> 32,
+                size_class::class_size(class)
+            ));
+        };
+        let mut key = Vec::new();
+        self.read_key_of(at, lengths, &mut key);
+        if self.check_value(at, lengths, &key, &mut Vec::new()) {
+            Ok(key)
+        } else {
+            Err("its checksum does not match".into())
+        }
+    }
+
+    /// Starts the write-back of a record.
+    #[inline]
+    pub(crate) fn persist_record(&self, at: u64) {
+        let len = match self.shape.key_class() {
+            KeyClass::Word | KeyClass::Wide => self.shape.record_stride,
+            KeyClass::Variable => self.record_len(at),
+        };
+        self.medium.write_back(at, len);
+    }
+
+    /// Places that hold the record at `at`.
+    #[inline]
+    pub(crate) fn record_touches(&self, at: u64) -> u64 {
+        (at + self.record_len(at) - 1) / PLACE - at / PLACE + 1
+    }
+}

@@ -1,0 +1,170 @@
+//! What an opening takes from the file without a scan, once it has been checked: extents, and the
+//! counts of a file that was cleanly closed.
+
+use bytemuck::Zeroable;
+
+use crate::Result;
+use crate::layout::size_class::{CLASS_TABLE, ClassTable};
+use crate::layout::{DATA_START, ExtentEntry, ExtentKind, KeyClass, PAGE, Superblock};
+use crate::pm::Medium;
+use crate::sync::Ordering;
+use crate::table::Table;
+use crate::table::alloc::free_list::FreeList;
+
+impl<M: Medium> Table<M> {
+    /// Checks the extent table and gives the arena its extents. Gives the ranges of emptied
+    /// levels that a crash kept from becoming part of the arena. With `may_lack`, entries that are not whole
+    /// are made such as stand for nothing; gives how many were.
+    pub(in crate::table) fn read_extents(
+        &self,
+        superblock: &Superblock,
+        may_lack: bool,
+    ) -> Result<(Vec<(u64, u64)>, u32)> {
+        let mut emptied = Vec::new();
+        let mut lacking = 0;
+        let mut ranges: Vec<(u64, u64)> = (superblock.bottom_level..=superblock.top_level)
+            .map(|level| {
+                let offset = superblock.level_directory[level as usize];
+                (offset, self.shape.level_len(level))
+            })
+            .collect();
+        // Extents that lie one behind the other are one for the arena: what looks for the extent
+        // of a record goes through all of them.
+        let mut run: Option<(u32, u64, u64)> = None;
+        for index in 0..superblock.extent_count {
+            let place = ExtentEntry::place(index);
+            let mut entry = ExtentEntry::new(ExtentKind::Arena, 0, 0, 0);
+            self.medium.read(place, bytemuck::bytes_of_mut(&mut entry));
+            let inside = entry.offset >= DATA_START
+                && entry.offset.is_multiple_of(PAGE)
+                && entry.offset <= superblock.file_len
+                && entry.len <= superblock.file_len - entry.offset;
+            match entry.kind() {
+                Some(ExtentKind::Arena) if entry.len == 0 => {}
+                None if may_lack => {
+                    let nothing = ExtentEntry::new(ExtentKind::Arena, 0, DATA_START, 0);
+                    let bytes = bytemuck::bytes_of(&nothing);
+                    self.medium.write(place, bytes);
+                    self.medium.write_back(place, bytes.len() as u64);
+                    lacking += 1;
+                }
+                Some(ExtentKind::Level) if inside => {
+                    let mut levels = (0..).zip(&superblock.level_directory);
+                    let level = levels.find(|&(_, &offset)| offset == entry.offset);
+                    match level.map(|(level, _)| level) {
+                        None => emptied.push((entry.offset, entry.len)),
+                        Some(level) if entry.len == self.shape.level_len(level) => {}
+                        Some(level) => {
+                            return Err(self.damaged(
+                                "extent table",
+                                place,
+                                format!("entry {index} is not as long as level {level}: {entry:?}"),
+                            ));
+                        }
+                    }
+                }
+                Some(ExtentKind::Arena)
+                    if inside && self.arena.classes().contains(&entry.class) =>
+                {
+                    ranges.push((entry.offset, entry.len));
+                    run = match run {
+                        Some((class, offset, len))
+                            if class == entry.class
+                                && offset + len == entry.offset
+                                && len.is_multiple_of(self.shape.record_size(class)) =>
+                        {
+                            Some((class, offset, len + entry.len))
+                        }
+                        _ => {
+                            if let Some((class, offset, len)) = run {
+                                self.arena.add_extent(class, offset, len);
+                            }
+                            Some((entry.class, entry.offset, entry.len))
+                        }
+                    };
+                }
+                _ => {
+                    return Err(self.damaged(
+                        "extent table",
+                        place,
+                        format!("entry {index} is torn or lies outside the file: {entry:?}"),
+                    ));
+                }
+            }
+        }
+        if let Some((class, offset, len)) = run {
+            self.arena.add_extent(class, offset, len);
+        }
+        emptied.retain(|level| !ranges.contains(level));
+        // What becomes part of the arena must be nobody's, too.
+        ranges.extend(&emptied);
+        ranges.sort_unstable();
+        match ranges
+            .windows(2)
+            .find(|pair| pair[0].0 + pair[0].1 > pair[1].0)
+        {
+            Some(pair) => Err(self.damaged(
+                "extent table",
+                crate::layout::EXTENT_TABLE,
+                format!("extents at bytes {} and {} overlap", pair[0].0, pair[1].0),
+            )),
+            None => Ok((emptied, lacking)),
+        }
+    }
+
+    /// Takes the counts of a file that was cleanly closed.
+    pub(in crate::table) fn trust_counts(&self, superblock: &Superblock) -> Result<()> {
+        let total: u64 = self
+            .arena
+            .classes()
+            .map(|class| self.arena.total(class))
+            .sum();
+        let (items, taken, free) = (
+            superblock.items,
+            superblock.arena_high_water,
+            superblock.free_count,
+        );
+        if taken > total || items.checked_add(free).is_none_or(|used| used > taken) {
+            return Err(self.damaged(
+                "superblock",
+                superblock.place(),
+                format!("{items} items and {free} free records among {taken} of {total} records"),
+            ));
+        }
+        self.items.store(items.cast_signed(), Ordering::Relaxed);
+        self.trust_classes(superblock)?;
+        *self.free_list.lock() = FreeList::new(superblock.free_list, free);
+        Ok(())
+    }
+
+    /// Takes the counts of records ever taken.
+    fn trust_classes(&self, superblock: &Superblock) -> Result<()> {
+        if self.shape.key_class() != KeyClass::Variable {
+            self.arena.set_high_water(0, superblock.arena_high_water);
+            return Ok(());
+        }
+        let mut table = ClassTable::zeroed();
+        self.medium
+            .read(CLASS_TABLE, bytemuck::bytes_of_mut(&mut table));
+        let damaged = |found: String| Err(self.damaged("class table", CLASS_TABLE, found));
+        if !table.is_whole() {
+            return damaged("its checksum does not match".into());
+        }
+        let mut sum = 0u64;
+        for (class, &taken) in (0..).zip(&table.taken) {
+            let total = self.arena.total(class);
+            if taken > total {
+                return damaged(format!("{taken} of {total} records of class {class} taken"));
+            }
+            self.arena.set_high_water(class, taken);
+            sum += taken;
+        }
+        if sum != superblock.arena_high_water {
+            return damaged(format!(
+                "{sum} records taken; the superblock says {}",
+                superblock.arena_high_water
+            ));
+        }
+        Ok(())
+    }
+}

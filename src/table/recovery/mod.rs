@@ -1,0 +1,318 @@
+//! Recovery: what opening a file does before its first operation.
+//!
+//! A file that was cleanly closed says what it holds, and nothing is scanned. Any other is
+//! scanned once, in parallel: the scan only looks and lists what to mend, so that a damaged file
+//! is refused untouched; then the list is applied. Every mending is one that a crash inside it
+//! leaves for the next recovery. (GPHash §3.2.3, recovery.)
+
+mod clean_open;
+#[cfg(feature = "cuda")]
+mod retake;
+pub(crate) mod scan;
+pub(crate) mod verify;
+
+use std::path::Path;
+use std::sync::atomic::AtomicU64 as Count;
+use std::time::{Duration, Instant};
+
+use rayon::prelude::*;
+
+use super::Table;
+use super::levels::Levels;
+use super::tags::Tags;
+use crate::layout::superblock::Flags;
+use crate::layout::{DATA_START, HUGE_PAGE, RecordWord, Superblock};
+use crate::pm::Medium;
+use crate::sync::Ordering;
+use crate::table::alloc::free_list::FreeList;
+use crate::table::alloc::reachable::ReachableRecords;
+use crate::width::to_usize;
+use crate::{Domain, Error, Result};
+use scan::{Findings, Fix};
+
+/// What opening a file found, and what it mended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// The file was made by this call.
+    pub created: bool,
+    /// The file had been cleanly closed, so that nothing had to be scanned.
+    pub clean: bool,
+    /// Items in the table.
+    pub items: u64,
+    /// Slots that were scanned.
+    pub slots_scanned: u64,
+    /// Slots of insertions and removals that the crash cut short, now empty.
+    pub slots_cleared: u64,
+    /// Second copies of items that a resize was moving, now gone.
+    pub duplicates_removed: u64,
+    /// Records that were taken but belong to no item, now free.
+    pub records_reclaimed: u64,
+    /// A resize was under way and goes on.
+    pub resize_resumed: bool,
+    /// What no crash leaves behind, one line each; empty but for `gphash-recover`, since an
+    /// index does not open a damaged file.
+    pub damage: Vec<String>,
+    /// Items that damage has made unusable; none but for `gphash-recover`.
+    pub items_lost: u64,
+    /// The keys of those of which they are known, or as many of them as are kept in memory, in no order.
+    pub keys_lost: Vec<Vec<u8>>,
+    /// How long opening took, from the superblock to the first operation.
+    pub elapsed: Duration,
+}
+
+/// How far a long pass has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// What is being done: `"scan"`, `"mend"`, `"resize"`.
+    pub phase: &'static str,
+    /// Units done.
+    pub done: u64,
+    /// Units in all.
+    pub total: u64,
+}
+
+/// How an open treats what it finds.
+#[derive(Clone, Copy)]
+pub(crate) struct Policy<'p> {
+    /// Scan also a file that was cleanly closed.
+    pub(crate) always_scan: bool,
+    /// Drop the items that damage makes unusable, instead of refusing the file.
+    pub(crate) mend_damage: bool,
+    /// The pages may be of two checkpoints.
+    pub(crate) is_torn: bool,
+    /// Called now and then, from any thread.
+    pub(crate) progress: &'p (dyn Fn(Progress) + Sync),
+}
+
+impl Policy<'_> {
+    /// What an index does.
+    pub(crate) const INDEX: Policy<'static> = Policy {
+        always_scan: false,
+        mend_damage: false,
+        is_torn: false,
+        progress: &|_| {},
+    };
+}
+
+impl<M: Medium> Table<M> {
+    /// Opens the table of `superblock` in `medium`.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if something is there that no crash leaves behind; nothing was written.
+    pub(crate) fn open(
+        medium: M,
+        superblock: Superblock,
+        path: &Path,
+        policy: Policy,
+    ) -> Result<(Self, Recovery)> {
+        Self::open_with(medium, superblock, path, policy, |table, used| {
+            table.scan(used, policy.progress)
+        })
+    }
+
+    /// As [`open`](Self::open), with someone else to [scan](Self::scan) the table if it needs to
+    /// be.
+    pub(crate) fn open_with(
+        medium: M,
+        superblock: Superblock,
+        path: &Path,
+        policy: Policy,
+        scan: impl FnOnce(&Self, &ReachableRecords) -> Findings,
+    ) -> Result<(Self, Recovery)> {
+        let started = Instant::now();
+        let shape = superblock.shape(path)?;
+        let table = Self::with_superblock(medium, superblock, shape, path);
+        let (lost_levels, lacking) = table.read_extents(&superblock, policy.is_torn)?;
+        table.persist_found(&superblock);
+        for level in superblock.bottom_level..=superblock.top_level {
+            table.add_tags(level, Tags::add)?;
+            table.publish_level(&superblock, level);
+        }
+        tracing::debug!(took = ?started.elapsed(), "read the superblock's levels and extents");
+        let draining = table.levels.live().draining(shape.levels);
+        let mut recovery = Recovery {
+            clean: superblock.is_clean(),
+            resize_resumed: draining && !superblock.is_clean(),
+            ..Recovery::default()
+        };
+        if superblock.is_clean() {
+            table.trust_counts(&superblock)?;
+        }
+        if !superblock.is_clean() || policy.always_scan {
+            table.scan_and_mend(policy, scan, &mut recovery)?;
+        }
+        if lacking > 0 {
+            recovery.damage.push(format!(
+                "extent table: {lacking} entries are not whole; what they speak of is not used"
+            ));
+        }
+        recovery.items = table.len();
+        {
+            let mut superblock = table.superblock();
+            if !superblock.is_clean() {
+                // A commit may have been torn by the crash. With its generation, this one would
+                // fill in the words that are missing there, and both would pass for whole.
+                superblock.generation += 2;
+            }
+            superblock.set_flag(Flags::CLEAN, false);
+            table.commit(&mut superblock);
+        }
+        for (offset, len) in lost_levels {
+            table.level_to_arena(offset, len);
+        }
+        recovery.elapsed = started.elapsed();
+        Ok((table, recovery))
+    }
+
+    /// Makes durable what this opening goes by. The process before may have died before a fence, on a
+    /// machine that went on: all that it stored is seen, and a power cut can still take it back. By
+    /// then a mending or a commit that relies on it may have become durable.
+    pub(in crate::table) fn persist_found(&self, superblock: &Superblock) {
+        if self.medium.domain() != Domain::Dax {
+            return;
+        }
+        let mut ranges = vec![(0, DATA_START)];
+        if !superblock.is_clean() {
+            ranges.extend(
+                (superblock.bottom_level..=superblock.top_level).map(|level| {
+                    let offset = superblock.level_directory[level as usize];
+                    (offset, self.shape.level_len(level))
+                }),
+            );
+        }
+        let part = |(offset, len): (u64, u64)| {
+            (0..len)
+                .step_by(to_usize(HUGE_PAGE))
+                .map(move |at| (offset + at, HUGE_PAGE.min(len - at)))
+        };
+        let parts: Vec<(u64, u64)> = ranges.into_iter().flat_map(part).collect();
+        parts.into_par_iter().for_each(|(at, len)| {
+            self.medium.write_back(at, len);
+            self.medium.fence();
+        });
+    }
+
+    fn scan_and_mend(
+        &self,
+        policy: Policy,
+        scan: impl FnOnce(&Self, &ReachableRecords) -> Findings,
+        recovery: &mut Recovery,
+    ) -> Result<()> {
+        let used = ReachableRecords::new(&self.arena);
+        let started = Instant::now();
+        let findings = scan(self, &used);
+        tracing::debug!(took = ?started.elapsed(), slots = findings.slots, "scanned");
+        let started = Instant::now();
+        let applied = self.apply(&findings, &used, policy, recovery);
+        tracing::debug!(
+            took = ?started.elapsed(),
+            fixes = findings.fixes.len(),
+            free = recovery.records_reclaimed,
+            "mended the slots and found the free records"
+        );
+        applied
+    }
+
+    /// Applies what a scan found. `used` has a bit for each record that an item names.
+    pub(crate) fn apply(
+        &self,
+        findings: &Findings,
+        used: &ReachableRecords,
+        policy: Policy,
+        recovery: &mut Recovery,
+    ) -> Result<()> {
+        if let Some(first) = findings.damage.first()
+            && !policy.mend_damage
+        {
+            return Err(Error::Damaged {
+                path: self.path().to_path_buf(),
+                what: first.what,
+                at: first.at,
+                found: first.found.clone(),
+            });
+        }
+        recovery.slots_scanned = findings.slots;
+        recovery.damage = findings.damage.iter().map(ToString::to_string).collect();
+        recovery.items_lost = findings.lost;
+        recovery.keys_lost.clone_from(&findings.lost_keys);
+        for (done, fix) in findings.fixes.iter().enumerate() {
+            match *fix {
+                Fix::Clear { place, duplicate } => {
+                    self.medium.store(place.record, RecordWord::NONE.0);
+                    self.vacate(place);
+                    if duplicate {
+                        recovery.duplicates_removed += 1;
+                    } else {
+                        recovery.slots_cleared += 1;
+                    }
+                    self.medium.write_back(place.record, 8);
+                }
+                Fix::Thaw { place, record } => {
+                    self.medium.store(place.record, record.with(0).0);
+                    self.medium.write_back(place.record, 8);
+                }
+            }
+            if done % 4096 == 0 {
+                (policy.progress)(Progress {
+                    phase: "mend",
+                    done: done as u64,
+                    total: findings.fixes.len() as u64,
+                });
+            }
+        }
+        self.medium.fence();
+        self.items
+            .store(findings.items.cast_signed(), Ordering::Relaxed);
+        let free = self.rebuild_free(used);
+        // What a file cleanly closed has free, it knew of.
+        recovery.records_reclaimed = if recovery.clean { 0 } else { free };
+        Ok(())
+    }
+
+    /// Makes every record free that no item names, below the last that one names.
+    fn rebuild_free(&self, used: &ReachableRecords) -> u64 {
+        *self.free_list.lock() = FreeList::default();
+        self.arena
+            .classes()
+            .map(|class| self.rebuild_class(class, used.class(class)))
+            .sum()
+    }
+
+    fn rebuild_class(&self, class: u32, used: &[Count]) -> u64 {
+        let word = |index: usize| used[index].load(Ordering::Relaxed);
+        let high_water = (0..used.len())
+            .rev()
+            .find(|&index| word(index) != 0)
+            .map_or(0, |index| {
+                (index as u64 + 1) * 64 - u64::from(word(index).leading_zeros())
+            });
+        self.arena.set_high_water(class, high_water);
+        (0..to_usize(high_water.div_ceil(64)))
+            .into_par_iter()
+            .with_min_len(1024)
+            .map(|word_index| {
+                let index = word_index as u64;
+                let below = (high_water - index * 64).min(64);
+                let mut free = !word(word_index);
+                if below < 64 {
+                    free &= (1 << below) - 1;
+                }
+                let mut records = Vec::with_capacity(free.count_ones() as usize);
+                while free != 0 {
+                    let ordinal = index * 64 + u64::from(free.trailing_zeros());
+                    records.extend(self.arena.offset(class, ordinal));
+                    free &= free - 1;
+                }
+                let count = records.len() as u64;
+                self.arena.give(records);
+                count
+            })
+            .sum()
+    }
+
+    /// Levels that a resize has still to empty.
+    pub(crate) fn levels_to_drain(&self) -> impl Iterator<Item = u32> {
+        let Levels { top, bottom } = self.levels.live();
+        bottom..(top + 1).saturating_sub(self.shape.levels).max(bottom)
+    }
+}

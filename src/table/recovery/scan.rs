@@ -1,0 +1,280 @@
+//! The recovery scan: one parallel pass over all slots that changes nothing.
+
+use std::fmt;
+use std::sync::atomic::AtomicU64 as Count;
+
+use rayon::prelude::*;
+
+use super::Progress;
+use crate::layout::bucket::SlotAddr;
+use crate::layout::{BUSY, EMPTY, KeyClass, KeyHash, RESERVED_WORD, RecordWord};
+use crate::pm::Medium;
+use crate::sync::Ordering;
+use crate::table::Table;
+use crate::table::alloc::arena::ExtentMap;
+use crate::table::alloc::reachable::ReachableRecords;
+use crate::table::key::{ProbeKey, ROUNDS, reserved_bucket_at};
+use crate::table::probe::Occupied;
+use crate::width::to_usize;
+
+/// Buckets that one task scans.
+pub(in crate::table) const TASK: u64 = 4096;
+
+/// Most damages that are listed; the first of them tells the story.
+pub(in crate::table) const MOST_DAMAGES: usize = 100;
+
+/// What has to be mended in one slot.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Fix {
+    /// Empty the slot.
+    Clear { place: SlotAddr, duplicate: bool },
+    /// Take the mark of a resize off a member.
+    Thaw { place: SlotAddr, record: RecordWord },
+}
+
+/// Something that no crash leaves behind.
+#[derive(Debug, Clone)]
+pub(crate) struct Damage {
+    pub(crate) what: &'static str,
+    pub(crate) at: u64,
+    pub(crate) found: String,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at byte {}: {}", self.what, self.at, self.found)
+    }
+}
+
+/// Most keys of lost items that are kept.
+const MOST_KEYS: usize = 1 << 16;
+
+/// What a scan saw.
+#[derive(Default)]
+pub(crate) struct Findings {
+    pub(crate) slots: u64,
+    pub(crate) items: u64,
+    pub(crate) fixes: Vec<Fix>,
+    pub(crate) damage: Vec<Damage>,
+    /// Items that damage has made unusable, and the keys of those of which they are known.
+    pub(crate) lost: u64,
+    pub(crate) lost_keys: Vec<Vec<u8>>,
+}
+
+impl Findings {
+    fn merge(mut self, mut other: Self) -> Self {
+        self.slots += other.slots;
+        self.items += other.items;
+        self.fixes.append(&mut other.fixes);
+        self.damage.append(&mut other.damage);
+        self.damage.truncate(MOST_DAMAGES);
+        self.lost += other.lost;
+        self.lost_keys.append(&mut other.lost_keys);
+        self.lost_keys.truncate(MOST_KEYS);
+        self
+    }
+}
+
+/// Where a bucket lies, as the scan counts.
+#[derive(Clone, Copy)]
+pub(in crate::table) enum Home {
+    Level { level: u32, index: u64 },
+    Reserved,
+}
+
+impl<M: Medium> Table<M> {
+    /// Scans all slots, and sets the bit of every record that an item names.
+    pub(crate) fn scan(
+        &self,
+        used: &ReachableRecords,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Findings {
+        let levels = self.levels.live();
+        let total: u64 = (levels.bottom..=levels.top).map(|level| 1 << level).sum();
+        let done = Count::new(0);
+        let mut tasks: Vec<(u32, u64)> = Vec::new();
+        // A draining level comes last: its items are duplicates if they also stand above.
+        for level in (levels.bottom..=levels.top).rev() {
+            tasks.extend(
+                (0..1u64 << level)
+                    .step_by(to_usize(TASK))
+                    .map(|first| (level, first)),
+            );
+        }
+        let mut findings = tasks
+            .into_par_iter()
+            .map(|(level, first)| {
+                let mut found = Findings::default();
+                let map = self.arena.map();
+                let end = (first + TASK).min(1 << level);
+                for index in first..end {
+                    let at = self.levels.offset(level) + index * self.shape.bucket_size;
+                    self.scan_bucket(at, Home::Level { level, index }, (&map, used), &mut found);
+                }
+                let done = done.fetch_add(end - first, Ordering::Relaxed) + end - first;
+                progress(Progress {
+                    phase: "scan",
+                    done,
+                    total,
+                });
+                found
+            })
+            .reduce(Findings::default, Findings::merge);
+        self.scan_reserved(used, &mut findings);
+        findings
+    }
+
+    /// Scans the reserved buckets.
+    pub(crate) fn scan_reserved(&self, used: &ReachableRecords, findings: &mut Findings) {
+        if self.shape.key_class() == KeyClass::Word {
+            let records = (&self.arena.map(), used);
+            for bucket in 0..2 {
+                let at = reserved_bucket_at(bucket);
+                self.scan_bucket(at, Home::Reserved, records, findings);
+            }
+        }
+    }
+
+    fn scan_bucket(
+        &self,
+        at: u64,
+        home: Home,
+        records: (&ExtentMap, &ReachableRecords),
+        found: &mut Findings,
+    ) {
+        found.slots += u64::from(self.shape.slots);
+        for slot in 0..self.shape.slots {
+            let place = self.shape.slot_place(at, slot);
+            let state = self.medium.load(place.state);
+            let record = RecordWord(self.medium.load(place.record));
+            if state == EMPTY && record == RecordWord::NONE {
+                continue;
+            }
+            if state == EMPTY || state == BUSY || !record.is_member() {
+                found.fixes.push(Fix::Clear {
+                    place,
+                    duplicate: false,
+                });
+                continue;
+            }
+            self.scan_member(place, state, record, home, records, found);
+        }
+    }
+
+    fn scan_member(
+        &self,
+        place: SlotAddr,
+        state: u64,
+        record: RecordWord,
+        home: Home,
+        (map, used): (&ExtentMap, &ReachableRecords),
+        found: &mut Findings,
+    ) {
+        let mut damaged = |what, at, text: String, key: Option<Vec<u8>>| {
+            found.lost += 1;
+            found.lost_keys.extend(key);
+            found.lost_keys.truncate(MOST_KEYS);
+            found.damage.push(Damage {
+                what,
+                at,
+                found: text,
+            });
+            found.damage.truncate(MOST_DAMAGES);
+            found.fixes.push(Fix::Clear {
+                place,
+                duplicate: false,
+            });
+        };
+        let nowhere = || format!("no record starts at byte {}", record.offset());
+        let numbered = map.record(record.offset());
+        let mut buffer = [0u8; to_usize(crate::layout::Shape::MAX_KEY)];
+        let content;
+        let key = if self.shape.key_class() == KeyClass::Variable {
+            let Some((class, _)) = numbered else {
+                return damaged("record word", place.record, nowhere(), None);
+            };
+            content = match self.check_record(record.offset(), class) {
+                Ok(content) => content,
+                Err(text) => {
+                    // If it leads to the slot, it is not the key that was damaged.
+                    let mut key = Vec::new();
+                    let member = Occupied { place, record };
+                    let read = self.read_member_key(member, state, &mut key);
+                    let key = read.is_ok().then_some(key);
+                    return damaged("record", record.offset(), text, key);
+                }
+            };
+            &content[..]
+        } else {
+            let key = &mut buffer[..to_usize(self.shape.key_size)];
+            self.medium.read(place.key, key);
+            key
+        };
+        let target = self.target(key);
+        if let Err(text) = self.check_home(&target, state, home) {
+            return damaged("slot", place.state, text, Some(key.to_vec()));
+        }
+        let Some((class, ordinal)) = numbered else {
+            let key = Some(key.to_vec());
+            return damaged("record word", place.record, nowhere(), key);
+        };
+        if let Home::Level { level, .. } = home
+            && self.levels_to_drain().any(|draining| draining == level)
+            && self.has_copy(&target, place)
+        {
+            found.fixes.push(Fix::Clear {
+                place,
+                duplicate: true,
+            });
+            return;
+        }
+        if used.set(class, ordinal) {
+            return damaged(
+                "record word",
+                place.record,
+                format!("a second item names the record at byte {}", record.offset()),
+                Some(key.to_vec()),
+            );
+        }
+        if record.is_frozen() {
+            found.fixes.push(Fix::Thaw { place, record });
+        }
+        found.items += 1;
+    }
+
+    /// Whether a lookup of the key would come to this bucket and know the slot.
+    pub(in crate::table) fn check_home(
+        &self,
+        target: &ProbeKey,
+        state: u64,
+        home: Home,
+    ) -> Result<(), String> {
+        match home {
+            Home::Reserved if state == RESERVED_WORD => Ok(()),
+            Home::Reserved => Err(format!("state {state:#x} in a reserved bucket")),
+            Home::Level { .. } if state != target.word => Err(format!(
+                "fingerprint {state:#x}; the key beside it has {:#x}",
+                target.word
+            )),
+            Home::Level { level, index } => {
+                let leads_here = |nth| KeyHash::bucket(target.hash.location(nth), level) == index;
+                let near = self.shape.locations;
+                if (0..near).any(leads_here) {
+                    return Ok(());
+                }
+                // The bit went to the level that was on top: this one or one above. One of a level
+                // below would leave with that level.
+                let overflowed = (level..=self.levels.live().top).any(|top| {
+                    let home = KeyHash::bucket(target.hash.location(0), top);
+                    self.overflow.is_set(top, home)
+                });
+                if overflowed && (near..near * ROUNDS).any(leads_here) {
+                    return Ok(());
+                }
+                Err(format!(
+                    "key {state:#x} does not belong to bucket {index} of level {level}"
+                ))
+            }
+        }
+    }
+}

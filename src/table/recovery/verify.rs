@@ -1,0 +1,189 @@
+//! A walk over a table in use that checks all it says, and changes nothing.
+//!
+//! Batches, growth and checkpoints run beside it. A slot that someone changes while it is looked at
+//! is looked at again; a record stays whole while the walk is pinned, because its place goes through
+//! the epochs before it is used again.
+
+use std::sync::atomic::AtomicU64 as Count;
+
+use rayon::prelude::*;
+
+use super::Progress;
+use super::scan::{Damage, Home, MOST_DAMAGES, TASK};
+use crate::layout::bucket::SlotAddr;
+use crate::layout::{BUSY, EMPTY, EXTENT_TABLE, ExtentEntry, ExtentKind, RecordWord};
+use crate::pm::{Mapping, Medium};
+use crate::sync::{Ordering, thread_number};
+use crate::table::Table;
+use crate::table::alloc::arena::ExtentMap;
+use crate::table::read_superblock;
+
+/// What a walk has seen.
+#[derive(Debug, Default)]
+pub(crate) struct Verified {
+    /// Items whose slot and record were checked.
+    pub(crate) items: u64,
+    /// What no operation leaves behind.
+    pub(crate) damage: Vec<Damage>,
+}
+
+impl Verified {
+    fn merge(mut self, mut other: Self) -> Self {
+        self.items += other.items;
+        self.damage.append(&mut other.damage);
+        self.damage.truncate(MOST_DAMAGES);
+        self
+    }
+
+    fn complain(&mut self, what: &'static str, at: u64, found: String) {
+        self.damage.push(Damage { what, at, found });
+        self.damage.truncate(MOST_DAMAGES);
+    }
+}
+
+impl Table<Mapping> {
+    /// Checks the superblock, the extent table, and every item of a table of variable length: its
+    /// record starts where one can, has the checksum that it states, and a key that belongs into the
+    /// slot. An item that is there all the while is checked at least once.
+    pub(crate) fn verify(&self, progress: &(dyn Fn(Progress) + Sync)) -> Verified {
+        let mut verified = Verified::default();
+        self.verify_extents(&mut verified);
+        // Items move upwards, so no one escapes upwards from a walk in this direction.
+        let mut level = self.levels.live().bottom;
+        let done = Count::new(0);
+        loop {
+            let levels = self.levels.live();
+            level = level.max(levels.bottom);
+            if level > levels.top {
+                return verified;
+            }
+            let total = (levels.bottom..=levels.top).map(|level| 1 << level).sum();
+            let task = |first: u64| {
+                let last = (first + TASK).min(1 << level);
+                let found = self.verify_buckets(level, first..last);
+                let done = done.fetch_add(last - first, Ordering::Relaxed) + last - first;
+                progress(Progress {
+                    phase: "verify",
+                    done: done.min(total),
+                    total,
+                });
+                found
+            };
+            let found = (0..(1u64 << level).div_ceil(TASK))
+                .into_par_iter()
+                .map(|nth| task(nth * TASK))
+                .reduce(Verified::default, Verified::merge);
+            verified = verified.merge(found);
+            level += 1;
+        }
+    }
+
+    /// Checks what speaks of the file's structure, which nobody changes meanwhile.
+    fn verify_extents(&self, verified: &mut Verified) {
+        let superblock = self.superblock();
+        match read_superblock(&self.medium, self.path()) {
+            Ok(found) if found.generation == superblock.generation => {}
+            Ok(found) => verified.complain(
+                "superblock",
+                found.place(),
+                format!(
+                    "generation {}; the last one written is {}",
+                    found.generation, superblock.generation
+                ),
+            ),
+            Err(error) => verified.complain("superblock", 0, error.to_string()),
+        }
+        for index in 0..superblock.extent_count {
+            let at = ExtentEntry::place(index);
+            let mut entry = ExtentEntry::new(ExtentKind::Arena, 0, 0, 0);
+            self.medium.read(at, bytemuck::bytes_of_mut(&mut entry));
+            let is_inside = entry
+                .offset
+                .checked_add(entry.len)
+                .is_some_and(|end| end <= superblock.file_len && entry.offset > EXTENT_TABLE);
+            if entry.kind().is_none() || !is_inside {
+                let found = format!("entry {index} is torn or lies outside the file: {entry:?}");
+                verified.complain("extent table", at, found);
+            }
+        }
+    }
+
+    fn verify_buckets(&self, level: u32, buckets: std::ops::Range<u64>) -> Verified {
+        let mut verified = Verified::default();
+        let mut map = self.arena.map();
+        for index in buckets {
+            let _pin = self.pin(thread_number());
+            if level < self.levels.live().bottom {
+                // It was emptied; what it held stands above now.
+                break;
+            }
+            let at = self.levels.offset(level) + index * self.shape.bucket_size;
+            for slot in 0..self.shape.slots {
+                let place = self.shape.slot_place(at, slot);
+                self.verify_slot(place, Home::Level { level, index }, &mut map, &mut verified);
+            }
+        }
+        verified
+    }
+
+    /// Checks the item of a slot, if it has one, again and again until the slot has not changed
+    /// meanwhile. The caller is pinned.
+    fn verify_slot(
+        &self,
+        place: SlotAddr,
+        home: Home,
+        map: &mut ExtentMap,
+        verified: &mut Verified,
+    ) {
+        loop {
+            let record = RecordWord(self.medium.load(place.record));
+            let state = self.medium.load(place.state);
+            if state == EMPTY || state == BUSY || !record.is_member() {
+                return;
+            }
+            let checked = self.check_item(place, state, record, home, map);
+            if self.medium.load(place.record) != record.0 || self.medium.load(place.state) != state
+            {
+                continue;
+            }
+            verified.items += 1;
+            if let Err(Damage { what, at, found }) = checked {
+                verified.complain(what, at, found);
+            }
+            return;
+        }
+    }
+
+    fn check_item(
+        &self,
+        place: SlotAddr,
+        state: u64,
+        record: RecordWord,
+        home: Home,
+        map: &mut ExtentMap,
+    ) -> Result<(), Damage> {
+        let at = record.offset();
+        let mut numbered = map.record(at);
+        if numbered.is_none() {
+            // The arena may have grown.
+            *map = self.arena.map();
+            numbered = map.record(at);
+        }
+        let (class, _) = numbered.ok_or_else(|| Damage {
+            what: "record word",
+            at: place.record,
+            found: format!("no record starts at byte {at}"),
+        })?;
+        let key = self.check_record(at, class).map_err(|found| Damage {
+            what: "record",
+            at,
+            found,
+        })?;
+        self.check_home(&self.target(&key), state, home)
+            .map_err(|found| Damage {
+                what: "slot",
+                at: place.state,
+                found,
+            })
+    }
+}

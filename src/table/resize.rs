@@ -1,0 +1,491 @@
+//! resize: a new top level, then the bottom level is emptied in slices between batches.
+//!
+//! GPHash §3.2.3, resizing. Three moments have to be kept apart by epochs, because operations
+//! load the live levels once and then act on them:
+//!
+//! 1. The new top level is published. An operation that loaded the levels before may still put a
+//!    new item into the level that is to be emptied.
+//! 2. Emptying starts [`SETTLED`] epochs later: such operations have ended, and so have those
+//!    that might have looked at the level before the last of them. From here on an item that is
+//!    in the level has been there for everyone, and can only move up.
+//! 3. When the level is empty it leaves the superblock, and [`GRACE`] epochs later, when no one
+//!    reads it any more, its space goes to the arena.
+//!
+//! An item moves like this: freeze its record word, so that no one changes the item; write it
+//! above; clear it below. Both copies name the same record. A crash in between leaves two copies,
+//! of which the one above is valid.
+
+use std::ops::ControlFlow;
+
+use super::Table;
+use super::key::{Bucket, ProbeKey};
+use super::levels::Levels;
+use super::recovery::Progress;
+use super::tags::Tags;
+use crate::Result;
+use crate::layout::bucket::SlotAddr;
+use crate::layout::{BUSY, EMPTY, ExtentEntry, ExtentKind, KeyClass, RecordWord, Shape};
+use crate::pm::Medium;
+use crate::sync::{MutexGuard, Ordering, pause, thread_number};
+use crate::table::alloc::epoch::GRACE;
+use crate::width::to_usize;
+
+/// Epochs from publishing a top level to emptying the bottom one.
+const SETTLED: u64 = GRACE + 1;
+
+/// Slots of the bottom level that one slice empties. Twice as many insertions fill the table again
+/// as the level has slots, and a batch empties a slice every 2,048 to 4,096 operations.
+const SLICE: u64 = 2048;
+
+/// Buckets by which the walk through the bottom level is ahead of itself.
+const PREFETCH_DISTANCE_BUCKETS: u64 = 3;
+
+/// Growth is refused below this share of full slots: keys that all go to the same buckets must
+/// not make the table grow without bound. One in this many slots must be full.
+const LEAST_LOAD: u64 = 32;
+
+/// What a resize under way has come to.
+#[derive(Default)]
+pub(crate) struct Resize {
+    /// Epoch in which the top level was published; 0 if that was before the file was opened.
+    since: u64,
+    /// Next bucket of the bottom level to empty.
+    cursor: u64,
+    /// An engine empties the bottom level by itself; nobody else may.
+    by_engine: bool,
+    /// Emptied levels whose space still waits for its readers: epoch, level, offset.
+    leaving: Vec<(u64, u32, u64)>,
+}
+
+impl<M: Medium> Table<M> {
+    /// Adds a top level, unless the levels are no longer those that the caller saw.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Limit`]; the table is as it was.
+    pub(crate) fn grow_levels(&self, seen: Levels) -> Result<()> {
+        let least = self.shape.capacity(seen.top) / LEAST_LOAD;
+        if seen.top > self.shape.levels + 4 && self.len() < least {
+            // What others have inserted counts only when they pause or end.
+            let full = self.full_slots();
+            if full < least {
+                return Err(self.limit("full slots before the table grows", least, full));
+            }
+        }
+        self.add_level(seen)
+    }
+
+    /// Counts the slots that are not empty. The caller is not pinned.
+    fn full_slots(&self) -> u64 {
+        let _pin = self.pin(thread_number());
+        let levels = self.levels.live();
+        let buckets = (levels.bottom..=levels.top)
+            .flat_map(|level| (0..1u64 << level).map(move |index| (level, index)));
+        buckets
+            .map(|(level, index)| {
+                let bucket = self.bucket(level, index);
+                let is_full = |slot: &u32| {
+                    self.medium
+                        .load(self.shape.slot_place(bucket.at, *slot).state)
+                        != EMPTY
+                };
+                (0..self.shape.slots).filter(is_full).count() as u64
+            })
+            .sum()
+    }
+
+    /// Adds a top level to the levels `seen`, unless they have changed since.
+    pub(crate) fn add_level(&self, seen: Levels) -> Result<()> {
+        // Held until all know since when the level is there, or emptying might begin at once. Before
+        // the gate, as whoever empties a slice has them.
+        let mut resize = self.resize();
+        let _gate = self.store_gate();
+        let mut superblock = self.superblock();
+        if self.levels.live() != seen {
+            return Ok(());
+        }
+        let top = seen.top + 1;
+        if top > Shape::MAX_LEVEL {
+            return Err(self.limit("the top level", u64::from(top), u64::from(Shape::MAX_LEVEL)));
+        }
+        let before = *superblock;
+        let len = self.shape.level_len(top);
+        let offset = self.append_extent(&mut superblock, ExtentKind::Level, top, len)?;
+        if let Err(error) = self.add_tags(top, Tags::add_empty) {
+            // The file stays longer than its superblock says, which does no harm.
+            *superblock = before;
+            return Err(error);
+        }
+        superblock.level_directory[top as usize] = offset;
+        superblock.top_level = top;
+        self.commit(&mut superblock);
+        self.publish_level(&superblock, top);
+        tracing::debug!(top, "resize begins");
+        resize.since = self.epochs.current();
+        self.maintenance.resizes.fetch_add(1, Ordering::Relaxed);
+        self.maintenance.wake();
+        Ok(())
+    }
+
+    fn resize(&self) -> MutexGuard<'_, Resize> {
+        self.resize.lock()
+    }
+
+    /// Empties a slice of the bottom level, if no one else is at it. The caller is not pinned.
+    pub(crate) fn drain_slice(&self) {
+        let Some(mut resize) = self.resize.try_lock() else {
+            return;
+        };
+        let _ = self.step(&mut resize);
+    }
+
+    /// Empties a slice of the bottom level between batches, and gives away the levels that no one
+    /// reads any more; `false` when there is nothing more to do, or nothing can be done.
+    pub(in crate::table) fn drain_ahead(&self) -> bool {
+        let mut resize = self.resize();
+        if resize.by_engine || self.step(&mut resize).is_err() {
+            return false;
+        }
+        self.levels.live().draining(self.shape.levels) || !resize.leaving.is_empty()
+    }
+
+    /// Drives a resize under way to its end. The caller is not pinned.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] when items of the bottom level find no place above.
+    pub(crate) fn finish_draining(&self) -> Result<()> {
+        self.finish_draining_with(&|_| {})
+    }
+
+    /// As [`finish_draining`](Self::finish_draining), telling how far it has come.
+    pub(crate) fn finish_draining_with(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<()> {
+        loop {
+            let mut resize = self.resize();
+            if resize.by_engine {
+                return Ok(());
+            }
+            if !self.levels.live().draining(self.shape.levels) && resize.leaving.is_empty() {
+                return Ok(());
+            }
+            self.step(&mut resize)?;
+            progress(Progress {
+                phase: "resize",
+                done: resize.cursor,
+                total: 1 << self.levels.live().bottom,
+            });
+            drop(resize);
+            pause();
+        }
+    }
+
+    /// As [`finish_draining`](Self::finish_draining) for who can go on without it: the next growth,
+    /// or the next open, resumes the resize.
+    pub(crate) fn finish_draining_quietly(&self) {
+        if let Err(error) = self.finish_draining() {
+            tracing::warn!(%error, "the resize is left as it is");
+        }
+    }
+
+    fn step(&self, resize: &mut Resize) -> Result<()> {
+        let epoch = self.epochs.try_advance();
+        self.reclaim_levels(resize, epoch);
+        let levels = self.levels.live();
+        if resize.by_engine || !levels.draining(self.shape.levels) || epoch < resize.since + SETTLED
+        {
+            return Ok(());
+        }
+        let buckets = 1u64 << levels.bottom;
+        let slice = (SLICE / u64::from(self.shape.slots)).max(1);
+        let end = (resize.cursor + slice).min(buckets);
+        let _pin = self.pin(thread_number());
+        let bucket = |index| self.bucket(levels.bottom, index);
+        for index in resize.cursor..end {
+            if index + PREFETCH_DISTANCE_BUCKETS < end {
+                self.ask_for_places(bucket(index + PREFETCH_DISTANCE_BUCKETS), levels);
+            }
+            self.drain_bucket(bucket(index))?;
+            resize.cursor = index + 1;
+        }
+        // Another thread may close the table, and its fences do not speak for this one.
+        self.medium.fence();
+        if end == buckets {
+            self.drop_bottom(resize, levels);
+        }
+        Ok(())
+    }
+
+    /// Asks for the places that the items of a bucket go to when it is soon emptied.
+    fn ask_for_places(&self, bucket: Bucket, levels: Levels) {
+        let mut buffer = [0; to_usize(Shape::MAX_KEY)];
+        for slot in 0..self.shape.slots {
+            let place = self.shape.slot_place(bucket.at, slot);
+            let state = self.medium.load(place.state);
+            if matches!(state, EMPTY | BUSY) {
+                continue;
+            }
+            // Nobody inserts here any more, so the key stays as it is.
+            let target = self.target_in(place, state, RecordWord::NONE, &mut buffer);
+            let mut at_home = true;
+            let _ = self.candidates(&target, 0, levels.top, levels.bottom, |bucket| {
+                bucket.tags.prefetch();
+                // Where most items go; the tags say where the others do.
+                if std::mem::take(&mut at_home) {
+                    self.medium.prefetch(bucket.at);
+                    self.medium
+                        .prefetch(bucket.at + u64::from(self.shape.slots) * 8);
+                }
+                ControlFlow::<()>::Continue(())
+            });
+        }
+    }
+
+    /// The item in a slot as a target, its key in `buffer` if a slot has that.
+    fn target_in<'k>(
+        &self,
+        place: SlotAddr,
+        state: u64,
+        record: RecordWord,
+        buffer: &'k mut [u8; to_usize(Shape::MAX_KEY)],
+    ) -> ProbeKey<'k> {
+        if self.shape.key_class() == KeyClass::Variable {
+            return ProbeKey::of_record(state, record);
+        }
+        let key = &mut buffer[..to_usize(self.shape.key_size)];
+        self.read_key(place, key);
+        self.target(key)
+    }
+
+    fn drain_bucket(&self, bucket: Bucket) -> Result<()> {
+        for slot in 0..self.shape.slots {
+            let place = self.shape.slot_place(bucket.at, slot);
+            let mut buffer = [0; to_usize(Shape::MAX_KEY)];
+            loop {
+                let state = self.medium.load(place.state);
+                let record = RecordWord(self.medium.load(place.record));
+                // What is no member is on its way out, and its remover clears it.
+                if state == EMPTY || state == BUSY || !record.is_member() {
+                    break;
+                }
+                let target = self.target_in(place, state, record, &mut buffer);
+                if self.move_up(&target, place, record, bucket.level)? {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves one item out of `from`; `false` if it changed meanwhile.
+    fn move_up(
+        &self,
+        target: &ProbeKey,
+        from: SlotAddr,
+        record: RecordWord,
+        level: u32,
+    ) -> Result<bool> {
+        let medium = &self.medium;
+        let frozen = record.with(RecordWord::FROZEN);
+        // A frozen item that no one is moving was left by a crash; we go on with it.
+        if !record.is_frozen()
+            && medium
+                .compare_exchange(from.record, record.0, frozen.0)
+                .is_err()
+        {
+            return Ok(false);
+        }
+        // A copy above was written before a crash.
+        if !self.has_copy(target, from) {
+            let Some(to) = self.claim(target)? else {
+                medium.store(from.record, record.with(0).0);
+                // A file cleanly closed is not scanned, so no mark may outlive the close.
+                medium.write_back(from.record, 8);
+                medium.fence();
+                return Err(self.limit(
+                    "places above for the items of a level that is being emptied",
+                    u64::from(level),
+                    0,
+                ));
+            };
+            self.write_key(to.place, target);
+            medium.store(to.place.state, target.word);
+            self.persist_key(to.place);
+            medium.fence();
+            medium.store(to.place.record, record.with(0).0);
+            to.show(target);
+            medium.write_back(to.place.record, 8);
+            medium.fence();
+        }
+        medium.store(from.record, RecordWord::NONE.0);
+        medium.write_back(from.record, 8);
+        medium.fence();
+        self.vacate(from);
+        Ok(true)
+    }
+
+    /// Says that an engine empties the bottom level by itself, or no longer does.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn set_drained_by_engine(&self, by_engine: bool) {
+        let mut resize = self.resize();
+        resize.by_engine = by_engine;
+        resize.cursor = 0;
+    }
+
+    /// Takes the bottom one of `levels` out of the table, which an engine has emptied and no one
+    /// reads on the device any more.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn leave_bottom_level(&self, levels: Levels) {
+        self.drop_bottom(&mut self.resize(), levels);
+    }
+
+    /// Gives the arena the space of levels that were left and that no one reads any more.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn reclaim_levels_left(&self) {
+        let mut resize = self.resize();
+        if !resize.leaving.is_empty() {
+            let epoch = self.epochs.try_advance();
+            self.reclaim_levels(&mut resize, epoch);
+        }
+    }
+
+    fn drop_bottom(&self, resize: &mut Resize, levels: Levels) {
+        let mut superblock = self.superblock();
+        let level = levels.bottom;
+        let offset = superblock.level_directory[level as usize];
+        superblock.level_directory[level as usize] = 0;
+        superblock.bottom_level = level + 1;
+        self.commit(&mut superblock);
+        let now = Levels {
+            top: superblock.top_level,
+            bottom: level + 1,
+        };
+        self.levels.publish(now, level, offset);
+        let epoch = self.epochs.current();
+        resize.leaving.push((epoch, level, offset));
+        resize.cursor = 0;
+        tracing::debug!(level, "resize has emptied a level");
+    }
+
+    fn reclaim_levels(&self, resize: &mut Resize, epoch: u64) {
+        resize.leaving.retain(|&(left_in, level, offset)| {
+            if left_in + GRACE > epoch {
+                return true;
+            }
+            self.tags.forget_level(level);
+            self.level_to_arena(offset, self.shape.level_len(level));
+            false
+        });
+    }
+
+    /// Gives the space of an emptied level to the arena, if the extent table has room.
+    pub(in crate::table) fn level_to_arena(&self, offset: u64, len: u64) {
+        let _gate = self.store_gate();
+        let mut superblock = self.superblock();
+        if superblock.extent_count < crate::layout::extent::MAX_EXTENTS
+            && let Some(class) = self.arena.class_for(len)
+        {
+            self.enter_extent(
+                &mut superblock,
+                ExtentEntry::new(ExtentKind::Arena, class, offset, len),
+            );
+            self.commit(&mut superblock);
+            self.arena.add_extent(class, offset, len);
+        }
+    }
+
+    /// Makes the table ready for `additional` more items: slots and records.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] and [`Error::Limit`], where there is no room for all of it; the table is as it was.
+    pub(crate) fn reserve(&self, additional: u64) -> Result<()> {
+        let items = self.len().saturating_add(additional);
+        let top = self.shape.top_level_for(items);
+        if top > Shape::MAX_LEVEL {
+            return Err(self.limit("the top level", u64::from(top), u64::from(Shape::MAX_LEVEL)));
+        }
+        self.make_room_for(top, additional)?;
+        loop {
+            let levels = self.levels.live();
+            if levels.top >= top {
+                break;
+            }
+            self.add_level(levels)?;
+            // Others may fill the new level meanwhile. The room is there all the same.
+            self.finish_draining_quietly();
+        }
+        // How long items of variable length are, nobody knows.
+        if self.shape.key_class() != KeyClass::Variable
+            && self.arena.total(0) - self.arena.high_water(0) < additional
+        {
+            self.grow_arena(0, additional)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+pub(in crate::table) mod tests {
+    use std::ops::Range;
+    use std::path::Path;
+
+    use super::*;
+    use crate::layout::DATA_START;
+    use crate::pm::sim::Simulated;
+    use crate::table::Session;
+    use crate::table::probe_hint::ProbeHint;
+    use crate::table::record::Content;
+
+    /// Inserts keys; they count when the session ends.
+    pub(crate) fn insert(session: &mut Session<Simulated>, keys: Range<u64>) {
+        let table = session.table;
+        for key in keys {
+            let target = table.target(bytemuck::bytes_of(&key));
+            let ahead = ProbeHint::new(table, &target);
+            let value = key.to_ne_bytes();
+            session
+                .insert(&target, &ahead, &Content::fixed(&value))
+                .unwrap();
+        }
+    }
+
+    #[test]
+    fn a_table_that_others_have_filled_grows() {
+        let shape = Shape::new(8, 8, 8, 2, 2).unwrap();
+        let memory = Simulated::new(DATA_START, 1 << 24);
+        let table = Table::create(memory, shape, 2000, Path::new("memory")).unwrap();
+        let levels = table.levels.live();
+        assert!(levels.top > shape.levels + 4);
+        assert!(table.grow_levels(levels).is_err(), "nothing is full");
+        let mut session = table.session();
+        insert(&mut session, 1..1500);
+        assert_eq!(table.len(), 0);
+        table.grow_levels(levels).unwrap();
+        assert_eq!(table.levels.live().top, levels.top + 1);
+    }
+
+    #[test]
+    fn a_level_is_emptied_in_bounded_slices() {
+        let shape = Shape::new(8, 8, 8, 2, 2).unwrap();
+        let memory = Simulated::new(DATA_START, 1 << 24);
+        let table = Table::create(memory, shape, 30_000, Path::new("memory")).unwrap();
+        {
+            let mut session = table.session();
+            insert(&mut session, 1..30_001);
+        }
+        let levels = table.levels.live();
+        let buckets = 1u64 << levels.bottom;
+        let slice = SLICE / u64::from(shape.slots);
+        assert!(buckets >= 4 * slice);
+        table.add_level(levels).unwrap();
+        let mut slices = 0;
+        while table.levels.live().bottom == levels.bottom {
+            let (moved, before) = (table.resize().cursor, table.medium.steps());
+            assert!(table.drain_ahead());
+            let after = table.resize().cursor;
+            assert!(after == 0 || after - moved <= slice);
+            // Freezing, key, state and record words, and fences, of each item.
+            assert!(table.medium.steps() - before <= SLICE * 12 + 400);
+            slices += u64::from(after != moved);
+        }
+        assert_eq!(slices, buckets / slice);
+        assert_eq!(table.len(), 30_000);
+    }
+}

@@ -1,0 +1,28 @@
+//! What becomes of files whose path changes, whose process dies while it makes or saves them, or forks,
+//! and of a process that has a thousand of them open.
+//!
+//! The test binary runs itself as the process that dies.
+
+mod checkpoints;
+mod child;
+mod creation;
+mod fork;
+mod many;
+mod stores;
+
+use gphash::{Domain, Engine, Index, Options};
+
+/// Large enough that a mixture is seen.
+type Value = [u64; 16];
+type Table = Index<u64, Value>;
+
+fn options(domain: Domain) -> Options {
+    Options::new()
+        .engine(Engine::Cpu)
+        .domain(domain)
+        .capacity(2000)
+}
+
+fn value(key: u64, version: u64) -> Value {
+    [key ^ version << 32; 16]
+}

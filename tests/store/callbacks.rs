@@ -1,0 +1,286 @@
+//! Code of the user that the store's threads run: callbacks and merge operators that panic, and that call
+//! the store.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
+use std::time::Duration;
+
+use gphash::pm::{Call, Faults};
+use gphash::store::{Durability, MergeOperator, Request, Response, Store, StoreOptions};
+use gphash::{Error, Result};
+
+use super::place::folders;
+
+/// Runs a test that may hang; ends it then.
+fn within_a_minute(test: impl FnOnce() + Send + 'static) {
+    let (done, ended) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        test();
+        let _ = done.send(());
+    });
+    match ended.recv_timeout(Duration::from_secs(60)) {
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it hangs"),
+        _ => thread.join().unwrap(),
+    }
+}
+
+fn in_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap()
+}
+
+#[test]
+fn callback_that_panics_harms_nobody() {
+    within_a_minute(|| {
+        let folder = in_memory();
+        let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
+        let answered = Arc::new(AtomicU64::new(0));
+        for nth in 0..100u8 {
+            let answered = Arc::clone(&answered);
+            store.put_async([nth], "value", move |answer| {
+                answer.unwrap();
+                answered.fetch_add(1, Ordering::Relaxed);
+                assert!(nth % 7 != 0, "as it was told");
+            });
+        }
+        store.close().unwrap();
+        assert_eq!(answered.load(Ordering::Relaxed), 100);
+        let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
+        assert_eq!(store.range(..).count(), 100);
+    });
+}
+
+/// Puts a value and, once that is done, the next one.
+fn chain(store: &Arc<Store>, nth: u64, done: &mpsc::Sender<u64>) {
+    let (next, told) = (Arc::clone(store), done.clone());
+    store.put_async(nth.to_be_bytes(), vec![1; 4 << 20], move |answer| {
+        answer.unwrap();
+        if nth < 90 {
+            chain(&next, nth + 30, &told);
+        }
+        drop(next);
+        told.send(nth).unwrap();
+    });
+}
+
+#[test]
+fn callbacks_put_more_while_the_queue_is_full() {
+    within_a_minute(|| {
+        let folder = in_memory();
+        let options = StoreOptions::new().durability(Durability::None);
+        let store = Arc::new(Store::open(folder.path(), &options).unwrap());
+        let (done, all) = mpsc::channel();
+        // More than may wait, so that this thread waits for room, too.
+        for nth in 0..30 {
+            chain(&store, nth, &done);
+        }
+        drop(done);
+        assert_eq!(all.iter().count(), 120);
+        let store = Arc::into_inner(store).expect("all callbacks have let go of it");
+        assert_eq!(store.range(..).count(), 120);
+        store.close().unwrap();
+    });
+}
+
+#[test]
+fn callbacks_call_every_verb() {
+    within_a_minute(|| {
+        for folder in folders() {
+            let options = StoreOptions::new().merge_operator(super::append());
+            let store = Arc::new(Store::open(folder.path().join("store"), &options).unwrap());
+            let (done, all) = mpsc::channel();
+            for nth in 0..40u8 {
+                let (store_too, done) = (Arc::clone(&store), done.clone());
+                store.put_async([nth], [nth], move |answer| {
+                    answer.unwrap();
+                    let store = store_too;
+                    // Behind requests that nobody waits for, which no other thread would carry out.
+                    for more in 0..20u8 {
+                        store.put_async([nth, more], "more", |answer| answer.unwrap());
+                    }
+                    store.put([nth, 100], "put").unwrap();
+                    store.merge([nth, 100], "+").unwrap();
+                    let requests = vec![
+                        Request::Get { key: vec![nth] },
+                        Request::Delete { key: vec![nth] },
+                    ];
+                    let answers = store.execute(requests).unwrap();
+                    assert!(matches!(&answers[0], Response::Value(Some(value)) if *value == [nth]));
+                    let mut transaction = store.transaction();
+                    transaction.put([nth, 101], "transacted").unwrap();
+                    transaction.commit().unwrap();
+                    assert_eq!(store.get(&[nth, 100]).unwrap().unwrap(), b"put+");
+                    assert_eq!(store.prefix([nth]).count(), 22);
+                    if nth % 8 == 0 {
+                        store.checkpoint().unwrap();
+                    }
+                    store.flush().unwrap();
+                    drop(store);
+                    done.send(()).unwrap();
+                });
+            }
+            drop(done);
+            assert_eq!(all.iter().count(), 40);
+            Arc::into_inner(store).unwrap().close().unwrap();
+        }
+    });
+}
+
+/// Opens a store that is being closed, as soon as it is.
+fn open_again(path: &Path) -> Store {
+    let open = || match Store::open(path, &StoreOptions::new()) {
+        Err(Error::InUse { .. }) => None,
+        opened => Some(opened.unwrap()),
+    };
+    (0..100).find_map(|_| open()).expect("it is closed")
+}
+
+#[test]
+fn callback_that_closes_the_store_is_told() {
+    within_a_minute(|| {
+        for by_drop in [false, true] {
+            let folder = in_memory();
+            let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
+            let store = Arc::new(store);
+            let (send, told) = mpsc::channel();
+            let last = Arc::new(OnceLock::new());
+            let (go, wait) = mpsc::channel::<()>();
+            let held = Arc::clone(&last);
+            store.put_async("key", "value", move |answer| {
+                answer.unwrap();
+                wait.recv().unwrap();
+                let store: Option<Arc<Store>> = Arc::into_inner(held).unwrap().into_inner();
+                let store = Arc::into_inner(store.unwrap()).unwrap();
+                send.send(match by_drop {
+                    true => None,
+                    false => store.close().err(),
+                })
+                .unwrap();
+            });
+            assert!(last.set(store).is_ok());
+            drop(last);
+            go.send(()).unwrap();
+            let error = told.recv().unwrap();
+            assert_eq!(error.is_some(), !by_drop);
+            assert!(error.is_none_or(|error| matches!(error, Error::Reentrant { .. })));
+            let store = open_again(folder.path());
+            assert_eq!(store.get(b"key").unwrap().unwrap(), b"value");
+            assert_eq!(store.stats().replayed_records, 0, "it was cleanly closed");
+        }
+    });
+}
+
+/// Merges by reading, and tries to change what the operand says.
+#[derive(Default)]
+struct Calls(OnceLock<Weak<Store>>);
+
+impl MergeOperator for Calls {
+    fn name(&self) -> &str {
+        "calls"
+    }
+
+    fn merge(&self, _: &[u8], _: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, String> {
+        let store = self.0.get().and_then(Weak::upgrade).ok_or("no store")?;
+        let done = match operand {
+            b"read" => Ok(()),
+            b"put" => store.put("other", "value"),
+            b"execute" => {
+                let request = Request::Delete { key: Vec::new() };
+                store.execute(vec![request]).map(drop)
+            }
+            b"transact" => {
+                let mut transaction = store.transaction();
+                transaction.delete("other").unwrap();
+                transaction.commit()
+            }
+            b"checkpoint" => store.checkpoint(),
+            b"put_async" => {
+                let (send, told) = mpsc::channel();
+                store.put_async("other", "value", move |answer| send.send(answer).unwrap());
+                told.recv().unwrap()
+            }
+            _ => panic!("as it was told"),
+        };
+        done.map_err(|error| error.to_string())?;
+        assert_eq!(store.range(..).count(), 1);
+        let read = store.get(b"source").map_err(|error| error.to_string())?;
+        Ok(read.unwrap_or_default())
+    }
+}
+
+#[test]
+fn merge_operator_reads_the_store_and_changes_none() {
+    within_a_minute(|| {
+        let folder = in_memory();
+        let operator = Arc::new(Calls::default());
+        let options = StoreOptions::new().merge_operator(operator.clone());
+        let store = Arc::new(Store::open(folder.path(), &options).unwrap());
+        operator.0.set(Arc::downgrade(&store)).unwrap();
+        store.put("source", "read").unwrap();
+        for verb in ["put", "execute", "transact", "checkpoint", "put_async"] {
+            let error = store.merge("key", verb).unwrap_err();
+            let text = error.to_string();
+            assert!(matches!(error, Error::Merge { .. }), "{verb}: {text}");
+            assert!(text.contains("a merge operator cannot change"), "{text}");
+        }
+        assert!(matches!(
+            store.merge("key", "panic"),
+            Err(Error::Merge { .. })
+        ));
+        store.merge("key", "read").unwrap();
+        assert_eq!(store.get(b"key").unwrap().unwrap(), b"read");
+        assert_eq!(store.range(..).count(), 2);
+        assert_eq!(store.stats().snapshots, 0);
+        Arc::into_inner(store).unwrap().close().unwrap();
+    });
+}
+
+/// Panics under a write of the log when it is told to.
+#[derive(Debug, Default)]
+struct Panics(AtomicBool);
+
+impl Faults for Panics {
+    fn before(&self, call: Call, path: &Path) -> io::Result<()> {
+        let is_log = path.extension().is_some_and(|found| found == "log");
+        let is_it = call == Call::Write && is_log;
+        assert!(!(is_it && self.0.load(Ordering::Relaxed)), "as it was told");
+        Ok(())
+    }
+}
+
+#[test]
+fn change_that_panics_breaks_the_store_and_loses_nothing() {
+    within_a_minute(|| {
+        for folder in folders() {
+            let path = folder.path().join("store");
+            let faults = Arc::new(Panics::default());
+            let options = StoreOptions::new().durability(Durability::Always);
+            let store = Store::open(&path, &options.clone().faults(faults.clone())).unwrap();
+            store.put("key", "value").unwrap();
+            faults.0.store(true, Ordering::Relaxed);
+            std::thread::scope(|scope| {
+                for nth in 0..4u8 {
+                    let store = &store;
+                    scope.spawn(move || {
+                        let error = store.put([nth], "lost").unwrap_err();
+                        assert!(matches!(error, Error::Broken { .. }), "{error}");
+                    });
+                }
+            });
+            let (send, told) = mpsc::channel();
+            store.put_async("async", "lost", move |answer| send.send(answer).unwrap());
+            assert!(matches!(told.recv().unwrap(), Err(Error::Broken { .. })));
+            faults.0.store(false, Ordering::Relaxed);
+            assert!(matches!(store.checkpoint(), Err(Error::Broken { .. })));
+            assert!(matches!(store.delete("key"), Err(Error::Broken { .. })));
+            assert_eq!(store.get(b"key").unwrap().unwrap(), b"value");
+            assert!(matches!(store.close(), Err(Error::Broken { .. })));
+            let store = Store::open(&path, &options).unwrap();
+            assert_eq!(store.get(b"key").unwrap().unwrap(), b"value");
+            assert!(store.range(..).count() <= 2);
+            store.put("key", "again").unwrap();
+            store.close().unwrap();
+        }
+    });
+}

@@ -1,0 +1,188 @@
+//! Bytes of the index that change behind the store's back: what is read is right or an error, and no
+//! damage gets a checksum that matches.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use gphash::store::{Durability, Request, Store, StoreOptions};
+use gphash::{Error, ReportState, Result};
+
+use super::append;
+
+/// Keys of the store.
+const KEYS: u32 = 400;
+
+/// The one that is damaged.
+const SPOILT: u32 = 42;
+
+fn options() -> StoreOptions {
+    StoreOptions::new()
+        .durability(Durability::None)
+        .merge_operator(append())
+}
+
+fn key(nth: u32) -> Vec<u8> {
+    format!("key {nth:06}").into_bytes()
+}
+
+fn value(nth: u32) -> Vec<u8> {
+    format!("value {nth:06} ").into_bytes().repeat(14)
+}
+
+/// A closed store in whose index a byte of an item is another: `part` stands in the item, and `at` counts
+/// from there.
+fn spoilt(folder: &Path, part: &[u8], at: usize) -> PathBuf {
+    let path = folder.join("store");
+    let store = Store::open(&path, &options()).unwrap();
+    for nth in 0..KEYS {
+        store.put(key(nth), value(nth)).unwrap();
+    }
+    store.close().unwrap();
+    let index = path.join("index.gph");
+    let mut bytes = fs::read(&index).unwrap();
+    let found = bytes.windows(part.len()).position(|bytes| bytes == part);
+    bytes[found.expect("it is in the index") + at] ^= 0x20;
+    fs::write(&index, bytes).unwrap();
+    path
+}
+
+fn is_damage<T>(answer: Result<T>) -> bool {
+    match answer {
+        Err(Error::Damaged { path, at, .. }) => path.ends_with("index.gph") && at > 0,
+        Err(error) => panic!("{error}"),
+        Ok(_) => false,
+    }
+}
+
+fn no_other_is_lost(store: &Store) {
+    for nth in (0..KEYS).filter(|nth| *nth != SPOILT) {
+        assert_eq!(store.get(&key(nth)).unwrap(), Some(value(nth)));
+    }
+}
+
+#[test]
+fn a_flipped_byte_is_an_error_of_every_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = spoilt(folder.path(), &value(SPOILT), 5);
+    let store = Store::open(&path, &options()).unwrap();
+    let damaged = key(SPOILT);
+    assert!(is_damage(store.get(&damaged)));
+    assert!(is_damage(store.multi_get(&[key(1), damaged.clone()])));
+    let get = Request::Get {
+        key: damaged.clone(),
+    };
+    assert!(is_damage(store.execute(vec![get])));
+    assert!(is_damage(store.merge(damaged.clone(), "more")));
+    assert!(is_damage(store.transaction().get(&damaged)));
+    let errors = store.range(..).filter(Result::is_err).count();
+    assert_eq!(errors, 1);
+    assert_eq!(
+        store.range(key(SPOILT + 1)..).count(),
+        (KEYS - SPOILT - 1) as usize
+    );
+    assert_eq!(store.verify(&|_| {}).state, ReportState::Damaged);
+    no_other_is_lost(&store);
+    store.put(damaged.clone(), "anew").unwrap();
+    assert_eq!(store.get(&damaged).unwrap(), Some(b"anew".to_vec()));
+    assert_eq!(store.range(..).flatten().count(), KEYS as usize);
+    assert_eq!(store.verify(&|_| {}).state, ReportState::Clean);
+    store.close().unwrap();
+    // Who wants to, reads what is there.
+    let other = tempfile::tempdir().unwrap();
+    let path = spoilt(other.path(), &value(SPOILT), 5);
+    let store = Store::open(&path, &options().verify_checksums(false)).unwrap();
+    assert_ne!(store.get(&damaged).unwrap(), Some(value(SPOILT)));
+    assert_eq!(store.verify(&|_| {}).state, ReportState::Damaged);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_damaged_key_is_not_an_absent_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = spoilt(folder.path(), &key(SPOILT), 1);
+    let store = Store::open(&path, &options()).unwrap();
+    // Whoever names the key makes up for what is wrong with it.
+    assert_eq!(store.get(&key(SPOILT)).unwrap(), Some(value(SPOILT)));
+    assert!(is_damage(store.range(..).collect::<Result<Vec<_>>>()));
+    no_other_is_lost(&store);
+    assert!(store.get(b"another").unwrap().is_none());
+    store.delete(key(SPOILT)).unwrap();
+    assert!(store.get(&key(SPOILT)).unwrap().is_none());
+    assert_eq!(store.range(..).flatten().count(), KEYS as usize - 1);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_snapshot_tells_of_the_damage_that_a_change_has_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = spoilt(folder.path(), &value(SPOILT), 90);
+    let store = Store::open(&path, &options()).unwrap();
+    let mut reader = store.transaction();
+    let range = store.range(key(SPOILT)..=key(SPOILT));
+    store.put(key(SPOILT), "anew").unwrap();
+    assert!(is_damage(reader.get(&key(SPOILT))));
+    assert!(is_damage(range.collect::<Result<Vec<_>>>()));
+    assert_eq!(store.get(&key(SPOILT)).unwrap(), Some(b"anew".to_vec()));
+    drop(reader);
+    store.close().unwrap();
+}
+
+#[test]
+fn eviction_leaves_damaged_items_in_the_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = spoilt(folder.path(), &value(SPOILT), 30);
+    for verify in [true, false] {
+        let options = options()
+            .memory_budget(StoreOptions::MIN_BUDGET)
+            .verify_checksums(verify);
+        let store = Store::open(&path, &options).unwrap();
+        // More than the budget has room for, until all of the first have had to leave.
+        let since = Instant::now();
+        for nth in 0.. {
+            store
+                .put([b"other", &key(nth % 2000)[..]].concat(), value(nth))
+                .unwrap();
+            let has_left = store.stats().items_evicted > 4 * u64::from(KEYS);
+            if has_left && nth > 4000 {
+                break;
+            }
+            assert!(
+                since.elapsed() < Duration::from_secs(60),
+                "items do not leave"
+            );
+        }
+        let answer = store.get(&key(SPOILT));
+        match verify {
+            true => assert!(is_damage(answer)),
+            false => assert_ne!(answer.unwrap(), Some(value(SPOILT))),
+        }
+        no_other_is_lost(&store);
+        let report = store.verify(&|_| {});
+        let damage: Vec<_> = report.files.iter().flat_map(|file| &file.damage).collect();
+        assert_eq!(damage.len(), 1, "{damage:?}");
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn those_who_share_a_group_with_a_damaged_read_are_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = spoilt(folder.path(), &value(SPOILT), 70);
+    let store = Store::open(&path, &options()).unwrap();
+    std::thread::scope(|scope| {
+        let store = &store;
+        for thread in 0..3u32 {
+            scope.spawn(move || {
+                for nth in 0..200u32 {
+                    let own = [thread.to_be_bytes(), nth.to_be_bytes()].concat();
+                    store.put(own, "own").unwrap();
+                }
+            });
+        }
+        for _ in 0..200 {
+            assert!(is_damage(store.merge(key(SPOILT), "more")));
+        }
+    });
+    store.close().unwrap();
+}

@@ -1,0 +1,439 @@
+//! A disk that is full: puts are refused and change nothing; reading, deleting, checkpoints, closing and
+//! opening go on, after a kill too; and when there is room again, so do puts.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use gphash::pm::{Call, Change, Faults};
+use gphash::store::{Durability, Store, StoreOptions, WriteBatch};
+use gphash::{Domain, Error, ReportState};
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use tempfile::TempDir;
+
+use super::model::{Model, contents};
+use super::place::{copy, folders};
+use super::seed;
+
+const PAGE: u64 = 4096;
+
+/// A disk with so many pages for all files below a folder.
+#[derive(Debug)]
+struct Disk(Mutex<Pages>);
+
+#[derive(Debug, Clone)]
+struct Pages {
+    all: u64,
+    /// The pages of each file, from its beginning.
+    of_file: BTreeMap<PathBuf, u64>,
+}
+
+impl Pages {
+    fn free(&self) -> u64 {
+        self.all.saturating_sub(self.of_file.values().sum())
+    }
+}
+
+impl Disk {
+    fn new(bytes: u64) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Pages {
+            all: bytes / PAGE,
+            of_file: BTreeMap::new(),
+        })))
+    }
+
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.0.lock().unwrap()
+    }
+
+    /// Somebody else takes all that is free.
+    fn fill(&self) {
+        let mut pages = self.pages();
+        pages.all = pages.of_file.values().sum();
+    }
+
+    /// Somebody else frees so many bytes.
+    fn free(&self, bytes: u64) {
+        self.pages().all += bytes / PAGE;
+    }
+
+    /// The same disk with its files below another folder.
+    fn moved(&self, from: &Path, to: &Path) -> Arc<Self> {
+        let mut pages = self.pages().clone();
+        let moved = |(path, count): (PathBuf, u64)| {
+            let inside = path.strip_prefix(from).unwrap();
+            (to.join(inside), count)
+        };
+        let files = std::mem::take(&mut pages.of_file);
+        pages.of_file = files.into_iter().map(moved).collect();
+        Arc::new(Self(Mutex::new(pages)))
+    }
+}
+
+impl Faults for Disk {
+    fn before(&self, _: Call, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn after(&self, change: Change, path: &Path) {
+        let mut pages = self.pages();
+        match change {
+            Change::SetLen(len) => {
+                if let Some(count) = pages.of_file.get_mut(path) {
+                    *count = (*count).min(len.div_ceil(PAGE));
+                }
+            }
+            Change::Removed => {
+                pages.of_file.remove(path);
+            }
+            Change::Renamed(to) => {
+                let count = pages.of_file.remove(path).unwrap_or(0);
+                pages.of_file.insert(to.to_path_buf(), count);
+            }
+            _ => {}
+        }
+    }
+
+    fn room(&self, _: Call, path: &Path, from: u64, to: u64) -> u64 {
+        let mut pages = self.pages();
+        let free = pages.free();
+        let count = pages.of_file.entry(path.to_path_buf()).or_default();
+        let wanted = to.div_ceil(PAGE);
+        let had = (*count).min(wanted);
+        let granted = had + (wanted - had).min(free);
+        *count = (*count).max(granted);
+        match granted == wanted {
+            true => to,
+            false => (granted * PAGE).max(from),
+        }
+    }
+}
+
+/// A store whose disk becomes full.
+struct Case {
+    domain: Domain,
+    budget: Option<u64>,
+    /// Lives end by the death of the process.
+    is_killed: bool,
+    folder: TempDir,
+    path: PathBuf,
+    disk: Arc<Disk>,
+    model: Model,
+    rng: SmallRng,
+    lives: u32,
+}
+
+impl Case {
+    fn open(&self) -> Store {
+        let mut options = StoreOptions::new()
+            .capacity(64)
+            .domain(self.domain)
+            .assume_dax(self.domain == Domain::Dax)
+            .durability(Durability::Always)
+            .segment_bytes(128 << 10)
+            .faults(self.disk.clone());
+        if let Some(budget) = self.budget {
+            options = options.memory_budget(budget);
+        }
+        Store::open(&self.path, &options).unwrap_or_else(|error| panic!("{}: {error}", self.name()))
+    }
+
+    fn name(&self) -> String {
+        let Self { domain, budget, .. } = self;
+        let end = if self.is_killed { "killed" } else { "closed" };
+        format!("{domain:?}, budget {budget:?}, {end}, life {}", self.lives)
+    }
+
+    /// Ends the life, and begins the next one.
+    fn end(&mut self, store: Store) -> Store {
+        self.lives += 1;
+        if !self.is_killed {
+            store
+                .close()
+                .unwrap_or_else(|error| panic!("{}: {error}", self.name()));
+            return self.open();
+        }
+        let next = self.folder.path().join(self.lives.to_string());
+        let left = loop {
+            let before = self.disk.pages().of_file.clone();
+            copy(&self.path, &next);
+            let left = self.disk.moved(&self.path, &next);
+            if before == self.disk.pages().of_file {
+                break left;
+            }
+            std::fs::remove_dir_all(&next).unwrap();
+        };
+        self.disk.free(1 << 30);
+        drop(store);
+        std::fs::remove_dir_all(&self.path).unwrap();
+        (self.path, self.disk) = (next, left);
+        self.open()
+    }
+
+    fn check(&self, store: &Store) {
+        for (key, value) in &self.model {
+            let found = store.get(key).unwrap();
+            assert!(found.as_ref() == Some(value), "{}: {key:?}", self.name());
+        }
+        assert!(contents(store) == self.model, "{}", self.name());
+    }
+
+    fn put(&mut self, store: &Store, len: usize) -> bool {
+        let number = self.rng.random_range(0..4000u32);
+        let key = match number % 5 {
+            0 => format!("a longer key, of another size class, with number {number}"),
+            _ => format!("key {number}"),
+        };
+        let value = vec![self.rng.random(); len];
+        match store.put(key.clone(), value.clone()) {
+            Ok(()) => {
+                self.model.insert(key.into_bytes(), value);
+                true
+            }
+            Err(Error::NoSpace { .. }) => {
+                let found = store.get(key.as_bytes()).unwrap();
+                assert!(
+                    found.as_ref() == self.model.get(key.as_bytes()),
+                    "{}: a put that was refused has changed something",
+                    self.name()
+                );
+                false
+            }
+            Err(error) => {
+                let pages = self.disk.pages().clone();
+                panic!("{}: {error}; {pages:?}; {:?}", self.name(), store.stats())
+            }
+        }
+    }
+
+    /// Puts until there is no room, which somebody else may have taken the last of.
+    fn fill(&mut self, store: &Store) {
+        let mut refused = 0;
+        while refused < 8 {
+            let len = match self.rng.random_range(0..40) {
+                0 => 20_000,
+                1..4 => 5000,
+                _ => self.rng.random_range(0..1500),
+            };
+            refused += u32::from(!self.put(store, len));
+        }
+        if self.rng.random() {
+            // Nothing of the reserve is in use now.
+            self.checkpoint(store);
+            self.disk.fill();
+        }
+        for len in [1 << 20, 100_000] {
+            // What leaves the index, and compaction, may make some room beside it.
+            assert!(!self.put(store, len) || self.budget.is_some());
+        }
+    }
+
+    /// Deletes so many keys, each by itself or several together.
+    fn delete(&mut self, store: &Store, most: usize) {
+        let mut keys: Vec<Vec<u8>> = self.model.keys().cloned().collect();
+        keys.shuffle(&mut self.rng);
+        keys.truncate(most);
+        let mut keys = &keys[..];
+        while !keys.is_empty() {
+            let some = self.rng.random_range(1..=4).min(keys.len());
+            let (these, others) = keys.split_at(some);
+            keys = others;
+            let deleted = match these {
+                [key] => store.delete(key.clone()),
+                _ => {
+                    let mut batch = WriteBatch::new();
+                    these.iter().for_each(|key| batch.delete(key.clone()));
+                    store.write(batch)
+                }
+            };
+            deleted.unwrap_or_else(|error| {
+                let pages = self.disk.pages().clone();
+                let (name, left) = (self.name(), self.model.len());
+                let stats = store.stats();
+                panic!("{name}: {error}; {left} keys are left; {pages:?}; {stats:?}")
+            });
+            these.iter().for_each(|key| drop(self.model.remove(key)));
+            if self.rng.random_range(0..60) == 0 {
+                self.checkpoint(store);
+            }
+        }
+    }
+
+    /// Deletes all keys, on several threads.
+    fn delete_all(&mut self, store: &Store) {
+        let model = std::mem::take(&mut self.model);
+        let keys: Vec<Vec<u8>> = model.into_keys().collect();
+        let name = self.name();
+        std::thread::scope(|scope| {
+            for part in keys.chunks(keys.len().div_ceil(4).max(1)) {
+                let name = &name;
+                scope.spawn(move || {
+                    for key in part {
+                        store
+                            .delete(key.clone())
+                            .unwrap_or_else(|error| panic!("{name}: {error}"));
+                    }
+                });
+            }
+        });
+    }
+
+    fn checkpoint(&self, store: &Store) {
+        store
+            .checkpoint()
+            .unwrap_or_else(|error| panic!("{}: {error}", self.name()));
+    }
+
+    fn run(mut self) {
+        let store = self.open();
+        self.fill(&store);
+        self.check(&store);
+        let store = self.end(store);
+        self.check(&store);
+        let fifth = self.model.len() / 5;
+        self.delete(&store, fifth);
+        let store = self.end(store);
+        self.check(&store);
+        self.delete(&store, fifth);
+        self.checkpoint(&store);
+        let store = self.end(store);
+        self.check(&store);
+        self.delete(&store, fifth);
+        self.delete_all(&store);
+        self.check(&store);
+        let store = self.end(store);
+        self.check(&store);
+        self.disk.free(4 << 20);
+        for _ in 0..100 {
+            assert!(self.put(&store, 500), "{}", self.name());
+        }
+        self.check(&store);
+        let store = self.end(store);
+        self.check(&store);
+        assert_eq!(store.verify(&|_| {}).state, ReportState::Clean);
+        store.close().unwrap();
+    }
+}
+
+/// How often each case is tried: `GPHASH_FULL_DISKS` times, or once.
+fn rounds() -> u64 {
+    std::env::var("GPHASH_FULL_DISKS")
+        .map_or(1, |rounds| rounds.parse().expect("GPHASH_FULL_DISKS"))
+}
+
+fn try_all(domain: Domain, is_killed: bool) {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    for _ in 0..rounds() {
+        for budget in [None, Some(256 << 10)] {
+            let folder = match Path::new("/dev/shm").is_dir() {
+                true => tempfile::tempdir_in("/dev/shm").unwrap(),
+                false if domain == Domain::Checkpointed => tempfile::tempdir().unwrap(),
+                false => return,
+            };
+            let case = Case {
+                domain,
+                budget,
+                is_killed,
+                path: folder.path().join("0"),
+                folder,
+                disk: Disk::new(rng.random_range(4 << 20..6 << 20)),
+                model: Model::new(),
+                rng: SmallRng::seed_from_u64(rng.random()),
+                lives: 0,
+            };
+            case.run();
+        }
+    }
+}
+
+#[test]
+fn full_disk_refuses_puts_alone_of_a_store_that_is_closed() {
+    try_all(Domain::Checkpointed, false);
+}
+
+#[test]
+fn full_disk_refuses_puts_alone_of_a_store_that_is_killed() {
+    try_all(Domain::Checkpointed, true);
+}
+
+#[test]
+fn full_disk_refuses_puts_alone_of_a_store_in_memory_that_is_closed() {
+    try_all(Domain::Shared, false);
+}
+
+#[test]
+fn full_disk_refuses_puts_alone_of_a_store_in_memory_that_is_killed() {
+    try_all(Domain::Shared, true);
+}
+
+#[test]
+fn full_disk_refuses_puts_alone_of_a_store_on_dax_that_is_closed() {
+    try_all(Domain::Dax, false);
+}
+
+#[test]
+fn full_disk_refuses_puts_alone_of_a_store_on_dax_that_is_killed() {
+    try_all(Domain::Dax, true);
+}
+
+/// A disk that has no more room for the index, once it is full.
+#[derive(Debug, Default)]
+struct IndexFull(AtomicBool);
+
+impl Faults for IndexFull {
+    fn before(&self, _: Call, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn room(&self, call: Call, path: &Path, from: u64, to: u64) -> u64 {
+        let is_refused =
+            call == Call::Allocate && path.ends_with("index.gph") && self.0.load(Ordering::Relaxed);
+        if is_refused { from } else { to }
+    }
+}
+
+#[test]
+fn checkpoint_keeps_what_the_index_has_no_room_for_in_the_log() {
+    for folder in folders() {
+        let path = folder.path().join("store");
+        let faults = Arc::new(IndexFull::default());
+        let options = |faults: &Arc<IndexFull>| {
+            StoreOptions::new()
+                .capacity(64)
+                .durability(Durability::Always)
+                .faults(faults.clone())
+        };
+        let store = Store::open(&path, &options(&faults)).unwrap();
+        let mut model = Model::new();
+        for key in 0..100u8 {
+            store.put([key], [key; 100]).unwrap();
+            model.insert(vec![key], vec![key; 100]);
+        }
+        faults.0.store(true, Ordering::Relaxed);
+        let refused = store.put("long", vec![1; 300_000]);
+        assert!(
+            matches!(refused, Err(Error::Unfinished { .. })),
+            "{refused:?}"
+        );
+        store.delete([7]).unwrap();
+        model.remove(&[7][..]);
+        store.checkpoint().unwrap();
+        assert!(contents(&store) == model);
+        model.insert(b"long".to_vec(), vec![1; 300_000]);
+        let left = folder.path().join("left");
+        copy(&path, &left);
+        let killed = Store::open(&left, &options(&Arc::default())).unwrap();
+        assert!(contents(&killed) == model);
+        killed.close().unwrap();
+        faults.0.store(false, Ordering::Relaxed);
+        store.checkpoint().unwrap();
+        assert!(contents(&store) == model);
+        store.close().unwrap();
+        let store = Store::open(&path, &options(&faults)).unwrap();
+        assert!(contents(&store) == model);
+    }
+}

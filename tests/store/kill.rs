@@ -1,0 +1,239 @@
+//! A process killed while items leave the index and sorted files are compacted, and a salvage killed before
+//! it has ended: what was answered is there, and the next salvage finds all that the first could have.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use gphash::store::{Durability, Repair, Store, StoreOptions, WriteBatch, recover};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::model::{Model, contents};
+use super::place::copy;
+use super::seed;
+
+/// Where the child works; says that this process is one.
+const CHILD: &str = "GPHASH_STORE_CHILD";
+
+/// The store that a child salvages.
+const SALVAGE: &str = "GPHASH_STORE_SALVAGE";
+
+const SALVAGE_TEST: &str = "kill::the_child_salvages_until_it_is_killed";
+
+const TEST: &str = "kill::the_child_writes_until_it_is_killed";
+
+/// Each byte of it is a batch that was answered.
+const ANSWERED: &str = "answered";
+
+/// After that long the parent is not there any more.
+const LIFE: Duration = Duration::from_secs(60);
+
+/// Rounds by default.
+const ROUNDS: u64 = 10;
+
+/// Changes of a batch.
+const BATCH: u64 = 8;
+
+fn options() -> StoreOptions {
+    StoreOptions::new()
+        .durability(Durability::None)
+        .segment_bytes(64 << 10)
+        .checkpoint_bytes(256 << 10)
+        .memory_budget(StoreOptions::MIN_BUDGET)
+}
+
+fn rounds() -> u64 {
+    let rounds = std::env::var("GPHASH_KILL_ROUNDS").ok();
+    rounds.map_or(ROUNDS, |rounds| rounds.parse().expect("GPHASH_KILL_ROUNDS"))
+}
+
+/// The changes of a batch, which its number foretells: keys with their values, or `None`.
+fn changes(batch: u64) -> impl Iterator<Item = (Vec<u8>, Option<Vec<u8>>)> {
+    (0..BATCH).map(move |nth| {
+        let number = xxh3_64(&(batch * BATCH + nth).to_le_bytes());
+        let key = format!("key {}", number % 700).into_bytes();
+        let len = usize::try_from(number >> 32 & 511).unwrap();
+        let value = (number >> 20 & 7 != 0).then(|| vec![number.to_le_bytes()[1]; len]);
+        (key, value)
+    })
+}
+
+fn apply(model: &mut Model, batch: u64) {
+    for (key, value) in changes(batch) {
+        match value {
+            Some(value) => drop(model.insert(key, value)),
+            None => drop(model.remove(&key)),
+        }
+    }
+}
+
+#[test]
+fn the_child_writes_until_it_is_killed() {
+    let Some(folder) = std::env::var_os(CHILD).map(PathBuf::from) else {
+        return;
+    };
+    let store = Store::open(folder.join("store"), &options()).unwrap();
+    let path = folder.join(ANSWERED);
+    let mut answered = File::options().append(true).open(&path).unwrap();
+    let started = Instant::now();
+    for number in fs::metadata(&path).unwrap().len().. {
+        assert!(started.elapsed() < LIFE, "nobody killed the child");
+        let mut batch = WriteBatch::new();
+        for (key, value) in changes(number) {
+            match value {
+                Some(value) => batch.put(key, value),
+                None => batch.delete(key),
+            };
+        }
+        store.write(batch).unwrap();
+        answered.write_all(b"!").unwrap();
+    }
+}
+
+/// Runs a command and kills it after a time; says whether it was still there.
+fn kill(command: &mut Command, after: Duration) -> bool {
+    let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    std::thread::sleep(after);
+    let is_there = child.try_wait().unwrap().is_none();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    is_there
+}
+
+fn child(folder: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([TEST, "--exact"]).env(CHILD, folder);
+    command
+}
+
+fn salvage_of(path: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([SALVAGE_TEST, "--exact"]).env(SALVAGE, path);
+    command
+}
+
+#[test]
+fn the_child_salvages_until_it_is_killed() {
+    if let Some(path) = std::env::var_os(SALVAGE).map(PathBuf::from) {
+        // What it says, the next opening says.
+        let _ = recover(&path, Repair::Salvage, &|_| {});
+    }
+}
+
+#[test]
+fn eviction_and_compaction_lose_nothing_to_a_kill() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    let folder = tempfile::tempdir().unwrap();
+    let answered = folder.path().join(ANSWERED);
+    fs::write(&answered, b"").unwrap();
+    let path = folder.path().join("store");
+    let mut model = Model::new();
+    let (mut batches, mut spilled) = (0, 0);
+    for round in 0..rounds() {
+        let after = Duration::from_millis(rng.random_range(30..300));
+        assert!(
+            kill(&mut child(folder.path()), after),
+            "round {round}: the child has ended"
+        );
+        let count = fs::metadata(&answered).unwrap().len();
+        for batch in batches..count {
+            apply(&mut model, batch);
+        }
+        batches = count;
+        if !path.join("MANIFEST").exists() {
+            continue;
+        }
+        if round % 3 == 2 {
+            // Nothing is damaged: a salvage changes nothing, wherever it ends.
+            for _ in 0..2 {
+                kill(
+                    &mut salvage_of(&path),
+                    Duration::from_millis(rng.random_range(0..40)),
+                );
+            }
+        }
+        let store = Store::open(&path, &options()).unwrap();
+        let found = contents(&store);
+        if found != model {
+            // The last one may have been carried out before it was answered.
+            apply(&mut model, batches);
+            assert!(
+                found == model,
+                "round {round}: {batches} batches were answered"
+            );
+            batches += 1;
+            let mut answered = File::options().append(true).open(&answered).unwrap();
+            answered.write_all(b"?").unwrap();
+        }
+        spilled = store
+            .stats()
+            .spill
+            .levels
+            .iter()
+            .map(|level| level.entries)
+            .sum();
+        store.close().unwrap();
+    }
+    println!("{batches} batches, {spilled} entries in sorted files at the end");
+    assert!(batches > 0);
+}
+
+#[test]
+fn a_salvage_that_is_killed_loses_nothing_to_the_next() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("whole");
+    let store = Store::open(&path, &options()).unwrap();
+    for number in 0..300 {
+        let mut batch = WriteBatch::new();
+        for (key, value) in changes(number) {
+            match value {
+                Some(value) => batch.put(key, value),
+                None => batch.delete(key),
+            };
+        }
+        store.write(batch).unwrap();
+    }
+    let left = folder.path().join("left");
+    copy(&path, &left);
+    drop(store);
+    let work = folder.path().join("work");
+    for gone in [
+        &["MANIFEST", "MANIFEST.2"][..],
+        &["index.gph"],
+        &["MANIFEST", "MANIFEST.2", "index.gph"],
+    ] {
+        let again = || {
+            let _ = fs::remove_dir_all(&work);
+            copy(&left, &work);
+            for name in gone {
+                fs::remove_file(work.join(name)).unwrap();
+            }
+        };
+        let salvage = || {
+            salvage_of(&work).output().unwrap();
+            let store = Store::open(&work, &options()).unwrap();
+            let found = contents(&store);
+            store.close().unwrap();
+            found
+        };
+        again();
+        let expected = salvage();
+        assert!(!expected.is_empty());
+        let mut kills = 0;
+        for round in 0..rounds() {
+            again();
+            for _ in 0..3 {
+                let after = Duration::from_millis(rng.random_range(0..60));
+                kills += u32::from(kill(&mut salvage_of(&work), after));
+            }
+            assert!(salvage() == expected, "round {round} without {gone:?}");
+        }
+        println!("{kills} kills of a salvage without {gone:?}");
+    }
+}

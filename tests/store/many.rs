@@ -1,0 +1,136 @@
+//! Many stores in one process: what rests has no threads and few descriptors.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use gphash::store::{Durability, Store, StoreOptions};
+
+use super::place::folders;
+
+/// Descriptors of a store that rests: its directory, its lock, its index, the segment of its log.
+const DESCRIPTORS: usize = 4;
+
+/// How many stores are open: `GPHASH_MANY_STORES`.
+fn count() -> usize {
+    let count = std::env::var("GPHASH_MANY_STORES");
+    count.map_or(100, |count| count.parse().expect("GPHASH_MANY_STORES"))
+}
+
+/// The descriptors that lead to something in this folder.
+fn descriptors(folder: &std::path::Path) -> usize {
+    let entries = fs::read_dir("/proc/self/fd").unwrap();
+    let targets = entries.flat_map(|entry| fs::read_link(entry.unwrap().path()));
+    targets.filter(|path| path.starts_with(folder)).count()
+}
+
+/// Threads of stores whose names begin like this; a name has 15 bytes at most.
+fn threads() -> Vec<String> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let name = |task: std::io::Result<fs::DirEntry>| {
+        fs::read_to_string(task.ok()?.path().join("comm")).ok()
+    };
+    let names = tasks.filter_map(name);
+    names.filter(|name| name.starts_with("gphash")).collect()
+}
+
+fn raise_limit() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: both calls read or write `limit` alone.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+    }
+}
+
+/// Run in a process of its own, since the threads of other tests would count.
+#[test]
+fn stores_at_rest_have_no_threads_and_few_descriptors() {
+    const CHILD: &str = "GPHASH_STORES_AT_REST";
+    if std::env::var_os(CHILD).is_none() {
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "many::stores_at_rest_have_no_threads_and_few_descriptors",
+            ])
+            .env(CHILD, "1")
+            .status();
+        assert!(status.unwrap().success());
+        return;
+    }
+    raise_limit();
+    let folder = folders().pop().expect("there is one");
+    let options = |nth: usize| {
+        let options = StoreOptions::new().capacity(16).durability(match nth % 3 {
+            0 => Durability::Always,
+            1 => Durability::Interval(Duration::from_millis(50)),
+            _ => Durability::None,
+        });
+        match nth % 2 {
+            0 => options.memory_budget(StoreOptions::MIN_BUDGET),
+            _ => options,
+        }
+    };
+    let work = |store: &Store, nth: usize, round: u8| {
+        // Some have more than their budget, and files below.
+        let len = if nth.is_multiple_of(50) { 20_000 } else { 100 };
+        for key in 0..10u8 {
+            store.put([key], vec![round; len]).unwrap();
+        }
+        store.put_async("async", [round], |answer| answer.unwrap());
+    };
+    let check = |store: &Store, round: u8| {
+        for key in 0..10u8 {
+            assert_eq!(store.get(&[key]).unwrap().unwrap()[0], round);
+        }
+        assert_eq!(store.get(b"async").unwrap().unwrap(), [round]);
+    };
+    let stores: Vec<Store> = (0..count())
+        .map(|nth| {
+            let path = folder.path().join(nth.to_string());
+            Store::open(path, &options(nth)).unwrap()
+        })
+        .collect();
+    for round in 1..3 {
+        for (nth, store) in stores.iter().enumerate() {
+            work(store, nth, round);
+        }
+        let start = Instant::now();
+        while !threads().is_empty() || descriptors(folder.path()) > DESCRIPTORS * stores.len() {
+            let (threads, descriptors) = (threads(), descriptors(folder.path()));
+            assert!(
+                start.elapsed() < Duration::from_secs(60),
+                "{descriptors} descriptors, threads {threads:?}"
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        println!(
+            "{} stores: {} descriptors, no threads after {:?}",
+            stores.len(),
+            descriptors(folder.path()),
+            start.elapsed()
+        );
+        stores.iter().for_each(|store| check(store, round));
+    }
+    for store in stores {
+        store.close().unwrap();
+    }
+    assert_eq!(descriptors(folder.path()), 0);
+}
+
+#[test]
+fn root_of_a_file_system_becomes_a_store() {
+    for folder in folders() {
+        let path = folder.path().join("root");
+        fs::create_dir_all(path.join("lost+found")).unwrap();
+        let store = Store::open(&path, &StoreOptions::new()).unwrap();
+        store.put("key", "value").unwrap();
+        store.close().unwrap();
+        let store = Store::open(&path, &StoreOptions::new()).unwrap();
+        assert_eq!(store.get(b"key").unwrap().unwrap(), b"value");
+        assert!(path.join("lost+found").is_dir());
+    }
+}
