@@ -158,7 +158,7 @@ impl<M: Medium> Table<M> {
         }
         for class in self.arena.classes() {
             let total = self.arena.total(class);
-            let fresh = total.saturating_sub(self.arena.high_water(class));
+            let fresh = self.arena.fresh(class);
             let [earliest, latest] = FRESH.map(|part| total / part);
             if total > 0 && fresh <= self.ahead().clamp(latest, earliest) {
                 // The batches make none of it before the latest time: they may be the last ones.

@@ -442,7 +442,7 @@ impl<M: Medium> Table<M> {
             let gained: u64 = emptied
                 .map(|level| self.shape.level_len(level) / stride)
                 .sum();
-            let fresh = self.arena.total(0) - self.arena.high_water(0) + gained;
+            let fresh = self.arena.fresh(0) + gained;
             let missing = records.saturating_sub(fresh);
             if missing > 0 {
                 add(missing.saturating_mul(stride).min(crate::layout::MAX_FILE));

@@ -412,9 +412,7 @@ impl<M: Medium> Table<M> {
             self.finish_draining_quietly();
         }
         // How long items of variable length are, nobody knows.
-        if self.shape.key_class() != KeyClass::Variable
-            && self.arena.total(0) - self.arena.high_water(0) < additional
-        {
+        if self.shape.key_class() != KeyClass::Variable && self.arena.fresh(0) < additional {
             self.grow_arena(0, additional)?;
         }
         Ok(())

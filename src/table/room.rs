@@ -100,7 +100,7 @@ impl<M: Medium> Table<M> {
         let mut is_short = false;
         for class in need.classes() {
             let stride = self.shape.record_size(class);
-            let fresh = self.arena.total(class) - self.arena.high_water(class);
+            let fresh = self.arena.fresh(class);
             if fresh.saturating_mul(stride) < need.bytes {
                 is_short = true;
                 let step = self.next_arena_len(class, extents).min(HURRIED_ARENA.0);

@@ -156,6 +156,12 @@ impl Arena {
         self.class(class).next.load(Ordering::Acquire)
     }
 
+    /// Records of a class that were never taken. An extent may be added, and its records taken, meanwhile.
+    pub fn fresh(&self, class: u32) -> u64 {
+        let taken = self.high_water(class);
+        self.total(class).saturating_sub(taken)
+    }
+
     /// Bytes of all records that were taken and not given back to everyone. No operation may run
     /// beside it.
     pub fn taken_bytes(&self) -> u64 {
