@@ -1,5 +1,5 @@
 // A batch, the device memory that it has, and the launches of each verb, as
-// src/engine/cuda/kernels.rs puts them on a stream.
+// src/engine/cuda/kernels/batch.rs puts them on a stream.
 #pragma once
 
 #include <string>

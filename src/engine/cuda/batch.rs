@@ -6,7 +6,8 @@ use bytemuck::Zeroable;
 
 use super::abi::{BatchView, Counters, GroupsView, OrderView, TableView};
 use super::batch_stream::{BatchStream, Operands};
-use super::kernels::Read;
+use super::kernels::declarations::{REPORT, write};
+use super::kernels::{Grid, Read};
 use super::{DeviceTable, Integrity, WHOLE, Writer};
 use crate::engine::Write;
 use crate::gpu::launch::Launch;
@@ -133,19 +134,15 @@ impl DeviceTable {
         let mut launches = channel.launches();
         // SAFETY: as in `begin_write`; nobody looks at the outcome before the stream has come past.
         unsafe {
-            self.kernels.write(
-                &mut launches,
-                verb,
-                self.view_now(),
-                records,
-                view,
-                counters,
-            )?;
+            let arguments = (self.view_now(), records, view, counters);
+            self.kernels
+                .launch(&mut launches, write(verb), Grid::tiles(&view), arguments)?;
             if let (Write::Update, Some(groups)) = (verb, groups) {
                 self.kernels.spread(&mut launches, groups, view, 0)?;
             }
+            let arguments = (counters, operands.answers, words, to);
             self.kernels
-                .report(&mut launches, counters, operands.answers, words, to)?;
+                .launch(&mut launches, REPORT, Grid::Threads(words), arguments)?;
             launches.submit()
         }
     }
@@ -266,8 +263,9 @@ impl DeviceTable {
         // past.
         unsafe {
             self.launch_read(&mut launches, table, verb, operands, order, counters)?;
+            let arguments = (counters, operands.answers, words, to);
             self.kernels
-                .report(&mut launches, counters, operands.answers, words, to)?;
+                .launch(&mut launches, REPORT, Grid::Threads(words), arguments)?;
             launches.submit()?;
         }
         if verb == Read::Get {
@@ -311,8 +309,9 @@ impl DeviceTable {
         unsafe {
             self.kernels
                 .agree(&mut launches, groups, found, batch.size, counters)?;
+            let arguments = (counters, found.answers, words, to);
             self.kernels
-                .report(&mut launches, counters, found.answers, words, to)?;
+                .launch(&mut launches, REPORT, Grid::Threads(words), arguments)?;
             launches.submit()?;
         }
         if batch.verb == Read::Get {
@@ -326,7 +325,11 @@ impl DeviceTable {
         let to = channel.outcome_of(0)?;
         let counters = channel.counters_address();
         // SAFETY: the blocks are as long, and nobody looks before the stream has come past.
-        unsafe { self.kernels.report(&channel.stream, counters, 0, 0, to) }
+        unsafe {
+            let arguments = (counters, 0, 0, to);
+            self.kernels
+                .launch(&channel.stream, REPORT, Grid::Threads(0), arguments)
+        }
     }
 
     /// Launches a batch that looks up.

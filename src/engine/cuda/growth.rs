@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::abi::{Counters, OrderView, RecordsView};
 use super::batch_stream::BatchStream;
+use super::kernels::Grid;
+use super::kernels::declarations::DRAIN;
 use super::mirror::{level_len, zeroed_level};
 use super::{DeviceTable, Integrity, Writer};
 use crate::gpu::memory::{DeviceMemory, copy_out, fill, wait};
@@ -232,7 +234,11 @@ impl DeviceTable {
         let was = std::mem::replace(&mut writer.integrity, Integrity::InFlight);
         // SAFETY: the view's addresses are those of the file and of the mirror, both of which
         // outlive this call; the writer's lock keeps other changes away.
-        let launched = unsafe { self.kernels.drain(&channel.stream, view, slice, counters) };
+        let launched = unsafe {
+            let arguments = (view, slice.start, slice.end, counters);
+            self.kernels
+                .launch(&channel.stream, DRAIN, Grid::Warps(len), arguments)
+        };
         let drained = launched
             .and_then(|()| self.fetch_counters(channel))
             .and_then(|()| wait(&channel.stream));

@@ -7,7 +7,8 @@ use super::abi::{
     REPAIR_DUPLICATE, REPAIR_THAW, RecordRange, Repair, SurveyFindings, SurveyView, TableView,
 };
 use super::batch_stream::BatchStream;
-use super::kernels::Kernels;
+use super::kernels::declarations::SURVEY;
+use super::kernels::{Grid, Kernels, WARP};
 use super::mirror::Mirror;
 use super::registration::Registration;
 use super::{CudaEngine, DeviceTable};
@@ -97,7 +98,9 @@ impl CudaEngine {
             // A level that is being emptied comes last: its items are duplicates if they also
             // stand above.
             for level in (view.bottom_level..=view.top_level).rev() {
-                kernels.survey(stream, view, level, survey, device_findings.address())?;
+                let grid = Grid::Warps((1u64 << level).div_ceil(u64::from(WARP / view.slots)));
+                let arguments = (view, level, survey, device_findings.address());
+                kernels.launch(stream, SURVEY, grid, arguments)?;
             }
             let found = bytemuck::bytes_of_mut(&mut found);
             copy_out(stream, found, device_findings.address())?;

@@ -13,19 +13,6 @@ use crate::width::to_usize;
 use crate::write_trace::{Note, WriteTrace};
 use crate::{Error, Result};
 
-/// The kernels that may store into the file.
-const STORING: [&str; 9] = [
-    "resolve_insert",
-    "resolve_upsert",
-    "resolve_update",
-    "resolve_remove",
-    "insert",
-    "upsert",
-    "update",
-    "remove",
-    "drain",
-];
-
 /// Notes that a launch may leave.
 const CAPACITY: usize = 1 << 17;
 
@@ -63,11 +50,6 @@ impl TraceBuffer {
             notes: DeviceMemory::new(CAPACITY * size_of::<Note>())?,
             count: DeviceMemory::new(size_of::<u64>())?,
         })
-    }
-
-    /// Whether launches of this kernel are noted.
-    pub fn concerns(kernel: &str) -> bool {
-        STORING.contains(&kernel)
     }
 
     /// Begins a launch; gives what the kernels are told.

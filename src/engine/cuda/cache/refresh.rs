@@ -14,6 +14,10 @@ use bytemuck::Zeroable;
 use super::selection::{affordable, elect, missed_share};
 use super::{Cache, Entries, OUTCOME_LEN, Outgrown, SCORES_LEN};
 use crate::engine::cuda::abi::{CacheLoad, CacheOutcome, SCORES, TableView};
+use crate::engine::cuda::kernels::declarations::{
+    CACHE_ASSIGN, CACHE_ELECT, CACHE_FILL, CACHE_LEAVE, CACHE_LINK, CACHE_RELEASE, CACHE_SURVEY,
+};
+use crate::engine::cuda::kernels::{Grid, WARP};
 use crate::engine::cuda::{DeviceTable, Writer};
 use crate::gpu::memory::{copy_out, fill, free_memory, wait};
 use crate::gpu::stream::Stream;
@@ -27,6 +31,9 @@ const SLICE: u64 = 1024;
 
 /// Most bytes of values of such a launch.
 const SLICE_BYTES: u64 = 8 << 20;
+
+/// Most warps that fill entries at a time: the file is for others.
+const FILL_WARPS_MAX: u64 = 128;
 
 /// Slices that are shown to readers together.
 const SHOWN_TOGETHER: u64 = 8;
@@ -123,7 +130,8 @@ impl DeviceTable {
         unsafe {
             let zeroed = to_usize(SCORES_LEN + OUTCOME_LEN);
             fill(stream, load.scores, 0, zeroed)?;
-            self.kernels.survey_cache(stream, view, load)?;
+            self.kernels
+                .launch(stream, CACHE_SURVEY, Grid::Device, (view, load))?;
             copy_out(stream, bytemuck::cast_slice_mut(&mut scores), load.scores)?;
         }
         wait(stream)?;
@@ -139,8 +147,11 @@ impl DeviceTable {
         let mut outcome = CacheOutcome::zeroed();
         // SAFETY: as above.
         unsafe {
-            self.kernels
-                .choose_cached(stream, view, load, entries.outcome())?;
+            for kernel in [CACHE_ELECT, CACHE_RELEASE, CACHE_ASSIGN] {
+                let arguments = (view, load, entries.outcome());
+                self.kernels
+                    .launch(stream, kernel, Grid::Device, arguments)?;
+            }
             let outcome = bytemuck::bytes_of_mut(&mut outcome);
             copy_out(stream, outcome, entries.outcome())?;
         }
@@ -220,7 +231,11 @@ impl DeviceTable {
         }
         // SAFETY: what the view names stays while it is held, the lists of the load with it: only
         // a load makes new ones.
-        unsafe { self.kernels.fill_cache(stream, *view, load, part)? };
+        unsafe {
+            let grid = Grid::Warps((part.end - part.start).min(FILL_WARPS_MAX));
+            let arguments = (*view, load, part.start, part.end);
+            self.kernels.launch(stream, CACHE_FILL, grid, arguments)?;
+        }
         wait(stream)
     }
 
@@ -244,9 +259,10 @@ impl DeviceTable {
         };
         // SAFETY: the writer's lock keeps the table and the cache as they are.
         unsafe {
-            let outcome = entries.outcome();
-            self.kernels
-                .link_cached(stream, self.view_now(), load, part, outcome)?;
+            let grid = Grid::Warps(part.end - part.start);
+            let (view, outcome) = (self.view_now(), entries.outcome());
+            let arguments = (view, load, part.start, part.end, outcome);
+            self.kernels.launch(stream, CACHE_LINK, grid, arguments)?;
         }
         wait(stream)
     }
@@ -267,13 +283,10 @@ impl DeviceTable {
         // outcome before the wait.
         unsafe {
             fill(stream, entries.outcome(), 0, to_usize(OUTCOME_LEN))?;
-            self.kernels.uncache_level(
-                stream,
-                self.view_now(),
-                entries.load(),
-                level,
-                entries.outcome(),
-            )?;
+            let grid = Grid::Warps((1u64 << level).div_ceil(u64::from(WARP)));
+            let (view, load) = (self.view_now(), entries.load());
+            let arguments = (view, load, level, entries.outcome());
+            self.kernels.launch(stream, CACHE_LEAVE, grid, arguments)?;
             let outcome = bytemuck::bytes_of_mut(&mut outcome);
             copy_out(stream, outcome, entries.outcome())?;
         }

@@ -1,0 +1,213 @@
+//! Every kernel of the engine, and the types of its arguments, as `ptx/*.cu` has them.
+//!
+//! The compiler holds each launch against them, a test holds them against the compiled kernels.
+
+use super::Read;
+use super::kernel::Kernel;
+use crate::engine::Write;
+use crate::engine::cuda::abi::{
+    BatchView, CacheLoad, GroupsView, OrderView, RecordsView, SurveyView, TableView,
+};
+use crate::engine::cuda::write_trace::LogView;
+use crate::gpu::memory::Address;
+
+/// What a verb that changes the table is told, and the address of its counters.
+pub type WriteArguments = (TableView, RecordsView, BatchView, Address);
+
+/// What a lookup is told, and the address of its counters.
+pub type ReadArguments = (TableView, BatchView, Address);
+
+const RESOLVE_INSERT: Kernel<WriteArguments> =
+    Kernel::new("resolve_insert").by_key_size().writing();
+const RESOLVE_UPSERT: Kernel<WriteArguments> =
+    Kernel::new("resolve_upsert").by_key_size().writing();
+const RESOLVE_UPDATE: Kernel<WriteArguments> =
+    Kernel::new("resolve_update").by_key_size().writing();
+const RESOLVE_REMOVE: Kernel<WriteArguments> =
+    Kernel::new("resolve_remove").by_key_size().writing();
+
+const INSERT: Kernel<WriteArguments> = Kernel::new("insert").by_key_size().writing();
+const UPSERT: Kernel<WriteArguments> = Kernel::new("upsert").by_key_size().writing();
+const UPDATE: Kernel<WriteArguments> = Kernel::new("update").by_key_size().writing();
+const REMOVE: Kernel<WriteArguments> = Kernel::new("remove").by_key_size().writing();
+
+const GET: Kernel<ReadArguments> = Kernel::new("get").by_key_size();
+const CONTAINS: Kernel<ReadArguments> = Kernel::new("contains").by_key_size();
+const LOCATE: Kernel<ReadArguments> = Kernel::new("locate").by_key_size();
+
+/// Finds the slots of a batch of a verb that changes the table.
+pub const fn resolve(verb: Write) -> Kernel<WriteArguments> {
+    match verb {
+        Write::Insert => RESOLVE_INSERT,
+        Write::Upsert => RESOLVE_UPSERT,
+        Write::Update => RESOLVE_UPDATE,
+        Write::Remove => RESOLVE_REMOVE,
+    }
+}
+
+/// Stores what a batch changes, at the slots that were found.
+pub const fn write(verb: Write) -> Kernel<WriteArguments> {
+    match verb {
+        Write::Insert => INSERT,
+        Write::Upsert => UPSERT,
+        Write::Update => UPDATE,
+        Write::Remove => REMOVE,
+    }
+}
+
+/// Executes a batch of a verb that looks up.
+pub const fn read(verb: Read) -> Kernel<ReadArguments> {
+    match verb {
+        Read::Get => GET,
+        Read::Contains => CONTAINS,
+        Read::Locate => LOCATE,
+    }
+}
+
+/// Copies the values of a batch whose places are known.
+pub const FETCH: Kernel<(TableView, BatchView)> = Kernel::new("fetch");
+
+/// Makes up the places of so many positions in a file of so many bytes, for values of so many, from a seed.
+pub const SCATTER: Kernel<(OrderView, u32, u64, u32, u64)> = Kernel::new("scatter");
+
+/// Sums up the bins of a batch.
+pub const START_BINS: Kernel<(OrderView,)> = Kernel::new("start_bins");
+
+/// Puts so many positions in the order of their bins.
+pub const ARRANGE: Kernel<(OrderView, u32)> = Kernel::new("arrange");
+
+/// Enters entries of the ring of records, from a first one on so many, as places to be put in order.
+pub const ENTER_FREE: Kernel<(RecordsView, u64, u32, OrderView)> = Kernel::new("enter_free");
+
+/// Writes them back to the ring in that order.
+pub const LEAVE_FREE: Kernel<(RecordsView, u64, u32, OrderView)> = Kernel::new("leave_free");
+
+/// Clears so many entries of groups, so many words of the answers at an address, and the counters at another.
+pub const CLEAR_BATCH: Kernel<(GroupsView, u64, Address, u32, Address)> =
+    Kernel::new("clear_batch");
+
+/// Finds the groups of equal keys: the keys' address, how many they are, and the size of one.
+pub const GROUP_KEYS: Kernel<(GroupsView, Address, u32, u32)> = Kernel::new("group_keys");
+
+/// Gives every position the answer of the last one of its group, and its value: the addresses of both, the
+/// bytes of a value, and how many positions.
+pub const SPREAD: Kernel<(GroupsView, Address, Address, u32, u32)> = Kernel::new("spread");
+
+/// Brings the counters at an address, and so many words of the answers at another, to memory of the host.
+pub const REPORT: Kernel<(Address, Address, u32, Address)> = Kernel::new("report");
+
+/// Moves the items of buckets of the bottom level up, from one to before another; the address of the counters.
+pub const DRAIN: Kernel<(TableView, u64, u64, Address)> =
+    Kernel::new("drain").by_key_size().writing();
+
+/// Surveys one level, and adds what it finds to the findings at an address.
+pub const SURVEY: Kernel<(TableView, u32, SurveyView, Address)> =
+    Kernel::new("survey").by_key_size();
+
+/// Finds out the scores of all buckets.
+pub const CACHE_SURVEY: Kernel<(TableView, CacheLoad)> = Kernel::new("cache_survey");
+
+/// Chooses the buckets that a load evicts and those that it fills in. All kernels that choose are told where
+/// the outcome is.
+pub const CACHE_ELECT: Kernel<(TableView, CacheLoad, Address)> = Kernel::new("cache_elect");
+
+/// Takes the evicted ones out of their entries.
+pub const CACHE_RELEASE: Kernel<(TableView, CacheLoad, Address)> = Kernel::new("cache_release");
+
+/// Gives entries to the incoming ones.
+pub const CACHE_ASSIGN: Kernel<(TableView, CacheLoad, Address)> = Kernel::new("cache_assign");
+
+/// Fills entries that a load has given, from one to before another.
+pub const CACHE_FILL: Kernel<(TableView, CacheLoad, u64, u64)> = Kernel::new("cache_fill");
+
+/// Shows what was filled to readers, from one to before another.
+pub const CACHE_LINK: Kernel<(TableView, CacheLoad, u64, u64, Address)> = Kernel::new("cache_link");
+
+/// Takes the buckets of a level out of the cache.
+pub const CACHE_LEAVE: Kernel<(TableView, CacheLoad, u32, Address)> = Kernel::new("cache_leave");
+
+/// Says where stores are noted from here on. Only kernels that are compiled for it have it.
+pub const SET_WRITE_TRACE: Kernel<(LogView,)> = Kernel::new("set_write_trace");
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use bytemuck::Zeroable;
+
+    use super::*;
+    use crate::engine::cuda::kernels::kernel::Arguments;
+
+    /// The bytes of each parameter of each kernel, by its name.
+    type Parameters = BTreeMap<String, Vec<usize>>;
+
+    /// Those that the compiled kernels state.
+    fn compiled() -> Parameters {
+        let entries = gphash_kernels::INDEX.split(".entry ").skip(1);
+        let parameters = entries.map(|entry| {
+            let (name, rest) = entry.split_once('(').unwrap();
+            let (list, _) = rest.split_once(')').unwrap();
+            (name.to_owned(), list.split(',').map(size).collect())
+        });
+        parameters.collect()
+    }
+
+    /// The bytes of `.param .u64 name` and the like, and of `.param .align 8 .b8 name[48]`.
+    fn size(parameter: &str) -> usize {
+        match parameter.trim().strip_suffix(']') {
+            Some(array) => array.split_once('[').unwrap().1.parse().unwrap(),
+            None if parameter.contains(".u64 ") => 8,
+            None if parameter.contains(".u32 ") => 4,
+            None => panic!("a parameter of another type: {parameter}"),
+        }
+    }
+
+    fn declare<A: Arguments + Zeroable>(parameters: &mut Parameters, kernel: Kernel<A>) {
+        let arguments = A::zeroed();
+        let sizes: Vec<_> = arguments
+            .bytes()
+            .as_ref()
+            .iter()
+            .map(|bytes| bytes.len())
+            .collect();
+        let suffixes: &[_] = match kernel.has_key_sizes {
+            true => &["_word", "_wide"],
+            false => &[""],
+        };
+        for suffix in suffixes {
+            parameters.insert(format!("{}{suffix}", kernel.name), sizes.clone());
+        }
+    }
+
+    #[test]
+    fn host_and_kernels_agree_on_the_arguments_of_every_kernel() {
+        let mut declared = Parameters::new();
+        for verb in [Write::Insert, Write::Upsert, Write::Update, Write::Remove] {
+            declare(&mut declared, resolve(verb));
+            declare(&mut declared, write(verb));
+        }
+        for verb in [Read::Get, Read::Contains, Read::Locate] {
+            declare(&mut declared, read(verb));
+        }
+        declare(&mut declared, FETCH);
+        declare(&mut declared, SCATTER);
+        declare(&mut declared, START_BINS);
+        declare(&mut declared, ARRANGE);
+        declare(&mut declared, ENTER_FREE);
+        declare(&mut declared, LEAVE_FREE);
+        declare(&mut declared, CLEAR_BATCH);
+        declare(&mut declared, GROUP_KEYS);
+        declare(&mut declared, SPREAD);
+        declare(&mut declared, REPORT);
+        declare(&mut declared, DRAIN);
+        declare(&mut declared, SURVEY);
+        declare(&mut declared, CACHE_SURVEY);
+        declare(&mut declared, CACHE_ELECT);
+        declare(&mut declared, CACHE_RELEASE);
+        declare(&mut declared, CACHE_ASSIGN);
+        declare(&mut declared, CACHE_FILL);
+        declare(&mut declared, CACHE_LINK);
+        declare(&mut declared, CACHE_LEAVE);
+        assert_eq!(declared, compiled());
+    }
+}
