@@ -23,7 +23,7 @@ const PAGE: usize = 256;
 /// change meanwhile are kept for it: at most as many as the store had then. After an error it ends.
 pub struct Range<'s> {
     state: &'s StoreInner,
-    snapshot: Snapshot<'s>,
+    snapshot: Snapshot,
     /// Changes of the transaction that asks.
     own: BTreeMap<Vec<u8>, Value>,
     /// What is still to be read, between these.
@@ -65,7 +65,7 @@ impl End {
 impl<'s> Range<'s> {
     pub(in crate::store) fn new(
         state: &'s StoreInner,
-        snapshot: Snapshot<'s>,
+        snapshot: Snapshot,
         (front, back): KeyRange,
         own: BTreeMap<Vec<u8>, Value>,
     ) -> Self {

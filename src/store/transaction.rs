@@ -11,7 +11,7 @@ use crate::store::commit::group::nothing;
 use crate::store::commit::queue::Work;
 use crate::store::commit::user_code;
 use crate::store::merge::merge;
-use crate::store::mvcc::old_versions::{Snapshot, Value};
+use crate::store::mvcc::old_versions::Value;
 use crate::store::mvcc::read_set::ReadSet;
 use crate::store::range::Range;
 use crate::store::request::{Request, check_key, check_value};
@@ -49,7 +49,6 @@ use crate::store::request::{Request, check_key, check_value};
 /// ```
 pub struct Transaction<'s> {
     store: &'s Store,
-    snapshot: Snapshot<'s>,
     writes: BTreeMap<Vec<u8>, Value>,
     read_set: ReadSet,
 }
@@ -65,10 +64,9 @@ impl fmt::Debug for Transaction<'_> {
 impl<'s> Transaction<'s> {
     pub(in crate::store) fn new(store: &'s Store) -> Self {
         Self {
-            snapshot: store.state().snapshot(),
             store,
             writes: BTreeMap::new(),
-            read_set: ReadSet::default(),
+            read_set: ReadSet::new(store.state().snapshot()),
         }
     }
 
@@ -80,7 +78,7 @@ impl<'s> Transaction<'s> {
         if let Some(value) = self.writes.get(key) {
             return Ok(value.clone());
         }
-        let value = self.store.state().get_at(key, self.snapshot.commit_seq)?;
+        let value = self.store.state().get_at(key, self.read_set.commit_seq)?;
         if !self.read_set.keys.contains(key) {
             self.read_set.keys.insert(key.to_vec());
         }
@@ -97,7 +95,7 @@ impl<'s> Transaction<'s> {
         let own = own.collect();
         self.read_set.ranges.push(limits.clone());
         let state = self.store.state();
-        let snapshot = state.snapshots.take(self.snapshot.commit_seq);
+        let snapshot = state.snapshots.take(self.read_set.commit_seq);
         Range::new(state, snapshot, limits, own)
     }
 
@@ -153,8 +151,7 @@ impl<'s> Transaction<'s> {
     }
 
     /// What the store has to do.
-    pub(in crate::store) fn into_work(mut self) -> Work {
-        self.read_set.commit_seq = self.snapshot.into_epoch();
+    pub(in crate::store) fn into_work(self) -> Work {
         let request = |(key, value)| match value {
             Some(value) => Request::Put { key, value },
             None => Request::Delete { key },

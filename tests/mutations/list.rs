@@ -738,6 +738,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("store::commit::group"),
     },
     Mutation {
+        name: "a transaction of deletions does not come again on a full disk",
+        file: "src/store/commit/queue.rs",
+        find: "            Self::Transaction(_, read_set) => read_set.is_live(),\n",
+        replacement: "            Self::Transaction(..) => false,\n",
+        suite: Suite::Store("full_disk"),
+    },
+    Mutation {
         name: "a segment takes over the records of the one whose file it has",
         file: "src/store/files/segment.rs",
         find: "            salt: rand::random(),\n",

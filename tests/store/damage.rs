@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use gphash::store::{Durability, Store, StoreOptions, WriteBatch, recover};
 use gphash::{Error, Repair, ReportState};
@@ -308,7 +310,6 @@ fn try_with(case: &Case, name: &Path, what: &str, work: &Path, again: impl Fn() 
 fn damage_of_any_file_is_told_or_named() {
     let mut rng = SmallRng::seed_from_u64(seed());
     let folder = tempfile::tempdir().unwrap();
-    let work = folder.path().join("work");
     let wanted = std::env::var("GPHASH_DAMAGE").ok();
     for case in cases(folder.path(), &mut rng) {
         let mut all = Vec::new();
@@ -321,10 +322,21 @@ fn damage_of_any_file_is_told_or_named() {
             Some(count) => count.parse().expect("GPHASH_DAMAGE"),
             None => SOME,
         };
-        for (name, damage) in all.sample(&mut rng, count) {
-            try_out(&case, name, damage, &work);
-        }
-        println!("{case}: {} of {} damages", count.min(all.len()), all.len());
+        let drawn: Vec<_> = all.sample(&mut rng, count).collect();
+        let next = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for nth in 0..thread::available_parallelism().map_or(1, usize::from) {
+                let work = folder.path().join(format!("work {nth}"));
+                let (case, drawn, next) = (&case, &drawn, &next);
+                scope.spawn(move || {
+                    while let Some((name, damage)) = drawn.get(next.fetch_add(1, Ordering::Relaxed))
+                    {
+                        try_out(case, name, damage, &work);
+                    }
+                });
+            }
+        });
+        println!("{case}: {} of {} damages", drawn.len(), all.len());
     }
 }
 

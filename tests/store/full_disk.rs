@@ -184,8 +184,10 @@ impl Case {
 
     fn put(&mut self, store: &Store, len: usize) -> bool {
         let number = self.rng.random_range(0..4000u32);
-        let key = match number % 5 {
-            0 => format!("a longer key, of another size class, with number {number}"),
+        let key = match number % 20 {
+            // The tombstone of such a key is longer than most items.
+            0 => format!("{number:2000}"),
+            1..4 => format!("a longer key, of another size class, with number {number}"),
             _ => format!("key {number}"),
         };
         let value = vec![self.rng.random(); len];
@@ -232,7 +234,7 @@ impl Case {
         }
     }
 
-    /// Deletes so many keys, each by itself or several together.
+    /// Deletes so many keys, each by itself or several together, in a batch or in a transaction.
     fn delete(&mut self, store: &Store, most: usize) {
         let mut keys: Vec<Vec<u8>> = self.model.keys().cloned().collect();
         keys.shuffle(&mut self.rng);
@@ -244,6 +246,16 @@ impl Case {
             keys = others;
             let deleted = match these {
                 [key] => store.delete(key.clone()),
+                _ if self.rng.random() => {
+                    let mut transaction = store.transaction();
+                    these
+                        .iter()
+                        .try_for_each(|key| {
+                            transaction.get(key)?;
+                            transaction.delete(key.clone())
+                        })
+                        .and_then(|()| transaction.commit())
+                }
                 _ => {
                     let mut batch = WriteBatch::new();
                     these.iter().for_each(|key| batch.delete(key.clone()));

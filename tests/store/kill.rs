@@ -1,6 +1,7 @@
 //! A process killed while items leave the index and sorted files are compacted, and a salvage killed before
 //! it has ended: what was answered is there, and the next salvage finds all that the first could have.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,9 @@ const LIFE: Duration = Duration::from_secs(60);
 
 /// Rounds by default.
 const ROUNDS: u64 = 10;
+
+/// A kill of the last so many must have come while sorted files were written.
+const ROUNDS_MAX: u64 = 200;
 
 /// Changes of a batch.
 const BATCH: u64 = 8;
@@ -94,6 +98,13 @@ fn the_child_writes_until_it_is_killed() {
     }
 }
 
+/// The sorted files of a store.
+fn sorted_files(path: &Path) -> BTreeSet<PathBuf> {
+    let all = super::place::files(path).into_keys();
+    all.filter(|file| file.starts_with(path.join("sst")))
+        .collect()
+}
+
 /// Runs a command and kills it after a time; says whether it was still there.
 fn kill(command: &mut Command, after: Duration) -> bool {
     let command = command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -133,8 +144,15 @@ fn eviction_and_compaction_lose_nothing_to_a_kill() {
     fs::write(&answered, b"").unwrap();
     let path = folder.path().join("store");
     let mut model = Model::new();
-    let (mut batches, mut spilled) = (0, 0);
-    for round in 0..rounds() {
+    let (mut batches, mut spilled, mut amid_files) = (0, 0, 0);
+    for round in 0.. {
+        if round >= rounds() && amid_files > 0 {
+            break;
+        }
+        assert!(
+            round < rounds() + ROUNDS_MAX,
+            "no kill fell amid an eviction or a compaction"
+        );
         let after = Duration::from_millis(rng.random_range(30..300));
         assert!(
             kill(&mut child(folder.path()), after),
@@ -157,7 +175,10 @@ fn eviction_and_compaction_lose_nothing_to_a_kill() {
                 );
             }
         }
+        let left = sorted_files(&path);
         let store = Store::open(&path, &options()).unwrap();
+        // An opening removes the files that an eviction or a compaction had not finished.
+        amid_files += u64::from(!left.is_subset(&sorted_files(&path)));
         let found = contents(&store);
         if found != model {
             // The last one may have been carried out before it was answered.
@@ -179,7 +200,10 @@ fn eviction_and_compaction_lose_nothing_to_a_kill() {
             .sum();
         store.close().unwrap();
     }
-    println!("{batches} batches, {spilled} entries in sorted files at the end");
+    println!(
+        "{batches} batches, {spilled} entries in sorted files at the end, {amid_files} kills amid \
+         their writing"
+    );
     assert!(batches > 0);
 }
 

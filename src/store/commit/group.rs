@@ -22,6 +22,7 @@ use crate::store::files::dir::{Room, StoreDir, is_full};
 use crate::store::files::reserve;
 use crate::store::merge::MergeOperator;
 use crate::store::mvcc::old_versions::{Before, OldVersions, Snapshot, Snapshots, Value};
+use crate::store::mvcc::read_set::ReadSet;
 use crate::store::ordered::view::OrderedViewState;
 use crate::store::request::{Request, Response, check_key};
 use crate::store::resident::budget::Budget;
@@ -117,7 +118,7 @@ impl StoreInner {
     }
 
     /// The moment that is now.
-    pub fn snapshot(&self) -> Snapshot<'_> {
+    pub fn snapshot(&self) -> Snapshot {
         let visible = self.visible();
         self.snapshots.take(visible.commit_seq)
     }
@@ -213,7 +214,7 @@ impl StoreInner {
             Work::Whole(requests) => {
                 let requests: Vec<&Request> = requests.iter().collect();
                 let finished = goes_before(self.finish(), requests.iter().copied());
-                vec![finished.and_then(|()| self.run(&requests, Vec::new(), true))]
+                vec![finished.and_then(|()| self.run(&requests, Vec::new(), &[], true))]
             }
             Work::Checkpoint => vec![self.begin_checkpoint().map(|()| Vec::new())],
             Work::Evict(items) => vec![self.leave(items).map(|()| Vec::new())],
@@ -232,21 +233,21 @@ impl StoreInner {
         }
         let finished = goes_before(finished, all.iter().copied());
         let early = self.still_valid(&jobs, early);
-        let answers = finished.and_then(|()| self.run(&all, early, false));
+        let answers = finished.and_then(|()| self.run(&all, early, &read_sets(group), false));
         if let Err(Error::Damaged { .. } | Error::NoSpace { .. }) = answers
             && jobs.len() > 1
         {
             // Nothing was done; who has not asked for what is damaged, or for too much room, shall not be
             // told so.
-            let alone = |requests: &Option<&[Request]>| match requests {
+            let alone = |(requests, work): (&Option<&[Request]>, &&Work)| match requests {
                 None => Err(Error::Conflict),
                 Some(requests) => {
                     let requests: Vec<&Request> = requests.iter().collect();
                     self.finish()?;
-                    self.run(&requests, Vec::new(), false)
+                    self.run(&requests, Vec::new(), &read_sets(&[work]), false)
                 }
             };
-            return jobs.iter().map(alone).collect();
+            return jobs.iter().zip(group).map(alone).collect();
         }
         let mut answers = answers.map(Vec::into_iter);
         let answer = |requests: &Option<&[Request]>| match (requests, &mut answers) {
@@ -291,10 +292,8 @@ impl StoreInner {
         let mut changed = BTreeSet::new();
         let requests = |(nth, work): (usize, &&'j Work)| {
             if let Work::Transaction(_, read_set) = work {
-                let holds = read_set.hold(&visible.old_versions, &changed);
-                // The changes of the group need not be kept for the transaction's own sake.
-                self.snapshots.release(read_set.commit_seq);
-                if !holds {
+                if !read_set.hold(&visible.old_versions, &changed) {
+                    read_set.release();
                     return None;
                 }
             }
@@ -309,7 +308,14 @@ impl StoreInner {
     }
 
     /// Carries out requests in their order, nothing being unfinished; with `whole`, all of them or none.
-    fn run(&self, requests: &[&Request], early: Vec<Option<Response>>, whole: bool) -> Answer {
+    /// The `read_sets` of their transactions hold.
+    fn run(
+        &self,
+        requests: &[&Request],
+        early: Vec<Option<Response>>,
+        read_sets: &[&ReadSet],
+        whole: bool,
+    ) -> Answer {
         let mut since = Instant::now();
         let gpu = self.sorter.gpu(requests.len());
         let operator = self.operator.as_deref();
@@ -331,7 +337,7 @@ impl StoreInner {
                 self.steps.lock().answers += took;
                 Ok(answers)
             }
-            false => self.commit(requests.len() as u64, &finals, answer, since),
+            false => self.commit(requests.len() as u64, &finals, read_sets, answer, since),
         }
     }
 
@@ -341,10 +347,14 @@ impl StoreInner {
         &self,
         span: u64,
         finals: &[Entry],
+        read_sets: &[&ReadSet],
         answer: impl FnOnce() -> Result<(Vec<Response>, Duration)> + Send,
         mut since: Instant,
     ) -> Answer {
         let room = self.hold_for(finals)?;
+        // Not earlier: without room, their transactions come again. Not later: what these changes
+        // replace need not be kept for them.
+        read_sets.iter().for_each(|read_set| read_set.release());
         let first = self.log.next_sequence();
         // Those threads have more changes than that already.
         let takes_long =
@@ -679,6 +689,11 @@ impl StoreInner {
             false => closed.and(checkpoint),
         }
     }
+}
+
+/// What the transactions among them have read.
+fn read_sets<'w>(works: &[&'w Work]) -> Vec<&'w ReadSet> {
+    works.iter().filter_map(|work| work.read_set()).collect()
 }
 
 /// Lets deletions go before what the disk has no room for: they make some.

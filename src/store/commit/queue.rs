@@ -30,7 +30,7 @@ const MOST_ASYNC: usize = 64 << 20;
 pub enum Work {
     /// Requests, which may be carried out together with those of others, and what was read early.
     Batch(Vec<Request>, Option<OptimisticReads>),
-    /// As a batch, if the read_set still hold.
+    /// As a batch, if its reads still hold.
     Transaction(Vec<Request>, ReadSet),
     /// Requests that are done together or not at all, some of which may fail.
     Whole(Vec<Request>),
@@ -59,13 +59,30 @@ impl Work {
 
     /// Whether it can be done again if it has failed as a whole.
     pub fn can_be_repeated(&self) -> bool {
-        matches!(self, Self::Batch(..) | Self::Whole(_))
+        match self {
+            Self::Batch(..) | Self::Whole(_) => true,
+            Self::Transaction(_, read_set) => read_set.is_live(),
+            _ => false,
+        }
     }
 
     /// Whether it deletes, and does nothing else.
     pub fn only_deletes(&self) -> bool {
         let is_delete = |request: &Request| matches!(request, Request::Delete { .. });
-        matches!(self, Self::Batch(requests, _) | Self::Whole(requests) if requests.iter().all(is_delete))
+        match self {
+            Self::Batch(requests, _) | Self::Transaction(requests, _) | Self::Whole(requests) => {
+                requests.iter().all(is_delete)
+            }
+            _ => false,
+        }
+    }
+
+    /// What it has read, if it is a transaction.
+    pub fn read_set(&self) -> Option<&ReadSet> {
+        match self {
+            Self::Transaction(_, read_set) => Some(read_set),
+            _ => None,
+        }
     }
 
     /// Takes what was read early for it.

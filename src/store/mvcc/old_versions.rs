@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -112,8 +113,8 @@ pub fn is_empty(range: &(Bound<&[u8]>, Bound<&[u8]>)) -> bool {
 }
 
 /// The live snapshots: how many there are of each commit.
-#[derive(Debug, Default)]
-pub struct Snapshots(Mutex<BTreeMap<u64, usize>>);
+#[derive(Debug, Clone, Default)]
+pub struct Snapshots(Arc<Mutex<BTreeMap<u64, usize>>>);
 
 impl Snapshots {
     /// The live ones.
@@ -126,8 +127,7 @@ impl Snapshots {
         self.live().keys().next_back().copied()
     }
 
-    /// Lets one go.
-    pub fn release(&self, commit_seq: u64) {
+    fn release(&self, commit_seq: u64) {
         let mut live = self.live();
         if let Some(count) = live.get_mut(&commit_seq) {
             *count -= 1;
@@ -138,33 +138,24 @@ impl Snapshots {
     }
 
     /// Takes one: no change may run beside that, unless another of the same commit is live.
-    pub fn take(&self, commit_seq: u64) -> Snapshot<'_> {
+    pub fn take(&self, commit_seq: u64) -> Snapshot {
         *self.live().entry(commit_seq).or_default() += 1;
         Snapshot {
             commit_seq,
-            all: self,
+            all: self.clone(),
         }
     }
 }
 
-/// A moment of the store that someone still looks at.
+/// A moment of the store that a reader still needs. Released when dropped.
 #[derive(Debug)]
-pub struct Snapshot<'s> {
+pub struct Snapshot {
     /// The last commit that it sees.
     pub commit_seq: u64,
-    all: &'s Snapshots,
+    all: Snapshots,
 }
 
-impl Snapshot<'_> {
-    /// Goes on without an owner, until it is [released](Snapshots::release).
-    pub fn into_epoch(self) -> u64 {
-        let commit_seq = self.commit_seq;
-        std::mem::forget(self);
-        commit_seq
-    }
-}
-
-impl Drop for Snapshot<'_> {
+impl Drop for Snapshot {
     fn drop(&mut self) {
         self.all.release(self.commit_seq);
     }

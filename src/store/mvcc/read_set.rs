@@ -3,21 +3,45 @@
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
 
-use super::old_versions::{OldVersions, is_empty};
+use parking_lot::Mutex;
+
+use super::old_versions::{OldVersions, Snapshot, is_empty};
 
 /// A range of keys.
 pub type KeyRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// What a transaction has read, which must not have changed when it is committed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ReadSet {
-    /// When it was read: a live snapshot, which whoever has the read_set must release.
+    /// The last commit that was seen.
     pub commit_seq: u64,
     pub keys: HashSet<Vec<u8>>,
     pub ranges: Vec<KeyRange>,
+    /// Keeps the old versions by which changes since then are noticed.
+    snapshot: Mutex<Option<Snapshot>>,
 }
 
 impl ReadSet {
+    /// Nothing yet, as of a snapshot.
+    pub fn new(snapshot: Snapshot) -> Self {
+        Self {
+            commit_seq: snapshot.commit_seq,
+            keys: HashSet::new(),
+            ranges: Vec::new(),
+            snapshot: Mutex::new(Some(snapshot)),
+        }
+    }
+
+    /// Lets go of the snapshot, once it is certain that nobody asks again whether the reads hold.
+    pub fn release(&self) {
+        *self.snapshot.lock() = None;
+    }
+
+    /// Whether it can still be asked.
+    pub fn is_live(&self) -> bool {
+        self.snapshot.lock().is_some()
+    }
+
     /// Whether nothing of it has changed; `changed` are keys whose changes are not in the old_versions yet.
     pub fn hold(&self, old_versions: &OldVersions, changed: &BTreeSet<&[u8]>) -> bool {
         let has_changed = |key: &Vec<u8>| {
