@@ -424,14 +424,14 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a device that has failed amid a change goes on from there",
-        file: "src/engine/cuda/mod.rs",
+        file: "src/engine/cuda/table/writer.rs",
         find: "            Integrity::Torn(error) => format!(\"a change before that failed: {error}\"),\n",
         replacement: "            Integrity::Torn(_) => return Ok(writer),\n",
         suite: Suite::DriverFaults("calls_fail_in_memory"),
     },
     Mutation {
         name: "pages that only a failed device knows are not saved",
-        file: "src/engine/cuda/mod.rs",
+        file: "src/engine/cuda/table/mod.rs",
         find: "            table.medium.mark_dirty(0, table.medium.len());\n",
         replacement: "",
         suite: Suite::DriverFaults("beside_checkpoints"),

@@ -3,15 +3,14 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use super::CudaEngine;
 use super::abi::{
     REPAIR_DUPLICATE, REPAIR_THAW, RecordRange, Repair, SurveyFindings, SurveyView, TableView,
 };
-use super::batch_stream::BatchStream;
 use super::kernels::declarations::SURVEY;
-use super::kernels::{Grid, Kernels, WARP};
-use super::mirror::Mirror;
-use super::registration::Registration;
-use super::{CudaEngine, DeviceTable};
+use super::kernels::{Grid, WARP};
+use super::stream::BatchStream;
+use super::table::{DeviceTable, Mirror, Prepared};
 use crate::Result;
 use crate::gpu::memory::{DeviceMemory, copy_in, copy_out, fill, wait};
 use crate::layout::RecordWord;
@@ -30,15 +29,6 @@ const MOST_REPAIRS: usize = 1 << 20;
 /// again.
 const MOST_REFRESHED: usize = 4096;
 
-/// What a survey has made and whoever attaches the table needs as well.
-pub(super) struct Surveyed {
-    pub(super) kernels: Kernels,
-    pub(super) registration: Registration,
-    /// The copies of the levels, and the buckets in them that the host has mended since, each as
-    /// its level and its offset in the file.
-    pub(super) mirror: Option<(Mirror, Vec<(u32, u64)>)>,
-}
-
 impl CudaEngine {
     /// Does what [`Table::scan`] does, before the table is attached; `None` if something is there
     /// that only the CPU's scan can tell in full.
@@ -52,7 +42,7 @@ impl CudaEngine {
     ) -> Result<Option<Findings>> {
         let _entered = self.service.device().enter()?;
         let options = self.service.options();
-        let Surveyed {
+        let Prepared {
             kernels,
             registration,
             ..
@@ -107,7 +97,7 @@ impl CudaEngine {
         }
         wait(stream)?;
         tracing::debug!(took = ?started.elapsed(), "surveyed the levels");
-        let surveyed = self.surveyed.insert(Surveyed {
+        let prepared = self.prepared.insert(Prepared {
             kernels,
             registration,
             mirror: None,
@@ -128,7 +118,7 @@ impl CudaEngine {
         wait(stream)?;
         if repairs.len() <= MOST_REFRESHED {
             let mended = repairs.iter().map(|repair| bucket(table, &view, repair.at));
-            surveyed.mirror = Some((copies, mended.collect()));
+            prepared.mirror = Some((copies, mended.collect()));
         }
         for (word, copied) in words.iter().zip(copied) {
             word.store(copied, Ordering::Relaxed);

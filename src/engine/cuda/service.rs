@@ -5,14 +5,11 @@
 //! taken back from the engine and recovered as by an opening, without being closed, and then taken over
 //! anew, by the device if its driver does again, else by the CPU.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use rayon::ThreadPool;
 
-use super::DeviceTable;
-use super::recovery_scan::Surveyed;
+use super::table::{DeviceTable, Prepared};
 use crate::engine::cpu::CpuEngine;
 use crate::gpu::device::Device;
 use crate::pm::Mapping;
@@ -77,9 +74,9 @@ impl Service {
     ///
     /// # Errors
     /// [`Error::Gpu`]; nobody serves it then.
-    pub(super) fn attach(&self, table: &Table<Mapping>, surveyed: Option<Surveyed>) -> Result<()> {
+    pub(super) fn attach(&self, table: &Table<Mapping>, prepared: Option<Prepared>) -> Result<()> {
         let _entered = self.device.enter()?;
-        let device_table = DeviceTable::new(&self.device, &self.options, table, surveyed, None)?;
+        let device_table = DeviceTable::new(&self.device, &self.options, table, prepared, None)?;
         *self.serving.write() = Serving::Device(Box::new(device_table));
         Ok(())
     }
@@ -208,9 +205,6 @@ impl Drop for Service {
         *self.serving.get_mut() = Serving::Nobody;
     }
 }
-
-/// Threads that copy for a table.
-pub(super) type Copiers = Arc<ThreadPool>;
 
 fn without_table() -> Error {
     Error::Gpu {

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::refresh::{Pace, buckets_of};
+use super::Pace;
 use crate::engine::cuda::service::{Server, Service};
+use crate::engine::cuda::table::buckets_of;
 use crate::pm::Mapping;
 use crate::table::Table;
 use crate::{Error, Result};

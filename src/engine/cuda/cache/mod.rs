@@ -1,260 +1,263 @@
-//! The frozen bucket cache (GPHash §3.3): its memory. `ptx/cache.cuh` says how kernels use it,
-//! `load.rs` how it is filled.
+//! Loading the cache beside running batches (GPHash §3.3.3).
 //!
-//! Buckets have ordinals, `1 << level` plus their number in the level. For each there is a link to
-//! the entry that holds it and a count of its uses; these arrays are there from the beginning, and
-//! twice as long with each new level. Entries are allocated by the first load.
+//! The writer's lock is held while buckets are chosen and while they are shown to readers, a
+//! moment each time; copying them holds no lock. Lookups are never kept away, but for a moment
+//! when the cache's memory is made anew.
 
 mod loader;
-mod refresh;
 mod selection;
 
-use super::abi::{
-    CacheLoad, CacheOutcome, CacheView, POLICY_LFU, POLICY_LRU, POLICY_RANDOM, SCORES, TableView,
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use bytemuck::Zeroable;
+
+use super::abi::{CacheLoad, CacheOutcome, SCORES, TableView};
+use super::kernels::Grid;
+use super::kernels::declarations::{
+    CACHE_ASSIGN, CACHE_ELECT, CACHE_FILL, CACHE_LINK, CACHE_RELEASE, CACHE_SURVEY,
 };
-use crate::gpu::memory::{DeviceMemory, copy_in, copy_on_device, fill, wait};
+use super::table::{
+    DeviceTable, Entries, OUTCOME_LEN, SCORES_LEN, Writer, buckets_of, value_stride,
+};
+use crate::gpu::memory::{copy_out, fill, free_memory, wait};
 use crate::gpu::stream::Stream;
-use crate::layout::align_up;
-use crate::width::{to_usize, u32_of};
-use crate::{CachePolicy, Options, Result};
+use crate::pm::Mapping;
+use crate::table::Table;
+use crate::width::{saturating_u64, to_usize};
+use crate::{CachePolicy, Result};
+use selection::{affordable, elect, missed_share};
 
 pub use loader::Loader;
-pub use refresh::Pace;
 
-/// The memory of a table's cache.
-pub struct Cache {
-    wanted: bool,
-    policy: CachePolicy,
-    /// Share of the buckets to be held.
-    ratio: f64,
-    uses: Option<Uses>,
-    entries: Option<Entries>,
-    /// Which buckets the entries hold is not known: a call failed amid a change of that.
-    doubtful: bool,
-    /// Operations that the table had seen when earlier uses were last halved.
-    aged_at: u64,
+/// Most buckets that are filled in one launch, which new levels and freed records wait for.
+const SLICE: u64 = 1024;
+
+/// Most bytes of values of such a launch.
+const SLICE_BYTES: u64 = 8 << 20;
+
+/// Most warps that fill entries at a time: the file is for others.
+const FILL_WARPS_MAX: u64 = 128;
+
+/// Slices that are shown to readers together.
+const SHOWN_TOGETHER: u64 = 8;
+
+/// How much of the time a load leaves the file to batches.
+#[derive(Debug, Clone, Copy)]
+pub enum Pace<'s> {
+    /// Most of it while batches run, none otherwise: someone waits for the load.
+    AtOnce,
+    /// Most of it, until it is told to stop or someone waits for a load: the next one goes on from
+    /// there.
+    Considerate(&'s AtomicBool),
 }
 
-/// What there is for each bucket.
-struct Uses {
-    links: DeviceMemory,
-    heat: DeviceMemory,
-}
+/// How long a load rests that leaves time to batches, as a multiple of the time in which it worked.
+const REST: u32 = 12;
 
-/// Room for buckets.
-struct Entries {
-    count: u64,
-    /// How many there should have been.
-    wanted: u64,
-    /// How many hold no bucket.
-    free: u64,
-    records: DeviceMemory,
-    values: DeviceMemory,
-    buckets: DeviceMemory,
-    lists: DeviceMemory,
-}
-
-/// Memory that kernels may use until the view has changed.
-#[must_use = "kernels may be using it"]
-#[derive(Default)]
-pub struct Outgrown {
-    uses: Option<Uses>,
-    entries: Option<Entries>,
-}
-
-impl Cache {
-    /// A cache without memory.
-    pub fn new(options: &Options) -> Self {
-        Self {
-            wanted: options.cache_ratio > 0.0,
-            policy: options.cache_policy,
-            ratio: options.cache_ratio,
-            uses: None,
-            entries: None,
-            doubtful: false,
-            aged_at: 0,
-        }
-    }
-
-    /// Bytes of device memory that it has.
-    pub fn len(&self) -> u64 {
-        let uses = self.uses.as_ref().map_or(0, Uses::len);
-        uses + self.entries.as_ref().map_or(0, Entries::len)
-    }
-
-    /// Makes room for the uses of the buckets of levels up to `top`, keeping what was counted, and
-    /// gives what the view is to have in place of `view`. A cache for which the device has no room
-    /// is given up.
-    ///
-    /// The caller holds the writer's lock. What comes back besides may be dropped when no lookup
-    /// has the view from before.
+impl DeviceTable {
+    /// Loads the cache: chooses its buckets anew, and fills in those that it does not hold.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu).
-    pub fn reach(
-        &mut self,
-        stream: &Stream,
-        top: u32,
-        view: CacheView,
-    ) -> Result<(CacheView, Outgrown)> {
-        let mut outgrown = Outgrown::default();
-        if !self.wanted {
-            return Ok((CacheView::default(), outgrown));
-        }
-        let counted = self.policy != CachePolicy::Random;
-        let Ok(uses) = Uses::new(top, counted) else {
-            tracing::info!("no room in device memory for the bucket cache");
-            self.wanted = false;
-            outgrown.uses = self.uses.take();
-            outgrown.entries = self.entries.take();
-            return Ok((CacheView::default(), outgrown));
-        };
-        uses.begin(stream, self.uses.as_ref())?;
-        let view = CacheView {
-            links: uses.links.address(),
-            heat: uses.heat.address(),
-            policy: policy_number(self.policy),
-            ..view
-        };
-        outgrown.uses = self.uses.replace(uses);
-        Ok((view, outgrown))
-    }
-}
-
-impl Uses {
-    fn new(top: u32, counted: bool) -> Result<Self> {
-        let len = 4usize << (top + 1);
-        Ok(Self {
-            links: DeviceMemory::new(len)?,
-            heat: DeviceMemory::new(if counted { len } else { 0 })?,
-        })
-    }
-
-    fn len(&self) -> u64 {
-        (self.links.len() + self.heat.len()) as u64
-    }
-
-    /// Copies what the old arrays hold and clears the rest.
-    fn begin(&self, stream: &Stream, old: Option<&Self>) -> Result<()> {
-        let arrays = [
-            (&self.links, old.map(|old| &old.links)),
-            (&self.heat, old.map(|old| &old.heat)),
-        ];
-        for (new, old) in arrays {
-            let kept = old.map_or(0, DeviceMemory::len).min(new.len());
-            // SAFETY: both blocks are at least as long as is said here.
-            unsafe {
-                if let Some(old) = old {
-                    copy_on_device(stream, new.address(), old.address(), kept)?;
+    /// [`Error::Gpu`](crate::Error::Gpu). What has been shown to readers by then stays right.
+    pub fn load_cache(&self, table: &Table<Mapping>, pace: Pace<'_>) -> Result<()> {
+        let waits = u32::from(matches!(pace, Pace::AtOnce));
+        self.awaited_loads.fetch_add(waits, Ordering::Relaxed);
+        let _alone = self.loading.lock();
+        self.awaited_loads.fetch_sub(waits, Ordering::Relaxed);
+        self.count_look_ups(table)?;
+        let channel = self.channel()?;
+        let stream = &channel.stream;
+        let chosen = self.beside_batches(pace, || self.choose_cached(table, stream))?;
+        if let Some((load, outcome)) = chosen {
+            // They may still read what was in the entries before.
+            self.reader_gate.wait();
+            self.readers.wait();
+            let incoming = outcome.incoming.min(load.entries);
+            let slice = slice_len(&self.view_now());
+            for first in (0..incoming).step_by(to_usize(slice * SHOWN_TOGETHER)) {
+                if self.should_end(pace) {
+                    break;
                 }
-                fill(stream, new.address() + kept as u64, 0, new.len() - kept)?;
+                let shown = first..incoming.min(first + slice * SHOWN_TOGETHER);
+                for from in shown.clone().step_by(to_usize(slice)) {
+                    let part = from..shown.end.min(from + slice);
+                    self.beside_batches(pace, || self.fill_cache(stream, load, part))?;
+                }
+                self.beside_batches(pace, || self.link_cached(stream, load, shown.clone()))?;
             }
+            tracing::debug!(
+                entries = load.entries,
+                evicted = outcome.evicted,
+                incoming,
+                "loaded the bucket cache"
+            );
+        }
+        self.give(channel);
+        Ok(())
+    }
+
+    fn should_end(&self, pace: Pace<'_>) -> bool {
+        match pace {
+            Pace::AtOnce => false,
+            Pace::Considerate(stop) => {
+                stop.load(Ordering::Acquire) || self.awaited_loads.load(Ordering::Relaxed) > 0
+            }
+        }
+    }
+
+    /// Chooses the buckets to be held and gives them entries; `None` if there is no cache.
+    fn choose_cached(
+        &self,
+        table: &Table<Mapping>,
+        stream: &Stream,
+    ) -> Result<Option<(CacheLoad, CacheOutcome)>> {
+        let mut writer = self.writer()?;
+        self.size_cache(table, &mut writer, stream)?;
+        let Writer { cache, .. } = &mut *writer;
+        let Some(entries) = &mut cache.entries else {
+            return Ok(None);
+        };
+        cache.doubtful = true;
+        let view = self.view_now();
+        let mut load = entries.load();
+        load.round = self.launches.load(Ordering::Relaxed);
+        // Loads that follow each other closely would forget what they know.
+        let operations = table.operations.load(Ordering::Relaxed);
+        if operations - cache.aged_at >= buckets_of(table) {
+            cache.aged_at = operations;
+            load.ages = 1;
+        }
+        let mut scores = vec![0u32; 2 * SCORES];
+        // SAFETY: the lists are as long as is said here; the writer's lock keeps changes away, and
+        // nobody looks at the scores before the wait.
+        unsafe {
+            let zeroed = to_usize(SCORES_LEN + OUTCOME_LEN);
+            fill(stream, load.scores, 0, zeroed)?;
+            self.kernels
+                .launch(stream, CACHE_SURVEY, Grid::Device, (view, load))?;
+            copy_out(stream, bytemuck::cast_slice_mut(&mut scores), load.scores)?;
+        }
+        wait(stream)?;
+        let (unlinked, linked) = scores.split_at(SCORES);
+        let selection = elect(unlinked, linked, entries.count);
+        if cache.policy == CachePolicy::Lfu {
+            self.expect_missed(missed_share(unlinked, linked, &selection));
+        }
+        load.threshold = selection.threshold;
+        load.keep = selection.keep;
+        load.enter = selection.enter;
+        load.room = selection.room;
+        let mut outcome = CacheOutcome::zeroed();
+        // SAFETY: as above.
+        unsafe {
+            for kernel in [CACHE_ELECT, CACHE_RELEASE, CACHE_ASSIGN] {
+                let arguments = (view, load, entries.outcome());
+                self.kernels
+                    .launch(stream, kernel, Grid::Device, arguments)?;
+            }
+            let outcome = bytemuck::bytes_of_mut(&mut outcome);
+            copy_out(stream, outcome, entries.outcome())?;
+        }
+        wait(stream)?;
+        let available = entries.free + outcome.evicted.min(entries.count);
+        entries.free = available - outcome.taken.min(available);
+        cache.doubtful = false;
+        Ok(Some((load, outcome)))
+    }
+
+    /// Sees to it that there are as many entries as the table should have now.
+    fn size_cache(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        stream: &Stream,
+    ) -> Result<()> {
+        if writer.cache.uses.is_none() {
+            return Ok(());
+        }
+        let view = self.view_now();
+        let wanted = saturating_u64((writer.cache.ratio * buckets_of(table) as f64).ceil());
+        let levels = view.bottom_level as usize..=view.top_level as usize;
+        let images = levels
+            .into_iter()
+            .any(|level| view.level_probe[level] == view.file + view.level_offset[level]);
+        if let Some(entries) = &writer.cache.entries {
+            // A table that is being emptied below has some more buckets for a while.
+            let fits = entries.wanted >= wanted - wanted / 4 && entries.wanted <= 2 * wanted;
+            if fits && !writer.cache.doubtful && (entries.buckets.len() > 0 || !images) {
+                return Ok(());
+            }
+        }
+        drop(self.give_up_entries(writer, stream)?);
+        writer.cache.doubtful = false;
+        let allowed = writer.mirror.left(writer.cache.len());
+        let len = Entries::len_of_one(&view, images);
+        let count = affordable(wanted, len, free_memory()?, allowed);
+        if count == 0 {
+            return Ok(());
+        }
+        match Entries::new(stream, &view, count, wanted, images) {
+            Ok(entries) => {
+                entries.enter(&mut self.view_alone());
+                writer.cache.entries = Some(entries);
+            }
+            // Others took the memory meanwhile; the next load tries again.
+            Err(error) => tracing::info!(%error, "no room for the bucket cache"),
+        }
+        Ok(())
+    }
+
+    /// Copies some of the chosen buckets into their entries.
+    fn fill_cache(&self, stream: &Stream, load: CacheLoad, part: Range<u64>) -> Result<()> {
+        // Held like a lookup's, so that no record is used again meanwhile.
+        let view = self.hold_view();
+        if view.cache.records == 0 {
+            return Ok(());
+        }
+        // SAFETY: what the view names stays while it is held, the lists of the load with it: only
+        // a load makes new ones.
+        unsafe {
+            let grid = Grid::Warps((part.end - part.start).min(FILL_WARPS_MAX));
+            let arguments = (*view, load, part.start, part.end);
+            self.kernels.launch(stream, CACHE_FILL, grid, arguments)?;
+        }
+        wait(stream)
+    }
+
+    /// Does a part of a load, and then leaves time to the batches that run beside it.
+    fn beside_batches<T>(&self, pace: Pace<'_>, work: impl FnOnce() -> T) -> T {
+        let begin = Instant::now();
+        let launches = self.launches.load(Ordering::Relaxed);
+        let done = work();
+        let has_company = self.launches.load(Ordering::Relaxed) != launches;
+        if has_company || matches!(pace, Pace::Considerate(_)) {
+            thread::sleep(begin.elapsed() * REST);
+        }
+        done
+    }
+
+    /// Shows some of the chosen buckets to readers.
+    fn link_cached(&self, stream: &Stream, load: CacheLoad, part: Range<u64>) -> Result<()> {
+        let writer = self.writer()?;
+        let Some(entries) = &writer.cache.entries else {
+            return Ok(());
+        };
+        // SAFETY: the writer's lock keeps the table and the cache as they are.
+        unsafe {
+            let grid = Grid::Warps(part.end - part.start);
+            let (view, outcome) = (self.view_now(), entries.outcome());
+            let arguments = (view, load, part.start, part.end, outcome);
+            self.kernels.launch(stream, CACHE_LINK, grid, arguments)?;
         }
         wait(stream)
     }
 }
 
-impl Entries {
-    /// Room for `count` buckets of the table of `view`, all of it free.
-    fn new(
-        stream: &Stream,
-        view: &TableView,
-        count: u64,
-        wanted: u64,
-        images: bool,
-    ) -> Result<Self> {
-        let slots = count * u64::from(view.slots);
-        let image_len = if images {
-            u64::from(view.bucket_size)
-        } else {
-            0
-        };
-        let entries = Self {
-            count,
-            wanted,
-            free: count,
-            records: DeviceMemory::new(to_usize(slots) * 8)?,
-            values: DeviceMemory::new(to_usize(slots * value_stride(view)))?,
-            buckets: DeviceMemory::new(to_usize(count * image_len))?,
-            lists: DeviceMemory::new(to_usize(lists_len(count)))?,
-        };
-        let numbers: Vec<u32> =
-            (0..u32::try_from(count).expect("entries have 32-bit numbers")).collect();
-        // SAFETY: the blocks are as long; the numbers stay until the wait.
-        unsafe {
-            fill(stream, entries.records.address(), 0, entries.records.len())?;
-            copy_in(stream, entries.load().free, bytemuck::cast_slice(&numbers))?;
-        }
-        wait(stream)?;
-        Ok(entries)
-    }
-
-    /// Bytes of one entry with its share of the lists.
-    fn len_of_one(view: &TableView, images: bool) -> u64 {
-        let image_len = if images {
-            u64::from(view.bucket_size)
-        } else {
-            0
-        };
-        u64::from(view.slots) * (8 + value_stride(view)) + image_len + LIST_LEN
-    }
-
-    fn len(&self) -> u64 {
-        let blocks = [&self.records, &self.values, &self.buckets, &self.lists];
-        blocks.map(|block| block.len() as u64).iter().sum()
-    }
-
-    fn enter(&self, view: &mut TableView) {
-        view.cache.records = self.records.address();
-        view.cache.values = self.values.address();
-        view.cache.buckets = self.buckets.address();
-        view.cache.value_stride = u32_of(value_stride(view));
-    }
-
-    /// What the launches of a load are told, but for what it decides.
-    fn load(&self) -> CacheLoad {
-        let scores = self.lists.address();
-        let evicted = scores + SCORES_LEN + OUTCOME_LEN;
-        CacheLoad {
-            scores,
-            evicted,
-            incoming: evicted + self.count * 8,
-            free: evicted + self.count * 16,
-            entries: self.count,
-            free_count: self.free,
-            ..CacheLoad::default()
-        }
-    }
-
-    /// Where launches leave what they have come to.
-    fn outcome(&self) -> u64 {
-        self.lists.address() + SCORES_LEN
-    }
-}
-
-/// Bytes of the counts of scores.
-const SCORES_LEN: u64 = 2 * SCORES as u64 * 4;
-
-/// Bytes of an outcome.
-const OUTCOME_LEN: u64 = size_of::<CacheOutcome>() as u64;
-
-/// Bytes of an entry's share of the lists.
-const LIST_LEN: u64 = 8 + 8 + 4;
-
-fn lists_len(entries: u64) -> u64 {
-    SCORES_LEN + OUTCOME_LEN + entries * LIST_LEN
-}
-
-/// Bytes from one cached value to the next: they are copied sixteen at a time.
-fn value_stride(view: &TableView) -> u64 {
-    align_up(view.value_size.into(), 16)
-}
-
-/// How the kernels name a policy.
-fn policy_number(policy: CachePolicy) -> u32 {
-    match policy {
-        CachePolicy::Lfu => POLICY_LFU,
-        CachePolicy::Lru => POLICY_LRU,
-        CachePolicy::Random => POLICY_RANDOM,
-    }
+/// Buckets that are filled in one launch.
+fn slice_len(view: &TableView) -> u64 {
+    let bytes = u64::from(view.slots) * value_stride(view);
+    (SLICE_BYTES / bytes).clamp(1, SLICE)
 }

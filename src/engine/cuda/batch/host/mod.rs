@@ -11,11 +11,12 @@ use std::ops::Range;
 
 use fixedbitset::FixedBitSet;
 
-use super::kernels::Read;
-use super::service::Server;
-use super::{CudaEngine, sizes};
+use super::sizes;
 use crate::Result;
 use crate::engine::Write;
+use crate::engine::cuda::CudaEngine;
+use crate::engine::cuda::kernels::Read;
+use crate::engine::cuda::service::Server;
 use crate::pm::Mapping;
 use crate::pool::run_off_pool;
 use crate::table::Table;
@@ -40,7 +41,7 @@ impl CudaEngine {
     /// Executes a batch that changes the table. `values` is empty for [`Write::Remove`].
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu), [`Error::Damaged`], and those of a table that cannot grow.
+    /// [`Error::Gpu`](crate::Error::Gpu), [`Error::Damaged`](crate::Error::Damaged), and those of a table that cannot grow.
     pub(crate) fn write(
         &self,
         table: &Table<Mapping>,

@@ -1,10 +1,12 @@
 //! The verbs on slices in device memory.
 
-use super::batch_stream::Operands;
-use super::kernels::Read;
-use super::service::Server;
-use super::{CudaEngine, DeviceTable, sizes};
+use super::sizes;
 use crate::engine::Write;
+use crate::engine::cuda::CudaEngine;
+use crate::engine::cuda::kernels::Read;
+use crate::engine::cuda::service::Server;
+use crate::engine::cuda::stream::Operands;
+use crate::engine::cuda::table::DeviceTable;
 use crate::gpu::memory::Address;
 use crate::gpu::memory::wait;
 use crate::gpu::stream::Stream;

@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use super::abi::{Counters, RecordsView};
 use crate::Result;
+use crate::engine::cuda::abi::{Counters, RecordsView};
 use crate::gpu::memory::{DeviceMemory, copy_in, copy_out, wait};
 use crate::gpu::stream::Stream;
 use crate::pm::Mapping;

@@ -7,10 +7,10 @@
 
 use bytemuck::Zeroable;
 
-use super::abi::{BIN_CHUNK, BatchView, MOST_CHUNKS, OrderView, TableView};
-use super::batch_stream::BatchStream;
-use super::kernels::Kernels;
+use super::BatchStream;
 use crate::Result;
+use crate::engine::cuda::abi::{BIN_CHUNK, BatchView, MOST_CHUNKS, OrderView, TableView};
+use crate::engine::cuda::kernels::Kernels;
 use crate::gpu::event::Event;
 use crate::gpu::memory::{DeviceMemory, fill};
 use crate::gpu::stream::Stream;

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use bytemuck::Zeroable;
 
-use super::abi::TableView;
 use super::registration::Registration;
 use crate::Result;
+use crate::engine::cuda::abi::TableView;
 use crate::gpu::memory::Address;
 use crate::gpu::memory::{DeviceMemory, copy_in, fill, free_memory, wait};
 use crate::gpu::stream::Stream;

@@ -6,12 +6,12 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::abi::{Counters, OrderView, RecordsView};
-use super::batch_stream::BatchStream;
-use super::kernels::Grid;
-use super::kernels::declarations::DRAIN;
 use super::mirror::{level_len, zeroed_level};
 use super::{DeviceTable, Integrity, Writer};
+use crate::engine::cuda::abi::{Counters, OrderView, RecordsView};
+use crate::engine::cuda::kernels::Grid;
+use crate::engine::cuda::kernels::declarations::DRAIN;
+use crate::engine::cuda::stream::BatchStream;
 use crate::gpu::memory::{DeviceMemory, copy_out, fill, wait};
 use crate::gpu::stream::Stream;
 use crate::layout::{PAGE, Shape};
@@ -49,7 +49,7 @@ const MOST_SLICE: u64 = 1 << 16;
 const PINNED_AT_ONCE: u64 = 32 << 20;
 
 /// How far the emptying of the bottom level has come.
-pub(super) struct Draining {
+pub struct Draining {
     /// Buckets that are empty.
     done: u64,
     /// Buckets that the device empties in the time of a [`SLICE`], as far as was seen.
@@ -90,7 +90,7 @@ impl DeviceTable {
     ///
     /// # Errors
     /// [`Error::Gpu`].
-    pub(super) fn follow(
+    pub fn follow(
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
@@ -134,7 +134,7 @@ impl DeviceTable {
     }
 
     /// Adds a top level because operations found no slot.
-    pub(super) fn grow(
+    pub fn grow(
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
@@ -178,7 +178,7 @@ impl DeviceTable {
     ///
     /// # Errors
     /// As [`grow`](Self::grow), when its items need yet another level above.
-    pub(super) fn drain_slice(
+    pub fn drain_slice(
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
@@ -269,7 +269,7 @@ impl DeviceTable {
     }
 
     /// Drives a resize under way to its end.
-    pub(super) fn finish_draining(
+    pub fn finish_draining(
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
@@ -286,11 +286,7 @@ impl DeviceTable {
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu), and those of [`drain_slice`](Self::drain_slice).
-    pub(super) fn maintain(
-        &self,
-        table: &Table<Mapping>,
-        pace: &mut Pace,
-    ) -> Result<Option<Duration>> {
+    pub fn maintain(&self, table: &Table<Mapping>, pace: &mut Pace) -> Result<Option<Duration>> {
         loop {
             let more = table.make_room();
             self.pin_ahead(table)?;
@@ -354,7 +350,7 @@ impl DeviceTable {
     /// # Errors
     /// [`Error::NoSpace`](crate::Error::NoSpace) and [`Error::Limit`](crate::Error::Limit) where there is
     /// no room for all of it; the table is as it was. [`Error::Gpu`](crate::Error::Gpu).
-    pub(super) fn reserve(
+    pub fn reserve(
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
@@ -384,7 +380,7 @@ impl DeviceTable {
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
-    pub(super) fn stock_at_hand(
+    pub fn stock_at_hand(
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
@@ -406,7 +402,7 @@ impl DeviceTable {
     ///
     /// # Errors
     /// [`Error::NoSpace`](crate::Error::NoSpace) and the like; as many as there are are available.
-    pub(super) fn stock(
+    pub fn stock(
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
@@ -432,7 +428,7 @@ impl DeviceTable {
     }
 
     /// Finds `missing` records: retired ones, if they are many, else new ones.
-    pub(super) fn feed(
+    pub fn feed(
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
@@ -511,7 +507,7 @@ impl DeviceTable {
     }
 
     /// Hands the pages that the GPU has stored to over to the next checkpoint.
-    pub(super) fn save_dirty(
+    pub fn save_dirty(
         &self,
         table: &Table<Mapping>,
         writer: &Writer,

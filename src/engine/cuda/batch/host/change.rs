@@ -9,9 +9,9 @@ use rayon::prelude::*;
 
 use super::{copied, keep, len_of, parts};
 use crate::engine::Write;
-use crate::engine::cuda::batch_stream::{BatchStream, Operands, Payload};
-use crate::engine::cuda::record_pool::Taken;
-use crate::engine::cuda::{DeviceTable, Integrity, Writer, sizes};
+use crate::engine::cuda::batch::sizes;
+use crate::engine::cuda::stream::{BatchStream, Operands, Payload};
+use crate::engine::cuda::table::{DeviceTable, Integrity, Taken, Writer};
 use crate::pm::{Mapping, Medium};
 use crate::table::Table;
 use crate::{Error, Result};

@@ -3,7 +3,7 @@
 use rayon::ThreadPool;
 use rayon::prelude::*;
 
-use super::batch_stream::event_on;
+use super::event_on;
 use crate::Result;
 use crate::gpu::event::Event;
 use crate::gpu::memory::Address;

@@ -1,32 +1,37 @@
 //! One batch on its stream, from its operands in device memory to its answers there.
 
+mod device;
+mod host;
+
 use std::sync::atomic::Ordering;
 
 use bytemuck::Zeroable;
 
-use super::abi::{BatchView, Counters, GroupsView, OrderView, TableView};
-use super::batch_stream::{BatchStream, Operands};
+use super::abi::{BatchView, GroupsView, OrderView, TableView};
 use super::kernels::declarations::{REPORT, write};
 use super::kernels::{Grid, Read};
-use super::{DeviceTable, Integrity, WHOLE, Writer};
+use super::stream::{BatchStream, Operands};
+use super::table::{DeviceTable, Integrity, WHOLE, Writer};
 use crate::engine::Write;
 use crate::gpu::launch::Launch;
 use crate::gpu::memory::Address;
 use crate::gpu::memory::wait;
 use crate::pm::Mapping;
 use crate::table::Table;
-use crate::width::u32_of;
+use crate::width::{to_usize, u32_of};
 use crate::{Error, Result};
 
+pub(crate) use device::DeviceOperands;
+
 /// A batch on its stream.
-pub(super) struct WriteBatch {
+pub struct WriteBatch {
     operands: Operands,
     groups: Option<GroupsView>,
     view: BatchView,
 }
 
 /// A lookup on its stream.
-pub(super) struct ReadBatch {
+pub struct ReadBatch {
     verb: Read,
     operands: Operands,
     /// Bytes that are found for a position.
@@ -37,7 +42,7 @@ pub(super) struct ReadBatch {
 
 impl DeviceTable {
     /// Puts a batch that changes the table on its stream.
-    pub(super) fn begin_write(
+    pub fn begin_write(
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
@@ -172,7 +177,7 @@ impl DeviceTable {
     }
 
     /// Waits for a batch, and grows the table as long as some of its operations need that.
-    pub(super) fn end_write(
+    pub fn end_write(
         &self,
         table: &Table<Mapping>,
         writer: &mut Writer,
@@ -233,7 +238,7 @@ impl DeviceTable {
     }
 
     /// Puts a lookup on its stream. What it finds comes back to the host.
-    pub(super) fn begin_read(
+    pub fn begin_read(
         &self,
         table: TableView,
         channel: &mut BatchStream,
@@ -280,7 +285,7 @@ impl DeviceTable {
     }
 
     /// Waits for a lookup.
-    pub(super) fn end_read(
+    pub fn end_read(
         &self,
         table: &Table<Mapping>,
         channel: &mut BatchStream,
@@ -320,24 +325,12 @@ impl DeviceTable {
         wait(&channel.stream)
     }
 
-    /// Sends the counters on their way back.
-    pub(super) fn fetch_counters(&self, channel: &mut BatchStream) -> Result<()> {
-        let to = channel.outcome_of(0)?;
-        let counters = channel.counters_address();
-        // SAFETY: the blocks are as long, and nobody looks before the stream has come past.
-        unsafe {
-            let arguments = (counters, 0, 0, to);
-            self.kernels
-                .launch(&channel.stream, REPORT, Grid::Threads(0), arguments)
-        }
-    }
-
     /// Launches a batch that looks up.
     ///
     /// # Safety
     /// The operands, the order's memory and what the view names must stay until the stream has
     /// come past.
-    pub(super) unsafe fn launch_read(
+    pub unsafe fn launch_read(
         &self,
         on: impl Launch,
         table: TableView,
@@ -369,12 +362,12 @@ impl DeviceTable {
             ..order
         }
     }
+}
 
-    pub(super) fn check_damage(&self, table: &Table<Mapping>, counters: &Counters) -> Result<()> {
-        if counters.damaged == 0 {
-            return Ok(());
-        }
-        let found = "a record outside the file".into();
-        Err(table.damaged("slot", counters.damaged, found))
-    }
+/// Bytes of a key and of a value.
+fn sizes(table: &Table<Mapping>) -> (usize, usize) {
+    (
+        to_usize(table.shape.key_size),
+        to_usize(table.shape.value_size),
+    )
 }

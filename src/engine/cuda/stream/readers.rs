@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::abi::OrderView;
 use super::address_sort::{Bins, OrderMemory};
 use crate::Result;
+use crate::engine::cuda::abi::OrderView;
 use crate::gpu::event::Event;
 use crate::gpu::launch::{Graphs, Launches};
 use crate::gpu::stream::Stream;

@@ -1,16 +1,20 @@
 //! A stream and the buffers of the batch that is on it.
 
+pub mod address_sort;
+pub mod readers;
+mod staging;
+
 use rayon::ThreadPool;
 
 use super::abi::{Counters, GroupsView, OrderView};
-use super::address_sort::{Bins, OrderMemory};
-use super::staging::Staging;
 use crate::Result;
 use crate::gpu::event::Event;
 use crate::gpu::launch::{Graphs, Launches};
 use crate::gpu::memory::Address;
 use crate::gpu::memory::{DeviceMemory, PinnedMemory, copy_out, fill, wait};
 use crate::gpu::stream::Stream;
+use address_sort::{Bins, OrderMemory};
+use staging::Staging;
 
 /// One batch at a time, and memory for it that stays from one to the next.
 pub struct BatchStream {

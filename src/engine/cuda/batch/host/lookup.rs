@@ -9,10 +9,10 @@ use rayon::prelude::*;
 
 use super::{copied, keep, len_of, parts};
 use crate::Result;
-use crate::engine::cuda::batch::ReadBatch;
-use crate::engine::cuda::batch_stream::{BatchStream, Payload, event_on};
+use crate::engine::cuda::batch::{ReadBatch, sizes};
 use crate::engine::cuda::kernels::Read;
-use crate::engine::cuda::{DeviceTable, sizes};
+use crate::engine::cuda::stream::{BatchStream, Payload, event_on};
+use crate::engine::cuda::table::DeviceTable;
 use crate::gpu::event::Event;
 use crate::pm::Mapping;
 use crate::table::Table;

@@ -1,0 +1,315 @@
+//! The frozen bucket cache (GPHash §3.3): its memory. `ptx/cache.cuh` says how kernels use it,
+//! `cache/` how it is filled.
+//!
+//! Buckets have ordinals, `1 << level` plus their number in the level. For each there is a link to
+//! the entry that holds it and a count of its uses; these arrays are there from the beginning, and
+//! twice as long with each new level. Entries are allocated by the first load.
+
+use bytemuck::Zeroable;
+
+use super::{DeviceTable, Writer};
+use crate::engine::cuda::abi::{
+    CacheLoad, CacheOutcome, CacheView, POLICY_LFU, POLICY_LRU, POLICY_RANDOM, SCORES, TableView,
+};
+use crate::engine::cuda::kernels::declarations::CACHE_LEAVE;
+use crate::engine::cuda::kernels::{Grid, WARP};
+use crate::gpu::memory::{DeviceMemory, copy_in, copy_on_device, copy_out, fill, wait};
+use crate::gpu::stream::Stream;
+use crate::layout::align_up;
+use crate::pm::Mapping;
+use crate::table::Table;
+use crate::width::{to_usize, u32_of};
+use crate::{CachePolicy, Options, Result};
+
+/// The memory of a table's cache.
+pub struct Cache {
+    wanted: bool,
+    pub policy: CachePolicy,
+    /// Share of the buckets to be held.
+    pub ratio: f64,
+    pub uses: Option<Uses>,
+    pub entries: Option<Entries>,
+    /// Which buckets the entries hold is not known: a call failed amid a change of that.
+    pub doubtful: bool,
+    /// Operations that the table had seen when earlier uses were last halved.
+    pub aged_at: u64,
+}
+
+/// What there is for each bucket.
+pub struct Uses {
+    links: DeviceMemory,
+    heat: DeviceMemory,
+}
+
+/// Room for buckets.
+pub struct Entries {
+    pub count: u64,
+    /// How many there should have been.
+    pub wanted: u64,
+    /// How many hold no bucket.
+    pub free: u64,
+    records: DeviceMemory,
+    values: DeviceMemory,
+    pub buckets: DeviceMemory,
+    lists: DeviceMemory,
+}
+
+/// Memory that kernels may use until the view has changed.
+#[must_use = "kernels may be using it"]
+#[derive(Default)]
+pub struct Outgrown {
+    uses: Option<Uses>,
+    entries: Option<Entries>,
+}
+
+impl Cache {
+    /// A cache without memory.
+    pub fn new(options: &Options) -> Self {
+        Self {
+            wanted: options.cache_ratio > 0.0,
+            policy: options.cache_policy,
+            ratio: options.cache_ratio,
+            uses: None,
+            entries: None,
+            doubtful: false,
+            aged_at: 0,
+        }
+    }
+
+    /// Bytes of device memory that it has.
+    pub fn len(&self) -> u64 {
+        let uses = self.uses.as_ref().map_or(0, Uses::len);
+        uses + self.entries.as_ref().map_or(0, Entries::len)
+    }
+
+    /// Makes room for the uses of the buckets of levels up to `top`, keeping what was counted, and
+    /// gives what the view is to have in place of `view`. A cache for which the device has no room
+    /// is given up.
+    ///
+    /// The caller holds the writer's lock. What comes back besides may be dropped when no lookup
+    /// has the view from before.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn reach(
+        &mut self,
+        stream: &Stream,
+        top: u32,
+        view: CacheView,
+    ) -> Result<(CacheView, Outgrown)> {
+        let mut outgrown = Outgrown::default();
+        if !self.wanted {
+            return Ok((CacheView::default(), outgrown));
+        }
+        let counted = self.policy != CachePolicy::Random;
+        let Ok(uses) = Uses::new(top, counted) else {
+            tracing::info!("no room in device memory for the bucket cache");
+            self.wanted = false;
+            outgrown.uses = self.uses.take();
+            outgrown.entries = self.entries.take();
+            return Ok((CacheView::default(), outgrown));
+        };
+        uses.begin(stream, self.uses.as_ref())?;
+        let view = CacheView {
+            links: uses.links.address(),
+            heat: uses.heat.address(),
+            policy: policy_number(self.policy),
+            ..view
+        };
+        outgrown.uses = self.uses.replace(uses);
+        Ok((view, outgrown))
+    }
+}
+
+impl Uses {
+    fn new(top: u32, counted: bool) -> Result<Self> {
+        let len = 4usize << (top + 1);
+        Ok(Self {
+            links: DeviceMemory::new(len)?,
+            heat: DeviceMemory::new(if counted { len } else { 0 })?,
+        })
+    }
+
+    fn len(&self) -> u64 {
+        (self.links.len() + self.heat.len()) as u64
+    }
+
+    /// Copies what the old arrays hold and clears the rest.
+    fn begin(&self, stream: &Stream, old: Option<&Self>) -> Result<()> {
+        let arrays = [
+            (&self.links, old.map(|old| &old.links)),
+            (&self.heat, old.map(|old| &old.heat)),
+        ];
+        for (new, old) in arrays {
+            let kept = old.map_or(0, DeviceMemory::len).min(new.len());
+            // SAFETY: both blocks are at least as long as is said here.
+            unsafe {
+                if let Some(old) = old {
+                    copy_on_device(stream, new.address(), old.address(), kept)?;
+                }
+                fill(stream, new.address() + kept as u64, 0, new.len() - kept)?;
+            }
+        }
+        wait(stream)
+    }
+}
+
+impl Entries {
+    /// Room for `count` buckets of the table of `view`, all of it free.
+    pub fn new(
+        stream: &Stream,
+        view: &TableView,
+        count: u64,
+        wanted: u64,
+        images: bool,
+    ) -> Result<Self> {
+        let slots = count * u64::from(view.slots);
+        let image_len = if images {
+            u64::from(view.bucket_size)
+        } else {
+            0
+        };
+        let entries = Self {
+            count,
+            wanted,
+            free: count,
+            records: DeviceMemory::new(to_usize(slots) * 8)?,
+            values: DeviceMemory::new(to_usize(slots * value_stride(view)))?,
+            buckets: DeviceMemory::new(to_usize(count * image_len))?,
+            lists: DeviceMemory::new(to_usize(lists_len(count)))?,
+        };
+        let numbers: Vec<u32> =
+            (0..u32::try_from(count).expect("entries have 32-bit numbers")).collect();
+        // SAFETY: the blocks are as long; the numbers stay until the wait.
+        unsafe {
+            fill(stream, entries.records.address(), 0, entries.records.len())?;
+            copy_in(stream, entries.load().free, bytemuck::cast_slice(&numbers))?;
+        }
+        wait(stream)?;
+        Ok(entries)
+    }
+
+    /// Bytes of one entry with its share of the lists.
+    pub fn len_of_one(view: &TableView, images: bool) -> u64 {
+        let image_len = if images {
+            u64::from(view.bucket_size)
+        } else {
+            0
+        };
+        u64::from(view.slots) * (8 + value_stride(view)) + image_len + LIST_LEN
+    }
+
+    fn len(&self) -> u64 {
+        let blocks = [&self.records, &self.values, &self.buckets, &self.lists];
+        blocks.map(|block| block.len() as u64).iter().sum()
+    }
+
+    pub fn enter(&self, view: &mut TableView) {
+        view.cache.records = self.records.address();
+        view.cache.values = self.values.address();
+        view.cache.buckets = self.buckets.address();
+        view.cache.value_stride = u32_of(value_stride(view));
+    }
+
+    /// What the launches of a load are told, but for what it decides.
+    pub fn load(&self) -> CacheLoad {
+        let scores = self.lists.address();
+        let evicted = scores + SCORES_LEN + OUTCOME_LEN;
+        CacheLoad {
+            scores,
+            evicted,
+            incoming: evicted + self.count * 8,
+            free: evicted + self.count * 16,
+            entries: self.count,
+            free_count: self.free,
+            ..CacheLoad::default()
+        }
+    }
+
+    /// Where launches leave what they have come to.
+    pub fn outcome(&self) -> u64 {
+        self.lists.address() + SCORES_LEN
+    }
+}
+
+impl DeviceTable {
+    /// Takes all buckets out of the cache, and the entries from the view.
+    pub fn give_up_entries(&self, writer: &mut Writer, stream: &Stream) -> Result<Outgrown> {
+        let Some(uses) = &writer.cache.uses else {
+            return Ok(Outgrown::default());
+        };
+        let mut view = self.view_alone();
+        // SAFETY: the block is as long, and no lookup is under way.
+        unsafe { fill(stream, uses.links.address(), 0, uses.links.len())? };
+        wait(stream)?;
+        view.cache.records = 0;
+        view.cache.values = 0;
+        view.cache.buckets = 0;
+        Ok(Outgrown {
+            uses: None,
+            entries: writer.cache.entries.take(),
+        })
+    }
+
+    /// Takes the bottom level, which is about to be given up, out of the cache.
+    pub fn uncache_level(&self, writer: &mut Writer, stream: &Stream, level: u32) -> Result<()> {
+        let Cache {
+            entries: Some(entries),
+            doubtful,
+            ..
+        } = &mut writer.cache
+        else {
+            return Ok(());
+        };
+        let was_doubtful = std::mem::replace(doubtful, true);
+        let mut outcome = CacheOutcome::zeroed();
+        // SAFETY: the writer's lock keeps the table and the cache as they are; nobody looks at the
+        // outcome before the wait.
+        unsafe {
+            fill(stream, entries.outcome(), 0, to_usize(OUTCOME_LEN))?;
+            let grid = Grid::Warps((1u64 << level).div_ceil(u64::from(WARP)));
+            let (view, load) = (self.view_now(), entries.load());
+            let arguments = (view, load, level, entries.outcome());
+            self.kernels.launch(stream, CACHE_LEAVE, grid, arguments)?;
+            let outcome = bytemuck::bytes_of_mut(&mut outcome);
+            copy_out(stream, outcome, entries.outcome())?;
+        }
+        wait(stream)?;
+        entries.free += outcome.evicted;
+        *doubtful = was_doubtful;
+        Ok(())
+    }
+}
+
+/// Bytes of the counts of scores.
+pub const SCORES_LEN: u64 = 2 * SCORES as u64 * 4;
+
+/// Bytes of an outcome.
+pub const OUTCOME_LEN: u64 = size_of::<CacheOutcome>() as u64;
+
+/// Bytes of an entry's share of the lists.
+const LIST_LEN: u64 = 8 + 8 + 4;
+
+fn lists_len(entries: u64) -> u64 {
+    SCORES_LEN + OUTCOME_LEN + entries * LIST_LEN
+}
+
+/// Bytes from one cached value to the next: they are copied sixteen at a time.
+pub fn value_stride(view: &TableView) -> u64 {
+    align_up(view.value_size.into(), 16)
+}
+
+/// How the kernels name a policy.
+fn policy_number(policy: CachePolicy) -> u32 {
+    match policy {
+        CachePolicy::Lfu => POLICY_LFU,
+        CachePolicy::Lru => POLICY_LRU,
+        CachePolicy::Random => POLICY_RANDOM,
+    }
+}
+
+/// Buckets of all live levels.
+pub fn buckets_of(table: &Table<Mapping>) -> u64 {
+    let levels = table.levels.live();
+    (levels.bottom..=levels.top).map(|level| 1 << level).sum()
+}

@@ -1,0 +1,75 @@
+//! What lookups and batches have done, added up.
+
+use std::sync::atomic::Ordering;
+
+use super::DeviceTable;
+use crate::Result;
+use crate::engine::cuda::abi::Counters;
+use crate::engine::cuda::kernels::Grid;
+use crate::engine::cuda::kernels::declarations::REPORT;
+use crate::engine::cuda::stream::BatchStream;
+use crate::gpu::memory::{copy_out, wait};
+use crate::pm::Mapping;
+use crate::table::Table;
+use crate::width::{saturating_u64, u32_of};
+
+/// What shares are of.
+pub const WHOLE: u32 = 1 << 10;
+
+impl DeviceTable {
+    pub fn count_look_ups(&self, table: &Table<Mapping>) -> Result<()> {
+        let channel = self.channel()?;
+        let mut totals = Counters::default();
+        let mut counted = self.counted.lock();
+        // SAFETY: both are as long, and nobody looks before the wait.
+        unsafe {
+            let bytes = bytemuck::bytes_of_mut(&mut totals);
+            copy_out(&channel.stream, bytes, self.looked_up.address())?;
+        }
+        wait(&channel.stream)?;
+        self.give(channel);
+        let operations = totals.operations - counted.operations;
+        table.count_batch(operations, 0, totals.touches - counted.touches);
+        self.count_cache(
+            totals.cache_lookups - counted.cache_lookups,
+            totals.cache_hits - counted.cache_hits,
+        );
+        *counted = totals;
+        self.check_damage(table, &totals)
+    }
+
+    /// Notes which share of the lookups to come will read the file.
+    pub fn expect_missed(&self, share: f64) {
+        let share = u32_of(saturating_u64(share.clamp(0.0, 1.0) * f64::from(WHOLE)));
+        self.missed.store(share, Ordering::Relaxed);
+    }
+
+    pub fn count_cache(&self, asked: u64, had: u64) {
+        if asked >= u64::from(WHOLE) {
+            self.expect_missed((asked - had) as f64 / asked as f64);
+        }
+        self.cache_uses[0].fetch_add(asked, Ordering::Relaxed);
+        self.cache_uses[1].fetch_add(had, Ordering::Relaxed);
+    }
+
+    /// Sends the counters on their way back.
+    pub fn fetch_counters(&self, channel: &mut BatchStream) -> Result<()> {
+        let to = channel.outcome_of(0)?;
+        let counters = channel.counters_address();
+        // SAFETY: the blocks are as long, and nobody looks before the stream has come past.
+        unsafe {
+            let arguments = (counters, 0, 0, to);
+            self.kernels
+                .launch(&channel.stream, REPORT, Grid::Threads(0), arguments)
+        }
+    }
+
+    /// Says what lookups or a batch have met that no crash leaves.
+    pub fn check_damage(&self, table: &Table<Mapping>, counters: &Counters) -> Result<()> {
+        if counters.damaged == 0 {
+            return Ok(());
+        }
+        let found = "a record outside the file".into();
+        Err(table.damaged("slot", counters.damaged, found))
+    }
+}

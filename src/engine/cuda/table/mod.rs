@@ -1,0 +1,282 @@
+//! The table on the device: what the engine keeps for it, from the moment when it is taken over until it is given
+//! back.
+
+mod bucket_cache;
+mod counts;
+mod growth;
+mod mirror;
+mod reader_gate;
+mod record_pool;
+mod registration;
+mod view;
+mod writer;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
+
+use bytemuck::Zeroable;
+use parking_lot::{Mutex, RwLock};
+use rayon::ThreadPool;
+
+use super::abi::{Counters, TableView};
+use super::kernels::Kernels;
+use super::stream::readers::Readers;
+use super::stream::{BatchStream, address_sort};
+use crate::gpu::device::Device;
+use crate::gpu::memory::{DeviceMemory, fill, wait};
+use crate::pm::{Mapping, Medium};
+use crate::pool::pool;
+use crate::table::Table;
+use crate::{AddressOrder, Error, Options, Result};
+use growth::Draining;
+use reader_gate::ReaderGate;
+
+pub use bucket_cache::{Cache, Entries, OUTCOME_LEN, SCORES_LEN, buckets_of, value_stride};
+pub use counts::WHOLE;
+pub use mirror::Mirror;
+pub use record_pool::{RecordPool, Taken};
+pub use registration::Registration;
+pub use writer::{Integrity, Writer};
+
+/// What launches need before the table is taken over; a recovery scan has made it already.
+pub struct Prepared {
+    pub kernels: Kernels,
+    pub registration: Registration,
+    /// The copies of the levels, and the buckets in them that the host has mended since, each as
+    /// its level and its offset in the file.
+    pub mirror: Option<(Mirror, Vec<(u32, u64)>)>,
+}
+
+/// Threads that copy for a table.
+pub type Copiers = Arc<ThreadPool>;
+
+/// What the engine keeps for its table.
+pub struct DeviceTable {
+    pub kernels: Kernels,
+    /// Held by lookups while they run.
+    view: RwLock<TableView>,
+    /// Lookups that hold the view without a guard, as they are waited for by no call.
+    pub readers: Readers,
+    /// What those lookups did, added up; one [`Counters`].
+    pub looked_up: DeviceMemory,
+    /// How much of it has been counted.
+    counted: Mutex<Counters>,
+    /// Length from which on a batch is put in the order of the places it touches.
+    pub ordered_from: AtomicU32,
+    /// Batches launched.
+    pub launches: AtomicU32,
+    /// Those that change the table, counted before they are launched.
+    pub changes: AtomicU64,
+    /// Lookups that hold the view.
+    pub reader_gate: ReaderGate,
+    /// Held by whoever loads the cache.
+    pub loading: Mutex<()>,
+    /// Loads that callers wait for and that have not begun.
+    pub awaited_loads: AtomicU32,
+    /// Values that the cache was asked for, and those that it had.
+    pub cache_uses: [AtomicU64; 2],
+    /// Which share of the lookups that find something is expected to read the file, of [`WHOLE`].
+    pub missed: AtomicU32,
+    /// Held by whoever waits for the writer's lock.
+    next_writer: Mutex<()>,
+    /// Held by whoever changes the table.
+    pub writer: Mutex<Writer>,
+    channels: Mutex<Vec<BatchStream>>,
+    /// Threads that copy between the host's slices, the file and pinned memory.
+    pub copiers: Copiers,
+    registration: Registration,
+}
+
+impl DeviceTable {
+    /// Takes a table over. The device has been entered.
+    pub fn new(
+        device: &Device,
+        options: &Options,
+        table: &Table<Mapping>,
+        prepared: Option<Prepared>,
+        copiers: Option<Copiers>,
+    ) -> Result<Self> {
+        let Prepared {
+            kernels,
+            registration,
+            mirror,
+        } = match prepared {
+            Some(prepared) => prepared,
+            None => Self::prepare(device, options, table)?,
+        };
+        let started = Instant::now();
+        let (mirror, mended) = match mirror {
+            Some((mirror, mended)) if options.device_mirror => (mirror, mended),
+            _ => {
+                let (wanted, most) = (options.device_mirror, options.device_memory);
+                (Mirror::new(wanted, most), Vec::new())
+            }
+        };
+        let device_table = Self {
+            kernels,
+            view: RwLock::new(TableView::zeroed()),
+            readers: Readers::default(),
+            looked_up: DeviceMemory::new(size_of::<Counters>())?,
+            counted: Mutex::default(),
+            ordered_from: AtomicU32::new(u32::MAX),
+            launches: AtomicU32::new(0),
+            changes: AtomicU64::new(0),
+            reader_gate: ReaderGate::default(),
+            loading: Mutex::default(),
+            awaited_loads: AtomicU32::new(0),
+            cache_uses: Default::default(),
+            missed: AtomicU32::new(WHOLE),
+            next_writer: Mutex::default(),
+            writer: Mutex::new(Writer {
+                record_pool: RecordPool::new(table.shape.record_stride)?,
+                mirror,
+                cache: Cache::new(options),
+                dirty: DeviceMemory::new(0)?,
+                draining: Draining::default(),
+                integrity: Integrity::Intact,
+            }),
+            channels: Mutex::default(),
+            copiers: match copiers {
+                Some(copiers) => copiers,
+                None => Arc::new(pool("copy", table.path())?),
+            },
+            registration,
+        };
+        let mut channel = device_table.channel()?;
+        // SAFETY: the block is as long.
+        unsafe {
+            let totals = &device_table.looked_up;
+            fill(&channel.stream, totals.address(), 0, totals.len())?;
+        }
+        let mut writer = device_table.writer()?;
+        let registration = &device_table.registration;
+        let mut view = writer
+            .mirror
+            .add_table(table, registration, &channel.stream)?;
+        writer
+            .mirror
+            .refresh(table, registration, &channel.stream, &mended)?;
+        (view.cache, _) = writer
+            .cache
+            .reach(&channel.stream, view.top_level, view.cache)?;
+        *device_table.view_alone() = view;
+        device_table.follow(table, &mut writer, &channel.stream)?;
+        drop(writer);
+        tracing::debug!(took = ?started.elapsed(), "copied the levels to the device");
+        let started = Instant::now();
+        let ordered_from = match options.address_order {
+            AddressOrder::Always => 0,
+            AddressOrder::Never => u32::MAX,
+            AddressOrder::Auto => {
+                address_sort::measure(&device_table.kernels, &mut channel, device_table.view_now())?
+            }
+        };
+        device_table
+            .ordered_from
+            .store(ordered_from, Ordering::Relaxed);
+        tracing::debug!(took = ?started.elapsed(), ordered_from, "measured the machine");
+        device_table.give(channel);
+        table.set_drained_by_engine(true);
+        // The device changes the file without them.
+        table.tags.forget();
+        Ok(device_table)
+    }
+
+    /// The kernels for a table, and its file pinned, neither of which waits for the other.
+    pub fn prepare(device: &Device, options: &Options, table: &Table<Mapping>) -> Result<Prepared> {
+        std::thread::scope(|scope| {
+            let load = || {
+                let started = Instant::now();
+                let _entered = device.enter()?;
+                let watch = options.write_trace.as_ref();
+                let key_size = table.shape.key_size;
+                let kernels = Kernels::load(device, &table.medium, key_size, watch)?;
+                tracing::debug!(took = ?started.elapsed(), "loaded the kernels");
+                Ok(kernels)
+            };
+            let loading = std::thread::Builder::new().spawn_scoped(scope, load);
+            let started = Instant::now();
+            // SAFETY: the mapping keeps what it has mapped where it is, and outlives the engine.
+            let registration = unsafe { Registration::of_file(&table.medium)? };
+            let len = table.medium.len();
+            tracing::debug!(took = ?started.elapsed(), len, "pinned the file");
+            let kernels = match loading {
+                Ok(loading) => loading
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                Err(_) => load(),
+            };
+            Ok(Prepared {
+                kernels: kernels?,
+                registration,
+                mirror: None,
+            })
+        })
+    }
+
+    /// Gives the table back, with all that only the device knew.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`]; then the table is still the device's. [`Error::Damaged`] if lookups met damage.
+    pub fn hand_back(&self, table: &Table<Mapping>) -> Result<()> {
+        let mut writer = self.writer()?;
+        let mut channel = self.channel()?;
+        self.readers.wait();
+        let counted = match self.count_look_ups(table) {
+            Err(error @ Error::Gpu { .. }) => return Err(error),
+            counted => counted,
+        };
+        let drained = match self.finish_draining(table, &mut writer, &mut channel) {
+            Err(error @ Error::Gpu { .. }) => return Err(error),
+            drained => drained,
+        };
+        if let Err(error) = &drained {
+            tracing::warn!(%error, "the resize is left for the next open");
+        }
+        self.save_dirty(table, &writer, &channel.stream)?;
+        writer.record_pool.hand_back(table, &channel.stream)?;
+        // What the GPU could not empty is not for the host, which has not followed its changes.
+        table.set_drained_by_engine(drained.is_err());
+        counted
+    }
+
+    /// Gives up all that is on the device, once it is done with it, and gives the threads that have
+    /// copied. The table is then as after a crash.
+    pub fn release(self, table: &Table<Mapping>) -> Copiers {
+        self.readers.wait();
+        let channel = BatchStream::new();
+        let writer = self.writer.lock();
+        let saved = channel.and_then(|channel| self.save_dirty(table, &writer, &channel.stream));
+        if saved.is_err() {
+            // Which pages differ from the last checkpoint, only the device knows.
+            table.medium.mark_dirty(0, table.medium.len());
+        }
+        drop(writer);
+        Arc::clone(&self.copiers)
+    }
+
+    /// Whether the device answers, has done whatever it began, and knows all of the table.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`] if not.
+    pub fn check(&self, table: &Table<Mapping>) -> Result<()> {
+        let mut writer = self.writer()?;
+        let mut channel = BatchStream::new()?;
+        self.follow(table, &mut writer, &channel.stream)?;
+        channel.counters()?;
+        self.fetch_counters(&mut channel)?;
+        wait(&channel.stream)
+    }
+
+    /// A channel for the caller alone.
+    pub fn channel(&self) -> Result<BatchStream> {
+        let idle = self.channels.lock().pop();
+        idle.map_or_else(BatchStream::new, Ok)
+    }
+
+    /// Keeps a channel, whose stream has come to its end, for the next batch.
+    pub fn give(&self, channel: BatchStream) {
+        self.channels.lock().push(channel);
+    }
+}
