@@ -3,11 +3,15 @@
 
 mod bucket_cache;
 mod counts;
-mod growth;
+mod dirty_map;
+mod follow;
+mod maintenance;
 mod mirror;
 mod reader_gate;
 mod record_pool;
+mod refill;
 mod registration;
+mod resize;
 mod view;
 mod writer;
 
@@ -29,8 +33,8 @@ use crate::pm::{Mapping, Medium};
 use crate::pool::pool;
 use crate::table::Table;
 use crate::{AddressOrder, Error, Options, Result};
-use growth::Draining;
 use reader_gate::ReaderGate;
+use resize::Draining;
 
 pub use bucket_cache::{Cache, Entries, OUTCOME_LEN, SCORES_LEN, buckets_of, value_stride};
 pub use counts::WHOLE;

@@ -4,9 +4,9 @@ use parking_lot::MutexGuard;
 
 use super::DeviceTable;
 use super::bucket_cache::Cache;
-use super::growth::Draining;
 use super::mirror::Mirror;
 use super::record_pool::RecordPool;
+use super::resize::Draining;
 use crate::gpu::memory::DeviceMemory;
 use crate::{Error, Result};
 

@@ -9,7 +9,8 @@ use rayon::prelude::*;
 
 use super::{copied, keep, len_of, parts};
 use crate::Result;
-use crate::engine::cuda::batch::{ReadBatch, sizes};
+use crate::engine::cuda::batch::read::ReadBatch;
+use crate::engine::cuda::batch::sizes;
 use crate::engine::cuda::kernels::Read;
 use crate::engine::cuda::stream::{BatchStream, Payload, event_on};
 use crate::engine::cuda::table::DeviceTable;

@@ -1,0 +1,146 @@
+//! A lookup, from its keys in device memory to its answers there.
+
+use std::sync::atomic::Ordering;
+
+use bytemuck::Zeroable;
+
+use crate::Result;
+use crate::engine::cuda::abi::{BatchView, OrderView, TableView};
+use crate::engine::cuda::kernels::declarations::REPORT;
+use crate::engine::cuda::kernels::{Grid, Read};
+use crate::engine::cuda::stream::{BatchStream, Operands};
+use crate::engine::cuda::table::{DeviceTable, WHOLE};
+use crate::gpu::launch::Launch;
+use crate::gpu::memory::{Address, wait};
+use crate::pm::Mapping;
+use crate::table::Table;
+use crate::width::u32_of;
+
+/// A lookup on its stream.
+pub struct ReadBatch {
+    verb: Read,
+    operands: Operands,
+    /// Bytes that are found for a position.
+    size: u32,
+    /// Changes that had begun when it was put there, if none was under way.
+    changes: Option<u64>,
+}
+
+impl DeviceTable {
+    /// Puts a lookup on its stream. What it finds comes back to the host.
+    pub fn begin_read(
+        &self,
+        table: TableView,
+        channel: &mut BatchStream,
+        verb: Read,
+        mut operands: Operands,
+    ) -> Result<ReadBatch> {
+        let counters = channel.counters()?;
+        let (words, to) = channel.outcome(&operands)?;
+        let mut order = OrderView::zeroed();
+        let size = match verb {
+            Read::Get => {
+                order = channel.order(operands.len, table.file_len)?;
+                table.value_size
+            }
+            Read::Locate => {
+                operands.values = channel.room_for_places(operands.len)?;
+                const { u32_of(size_of::<Address>() as u64) }
+            }
+            Read::Contains => 0,
+        };
+        // In this order: of a change that was counted already the lock is still held, or it has ended.
+        let changes = self.changes.load(Ordering::SeqCst);
+        let beside = self.writer.is_locked();
+        let mut launches = channel.launches();
+        // SAFETY: the channel's buffers have been made for the batch; whoever holds the table's
+        // view keeps what it names alive. Nobody looks at the outcome before the stream has come
+        // past.
+        unsafe {
+            self.launch_read(&mut launches, table, verb, operands, order, counters)?;
+            let arguments = (counters, operands.answers, words, to);
+            self.kernels
+                .launch(&mut launches, REPORT, Grid::Threads(words), arguments)?;
+            launches.submit()?;
+        }
+        if verb == Read::Get {
+            channel.fetch_values(operands.len, size)?;
+        }
+        Ok(ReadBatch {
+            verb,
+            operands,
+            size,
+            changes: (!beside).then_some(changes),
+        })
+    }
+
+    /// Waits for a lookup.
+    pub fn end_read(
+        &self,
+        table: &Table<Mapping>,
+        channel: &mut BatchStream,
+        batch: &ReadBatch,
+    ) -> Result<()> {
+        wait(&channel.stream)?;
+        let counters = channel.fetched_counters();
+        table.count_batch(counters.operations, 0, counters.touches);
+        self.count_cache(counters.cache_lookups, counters.cache_hits);
+        self.check_damage(table, &counters)?;
+        let len = batch.operands.len;
+        if len == 1 || batch.changes == Some(self.changes.load(Ordering::SeqCst)) {
+            return Ok(());
+        }
+        // Equal keys may have been told of different changes, and not in the order given.
+        let groups = channel.groups(len)?;
+        let (words, to) = channel.outcome(&batch.operands)?;
+        let mut found = BatchView::zeroed();
+        found.keys = batch.operands.keys;
+        found.values = batch.operands.values;
+        found.answers = batch.operands.answers;
+        found.len = len;
+        let counters = channel.counters_address();
+        let mut launches = channel.launches();
+        // SAFETY: as in `begin_read`.
+        unsafe {
+            self.kernels
+                .agree(&mut launches, groups, found, batch.size, counters)?;
+            let arguments = (counters, found.answers, words, to);
+            self.kernels
+                .launch(&mut launches, REPORT, Grid::Threads(words), arguments)?;
+            launches.submit()?;
+        }
+        if batch.verb == Read::Get {
+            channel.fetch_values(len, batch.size)?;
+        }
+        wait(&channel.stream)
+    }
+
+    /// Launches a batch that looks up.
+    ///
+    /// # Safety
+    /// The operands, the order's memory and what the view names must stay until the stream has
+    /// come past.
+    pub unsafe fn launch_read(
+        &self,
+        on: impl Launch,
+        table: TableView,
+        verb: Read,
+        operands: Operands,
+        order: OrderView,
+        counters: Address,
+    ) -> Result<()> {
+        let mut view = BatchView::zeroed();
+        view.keys = operands.keys;
+        view.values = operands.values;
+        view.answers = operands.answers;
+        view.len = operands.len;
+        view.tile = self.kernels.tile(operands.len);
+        view.sample = self.launches.fetch_add(1, Ordering::Relaxed);
+        // What the cache answers needs no order.
+        let missed = u64::from(self.missed.load(Ordering::Relaxed)) * u64::from(operands.len);
+        let missed = u32::try_from(missed / u64::from(WHOLE)).expect("a share of the batch");
+        view.order = self.order_of(order, missed);
+        // SAFETY: as the caller says.
+        unsafe { self.kernels.read(on, verb, table, view, counters) }
+    }
+}

@@ -1,0 +1,113 @@
+//! The table's maintenance, and room that is made ahead of need.
+
+use std::time::{Duration, Instant};
+
+use super::mirror::{level_len, zeroed_level};
+use super::resize::OPERATIONS;
+use super::{DeviceTable, Writer};
+use crate::Result;
+use crate::engine::cuda::stream::BatchStream;
+use crate::layout::Shape;
+use crate::pm::{Mapping, Medium};
+use crate::table::Table;
+use crate::table::maintenance::Pace;
+
+/// Bytes that are pinned at a time while batches run: the driver keeps them waiting so long.
+const PINNED_AT_ONCE: u64 = 32 << 20;
+
+impl DeviceTable {
+    /// One round of the table's maintenance: room is preallocated and pinned, and a resize driven on by a
+    /// slice. Gives how long to rest.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu), and those of [`drain_slice`](Self::drain_slice).
+    pub fn maintain(&self, table: &Table<Mapping>, pace: &mut Pace) -> Result<Option<Duration>> {
+        loop {
+            let more = table.make_room();
+            self.pin_ahead(table)?;
+            if !more {
+                break;
+            }
+        }
+        self.mirror_ahead(table)?;
+        if !table.levels.live().draining(table.shape.levels) {
+            return Ok(None);
+        }
+        let started = Instant::now();
+        let mut writer = self.writer()?;
+        let mut channel = self.channel()?;
+        let slice = writer.draining.slice * OPERATIONS;
+        self.drain_slice(table, &mut writer, &mut channel, slice)?;
+        self.give(channel);
+        drop(writer);
+        Ok(Some(pace.rest(table, started.elapsed())))
+    }
+
+    /// Pins room that was preallocated.
+    fn pin_ahead(&self, table: &Table<Mapping>) -> Result<()> {
+        let ready = table.medium.prepared();
+        while self.registration.len() < ready {
+            let end = ready.min(self.registration.len() + PINNED_AT_ONCE);
+            // SAFETY: what is prepared is mapped, and stays so until the table is closed, which is
+            // after the engine has given it back.
+            unsafe { self.registration.extend(&table.medium, end)? };
+        }
+        Ok(())
+    }
+
+    /// Makes the copy of the level that will soon be added.
+    fn mirror_ahead(&self, table: &Table<Mapping>) -> Result<()> {
+        let Some(level) = table.coming_level() else {
+            return Ok(());
+        };
+        // Small levels are copied in no time, and would only take memory from others.
+        let len = level_len(table, level);
+        {
+            let writer = self.writer()?;
+            let has_room = || writer.mirror.has_room(len, writer.cache.len());
+            if len < PINNED_AT_ONCE || !writer.mirror.awaits(level) || !has_room()? {
+                return Ok(());
+            }
+        }
+        let channel = self.channel()?;
+        let copy = zeroed_level(table, &channel.stream, level)?;
+        self.give(channel);
+        let mut writer = self.writer()?;
+        // The level may have come meanwhile.
+        if table.levels.live().top < level {
+            writer.mirror.expect(level, copy);
+        }
+        Ok(())
+    }
+
+    /// Makes room for `additional` more items: slots and records.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](crate::Error::NoSpace) and [`Error::Limit`](crate::Error::Limit) where there is
+    /// no room for all of it; the table is as it was. [`Error::Gpu`](crate::Error::Gpu).
+    pub fn reserve(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        channel: &mut BatchStream,
+        additional: u64,
+    ) -> Result<()> {
+        let top = table
+            .shape
+            .top_level_for(table.len().saturating_add(additional));
+        if top > Shape::MAX_LEVEL {
+            return Err(table.limit("the top level", u64::from(top), u64::from(Shape::MAX_LEVEL)));
+        }
+        let missing = |writer: &Writer| additional.saturating_sub(writer.record_pool.available());
+        table.make_room_for(top, missing(writer))?;
+        self.follow(table, writer, &channel.stream)?;
+        while table.levels.live().top < top {
+            table.add_level(table.levels.live())?;
+            self.follow(table, writer, &channel.stream)?;
+            self.finish_draining(table, writer, channel)?;
+        }
+        // Records that the arena has are as good as those at hand.
+        table.grow_arena(0, missing(writer))?;
+        self.follow(table, writer, &channel.stream)
+    }
+}

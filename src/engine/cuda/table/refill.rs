@@ -1,0 +1,152 @@
+//! Records for launches: retired ones that are free again, and new ones.
+
+use std::ops::Range;
+
+use super::{DeviceTable, Integrity, Writer};
+use crate::Result;
+use crate::engine::cuda::abi::{OrderView, RecordsView};
+use crate::engine::cuda::stream::BatchStream;
+use crate::gpu::memory::wait;
+use crate::gpu::stream::Stream;
+use crate::pm::Mapping;
+use crate::table::Table;
+use crate::width::{to_usize, u32_of};
+
+/// Retired records are used again once they are one in so many: sorted by address, a batch then
+/// finds as many as it needs close together.
+const POOL: u64 = 32;
+
+/// Records that are sorted at a time.
+const SORTED: u64 = 1 << 22;
+
+impl DeviceTable {
+    /// Makes `records` available to the next launch, or as many as there are without growth.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn stock_at_hand(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        stream: &Stream,
+        records: u64,
+    ) -> Result<()> {
+        if writer.record_pool.available() >= records {
+            return Ok(());
+        }
+        // No record is handed out that the GPU does not reach.
+        self.follow(table, writer, stream)?;
+        if Self::has_pool(table, writer) {
+            self.recycle(table, writer)?;
+        }
+        writer.record_pool.prepare(table, stream, records)
+    }
+
+    /// Makes `records` available to the next launch.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](crate::Error::NoSpace) and the like; as many as there are are available.
+    pub fn stock(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        stream: &Stream,
+        records: u64,
+    ) -> Result<()> {
+        loop {
+            self.stock_at_hand(table, writer, stream, records)?;
+            let available = writer.record_pool.available();
+            if available >= records {
+                return Ok(());
+            }
+            self.feed(table, writer, stream, records - available)?;
+            if writer.record_pool.available() > available {
+                continue;
+            }
+            self.stock_at_hand(table, writer, stream, records)?;
+            if writer.record_pool.available() == available {
+                // The pool holds as many runs as it can.
+                return Ok(());
+            }
+        }
+    }
+
+    /// Finds `missing` records: retired ones, if they are many, else new ones.
+    pub fn feed(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        stream: &Stream,
+        missing: u64,
+    ) -> Result<()> {
+        if Self::has_pool(table, writer) && self.recycle(table, writer)? {
+            return Ok(());
+        }
+        let grown =
+            table
+                .maintenance
+                .holding_up("adding records", || match table.grow_arena(0, missing) {
+                    Ok(()) => self.follow(table, writer, stream).map(|()| None),
+                    Err(error) => Ok(Some(error)),
+                });
+        match grown? {
+            None => Ok(()),
+            Some(error) => {
+                if self.recycle(table, writer)? {
+                    return Ok(());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether so many records are retired that using them again serves batches well.
+    fn has_pool(table: &Table<Mapping>, writer: &Writer) -> bool {
+        writer.record_pool.retired() >= (table.arena.total(0) / POOL).max(1)
+    }
+
+    /// Makes retired records free; says whether there were any.
+    fn recycle(&self, table: &Table<Mapping>, writer: &mut Writer) -> Result<bool> {
+        if writer.record_pool.retired() == 0 {
+            return Ok(false);
+        }
+        // Lookups under way may still copy from retired records.
+        let file_len = self.view_alone().file_len;
+        let freed = writer.record_pool.recycle(table);
+        let mut channel = self.channel()?;
+        // A batch may be amid its work.
+        let was = std::mem::replace(&mut writer.integrity, Integrity::InFlight);
+        let records = writer.record_pool.view();
+        let sorted = self.sort_freed(&mut channel, records, freed.clone(), file_len);
+        writer.keep_failure(sorted)?;
+        writer.integrity = was;
+        self.give(channel);
+        Ok(!freed.is_empty())
+    }
+
+    /// Puts these entries of the ring of free records in the order of their addresses.
+    fn sort_freed(
+        &self,
+        channel: &mut BatchStream,
+        records: RecordsView,
+        freed: Range<u64>,
+        file_len: u64,
+    ) -> Result<()> {
+        for first in freed.clone().step_by(to_usize(SORTED)) {
+            let len = u32_of((freed.end - first).min(SORTED));
+            let order = OrderView {
+                wanted: 1,
+                ..channel.order(len, file_len)?
+            };
+            // SAFETY: the ring holds these entries, no launch uses them, and the order's memory
+            // stays with the channel.
+            unsafe {
+                let mut launches = channel.launches();
+                self.kernels
+                    .sort_free(&mut launches, records, first, len, order)?;
+                launches.submit()?;
+            }
+        }
+        wait(&channel.stream)
+    }
+}

@@ -1,0 +1,238 @@
+//! A resize: a level is added on top, and the bottom one emptied slice by slice.
+//!
+//! The order is that of `table/resize.rs`. Where the host's engine waits for epochs, this one waits
+//! for the lookups under way: whoever launches one holds the view.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::{DeviceTable, Integrity, Writer};
+use crate::engine::cuda::abi::Counters;
+use crate::engine::cuda::kernels::Grid;
+use crate::engine::cuda::kernels::declarations::DRAIN;
+use crate::engine::cuda::stream::BatchStream;
+use crate::gpu::memory::wait;
+use crate::pm::Mapping;
+use crate::table::Table;
+use crate::table::levels::Levels;
+use crate::width::saturating_u64;
+use crate::{Error, Result};
+
+/// How long a slice of a resize should take.
+const SLICE: Duration = Duration::from_millis(4);
+
+/// Most slices that a batch does by itself; it may have to wait for one of the maintenance before.
+const MOST_SLICES: u64 = 3;
+
+/// Operations of a batch for each bucket that it empties while a resize is under way. To fill the
+/// table again takes 22 insertions for each bucket of the level.
+pub const OPERATIONS: u64 = 8;
+
+/// Least buckets that a slice empties: a launch takes as long.
+const LEAST_SLICE: u64 = 512;
+
+/// Most buckets that a slice empties, whatever it seems that the device can do.
+const MOST_SLICE: u64 = 1 << 16;
+
+/// How far the emptying of the bottom level has come.
+pub struct Draining {
+    /// Buckets that are empty.
+    done: u64,
+    /// Buckets that the device empties in the time of a [`SLICE`], as far as was seen.
+    pub slice: u64,
+}
+
+impl Default for Draining {
+    fn default() -> Self {
+        Self {
+            done: 0,
+            slice: 1 << 13,
+        }
+    }
+}
+
+impl Draining {
+    /// The buckets that come next, of `all`, for a batch of `operations`.
+    fn next(&self, all: u64, operations: u64) -> Range<u64> {
+        let share = (operations / OPERATIONS).max(LEAST_SLICE);
+        self.done..all.min(self.done + share.min(self.slice * MOST_SLICES))
+    }
+
+    /// Learns from a slice of so many buckets how many are to be emptied at a time.
+    fn learn(&mut self, buckets: u64, took: Duration) {
+        // A slice that was short says little of a long one.
+        if buckets < self.slice / 2 && took < SLICE {
+            return;
+        }
+        let fitting = buckets as f64 * SLICE.as_secs_f64() / took.as_secs_f64().max(1e-6);
+        self.slice = saturating_u64(fitting).clamp(LEAST_SLICE, MOST_SLICE.min(2 * self.slice));
+    }
+}
+
+impl DeviceTable {
+    /// Adds a top level because operations found no slot.
+    pub fn grow(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        channel: &BatchStream,
+    ) -> Result<()> {
+        table.maintenance.holding_up("adding a level", || {
+            table.grow_levels(table.levels.live())?;
+            self.follow(table, writer, &channel.stream)
+        })
+    }
+
+    /// Empties a slice of the bottom level, if a resize is under way.
+    ///
+    /// # Errors
+    /// As [`grow`](Self::grow), when its items need yet another level above.
+    pub fn drain_slice(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        channel: &mut BatchStream,
+        operations: u64,
+    ) -> Result<()> {
+        self.follow(table, writer, &channel.stream)?;
+        let levels = table.levels.live();
+        if !levels.draining(table.shape.levels) {
+            table.reclaim_levels_left();
+            return Ok(());
+        }
+        let buckets = 1u64 << levels.bottom;
+        let slice = writer.draining.next(buckets, operations);
+        let counters = table.maintenance.holding_up("emptying a slice", || {
+            self.drain(writer, channel, levels, slice.clone())
+        })?;
+        self.check_damage(table, &counters)?;
+        table.count_batch(0, 0, counters.touches);
+        if counters.full > 0 {
+            return self.grow(table, writer, channel);
+        }
+        writer.draining.done = slice.end;
+        if slice.end == buckets {
+            self.drop_bottom(table, writer, channel, levels)?;
+        }
+        Ok(())
+    }
+
+    /// Empties these buckets of the bottom level.
+    fn drain(
+        &self,
+        writer: &mut Writer,
+        channel: &mut BatchStream,
+        levels: Levels,
+        slice: Range<u64>,
+    ) -> Result<Counters> {
+        let started = Instant::now();
+        let len = slice.end - slice.start;
+        let counters = channel.counters()?;
+        let view = self.view_now();
+        // Kernels that do not know the level above would take each item for its own copy there.
+        if (view.bottom_level, view.top_level) != (levels.bottom, levels.top) {
+            return Err(Error::Gpu {
+                what: "emptying a level",
+                found: format!(
+                    "kernels that know levels {} to {} of {} to {}",
+                    view.bottom_level, view.top_level, levels.bottom, levels.top
+                ),
+                expected: "the same levels; try again".into(),
+            });
+        }
+        let was = std::mem::replace(&mut writer.integrity, Integrity::InFlight);
+        // SAFETY: the view's addresses are those of the file and of the mirror, both of which
+        // outlive this call; the writer's lock keeps other changes away.
+        let launched = unsafe {
+            let arguments = (view, slice.start, slice.end, counters);
+            self.kernels
+                .launch(&channel.stream, DRAIN, Grid::Warps(len), arguments)
+        };
+        let drained = launched
+            .and_then(|()| self.fetch_counters(channel))
+            .and_then(|()| wait(&channel.stream));
+        writer.keep_failure(drained)?;
+        writer.integrity = was;
+        writer.draining.learn(len, started.elapsed());
+        Ok(channel.fetched_counters())
+    }
+
+    fn drop_bottom(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        channel: &BatchStream,
+        levels: Levels,
+    ) -> Result<()> {
+        self.uncache_level(writer, &channel.stream, levels.bottom)?;
+        {
+            let mut view = self.view_alone();
+            view.bottom_level = levels.bottom + 1;
+            view.level_offset[levels.bottom as usize] = 0;
+            view.level_probe[levels.bottom as usize] = 0;
+        }
+        table.leave_bottom_level(levels);
+        writer.mirror.remove_level(levels.bottom);
+        writer.draining.done = 0;
+        Ok(())
+    }
+
+    /// Drives a resize under way to its end.
+    pub fn finish_draining(
+        &self,
+        table: &Table<Mapping>,
+        writer: &mut Writer,
+        channel: &mut BatchStream,
+    ) -> Result<()> {
+        while table.levels.live().draining(table.shape.levels) {
+            self.drain_slice(table, writer, channel, u64::MAX)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_fit_the_batch_and_the_time() {
+        let mut draining = Draining::default();
+        assert_eq!(draining.next(1 << 20, 0), 0..LEAST_SLICE);
+        assert_eq!(draining.next(1 << 20, 1 << 13), 0..1 << 10);
+        assert_eq!(draining.next(100, u64::MAX), 0..100);
+        // A device that takes ten times too long is given a tenth, one that is quick soon more.
+        draining.learn(1 << 13, 10 * SLICE);
+        assert_eq!(
+            draining.next(1 << 20, u64::MAX),
+            0..(1 << 13) / 10 * MOST_SLICES
+        );
+        for _ in 0..100 {
+            let next = draining.next(1 << 20, u64::MAX);
+            draining.learn(next.end, SLICE / 100);
+        }
+        assert_eq!(draining.slice, MOST_SLICE);
+        // A short slice, which mostly waits for its launch, says nothing.
+        draining.learn(LEAST_SLICE, SLICE / 2);
+        assert_eq!(draining.slice, MOST_SLICE);
+    }
+
+    #[test]
+    fn a_level_is_empty_before_the_table_is_full_again() {
+        let (bottom, slots) = (1u64 << 20, 8);
+        // The levels at rest are then twice and four times as large, and were half and once.
+        let insertions = (2 + 4 - 1 - 2) * bottom * slots * 9 / 10;
+        for batch in [1 << 12, 1 << 16, 1 << 20] {
+            let mut draining = Draining::default();
+            for _ in 0..insertions / batch {
+                let next = draining.next(bottom, batch);
+                let buckets = next.end - next.start;
+                // A bucket takes some thirty accesses to host memory, of which a PCIe link does
+                // two hundred million a second.
+                draining.learn(buckets, Duration::from_nanos(150 * buckets + 10_000));
+                draining.done = next.end;
+            }
+            assert_eq!(draining.done, bottom, "batches of {batch}");
+        }
+    }
+}
