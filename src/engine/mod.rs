@@ -193,7 +193,7 @@ impl Backend {
             Backend::Cpu(_) => {}
             // Whatever is wrong, the next sync or close says so.
             #[cfg(feature = "cuda")]
-            Backend::Cuda(engine) => drop(engine.count_look_ups(table)),
+            Backend::Cuda(engine) => drop(engine.count_lookups(table)),
         }
     }
 

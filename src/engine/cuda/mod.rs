@@ -156,7 +156,7 @@ impl CudaEngine {
                 let channel = device_table.channel()?;
                 device_table.save_dirty(table, &writer, &channel.stream)?;
                 device_table.give(channel);
-                device_table.count_look_ups(table)?;
+                device_table.count_lookups(table)?;
                 table.sync()
             }
         })
@@ -190,10 +190,10 @@ impl CudaEngine {
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu), and [`Error::Damaged`](crate::Error::Damaged) if they met damage.
-    pub(crate) fn count_look_ups(&self, table: &Table<Mapping>) -> Result<()> {
+    pub(crate) fn count_lookups(&self, table: &Table<Mapping>) -> Result<()> {
         self.service.serve(table, |server| match server {
             Server::Host(_) => Ok(()),
-            Server::Device(device_table) => device_table.count_look_ups(table),
+            Server::Device(device_table) => device_table.count_lookups(table),
         })
     }
 }

@@ -81,7 +81,7 @@ fn load_until(stop: &AtomicBool, service: &Service, table: &Table<Mapping>, peri
             if std::mem::replace(&mut launches, launched) == launched {
                 return Ok(());
             }
-            device_table.count_look_ups(table)?;
+            device_table.count_lookups(table)?;
             let done = table.operations.load(Ordering::Relaxed);
             if done - operations < buckets_of(table) / LEAST_USE {
                 return Ok(());

@@ -67,7 +67,7 @@ impl DeviceTable {
         self.awaited_loads.fetch_add(waits, Ordering::Relaxed);
         let _alone = self.loading.lock();
         self.awaited_loads.fetch_sub(waits, Ordering::Relaxed);
-        self.count_look_ups(table)?;
+        self.count_lookups(table)?;
         let channel = self.channel()?;
         let stream = &channel.stream;
         let chosen = self.beside_batches(pace, || self.choose_cached(table, stream))?;

@@ -17,7 +17,7 @@ use crate::width::{saturating_u64, u32_of};
 pub const WHOLE: u32 = 1 << 10;
 
 impl DeviceTable {
-    pub fn count_look_ups(&self, table: &Table<Mapping>) -> Result<()> {
+    pub fn count_lookups(&self, table: &Table<Mapping>) -> Result<()> {
         let channel = self.channel()?;
         let mut totals = Counters::default();
         let mut counted = self.counted.lock();

@@ -227,7 +227,7 @@ impl DeviceTable {
         let mut writer = self.writer()?;
         let mut channel = self.channel()?;
         self.readers.wait();
-        let counted = match self.count_look_ups(table) {
+        let counted = match self.count_lookups(table) {
             Err(error @ Error::Gpu { .. }) => return Err(error),
             counted => counted,
         };

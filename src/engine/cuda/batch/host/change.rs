@@ -35,7 +35,7 @@ struct Changes<'b> {
     transfer: Transfer,
     writer: MutexGuard<'b, Writer>,
     /// The part under way, then the next one.
-    reader_gate: VecDeque<Part>,
+    in_flight: VecDeque<Part>,
     answers: FixedBitSet,
 }
 
@@ -68,7 +68,7 @@ impl DeviceTable {
             values,
             transfer,
             writer: self.writer()?,
-            reader_gate: VecDeque::new(),
+            in_flight: VecDeque::new(),
             answers: FixedBitSet::with_capacity(keys.len() / sizes(table).0),
         };
         let executed = batch.execute();
@@ -89,23 +89,23 @@ impl Changes<'_> {
         self.take(range)?;
         let mut operands = self.stage(0)?;
         loop {
-            let part = &mut self.reader_gate[0];
+            let part = &mut self.in_flight[0];
             let (channel, len) = (&mut part.channel, part.range.len() as u64);
             device_table.drain_slice(table, &mut self.writer, channel, len)?;
             // Records are taken while nothing is launched that retires some.
             if let Some(range) = parts.next() {
                 self.take(range)?;
             }
-            let part = &mut self.reader_gate[0];
+            let part = &mut self.in_flight[0];
             part.launched = true;
             let channel = &mut part.channel;
             let batch =
                 device_table.begin_write(table, &mut self.writer, channel, verb, operands)?;
             // The values of the next part are written while this one is executed.
-            let next = (self.reader_gate.len() > 1).then(|| self.stage(1));
-            let channel = &mut self.reader_gate[0].channel;
+            let next = (self.in_flight.len() > 1).then(|| self.stage(1));
+            let channel = &mut self.in_flight[0].channel;
             device_table.end_write(table, &mut self.writer, channel, verb, batch)?;
-            if let Some(part) = self.reader_gate.pop_front() {
+            if let Some(part) = self.in_flight.pop_front() {
                 let words = part.channel.fetched_answers(operands.len);
                 keep(&mut self.answers, part.range.start, words);
                 device_table.give(part.channel);
@@ -139,7 +139,7 @@ impl Changes<'_> {
         };
         if self.transfer == Transfer::Stored && self.value_size() > 0 {
             // The part before takes what it wants when it is executed.
-            let before = self.reader_gate.front();
+            let before = self.in_flight.front();
             let before = before.filter(|before| before.records.is_none());
             let wanted = part.range.len();
             let all = (wanted + before.map_or(0, |before| before.range.len())) as u64;
@@ -161,14 +161,14 @@ impl Changes<'_> {
                 part.records = Some(writer.record_pool.take(stream, places)?);
             }
         }
-        self.reader_gate.push_back(part);
+        self.in_flight.push_back(part);
         Ok(())
     }
 
     /// Sends a part on its way to the device, and writes its values into its records.
     fn stage(&mut self, nth: usize) -> Result<Operands> {
         let (key_size, value_size) = (self.key_size(), self.value_size());
-        let part = &mut self.reader_gate[nth];
+        let part = &mut self.in_flight[nth];
         let len = len_of(&part.range);
         let keys = &self.keys[part.range.start * key_size..part.range.end * key_size];
         let values = &self.values[part.range.start * value_size..part.range.end * value_size];
@@ -198,7 +198,7 @@ impl Changes<'_> {
             // Who has which record, the recovery finds out.
             return;
         }
-        for mut part in self.reader_gate.drain(..) {
+        for mut part in self.in_flight.drain(..) {
             let given = part.unused().and_then(|records| {
                 let stream = &part.channel.stream;
                 self.writer.record_pool.give(stream, &records)

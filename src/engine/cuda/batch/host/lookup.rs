@@ -56,10 +56,10 @@ impl DeviceTable {
         let mut parts = parts(len, key_size + fetched_size);
         let copiers: &ThreadPool = &device_table.copiers;
         let first = parts.by_ref().take(UNDER_WAY);
-        let mut reader_gate: VecDeque<(BatchStream, ReadBatch, Range<usize>)> = first
+        let mut in_flight: VecDeque<(BatchStream, ReadBatch, Range<usize>)> = first
             .map(|range| begin(range, Some(copiers)))
             .collect::<Result<_>>()?;
-        while let Some((mut channel, batch, range)) = reader_gate.pop_front() {
+        while let Some((mut channel, batch, range)) = in_flight.pop_front() {
             device_table.end_read(table, &mut channel, &batch)?;
             let words = channel.fetched_answers(len_of(&range));
             keep(&mut answers, range.start, words);
@@ -80,7 +80,7 @@ impl DeviceTable {
                 }
                 parts.next().map(|range| begin(range, sharers)).transpose()
             });
-            reader_gate.extend(next?);
+            in_flight.extend(next?);
             device_table.give(channel);
         }
         Ok(answers)
