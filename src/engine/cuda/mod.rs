@@ -116,11 +116,7 @@ impl CudaEngine {
         self.service.serve(table, |server| match server {
             Server::Host(_) => table.reserve(additional),
             Server::Device(device_table) => {
-                let mut writer = device_table.writer()?;
-                let mut channel = device_table.channel()?;
-                device_table.reserve(table, &mut writer, &mut channel, additional)?;
-                device_table.give(channel);
-                Ok(())
+                device_table.exclusively(table, |exclusive| exclusive.reserve(additional))
             }
         })
     }
@@ -134,11 +130,7 @@ impl CudaEngine {
             // Whoever iterates sees to it.
             Server::Host(_) => Ok(()),
             Server::Device(device_table) => {
-                let mut writer = device_table.writer()?;
-                let mut channel = device_table.channel()?;
-                device_table.finish_draining(table, &mut writer, &mut channel)?;
-                device_table.give(channel);
-                Ok(())
+                device_table.exclusively(table, |exclusive| exclusive.finish_draining())
             }
         })
     }
@@ -150,15 +142,7 @@ impl CudaEngine {
     pub(crate) fn sync(&self, table: &Table<Mapping>) -> Result<()> {
         self.service.serve(table, |server| match server {
             Server::Host(_) => table.sync(),
-            Server::Device(device_table) => {
-                // The writer's lock keeps the GPU's stores away from the checkpoint.
-                let writer = device_table.writer()?;
-                let channel = device_table.channel()?;
-                device_table.save_dirty(table, &writer, &channel.stream)?;
-                device_table.give(channel);
-                device_table.count_lookups(table)?;
-                table.sync()
-            }
+            Server::Device(device_table) => device_table.sync(table),
         })
     }
 

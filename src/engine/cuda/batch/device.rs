@@ -58,18 +58,15 @@ impl CudaEngine {
         operands: DeviceOperands,
     ) -> Result<()> {
         self.service.serve(table, |server| {
-            let device_table = on_device(server)?;
-            let mut writer = device_table.writer()?;
-            let mut channel = device_table.channel()?;
-            channel.follow(stream)?;
-            for part in operands.parts(table) {
-                device_table.drain_slice(table, &mut writer, &mut channel, part.len.into())?;
-                let batch =
-                    device_table.begin_write(table, &mut writer, &mut channel, verb, part)?;
-                device_table.end_write(table, &mut writer, &mut channel, verb, batch)?;
-            }
-            device_table.give(channel);
-            Ok(())
+            on_device(server)?.exclusively(table, |exclusive| {
+                exclusive.channel.follow(stream)?;
+                for part in operands.parts(table) {
+                    exclusive.drain_slice(part.len.into())?;
+                    let batch = exclusive.begin_write(verb, part)?;
+                    exclusive.end_write(verb, batch)?;
+                }
+                Ok(())
+            })
         })
     }
 

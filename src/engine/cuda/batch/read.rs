@@ -9,7 +9,7 @@ use crate::engine::cuda::abi::{BatchView, OrderView, TableView};
 use crate::engine::cuda::kernels::declarations::REPORT;
 use crate::engine::cuda::kernels::{Grid, Read};
 use crate::engine::cuda::stream::{BatchStream, Operands};
-use crate::engine::cuda::table::{DeviceTable, WHOLE};
+use crate::engine::cuda::table::{DeviceTable, WHOLE, check_damage};
 use crate::gpu::launch::Launch;
 use crate::gpu::memory::{Address, wait};
 use crate::pm::Mapping;
@@ -85,7 +85,7 @@ impl DeviceTable {
         let counters = channel.fetched_counters();
         table.count_batch(counters.operations, 0, counters.touches);
         self.count_cache(counters.cache_lookups, counters.cache_hits);
-        self.check_damage(table, &counters)?;
+        check_damage(table, &counters)?;
         let len = batch.operands.len;
         if len == 1 || batch.changes == Some(self.changes.load(Ordering::SeqCst)) {
             return Ok(());

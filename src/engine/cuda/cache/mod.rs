@@ -19,8 +19,9 @@ use super::kernels::Grid;
 use super::kernels::declarations::{
     CACHE_ASSIGN, CACHE_ELECT, CACHE_FILL, CACHE_LINK, CACHE_RELEASE, CACHE_SURVEY,
 };
+use super::stream::BatchStream;
 use super::table::{
-    DeviceTable, Entries, OUTCOME_LEN, SCORES_LEN, Writer, buckets_of, value_stride,
+    DeviceTable, Entries, Exclusive, OUTCOME_LEN, SCORES_LEN, buckets_of, value_stride,
 };
 use crate::gpu::memory::{copy_out, fill, free_memory, wait};
 use crate::gpu::stream::Stream;
@@ -68,9 +69,9 @@ impl DeviceTable {
         let _alone = self.loading.lock();
         self.awaited_loads.fetch_sub(waits, Ordering::Relaxed);
         self.count_lookups(table)?;
-        let channel = self.channel()?;
+        let mut channel = self.channel()?;
+        let chosen = self.beside_batches(pace, || self.choose_cached(table, &mut channel))?;
         let stream = &channel.stream;
-        let chosen = self.beside_batches(pace, || self.choose_cached(table, stream))?;
         if let Some((load, outcome)) = chosen {
             // They may still read what was in the entries before.
             self.reader_gate.wait();
@@ -112,11 +113,11 @@ impl DeviceTable {
     fn choose_cached(
         &self,
         table: &Table<Mapping>,
-        stream: &Stream,
+        channel: &mut BatchStream,
     ) -> Result<Option<(CacheLoad, CacheOutcome)>> {
         let mut writer = self.writer()?;
-        self.size_cache(table, &mut writer, stream)?;
-        let Writer { cache, .. } = &mut *writer;
+        self.exclusive(table, &mut writer, channel).size_cache()?;
+        let (cache, stream) = (&mut writer.cache, &channel.stream);
         let Some(entries) = &mut cache.entries else {
             return Ok(None);
         };
@@ -168,48 +169,6 @@ impl DeviceTable {
         Ok(Some((load, outcome)))
     }
 
-    /// Sees to it that there are as many entries as the table should have now.
-    fn size_cache(
-        &self,
-        table: &Table<Mapping>,
-        writer: &mut Writer,
-        stream: &Stream,
-    ) -> Result<()> {
-        if writer.cache.uses.is_none() {
-            return Ok(());
-        }
-        let view = self.view_now();
-        let wanted = saturating_u64((writer.cache.ratio * buckets_of(table) as f64).ceil());
-        let levels = view.bottom_level as usize..=view.top_level as usize;
-        let images = levels
-            .into_iter()
-            .any(|level| view.level_probe[level] == view.file + view.level_offset[level]);
-        if let Some(entries) = &writer.cache.entries {
-            // A table that is being emptied below has some more buckets for a while.
-            let fits = entries.wanted >= wanted - wanted / 4 && entries.wanted <= 2 * wanted;
-            if fits && !writer.cache.doubtful && (entries.buckets.len() > 0 || !images) {
-                return Ok(());
-            }
-        }
-        drop(self.give_up_entries(writer, stream)?);
-        writer.cache.doubtful = false;
-        let allowed = writer.mirror.left(writer.cache.len());
-        let len = Entries::len_of_one(&view, images);
-        let count = affordable(wanted, len, free_memory()?, allowed);
-        if count == 0 {
-            return Ok(());
-        }
-        match Entries::new(stream, &view, count, wanted, images) {
-            Ok(entries) => {
-                entries.enter(&mut self.view_alone());
-                writer.cache.entries = Some(entries);
-            }
-            // Others took the memory meanwhile; the next load tries again.
-            Err(error) => tracing::info!(%error, "no room for the bucket cache"),
-        }
-        Ok(())
-    }
-
     /// Copies some of the chosen buckets into their entries.
     fn fill_cache(&self, stream: &Stream, load: CacheLoad, part: Range<u64>) -> Result<()> {
         // Held like a lookup's, so that no record is used again meanwhile.
@@ -253,6 +212,47 @@ impl DeviceTable {
             self.kernels.launch(stream, CACHE_LINK, grid, arguments)?;
         }
         wait(stream)
+    }
+}
+
+impl Exclusive<'_> {
+    /// Sees to it that there are as many entries as the table should have now.
+    fn size_cache(&mut self) -> Result<()> {
+        if self.writer.cache.uses.is_none() {
+            return Ok(());
+        }
+        let view = self.device_table.view_now();
+        let wanted =
+            saturating_u64((self.writer.cache.ratio * buckets_of(self.table) as f64).ceil());
+        let levels = view.bottom_level as usize..=view.top_level as usize;
+        let images = levels
+            .into_iter()
+            .any(|level| view.level_probe[level] == view.file + view.level_offset[level]);
+        if let Some(entries) = &self.writer.cache.entries {
+            // A table that is being emptied below has some more buckets for a while.
+            let fits = entries.wanted >= wanted - wanted / 4 && entries.wanted <= 2 * wanted;
+            if fits && !self.writer.cache.doubtful && (entries.buckets.len() > 0 || !images) {
+                return Ok(());
+            }
+        }
+        drop(self.give_up_entries()?);
+        let writer = &mut *self.writer;
+        writer.cache.doubtful = false;
+        let allowed = writer.mirror.left(writer.cache.len());
+        let len = Entries::len_of_one(&view, images);
+        let count = affordable(wanted, len, free_memory()?, allowed);
+        if count == 0 {
+            return Ok(());
+        }
+        match Entries::new(&self.channel.stream, &view, count, wanted, images) {
+            Ok(entries) => {
+                entries.enter(&mut self.device_table.view_alone());
+                writer.cache.entries = Some(entries);
+            }
+            // Others took the memory meanwhile; the next load tries again.
+            Err(error) => tracing::info!(%error, "no room for the bucket cache"),
+        }
+        Ok(())
     }
 }
 

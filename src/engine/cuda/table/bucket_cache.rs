@@ -7,7 +7,7 @@
 
 use bytemuck::Zeroable;
 
-use super::{DeviceTable, Writer};
+use super::exclusive::Exclusive;
 use crate::engine::cuda::abi::{
     CacheLoad, CacheOutcome, CacheView, POLICY_LFU, POLICY_LRU, POLICY_RANDOM, SCORES, TableView,
 };
@@ -232,13 +232,14 @@ impl Entries {
     }
 }
 
-impl DeviceTable {
+impl Exclusive<'_> {
     /// Takes all buckets out of the cache, and the entries from the view.
-    pub fn give_up_entries(&self, writer: &mut Writer, stream: &Stream) -> Result<Outgrown> {
-        let Some(uses) = &writer.cache.uses else {
+    pub fn give_up_entries(&mut self) -> Result<Outgrown> {
+        let (cache, stream) = (&mut self.writer.cache, &self.channel.stream);
+        let Some(uses) = &cache.uses else {
             return Ok(Outgrown::default());
         };
-        let mut view = self.view_alone();
+        let mut view = self.device_table.view_alone();
         // SAFETY: the block is as long, and no lookup is under way.
         unsafe { fill(stream, uses.links.address(), 0, uses.links.len())? };
         wait(stream)?;
@@ -247,17 +248,18 @@ impl DeviceTable {
         view.cache.buckets = 0;
         Ok(Outgrown {
             uses: None,
-            entries: writer.cache.entries.take(),
+            entries: cache.entries.take(),
         })
     }
 
     /// Takes the bottom level, which is about to be given up, out of the cache.
-    pub fn uncache_level(&self, writer: &mut Writer, stream: &Stream, level: u32) -> Result<()> {
+    pub fn uncache_level(&mut self, level: u32) -> Result<()> {
+        let (device_table, stream) = (self.device_table, &self.channel.stream);
         let Cache {
             entries: Some(entries),
             doubtful,
             ..
-        } = &mut writer.cache
+        } = &mut self.writer.cache
         else {
             return Ok(());
         };
@@ -268,9 +270,10 @@ impl DeviceTable {
         unsafe {
             fill(stream, entries.outcome(), 0, to_usize(OUTCOME_LEN))?;
             let grid = Grid::Warps((1u64 << level).div_ceil(u64::from(WARP)));
-            let (view, load) = (self.view_now(), entries.load());
+            let (view, load) = (device_table.view_now(), entries.load());
             let arguments = (view, load, level, entries.outcome());
-            self.kernels.launch(stream, CACHE_LEAVE, grid, arguments)?;
+            let kernels = &device_table.kernels;
+            kernels.launch(stream, CACHE_LEAVE, grid, arguments)?;
             let outcome = bytemuck::bytes_of_mut(&mut outcome);
             copy_out(stream, outcome, entries.outcome())?;
         }

@@ -5,9 +5,6 @@ use std::sync::atomic::Ordering;
 use super::DeviceTable;
 use crate::Result;
 use crate::engine::cuda::abi::Counters;
-use crate::engine::cuda::kernels::Grid;
-use crate::engine::cuda::kernels::declarations::REPORT;
-use crate::engine::cuda::stream::BatchStream;
 use crate::gpu::memory::{copy_out, wait};
 use crate::pm::Mapping;
 use crate::table::Table;
@@ -17,6 +14,7 @@ use crate::width::{saturating_u64, u32_of};
 pub const WHOLE: u32 = 1 << 10;
 
 impl DeviceTable {
+    /// Adds what lookups have done that no call has waited for to the table's figures.
     pub fn count_lookups(&self, table: &Table<Mapping>) -> Result<()> {
         let channel = self.channel()?;
         let mut totals = Counters::default();
@@ -35,7 +33,7 @@ impl DeviceTable {
             totals.cache_hits - counted.cache_hits,
         );
         *counted = totals;
-        self.check_damage(table, &totals)
+        check_damage(table, &totals)
     }
 
     /// Notes which share of the lookups to come will read the file.
@@ -51,25 +49,13 @@ impl DeviceTable {
         self.cache_uses[0].fetch_add(asked, Ordering::Relaxed);
         self.cache_uses[1].fetch_add(had, Ordering::Relaxed);
     }
+}
 
-    /// Sends the counters on their way back.
-    pub fn fetch_counters(&self, channel: &mut BatchStream) -> Result<()> {
-        let to = channel.outcome_of(0)?;
-        let counters = channel.counters_address();
-        // SAFETY: the blocks are as long, and nobody looks before the stream has come past.
-        unsafe {
-            let arguments = (counters, 0, 0, to);
-            self.kernels
-                .launch(&channel.stream, REPORT, Grid::Threads(0), arguments)
-        }
+/// Says what lookups or a batch have met that no crash leaves.
+pub fn check_damage(table: &Table<Mapping>, counters: &Counters) -> Result<()> {
+    if counters.damaged == 0 {
+        return Ok(());
     }
-
-    /// Says what lookups or a batch have met that no crash leaves.
-    pub fn check_damage(&self, table: &Table<Mapping>, counters: &Counters) -> Result<()> {
-        if counters.damaged == 0 {
-            return Ok(());
-        }
-        let found = "a record outside the file".into();
-        Err(table.damaged("slot", counters.damaged, found))
-    }
+    let found = "a record outside the file".into();
+    Err(table.damaged("slot", counters.damaged, found))
 }

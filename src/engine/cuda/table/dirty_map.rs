@@ -1,38 +1,48 @@
 //! The pages that the GPU has stored to since the last checkpoint.
 
-use super::{DeviceTable, Writer};
+use super::DeviceTable;
+use super::exclusive::Exclusive;
 use crate::Result;
 use crate::gpu::memory::{copy_out, fill, wait};
-use crate::gpu::stream::Stream;
 use crate::pm::Mapping;
 use crate::table::Table;
 
 impl DeviceTable {
+    /// Takes a checkpoint, where the domain has them.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu), and those of [`Table::sync`].
+    pub fn sync(&self, table: &Table<Mapping>) -> Result<()> {
+        // The writer's lock keeps the GPU's stores away from the checkpoint.
+        let mut writer = self.writer()?;
+        let mut channel = self.channel()?;
+        self.exclusive(table, &mut writer, &mut channel)
+            .save_dirty()?;
+        self.give(channel);
+        self.count_lookups(table)?;
+        table.sync()
+    }
+}
+
+impl Exclusive<'_> {
     /// Hands the pages that the GPU has stored to over to the next checkpoint.
-    pub fn save_dirty(
-        &self,
-        table: &Table<Mapping>,
-        writer: &Writer,
-        stream: &Stream,
-    ) -> Result<()> {
-        let len = writer.dirty.len();
+    pub fn save_dirty(&mut self) -> Result<()> {
+        let (dirty, stream) = (&self.writer.dirty, &self.channel.stream);
+        let len = dirty.len();
         if len == 0 {
             return Ok(());
         }
         let mut words = vec![0u64; len / 8];
         // SAFETY: the block is as long, and nobody looks before the wait.
         unsafe {
-            copy_out(
-                stream,
-                bytemuck::cast_slice_mut(&mut words),
-                writer.dirty.address(),
-            )?;
+            let words = bytemuck::cast_slice_mut(&mut words);
+            copy_out(stream, words, dirty.address())?;
         }
         wait(stream)?;
-        table.medium.merge_dirty(0, &words);
+        self.table.medium.merge_dirty(0, &words);
         // Not before they are noted: pages that nobody knows of would not be saved.
         // SAFETY: as above; the writer's lock keeps changes away.
-        unsafe { fill(stream, writer.dirty.address(), 0, len)? };
+        unsafe { fill(stream, dirty.address(), 0, len)? };
         wait(stream)
     }
 }

@@ -1,49 +1,44 @@
 //! What the kernels are told of the table as it grows: how much of the file they reach, and its levels.
 
+use super::exclusive::Exclusive;
 use super::mirror::level_len;
-use super::{DeviceTable, Writer};
 use crate::Result;
 use crate::gpu::memory::{DeviceMemory, fill, wait};
-use crate::gpu::stream::Stream;
 use crate::layout::PAGE;
-use crate::pm::{Mapping, Medium};
-use crate::table::Table;
+use crate::pm::Medium;
 use crate::width::to_usize;
 
-impl DeviceTable {
+impl Exclusive<'_> {
     /// Brings what the kernels are told of the table up to what it is: how much of the file they reach,
     /// and which levels there are. Whoever changes the table begins with this. What fails leaves them with
     /// what they knew, and the next call goes on from there.
     ///
     /// # Errors
-    /// [`Error::Gpu`].
-    pub fn follow(
-        &self,
-        table: &Table<Mapping>,
-        writer: &mut Writer,
-        stream: &Stream,
-    ) -> Result<()> {
-        self.extend(table, writer, stream)?;
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn follow(&mut self) -> Result<()> {
+        self.extend()?;
         loop {
-            let known = self.view.read().top_level;
-            if known >= table.levels.live().top {
+            let known = self.device_table.view.read().top_level;
+            if known >= self.table.levels.live().top {
                 return Ok(());
             }
-            self.enter_level(table, writer, stream, known + 1)?;
+            self.enter_level(known + 1)?;
         }
     }
 
     /// Makes the GPU reach all of the file.
-    fn extend(&self, table: &Table<Mapping>, writer: &mut Writer, stream: &Stream) -> Result<()> {
+    fn extend(&mut self) -> Result<()> {
+        let (device_table, table) = (self.device_table, self.table);
         let len = table.medium.len();
-        if len == self.view.read().file_len {
+        if len == device_table.view.read().file_len {
             return Ok(());
         }
         // SAFETY: the mapping keeps what it has mapped where it is, and outlives the engine.
-        unsafe { self.registration.extend(&table.medium, len)? };
+        unsafe { device_table.registration.extend(&table.medium, len)? };
         let mut dirty = None;
         if table.medium.tracks_dirty() {
-            self.save_dirty(table, writer, stream)?;
+            self.save_dirty()?;
+            let stream = &self.channel.stream;
             let words = to_usize(len.div_ceil(PAGE).div_ceil(64));
             let map = DeviceMemory::new(words * 8)?;
             // SAFETY: the block is as long.
@@ -51,34 +46,30 @@ impl DeviceTable {
             wait(stream)?;
             dirty = Some(map);
         }
-        let mut view = self.view_alone();
+        let mut view = device_table.view_alone();
         view.file_len = len;
         if let Some(dirty) = dirty {
             view.dirty = dirty.address();
-            writer.dirty = dirty;
+            self.writer.dirty = dirty;
         }
         Ok(())
     }
 
     /// Shows the kernels the level that comes on top of those that they know. The GPU reaches it.
-    fn enter_level(
-        &self,
-        table: &Table<Mapping>,
-        writer: &mut Writer,
-        stream: &Stream,
-        top: u32,
-    ) -> Result<()> {
+    fn enter_level(&mut self, top: u32) -> Result<()> {
+        let (device_table, table) = (self.device_table, self.table);
         let offset = table.levels.offset(top);
         // The copy of a level saves more than cached values do.
-        let cached = writer.cache.len();
-        if writer.mirror.awaits(top) && !writer.mirror.has_room(level_len(table, top), cached)? {
-            drop(self.give_up_entries(writer, stream)?);
+        let (mirror, cached) = (&self.writer.mirror, self.writer.cache.len());
+        if mirror.awaits(top) && !mirror.has_room(level_len(table, top), cached)? {
+            drop(self.give_up_entries()?);
         }
-        let probe = writer.mirror.add_level(table, stream, top, offset)?;
-        let now = self.view_now().cache;
-        let (cache, outgrown) = writer.cache.reach(stream, top, now)?;
+        let stream = &self.channel.stream;
+        let probe = self.writer.mirror.add_level(table, stream, top, offset)?;
+        let now = device_table.view_now().cache;
+        let (cache, outgrown) = self.writer.cache.reach(stream, top, now)?;
         // From here on items may move up to where a lookup with the old view does not look.
-        let mut view = self.view_alone();
+        let mut view = device_table.view_alone();
         view.level_offset[top as usize] = offset;
         view.level_probe[top as usize] = probe;
         view.top_level = top;

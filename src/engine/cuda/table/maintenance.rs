@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use super::exclusive::Exclusive;
 use super::mirror::{level_len, zeroed_level};
 use super::resize::OPERATIONS;
 use super::{DeviceTable, Writer};
 use crate::Result;
-use crate::engine::cuda::stream::BatchStream;
 use crate::layout::Shape;
 use crate::pm::{Mapping, Medium};
 use crate::table::Table;
@@ -20,7 +20,7 @@ impl DeviceTable {
     /// slice. Gives how long to rest.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu), and those of [`drain_slice`](Self::drain_slice).
+    /// [`Error::Gpu`](crate::Error::Gpu), and those of [`drain_slice`](Exclusive::drain_slice).
     pub fn maintain(&self, table: &Table<Mapping>, pace: &mut Pace) -> Result<Option<Duration>> {
         loop {
             let more = table.make_room();
@@ -34,12 +34,10 @@ impl DeviceTable {
             return Ok(None);
         }
         let started = Instant::now();
-        let mut writer = self.writer()?;
-        let mut channel = self.channel()?;
-        let slice = writer.draining.slice * OPERATIONS;
-        self.drain_slice(table, &mut writer, &mut channel, slice)?;
-        self.give(channel);
-        drop(writer);
+        self.exclusively(table, |exclusive| {
+            let slice = exclusive.writer.draining.slice * OPERATIONS;
+            exclusive.drain_slice(slice)
+        })?;
         Ok(Some(pace.rest(table, started.elapsed())))
     }
 
@@ -79,19 +77,16 @@ impl DeviceTable {
         }
         Ok(())
     }
+}
 
+impl Exclusive<'_> {
     /// Makes room for `additional` more items: slots and records.
     ///
     /// # Errors
     /// [`Error::NoSpace`](crate::Error::NoSpace) and [`Error::Limit`](crate::Error::Limit) where there is
     /// no room for all of it; the table is as it was. [`Error::Gpu`](crate::Error::Gpu).
-    pub fn reserve(
-        &self,
-        table: &Table<Mapping>,
-        writer: &mut Writer,
-        channel: &mut BatchStream,
-        additional: u64,
-    ) -> Result<()> {
+    pub fn reserve(&mut self, additional: u64) -> Result<()> {
+        let table = self.table;
         let top = table
             .shape
             .top_level_for(table.len().saturating_add(additional));
@@ -99,15 +94,15 @@ impl DeviceTable {
             return Err(table.limit("the top level", u64::from(top), u64::from(Shape::MAX_LEVEL)));
         }
         let missing = |writer: &Writer| additional.saturating_sub(writer.record_pool.available());
-        table.make_room_for(top, missing(writer))?;
-        self.follow(table, writer, &channel.stream)?;
+        table.make_room_for(top, missing(self.writer))?;
+        self.follow()?;
         while table.levels.live().top < top {
             table.add_level(table.levels.live())?;
-            self.follow(table, writer, &channel.stream)?;
-            self.finish_draining(table, writer, channel)?;
+            self.follow()?;
+            self.finish_draining()?;
         }
         // Records that the arena has are as good as those at hand.
-        table.grow_arena(0, missing(writer))?;
-        self.follow(table, writer, &channel.stream)
+        table.grow_arena(0, missing(self.writer))?;
+        self.follow()
     }
 }

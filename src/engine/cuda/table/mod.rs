@@ -4,6 +4,7 @@
 mod bucket_cache;
 mod counts;
 mod dirty_map;
+mod exclusive;
 mod follow;
 mod maintenance;
 mod mirror;
@@ -37,7 +38,8 @@ use reader_gate::ReaderGate;
 use resize::Draining;
 
 pub use bucket_cache::{Cache, Entries, OUTCOME_LEN, SCORES_LEN, buckets_of, value_stride};
-pub use counts::WHOLE;
+pub use counts::{WHOLE, check_damage};
+pub use exclusive::Exclusive;
 pub use mirror::Mirror;
 pub use record_pool::{RecordPool, Taken};
 pub use registration::Registration;
@@ -165,7 +167,9 @@ impl DeviceTable {
             .cache
             .reach(&channel.stream, view.top_level, view.cache)?;
         *device_table.view_alone() = view;
-        device_table.follow(table, &mut writer, &channel.stream)?;
+        device_table
+            .exclusive(table, &mut writer, &mut channel)
+            .follow()?;
         drop(writer);
         tracing::debug!(took = ?started.elapsed(), "copied the levels to the device");
         let started = Instant::now();
@@ -231,14 +235,15 @@ impl DeviceTable {
             Err(error @ Error::Gpu { .. }) => return Err(error),
             counted => counted,
         };
-        let drained = match self.finish_draining(table, &mut writer, &mut channel) {
+        let mut exclusive = self.exclusive(table, &mut writer, &mut channel);
+        let drained = match exclusive.finish_draining() {
             Err(error @ Error::Gpu { .. }) => return Err(error),
             drained => drained,
         };
         if let Err(error) = &drained {
             tracing::warn!(%error, "the resize is left for the next open");
         }
-        self.save_dirty(table, &writer, &channel.stream)?;
+        exclusive.save_dirty()?;
         writer.record_pool.hand_back(table, &channel.stream)?;
         // What the GPU could not empty is not for the host, which has not followed its changes.
         table.set_drained_by_engine(drained.is_err());
@@ -250,8 +255,11 @@ impl DeviceTable {
     pub fn release(self, table: &Table<Mapping>) -> Copiers {
         self.readers.wait();
         let channel = BatchStream::new();
-        let writer = self.writer.lock();
-        let saved = channel.and_then(|channel| self.save_dirty(table, &writer, &channel.stream));
+        let mut writer = self.writer.lock();
+        let saved = channel.and_then(|mut channel| {
+            let mut exclusive = self.exclusive(table, &mut writer, &mut channel);
+            exclusive.save_dirty()
+        });
         if saved.is_err() {
             // Which pages differ from the last checkpoint, only the device knows.
             table.medium.mark_dirty(0, table.medium.len());
@@ -267,9 +275,10 @@ impl DeviceTable {
     pub fn check(&self, table: &Table<Mapping>) -> Result<()> {
         let mut writer = self.writer()?;
         let mut channel = BatchStream::new()?;
-        self.follow(table, &mut writer, &channel.stream)?;
-        channel.counters()?;
-        self.fetch_counters(&mut channel)?;
+        let mut exclusive = self.exclusive(table, &mut writer, &mut channel);
+        exclusive.follow()?;
+        exclusive.channel.counters()?;
+        exclusive.fetch_counters()?;
         wait(&channel.stream)
     }
 

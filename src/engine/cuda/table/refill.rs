@@ -2,14 +2,12 @@
 
 use std::ops::Range;
 
-use super::{DeviceTable, Integrity, Writer};
+use super::exclusive::Exclusive;
+use super::{DeviceTable, Integrity};
 use crate::Result;
 use crate::engine::cuda::abi::{OrderView, RecordsView};
 use crate::engine::cuda::stream::BatchStream;
 use crate::gpu::memory::wait;
-use crate::gpu::stream::Stream;
-use crate::pm::Mapping;
-use crate::table::Table;
 use crate::width::{to_usize, u32_of};
 
 /// Retired records are used again once they are one in so many: sorted by address, a batch then
@@ -19,52 +17,41 @@ const POOL: u64 = 32;
 /// Records that are sorted at a time.
 const SORTED: u64 = 1 << 22;
 
-impl DeviceTable {
+impl Exclusive<'_> {
     /// Makes `records` available to the next launch, or as many as there are without growth.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
-    pub fn stock_at_hand(
-        &self,
-        table: &Table<Mapping>,
-        writer: &mut Writer,
-        stream: &Stream,
-        records: u64,
-    ) -> Result<()> {
-        if writer.record_pool.available() >= records {
+    pub fn refill_without_growth(&mut self, records: u64) -> Result<()> {
+        if self.writer.record_pool.available() >= records {
             return Ok(());
         }
         // No record is handed out that the GPU does not reach.
-        self.follow(table, writer, stream)?;
-        if Self::has_pool(table, writer) {
-            self.recycle(table, writer)?;
+        self.follow()?;
+        if self.has_pool() {
+            self.recycle()?;
         }
-        writer.record_pool.prepare(table, stream, records)
+        let pool = &mut self.writer.record_pool;
+        pool.prepare(self.table, &self.channel.stream, records)
     }
 
     /// Makes `records` available to the next launch.
     ///
     /// # Errors
     /// [`Error::NoSpace`](crate::Error::NoSpace) and the like; as many as there are are available.
-    pub fn stock(
-        &self,
-        table: &Table<Mapping>,
-        writer: &mut Writer,
-        stream: &Stream,
-        records: u64,
-    ) -> Result<()> {
+    pub fn refill(&mut self, records: u64) -> Result<()> {
         loop {
-            self.stock_at_hand(table, writer, stream, records)?;
-            let available = writer.record_pool.available();
+            self.refill_without_growth(records)?;
+            let available = self.writer.record_pool.available();
             if available >= records {
                 return Ok(());
             }
-            self.feed(table, writer, stream, records - available)?;
-            if writer.record_pool.available() > available {
+            self.find_records(records - available)?;
+            if self.writer.record_pool.available() > available {
                 continue;
             }
-            self.stock_at_hand(table, writer, stream, records)?;
-            if writer.record_pool.available() == available {
+            self.refill_without_growth(records)?;
+            if self.writer.record_pool.available() == available {
                 // The pool holds as many runs as it can.
                 return Ok(());
             }
@@ -72,27 +59,22 @@ impl DeviceTable {
     }
 
     /// Finds `missing` records: retired ones, if they are many, else new ones.
-    pub fn feed(
-        &self,
-        table: &Table<Mapping>,
-        writer: &mut Writer,
-        stream: &Stream,
-        missing: u64,
-    ) -> Result<()> {
-        if Self::has_pool(table, writer) && self.recycle(table, writer)? {
+    pub fn find_records(&mut self, missing: u64) -> Result<()> {
+        if self.has_pool() && self.recycle()? {
             return Ok(());
         }
+        let table = self.table;
         let grown =
             table
                 .maintenance
                 .holding_up("adding records", || match table.grow_arena(0, missing) {
-                    Ok(()) => self.follow(table, writer, stream).map(|()| None),
+                    Ok(()) => self.follow().map(|()| None),
                     Err(error) => Ok(Some(error)),
                 });
         match grown? {
             None => Ok(()),
             Some(error) => {
-                if self.recycle(table, writer)? {
+                if self.recycle()? {
                     return Ok(());
                 }
                 Err(error)
@@ -101,29 +83,32 @@ impl DeviceTable {
     }
 
     /// Whether so many records are retired that using them again serves batches well.
-    fn has_pool(table: &Table<Mapping>, writer: &Writer) -> bool {
-        writer.record_pool.retired() >= (table.arena.total(0) / POOL).max(1)
+    fn has_pool(&self) -> bool {
+        self.writer.record_pool.retired() >= (self.table.arena.total(0) / POOL).max(1)
     }
 
     /// Makes retired records free; says whether there were any.
-    fn recycle(&self, table: &Table<Mapping>, writer: &mut Writer) -> Result<bool> {
+    fn recycle(&mut self) -> Result<bool> {
+        let (device_table, writer) = (self.device_table, &mut *self.writer);
         if writer.record_pool.retired() == 0 {
             return Ok(false);
         }
         // Lookups under way may still copy from retired records.
-        let file_len = self.view_alone().file_len;
-        let freed = writer.record_pool.recycle(table);
-        let mut channel = self.channel()?;
+        let file_len = device_table.view_alone().file_len;
+        let freed = writer.record_pool.recycle(self.table);
+        let mut channel = device_table.channel()?;
         // A batch may be amid its work.
         let was = std::mem::replace(&mut writer.integrity, Integrity::InFlight);
         let records = writer.record_pool.view();
-        let sorted = self.sort_freed(&mut channel, records, freed.clone(), file_len);
+        let sorted = device_table.sort_freed(&mut channel, records, freed.clone(), file_len);
         writer.keep_failure(sorted)?;
         writer.integrity = was;
-        self.give(channel);
+        device_table.give(channel);
         Ok(!freed.is_empty())
     }
+}
 
+impl DeviceTable {
     /// Puts these entries of the ring of free records in the order of their addresses.
     fn sort_freed(
         &self,

@@ -6,14 +6,13 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::{DeviceTable, Integrity, Writer};
+use super::Integrity;
+use super::counts::check_damage;
+use super::exclusive::Exclusive;
 use crate::engine::cuda::abi::Counters;
 use crate::engine::cuda::kernels::Grid;
 use crate::engine::cuda::kernels::declarations::DRAIN;
-use crate::engine::cuda::stream::BatchStream;
 use crate::gpu::memory::wait;
-use crate::pm::Mapping;
-use crate::table::Table;
 use crate::table::levels::Levels;
 use crate::width::saturating_u64;
 use crate::{Error, Result};
@@ -69,17 +68,13 @@ impl Draining {
     }
 }
 
-impl DeviceTable {
+impl Exclusive<'_> {
     /// Adds a top level because operations found no slot.
-    pub fn grow(
-        &self,
-        table: &Table<Mapping>,
-        writer: &mut Writer,
-        channel: &BatchStream,
-    ) -> Result<()> {
+    pub fn grow(&mut self) -> Result<()> {
+        let table = self.table;
         table.maintenance.holding_up("adding a level", || {
             table.grow_levels(table.levels.live())?;
-            self.follow(table, writer, &channel.stream)
+            self.follow()
         })
     }
 
@@ -87,48 +82,38 @@ impl DeviceTable {
     ///
     /// # Errors
     /// As [`grow`](Self::grow), when its items need yet another level above.
-    pub fn drain_slice(
-        &self,
-        table: &Table<Mapping>,
-        writer: &mut Writer,
-        channel: &mut BatchStream,
-        operations: u64,
-    ) -> Result<()> {
-        self.follow(table, writer, &channel.stream)?;
+    pub fn drain_slice(&mut self, operations: u64) -> Result<()> {
+        let table = self.table;
+        self.follow()?;
         let levels = table.levels.live();
         if !levels.draining(table.shape.levels) {
             table.reclaim_levels_left();
             return Ok(());
         }
         let buckets = 1u64 << levels.bottom;
-        let slice = writer.draining.next(buckets, operations);
-        let counters = table.maintenance.holding_up("emptying a slice", || {
-            self.drain(writer, channel, levels, slice.clone())
-        })?;
-        self.check_damage(table, &counters)?;
+        let slice = self.writer.draining.next(buckets, operations);
+        let counters = table
+            .maintenance
+            .holding_up("emptying a slice", || self.drain(levels, slice.clone()))?;
+        check_damage(table, &counters)?;
         table.count_batch(0, 0, counters.touches);
         if counters.full > 0 {
-            return self.grow(table, writer, channel);
+            return self.grow();
         }
-        writer.draining.done = slice.end;
+        self.writer.draining.done = slice.end;
         if slice.end == buckets {
-            self.drop_bottom(table, writer, channel, levels)?;
+            self.drop_bottom(levels)?;
         }
         Ok(())
     }
 
     /// Empties these buckets of the bottom level.
-    fn drain(
-        &self,
-        writer: &mut Writer,
-        channel: &mut BatchStream,
-        levels: Levels,
-        slice: Range<u64>,
-    ) -> Result<Counters> {
+    fn drain(&mut self, levels: Levels, slice: Range<u64>) -> Result<Counters> {
+        let device_table = self.device_table;
         let started = Instant::now();
         let len = slice.end - slice.start;
-        let counters = channel.counters()?;
-        let view = self.view_now();
+        let counters = self.channel.counters()?;
+        let view = device_table.view_now();
         // Kernels that do not know the level above would take each item for its own copy there.
         if (view.bottom_level, view.top_level) != (levels.bottom, levels.top) {
             return Err(Error::Gpu {
@@ -140,52 +125,42 @@ impl DeviceTable {
                 expected: "the same levels; try again".into(),
             });
         }
-        let was = std::mem::replace(&mut writer.integrity, Integrity::InFlight);
+        let was = std::mem::replace(&mut self.writer.integrity, Integrity::InFlight);
         // SAFETY: the view's addresses are those of the file and of the mirror, both of which
         // outlive this call; the writer's lock keeps other changes away.
         let launched = unsafe {
+            let stream = &self.channel.stream;
             let arguments = (view, slice.start, slice.end, counters);
-            self.kernels
-                .launch(&channel.stream, DRAIN, Grid::Warps(len), arguments)
+            let kernels = &device_table.kernels;
+            kernels.launch(stream, DRAIN, Grid::Warps(len), arguments)
         };
         let drained = launched
-            .and_then(|()| self.fetch_counters(channel))
-            .and_then(|()| wait(&channel.stream));
-        writer.keep_failure(drained)?;
-        writer.integrity = was;
-        writer.draining.learn(len, started.elapsed());
-        Ok(channel.fetched_counters())
+            .and_then(|()| self.fetch_counters())
+            .and_then(|()| wait(&self.channel.stream));
+        self.writer.keep_failure(drained)?;
+        self.writer.integrity = was;
+        self.writer.draining.learn(len, started.elapsed());
+        Ok(self.channel.fetched_counters())
     }
 
-    fn drop_bottom(
-        &self,
-        table: &Table<Mapping>,
-        writer: &mut Writer,
-        channel: &BatchStream,
-        levels: Levels,
-    ) -> Result<()> {
-        self.uncache_level(writer, &channel.stream, levels.bottom)?;
+    fn drop_bottom(&mut self, levels: Levels) -> Result<()> {
+        self.uncache_level(levels.bottom)?;
         {
-            let mut view = self.view_alone();
+            let mut view = self.device_table.view_alone();
             view.bottom_level = levels.bottom + 1;
             view.level_offset[levels.bottom as usize] = 0;
             view.level_probe[levels.bottom as usize] = 0;
         }
-        table.leave_bottom_level(levels);
-        writer.mirror.remove_level(levels.bottom);
-        writer.draining.done = 0;
+        self.table.leave_bottom_level(levels);
+        self.writer.mirror.remove_level(levels.bottom);
+        self.writer.draining.done = 0;
         Ok(())
     }
 
     /// Drives a resize under way to its end.
-    pub fn finish_draining(
-        &self,
-        table: &Table<Mapping>,
-        writer: &mut Writer,
-        channel: &mut BatchStream,
-    ) -> Result<()> {
-        while table.levels.live().draining(table.shape.levels) {
-            self.drain_slice(table, writer, channel, u64::MAX)?;
+    pub fn finish_draining(&mut self) -> Result<()> {
+        while self.table.levels.live().draining(self.table.shape.levels) {
+            self.drain_slice(u64::MAX)?;
         }
         Ok(())
     }

@@ -90,21 +90,24 @@ impl Changes<'_> {
         let mut operands = self.stage(0)?;
         loop {
             let part = &mut self.in_flight[0];
-            let (channel, len) = (&mut part.channel, part.range.len() as u64);
-            device_table.drain_slice(table, &mut self.writer, channel, len)?;
+            device_table
+                .exclusive(table, &mut self.writer, &mut part.channel)
+                .drain_slice(part.range.len() as u64)?;
             // Records are taken while nothing is launched that retires some.
             if let Some(range) = parts.next() {
                 self.take(range)?;
             }
             let part = &mut self.in_flight[0];
             part.launched = true;
-            let channel = &mut part.channel;
-            let batch =
-                device_table.begin_write(table, &mut self.writer, channel, verb, operands)?;
+            let batch = device_table
+                .exclusive(table, &mut self.writer, &mut part.channel)
+                .begin_write(verb, operands)?;
             // The values of the next part are written while this one is executed.
             let next = (self.in_flight.len() > 1).then(|| self.stage(1));
             let channel = &mut self.in_flight[0].channel;
-            device_table.end_write(table, &mut self.writer, channel, verb, batch)?;
+            device_table
+                .exclusive(table, &mut self.writer, channel)
+                .end_write(verb, batch)?;
             if let Some(part) = self.in_flight.pop_front() {
                 let words = part.channel.fetched_answers(operands.len);
                 keep(&mut self.answers, part.range.start, words);
@@ -143,22 +146,25 @@ impl Changes<'_> {
             let before = before.filter(|before| before.records.is_none());
             let wanted = part.range.len();
             let all = (wanted + before.map_or(0, |before| before.range.len())) as u64;
-            let (device_table, table, writer) = (self.device_table, self.table, &mut *self.writer);
-            let stream = &part.channel.stream;
-            device_table.stock_at_hand(table, writer, stream, all)?;
-            let missing = all.saturating_sub(writer.record_pool.available());
+            let table = self.table;
+            let mut exclusive =
+                self.device_table
+                    .exclusive(table, &mut self.writer, &mut part.channel);
+            exclusive.refill_without_growth(all)?;
+            let missing = all.saturating_sub(exclusive.writer.record_pool.available());
             let has_room = table.medium.prepared() > table.medium.len();
             if missing > 0 && has_room {
-                match device_table.feed(table, writer, stream, missing) {
-                    Ok(()) => device_table.stock_at_hand(table, writer, stream, all)?,
+                match exclusive.find_records(missing) {
+                    Ok(()) => exclusive.refill_without_growth(all)?,
                     Err(error @ Error::Gpu { .. }) => return Err(error),
                     // The launch that misses them fails as well, unless it needs fewer.
                     Err(_) => {}
                 }
             }
-            if writer.record_pool.available() >= all {
+            let pool = &mut self.writer.record_pool;
+            if pool.available() >= all {
                 let (stream, places) = part.channel.places_mut(len_of(&part.range))?;
-                part.records = Some(writer.record_pool.take(stream, places)?);
+                part.records = Some(pool.take(stream, places)?);
             }
         }
         self.in_flight.push_back(part);
