@@ -29,7 +29,7 @@ use crate::pm::Mapping;
 use crate::table::Table;
 use crate::width::{saturating_u64, to_usize};
 use crate::{CachePolicy, Result};
-use selection::{affordable, elect, missed_share};
+use selection::{affordable, missed_share, select};
 
 pub use loader::Loader;
 
@@ -143,7 +143,7 @@ impl DeviceTable {
         }
         wait(stream)?;
         let (unlinked, linked) = scores.split_at(SCORES);
-        let selection = elect(unlinked, linked, entries.count);
+        let selection = select(unlinked, linked, entries.count);
         if cache.policy == CachePolicy::Lfu {
             self.expect_missed(missed_share(unlinked, linked, &selection));
         }

@@ -5,7 +5,7 @@ use crate::engine::cuda::abi::SCORES;
 
 /// What a load decides from the scores of all buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Election {
+pub struct Selection {
     /// Buckets of a higher score are held.
     pub threshold: u32,
     /// How many linked buckets of just this score stay.
@@ -19,7 +19,7 @@ pub struct Election {
 /// Chooses among buckets of which `unlinked[s]` with score *s* are not in the cache and `linked[s]`
 /// are, so that no more than `entries` are held. Of equal ones those stay that are there, and what
 /// is there stays as long as nothing better needs its entry; a bucket of score 0 never comes in.
-pub fn elect(unlinked: &[u32], linked: &[u32], entries: u64) -> Election {
+pub fn select(unlinked: &[u32], linked: &[u32], entries: u64) -> Selection {
     debug_assert!(unlinked.len() == SCORES && linked.len() == SCORES);
     let mut left = entries;
     let mut room = 0;
@@ -27,7 +27,7 @@ pub fn elect(unlinked: &[u32], linked: &[u32], entries: u64) -> Election {
         let (new, old) = (u64::from(unlinked[score]), u64::from(linked[score]));
         if new + old > left {
             let keep = old.min(left);
-            return Election {
+            return Selection {
                 threshold: u32::try_from(score).expect("scores are few"),
                 keep,
                 enter: left - keep,
@@ -37,7 +37,7 @@ pub fn elect(unlinked: &[u32], linked: &[u32], entries: u64) -> Election {
         left -= new + old;
         room += new;
     }
-    Election {
+    Selection {
         threshold: 0,
         keep: left.min(linked[0].into()),
         enter: 0,
@@ -47,7 +47,7 @@ pub fn elect(unlinked: &[u32], linked: &[u32], entries: u64) -> Election {
 
 /// The share of uses, of those that were counted, that a cache after this selection does not hold;
 /// scores are counts of uses, as `ptx/cache.cu` maps them.
-pub fn missed_share(unlinked: &[u32], linked: &[u32], selection: &Election) -> f64 {
+pub fn missed_share(unlinked: &[u32], linked: &[u32], selection: &Selection) -> f64 {
     const EXACT: usize = 64;
     let uses = |score: usize| match score.checked_sub(EXACT) {
         None => score as f64,
@@ -94,7 +94,7 @@ mod tests {
     }
 
     /// Buckets held if lookups change nothing meanwhile.
-    fn held(linked: &[u32], selection: &Election) -> u64 {
+    fn held(linked: &[u32], selection: &Selection) -> u64 {
         let above = selection.threshold as usize + 1;
         let stay: u32 = linked[above..].iter().sum();
         u64::from(stay) + selection.keep + selection.room
@@ -104,10 +104,10 @@ mod tests {
     fn the_highest_scores_are_held_and_of_equal_ones_those_that_are_there() {
         let unlinked = scores(&[(0, 1000), (1, 50), (7, 10), (900, 3)]);
         let linked = scores(&[(0, 5), (1, 20), (7, 4)]);
-        let selection = elect(&unlinked, &linked, 30);
+        let selection = select(&unlinked, &linked, 30);
         assert_eq!(
             selection,
-            Election {
+            Selection {
                 threshold: 1,
                 keep: 13,
                 enter: 0,
@@ -115,7 +115,7 @@ mod tests {
             }
         );
         assert_eq!(held(&linked, &selection), 30);
-        let selection = elect(&unlinked, &linked, 40);
+        let selection = select(&unlinked, &linked, 40);
         assert_eq!(
             (selection.keep, selection.enter, selection.room),
             (20, 3, 16)
@@ -127,12 +127,12 @@ mod tests {
     fn the_share_that_is_missed_is_that_of_the_uses_below_the_threshold() {
         let unlinked = scores(&[(0, 1000), (1, 50), (2, 20), (10, 1)]);
         let linked = scores(&[(0, 9), (15, 4)]);
-        let selection = elect(&unlinked, &linked, 15);
+        let selection = select(&unlinked, &linked, 15);
         // 1 × 10 + 4 × 10 + 10 × 2 of 50 + 40 + 10 + 40 uses.
         assert!((missed_share(&unlinked, &linked, &selection) - 0.5).abs() < 1e-9);
         let nothing = scores(&[(0, 9)]);
         assert_eq!(
-            missed_share(&nothing, &nothing, &elect(&nothing, &nothing, 5)),
+            missed_share(&nothing, &nothing, &select(&nothing, &nothing, 5)),
             1.0
         );
     }
@@ -140,23 +140,23 @@ mod tests {
     #[test]
     fn what_was_never_used_does_not_come_in_but_may_stay() {
         let (unlinked, linked) = (scores(&[(0, 1000), (3, 4)]), scores(&[(0, 9), (3, 1)]));
-        let selection = elect(&unlinked, &linked, 12);
+        let selection = select(&unlinked, &linked, 12);
         assert_eq!(
             selection,
-            Election {
+            Selection {
                 threshold: 0,
                 keep: 7,
                 enter: 0,
                 room: 4
             }
         );
-        assert_eq!(elect(&unlinked, &linked, 100).keep, 9);
+        assert_eq!(select(&unlinked, &linked, 100).keep, 9);
     }
 
     #[test]
     fn no_entries_hold_nothing() {
         let unlinked = scores(&[(5, 10)]);
-        let selection = elect(&unlinked, &scores(&[]), 0);
+        let selection = select(&unlinked, &scores(&[]), 0);
         assert_eq!(
             (selection.threshold, selection.keep, selection.room),
             (5, 0, 0)
