@@ -123,6 +123,17 @@ impl<M: Medium> Table<M> {
         }
     }
 
+    /// Whether probes find what stands in a slot under the target's key.
+    pub(in crate::table) fn is_shown(&self, place: SlotAddr, target: &ProbeKey) -> bool {
+        match self.tags_of(place) {
+            Some((.., word, slot)) => word
+                .load()
+                .is_some_and(|tags| tags.matching(target.tag) >> slot & 1 == 1),
+            // Those of reserved buckets are found by their states.
+            None => true,
+        }
+    }
+
     /// Where the tag of a slot is: its bucket, the first slot of its word, the word, and the slot's
     /// number there. Nowhere for slots of reserved buckets, and of levels that have been left.
     fn tags_of(&self, place: SlotAddr) -> Option<(Bucket<'_>, u32, TagWord<'_>, u32)> {
@@ -528,7 +539,27 @@ impl<M: Medium> Table<M> {
     #[cold]
     fn stuck(&self, target: &ProbeKey) -> Option<crate::Error> {
         let _nobody_moves = self.resize.try_lock()?;
-        matches!(self.find_for_write(target, &mut 0), Found::Moving).then(|| {
+        let mut first: Option<Occupied> = None;
+        let mut is_stuck = false;
+        self.walk(target, &mut 0, |place, record| {
+            if !record.is_member() {
+                return Walk::Next;
+            }
+            // Others may have removed the key there since, and inserted it here. While the caller is
+            // pinned, the record of a removed item comes back nowhere.
+            let still_stands =
+                |first: &Occupied| self.medium.load(first.place.record) == first.record.0;
+            let is_copy = first
+                .as_ref()
+                .is_some_and(|first| first.place != place && still_stands(first));
+            if record.is_frozen() || is_copy {
+                is_stuck = true;
+                return Walk::Stop;
+            }
+            first = Some(Occupied { place, record });
+            Walk::Next
+        });
+        is_stuck.then(|| {
             self.damaged(
                 "slot",
                 self.levels.offset(self.levels.live().bottom),

@@ -663,6 +663,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Loom("loom_tests::changes::insert_and_insert"),
     },
     Mutation {
+        name: "an insertion is decided before its tag is shown",
+        file: "src/table/ops/insert.rs",
+        find: "if !word.is_tentative() || !self.is_shown(other, target) {",
+        replacement: "if !word.is_tentative() {",
+        suite: Suite::Loom("insert_and_the_same_key_anew"),
+    },
+    Mutation {
         name: "a record is used again while it may be read",
         file: "src/table/alloc/epoch.rs",
         find: "pub const GRACE: u64 = 2;\n",

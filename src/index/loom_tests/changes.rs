@@ -47,6 +47,15 @@ fn insert_and_remove() {
     check(&[Insert(1, 1)], &[&[Insert(1, 2)], &[Remove(1)]]);
 }
 
+/// A walk that has seen the tag of the old item comes to the new one before its tag is shown.
+#[test]
+fn insert_and_the_same_key_anew() {
+    check(
+        &[Insert(1, 1)],
+        &[&[Insert(1, 2)], &[Remove(1), Insert(1, 3)]],
+    );
+}
+
 #[test]
 fn insert_and_remove_of_two_keys() {
     check(&[Insert(7, 1)], &[&[Insert(8, 2)], &[Remove(7)]]);

@@ -291,11 +291,11 @@ impl StoreInner {
         // Keys that the jobs so far change, as far as a transaction behind them must know.
         let mut changed = BTreeSet::new();
         let requests = |(nth, work): (usize, &&'j Work)| {
-            if let Work::Transaction(_, read_set) = work {
-                if !read_set.hold(&visible.old_versions, &changed) {
-                    read_set.release();
-                    return None;
-                }
+            if let Some(read_set) = work.read_set()
+                && !read_set.hold(&visible.old_versions, &changed)
+            {
+                read_set.release();
+                return None;
             }
             let requests = work.joined().expect("jobs of a group join each other");
             if nth < last {

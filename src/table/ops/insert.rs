@@ -4,7 +4,7 @@
 //! slots. Each stands there as TENTATIVE and shows its tag before it looks for rivals, so at least
 //! one of any two sees the other. A member makes it give up; a rival in a later slot is struck out
 //! (COLLIDED); a rival in an earlier slot is helped to its own decision first. So no one waits for
-//! anyone.
+//! anyone. A tentative item whose tag is not shown is not yet a rival.
 //! (Purcell and Harris, *Non-blocking hashtables with open addressing*, DISC 2005, §2.3; GPHash
 //! §3.2.2 lets duplicates happen and removes them afterwards, which can undo an acknowledged
 //! insertion.)
@@ -317,7 +317,9 @@ impl<M: Medium> Table<M> {
                 found = Rivals::Occupied;
                 return Walk::Stop;
             }
-            if !word.is_tentative() {
+            // One that is not shown has still to look for rivals, and will find this one. Decided
+            // now, it would be a member that no probe finds.
+            if !word.is_tentative() || !self.is_shown(other, target) {
                 return Walk::Next;
             }
             if other.state < place.state {
@@ -335,5 +337,71 @@ impl<M: Medium> Table<M> {
             self.medium.fence();
         }
         found
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::path::Path;
+    use std::thread;
+
+    use super::*;
+    use crate::layout::{DATA_START, Shape};
+    use crate::pm::sim::Simulated;
+
+    /// Threads that remove and insert one key, and one that updates it: it is never there twice, and
+    /// nobody takes a copy on its way for damage.
+    #[test]
+    fn insertions_beside_removals_leave_one_copy() {
+        for is_draining in [false, true] {
+            let shape = Shape::new(8, 8, 4, 2, 2).unwrap();
+            let memory = Simulated::new(DATA_START, 1 << 24);
+            let mut table = Table::create(memory, shape, 1, Path::new("memory")).unwrap();
+            table.arena.hurry();
+            if is_draining {
+                table.add_level(table.levels.live()).unwrap();
+                assert!(table.levels.live().draining(shape.levels));
+            }
+            table.medium.stir(1);
+            let key = 7u64.to_ne_bytes();
+            let target = table.target(&key);
+            let rounds = 15_000u64;
+            let remove_and_insert = || {
+                let mut balance = 0;
+                for round in 0..rounds {
+                    let mut session = table.session();
+                    let ahead = ProbeHint::new(&table, &target);
+                    balance -= i64::from(session.remove(&target, &ahead).unwrap());
+                    let content = round.to_ne_bytes();
+                    let inserted = session.insert(&target, &ahead, &Content::fixed(&content));
+                    balance += i64::from(inserted.unwrap() == Inserted::New);
+                }
+                balance
+            };
+            let balance: i64 = thread::scope(|scope| {
+                let threads = [
+                    scope.spawn(remove_and_insert),
+                    scope.spawn(remove_and_insert),
+                ];
+                for round in 0..rounds {
+                    let ahead = ProbeHint::new(&table, &target);
+                    let content = round.to_ne_bytes();
+                    let mut session = table.session();
+                    let updated = session.update(&target, &ahead, &Content::fixed(&content));
+                    updated.unwrap();
+                }
+                threads.map(|thread| thread.join().unwrap()).iter().sum()
+            });
+            let mut copies = 0;
+            let ahead = ProbeHint::new(&table, &target);
+            while table.session().remove(&target, &ahead).unwrap() {
+                copies += 1;
+            }
+            assert_eq!(
+                (balance, copies <= 1),
+                (copies, true),
+                "draining: {is_draining}"
+            );
+        }
     }
 }
