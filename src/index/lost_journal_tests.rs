@@ -207,9 +207,10 @@ fn a_salvage_that_dies_leaves_no_torn_file() {
             .items;
         let expected = half.read().unwrap();
         assert_eq!(expected.len() as u64, items);
-        for calls in 0.. {
+        // All calls from one on fail, or only that one.
+        for (calls, for_good) in (0..).flat_map(|calls| [(calls, false), (calls, true)]) {
             half.put(&home, Some(&spoilt));
-            let faults = Failing::at(calls, libc::EIO, true);
+            let faults = Failing::at(calls, libc::EIO, for_good);
             let options = MapOptions {
                 faults: Some(faults.clone()),
                 domain,

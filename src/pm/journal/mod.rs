@@ -351,6 +351,11 @@ impl Journal {
             file.sync_dir()?;
             self.is_durable = true;
         }
+        if self.is_orphaned {
+            // One copy at home may name this journal soon, while pages there are of two checkpoints.
+            // Cut or written over, it would say that they are of one.
+            self.state = JournalPhase::Pending;
+        }
         self.name_at(home)?;
         self.is_orphaned = false;
         self.state = JournalPhase::Pending;
@@ -404,6 +409,10 @@ impl Journal {
     pub fn bring_home(&mut self, home: &PmFile) -> Result<()> {
         if self.is_unpublished() {
             return home.sync();
+        }
+        if matches!(self.state, JournalPhase::Pending) {
+            self.name_at(home)?;
+            self.is_orphaned = false;
         }
         if let (Some(file), JournalPhase::Pending) = (&self.file, &self.state) {
             let complete = Found::read(file)?.complete.ok_or_else(|| Error::Damaged {

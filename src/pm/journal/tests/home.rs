@@ -46,6 +46,43 @@ fn come_home(table: &Interrupted, pages: u64) -> Option<(Vec<u8>, Vec<u8>)> {
     ))
 }
 
+/// A power cut that tears a copy must not leave one that names no journal beside pages of two
+/// checkpoints.
+#[test]
+fn pages_go_home_once_both_copies_name_the_journal() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("table");
+    let mapping = Mapping::create(&path, LEN, &options(None)).unwrap();
+    change(&mapping, 1);
+    mapping.checkpoint().unwrap();
+    drop(mapping);
+    let closed = fs::read(&path).unwrap();
+    let mut mixtures = 0;
+    for pages in 0.. {
+        fs::write(&path, &closed).unwrap();
+        let _ = fs::remove_file(path_of(&path));
+        let faults = Arc::new(Pages(AtomicU64::new(u64::MAX)));
+        let options = MapOptions {
+            faults: Some(faults.clone()),
+            ..options(None)
+        };
+        let mapping = Mapping::open(&path, &options).unwrap();
+        change(&mapping, 2);
+        faults.0.store(pages, Ordering::Relaxed);
+        let is_whole = mapping.checkpoint().is_ok();
+        let home = fs::read(&path).unwrap();
+        if data(&home) != data(&closed) {
+            let (id, _) = mapping.journal.lock().name();
+            assert_eq!(names(&home), [id, id], "after {pages} pages");
+            mixtures += u64::from(!is_whole);
+        }
+        if is_whole {
+            break;
+        }
+    }
+    assert!(mixtures > 0);
+}
+
 #[test]
 fn a_damaged_journal_is_told_from_a_torn_one() {
     let table = Interrupted::new();
