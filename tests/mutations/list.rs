@@ -5,6 +5,8 @@
 pub enum Suite {
     /// The unit tests of this name.
     Unit(&'static str),
+    /// Those of the CUDA engine of this name, without a device.
+    CudaUnit(&'static str),
     /// The tests of this name of the store.
     Store(&'static str),
     /// The kernels on a CPU.
@@ -22,6 +24,7 @@ impl Suite {
     pub fn arguments(self) -> Vec<&'static str> {
         match self {
             Self::Unit(name) => vec!["--lib", name],
+            Self::CudaUnit(name) => vec!["--features", "cuda", "--lib", name],
             Self::Store(name) => vec!["--test", "store", name],
             Self::Kernels => vec!["--test", "kernels"],
             Self::KernelCrash(name) => {
@@ -37,7 +40,7 @@ impl Suite {
     /// Variables that it is run with.
     pub fn variables(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Unit(_) | Self::Store(_) | Self::Kernels => &[],
+            Self::Unit(_) | Self::CudaUnit(_) | Self::Store(_) | Self::Kernels => &[],
             Self::DriverFaults(_) => &[("GPHASH_DRIVER_FAULTS", "100")],
             Self::KernelCrash(_) => &[("GPHASH_CRASH_IMAGES", "20000")],
             // The stacks of loom's threads have no room for a backtrace.
@@ -428,6 +431,13 @@ pub const MUTATIONS: &[Mutation] = &[
         find: "    retire_record(records, table.counters, old);\n",
         replacement: "",
         suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "a kernel for all keys is looked for by the size of keys",
+        file: "src/engine/cuda/kernels/declarations.rs",
+        find: "Kernel::new(\"fetch\");",
+        replacement: "Kernel::new(\"fetch\").by_key_size();",
+        suite: Suite::CudaUnit("kernels::declarations"),
     },
     Mutation {
         name: "a device that has failed amid a change goes on from there",
