@@ -11,11 +11,13 @@
 //!
 //! Offsets are bytes from the start of the file, never addresses. All numbers are little endian.
 //! `docs/format.md` draws what stands here; `ptx/layout.cuh` mirrors it for the kernels.
+//! The files beside it that make a store share a [`preamble`] (`docs/store.md`).
 
 pub mod bucket;
 pub mod extent;
 pub mod hash;
 pub mod mark;
+pub mod preamble;
 pub mod record;
 pub mod shape;
 pub mod size_class;
@@ -25,6 +27,7 @@ pub use bucket::{BUSY, EMPTY, RESERVED_WORD};
 pub use extent::{ExtentEntry, ExtentKind};
 pub use hash::KeyHash;
 pub use mark::Mark;
+pub use preamble::{FileFormat, Preamble};
 pub use record::RecordWord;
 pub use shape::{KeyClass, Shape};
 pub use superblock::{Flags, Superblock};

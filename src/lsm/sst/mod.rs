@@ -34,7 +34,7 @@ use std::path::Path;
 
 use bytemuck::{Pod, Zeroable};
 use static_assertions::const_assert_eq;
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 pub use check::Checked;
 pub use data::{BLOCK_BYTES, Block, Decoded};
@@ -42,11 +42,16 @@ pub use reader::Sst;
 pub use salvage::Salvage;
 pub use writer::Writer;
 
+use crate::layout::preamble::{self, FileFormat, Preamble};
 use crate::pm::PmFile;
 use crate::{Error, Result};
 
 const MAGIC: [u8; 8] = *b"GPHSST\r\n";
-const VERSION: u32 = 1;
+
+const FORMAT: FileFormat = FileFormat {
+    magic: MAGIC,
+    version: 1,
+};
 
 /// Longest key, in bytes.
 const LONGEST_KEY: usize = 64 << 10;
@@ -58,10 +63,7 @@ const LONGEST_VALUE: usize = 1 << 30;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 struct Header {
-    magic: [u8; 8],
-    version: u32,
-    reserved: u32,
-    store_id: [u64; 2],
+    preamble: Preamble,
     number: u64,
     checksum: u64,
 }
@@ -72,14 +74,11 @@ const_assert_eq!(size_of::<Header>(), HEADER);
 impl Header {
     fn new(store_id: [u64; 2], number: u64) -> Self {
         let mut header = Self {
-            magic: MAGIC,
-            version: VERSION,
-            reserved: 0,
-            store_id,
+            preamble: FORMAT.preamble(0, store_id),
             number,
             checksum: 0,
         };
-        header.checksum = xxh3_64(&bytemuck::bytes_of(&header)[..HEADER - 8]);
+        preamble::seal(bytemuck::bytes_of_mut(&mut header));
         header
     }
 
@@ -98,21 +97,7 @@ impl Header {
         if bytes == bytemuck::bytes_of(self) {
             return Ok(());
         }
-        if bytes.get(..8) != Some(&MAGIC) {
-            let found = format!("it begins with {:02x?}", &bytes[..bytes.len().min(8)]);
-            let path = path.to_path_buf();
-            return Err(Error::Foreign { path, found });
-        }
-        if let Some(version) = bytes.get(8..12) {
-            let found = u32::from_le_bytes(version.try_into().expect("four bytes"));
-            if found > VERSION {
-                return Err(Error::NewerFormat {
-                    path: path.to_path_buf(),
-                    found,
-                    supported: VERSION,
-                });
-            }
-        }
+        FORMAT.check(bytes, path)?;
         let expected = bytemuck::bytes_of(self);
         let found = format!("{bytes:02x?}; expected {expected:02x?}");
         Err(damaged(path, "header of the SST", 0, found))
@@ -177,8 +162,10 @@ impl Footer {
 pub fn store_of(file: &PmFile) -> Result<Option<[u64; 2]>> {
     let bytes = reader::read_exactly(file, 0, HEADER as u64)?;
     let header = bytemuck::try_pod_read_unaligned::<Header>(&bytes).ok();
-    let header = header.filter(|header| *header == Header::new(header.store_id, header.number));
-    Ok(header.map(|header| header.store_id))
+    let is_whole =
+        |header: &Header| *header == Header::new(header.preamble.store_id, header.number);
+    let header = header.filter(is_whole);
+    Ok(header.map(|header| header.preamble.store_id))
 }
 
 /// The name of file `number` in its directory.

@@ -90,7 +90,7 @@ impl Sst {
 
     /// The store that it belongs to.
     pub fn store_id(&self) -> [u64; 2] {
-        self.header.store_id
+        self.header.preamble.store_id
     }
 
     /// Where it is.

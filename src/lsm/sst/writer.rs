@@ -74,7 +74,8 @@ impl Writer {
             self.index.separate(self.block.last_key(), entry.key);
         }
         self.properties.count(entry);
-        self.hashes.push(key_hash(self.header.store_id, entry.key));
+        self.hashes
+            .push(key_hash(self.header.preamble.store_id, entry.key));
         match entry.value {
             // No other entry fits into its block.
             Some(value) if value.len() >= LARGE_VALUE => self.add_large(entry, value),

@@ -19,18 +19,18 @@ use std::path::Path;
 
 use bytemuck::{Pod, Zeroable};
 use static_assertions::const_assert_eq;
-use xxhash_rust::xxh3::xxh3_64;
 
+use crate::layout::preamble::{self, FileFormat, Preamble};
 use crate::lsm::LevelFile;
 use crate::pm::Dir;
 use crate::width::to_usize;
 use crate::{Error, Result};
 
-/// First eight bytes of every manifest.
-const MAGIC: [u8; 8] = *b"GPHSTOR\n";
-
-/// The version of the directory that this build writes, and the latest that it reads.
-const VERSION: u32 = 2;
+/// Its version is that of the directory.
+const FORMAT: FileFormat = FileFormat {
+    magic: *b"GPHSTOR\n",
+    version: 2,
+};
 
 /// Names of the two copies.
 pub const NAMES: [&str; 2] = ["MANIFEST", "MANIFEST.2"];
@@ -59,10 +59,7 @@ const UNNAMED: u32 = 4;
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Header {
-    magic: [u8; 8],
-    version: u32,
-    flags: u32,
-    store_id: [u64; 2],
+    preamble: Preamble,
     first_segment: u64,
     last_segment: u64,
     sequence: u64,
@@ -85,6 +82,9 @@ struct Second {
 const_assert_eq!(size_of::<Second>(), 16);
 
 const SECOND: usize = size_of::<Second>();
+
+/// Bytes of the checksum behind all else.
+const CHECKSUM: usize = size_of::<u64>();
 
 /// What the manifest says of a file below the table.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -127,13 +127,11 @@ pub struct Manifest {
 
 impl Manifest {
     fn to_bytes(&self) -> Vec<u8> {
+        let flags = (u32::from(self.complete) * COMPLETE)
+            | (u32::from(self.marked) * MARKED)
+            | (u32::from(self.unnamed) * UNNAMED);
         let header = Header {
-            magic: MAGIC,
-            version: VERSION,
-            flags: (u32::from(self.complete) * COMPLETE)
-                | (u32::from(self.marked) * MARKED)
-                | (u32::from(self.unnamed) * UNNAMED),
-            store_id: self.store_id,
+            preamble: FORMAT.preamble(flags, self.store_id),
             first_segment: self.first_segment,
             last_segment: self.last_segment,
             sequence: self.sequence,
@@ -155,7 +153,8 @@ impl Manifest {
         bytes.extend_from_slice(bytemuck::bytes_of(&second));
         bytes.extend_from_slice(self.merge_operator.as_bytes());
         bytes.extend_from_slice(bytemuck::cast_slice(&files));
-        bytes.extend_from_slice(&xxh3_64(&bytes).to_le_bytes());
+        bytes.extend_from_slice(&[0; CHECKSUM]);
+        preamble::seal(&mut bytes);
         bytes
     }
 
@@ -164,24 +163,9 @@ impl Manifest {
     /// # Errors
     /// [`Error::Foreign`], [`Error::NewerFormat`] or [`Error::Damaged`].
     pub fn parse(bytes: &[u8], path: &Path) -> Result<Self> {
-        let path = path.to_path_buf();
-        if bytes.get(..8) != Some(&MAGIC) {
-            let found = format!("it begins with {:02x?}", &bytes[..bytes.len().min(8)]);
-            return Err(Error::Foreign { path, found });
-        }
-        if let Some(version) = bytes.get(8..12) {
-            let found = u32::from_le_bytes(version.try_into().expect("four bytes"));
-            if found > VERSION {
-                let supported = VERSION;
-                return Err(Error::NewerFormat {
-                    path,
-                    found,
-                    supported,
-                });
-            }
-        }
+        FORMAT.check(bytes, path)?;
         let damaged = |what, at: usize, found: String| Error::Damaged {
-            path: path.clone(),
+            path: path.to_path_buf(),
             what,
             at: at as u64,
             found,
@@ -196,7 +180,13 @@ impl Manifest {
             let found = format!("{name_len} bytes; at most {LONGEST_NAME} are possible");
             return Err(damaged("length of the merge operator's name", 56, found));
         }
-        let is_first = header.version == 1;
+        let Preamble {
+            version,
+            flags,
+            store_id,
+            ..
+        } = header.preamble;
+        let is_first = version == 1;
         let name_start = HEADER + if is_first { 0 } else { SECOND };
         let second = match is_first {
             true => Second::zeroed(),
@@ -204,8 +194,8 @@ impl Manifest {
         };
         let name_end = name_start + name_len;
         let end = name_end + header.files as usize * size_of::<File>();
-        let sum = bytes.get(end..end + 8).ok_or_else(cut)?;
-        let (found, expected) = (sum, xxh3_64(&bytes[..end]).to_le_bytes());
+        let sealed = bytes.get(..end + CHECKSUM).ok_or_else(cut)?;
+        let (found, expected) = (&sealed[end..], preamble::checksum(sealed).to_le_bytes());
         if found != expected {
             let found = format!("{found:02x?}; expected {expected:02x?}");
             return Err(damaged("checksum of the manifest", end, found));
@@ -219,10 +209,10 @@ impl Manifest {
             LevelFile { number, level, len }
         };
         let manifest = Self {
-            store_id: header.store_id,
-            complete: header.flags & COMPLETE != 0,
-            marked: header.flags & MARKED != 0,
-            unnamed: header.flags & UNNAMED != 0,
+            store_id,
+            complete: flags & COMPLETE != 0,
+            marked: flags & MARKED != 0,
+            unnamed: flags & UNNAMED != 0,
             generation: second.generation,
             next_file: second.next_file,
             first_segment: header.first_segment,
@@ -233,8 +223,8 @@ impl Manifest {
             })?,
             files: files.iter().map(file).collect(),
         };
-        if header.version == 0 || header.flags & !(COMPLETE | MARKED | UNNAMED) != 0 {
-            let found = format!("version {}, flags {:#x}", header.version, header.flags);
+        if version == 0 || flags & !(COMPLETE | MARKED | UNNAMED) != 0 {
+            let found = format!("version {version}, flags {flags:#x}");
             return Err(damaged("version and flags", 8, found));
         }
         if manifest.first_segment > manifest.last_segment {
@@ -275,7 +265,7 @@ impl Manifest {
             });
         }
         let file = dir.open_file(name, false)?;
-        let longest = HEADER + SECOND + LONGEST_NAME + MOST_FILES * size_of::<File>() + 8;
+        let longest = HEADER + SECOND + LONGEST_NAME + MOST_FILES * size_of::<File>() + CHECKSUM;
         let len = file.len()?.min(longest as u64);
         let mut bytes = vec![0; to_usize(len)];
         let len = file.read(&mut bytes, 0)?;
@@ -361,6 +351,8 @@ fn stale(dir: &Dir, nth: usize, manifest: &Manifest) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use xxhash_rust::xxh3::xxh3_64;
+
     use super::*;
 
     fn manifest() -> Manifest {

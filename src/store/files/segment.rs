@@ -18,15 +18,17 @@ use std::path::Path;
 use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 use static_assertions::const_assert_eq;
-use xxhash_rust::xxh3::xxh3_64;
 
+use crate::layout::preamble::{self, FileFormat, Preamble};
 use crate::pm::{Dir, PmFile};
 use crate::store::files::manifest::SEQUENCE_LIMIT;
 use crate::width::to_usize;
 use crate::{Error, Result};
 
-const MAGIC: [u8; 8] = *b"GPHWAL\r\n";
-const VERSION: u32 = 1;
+const FORMAT: FileFormat = FileFormat {
+    magic: *b"GPHWAL\r\n",
+    version: 1,
+};
 
 /// Bytes of the header of a segment.
 pub const SEGMENT_HEADER: u64 = size_of::<Header>() as u64;
@@ -43,10 +45,7 @@ const PIECE: usize = 4 << 20;
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Header {
-    magic: [u8; 8],
-    version: u32,
-    reserved: u32,
-    store_id: [u64; 2],
+    preamble: Preamble,
     number: u64,
     first: u64,
     salt: u64,
@@ -54,12 +53,6 @@ struct Header {
 }
 
 const_assert_eq!(size_of::<Header>(), 64);
-
-impl Header {
-    fn sum(&self) -> u64 {
-        xxh3_64(&bytemuck::bytes_of(self)[..56])
-    }
-}
 
 /// The name of segment `number` in its directory.
 pub fn name(number: u64) -> String {
@@ -89,7 +82,7 @@ pub fn numbers(dir: &Dir) -> Result<Vec<u64>> {
 /// What the operating system answers.
 pub fn store_of(dir: &Dir, number: u64) -> Result<Option<[u64; 2]>> {
     match read_header(&dir.open_file(&name(number), false)?) {
-        Ok(header) if header.number == number => Ok(Some(header.store_id)),
+        Ok(header) if header.number == number => Ok(Some(header.preamble.store_id)),
         Err(error) if error.is_refusal() => Err(error),
         Ok(_) | Err(_) => Ok(None),
     }
@@ -143,16 +136,13 @@ impl Segment {
             None => dir.create_file(&name(number))?,
         };
         let mut header = Header {
-            magic: MAGIC,
-            version: VERSION,
-            reserved: 0,
-            store_id,
+            preamble: FORMAT.preamble(0, store_id),
             number,
             first,
             salt: rand::random(),
             checksum: 0,
         };
-        header.checksum = header.sum();
+        preamble::seal(bytemuck::bytes_of_mut(&mut header));
         file.write(bytemuck::bytes_of(&header), 0)?;
         file.sync()?;
         file.sync_dir()?;
@@ -184,8 +174,9 @@ impl Segment {
             at,
             found,
         };
-        if header.store_id != store_id {
-            let found = format!("segment of another store, {:x?}", header.store_id);
+        let found_id = header.preamble.store_id;
+        if found_id != store_id {
+            let found = format!("segment of another store, {found_id:x?}");
             return Err(damaged(16, found));
         }
         if header.number != number {
@@ -266,19 +257,10 @@ impl Segment {
 fn read_header(file: &PmFile) -> Result<Header> {
     let mut header = Header::zeroed();
     let len = file.read(bytemuck::bytes_of_mut(&mut header), 0)?;
+    let bytes = bytemuck::bytes_of(&header);
+    FORMAT.check(&bytes[..len], file.path())?;
     let path = file.path().to_path_buf();
-    if len < 8 || header.magic != MAGIC {
-        let found = format!("it begins with {:02x?}", &header.magic[..len.min(8)]);
-        return Err(Error::Foreign { path, found });
-    }
-    if header.version > VERSION {
-        return Err(Error::NewerFormat {
-            path,
-            found: header.version,
-            supported: VERSION,
-        });
-    }
-    if header.checksum != header.sum() {
+    if header.checksum != preamble::checksum(bytes) {
         return Err(Error::DamagedLog {
             path,
             at: 0,

@@ -1,0 +1,144 @@
+//! What the header of each file of a store begins with: manifest, log segment and SST.
+//!
+//! ```text
+//!  0       8         12      16         32
+//!  | magic | version | flags | store id | ...
+//! ```
+//!
+//! What ends with its checksum has it in its last eight bytes: XXH3-64 of all bytes before.
+
+use std::path::Path;
+
+use bytemuck::{Pod, Zeroable};
+use static_assertions::const_assert_eq;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{Error, Result};
+
+/// A kind of file, and the versions of it that this build knows.
+#[derive(Debug, Clone, Copy)]
+pub struct FileFormat {
+    /// First eight bytes of every file of the kind.
+    pub magic: [u8; 8],
+    /// The version that this build writes, and the latest that it reads.
+    pub version: u32,
+}
+
+/// See the [module](self).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Preamble {
+    /// That of the [`FileFormat`].
+    pub magic: [u8; 8],
+    /// Version of the file.
+    pub version: u32,
+    /// Zero where the kind of file has no flags.
+    pub flags: u32,
+    /// Random name of the store that the file belongs to.
+    pub store_id: [u64; 2],
+}
+
+const_assert_eq!(size_of::<Preamble>(), 32);
+
+const CHECKSUM: usize = size_of::<u64>();
+
+impl FileFormat {
+    /// What a new file begins with.
+    pub const fn preamble(self, flags: u32, store_id: [u64; 2]) -> Preamble {
+        Preamble {
+            magic: self.magic,
+            version: self.version,
+            flags,
+            store_id,
+        }
+    }
+
+    /// Checks magic and version of the file at `path` that begins with `bytes`. A version that is cut off passes.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] or [`Error::NewerFormat`].
+    pub fn check(self, bytes: &[u8], path: &Path) -> Result<()> {
+        let path = path.to_path_buf();
+        if !bytes.starts_with(&self.magic) {
+            let found = format!("it begins with {:02x?}", &bytes[..bytes.len().min(8)]);
+            return Err(Error::Foreign { path, found });
+        }
+        let version = bytes[8..].first_chunk().copied().map(u32::from_le_bytes);
+        match version.filter(|version| *version > self.version) {
+            None => Ok(()),
+            Some(found) => Err(Error::NewerFormat {
+                path,
+                found,
+                supported: self.version,
+            }),
+        }
+    }
+}
+
+/// The checksum that `sealed` should end with.
+///
+/// # Panics
+/// If `sealed` is shorter than a checksum.
+pub fn checksum(sealed: &[u8]) -> u64 {
+    xxh3_64(&sealed[..sealed.len() - CHECKSUM])
+}
+
+/// Makes `bytes` end with their checksum. What is in its place is overwritten.
+///
+/// # Panics
+/// If `bytes` are fewer than those of a checksum.
+pub fn seal(bytes: &mut [u8]) {
+    let start = bytes.len() - CHECKSUM;
+    let sum = checksum(bytes).to_le_bytes();
+    bytes[start..].copy_from_slice(&sum);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FORMAT: FileFormat = FileFormat {
+        magic: *b"GPHTEST\n",
+        version: 3,
+    };
+
+    #[test]
+    fn magic_comes_before_version() {
+        let path = Path::new("f");
+        let preamble = FORMAT.preamble(0, [1, 2]);
+        let bytes = bytemuck::bytes_of(&preamble);
+        FORMAT.check(bytes, path).unwrap();
+        for len in 0..8 {
+            let cut = FORMAT.check(&bytes[..len], path);
+            assert!(matches!(cut, Err(Error::Foreign { .. })), "{len} bytes");
+        }
+        let mut newer = bytes.to_vec();
+        newer[8] = 4;
+        // Without its last byte the version is not known.
+        FORMAT.check(&newer[..11], path).unwrap();
+        let refused = FORMAT.check(&newer, path);
+        assert!(
+            matches!(
+                refused,
+                Err(Error::NewerFormat {
+                    found: 4,
+                    supported: 3,
+                    ..
+                })
+            ),
+            "{refused:?}"
+        );
+        newer[0] ^= 1;
+        let refused = FORMAT.check(&newer, path);
+        assert!(matches!(refused, Err(Error::Foreign { .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn seal_replaces_the_last_eight_bytes() {
+        let mut bytes = [7; 24];
+        seal(&mut bytes);
+        assert_eq!(bytes[..16], [7; 16]);
+        assert_eq!(bytes[16..], xxh3_64(&[7; 16]).to_le_bytes());
+        assert_eq!(bytes[16..], checksum(&bytes).to_le_bytes());
+    }
+}
