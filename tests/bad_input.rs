@@ -408,7 +408,10 @@ fn an_item_whose_record_is_nowhere() {
             "{error}"
         );
         let report = recover(&path, gphash::Repair::Check, &|_| {}).unwrap();
-        assert_eq!((report.state, report.items), (ReportState::Damaged, 3));
+        assert_eq!(
+            (report.state, report.recovery.items),
+            (ReportState::Damaged, 3)
+        );
         assert!(
             fs::read(&path).unwrap() == bytes,
             "a check has changed the file"

@@ -55,7 +55,7 @@ fn spoil(path: &Path, damage: &Damage) {
     }
     files.write(path);
     if let Ok(report) = recover(path, gphash::Repair::Recover, &|_| {})
-        && report.damage.is_empty()
+        && report.recovery.damage.is_empty()
     {
         let held = holds(path).expect("it was mended");
         assert_eq!(held, Held::All, "{report:?}");
@@ -69,7 +69,7 @@ fn spoil(path: &Path, damage: &Damage) {
             held == Held::All || held == Held::Part && is_named,
             "{held:?}, {report:?}"
         );
-        assert!(held == Held::All || report.items_lost > 0, "{report:?}");
+        assert!(held == Held::All || report.recovery.items_lost > 0, "{report:?}");
     }
 }
 

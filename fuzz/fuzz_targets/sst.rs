@@ -265,9 +265,9 @@ fuzz_target!(|patches: Vec<(u8, Patch)>| {
         assert!(forged || !is_whole);
         let mended = recover(folder.path(), Repair::Salvage, &|_| {});
         // Files that are whole may not go together.
-        assert!(forged || mended.as_ref().is_ok_and(|report| report.was_mended));
+        assert!(forged || mended.as_ref().is_ok_and(|report| report.was_repaired));
         if let Ok(report) = mended
-            && report.was_mended
+            && report.was_repaired
         {
             check_salvaged(folder.path(), &report, forged);
         }

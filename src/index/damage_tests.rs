@@ -323,7 +323,7 @@ impl Case {
         let is_lost = |damage: &String| damage.starts_with("journal: ");
         let goes_without = mended
             .as_ref()
-            .is_ok_and(|mended| mended.damage.iter().any(is_lost));
+            .is_ok_and(|mended| mended.recovery.damage.iter().any(is_lost));
         assert_eq!(looked.is_ok(), mended.is_ok() && !goes_without, "{told}");
         let Ok(mended) = mended else { return };
         let found = read().unwrap_or_else(|error| panic!("{told}: mended, and {error}"));
@@ -332,7 +332,10 @@ impl Case {
             return assert_eq!(mended.state, ReportState::Damaged, "{told}");
         }
         if mended.state == ReportState::Damaged {
-            assert!(!mended.damage.is_empty() && mended.items_lost > 0, "{told}");
+            assert!(
+                !mended.recovery.damage.is_empty() && mended.recovery.items_lost > 0,
+                "{told}"
+            );
             let lost = |whole: &Model| found.iter().all(|item| whole.get(item.0) == Some(item.1));
             assert!(
                 left.allowed.iter().any(lost),

@@ -145,17 +145,20 @@ fn a_salvage_goes_on_without_a_lost_journal() {
                 assert!(fs::read(half.path()).unwrap() == home);
                 let report = recover(half.path(), Repair::Salvage, &|_| {}).unwrap();
                 assert_eq!(report.state, ReportState::Damaged);
-                assert!(report.damage[0].starts_with("journal: "), "{report:?}");
+                assert!(
+                    report.recovery.damage[0].starts_with("journal: "),
+                    "{report:?}"
+                );
                 let kept = fs::read(half.path().with_extension("journal.damaged")).ok();
                 assert!(kept.as_deref() == journal);
                 let found = half.read().unwrap();
                 assert!(half.are_of_old(&found), "{kind:?}");
-                assert_eq!(found.len() as u64, report.items);
+                assert_eq!(found.len() as u64, report.recovery.items);
                 let report_after = recover(half.path(), Repair::Check, &|_| {}).unwrap();
                 assert_eq!(report_after.state, ReportState::Clean, "{report_after:?}");
                 salvaged += found.len();
-                named += report.items_lost;
-                unnamed += u64::from(report.items_lost == 0);
+                named += report.recovery.items_lost;
+                unnamed += u64::from(report.recovery.items_lost == 0);
             }
             println!(
                 "{kind:?}, grows: {grows}: {salvaged} items, {named} lost, {unnamed} of 120 none"
@@ -181,7 +184,10 @@ fn a_file_that_is_whole_without_its_journal_stays_whole() {
             };
             half.put(home, None);
             let report = recover(half.path(), Repair::Salvage, &|_| {}).unwrap();
-            assert_eq!((report.state, report.items_lost), (ReportState::Damaged, 0));
+            assert_eq!(
+                (report.state, report.recovery.items_lost),
+                (ReportState::Damaged, 0)
+            );
             assert!(half.read().unwrap() == expected);
         }
     }
@@ -204,6 +210,7 @@ fn a_salvage_that_dies_leaves_no_torn_file() {
         half.put(&home, Some(&spoilt));
         let items = recover(half.path(), Repair::Salvage, &|_| {})
             .unwrap()
+            .recovery
             .items;
         let expected = half.read().unwrap();
         assert_eq!(expected.len() as u64, items);

@@ -1,13 +1,13 @@
 //! What `gphash-recover` does to a file, without knowing the types of its keys and values.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::layout::Flags;
 use crate::pm::{Entry, MapOptions, Mapping, Medium};
 use crate::table::Table;
 use crate::table::read_superblock;
-use crate::table::recovery::{Policy, Progress};
+use crate::table::recovery::{Policy, Progress, Recovery};
 use crate::{Domain, Error, Result};
 
 /// What a recovery may do.
@@ -36,7 +36,7 @@ pub enum ReportState {
     Damaged,
 }
 
-/// What was found in a file, and what was mended.
+/// What the file of an index is, and what a recovery found in it and repaired.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// The state of the file; after a recovery, the state before it if that was clean or damaged.
@@ -51,28 +51,14 @@ pub struct Report {
     pub domain: Domain,
     /// Live levels.
     pub levels: u32,
-    /// Items.
-    pub items: u64,
     /// Slots of all live levels.
     pub capacity: u64,
     /// Items divided by slots.
     pub load_factor: f64,
-    /// Slots of operations that a crash cut short.
-    pub slots_cleared: u64,
-    /// Second copies of items that a resize was moving.
-    pub duplicates_removed: u64,
-    /// Records that belonged to no item.
-    pub records_reclaimed: u64,
-    /// Whether a resize was under way.
-    pub resize_resumed: bool,
-    /// What no crash leaves behind, one line each, up to a hundred.
-    pub damage: Vec<String>,
-    /// Items that damage has made unusable: [`Repair::Salvage`] has dropped them, or would.
-    pub items_lost: u64,
-    /// The keys of those of which they are known, in order, up to 65,536.
-    pub keys_lost: Vec<Vec<u8>>,
-    /// How long it took.
-    pub elapsed: Duration,
+    /// What was found and repaired, or what would be.
+    pub recovery: Recovery,
+    /// Whether [`recover`] has written to the file, and left it whole.
+    pub was_repaired: bool,
 }
 
 /// Recovers the file at `path`, on the CPU, as far as `repair` allows: scans every slot, mends what a crash
@@ -141,7 +127,6 @@ pub(crate) fn recover_with(
         progress,
     };
     let (table, mut recovery) = Table::open(medium, superblock, path, policy)?;
-    recovery.keys_lost.sort_unstable();
     recovery.damage.splice(..0, lost_journal);
     if !check && let Err(error) = table.finish_draining_with(progress) {
         // As at a close: the file is mended, and whoever opens it goes on with the resize.
@@ -149,7 +134,7 @@ pub(crate) fn recover_with(
     }
     let levels = table.levels.live();
     let capacity = table.slots();
-    let report = Report {
+    let mut report = Report {
         state: if !recovery.damage.is_empty() {
             ReportState::Damaged
         } else if recovery.clean {
@@ -164,25 +149,16 @@ pub(crate) fn recover_with(
         value_size: table.shape.value_size,
         domain: table.medium.domain(),
         levels: levels.top - levels.bottom + 1,
-        items: table.len(),
         capacity,
         load_factor: table.len() as f64 / capacity as f64,
-        slots_cleared: recovery.slots_cleared,
-        duplicates_removed: recovery.duplicates_removed,
-        records_reclaimed: recovery.records_reclaimed,
-        resize_resumed: recovery.resize_resumed,
-        damage: recovery.damage,
-        items_lost: recovery.items_lost,
-        keys_lost: recovery.keys_lost,
-        elapsed: Duration::ZERO,
+        recovery,
+        was_repaired: !check,
     };
     if !check {
         table.close()?;
     }
-    Ok(Report {
-        elapsed: started.elapsed(),
-        ..report
-    })
+    report.recovery.elapsed = started.elapsed();
+    Ok(report)
 }
 
 /// What it means that a file is used without its journal.

@@ -152,7 +152,7 @@ fn damaged(left: &Files) -> Files {
 fn summary(report: &StoreReport) -> impl PartialEq + std::fmt::Debug + use<> {
     let file = |file: &super::FileReport| (file.name.clone(), file.state, file.checked);
     let files: Vec<_> = report.files.iter().map(file).collect();
-    (report.state, report.log_records, report.was_mended, files)
+    (report.state, report.log_records, report.was_repaired, files)
 }
 
 fn recover(path: &Path, repair: Repair) -> StoreReport {
@@ -200,7 +200,7 @@ fn every_call_fails(place: &Place, left: &Files, repair: Repair, whole: Repair, 
             }
             let report = recover(&path, whole);
             assert!(whole == Repair::Salvage || report.state != ReportState::Damaged);
-            assert!(report.was_mended, "call {calls}: {report:?}");
+            assert!(report.was_repaired, "call {calls}: {report:?}");
             assert_eq!(recover(&path, Repair::Check).state, ReportState::Clean);
             assert!(
                 contents(&path) == *expected,
@@ -239,7 +239,7 @@ fn every_call_of_the_recovery_of_a_damaged_store_fails() {
             files(&path).unwrap() == left,
             "a refusal has changed a file"
         );
-        assert!(recover(&path, Repair::Salvage).was_mended);
+        assert!(recover(&path, Repair::Salvage).was_repaired);
         let saved = contents(&path);
         assert!(saved != model && !saved.is_empty());
         for repair in [Repair::Recover, Repair::Salvage] {

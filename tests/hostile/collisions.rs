@@ -122,7 +122,7 @@ fn a_resize_that_finds_no_places_is_left_to_the_next_growth() {
     }
     index.close().unwrap();
     let report = recover(&path, gphash::Repair::Salvage, &|_| {}).unwrap();
-    assert_eq!((report.items, report.levels), (2, 2));
+    assert_eq!((report.recovery.items, report.levels), (2, 2));
     let index = Table::open(&path, &options).unwrap();
     assert!(index.stats().resizing);
     holds(&index, &keys);

@@ -229,7 +229,7 @@ fn mend_and_use(path: &Path, must: bool) {
         return;
     }
     let report = recover(path, gphash::Repair::Check, &|_| {}).unwrap();
-    assert!(report.damage.is_empty(), "{report:?}");
+    assert!(report.recovery.damage.is_empty(), "{report:?}");
     let index = match Table::open(path, &options()) {
         Err(Error::SizeMismatch { .. } | Error::WrongKind { .. }) => return,
         opened => opened.unwrap(),
@@ -238,7 +238,7 @@ fn mend_and_use(path: &Path, must: bool) {
     let items: Vec<(u64, u64)> = index.iter().collect();
     assert_eq!(
         (items.len() as u64, index.len()),
-        (report.items, report.items)
+        (report.recovery.items, report.recovery.items)
     );
     let keys: Vec<u64> = items.iter().map(|item| item.0).collect();
     let mut values = vec![0; keys.len()];

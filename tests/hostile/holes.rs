@@ -38,6 +38,7 @@ fn a_scan_takes_a_bit_a_record() {
         assert_eq!(
             recover(&path, gphash::Repair::Check, &|_| {})
                 .unwrap()
+                .recovery
                 .items,
             ITEMS
         );

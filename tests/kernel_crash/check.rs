@@ -98,8 +98,8 @@ pub fn check<K: Key, V: Value>(
     index.close().unwrap();
     let report = gphash::recover(path, gphash::Repair::Check, &|_| {}).unwrap();
     assert_eq!(report.state, ReportState::Clean, "{report:?}");
-    assert_eq!(report.items, changed.len() as u64, "{report:?}");
-    let mended = report.slots_cleared + report.duplicates_removed;
+    assert_eq!(report.recovery.items, changed.len() as u64, "{report:?}");
+    let mended = report.recovery.slots_cleared + report.recovery.duplicates_removed;
     assert_eq!(mended, 0, "{report:?}");
     found
 }

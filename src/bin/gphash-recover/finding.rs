@@ -26,7 +26,15 @@ impl Finding {
         }
     }
 
-    /// Figures of the index.
+    /// Whether what was damaged is lost by now, and not only in danger.
+    pub(crate) fn was_repaired(&self) -> bool {
+        match self {
+            Self::File(report) => report.was_repaired,
+            Self::Store(report) => report.was_repaired,
+        }
+    }
+
+    /// What the index's file is.
     pub(crate) fn index(&self) -> Option<&Report> {
         match self {
             Self::File(report) => Some(report),
@@ -37,7 +45,7 @@ impl Finding {
     /// How many items are lost, and the keys that are known.
     pub(crate) fn lost(&self) -> (u64, &[Vec<u8>]) {
         match self {
-            Self::File(report) => (report.items_lost, &report.keys_lost),
+            Self::File(Report { recovery, .. }) => (recovery.items_lost, &recovery.keys_lost),
             Self::Store(report) => (report.items_lost, &report.keys_lost),
         }
     }
@@ -52,7 +60,7 @@ impl Finding {
 
     pub(crate) fn milliseconds(&self) -> f64 {
         let elapsed: Duration = match self {
-            Self::File(report) => report.elapsed,
+            Self::File(report) => report.recovery.elapsed,
             Self::Store(report) => report.elapsed,
         };
         elapsed.as_secs_f64() * 1e3
@@ -61,7 +69,7 @@ impl Finding {
     /// Damage in words: the first of each file, and how much more there is.
     pub(crate) fn damage(&self) -> Vec<String> {
         match self {
-            Self::File(report) => named(&report.damage),
+            Self::File(report) => named(&report.recovery.damage),
             Self::Store(report) => report
                 .files
                 .iter()

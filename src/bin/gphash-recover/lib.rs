@@ -87,7 +87,7 @@ pub fn run(arguments: &Arguments, stdout: &mut dyn Write, stderr: &mut dyn Write
                     if position > 0 {
                         output.line("");
                     }
-                    output.report(file, report, arguments.repair());
+                    output.report(file, report);
                 }
             }
             if arguments.quiet

@@ -48,6 +48,7 @@ impl<'f> Object<'f> {
     pub(crate) fn new(path: &Path, outcome: &'f gphash::Result<Finding>) -> Self {
         let finding = outcome.as_ref().ok();
         let index = finding.and_then(Finding::index);
+        let recovery = index.map(|report| &report.recovery);
         let (state, error) = match outcome {
             Ok(finding) => {
                 let damage = finding.damage();
@@ -80,13 +81,13 @@ impl<'f> Object<'f> {
             value_size: index.map(|report| report.value_size),
             domain: index.map(|report| report.domain),
             levels: index.map(|report| report.levels),
-            items: index.map(|report| report.items),
+            items: recovery.map(|recovery| recovery.items),
             capacity: index.map(|report| report.capacity),
             load_factor: index.map(|report| report.load_factor),
-            slots_cleared: index.map(|report| report.slots_cleared),
-            duplicates_removed: index.map(|report| report.duplicates_removed),
-            records_reclaimed: index.map(|report| report.records_reclaimed),
-            resize_resumed: index.map(|report| report.resize_resumed),
+            slots_cleared: recovery.map(|recovery| recovery.slots_cleared),
+            duplicates_removed: recovery.map(|recovery| recovery.duplicates_removed),
+            records_reclaimed: recovery.map(|recovery| recovery.records_reclaimed),
+            resize_resumed: recovery.map(|recovery| recovery.resize_resumed),
             items_lost: finding.map(|finding| finding.lost().0),
             keys_lost: finding.map(|finding| hexadecimal(finding.lost().1)),
             elapsed_ms: finding.map(Finding::milliseconds),

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use gphash::store::{StoreFile, StoreReport};
-use gphash::{Repair, Report, ReportState};
+use gphash::{Report, ReportState};
 use indicatif::HumanCount;
 
 use super::finding::{Finding, hexadecimal};
@@ -42,18 +42,14 @@ impl Output<'_> {
         self.line(&format!("  {label:<20} {value}"));
     }
 
-    /// Says what was found, and what `repair` has made of it.
-    pub(crate) fn report(&mut self, path: &Path, finding: &Finding, repair: Repair) {
+    /// Says what was found, and what was repaired.
+    pub(crate) fn report(&mut self, path: &Path, finding: &Finding) {
         self.line(&format!("{}: {}", path.display(), state(finding.state())));
         match finding {
             Finding::File(report) => self.figures(report),
             Finding::Store(report) => self.files(report),
         }
-        let was_mended = match finding {
-            Finding::File(_) => repair == Repair::Salvage,
-            Finding::Store(report) => report.was_mended,
-        };
-        let (lost, reverted) = match was_mended {
+        let (lost, reverted) = match finding.was_repaired() {
             true => ("items lost", "items reverted"),
             false => ("items to lose", "items to revert"),
         };
@@ -64,7 +60,7 @@ impl Output<'_> {
             self.row("damage", damage);
         }
         self.line(match finding {
-            Finding::File(report) => advice(report.state, repair),
+            Finding::File(report) => advice(report),
             Finding::Store(report) => store_advice(report),
         });
     }
@@ -101,6 +97,7 @@ impl Output<'_> {
     }
 
     fn figures(&mut self, report: &Report) {
+        let recovery = &report.recovery;
         self.row("format version", report.format_version);
         match report.key_size {
             0 => self.row("key, value", "variable"),
@@ -115,7 +112,7 @@ impl Output<'_> {
             "items",
             format_args!(
                 "{} of {} slots ({:.1} %)",
-                HumanCount(report.items),
+                HumanCount(recovery.items),
                 HumanCount(report.capacity),
                 report.load_factor * 100.0
             ),
@@ -135,10 +132,17 @@ impl Output<'_> {
             ),
         };
         if report.state != ReportState::Clean {
-            self.row(cleared, HumanCount(report.slots_cleared));
-            self.row(removed, HumanCount(report.duplicates_removed));
-            self.row(reclaimed, HumanCount(report.records_reclaimed));
-            self.row(resumed, if report.resize_resumed { "yes" } else { "none" });
+            self.row(cleared, HumanCount(recovery.slots_cleared));
+            self.row(removed, HumanCount(recovery.duplicates_removed));
+            self.row(reclaimed, HumanCount(recovery.records_reclaimed));
+            self.row(
+                resumed,
+                if recovery.resize_resumed {
+                    "yes"
+                } else {
+                    "none"
+                },
+            );
         }
     }
 }
@@ -152,22 +156,22 @@ fn state(state: ReportState) -> &'static str {
     }
 }
 
-fn advice(state: ReportState, repair: Repair) -> &'static str {
-    match state {
+fn advice(report: &Report) -> &'static str {
+    match report.state {
         ReportState::Clean => "Nothing to do: the file can be opened.",
         ReportState::Recovered => "The file is mended and can be opened.",
         ReportState::NeedsRecovery => {
             "A program was interrupted; nothing durable is lost. Run gphash-recover without \
              --check, or open the file: opening recovers it too."
         }
-        ReportState::Damaged if repair != Repair::Salvage => {
+        ReportState::Damaged if report.was_repaired => {
+            "No crash leaves this behind: suspect the disk, or another program. The items \
+             concerned are dropped and the file can be opened; a backup may have them."
+        }
+        ReportState::Damaged => {
             "No crash leaves this behind: suspect the disk, or another program. The file stays as it \
              is. Restore a backup, or copy the file and run gphash-recover with --salvage: it drops \
              the items concerned and keeps the others."
-        }
-        ReportState::Damaged => {
-            "No crash leaves this behind: suspect the disk, or another program. The items \
-             concerned are dropped and the file can be opened; a backup may have them."
         }
     }
 }
@@ -180,7 +184,7 @@ fn store_advice(report: &StoreReport) -> &'static str {
             "A program was interrupted; nothing durable is lost. Run gphash-recover without \
              --check, or open the store: opening recovers it too."
         }
-        ReportState::Damaged if report.was_mended => {
+        ReportState::Damaged if report.was_repaired => {
             "No crash leaves this behind: suspect the disk, or another program. What is concerned \
              is dropped and the store can be opened; a backup may have it."
         }

@@ -414,7 +414,7 @@ fn every_call_of_the_recovery_tool_fails_in_turn() {
                 let recovered =
                     entry.and_then(|entry| recover_with(&entry, repair, &|_| {}, &options));
                 match recovered {
-                    Ok(report) => assert_eq!(report.items, model.len() as u64),
+                    Ok(report) => assert_eq!(report.recovery.items, model.len() as u64),
                     Err(error) => faults.expect(&error, &copy.path()),
                 }
                 assert!(

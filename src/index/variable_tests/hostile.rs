@@ -130,13 +130,13 @@ impl Hostile {
         assert_eq!(looked.is_ok(), mended.is_ok(), "{name}: {mended:?}");
         if mended.is_ok() {
             let report = recover(&path, crate::Repair::Check, &|_| {}).unwrap();
-            assert_eq!(report.damage, [""; 0], "{name}");
+            assert_eq!(report.recovery.damage, [""; 0], "{name}");
             let (records, recovery) = try_open(&path).unwrap();
             assert!(recovery.clean);
-            assert_eq!(records.len(), report.items);
+            assert_eq!(records.len(), report.recovery.items);
             let mut keys = Vec::new();
             records.for_each_key(|key| keys.push(key.to_vec())).unwrap();
-            assert_eq!(keys.len() as u64, report.items);
+            assert_eq!(keys.len() as u64, report.recovery.items);
             for key in keys {
                 assert!(records.get(&key, |_, _| ()).unwrap().is_some());
             }

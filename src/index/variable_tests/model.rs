@@ -117,8 +117,8 @@ fn random_batches_answer_as_a_map_does() {
     records.close().unwrap();
     let report = crate::recover(&path, crate::Repair::Salvage, &|_| {}).unwrap();
     assert_eq!(report.state, crate::ReportState::Clean);
-    assert_eq!(report.items, model.len() as u64);
-    assert_eq!(report.damage, [""; 0]);
+    assert_eq!(report.recovery.items, model.len() as u64);
+    assert_eq!(report.recovery.damage, [""; 0]);
     let records = open(&path);
     check(&records, &model);
     // Records are used again: what is free suffices to store everything once more.

@@ -23,7 +23,7 @@ use crate::store::files::manifest;
 use crate::store::files::manifest::{Copies, Manifest};
 use crate::store::options::StoreOptions;
 use crate::store::wal::survey::{Extent, survey};
-use crate::{Engine, Error, Progress, Repair, Report, ReportState, Result};
+use crate::{Engine, Error, Progress, Recovery, Repair, Report, ReportState, Result};
 
 /// Checks every file of the store in the directory `path`, and as far as `repair` allows mends it and closes
 /// it in order. The merge operator is not needed: the log holds what became of merges.
@@ -229,8 +229,8 @@ fn index(
         }
         Ok(index) => {
             file.state = index.state;
-            file.checked = index.items;
-            file.damage.clone_from(&index.damage);
+            file.checked = index.recovery.items;
+            file.damage.clone_from(&index.recovery.damage);
             if let Err(error) = marked {
                 if error.is_refusal() {
                     return Err(error);
@@ -298,7 +298,9 @@ fn mend(
     }
     options.takes_older = salvage;
     let told = |done, total| tell(progress, "log", done, total);
-    let dropped = mended.as_ref().map_or(&[][..], |index| &index.keys_lost);
+    let dropped = mended
+        .as_ref()
+        .map_or(&[][..], |index| &index.recovery.keys_lost);
     let in_log = Mutex::new(HashSet::new());
     let seen = |key: &[u8]| {
         if let Ok(nth) = dropped.binary_search_by(|dropped| dropped.as_slice().cmp(key)) {
@@ -316,7 +318,7 @@ fn mend(
         state.yield_to_newer()?;
     }
     let mut report = StoreReport::new(Vec::new());
-    report.items_lost = entries_lost + mended.as_ref().map_or(0, |index| index.items_lost);
+    report.items_lost = entries_lost + mended.as_ref().map_or(0, |index| index.recovery.items_lost);
     for (nth, key) in dropped.iter().enumerate() {
         // What the log has of a key is the last that was done to it.
         if in_log.contains(&nth) {
@@ -340,12 +342,15 @@ fn mend(
     report.files = files;
     report.items = items;
     report.log_records = log_records;
-    report.was_mended = true;
+    report.was_repaired = true;
     report.index = mended.map(|index| Report {
-        items: stats.items,
         capacity: stats.slots,
         load_factor: stats.load_factor,
         levels: stats.levels,
+        recovery: Recovery {
+            items: stats.items,
+            ..index.recovery
+        },
         ..index
     });
     report.judge();

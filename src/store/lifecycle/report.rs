@@ -62,13 +62,13 @@ pub struct StoreReport {
     pub log_records: u64,
     /// The files: manifest, index, the segments of the log in their order, and the sorted files.
     pub files: Vec<FileReport>,
-    /// Figures of the index's file, from [`recover`](crate::store::recover) alone.
+    /// What the index's file is, from [`recover`](crate::store::recover) alone.
     pub index: Option<Report>,
     /// What is wrong with the ordered view, one line each, from
     /// [`verify`](crate::store::Store::verify) alone. It is made anew by the next opening.
     pub view_damage: Vec<String>,
     /// Whether [`recover`](crate::store::recover) has left a store that is whole.
-    pub was_mended: bool,
+    pub was_repaired: bool,
     /// Items that are lost, or that [`Repair::Salvage`](crate::Repair::Salvage) would lose before it looks
     /// for them in the log: those of the index whose records are damaged, and entries of damaged
     /// sorted files, as far as anything says how many there were.
@@ -144,7 +144,7 @@ impl StoreReport {
             files,
             index: None,
             view_damage: Vec::new(),
-            was_mended: false,
+            was_repaired: false,
             items_lost: 0,
             keys_lost: Vec::new(),
             items_reverted: 0,
@@ -158,10 +158,10 @@ impl StoreReport {
         let spilled = files.iter().filter(|file| file.kind == StoreFile::Sst);
         let spilled: u64 = spilled.map(|file| file.checked).sum();
         let mut report = Self::new(files);
-        report.items = spilled + index.as_ref().map_or(0, |index| index.items);
+        report.items = spilled + index.as_ref().map_or(0, |index| index.recovery.items);
         if let Some(index) = &index {
-            report.items_lost = index.items_lost;
-            report.keys_lost.clone_from(&index.keys_lost);
+            report.items_lost = index.recovery.items_lost;
+            report.keys_lost.clone_from(&index.recovery.keys_lost);
         }
         report.index = index;
         report.judge();

@@ -30,7 +30,7 @@ use crate::width::to_usize;
 use crate::{Domain, Error, Result};
 use scan::{Findings, Fix};
 
-/// What opening a file found, and what it mended.
+/// What a recovery found in the file of an index, and what it repaired: that of an opening, or of [`recover`](crate::recover).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// The file was made by this call.
@@ -49,14 +49,16 @@ pub struct Recovery {
     pub records_reclaimed: u64,
     /// A resize was under way and goes on.
     pub resize_resumed: bool,
-    /// What no crash leaves behind, one line each; empty but for `gphash-recover`, since an
-    /// index does not open a damaged file.
+    /// What no crash leaves behind, one line each, up to a hundred. Empty after an opening: an index does not open a
+    /// damaged file.
     pub damage: Vec<String>,
-    /// Items that damage has made unusable; none but for `gphash-recover`.
+    /// Items that damage has made unusable: [`Repair::Salvage`](crate::Repair::Salvage) has dropped them, or
+    /// would. None after an opening.
     pub items_lost: u64,
-    /// The keys of those of which they are known, or as many of them as are kept in memory, in no order.
+    /// The keys of those of which they are known, in order, up to 65,536.
     pub keys_lost: Vec<Vec<u8>>,
-    /// How long opening took, from the superblock to the first operation.
+    /// How long it took: an opening from the superblock to the first operation, or the whole call of
+    /// [`recover`](crate::recover).
     pub elapsed: Duration,
 }
 
@@ -235,6 +237,7 @@ impl<M: Medium> Table<M> {
         recovery.damage = findings.damage.iter().map(ToString::to_string).collect();
         recovery.items_lost = findings.lost;
         recovery.keys_lost.clone_from(&findings.lost_keys);
+        recovery.keys_lost.sort_unstable();
         for (done, fix) in findings.fixes.iter().enumerate() {
             match *fix {
                 Fix::Clear { place, duplicate } => {

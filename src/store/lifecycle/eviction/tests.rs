@@ -180,7 +180,7 @@ fn files_of_one_level_that_share_a_key_are_reported() {
     drop(store_dir);
     assert_eq!(state(), ReportState::Damaged);
     let report = recover(&path, Repair::Recover, &|_| {}).unwrap();
-    assert!(!report.was_mended);
+    assert!(!report.was_repaired);
     let levels = report.files.iter().find(|file| file.name == "sst").unwrap();
     assert!(levels.damage[0].contains("overlaps"), "{levels:?}");
 }
