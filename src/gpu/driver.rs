@@ -105,7 +105,7 @@ macro_rules! driver_functions {
             /// Those that `find` finds; `MISSING` for the others, a [`Status`].
             fn found<const MISSING: c_uint>(find: impl Fn(&CStr) -> *mut c_void) -> Self {
                 $(
-                    unsafe extern "C" fn $name<const MISSING: c_uint>($(_: $type),*) -> Status {
+                    extern "C" fn $name<const MISSING: c_uint>($(_: $type),*) -> Status {
                         Status(MISSING)
                     }
                 )*
@@ -133,9 +133,10 @@ macro_rules! driver_functions {
             /// The driver's function of this name.
             ///
             /// # Safety
-            /// As its manual says.
+            /// The driver's manual says what the function asks of its arguments.
             pub unsafe fn $name($($argument: $type),*) -> Status {
-                // SAFETY: as the caller says.
+                // SAFETY: the function found has this signature, and the caller keeps to its manual. One
+                // that was not found does nothing.
                 unsafe { (driver().functions.$name)($($argument),*) }
             }
         )*

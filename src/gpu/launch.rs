@@ -24,8 +24,8 @@ pub trait Launch {
     /// Puts a kernel behind those before it. `arguments` are its parameters' bytes.
     ///
     /// # Safety
-    /// The arguments must be the kernel's, and every address in them must stay valid until the
-    /// stream has run it.
+    /// The arguments must be of the kernel's types, and every address in them must stay valid, for what the
+    /// kernel does there, until the stream has run it. Nothing else may change meanwhile what it changes.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
@@ -38,7 +38,7 @@ impl<L: Launch> Launch for &mut L {
     }
 
     unsafe fn put(&mut self, function: Function, blocks: u32, arguments: &[&[u8]]) -> Result<()> {
-        // SAFETY: as the caller says.
+        // SAFETY: the same is asked of the caller.
         unsafe { (**self).put(function, blocks, arguments) }
     }
 }
@@ -53,7 +53,8 @@ impl Launch for &Stream {
             .iter()
             .map(|argument| argument.as_ptr().cast_mut().cast())
             .collect();
-        // SAFETY: as the caller says; the call copies the arguments.
+        // SAFETY: the caller vouches for number and types of the arguments and for the addresses in them.
+        // The call copies the arguments, and reads no more of them than the kernel declares.
         let answer = unsafe {
             driver::cuLaunchKernel(
                 function.0,
@@ -103,7 +104,7 @@ impl<'a> Launches<'a> {
     /// Puts those that were collected on the stream.
     ///
     /// # Safety
-    /// What was said of each must still hold.
+    /// What [`put`](Launch::put) asks for must hold for each of them until the stream has run it.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
@@ -122,8 +123,8 @@ impl<'a> Launches<'a> {
                 for (node, &(_, handle)) in self.nodes.iter().zip(&graph.nodes) {
                     let mut addresses = node.addresses(&self.arguments);
                     let parameters = node.parameters(&mut addresses);
-                    // SAFETY: the node is of this graph; the call copies the arguments, which are
-                    // the kernel's.
+                    // SAFETY: the node is of this graph, and of the same kernel as `node`. The call copies
+                    // the arguments, which whoever put the kernel vouched for.
                     let answer = unsafe {
                         driver::cuGraphExecKernelNodeSetParams(
                             graph.executable,
@@ -136,14 +137,15 @@ impl<'a> Launches<'a> {
                 graph
             }
             None => {
-                // SAFETY: the arguments are the kernels'.
+                // SAFETY: whoever put a kernel vouched for its arguments; `nodes` say where each begins.
                 self.graphs
                     .0
                     .push(unsafe { Graph::new(&self.nodes, &self.arguments)? });
                 &self.graphs.0[self.graphs.0.len() - 1]
             }
         };
-        // SAFETY: as the caller says; launches of one graph run one after another.
+        // SAFETY: the caller keeps the addresses in the arguments valid. The graph is used on one stream
+        // alone, so that its launches run one after another.
         let answer = unsafe { driver::cuGraphLaunch(graph.executable, self.stream.handle()) };
         check("launching a graph (cuGraphLaunch)", answer)
     }
@@ -208,7 +210,7 @@ impl Graph {
     /// The kernels of `nodes`, one after another.
     ///
     /// # Safety
-    /// The arguments must be theirs.
+    /// The arguments must be of the kernels' types, at the nodes' starts.
     unsafe fn new(nodes: &[Node], arguments: &[u64]) -> Result<Self> {
         let mut made = Self {
             graph: std::ptr::null_mut(),
@@ -227,7 +229,8 @@ impl Graph {
                 None => &[],
             };
             let mut handle = std::ptr::null_mut();
-            // SAFETY: the node before is of this graph; the call copies the arguments.
+            // SAFETY: the node before is of this graph. The call copies the arguments, whose number and
+            // types the caller vouches for.
             check("adding to a graph (cuGraphAddKernelNode)", unsafe {
                 driver::cuGraphAddKernelNode(
                     &mut handle,
@@ -250,8 +253,8 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: the handles are ours, if they have been made; a launch under way keeps what it
-        // needs.
+        // SAFETY: a handle that is not null was made here, and is destroyed once. A launch under way keeps
+        // what it needs.
         unsafe {
             if !self.executable.is_null() {
                 let _ = driver::cuGraphExecDestroy(self.executable);

@@ -165,12 +165,13 @@ pub fn is_pinned(bytes: &[u8]) -> bool {
 /// Copies `bytes` to device address `to`, in the order of `stream`.
 ///
 /// # Safety
-/// `to` must have room; `bytes` must stay as they are until the stream has come past.
+/// `to` must be an address of the current device with room for the bytes. These must stay as they are
+/// until the stream has come past.
 pub unsafe fn copy_in(stream: &Stream, to: Address, bytes: &[u8]) -> Result<()> {
     if bytes.is_empty() {
         return Ok(());
     }
-    // SAFETY: as the caller says.
+    // SAFETY: the caller vouches for the room at `to`, and keeps `bytes` until the stream has come past.
     let answer = unsafe {
         driver::cuMemcpyHtoDAsync_v2(to, bytes.as_ptr().cast(), bytes.len(), stream.handle())
     };
@@ -180,12 +181,13 @@ pub unsafe fn copy_in(stream: &Stream, to: Address, bytes: &[u8]) -> Result<()> 
 /// Copies `bytes.len()` bytes from device address `from`, in the order of `stream`.
 ///
 /// # Safety
-/// So many bytes must be there; nobody may look at `bytes` until the stream has come past.
+/// So many bytes must be at `from`, an address of the current device. `bytes` must stay, and nobody may
+/// look at them, until the stream has come past.
 pub unsafe fn copy_out(stream: &Stream, bytes: &mut [u8], from: Address) -> Result<()> {
     if bytes.is_empty() {
         return Ok(());
     }
-    // SAFETY: as the caller says.
+    // SAFETY: the caller vouches for the bytes at `from`; nobody looks at `bytes` before the stream has come past.
     let answer = unsafe {
         driver::cuMemcpyDtoHAsync_v2(
             bytes.as_mut_ptr().cast(),
@@ -200,7 +202,8 @@ pub unsafe fn copy_out(stream: &Stream, bytes: &mut [u8], from: Address) -> Resu
 /// Copies `len` bytes from one device address to another, in the order of `stream`.
 ///
 /// # Safety
-/// Both blocks must be as long, and not overlap.
+/// Both must be addresses of the current device with blocks as long, which do not overlap and stay until
+/// the stream has come past.
 pub unsafe fn copy_on_device(
     stream: &Stream,
     to: Address,
@@ -210,7 +213,7 @@ pub unsafe fn copy_on_device(
     if len == 0 {
         return Ok(());
     }
-    // SAFETY: as the caller says.
+    // SAFETY: the caller vouches for both blocks, which do not overlap.
     let answer = unsafe { driver::cuMemcpyDtoDAsync_v2(to, from, len, stream.handle()) };
     check("copying on the device (cuMemcpyDtoDAsync)", answer)
 }
@@ -230,12 +233,13 @@ pub fn free_memory() -> Result<u64> {
 /// Fills `len` bytes at device address `to`, in the order of `stream`.
 ///
 /// # Safety
-/// `to` must have room.
+/// `to` must be an address of the current device with room for the bytes, which stays until the stream has
+/// come past.
 pub unsafe fn fill(stream: &Stream, to: Address, byte: u8, len: usize) -> Result<()> {
     if len == 0 {
         return Ok(());
     }
-    // SAFETY: as the caller says.
+    // SAFETY: the caller vouches for the room at `to`.
     let answer = unsafe { driver::cuMemsetD8Async(to, byte, len, stream.handle()) };
     check("filling device memory (cuMemsetD8Async)", answer)
 }

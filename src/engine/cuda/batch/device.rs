@@ -62,7 +62,9 @@ impl CudaEngine {
                 exclusive.channel.follow(stream)?;
                 for part in operands.parts(table) {
                     exclusive.drain_slice(part.len.into())?;
-                    let batch = exclusive.begin_write(verb, part)?;
+                    // SAFETY: the part lies within the operands, which the caller keeps valid. The batch
+                    // is ended here; after an error, dropping the stream waits for it.
+                    let batch = unsafe { exclusive.begin_write(verb, part)? };
                     exclusive.end_write(verb, batch)?;
                 }
                 Ok(())

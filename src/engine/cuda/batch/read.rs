@@ -28,7 +28,15 @@ pub struct ReadBatch {
 
 impl DeviceTable {
     /// Puts a lookup on its stream. What it finds comes back to the host.
-    pub fn begin_read(
+    ///
+    /// # Safety
+    /// The operands must be addresses of this device that are valid for their lengths, and nobody else's
+    /// to change, until [`end_read`](Self::end_read) has ended the lookup. As long, what `table` names
+    /// must stay.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub unsafe fn begin_read(
         &self,
         table: TableView,
         channel: &mut BatchStream,
@@ -53,9 +61,9 @@ impl DeviceTable {
         let changes = self.changes.load(Ordering::SeqCst);
         let beside = self.writer.is_locked();
         let mut launches = channel.launches();
-        // SAFETY: the channel's buffers have been made for the batch; whoever holds the table's
-        // view keeps what it names alive. Nobody looks at the outcome before the stream has come
-        // past.
+        // SAFETY: the caller keeps the operands and what the view names valid. The other buffers are
+        // this stream's, and were made for as many positions. Nobody looks at the outcome before the
+        // stream has come past.
         unsafe {
             self.launch_read(&mut launches, table, verb, operands, order, counters)?;
             let arguments = (counters, operands.answers, words, to);
@@ -100,7 +108,8 @@ impl DeviceTable {
         found.len = len;
         let counters = channel.counters_address();
         let mut launches = channel.launches();
-        // SAFETY: as in `begin_read`.
+        // SAFETY: whoever began the lookup keeps its operands valid until this call ends. The groups
+        // were made for its positions, on this stream.
         unsafe {
             self.kernels
                 .agree(&mut launches, groups, found, batch.size, counters)?;
@@ -140,7 +149,8 @@ impl DeviceTable {
         let missed = u64::from(self.missed.load(Ordering::Relaxed)) * u64::from(operands.len);
         let missed = u32::try_from(missed / u64::from(WHOLE)).expect("a share of the batch");
         view.order = self.order_of(order, missed);
-        // SAFETY: as the caller says.
+        // SAFETY: the caller keeps everything valid that the arguments name; a lookup changes only
+        // answers, values and counters, which are the batch's.
         unsafe { self.kernels.read(on, verb, table, view, counters) }
     }
 }

@@ -20,7 +20,14 @@ pub struct WriteBatch {
 
 impl Exclusive<'_> {
     /// Puts a batch that changes the table on its stream.
-    pub fn begin_write(&mut self, verb: Write, operands: Operands) -> Result<WriteBatch> {
+    ///
+    /// # Safety
+    /// The operands must be addresses of this device that are valid for their lengths, and nobody else's
+    /// to change, until [`end_write`](Self::end_write) has ended the batch.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub unsafe fn begin_write(&mut self, verb: Write, operands: Operands) -> Result<WriteBatch> {
         let begun = self.launch_write(verb, operands);
         self.writer.keep_failure(begun)
     }
@@ -66,8 +73,9 @@ impl Exclusive<'_> {
         // From the first claim of a slot on, until it is known what was stored.
         writer.integrity = Integrity::InFlight;
         let mut launches = channel.launches();
-        // SAFETY: the channel's buffers have been made for `len` positions, and stay until the
-        // batch is done, as do the file and the mirror; the writer's lock keeps other changes away.
+        // SAFETY: the caller of `begin_write` keeps the operands valid. The other buffers are this
+        // stream's, and were made for `len` positions; the mirror, the ring and the file are freed only
+        // by whoever holds the writer's lock. It keeps other changes away.
         unsafe {
             kernels.begin(&mut launches, groups, view, counters)?;
             let (table, records) = (device_table.view_now(), writer.record_pool.view());
@@ -104,7 +112,8 @@ impl Exclusive<'_> {
         let counters = channel.counters_address();
         let records = self.writer.record_pool.view();
         let mut launches = channel.launches();
-        // SAFETY: as in `launch_write`; nobody looks at the outcome before the stream has come past.
+        // SAFETY: as in `launch_write`, whose buffers these are. Nobody looks at the outcome before the
+        // stream has come past.
         unsafe {
             let arguments = (device_table.view_now(), records, view, counters);
             kernels.launch(&mut launches, write(verb), Grid::tiles(&view), arguments)?;
@@ -169,7 +178,7 @@ impl Exclusive<'_> {
             self.writer.integrity = Integrity::InFlight;
             let (view, records) = (device_table.view_now(), self.writer.record_pool.view());
             let (kernels, stream) = (&device_table.kernels, &self.channel.stream);
-            // SAFETY: as in `launch_write`.
+            // SAFETY: as in `launch_write`: the batch has not ended, and the lock is still held.
             unsafe { kernels.resolve(stream, verb, view, records, batch.view, counters)? };
             self.store_changes(verb, &batch)?;
         }

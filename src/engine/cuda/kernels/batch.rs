@@ -30,7 +30,7 @@ impl Kernels {
         counters: Address,
     ) -> Result<()> {
         let arguments = (table, records, batch, counters);
-        // SAFETY: as the caller says.
+        // SAFETY: the caller keeps every address in these arguments valid, and others away, as `launch` asks.
         unsafe {
             self.launch(&mut on, resolve(verb), Grid::tiles(&batch), arguments)?;
             self.arrange(&mut on, batch.order, batch.len)
@@ -50,7 +50,7 @@ impl Kernels {
         counters: Address,
     ) -> Result<()> {
         let arguments = (table, batch, counters);
-        // SAFETY: as the caller says.
+        // SAFETY: the caller keeps every address in these arguments valid, and others away, as `launch` asks.
         unsafe {
             self.launch(&mut on, read(verb), Grid::tiles(&batch), arguments)?;
             if verb == Read::Get && batch.order.wanted != 0 {
@@ -75,7 +75,7 @@ impl Kernels {
         let (order, len) = (batch.order, batch.len);
         let seed = u64::from(batch.sample);
         let arguments = (order, len, table.file_len, table.value_size, seed);
-        // SAFETY: as the caller says.
+        // SAFETY: the caller keeps every address in these arguments valid, and others away, as `launch` asks.
         unsafe {
             self.launch(&mut on, SCATTER, Grid::Threads(len), arguments)?;
             self.arrange(&mut on, order, len)?;
@@ -96,7 +96,7 @@ impl Kernels {
         order: OrderView,
     ) -> Result<()> {
         let arguments = (records, first, len, order);
-        // SAFETY: as the caller says.
+        // SAFETY: the caller keeps every address in these arguments valid, and others away, as `launch` asks.
         unsafe {
             self.launch(&mut on, ENTER_FREE, Grid::Threads(len), arguments)?;
             self.arrange(&mut on, order, len)?;
@@ -113,7 +113,7 @@ impl Kernels {
             return Ok(());
         }
         let chunks = Grid::Blocks(order.bin_count / BIN_CHUNK);
-        // SAFETY: as the caller says.
+        // SAFETY: the caller keeps every address in these arguments valid, and others away, as `launch` asks.
         unsafe {
             self.launch(&mut on, START_BINS, chunks, (order,))?;
             self.launch(&mut on, ARRANGE, Grid::Threads(len), (order, len))
@@ -126,7 +126,7 @@ impl Kernels {
     /// As [`launch`](Self::launch).
     unsafe fn fetch(&self, on: impl Launch, table: TableView, mut batch: BatchView) -> Result<()> {
         batch.tile = LEAST_TILE;
-        // SAFETY: as the caller says.
+        // SAFETY: the caller keeps every address in these arguments valid, and others away, as `launch` asks.
         unsafe { self.launch(on, FETCH, Grid::tiles(&batch), (table, batch)) }
     }
 
@@ -144,7 +144,7 @@ impl Kernels {
     ) -> Result<()> {
         let groups = groups.unwrap_or(GroupsView::zeroed());
         let words = batch.len.div_ceil(64);
-        // SAFETY: as the caller says.
+        // SAFETY: the caller keeps every address in these arguments valid, and others away, as `launch` asks.
         unsafe { self.find_groups(on, groups, batch, words, counters) }
     }
 
@@ -169,7 +169,7 @@ impl Kernels {
         let grid = Grid::Threads(batch.len);
         let cleared = (groups, entries, batch.answers, words, counters);
         let grouped = (groups, batch.keys, batch.len, self.key_size);
-        // SAFETY: as the caller says.
+        // SAFETY: the caller keeps every address in these arguments valid, and others away, as `launch` asks.
         unsafe {
             self.launch(&mut on, CLEAR_BATCH, grid, cleared)?;
             if entries == 0 {
@@ -192,7 +192,7 @@ impl Kernels {
         size: u32,
         counters: Address,
     ) -> Result<()> {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller keeps every address in these arguments valid, and others away, as `launch` asks.
         unsafe {
             self.find_groups(&mut on, groups, found, 0, counters)?;
             self.spread(on, groups, found, size)
@@ -211,7 +211,7 @@ impl Kernels {
         size: u32,
     ) -> Result<()> {
         let arguments = (groups, batch.answers, batch.values, size, batch.len);
-        // SAFETY: as the caller says.
+        // SAFETY: the caller keeps every address in these arguments valid, and others away, as `launch` asks.
         unsafe { self.launch(on, SPREAD, Grid::Threads(batch.len), arguments) }
     }
 }

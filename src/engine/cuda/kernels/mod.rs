@@ -133,17 +133,18 @@ impl Kernels {
     ) -> Result<()> {
         let blocks = self.blocks(grid);
         let Some(log) = &self.log else {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller keeps the addresses valid, and others away.
             return unsafe { self.put(&mut on, &kernel, blocks, &arguments) };
         };
         // What is noted is noted launch by launch.
         let mut stream = on.stream();
         if !kernel.writes_file {
-            // SAFETY: as the caller says.
+            // SAFETY: as above. Those collected before go later, and no kernel that only reads the file
+            // waits for them.
             return unsafe { self.put(&mut stream, &kernel, blocks, &arguments) };
         }
         let (view, none) = (log.begin(stream, kernel.name)?, LogView::zeroed());
-        // SAFETY: as the caller says; the log outlives the stream's launches, whose end is waited for.
+        // SAFETY: as above. The trace's memory outlives the launches, as `end` waits for them.
         unsafe {
             self.put(&mut stream, &SET_WRITE_TRACE, 1, &(view,))?;
             self.put(&mut stream, &kernel, blocks, &arguments)?;

@@ -105,9 +105,12 @@ impl BatchStream {
 
     /// Sends keys and payload on their way to the device, `copiers` copying what is long.
     ///
+    /// # Safety
+    /// Keys and values must stay as they are until the stream has come past this.
+    ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
-    pub fn stage(
+    pub unsafe fn stage(
         &mut self,
         copiers: Option<&ThreadPool>,
         len: u32,
@@ -126,8 +129,8 @@ impl BatchStream {
         self.values.reserve(room)?;
         self.answers.reserve(answer_words(len) as usize * 8)?;
         let operands = [(self.keys.address(), keys), (self.values.address(), values)];
-        // SAFETY: the blocks are as long, and stay with the channel, as do their sources until the
-        // batch is done, which is before the next one.
+        // SAFETY: the blocks are as long, and stay with the channel, whose next batch comes when the stream
+        // has come past this one. The caller keeps keys and values until then; places are the channel's.
         unsafe { self.staging.send(copiers, &self.stream, operands)? };
         Ok(Operands {
             keys: self.keys.address(),

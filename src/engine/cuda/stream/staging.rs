@@ -30,8 +30,8 @@ impl Staging {
     /// the caller has pinned are not copied on their way.
     ///
     /// # Safety
-    /// The stream must have come past whatever was sent before. The places must have room, and
-    /// operands and places must stay until the stream has come past these.
+    /// The stream must have come past whatever was sent before. Until it has come past these, too, each
+    /// address must be one of this device with room for its bytes, and the bytes must stay as they are.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
@@ -44,7 +44,7 @@ impl Staging {
         let mut pieces = Vec::new();
         for (to, bytes) in operands {
             if is_pinned(bytes) {
-                // SAFETY: as the caller says.
+                // SAFETY: the caller vouches for the room, and keeps the bytes until the stream has come past.
                 unsafe { copy_in(stream, to, bytes)? };
             } else {
                 let places = (to..).step_by(COPIED);
@@ -60,8 +60,9 @@ impl Staging {
             memory.reserve(piece.len())?;
             let staged = &mut memory.bytes_mut()[..piece.len()];
             copy(copiers, staged, piece);
-            // SAFETY: the memory is not written to again before the event, or before the next
-            // call, which comes after the stream.
+            // SAFETY: the caller vouches for the room, of which each piece has its own part. The pinned
+            // memory is not written to again before the event, or before the next call, when the stream
+            // has come past.
             unsafe { copy_in(stream, to, staged)? };
             if nth + PIECES < pieces.len() {
                 *sent = Some(event_on(stream)?);

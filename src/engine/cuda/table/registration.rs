@@ -47,7 +47,8 @@ impl Part {
         let start = medium.base().wrapping_add(to_usize(bytes.start));
         let flags = REGISTER_PORTABLE | REGISTER_DEVICE_MAP;
         let len = to_usize(bytes.end - bytes.start);
-        // SAFETY: the caller vouches for the bytes.
+        // SAFETY: the bytes are mapped from `start` on, and the caller keeps them so until the part is
+        // dropped, which unregisters them.
         let answer = unsafe { driver::cuMemHostRegister_v2(start.cast(), len, flags) };
         check("pinning the file for the GPU (cuMemHostRegister)", answer)?;
         Ok(Self { start, bytes })
@@ -56,7 +57,8 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // SAFETY: the part was registered from exactly this address.
+        // SAFETY: the part was registered from exactly this address. Whoever drops it has waited for
+        // what uses it.
         let unregister = || unsafe { driver::cuMemHostUnregister(self.start.cast()) };
         // What stays registered cannot be registered anew. That it fails again means that the context is
         // gone, and the registration with it.
@@ -84,7 +86,8 @@ impl Registration {
                 // So much has not been preallocated, and a batch waits for it.
                 medium.populate(start, len, threads());
             }
-            // SAFETY: as the caller says.
+            // SAFETY: the caller keeps all bytes up to `len` mapped for as long as this lives, which drops
+            // the part.
             parts.push(unsafe { Part::register(medium, start..len)? });
         }
         Ok(())
@@ -111,7 +114,8 @@ impl Registration {
             while let Some(&start) = starts.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let end = len.min(start + step);
                 medium.populate(start, end, 1);
-                // SAFETY: as the caller says.
+                // SAFETY: the bytes lie within the file, all of which the caller keeps mapped for as long
+                // as the registration lives, which drops the part. So does an early return.
                 mine.push(unsafe { Part::register(medium, start..end)? });
             }
             Ok(mine)
@@ -172,7 +176,7 @@ fn current_context() -> usize {
 }
 
 fn enter(context: usize) -> Result<()> {
-    // SAFETY: the context is that of the thread which waits for this one.
+    // SAFETY: the context is that of the thread which waits for this one, so it stays meanwhile.
     let answer = unsafe { driver::cuCtxSetCurrent(context as Handle) };
     check("entering the device (cuCtxSetCurrent)", answer)
 }

@@ -99,9 +99,10 @@ impl Changes<'_> {
             }
             let part = &mut self.in_flight[0];
             part.launched = true;
-            let batch = device_table
-                .exclusive(table, &mut self.writer, &mut part.channel)
-                .begin_write(verb, operands)?;
+            let mut exclusive = device_table.exclusive(table, &mut self.writer, &mut part.channel);
+            // SAFETY: the operands are buffers of the part's stream, which reuses them for no other
+            // batch before this one has ended, and frees them only after a wait.
+            let batch = unsafe { exclusive.begin_write(verb, operands)? };
             // The values of the next part are written while this one is executed.
             let next = (self.in_flight.len() > 1).then(|| self.stage(1));
             let channel = &mut self.in_flight[0].channel;
@@ -181,7 +182,9 @@ impl Changes<'_> {
         let copiers = &self.device_table.copiers;
         let channel = &mut part.channel;
         let Some(records) = &part.records else {
-            return channel.stage(Some(copiers), len, keys, Payload::Values(values));
+            // SAFETY: the batch borrows keys and values for longer than its parts live. A part that is
+            // dropped waits for its stream.
+            return unsafe { channel.stage(Some(copiers), len, keys, Payload::Values(values)) };
         };
         let (file, copied) = (&self.table.medium, copied(value_size));
         let (_, places) = channel.places_mut(len)?;
@@ -195,7 +198,8 @@ impl Changes<'_> {
                     file.scatter(places, values);
                 });
         });
-        channel.stage(Some(copiers), len, keys, Payload::Places)
+        // SAFETY: as above.
+        unsafe { channel.stage(Some(copiers), len, keys, Payload::Places) }
     }
 
     /// Gives back the records that an error has left without an item.

@@ -42,12 +42,17 @@ impl DeviceTable {
             let mut channel = device_table.channel()?;
             let keys = &keys[range.start * key_size..range.end * key_size];
             let fetched = range.len() * fetched_size;
-            let operands = channel.stage(copiers, len_of(&range), keys, Payload::Room(fetched))?;
+            let (len_of_part, room) = (len_of(&range), Payload::Room(fetched));
+            // SAFETY: this call borrows the keys, and ends when each stream was waited for: at its part's
+            // end, or where it is dropped after an error.
+            let operands = unsafe { channel.stage(copiers, len_of_part, keys, room)? };
             if let Some(before) = before.take() {
                 // Of equal keys, the later ones are told what is so later.
                 channel.stream.wait_for(&before)?;
             }
-            let batch = device_table.begin_read(*view, &mut channel, verb, operands)?;
+            // SAFETY: the operands are buffers of this stream, which goes on to another batch only after
+            // this one has ended, and frees them only after a wait. The view is held meanwhile.
+            let batch = unsafe { device_table.begin_read(*view, &mut channel, verb, operands)? };
             if range.end < len {
                 before = Some(event_on(&channel.stream)?);
             }
