@@ -38,33 +38,34 @@ pub const fn answer_words(len: usize) -> usize {
     len.div_ceil(64)
 }
 
-/// Values in device memory, which are read.
-#[derive(Debug)]
-pub struct DeviceSlice<'s, T> {
+/// Memory of a device, borrowed as `B` says: a [`DeviceSlice`] or a [`DeviceSliceMut`].
+#[derive(Debug, Clone, Copy)]
+pub struct DeviceMemory<B> {
     address: DeviceAddress,
     len: usize,
-    values: PhantomData<&'s [T]>,
+    borrow: PhantomData<B>,
 }
 
-impl<T> Clone for DeviceSlice<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
+/// Values in device memory, which are read.
+pub type DeviceSlice<'s, T> = DeviceMemory<&'s [T]>;
 
-impl<T> Copy for DeviceSlice<'_, T> {}
+/// Values in device memory, which are written. They need not be initialized.
+pub type DeviceSliceMut<'s, T> = DeviceMemory<&'s mut [T]>;
 
-impl<T> DeviceSlice<'_, T> {
+impl<B> DeviceMemory<B> {
     /// The `len` values from a device address (`CUdeviceptr`) on.
     ///
     /// # Safety
-    /// They must be values of that type in the primary context of the device that they are used on, and
-    /// stay so, unchanged, for as long as the slice lives.
+    /// They must be memory of the primary context of the device that it is used on, and stay so for as
+    /// long as this lives. Meanwhile
+    ///
+    /// - those of a [`DeviceSlice`] must be values of their type, which nobody changes;
+    /// - nobody else may use those of a [`DeviceSliceMut`].
     pub const unsafe fn from_raw(address: u64, len: usize) -> Self {
         Self {
             address,
             len,
-            values: PhantomData,
+            borrow: PhantomData,
         }
     }
 
@@ -73,50 +74,12 @@ impl<T> DeviceSlice<'_, T> {
         self.address
     }
 
-    /// How many values there are.
+    /// How many values there are, or there is room for.
     pub const fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there is none.
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-}
-
-/// Values in device memory, which are written. They need not be initialized.
-#[derive(Debug)]
-pub struct DeviceSliceMut<'s, T> {
-    address: DeviceAddress,
-    len: usize,
-    values: PhantomData<&'s mut [T]>,
-}
-
-impl<T> DeviceSliceMut<'_, T> {
-    /// Room for `len` values from a device address (`CUdeviceptr`) on.
-    ///
-    /// # Safety
-    /// It must be memory of the primary context of the device that it is used on, and stay so for as long
-    /// as the slice lives, while nobody else uses it.
-    pub const unsafe fn from_raw(address: u64, len: usize) -> Self {
-        Self {
-            address,
-            len,
-            values: PhantomData,
-        }
-    }
-
-    /// Where the first value is.
-    pub const fn address(&self) -> u64 {
-        self.address
-    }
-
-    /// How many values there is room for.
-    pub const fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there is room for none.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -153,7 +116,7 @@ impl<'s, T: cust::memory::DeviceCopy> From<&'s cust::memory::DeviceSlice<T>>
     for DeviceSlice<'s, T>
 {
     fn from(slice: &'s cust::memory::DeviceSlice<T>) -> Self {
-        // SAFETY: cust vouches for the values, which are borrowed.
+        // SAFETY: cust's slice is of such memory. The borrow keeps it alive and unchanged.
         unsafe { Self::from_raw(slice.as_device_ptr().as_raw(), slice.len()) }
     }
 }
@@ -163,7 +126,7 @@ impl<'s, T: cust::memory::DeviceCopy> From<&'s mut cust::memory::DeviceSlice<T>>
     for DeviceSliceMut<'s, T>
 {
     fn from(slice: &'s mut cust::memory::DeviceSlice<T>) -> Self {
-        // SAFETY: as above; they are borrowed alone.
+        // SAFETY: cust's slice is of such memory. The exclusive borrow keeps it alive, and others away.
         unsafe { Self::from_raw(slice.as_device_ptr().as_raw(), slice.len()) }
     }
 }
@@ -171,7 +134,7 @@ impl<'s, T: cust::memory::DeviceCopy> From<&'s mut cust::memory::DeviceSlice<T>>
 #[cfg(feature = "cust")]
 impl<'s> From<&'s cust::stream::Stream> for Stream<'s> {
     fn from(stream: &'s cust::stream::Stream) -> Self {
-        // SAFETY: the stream is there, and borrowed.
+        // SAFETY: cust's stream is of such a context. The borrow keeps it alive.
         unsafe { Self::from_raw(stream.as_inner().cast()) }
     }
 }

@@ -119,11 +119,11 @@ impl<K: Pod, V: Pod> Index<K, V> {
         values: impl Into<DeviceSliceMut<'s, V>>,
         answers: impl Into<DeviceSliceMut<'s, u64>>,
     ) -> Result<()> {
-        let values = values.into();
-        let values = (values.address(), values.len());
-        let operands = operands(keys.into(), Some(values), answers.into())?;
-        // SAFETY: the slices are device memory of these lengths, borrowed until the batch is done.
-        unsafe { self.read_device(stream.into(), Read::Get, operands, true) }
+        let stream = stream.into();
+        // SAFETY: the slices are borrowed until the stream has come past the lookup, and `synchronize`
+        // waits for that. After an error nothing of the lookup is left on the stream.
+        unsafe { self.get_device_async(stream, keys, values, answers)? };
+        self.synchronize(stream)
     }
 
     /// As [`get_device`](Self::get_device), without waiting: it is done when `stream` has come past it.
@@ -144,8 +144,9 @@ impl<K: Pod, V: Pod> Index<K, V> {
         let values = values.into();
         let values = (values.address(), values.len());
         let operands = operands(keys.into(), Some(values), answers.into())?;
-        // SAFETY: the slices are device memory of these lengths; the rest is as the caller says.
-        unsafe { self.read_device(stream.into(), Read::Get, operands, false) }
+        // SAFETY: the slices are device memory of these lengths, and the caller leaves them alone until
+        // the stream has come past.
+        unsafe { self.read_device(stream.into(), Read::Get, operands) }
     }
 
     /// [`contains`](Self::contains) on device slices. Waits for `stream`.
@@ -158,9 +159,10 @@ impl<K: Pod, V: Pod> Index<K, V> {
         keys: impl Into<DeviceSlice<'s, K>>,
         answers: impl Into<DeviceSliceMut<'s, u64>>,
     ) -> Result<()> {
-        let operands = operands(keys.into(), None, answers.into())?;
+        let stream = stream.into();
         // SAFETY: as in `get_device`.
-        unsafe { self.read_device(stream.into(), Read::Contains, operands, true) }
+        unsafe { self.contains_device_async(stream, keys, answers)? };
+        self.synchronize(stream)
     }
 
     /// As [`contains_device`](Self::contains_device), without waiting: it is done when `stream` has come
@@ -179,25 +181,30 @@ impl<K: Pod, V: Pod> Index<K, V> {
     ) -> Result<()> {
         let operands = operands(keys.into(), None, answers.into())?;
         // SAFETY: as in `get_device_async`.
-        unsafe { self.read_device(stream.into(), Read::Contains, operands, false) }
+        unsafe { self.read_device(stream.into(), Read::Contains, operands) }
     }
 
-    /// Looks up a batch, and `waits` for it.
+    /// Puts a lookup on `stream`.
     ///
     /// # Safety
-    /// The operands must be device memory of their lengths; if the call does not wait, as for
+    /// The operands must be device memory of their lengths; the rest is as for
     /// [`get_device_async`](Self::get_device_async).
     unsafe fn read_device(
         &self,
         stream: Stream<'_>,
         verb: Read,
         operands: DeviceOperands,
-        waits: bool,
     ) -> Result<()> {
         let engine = self.engine_on_device()?;
         let stream = gpu::stream::Stream::of(stream.handle());
-        // SAFETY: as the caller says.
-        unsafe { engine.read_device(&self.table, &stream, verb, operands, waits) }
+        // SAFETY: the same is asked of the caller.
+        unsafe { engine.read_device(&self.table, &stream, verb, operands) }
+    }
+
+    /// Waits for what is on `stream`.
+    fn synchronize(&self, stream: Stream<'_>) -> Result<()> {
+        let stream = gpu::stream::Stream::of(stream.handle());
+        self.engine_on_device()?.synchronize(&self.table, &stream)
     }
 
     fn write_device(
@@ -211,7 +218,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
         let values = values.map(|values| (values.address(), values.len()));
         let operands = operands(keys, values, answers)?;
         let stream = gpu::stream::Stream::of(stream.handle());
-        // SAFETY: as above.
+        // SAFETY: the slices are device memory of these lengths, borrowed for longer than the call, at
+        // whose end the batch is done.
         unsafe {
             self.engine_on_device()?
                 .write_device(&self.table, &stream, verb, operands)

@@ -46,7 +46,8 @@ impl CudaEngine {
     /// memory, after what is on `stream`; it is done when the call returns.
     ///
     /// # Safety
-    /// The operands must be addresses of this device, valid for the whole batch.
+    /// The operands must be addresses of this device that are valid for their lengths during the call.
+    /// Meanwhile nobody else may write to keys and values, or use the answers.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -73,10 +74,11 @@ impl CudaEngine {
     }
 
     /// Looks up a batch whose keys, values and answers are in device memory. It is put on
-    /// `stream`, and done when the stream has come past it, which the call `waits` for.
+    /// `stream`, and done when the stream has come past it; after an error nothing of it is under way.
     ///
     /// # Safety
-    /// The operands must be addresses of this device, and stay until the batch is done.
+    /// The operands must be addresses of this device that are valid for their lengths until the batch is
+    /// done. Meanwhile nobody else may write to the keys, or use values and answers.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
@@ -86,7 +88,6 @@ impl CudaEngine {
         stream: &Stream,
         verb: Read,
         operands: DeviceOperands,
-        waits: bool,
     ) -> Result<()> {
         self.service.serve(table, |server| {
             let device_table = on_device(server)?;
@@ -97,8 +98,8 @@ impl CudaEngine {
                 let order = reader.order(stream, part.len, view.file_len)?;
                 let counters = device_table.looked_up.address();
                 let mut launches = reader.launches(stream);
-                // SAFETY: the operands are as the caller says. The order's memory and the view stay
-                // for as long as this reader is waited for.
+                // SAFETY: the caller keeps the operands valid. Whoever frees the order's memory or what
+                // the view names waits for this reader before, whose end is noted below.
                 unsafe {
                     device_table.launch_read(&mut launches, *view, verb, part, order, counters)?;
                     launches.submit()
@@ -106,12 +107,24 @@ impl CudaEngine {
             });
             // Also after an error: some parts may be under way.
             let issued = reader.issued(stream);
-            if issued.is_err() || waits || launched.is_err() {
+            if issued.is_err() || launched.is_err() {
                 // What nobody can wait for later is waited for now.
                 wait(stream).and(issued).and(launched)
             } else {
                 Ok(())
             }
+        })
+    }
+
+    /// Waits for what is on `stream`: lookups that were put there are done then.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu), also if the GPU has failed since: what they found is then unknown.
+    pub(crate) fn synchronize(&self, table: &Table<Mapping>, stream: &Stream) -> Result<()> {
+        self.service.serve(table, |server| {
+            let waited = wait(stream);
+            on_device(server)?;
+            waited
         })
     }
 }
