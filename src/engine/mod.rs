@@ -1,5 +1,6 @@
 //! The engines: the same operations on the same file, with the same answers.
 
+pub(crate) mod bytes;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
@@ -14,7 +15,7 @@ use crate::options::{Engine, Options};
 use crate::pm::Mapping;
 use crate::table::Table;
 use crate::table::alloc::reachable::ReachableRecords;
-use crate::table::maintenance::{Maintainer, Pace};
+use crate::table::maintenance::Maintainer;
 use crate::table::recovery::scan::Findings;
 use crate::{Error, Result};
 use cpu::CpuEngine;
@@ -91,10 +92,7 @@ impl Backend {
     /// Starts the maintenance of `table`, which is attached.
     pub(crate) fn maintain(&self, table: &Arc<Table<Mapping>>) -> Maintainer<Mapping> {
         match self {
-            Backend::Cpu(_) => {
-                let mut pace = Pace::default();
-                Maintainer::start(table, move |table| table.maintain(&mut pace))
-            }
+            Backend::Cpu(_) => CpuEngine::maintain(table),
             #[cfg(feature = "cuda")]
             Backend::Cuda(engine) => engine.maintain(table),
         }

@@ -8,16 +8,17 @@ use fixedbitset::FixedBitSet;
 
 use super::open::map_options;
 use super::stats::Stats;
+use crate::engine::bytes::BytesEngine;
 use crate::engine::cpu::CpuEngine;
 use crate::layout::mark::{MARKS, MARKS_LEN};
 use crate::layout::size_class::{MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE};
 use crate::layout::{DATA_START, Mark};
-use crate::options::{Engine, Options};
+use crate::options::Options;
 use crate::pm::{Entry, Mapping, Medium};
 use crate::process::Own;
 use crate::table::Table;
 use crate::table::item::{Item, Mutation};
-use crate::table::maintenance::{Maintainer, Pace};
+use crate::table::maintenance::Maintainer;
 use crate::table::read_superblock;
 use crate::table::record::{Check, Content};
 use crate::table::recovery::verify::Verified;
@@ -25,32 +26,44 @@ use crate::table::recovery::{Policy, Progress, Recovery};
 use crate::table::room::{Bound, Need};
 use crate::{Domain, Error, Result};
 
-/// An index of byte strings in one file, on the CPU engine. Keys of 0 to 65,536 bytes, values of 0 to
+/// An index of byte strings in one file, on an engine. Keys of 0 to 65,536 bytes, values of 0 to
 /// 2^30; every key is legal. All methods take `&self` and may be called from many threads at once.
 ///
 /// Beside its value each key has a sequence number, which is the caller's. Changes are as durable,
 /// and as whole after a crash, as those of an [`Index`](super::Index).
-pub(crate) struct BytesIndex {
+pub(crate) struct BytesIndex<E: BytesEngine = CpuEngine> {
     maintainer: Own<Maintainer<Mapping>>,
-    engine: Own<CpuEngine>,
+    engine: Own<E>,
     table: Own<Arc<Table<Mapping>>>,
     closed: bool,
 }
 
 impl BytesIndex {
-    /// Opens the file at `entry` if there is one, and recovers it if it was not cleanly closed; else
-    /// makes it. The engine that the options name is not asked for.
+    /// Opens the file at `entry` on the CPU engine if there is one, and recovers it if it was not cleanly closed;
+    /// else makes it. The engine that the options name is not asked for.
     ///
     /// # Errors
     /// As [`Index::open`](super::Index::open) and [`Index::create`](super::Index::create).
     pub(crate) fn open_or_create(entry: &Entry, options: &Options) -> Result<(Self, Recovery)> {
-        match Self::create(entry, options) {
+        Self::open_or_create_on(CpuEngine::new(options.threads), entry, options)
+    }
+}
+
+impl<E: BytesEngine> BytesIndex<E> {
+    /// As [`open_or_create`](BytesIndex::open_or_create), on this engine.
+    pub(crate) fn open_or_create_on(
+        engine: E,
+        entry: &Entry,
+        options: &Options,
+    ) -> Result<(Self, Recovery)> {
+        let (table, recovery) = match Self::create(entry, options) {
             Err(Error::AlreadyExists { .. }) => Self::open(entry, options),
             made => made,
-        }
+        }?;
+        Ok((Self::with_table(engine, table, options), recovery))
     }
 
-    fn create(entry: &Entry, options: &Options) -> Result<(Self, Recovery)> {
+    fn create(entry: &Entry, options: &Options) -> Result<(Table<Mapping>, Recovery)> {
         let shape = options.variable_shape()?;
         let medium = Mapping::create_at(entry, DATA_START, &map_options(options))?;
         let table = Table::create(medium, shape, options.capacity, entry.path())?;
@@ -60,10 +73,10 @@ impl BytesIndex {
             created: true,
             ..Recovery::default()
         };
-        Ok((Self::with_table(table, options), recovery))
+        Ok((table, recovery))
     }
 
-    fn open(entry: &Entry, options: &Options) -> Result<(Self, Recovery)> {
+    fn open(entry: &Entry, options: &Options) -> Result<(Table<Mapping>, Recovery)> {
         options.variable_shape()?;
         let path = entry.path();
         let medium = Mapping::open_at(entry, &map_options(options))?;
@@ -77,18 +90,15 @@ impl BytesIndex {
         }
         let (table, recovery) = Table::open(medium, superblock, path, Policy::INDEX)?;
         tracing::info!(path = %path.display(), ?recovery, "opened");
-        Ok((Self::with_table(table, options), recovery))
+        Ok((table, recovery))
     }
 
-    fn with_table(mut table: Table<Mapping>, options: &Options) -> Self {
+    fn with_table(engine: E, mut table: Table<Mapping>, options: &Options) -> Self {
         table.verify_records(options.verify_checksums);
         let table = Arc::new(table);
-        let mut pace = Pace::default();
         Self {
-            maintainer: Own::new(Maintainer::start(&table, move |table| {
-                table.maintain(&mut pace)
-            })),
-            engine: Own::new(CpuEngine::new(options.threads)),
+            maintainer: Own::new(engine.maintain(&table)),
+            engine: Own::new(engine),
             table: Own::new(table),
             closed: false,
         }
@@ -105,9 +115,7 @@ impl BytesIndex {
         read: impl FnOnce(u64, &[u8]) -> R,
     ) -> Result<Option<R>> {
         let mut value = Vec::new();
-        let mut session = self.table.session();
-        let sequence = session.get(key, &mut value)?;
-        drop(session);
+        let sequence = self.engine.get(&self.table, key, &mut value)?;
         Ok(sequence.map(|sequence| read(sequence, &value)))
     }
 
@@ -155,7 +163,7 @@ impl BytesIndex {
     /// # Errors
     /// As [`get`](Self::get).
     pub(crate) fn find(&self, fingerprint: u64) -> Result<Vec<Item>> {
-        self.table.session().find_all(fingerprint)
+        self.engine.find(&self.table, fingerprint)
     }
 
     /// Calls `found` with the position, key, sequence number and value of an item of each of `fingerprints` that
@@ -306,7 +314,7 @@ impl BytesIndex {
 
     /// Figures.
     pub(crate) fn stats(&self) -> Stats {
-        self.table.stats(Engine::Cpu)
+        self.table.stats(self.engine.engine())
     }
 
     /// Where the file is.
@@ -370,7 +378,7 @@ impl BytesIndex {
     }
 }
 
-impl Drop for BytesIndex {
+impl<E: BytesEngine> Drop for BytesIndex<E> {
     fn drop(&mut self) {
         if !self.table.opener().is_here() {
             return;

@@ -9,14 +9,17 @@
 
 mod pipeline;
 
+use std::sync::Arc;
+
 use fixedbitset::FixedBitSet;
 use rayon::prelude::*;
 
 use super::Write;
 use crate::Result;
-use crate::pm::Medium;
+use crate::pm::{Mapping, Medium};
 use crate::table::item::Mutation;
 use crate::table::key::{Identity, ProbeKey};
+use crate::table::maintenance::{Maintainer, Pace};
 use crate::table::ops::insert::Inserted;
 use crate::table::probe::Occupied;
 use crate::table::probe_hint::ProbeHint;
@@ -51,6 +54,12 @@ impl CpuEngine {
                 threads => threads,
             },
         }
+    }
+
+    /// Starts the maintenance of a table that this engine serves.
+    pub(crate) fn maintain(table: &Arc<Table<Mapping>>) -> Maintainer<Mapping> {
+        let mut pace = Pace::default();
+        Maintainer::start(table, move |table| table.maintain(&mut pace))
     }
 
     /// How many parts operations are carried out in. If they are very many, a thread that has other

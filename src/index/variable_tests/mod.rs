@@ -1,5 +1,6 @@
 //! Tables of keys and values of variable length, in files.
 
+mod engine;
 mod hostile;
 mod model;
 

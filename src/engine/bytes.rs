@@ -1,0 +1,115 @@
+//! What an engine does for a table of byte strings.
+
+use std::sync::Arc;
+
+use fixedbitset::FixedBitSet;
+
+use super::cpu::CpuEngine;
+use crate::pm::Mapping;
+use crate::table::Table;
+use crate::table::item::{Item, Mutation};
+use crate::table::maintenance::Maintainer;
+use crate::{Engine, Result};
+
+/// An engine for tables of variable length. Calls on several threads may run at the same time.
+///
+/// # Errors
+/// Lookups give [`Error::Damaged`](crate::Error::Damaged) when a slot names a record outside the file, or, where
+/// they read the value, one whose checksum does not match.
+pub(crate) trait BytesEngine {
+    /// Which engine this is.
+    fn engine(&self) -> Engine;
+
+    /// Starts the maintenance of `table`.
+    fn maintain(&self, table: &Arc<Table<Mapping>>) -> Maintainer<Mapping>;
+
+    /// Puts the value of `key` into `value` and gives its sequence number, if the key is there.
+    fn get(&self, table: &Table<Mapping>, key: &[u8], value: &mut Vec<u8>) -> Result<Option<u64>>;
+
+    /// Calls `found` with the position, the sequence number and the value of each of `keys` that is there, in
+    /// their order.
+    fn get_many(
+        &self,
+        table: &Table<Mapping>,
+        keys: &[&[u8]],
+        found: impl FnMut(usize, u64, &[u8]),
+    ) -> Result<()>;
+
+    /// As [`get_many`](Self::get_many), without the values, which are not read.
+    fn sequences(
+        &self,
+        table: &Table<Mapping>,
+        keys: &[&[u8]],
+        found: impl FnMut(usize, u64),
+    ) -> Result<()>;
+
+    /// Gives every item of a fingerprint, in no order.
+    fn find(&self, table: &Table<Mapping>, fingerprint: u64) -> Result<Vec<Item>>;
+
+    /// Calls `found` with the position, key, sequence number and value of one item of each of `fingerprints`
+    /// that has one, in their order.
+    fn find_many(
+        &self,
+        table: &Table<Mapping>,
+        fingerprints: &[u64],
+        found: impl FnMut(usize, &[u8], u64, &[u8]),
+    ) -> Result<()>;
+
+    /// Executes changes, each whole, those of one key in the order given. Bit *i* of the result says that the key
+    /// of change *i* was there before.
+    ///
+    /// # Errors
+    /// [`Error::Limit`](crate::Error::Limit) before anything is done if a key or a value is too long.
+    /// [`Error::NoSpace`](crate::Error::NoSpace) or [`Error::Limit`](crate::Error::Limit) when the table cannot
+    /// grow: then some of the changes may have been done.
+    fn apply(&self, table: &Table<Mapping>, changes: &[Mutation]) -> Result<FixedBitSet>;
+}
+
+impl BytesEngine for CpuEngine {
+    fn engine(&self) -> Engine {
+        Engine::Cpu
+    }
+
+    fn maintain(&self, table: &Arc<Table<Mapping>>) -> Maintainer<Mapping> {
+        CpuEngine::maintain(table)
+    }
+
+    fn get(&self, table: &Table<Mapping>, key: &[u8], value: &mut Vec<u8>) -> Result<Option<u64>> {
+        table.session().get(key, value)
+    }
+
+    fn get_many(
+        &self,
+        table: &Table<Mapping>,
+        keys: &[&[u8]],
+        found: impl FnMut(usize, u64, &[u8]),
+    ) -> Result<()> {
+        CpuEngine::get_many(self, table, keys, found)
+    }
+
+    fn sequences(
+        &self,
+        table: &Table<Mapping>,
+        keys: &[&[u8]],
+        found: impl FnMut(usize, u64),
+    ) -> Result<()> {
+        CpuEngine::sequences(self, table, keys, found)
+    }
+
+    fn find(&self, table: &Table<Mapping>, fingerprint: u64) -> Result<Vec<Item>> {
+        table.session().find_all(fingerprint)
+    }
+
+    fn find_many(
+        &self,
+        table: &Table<Mapping>,
+        fingerprints: &[u64],
+        found: impl FnMut(usize, &[u8], u64, &[u8]),
+    ) -> Result<()> {
+        CpuEngine::find_many(self, table, fingerprints, found)
+    }
+
+    fn apply(&self, table: &Table<Mapping>, changes: &[Mutation]) -> Result<FixedBitSet> {
+        CpuEngine::apply(self, table, changes)
+    }
+}
