@@ -264,8 +264,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a journal is written before the file's length is durable",
         file: "src/pm/mapping/checkpoint.rs",
-        find: "self.sync_growth().and_then(|()| journal.seal(&self.file))",
-        replacement: "journal.seal(&self.file)",
+        find: "self.sync_growth().and_then(|()| journal.seal())",
+        replacement: "journal.seal()",
         suite: Suite::Unit("crash_tests::checkpoints"),
     },
     Mutation {
@@ -306,11 +306,25 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("lost_journal_tests"),
     },
     Mutation {
-        name: "a journal is cut that a torn file may name",
-        file: "src/pm/journal/mod.rs",
-        find: "        if self.is_orphaned {\n            // One copy",
-        replacement: "        if false {\n            // One copy",
-        suite: Suite::Unit("lost_journal_tests"),
+        name: "the superblock of the last checkpoint is written over first",
+        file: "src/pm/journal/reader.rs",
+        find: "        order.sort_unstable();\n",
+        replacement: "        order.sort_unstable_by(|a, b| b.cmp(a));\n",
+        suite: Suite::Unit("crash_tests::checkpoints"),
+    },
+    Mutation {
+        name: "both superblocks go home before one is durable",
+        file: "src/pm/journal/reader.rs",
+        find: "            home.sync()?;\n        }\n",
+        replacement: "        }\n        home.sync()?;\n",
+        suite: Suite::Unit("crash_tests::checkpoints"),
+    },
+    Mutation {
+        name: "a superblock that a death has left half home counts as the last checkpoint's",
+        file: "src/pm/journal/reader.rs",
+        find: "copy.is_whole() && !is_ours",
+        replacement: "copy.is_whole() || is_ours",
+        suite: Suite::Unit("pm::journal"),
     },
     Mutation {
         name: "a file whose journal is missing is opened",
@@ -382,10 +396,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "other pages go home before the superblock is durable",
         file: "src/pm/journal/reader.rs",
-        find: r"        self.runs(file, 0..superblocks, write)?;
-        home.sync()?;
-",
-        replacement: "        self.runs(file, 0..superblocks, write)?;\n",
+        find: "            home.sync()?;\n        }\n",
+        replacement: "        }\n",
         suite: Suite::Unit("crash_tests::checkpoints"),
     },
     Mutation {

@@ -17,7 +17,7 @@
 //!
 //! - *file id* and *checkpoints* are those of the newest superblock at that moment. They tie the
 //!   journal to its file, and tell one that the file has outgrown.
-//! - *journal id* is random. Both copies of the superblock at home bear it, durably, before the first
+//! - *journal id* is random. Both copies of the superblock at home bear it, durably, before any other
 //!   page goes home, and until the file is closed: whoever opens the file without that journal is
 //!   told so, whatever has become of the file's name.
 //! - *page count* is zero while the journal is idle, which says that it means nothing.
@@ -193,8 +193,6 @@ pub struct Journal {
     is_named: bool,
     /// The journal that the file at home needs is lost, and nothing has taken its place yet.
     is_orphaned: bool,
-    /// The superblock that stood at home when the naming was first tried.
-    base: Option<Superblock>,
     /// Open from the copying of a checkpoint until its end.
     file: Option<PmFile>,
     state: JournalPhase,
@@ -233,7 +231,6 @@ impl Default for Journal {
             is_durable: false,
             is_named: false,
             is_orphaned: false,
-            base: None,
             file: None,
             state: JournalPhase::Idle,
         }
@@ -334,13 +331,13 @@ impl Journal {
         Ok(file)
     }
 
-    /// Makes what was [written](Self::write), if anything was, a whole checkpoint, which `home` must be
-    /// long enough for, durably. From then on `home` must not be opened without the journal.
+    /// Makes what was [written](Self::write), if anything was, a whole checkpoint, which its file must be
+    /// long enough for, durably.
     ///
     /// # Errors
     /// Those of [`write`](Self::write). The last checkpoint stands, if this one is [given
     /// up](Self::give_up) then.
-    pub fn seal(&mut self, home: &PmFile) -> Result<()> {
+    pub fn seal(&mut self) -> Result<()> {
         let (Some(file), JournalPhase::Written(written)) = (&self.file, &self.state) else {
             return Ok(());
         };
@@ -351,37 +348,7 @@ impl Journal {
             file.sync_dir()?;
             self.is_durable = true;
         }
-        if self.is_orphaned {
-            // One copy at home may name this journal soon, while pages there are of two checkpoints.
-            // Cut or written over, it would say that they are of one.
-            self.state = JournalPhase::Pending;
-        }
-        self.name_at(home)?;
-        self.is_orphaned = false;
         self.state = JournalPhase::Pending;
-        Ok(())
-    }
-
-    /// Names the journal in both copies of the superblock at home. The older copy goes first, and the
-    /// other one only once that is durable: whatever is torn, a whole copy stands for the last
-    /// checkpoint. Until both are durable no page may go home, or a torn copy could leave the other one
-    /// that names no journal beside pages of two checkpoints.
-    fn name_at(&mut self, home: &PmFile) -> Result<()> {
-        if self.is_named {
-            return Ok(());
-        }
-        let base = match self.base {
-            Some(base) => base,
-            None => match superblock_at(home)? {
-                Some(found) => *self.base.insert(found),
-                // No copy can pass for whole before the pages that bear the name are home.
-                None => return Ok(()),
-            },
-        };
-        for generation in [base.generation + 1, base.generation] {
-            write_superblock(home, base, generation, self.id)?;
-        }
-        self.is_named = true;
         Ok(())
     }
 
@@ -410,10 +377,6 @@ impl Journal {
         if self.is_unpublished() {
             return home.sync();
         }
-        if matches!(self.state, JournalPhase::Pending) {
-            self.name_at(home)?;
-            self.is_orphaned = false;
-        }
         if let (Some(file), JournalPhase::Pending) = (&self.file, &self.state) {
             let complete = Found::read(file)?.complete.ok_or_else(|| Error::Damaged {
                 path: file.path().to_path_buf(),
@@ -422,6 +385,8 @@ impl Journal {
                 found: "it was complete and no longer is".into(),
             })?;
             complete.bring_home(file, home)?;
+            self.is_named = true;
+            self.is_orphaned = false;
             self.state = JournalPhase::Home(complete.header);
         }
         // The checkpoint is whole without it. Until it succeeds no other journal is written.

@@ -183,15 +183,38 @@ impl CompleteJournal {
         self.pages.len()
     }
 
-    /// Writes the pages to their places in `home`, durably: those of the superblock before all others.
+    /// Writes the pages to their places in `home`, durably: those of the superblock before all others, and of
+    /// these the one that the last checkpoint can spare. So a torn copy leaves either the last checkpoint,
+    /// of which no page was written over, or a copy that names this journal.
     pub(super) fn bring_home(&self, file: &PmFile, home: &PmFile) -> Result<()> {
         let is_superblock = |page: &u64| SUPERBLOCKS.contains(&(page * PAGE));
         let superblocks = self.pages.partition_point(is_superblock);
+        let mut order = Vec::new();
+        for (nth, page) in self.pages[..superblocks].iter().enumerate() {
+            order.push((self.spared_until(home, page * PAGE)?, nth));
+        }
+        order.sort_unstable();
         let write = |at, bytes: &[u8]| home.write(bytes, at);
-        self.runs(file, 0..superblocks, write)?;
-        home.sync()?;
+        for (_, nth) in order {
+            self.runs(file, nth..nth + 1, write)?;
+            home.sync()?;
+        }
         self.runs(file, superblocks..self.len(), write)?;
         home.sync()
+    }
+
+    /// The generation of the last checkpoint's copy of the superblock that stands at `place` in `home`; 0 if
+    /// there is none. A copy from this journal is none either: it may not have been durable, and is written
+    /// first again.
+    fn spared_until(&self, home: &PmFile, place: u64) -> Result<u64> {
+        let mut copy = Superblock::zeroed();
+        home.read(bytemuck::bytes_of_mut(&mut copy), place)?;
+        let is_ours = (copy.journal_id, copy.checkpoints)
+            == (self.header.journal_id, self.header.checkpoints);
+        Ok(match copy.is_whole() && !is_ours {
+            true => copy.generation,
+            false => 0,
+        })
     }
 
     /// Whether the journal's file is the one that begins with `head`, both copies of whose superblock may be

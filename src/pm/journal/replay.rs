@@ -144,16 +144,14 @@ impl JournalReplay {
     /// # Errors
     /// [`Error::Io`] and the like; the journal stays, and can be replayed again.
     pub fn replay(self, home: &PmFile, superblock: &Superblock, keep: bool) -> Result<Journal> {
-        let mut journal = Journal {
+        let journal = Journal {
             id: self.id(),
             ..Journal::default()
         };
         if let Some(complete) = &self.complete {
-            // The process may have died before it had made the journal durable, and before both copies at
-            // home named it.
+            // The process may have died before it had made the journal durable.
             self.file.sync()?;
             self.file.sync_dir()?;
-            journal.name_at(home)?;
             complete.bring_home(&self.file, home)?;
         }
         if let Some(header) = self.header

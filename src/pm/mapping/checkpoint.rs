@@ -56,7 +56,7 @@ impl Mapping {
         };
         let mut journal = self.journal.lock();
         // A power cut must not leave a journal whose pages lie beyond the end of the file.
-        let sealed = self.sync_growth().and_then(|()| journal.seal(&self.file));
+        let sealed = self.sync_growth().and_then(|()| journal.seal());
         if let Err(error) = sealed {
             dirty.put_back(&journal.give_up());
             return Err(error);

@@ -115,8 +115,8 @@ fn names(contents: &[u8]) -> Vec<u64> {
         .collect()
 }
 
-/// The complete journal that brings the table at `path` to state `n`, what stands at home before the first
-/// page of it comes, and after the last.
+/// The complete journal that brings the table at `path` from state `n - 1` to state `n` in the session that
+/// has saved both, what stands at home before the first page of it comes, and after the last.
 fn complete_journal(path: &Path, n: u64) -> (Vec<u8>, [Vec<u8>; 2]) {
     let before = fs::read(path).unwrap();
     (0..)
@@ -125,16 +125,20 @@ fn complete_journal(path: &Path, n: u64) -> (Vec<u8>, [Vec<u8>; 2]) {
             let _ = fs::remove_file(path_of(path));
             let cut = Cut::after(calls, true);
             let mapping = Mapping::open(path, &options(Some(cut))).ok()?;
+            change(&mapping, n - 1);
+            mapping.checkpoint().ok()?;
+            let home = fs::read(path).unwrap();
+            let (id, _) = mapping.journal.lock().name();
+            assert_eq!(names(&home), [id, id]);
             change(&mapping, n);
             mapping.checkpoint().unwrap_err();
             let journal = fs::read(path_of(path)).ok()?;
-            let home = fs::read(path).unwrap();
-            let (id, _) = mapping.journal.lock().name();
             let after = contents(&mapping);
             drop(mapping);
             let read = PmFile::open(&entry(&path_of(path)), false).unwrap();
-            let is_complete = Found::read(&read).is_ok_and(|found| found.complete.is_some());
-            let is_ready = is_complete && names(&home) == [id, id] && data(&home) == data(&before);
+            let complete = Found::read(&read).ok()?.complete?;
+            let is_next = complete.header.checkpoints == n;
+            let is_ready = is_next && fs::read(path).unwrap() == home;
             is_ready.then_some((journal, [home, after]))
         })
         .unwrap()
@@ -301,7 +305,7 @@ fn a_journal_that_was_not_cut_may_be_written_over_up_to_any_byte() {
     old[HEADER].copy_from_slice(&fs::read(path_of(&path)).unwrap());
     change(&mapping, 3);
     mapping.capture().unwrap();
-    mapping.journal.lock().seal(&mapping.file).unwrap();
+    mapping.journal.lock().seal().unwrap();
     let new = fs::read(path_of(&path)).unwrap();
     table.states = [fs::read(&path).unwrap(), contents(&mapping)];
     assert!(data(&table.states[0]) == data(&home));
