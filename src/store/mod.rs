@@ -42,6 +42,7 @@ mod crash_tests;
 #[cfg(all(test, not(loom)))]
 mod fault_tests;
 mod files;
+mod inner;
 mod lifecycle;
 mod merge;
 mod mvcc;
@@ -66,10 +67,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 pub use crate::Repair;
 use commit::REQUESTS_PER_THREAD_MIN;
-use commit::group::{StoreInner, nothing};
+use commit::group::nothing;
 use commit::queue::{Answer, Job, Leader, Queue, Work};
 use commit::user_code;
 use files::dir::is_full;
+use inner::StoreInner;
 use lifecycle::background::Background;
 pub use lifecycle::recover::recover;
 pub use lifecycle::report::{FileReport, StoreFile, StoreReport};

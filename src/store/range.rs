@@ -9,7 +9,7 @@ use std::ops::Bound;
 use rayon::iter::Either;
 
 use super::ordered::{Item, Limits, OrderedView};
-use crate::store::commit::group::StoreInner;
+use crate::store::inner::StoreInner;
 use crate::store::mvcc::old_versions::{Before, Snapshot, Value, is_empty};
 use crate::store::mvcc::read_set::KeyRange;
 use crate::{Result, lsm};

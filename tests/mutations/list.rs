@@ -743,14 +743,14 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a checkpoint of a store gives up the log before the index is durable",
-        file: "src/store/commit/group.rs",
+        file: "src/store/lifecycle/checkpoint.rs",
         find: "        self.tiers.table.complete_sync()?;\n",
         replacement: "",
         suite: Suite::Unit("store::crash_tests"),
     },
     Mutation {
         name: "a checkpoint of a store gives up what was logged since it was begun",
-        file: "src/store/commit/group.rs",
+        file: "src/store/lifecycle/checkpoint.rs",
         find: "manifest.sequence = sealed.sequence;",
         replacement: "manifest.sequence = self.log.next_sequence() - 1;",
         suite: Suite::Unit("store::crash_tests"),
@@ -817,7 +817,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a group of changes counts as made before it is",
-        file: "src/store/commit/group.rs",
+        file: "src/store/commit/apply.rs",
         find: r"        self.change_table(&mut visible, &changes)?;
         self.finished.store(commit_seq, Ordering::Release);
         Ok(())
@@ -843,14 +843,14 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "an item leaves the table although it has changed",
-        file: "src/store/commit/group.rs",
+        file: "src/store/resident/evict.rs",
         find: "if EntryMeta(stamp) == items[nth].1 {",
         replacement: "if EntryMeta(stamp) == items[nth].1 || stamp > 0 {",
         suite: Suite::Unit("store::lifecycle::eviction"),
     },
     Mutation {
         name: "an item comes up over a newer one",
-        file: "src/store/commit/group.rs",
+        file: "src/store/resident/promote.rs",
         find: "if self.tiers.table.get(key, |_, _| ())?.is_none()\n                && let",
         replacement: "if self.tiers.table.get(key, |_, _| ()).is_ok()\n                && let",
         suite: Suite::Unit("store::lifecycle::eviction"),

@@ -1,6 +1,7 @@
 //! How batches are committed, in the order in which data flows: callers queue, a leader takes a group,
 //! executes its requests, logs and applies what they change.
 
+pub mod apply;
 pub mod execute;
 pub mod group;
 pub mod key_writes;

@@ -8,11 +8,11 @@
 
 use std::sync::atomic::Ordering;
 
-use super::group::StoreInner;
 use crate::Result;
 use crate::store::files::dir::{Room, is_full};
 use crate::store::files::reserve;
 use crate::store::files::segment::LEAST_EXTENSION;
+use crate::store::inner::StoreInner;
 use crate::store::wal::record;
 use crate::store::wal::record::Entry;
 use crate::table::room::Need;

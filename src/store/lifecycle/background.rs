@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::Result;
 use crate::pool::worker::Worker;
 use crate::store::Core;
-use crate::store::commit::group::StoreInner;
+use crate::store::inner::StoreInner;
 
 /// How long to wait before what has failed is tried again, and until items that are read again come up.
 const GLANCE: Duration = Duration::from_millis(100);

@@ -1,6 +1,7 @@
 //! From opening to closing: recovery, verification, and what runs in the background.
 
 pub mod background;
+pub mod checkpoint;
 pub mod eviction;
 pub mod open;
 pub mod ordering;

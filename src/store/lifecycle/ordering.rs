@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use crate::pool::run_off_pool;
-use crate::store::commit::group::StoreInner;
+use crate::store::inner::StoreInner;
 use crate::store::mvcc::old_versions::OldVersions;
 use crate::store::ordered::OrderedView;
 use crate::store::ordered::view::OrderedViewState;

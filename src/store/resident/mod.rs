@@ -2,5 +2,7 @@
 
 pub mod access_counts;
 pub mod budget;
+pub mod evict;
+pub mod promote;
 pub mod room;
 pub mod tiers;

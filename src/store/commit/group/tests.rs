@@ -1,6 +1,7 @@
 //! Jobs that are carried out together, against one after the other.
 
 use super::*;
+use crate::store::commit::apply::PendingApply;
 use crate::store::{Durability, Store, StoreOptions, Transaction, WriteBatch};
 
 fn put(key: &str, value: &str) -> Request {
