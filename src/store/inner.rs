@@ -70,7 +70,7 @@ pub struct Visible {
     pub old_versions: OldVersions,
     pub order: OrderedViewState,
     /// Items are on their way into a file that nobody sees yet.
-    pub are_leaving: bool,
+    pub is_evicting: bool,
 }
 
 impl StoreInner {

@@ -67,7 +67,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 pub use crate::Repair;
 use commit::REQUESTS_PER_THREAD_MIN;
-use commit::group::nothing;
+use commit::group::into_unit;
 use commit::queue::{Answer, Job, Leader, Queue, Work};
 use commit::user_code;
 use files::dir::is_full;
@@ -124,8 +124,8 @@ struct Core {
 const DELETE_RETRIES: u32 = 32;
 
 impl Leader for Arc<Core> {
-    fn lead(&self, group: &mut [Job]) -> Vec<Answer> {
-        let answers = self.state.lead(group);
+    fn commit_group(&self, group: &mut [Job]) -> Vec<Answer> {
+        let answers = self.state.commit_group(group);
         self.background.look(&self.state);
         answers
     }
@@ -136,8 +136,8 @@ impl Leader for Arc<Core> {
 
     fn share(&self) {
         let core = Arc::clone(self);
-        let lead = move || core.queue.lead_long(&core);
-        self.state.threads.queue.spawn(lead);
+        let work = move || core.queue.lead_long(&core);
+        self.state.threads.queue.spawn(work);
     }
 
     fn discard(&self, work: Work) {
@@ -348,7 +348,7 @@ impl Store {
     fn change(&self, request: Request) -> Result<()> {
         let requests = vec![request];
         self.check(&requests)?;
-        nothing(self.submit(Work::Batch(requests, None)))
+        into_unit(self.submit(Work::Batch(requests, None)))
     }
 
     /// Gives a key a value, whether it had one or not.
@@ -411,7 +411,7 @@ impl Store {
         match user_code::may_change().and_then(|()| self.check(&requests)) {
             Ok(()) => {
                 self.core().wait_for_room();
-                let callback = Box::new(|answer| callback(nothing(answer)));
+                let callback = Box::new(|answer| callback(into_unit(answer)));
                 let work = Work::Batch(requests, None);
                 let core = self.core();
                 core.queue.submit_async(work, bytes, callback, core);

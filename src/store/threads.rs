@@ -29,7 +29,7 @@ impl Threads {
 
     /// Does work of the leader of the queue. What takes long enough to be shared is done by the threads
     /// for it alone: all others may be waiting for the leader.
-    pub fn lead<T: Send>(&self, takes_long: bool, work: impl FnOnce() -> T + Send) -> T {
+    pub fn run_for_leader<T: Send>(&self, takes_long: bool, work: impl FnOnce() -> T + Send) -> T {
         match takes_long {
             true => self.queue.install(work),
             false => work(),

@@ -7,7 +7,7 @@ use std::ops::RangeBounds;
 
 use crate::Result;
 use crate::store::Store;
-use crate::store::commit::group::nothing;
+use crate::store::commit::group::into_unit;
 use crate::store::commit::queue::Work;
 use crate::store::commit::user_code;
 use crate::store::merge::merge;
@@ -147,7 +147,7 @@ impl<'s> Transaction<'s> {
         }
         let store = self.store;
         user_code::may_change()?;
-        nothing(store.submit(self.into_work()))
+        into_unit(store.submit(self.into_work()))
     }
 
     /// What the store has to do.

@@ -830,15 +830,15 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a deletion leaves nothing of a value on its way into a file",
         file: "src/store/resident/tiers.rs",
-        find: "        is_leaving\n            || version.may_have(key)",
-        replacement: "        is_leaving && !is_leaving\n            || version.may_have(key)",
+        find: "        is_evicting\n            || version.may_have(key)",
+        replacement: "        is_evicting && !is_evicting\n            || version.may_have(key)",
         suite: Suite::Unit("store::lifecycle::eviction"),
     },
     Mutation {
         name: "a deletion leaves nothing of a value that a file has",
         file: "src/store/resident/tiers.rs",
         find: "            || version.may_have(key)\n",
-        replacement: "            || is_leaving && version.may_have(key)\n",
+        replacement: "            || is_evicting && version.may_have(key)\n",
         suite: Suite::Unit("store::lifecycle::eviction"),
     },
     Mutation {

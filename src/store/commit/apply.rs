@@ -119,11 +119,12 @@ impl StoreInner {
         let keys = entries.iter().map(|entry| entry.key);
         visible.changed.note(keys, commit_seq);
         let version = self.tiers.spill.version();
-        let leaving = (visible.are_leaving, self.store_dir.is_tight());
+        let (is_evicting, precisely) = (visible.is_evicting, self.store_dir.is_tight());
         let change = |entry| {
             let entry: &Entry = entry;
             let sequence = first + u64::from(entry.position);
-            self.tiers.change(&version, entry, sequence, leaving)
+            self.tiers
+                .change(&version, entry, sequence, (is_evicting, precisely))
         };
         let entries = entries.par_iter().with_min_len(REQUESTS_PER_THREAD_MIN);
         let changes: Vec<Mutation> = entries.map(change).collect();

@@ -35,8 +35,8 @@ impl StoreInner {
         self.broken.get_or_init(error).clone()
     }
 
-    /// Carries out a group of jobs, as their leader.
-    pub fn lead(&self, group: &mut [Job]) -> Vec<Answer> {
+    /// Commits a group of jobs, as their leader.
+    pub fn commit_group(&self, group: &mut [Job]) -> Vec<Answer> {
         if let Some(error) = self.broken.get() {
             return group.iter().map(|_| Err(error.clone())).collect();
         }
@@ -48,10 +48,10 @@ impl StoreInner {
         let works: Vec<&Work> = group.iter().map(|job| &job.work).collect();
         let takes_long = len >= PARALLEL_REQUESTS_MIN || !self.unfinished().is_empty();
         self.threads
-            .lead(takes_long, || self.carry_out(&works, early))
+            .run_for_leader(takes_long, || self.execute_group(&works, early))
     }
 
-    fn carry_out(&self, group: &[&Work], early: Vec<Option<OptimisticReads>>) -> Vec<Answer> {
+    fn execute_group(&self, group: &[&Work], early: Vec<Option<OptimisticReads>>) -> Vec<Answer> {
         match group[0] {
             Work::Batch(..) | Work::Transaction(..) => self.run_joined(group, early),
             Work::Whole(requests) => {
@@ -60,8 +60,8 @@ impl StoreInner {
                 vec![finished.and_then(|()| self.run(&requests, Vec::new(), &[], true))]
             }
             Work::Checkpoint => vec![self.begin_checkpoint().map(|()| Vec::new())],
-            Work::Evict(items) => vec![self.leave(items).map(|()| Vec::new())],
-            Work::Promote(keys) => vec![self.rise(keys).map(|()| Vec::new())],
+            Work::Evict(items) => vec![self.evict(items).map(|()| Vec::new())],
+            Work::Promote(keys) => vec![self.promote(keys).map(|()| Vec::new())],
         }
     }
 
@@ -203,7 +203,7 @@ impl StoreInner {
         let takes_long =
             finals.len() < PARALLEL_REQUESTS_MIN && record::len(finals) > LONGEST_IN_MEMORY;
         let append = || self.log.append(span, finals, self.durably, room, answer);
-        let (answers, took) = self.threads.lead(takes_long, append)?;
+        let (answers, took) = self.threads.run_for_leader(takes_long, append)?;
         self.steps.lock().answers += took;
         since += took;
         self.took(&mut since, |steps| &mut steps.log);
@@ -236,8 +236,8 @@ fn goes_before<'r>(
     }
 }
 
-/// The answers of a batch in which no request can fail by itself.
-pub fn nothing(answer: Answer) -> Result<()> {
+/// The outcome of a batch in which no request can fail by itself.
+pub fn into_unit(answer: Answer) -> Result<()> {
     match answer?.into_iter().next_back() {
         Some(Response::Failed(error)) => Err(*error),
         _ => Ok(()),

@@ -109,8 +109,8 @@ impl Work {
 
 /// Who carries out what is in a queue.
 pub trait Leader {
-    /// Carries out a group of jobs; gives an answer to each.
-    fn lead(&self, group: &mut [Job]) -> Vec<Answer>;
+    /// Executes a group of jobs; gives an answer to each.
+    fn commit_group(&self, group: &mut [Job]) -> Vec<Answer>;
 
     /// Takes note that a group has panicked; gives what its callers are told.
     fn broke(&self, words: String) -> Error;
@@ -177,7 +177,7 @@ impl Ticket {
         self.changed.notify_one();
     }
 
-    /// Waits for the end; `None` if the caller is to lead.
+    /// Waits for the end; `None` if the caller becomes the leader.
     fn wait(&self) -> Option<Box<Outcome>> {
         let mut state = self.state.lock();
         loop {
@@ -295,9 +295,9 @@ impl Queue {
         }
     }
 
-    /// Does a group of jobs, and passes the lead on.
+    /// Does a group of jobs, and passes the leadership on.
     fn lead_once(&self, leader: &impl Leader) {
-        let (state, outcomes) = self.carry_out(leader);
+        let (state, outcomes) = self.run_group(leader);
         self.pass_on(state, leader);
         tell(outcomes);
     }
@@ -306,7 +306,7 @@ impl Queue {
     /// next, so that none of them waits for a thread to wake up.
     pub fn lead_long(&self, leader: &impl Leader) {
         loop {
-            let (state, outcomes) = self.carry_out(leader);
+            let (state, outcomes) = self.run_group(leader);
             let goes_on = state.waiting.front().is_some_and(|job| job.work.is_long());
             match goes_on {
                 true => drop(state),
@@ -320,12 +320,12 @@ impl Queue {
     }
 
     /// Does the next group of jobs; gives the queue, still locked, and what must be told to callers.
-    fn carry_out(
+    fn run_group(
         &self,
         leader: &impl Leader,
     ) -> (MutexGuard<'_, QueueInner>, Vec<(Arc<Ticket>, Outcome)>) {
         let mut group = self.state.lock().take_group();
-        let led = catch_unwind(AssertUnwindSafe(|| leader.lead(&mut group)));
+        let led = catch_unwind(AssertUnwindSafe(|| leader.commit_group(&mut group)));
         let answers = led.unwrap_or_else(|panic| {
             let error = leader.broke(words(&*panic));
             group.iter().map(|_| Err(error.clone())).collect()

@@ -26,12 +26,12 @@ impl StoreInner {
         let precisely = self.store_dir.is_tight();
         for entry in entries {
             let is_tombstone = entry.value.is_none() && {
-                let (version, are_leaving) = version.get_or_insert_with(|| {
-                    let are_leaving = self.visible().are_leaving;
-                    (self.tiers.spill.version(), are_leaving)
+                let (version, is_evicting) = version.get_or_insert_with(|| {
+                    let is_evicting = self.visible().is_evicting;
+                    (self.tiers.spill.version(), is_evicting)
                 });
                 self.tiers
-                    .leaves_tombstone(version, entry.key, *are_leaving, precisely)
+                    .leaves_tombstone(version, entry.key, *is_evicting, precisely)
             };
             match entry.value {
                 None if !is_tombstone => need.add_removals(1),
@@ -54,7 +54,7 @@ impl StoreInner {
     /// # Errors
     /// [`Error::NoSpace`](crate::Error::NoSpace) and the like.
     pub(in crate::store) fn hold_to_add(&self, need: &Need, more: u64) -> Result<()> {
-        let held = self.hold(self.tiers.to_leave(need, more));
+        let held = self.hold(self.tiers.to_keep_free(need, more));
         self.store_dir.set_tight(is_full(&held));
         held
     }
@@ -118,7 +118,7 @@ impl StoreInner {
 
     /// Holds what deleting takes, as far as the disk has it, and gives back the rest.
     pub(in crate::store) fn fill_reserve(&self) {
-        let wanted = self.tiers.to_leave(&Need::default(), 0);
+        let wanted = self.tiers.to_keep_free(&Need::default(), 0);
         self.store_dir.reserve().cut(wanted);
         let held = self.hold(wanted);
         self.store_dir.set_tight(is_full(&held));

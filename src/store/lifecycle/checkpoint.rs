@@ -83,7 +83,7 @@ impl StoreInner {
             }
             return self.tiers.table.close();
         }
-        let wanted = self.tiers.to_leave(&Need::default(), 0);
+        let wanted = self.tiers.to_keep_free(&Need::default(), 0);
         // What is free is written down, which may be much.
         self.store_dir.reserve().shrink(0);
         let closed = self.tiers.table.close();

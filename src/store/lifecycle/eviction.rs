@@ -30,13 +30,13 @@ const LONGEST_STALL: Duration = Duration::from_secs(1);
 
 /// Items on their way out of the table, one behind the other.
 #[derive(Default)]
-struct Leaving {
+struct EvictionBatch {
     bytes: Vec<u8>,
     /// Where each begins, the length of its key, the end of its value, its stamp.
     items: Vec<(usize, usize, usize, EntryMeta)>,
 }
 
-impl Leaving {
+impl EvictionBatch {
     fn push(&mut self, key: &[u8], stamp: EntryMeta, value: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(key);
@@ -121,9 +121,9 @@ impl Core {
 
     fn keep_within(self: &Arc<Self>, budget: &Budget, is_pressed: bool) -> Result<()> {
         let state = &self.state;
-        let rising = state.tiers.take_promotable();
-        if !rising.is_empty()
-            && let Err(error) = self.submit(Work::Promote(rising))
+        let promotable = state.tiers.take_promotable();
+        if !promotable.is_empty()
+            && let Err(error) = self.submit(Work::Promote(promotable))
         {
             tracing::warn!(%error, "items that are read again stay below the index");
         }
@@ -141,24 +141,24 @@ impl Core {
         while used > least {
             // Else each deletion meanwhile would leave a tombstone for nothing.
             state.hold_to_add(&Need::default(), 0)?;
-            let (leaving, spilled) = {
-                let _leaving = state.let_leave();
-                let leaving = state.cold_items((used - least).min(ROUND), used);
-                if leaving.items.is_empty() {
+            let (batch, spilled) = {
+                let _guard = state.begin_eviction();
+                let batch = state.cold_items((used - least).min(ROUND), used);
+                if batch.items.is_empty() {
                     return Ok(());
                 }
-                let spilled = state.spill(&leaving);
-                (leaving, spilled)
+                let spilled = state.spill(&batch);
+                (batch, spilled)
             };
             spilled?;
-            for slice in leaving.items.chunks(SLICE) {
-                let item = |item| (leaving.key(item).to_vec(), item.3);
+            for slice in batch.items.chunks(SLICE) {
+                let item = |item| (batch.key(item).to_vec(), item.3);
                 self.submit(Work::Evict(slice.iter().map(item).collect()))?;
                 budget.has_left.notify_all();
             }
             budget
                 .items_evicted
-                .fetch_add(leaving.items.len() as u64, Ordering::Relaxed);
+                .fetch_add(batch.items.len() as u64, Ordering::Relaxed);
             let now = table.record_bytes();
             if now >= used {
                 // Others bring as much; what was read long ago counts less now.
@@ -171,25 +171,25 @@ impl Core {
 }
 
 /// While this is there, what is deleted leaves a tombstone: its value may be on the way into a file.
-struct LetLeave<'s>(&'s StoreInner);
+struct EvictionGuard<'s>(&'s StoreInner);
 
-impl Drop for LetLeave<'_> {
+impl Drop for EvictionGuard<'_> {
     fn drop(&mut self) {
-        self.0.change_visible().are_leaving = false;
+        self.0.change_visible().is_evicting = false;
     }
 }
 
 impl StoreInner {
-    fn let_leave(&self) -> LetLeave<'_> {
-        self.change_visible().are_leaving = true;
-        LetLeave(self)
+    fn begin_eviction(&self) -> EvictionGuard<'_> {
+        self.change_visible().is_evicting = true;
+        EvictionGuard(self)
     }
 
     /// The coldest items of the table, about so many bytes of the `used` ones.
-    fn cold_items(&self, bytes: u64, used: u64) -> Leaving {
-        let mut leaving = Leaving::default();
+    fn cold_items(&self, bytes: u64, used: u64) -> EvictionBatch {
+        let mut batch = EvictionBatch::default();
         let Some(access_counts) = &self.tiers.access_counts else {
-            return leaving;
+            return batch;
         };
         let mut histogram = Histogram::default();
         let enter = |fingerprint| {
@@ -202,7 +202,7 @@ impl StoreInner {
         self.tiers.table.for_each_of(
             |fingerprint| access_counts.is_cold(fingerprint, &cold),
             |item| match item {
-                Ok((key, stamp, value)) => leaving.push(key, EntryMeta(stamp), value),
+                Ok((key, stamp, value)) => batch.push(key, EntryMeta(stamp), value),
                 Err(error) => damaged = Some(error),
             },
         );
@@ -211,22 +211,22 @@ impl StoreInner {
             tracing::warn!(%error, "damaged items stay in the index");
         }
         access_counts.age();
-        leaving.sort();
-        leaving
+        batch.sort();
+        batch
     }
 
     /// Writes items into new files, but for those that a file has already.
-    fn spill(&self, leaving: &Leaving) -> Result<()> {
+    fn spill(&self, batch: &EvictionBatch) -> Result<()> {
         let mut need = Need::default();
-        for (key, ..) in leaving.entries() {
+        for (key, ..) in batch.entries() {
             self.tiers.table.needs_record(&mut need, key.len(), 0, 1);
         }
         // A file is about as long as what it holds.
-        let bytes = leaving.bytes.len() as u64;
+        let bytes = batch.bytes.len() as u64;
         self.hold_to_add(&need.without_changes(), bytes + bytes / 8 + reserve::KEPT)?;
         self.store_dir
             .reserve()
-            .shrink(self.tiers.to_leave(&need.without_changes(), 0));
+            .shrink(self.tiers.to_keep_free(&need.without_changes(), 0));
         // What a file holds is durable, so what came before it must be.
         self.log.sync()?;
         let version = self.tiers.spill.version();
@@ -234,7 +234,7 @@ impl StoreInner {
             // A file may have been mended, and have lost it.
             !stamp.was_promoted() || !version.may_have(key)
         };
-        let entries = leaving.entries().filter(is_new);
+        let entries = batch.entries().filter(is_new);
         let entries = entries.map(|(key, stamp, value)| Entry {
             key,
             sequence: stamp.sequence(),

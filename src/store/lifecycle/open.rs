@@ -56,7 +56,7 @@ type Progress<'p> = &'p (dyn Fn(u64, u64) + Sync + 'p);
 /// Hears of a key that the log has.
 type Seen<'p> = &'p (dyn Fn(&[u8]) + Sync + 'p);
 
-/// Carries out what the log has beyond the index.
+/// Replays what the log has beyond the index.
 struct Replayer<'o> {
     store_dir: &'o StoreDir,
     tiers: &'o TieredItems,
@@ -69,14 +69,14 @@ struct Replayer<'o> {
 }
 
 impl Replayer<'_> {
-    fn carry_out(&self) -> Result<()> {
+    fn replay(&self) -> Result<()> {
         if self.replay.records == 0 {
             return Ok(());
         }
-        let wanted = self.tiers.to_leave(&Need::default(), 0);
+        let wanted = self.tiers.to_keep_free(&Need::default(), 0);
         let held = self.tiers.hold(self.store_dir, wanted);
         let mut done = held.and_then(|()| {
-            self.replay.carry_out(
+            self.replay.run(
                 self.progress,
                 |entry, sequence| self.change(entry, sequence, false),
                 |changes| self.apply(changes),
@@ -84,12 +84,12 @@ impl Replayer<'_> {
         });
         if is_full(&done) {
             tracing::warn!("the disk is full; the log is carried out a little at a time");
-            done = self.carry_out_on_full_disk();
+            done = self.replay_on_full_disk();
         }
         // What was held for parts of the log is not needed any more.
         self.store_dir
             .reserve()
-            .cut(self.tiers.to_leave(&Need::default(), 0));
+            .cut(self.tiers.to_keep_free(&Need::default(), 0));
         done
     }
 
@@ -113,7 +113,7 @@ impl Replayer<'_> {
 
     /// Makes the last change of each key alone, and deletions first: so nothing needs room that was gone
     /// again later. Checkpoints in between keep the journal short; the log stays.
-    fn carry_out_on_full_disk(&self) -> Result<()> {
+    fn replay_on_full_disk(&self) -> Result<()> {
         self.store_dir.set_tight(true);
         self.store_dir.retire_old_segments(0);
         self.tiers.table.trim();
@@ -125,7 +125,7 @@ impl Replayer<'_> {
                 None => drop(last.insert(key.to_vec(), sequence)),
             }
         };
-        self.replay.carry_out(
+        self.replay.run(
             &|_, _| (),
             |entry, sequence| {
                 note(entry.key, sequence);
@@ -135,7 +135,7 @@ impl Replayer<'_> {
         )?;
         let last = last.into_inner();
         for are_deleted in [true, false] {
-            self.replay.carry_out(
+            self.replay.run(
                 self.progress,
                 |entry, sequence| {
                     let is_due = entry.value.is_none() == are_deleted
@@ -191,7 +191,7 @@ pub fn open_in(
     let manifest = store_dir.manifest();
     let mut replay = match manifest.complete {
         true => Replay::inspect(&store_dir, options.salvage)?,
-        false => Replay::nothing(),
+        false => Replay::empty(),
     };
     if manifest.complete {
         // A log that was cut may end before what the index has.
@@ -231,7 +231,7 @@ pub fn open_in(
         progress,
         seen,
     };
-    replayer.carry_out()?;
+    replayer.replay()?;
     if replay.is_cut {
         replay.next = replay
             .next
@@ -290,7 +290,7 @@ pub fn open_in(
             changed: Changed::new(),
             old_versions: OldVersions::default(),
             order,
-            are_leaving: false,
+            is_evicting: false,
         }),
         finished: AtomicU64::new(0),
         snapshots: Snapshots::default(),

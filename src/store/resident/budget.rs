@@ -80,7 +80,7 @@ impl Budget {
 
     /// Items that have left the table, and that have come up into it.
     pub fn moved(&self) -> (u64, u64) {
-        let risen = self.items_promoted.load(Ordering::Relaxed);
-        (self.items_evicted.load(Ordering::Relaxed), risen)
+        let promoted = self.items_promoted.load(Ordering::Relaxed);
+        (self.items_evicted.load(Ordering::Relaxed), promoted)
     }
 }

@@ -7,7 +7,7 @@ use crate::table::item::Mutation;
 
 impl StoreInner {
     /// Takes items out of the table that are in a file now, but for those that have changed since.
-    pub(in crate::store) fn leave(&self, items: &[(Vec<u8>, EntryMeta)]) -> Result<()> {
+    pub(in crate::store) fn evict(&self, items: &[(Vec<u8>, EntryMeta)]) -> Result<()> {
         let keys: Vec<&[u8]> = items.iter().map(|(key, _)| key.as_slice()).collect();
         let mut changes = Vec::with_capacity(keys.len());
         self.tiers.table.sequences(&keys, |nth, stamp| {

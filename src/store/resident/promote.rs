@@ -9,7 +9,7 @@ use crate::table::item::Mutation;
 
 impl StoreInner {
     /// Brings items up that a file has, but for those that the table has by now.
-    pub(in crate::store) fn rise(&self, keys: &[Vec<u8>]) -> Result<()> {
+    pub(in crate::store) fn promote(&self, keys: &[Vec<u8>]) -> Result<()> {
         let version = self.tiers.spill.version();
         // Two changes of a table are never of one key.
         let mut items = BTreeMap::new();
@@ -25,7 +25,7 @@ impl StoreInner {
             .map(|(key, (sequence, value))| Mutation::Put {
                 key,
                 value,
-                sequence: EntryMeta::risen(*sequence).0,
+                sequence: EntryMeta::promoted(*sequence).0,
             })
             .collect();
         self.hold_to_add(&self.tiers.need_of(&changes), 0)?;

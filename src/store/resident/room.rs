@@ -34,7 +34,7 @@ impl TieredItems {
 
     /// Bytes that must be left when `need` has been added to the store and `more` bytes have been written,
     /// so that all can be deleted.
-    pub fn to_leave(&self, need: &Need, more: u64) -> u64 {
+    pub fn to_keep_free(&self, need: &Need, more: u64) -> u64 {
         let table = &self.table;
         let tombstones = self.need_of_tombstones();
         let (journal, growth) = match tombstones.is_empty() {

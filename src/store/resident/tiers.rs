@@ -31,7 +31,7 @@ const MOST_CHANGES: usize = 4096;
 const PARTS: usize = 4;
 
 /// Keys that wait for their way up at most.
-const RISING: usize = 4096;
+const PROMOTABLE_KEYS_MAX: usize = 4096;
 
 /// What a record of the table says of its request: four times its sequence number, one more if it is a
 /// tombstone, and two more if it has come up from a file.
@@ -39,7 +39,7 @@ const RISING: usize = 4096;
 pub struct EntryMeta(pub u64);
 
 const TOMBSTONE: u64 = 1;
-const RISEN: u64 = 2;
+const PROMOTED: u64 = 2;
 
 impl EntryMeta {
     /// The stamp of a request that has left a value, or none.
@@ -49,8 +49,8 @@ impl EntryMeta {
     }
 
     /// The stamp of an item that a file has, too.
-    pub fn risen(sequence: u64) -> Self {
-        Self((sequence << 2) | RISEN)
+    pub fn promoted(sequence: u64) -> Self {
+        Self((sequence << 2) | PROMOTED)
     }
 
     /// Number of the request.
@@ -65,7 +65,7 @@ impl EntryMeta {
 
     /// Whether a file has the item, unless damage has taken it.
     pub fn was_promoted(self) -> bool {
-        self.0 & RISEN != 0
+        self.0 & PROMOTED != 0
     }
 
     fn value(self, value: &[u8]) -> Value {
@@ -82,7 +82,7 @@ pub struct TieredItems {
     /// What is read often; nothing if all stays in the table.
     pub access_counts: Option<AccessCounts>,
     /// Keys that were read below the table again and again.
-    rising: Mutex<Vec<Vec<u8>>>,
+    promotable: Mutex<Vec<Vec<u8>>>,
     /// Brings them up.
     worker: Worker,
     /// Values that were found below the table.
@@ -101,7 +101,7 @@ impl TieredItems {
             table,
             spill,
             access_counts: budget.map(AccessCounts::new),
-            rising: Mutex::default(),
+            promotable: Mutex::default(),
             worker,
             read_below: AtomicU64::new(0),
             tombstones: Tombstones::default(),
@@ -146,10 +146,10 @@ impl TieredItems {
             |access_counts: &AccessCounts| access_counts.is_revisit(self.table.fingerprint(key));
         if value.is_some()
             && self.access_counts.as_ref().is_some_and(is_revisit)
-            && let Some(mut rising) = self.rising.try_lock()
-            && rising.len() < RISING
+            && let Some(mut promotable) = self.promotable.try_lock()
+            && promotable.len() < PROMOTABLE_KEYS_MAX
         {
-            rising.push(key.to_vec());
+            promotable.push(key.to_vec());
             self.worker.call_if_possible();
         }
         Ok(value)
@@ -157,12 +157,12 @@ impl TieredItems {
 
     /// Whether there are keys that should come up into the table.
     pub fn has_promotable(&self) -> bool {
-        !self.rising.lock().is_empty()
+        !self.promotable.lock().is_empty()
     }
 
     /// Takes the keys that should come up into the table.
     pub fn take_promotable(&self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut *self.rising.lock())
+        std::mem::take(&mut *self.promotable.lock())
     }
 
     /// Gives `found` position and value of each of the keys that has one, in no order. `parallel` keys
@@ -233,10 +233,10 @@ impl TieredItems {
         &self,
         version: &LsmVersion,
         key: &[u8],
-        is_leaving: bool,
+        is_evicting: bool,
         precisely: bool,
     ) -> bool {
-        is_leaving
+        is_evicting
             || version.may_have(key)
                 && !(precisely && matches!(version.get(key), Ok(None | Some((_, None)))))
     }
@@ -248,11 +248,11 @@ impl TieredItems {
         version: &LsmVersion,
         &Entry { key, value, .. }: &Entry<'a>,
         sequence: u64,
-        (is_leaving, precisely): (bool, bool),
+        (is_evicting, precisely): (bool, bool),
     ) -> Mutation<'a> {
         self.count(key);
         match value {
-            None if !self.leaves_tombstone(version, key, is_leaving, precisely) => {
+            None if !self.leaves_tombstone(version, key, is_evicting, precisely) => {
                 Mutation::Delete { key }
             }
             _ => Mutation::Put {

@@ -30,7 +30,7 @@ pub struct Replay {
 
 impl Replay {
     /// What there is to do where the log is empty.
-    pub fn nothing() -> Self {
+    pub fn empty() -> Self {
         Self {
             segments: Vec::new(),
             last: 1,
@@ -52,7 +52,7 @@ impl Replay {
         let mut replay = Self {
             last: segment::last(store_dir.log(), store_id, manifest.last_segment)?,
             next: manifest.sequence + 1,
-            ..Self::nothing()
+            ..Self::empty()
         };
         let numbers = manifest.first_segment..=replay.last;
         let open = |number| Segment::open(store_dir.log(), manifest.store_id, number);
@@ -90,7 +90,7 @@ impl Replay {
     ///
     /// # Errors
     /// What `apply` and the operating system answer.
-    pub fn carry_out(
+    pub fn run(
         &self,
         progress: &(dyn Fn(u64, u64) + Sync),
         change: impl for<'e> Fn(Entry<'e>, u64) -> Option<Mutation<'e>> + Sync,

@@ -143,7 +143,7 @@ pub fn chain(dir: &Dir, store_id: [u64; 2], last: u64) -> Result<Option<Chain>> 
         && let Some(before) = open(begins.number - 1)?
     {
         let loaded = Loaded::read(&before, Vec::new())?;
-        let mut replay = Replay::nothing();
+        let mut replay = Replay::empty();
         replay.next = before.first;
         let checked = loaded.check(&before, &mut replay, Until::Sequence(begins.first));
         if checked.error.is_some() {
@@ -165,7 +165,7 @@ fn look(
 ) -> Result<()> {
     let loaded = Loaded::read(segment, Vec::new())?;
     found.bytes = loaded.bytes.len() as u64;
-    let mut replay = Replay::nothing();
+    let mut replay = Replay::empty();
     replay.next = reached.unwrap_or(segment.first);
     let checked = loaded.check(segment, &mut replay, until);
     *reached = Some(replay.next);

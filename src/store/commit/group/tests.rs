@@ -78,7 +78,7 @@ fn transactions_of_a_group_conflict_with_those_before_them() {
         )),
     ];
     let sequence = store.state().log.next_sequence();
-    let answers = store.state().lead(&mut group);
+    let answers = store.state().commit_group(&mut group);
     let is_conflict: Vec<bool> = answers
         .iter()
         .map(|answer| matches!(answer, Err(Error::Conflict)))
@@ -161,7 +161,7 @@ fn what_was_read_early_is_asked_for_again_if_it_has_changed() {
         Job::of(Work::Batch(requests(), Some(second))),
         Job::of(Work::Batch(vec![get("own")], None)),
     ];
-    let answers = state.lead(&mut group);
+    let answers = state.commit_group(&mut group);
     assert_eq!(values(&answers[0]), [value("old")]);
     let expected = ["old", "1", "", "1", "1", "old", "1"];
     let expected = expected.map(|bytes| value(bytes).filter(|bytes| !bytes.is_empty()));

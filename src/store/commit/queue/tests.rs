@@ -12,7 +12,7 @@ struct Counter {
 }
 
 impl Leader for Arc<Counter> {
-    fn lead(&self, group: &mut [Job]) -> Vec<Answer> {
+    fn commit_group(&self, group: &mut [Job]) -> Vec<Answer> {
         let lens = group.iter().map(|job| job.work.len());
         self.groups.lock().push(lens.clone().sum());
         lens.map(|len| Ok(vec![Response::Done; len])).collect()

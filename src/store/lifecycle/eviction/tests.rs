@@ -16,19 +16,19 @@ fn store(dir: &tempfile::TempDir) -> Store {
 }
 
 /// Lets all items leave, and calls `meanwhile` when they are copied, and when files have them.
-fn leave(store: &Store, meanwhile: impl Fn(&str)) {
+fn evict(store: &Store, meanwhile: impl Fn(&str)) {
     let state = store.state();
     let used = state.tiers.table.record_bytes();
-    let leaving = {
-        let _leaving = state.let_leave();
-        let leaving = state.cold_items(used, used);
+    let batch = {
+        let _guard = state.begin_eviction();
+        let batch = state.cold_items(used, used);
         meanwhile("copied");
-        state.spill(&leaving).unwrap();
-        leaving
+        state.spill(&batch).unwrap();
+        batch
     };
     meanwhile("written");
-    for slice in leaving.items.chunks(SLICE) {
-        let item = |item| (leaving.key(item).to_vec(), item.3);
+    for slice in batch.items.chunks(SLICE) {
+        let item = |item| (batch.key(item).to_vec(), item.3);
         let work = Work::Evict(slice.iter().map(item).collect());
         store.core().submit(work).unwrap();
     }
@@ -41,7 +41,7 @@ fn after(moment: &str, change: impl Fn(&Store)) -> Option<Vec<u8>> {
     for key in ["a", "b", "c"] {
         store.put(key, "old").unwrap();
     }
-    leave(&store, |now| {
+    evict(&store, |now| {
         if now == moment {
             change(&store);
         }
@@ -51,7 +51,7 @@ fn after(moment: &str, change: impl Fn(&Store)) -> Option<Vec<u8>> {
     let item = store.range(b"a".to_vec()..b"b".to_vec()).next();
     assert_eq!(item.map(|item| item.unwrap().1), found);
     // The same with all in files, and from the log and the files alone.
-    leave(&store, |_| {});
+    evict(&store, |_| {});
     assert_eq!(store.state().tiers.table.len(), 0);
     assert_eq!(store.get(b"a").unwrap(), found);
     drop(store);
@@ -81,14 +81,14 @@ fn deletions_of_what_files_have_leave_tombstones() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(&dir);
     store.put("a", "old").unwrap();
-    leave(&store, |_| {});
+    evict(&store, |_| {});
     store.delete("a").unwrap();
     assert_eq!(store.state().tiers.table.len(), 1);
     assert_eq!(store.get(b"a").unwrap(), None);
     // Of what no file has there is nothing to remember.
     store.delete("nowhere").unwrap();
     assert_eq!(store.state().tiers.table.len(), 1);
-    leave(&store, |_| {});
+    evict(&store, |_| {});
     assert_eq!(store.get(b"a").unwrap(), None);
     assert_eq!(store.range(..).count(), 0);
 }
@@ -100,7 +100,7 @@ fn what_comes_up_hides_nothing_newer_and_is_written_once() {
     for key in ["a", "b", "c"] {
         store.put(key, "old").unwrap();
     }
-    leave(&store, |_| {});
+    evict(&store, |_| {});
     store.put("a", "new").unwrap();
     store.delete("b").unwrap();
     let all = ["a", "b", "c", "c", "d"].map(|key| key.as_bytes().to_vec());
@@ -109,7 +109,7 @@ fn what_comes_up_hides_nothing_newer_and_is_written_once() {
     let entries = store.state().tiers.spill.version().entries();
     let values = [Some(b"new".to_vec()), None, Some(b"old".to_vec())];
     assert_eq!(store.multi_get(&["a", "b", "c"]).unwrap(), values);
-    leave(&store, |_| {});
+    evict(&store, |_| {});
     assert_eq!(store.multi_get(&["a", "b", "c"]).unwrap(), values);
     // The new value and the tombstone, unless they are compacted already.
     let now = store.state().tiers.spill.version().entries();
@@ -136,7 +136,7 @@ fn the_log_is_synced_before_items_are_in_a_file() {
     let store = Store::open(&path, &options().faults(faults)).unwrap();
     store.put("a", "first").unwrap();
     store.put("b", "second").unwrap();
-    leave(&store, |_| {});
+    evict(&store, |_| {});
     let (_, state) = disk.recorded().pop().unwrap();
     drop(store);
     let mut rng = <rand::rngs::SmallRng as rand::SeedableRng>::seed_from_u64(1);
@@ -165,7 +165,7 @@ fn files_of_one_level_that_share_a_key_are_reported() {
         for key in ["a", "b", "c"] {
             store.put(key, value).unwrap();
         }
-        leave(&store, |_| {});
+        evict(&store, |_| {});
     }
     let files = store.state().store_dir.manifest().files;
     assert_eq!(files.len(), 2);
