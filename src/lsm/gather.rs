@@ -63,11 +63,11 @@ pub(crate) fn gather(
         .iter()
         .map(open)
         .collect::<Result<Vec<(u64, PmFile)>>>()?;
-    let looked = opened
+    let salvages = opened
         .iter()
-        .map(|(number, file)| Salvage::look(file, store_id, *number))
+        .map(|(number, file)| Salvage::open(file, store_id, *number))
         .collect::<Result<Vec<_>>>()?;
-    let mut sources: Vec<Source<'_>> = looked.iter().map(Source::new).collect();
+    let mut sources: Vec<Source<'_>> = salvages.iter().map(Source::new).collect();
     let mut heap = BinaryHeap::new();
     for (nth, source) in sources.iter_mut().enumerate() {
         heap.extend(

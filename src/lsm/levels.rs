@@ -124,7 +124,7 @@ impl Levels {
     ///
     /// # Errors
     /// What the operating system answers.
-    pub fn settle(&self) -> Result<()> {
+    pub fn retry_failed_edit(&self) -> Result<()> {
         let mut doubtful = self.doubtful.lock();
         if !doubtful.is_empty() {
             self.catalog.edit(&[], &[])?;

@@ -9,8 +9,8 @@ mod compaction;
 mod cursor;
 pub(crate) mod gather;
 mod levels;
-pub(crate) mod mend;
 mod merge;
+pub(crate) mod repair;
 mod sst;
 mod stats;
 #[cfg(all(test, not(loom)))]
@@ -160,7 +160,7 @@ impl Spill {
     pub fn add<'a>(&self, entries: impl Iterator<Item = Entry<'a>>) -> Result<()> {
         let _alone = self.adding.lock();
         self.levels.stall();
-        self.levels.settle()?;
+        self.levels.retry_failed_edit()?;
         let version = self.version();
         let mut output = Output::new(&self.levels, 0);
         for entry in entries {

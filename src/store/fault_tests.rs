@@ -1,5 +1,5 @@
 //! A file system that fails under the recovery of a store: each call to the operating system is refused in
-//! turn, alone or with all that follow. The answer is an error or a right report, a look changes nothing,
+//! turn, alone or with all that follow. The answer is an error or a right report, a check changes nothing,
 //! nothing that can be saved is given up, and the next recovery succeeds.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -167,7 +167,7 @@ fn contents(path: &Path) -> Model {
 }
 
 /// Refuses calls of a recovery of `left`: some, drawn from the seed, or all in turn if
-/// `GPHASH_STORE_CALLS` is `all`. `whole` mends it afterwards; then it must hold `expected`.
+/// `GPHASH_STORE_CALLS` is `all`. `whole` repairs it afterwards; then it must hold `expected`.
 fn every_call_fails(place: &Place, left: &Files, repair: Repair, whole: Repair, expected: &Model) {
     let mut rng = SmallRng::seed_from_u64(seed());
     let all = std::env::var("GPHASH_STORE_CALLS").is_ok_and(|calls| calls == "all");

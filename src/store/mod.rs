@@ -126,7 +126,7 @@ const DELETE_RETRIES: u32 = 32;
 impl Leader for Arc<Core> {
     fn commit_group(&self, group: &mut [Job]) -> Vec<Answer> {
         let answers = self.state.commit_group(group);
-        self.background.look(&self.state);
+        self.background.wake(&self.state);
         answers
     }
 

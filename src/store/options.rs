@@ -60,7 +60,7 @@ pub struct StoreOptions {
     pub(super) durability: Durability,
     pub(super) ordered: bool,
     pub(super) salvage: bool,
-    /// Parts that are older than others are used as they are: the recovery has looked at them.
+    /// Parts that are older than others are used as they are: the recovery has checked them.
     pub(super) takes_older: bool,
     pub(super) segment_bytes: u64,
     pub(super) checkpoint_bytes: u64,

@@ -81,7 +81,7 @@ impl Job {
     /// [`Error::Damaged`](crate::Error::Damaged), or what the operating system answers. Nothing has
     /// changed then.
     pub fn run(&self, levels: &Levels) -> Result<()> {
-        levels.settle()?;
+        levels.retry_failed_edit()?;
         let numbers: Vec<u64> = self.numbers().collect();
         let counts = &levels.counts;
         if self.is_move() {

@@ -13,7 +13,7 @@ use super::block::BLOCK_HEADER;
 use super::index::Index;
 use super::*;
 use crate::lsm::cache::FileCache;
-use crate::lsm::mend::mend;
+use crate::lsm::repair::repair;
 use crate::lsm::tests::seed;
 use crate::lsm::version::LsmVersion;
 use crate::lsm::{Entry, LevelFile};
@@ -168,7 +168,7 @@ fn forged_files_are_read_or_refused() {
     writer.finish().unwrap();
     let whole = Contents::read(&dir);
     assert!(whole.data.len() > 2);
-    let (mut opened, mut mended) = (0, 0);
+    let (mut opened, mut repaired) = (0, 0);
     for _ in 0..4000 {
         let mut contents = whole.clone();
         let blocks = contents.data.len();
@@ -188,13 +188,13 @@ fn forged_files_are_read_or_refused() {
             len: bytes.len() as u64,
         };
         opened += u32::from(ask(&dir, &file));
-        if let Some(file) = mend(&dir, &file, STORE).unwrap().file {
+        if let Some(file) = repair(&dir, &file, STORE).unwrap().file {
             assert!(ask(&dir, &file));
-            mended += 1;
+            repaired += 1;
         }
     }
     assert!(
-        opened > 400 && mended > 2000,
-        "{opened} opened, {mended} mended"
+        opened > 400 && repaired > 2000,
+        "{opened} opened, {repaired} repaired"
     );
 }

@@ -21,11 +21,11 @@ pub struct Salvage<'f> {
 }
 
 impl<'f> Salvage<'f> {
-    /// Looks at the ends of a file.
+    /// Reads the ends of a file.
     ///
     /// # Errors
     /// What the operating system answers.
-    pub fn look(file: &'f PmFile, store_id: [u64; 2], number: u64) -> Result<Self> {
+    pub fn open(file: &'f PmFile, store_id: [u64; 2], number: u64) -> Result<Self> {
         let header = Header::new(store_id, number);
         let len = file.len()?;
         let footer_at = len.saturating_sub(FOOTER as u64);

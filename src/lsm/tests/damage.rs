@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::*;
 use crate::Error;
-use crate::lsm::mend::{check, mend};
+use crate::lsm::repair::{check, repair};
 use crate::width::low_byte;
 
 const NUMBER: u64 = 1;
@@ -160,9 +160,9 @@ fn impossible_levels_are_refused() {
     }
 }
 
-/// Whatever byte is damaged, mending saves all other blocks, and says what it could not save.
+/// Whatever byte is damaged, repair saves all other blocks, and says what it could not save.
 #[test]
-fn mending_saves_the_rest() {
+fn repair_saves_the_rest() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (model, file) = small(dir.path());
     let bytes = std::fs::read(dir.path().join(sst::name(file.number))).unwrap();
@@ -170,40 +170,43 @@ fn mending_saves_the_rest() {
     let at = Dir::at(dir.path().to_path_buf(), None);
     let total = model.len() as u64;
     let mut losses = std::collections::BTreeSet::new();
-    let mend_and_check = |bytes: &[u8]| {
+    let repair_and_check = |bytes: &[u8]| {
         place(dir.path(), &file, bytes);
-        let mended = mend(&at, &file, options().store_id).unwrap();
-        if let Some(mended) = mended.file {
-            let spill = Spill::open(at.clone(), &[mended], Arc::new(NoCatalog), options()).unwrap();
+        let repaired = repair(&at, &file, options().store_id).unwrap();
+        if let Some(repaired) = repaired.file {
+            let spill =
+                Spill::open(at.clone(), &[repaired], Arc::new(NoCatalog), options()).unwrap();
             let found = contents(&spill.version(), false, 50).unwrap();
             let is_ours = |(key, item): (&Vec<u8>, &_)| model.get(key) == Some(item);
             assert!(found.iter().all(is_ours));
             drop(spill);
-            let checked = check(&at, &mended, options().store_id, &|_| {}).unwrap();
+            let checked = check(&at, &repaired, options().store_id, &|_| {}).unwrap();
             assert_eq!(checked.entries, found.len() as u64);
         }
-        let known = mended.lost.is_none_or(|lost| mended.kept + lost == total);
-        assert!(known, "{mended:?}");
-        mended
+        let known = repaired
+            .lost
+            .is_none_or(|lost| repaired.kept + lost == total);
+        assert!(known, "{repaired:?}");
+        repaired
     };
-    assert_eq!(mend_and_check(&bytes).lost, Some(0));
+    assert_eq!(repair_and_check(&bytes).lost, Some(0));
     for nth in (0..bytes.len()).step_by(3) {
         let mut bytes = bytes.clone();
         bytes[nth] ^= 0x40;
-        let mended = mend_and_check(&bytes);
+        let repaired = repair_and_check(&bytes);
         // No block has more than a quarter of them.
-        assert!(mended.kept >= total * 3 / 4, "byte {nth}: {mended:?}");
-        losses.insert(mended.lost);
+        assert!(repaired.kept >= total * 3 / 4, "byte {nth}: {repaired:?}");
+        losses.insert(repaired.lost);
     }
     assert!(losses.contains(&None) && losses.contains(&Some(0)) && losses.len() > 3);
     for len in (0..bytes.len()).step_by(101) {
-        let mended = mend_and_check(&bytes[..len]);
-        assert_eq!(mended.file.is_some(), mended.kept > 0);
+        let repaired = repair_and_check(&bytes[..len]);
+        assert_eq!(repaired.file.is_some(), repaired.kept > 0);
     }
     // Two faults: the index, and a block, which still says how long it is.
     let mut two = bytes.clone();
     let index = two.len() - 300;
     two[index] ^= 1;
     two[100] ^= 1;
-    assert!(mend_and_check(&two).kept > 0);
+    assert!(repair_and_check(&two).kept > 0);
 }

@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::Error;
-use crate::lsm::mend::mend;
+use crate::lsm::repair::repair;
 use crate::pm::Call;
 
 /// Fails the call after `first` others, and those that follow if `lasting`, until it is cured.
@@ -103,7 +103,7 @@ fn run(faults: Arc<Failing>, seed: u64) -> bool {
             drop(spill);
             spill = reopen(&mut met);
             if let Ok(found) = contents(&spill.version(), false, 20) {
-                settle(&found, &mut model, &mut doubtful);
+                resolve(&found, &mut model, &mut doubtful);
             }
         }
     }
@@ -112,7 +112,7 @@ fn run(faults: Arc<Failing>, seed: u64) -> bool {
     drop(spill);
     let spill = open(path, Some(faults.clone()), options()).unwrap();
     let found = contents(&spill.version(), true, 20).unwrap();
-    settle(&found, &mut model, &mut doubtful);
+    resolve(&found, &mut model, &mut doubtful);
     add(&spill, &Model::from([(vec![200], (99, Some(vec![])))])).unwrap();
     model.insert(vec![200], (99, Some(vec![])));
     while spill.compact().unwrap() {}
@@ -122,7 +122,7 @@ fn run(faults: Arc<Failing>, seed: u64) -> bool {
 }
 
 /// What is found after a reopening is the model, or one with a refused addition; that it is from now on.
-fn settle(found: &Model, model: &mut Model, doubtful: &mut Vec<Model>) {
+fn resolve(found: &Model, model: &mut Model, doubtful: &mut Vec<Model>) {
     let found = values(found);
     if found != values(model) {
         let is_it = |doubtful: &Model| values(doubtful) == found;
@@ -151,7 +151,7 @@ fn every_call_fails_once_or_for_long() {
     }
 }
 
-/// A file that could not be mended is what it was, and can be mended later.
+/// A file that could not be repaired is what it was, and can be repaired later.
 #[test]
 fn mending_fails_at_every_call() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -168,17 +168,17 @@ fn mending_fails_at_every_call() {
         std::fs::write(&path, &bytes).unwrap();
         let faults = Arc::new(Failing::at(first, false, libc::EIO));
         let failing = Dir::at(dir.path().to_path_buf(), Some(faults));
-        match mend(&failing, &file, options().store_id) {
-            Ok(mended) => {
-                assert!(mended.kept > 0 && mended.lost == Some(200 - mended.kept));
+        match repair(&failing, &file, options().store_id) {
+            Ok(repaired) => {
+                assert!(repaired.kept > 0 && repaired.lost == Some(200 - repaired.kept));
                 assert!(first > 5);
                 return;
             }
             Err(error) => assert!(matches!(error, Error::Io { .. }), "{error}"),
         }
         let now = std::fs::read(&path).unwrap();
-        let mended = mend(&dir, &file, options().store_id).unwrap();
-        // Only the name of a mended file was not durable.
-        assert!(now == bytes || mended.lost == Some(0));
+        let repaired = repair(&dir, &file, options().store_id).unwrap();
+        // Only the name of a repaired file was not durable.
+        assert!(now == bytes || repaired.lost == Some(0));
     }
 }

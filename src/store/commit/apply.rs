@@ -145,7 +145,7 @@ impl StoreInner {
                 let order = &mut visible.order;
                 order.follow(changes, &were_there, &self.tiers.table);
                 if let Some(budget) = &self.budget {
-                    budget.look(&self.tiers.table);
+                    budget.wake_if_exceeded(&self.tiers.table);
                 }
                 Ok(())
             }

@@ -130,7 +130,7 @@ impl StoreDir {
             lock,
         };
         if !store_dir.manifest().complete {
-            store_dir.settle()?;
+            store_dir.repair_copies()?;
             store_dir.clear()?;
         }
         Ok(store_dir)
@@ -140,7 +140,7 @@ impl StoreDir {
     ///
     /// # Errors
     /// What the operating system answers.
-    pub fn settle(&self) -> Result<()> {
+    pub fn repair_copies(&self) -> Result<()> {
         let mut other = self.other.lock();
         if let Some((name, error)) = &*other {
             tracing::warn!(%error, "a copy of the manifest is made anew");
@@ -426,11 +426,11 @@ impl Catalog for StoreDir {
     }
 }
 
-/// Keeps the directory of a store from being opened while someone looks at it.
+/// Keeps the directory of a store from being opened while someone reads its files.
 ///
 /// # Errors
 /// [`Error::InUse`], or what the operating system answers.
-pub fn look(root: &Dir) -> Result<Option<PmFile>> {
+pub fn lock_shared(root: &Dir) -> Result<Option<PmFile>> {
     if !root.has(LOCK)? {
         // The files have locks of their own.
         return Ok(None);

@@ -54,11 +54,11 @@ impl Background {
         if let Some(budget) = &core.state.budget {
             budget.worker().set_work(keep_table(Arc::downgrade(core)));
         }
-        self.look(&core.state);
+        self.wake(&core.state);
     }
 
-    /// Calls the threads that a group of changes has left something for.
-    pub fn look(&self, state: &StoreInner) {
+    /// Wakes the threads that a group of changes has left something for.
+    pub fn wake(&self, state: &StoreInner) {
         if self.interval.is_some()
             && state.log.has_waited()
             && let Err(error) = self.log.call()

@@ -90,7 +90,7 @@ impl StoreInner {
         // A store that is closed has room to be opened and worked with, as far as it can be had.
         self.store_dir.reserve().hold_most(wanted);
         match is_copied && is_full(&closed) {
-            // The last checkpoint stands, and the next opening looks through it.
+            // The last checkpoint stands, and the next opening scans it.
             true => checkpoint,
             false => closed.and(checkpoint),
         }

@@ -129,7 +129,7 @@ impl Core {
         }
         let table = &state.tiers.table;
         let limit = budget.limit(table);
-        // A round looks at all items, however few leave. Where changes wait for that, more do.
+        // A round scans all items, however few leave. Where changes wait for that, more do.
         let least = match is_pressed {
             true => limit / 2,
             false => limit - limit / 8,
@@ -231,7 +231,7 @@ impl StoreInner {
         self.log.sync()?;
         let version = self.tiers.spill.version();
         let is_new = |(key, stamp, _): &(&[u8], EntryMeta, &[u8])| {
-            // A file may have been mended, and have lost it.
+            // A file may have been repaired, and have lost it.
             !stamp.was_promoted() || !version.may_have(key)
         };
         let entries = batch.entries().filter(is_new);

@@ -205,7 +205,7 @@ pub fn open_in(
     }
     let index = store_dir.index()?;
     // From here on files may change.
-    store_dir.settle()?;
+    store_dir.repair_copies()?;
     let (table, recovery) = BytesIndex::open_or_create(&index, &options.index)?;
     let catalog: Arc<dyn Catalog> = Arc::clone(&store_dir) as _;
     let spill = Spill::open(

@@ -49,7 +49,7 @@ impl StoreInner {
                 for key in &keys {
                     if self.tiers.table.get(key, |_, _| ())?.is_some() == wanted {
                         let fingerprint = self.tiers.table.fingerprint(key);
-                        view.settle(key, fingerprint, wanted, &self.tiers.table)?;
+                        view.update(key, fingerprint, wanted, &self.tiers.table)?;
                     }
                 }
             }

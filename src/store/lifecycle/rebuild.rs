@@ -16,7 +16,7 @@ use crate::store::files::dir;
 use crate::store::files::dir::{INDEX, INDEX_JOURNAL, LOCK, LOG, SPILL};
 use crate::store::files::manifest::{Copies, Manifest};
 use crate::store::files::segment;
-use crate::store::wal::survey;
+use crate::store::wal::inspect;
 use crate::{Error, Options, Progress, Repair, Result};
 
 /// What was made good, and what could not be found.
@@ -175,7 +175,7 @@ fn make_manifest(
     let is_ours = |&number: &_| segment::store_of(&log, number).ok().flatten() == Some(store_id);
     let mut last = last.filter(is_ours);
     let chain = match last.next() {
-        Some(last) => survey::chain(&log, store_id, last)?.map(|chain| (chain, last)),
+        Some(last) => inspect::chain(&log, store_id, last)?.map(|chain| (chain, last)),
         None => None,
     };
     let reached = gathered.sequence.max(mark.map_or(0, |mark| mark.sequence));
@@ -256,7 +256,7 @@ fn why_not(
 /// Makes an empty index. The log that is there is carried out from as far back as it goes.
 fn make_index(root: &Dir, mut manifest: Manifest, why: &str, notes: &mut Vec<Note>) -> Result<()> {
     let log = root.within(LOG);
-    let chain = survey::chain(&log, manifest.store_id, manifest.first_segment)?;
+    let chain = inspect::chain(&log, manifest.store_id, manifest.first_segment)?;
     let since = match chain {
         Some(chain) => {
             manifest.first_segment = chain.segment;

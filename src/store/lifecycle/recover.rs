@@ -13,8 +13,8 @@ use super::open::open_in;
 use super::rebuild;
 use super::rebuild::Note;
 use super::report::{FileReport, StoreFile, StoreReport, tell};
-use crate::index::repair;
-use crate::lsm::{Catalog, LevelFile, mend};
+use crate::index::repair::recover_with as recover_index;
+use crate::lsm::{Catalog, LevelFile, repair};
 use crate::pm::{Dir, Faults, MapOptions};
 use crate::store::commit::sorter::Sorter;
 use crate::store::files::dir;
@@ -22,11 +22,11 @@ use crate::store::files::dir::StoreDir;
 use crate::store::files::manifest;
 use crate::store::files::manifest::{Copies, Manifest};
 use crate::store::options::StoreOptions;
-use crate::store::wal::survey::{Extent, survey};
+use crate::store::wal::inspect::{Extent, inspect};
 use crate::{Engine, Error, Progress, Recovery, Repair, Report, ReportState, Result};
 
-/// Checks every file of the store in the directory `path`, and as far as `repair` allows mends it and closes
-/// it in order. The merge operator is not needed: the log holds what became of merges.
+/// Checks every file of the store in the directory `path`, and as far as `repair` allows repairs it and closes
+/// it cleanly. The merge operator is not needed: the log holds what became of merges.
 ///
 /// - [`Repair::Recover`] does what an opening does after a crash: it loses nothing. A store of which a file is
 ///   damaged stays as it is, byte for byte.
@@ -39,8 +39,8 @@ use crate::{Engine, Error, Progress, Recovery, Repair, Report, ReportState, Resu
 ///   was deleted since, comes to light again. The report counts what is lost and what has
 ///   reverted, and names the keys that are known.
 ///
-/// With [`Repair::Check`] every file stays as it is, byte for byte, and others may look at the same
-/// time. The report says of each file how it was; files that were mended are
+/// With [`Repair::Check`] every file stays as it is, byte for byte, and others may check it at the same
+/// time. The report says of each file how it was; files that were repaired are
 /// [`Recovered`](ReportState::Recovered). It reads all of the index and of the log, one segment in memory at
 /// a time. `progress` is called now and then, from any thread.
 ///
@@ -72,17 +72,17 @@ pub(in crate::store) fn recover_with(
     let copies = dir::inspect(&root)?.ok_or_else(|| dir::no_store(&root))?;
     let report = match repair {
         Repair::Check => {
-            let _lock = dir::look(&root)?;
+            let _lock = dir::lock_shared(&root)?;
             let manifest = &copies.manifest;
-            let mut files = look_at_manifest(&root, &copies);
-            let (log, next) = look_at_log(&root, manifest, progress)?;
+            let mut files = check_manifest(&root, &copies);
+            let (log, next) = check_log(&root, manifest, progress)?;
             files.extend(log);
-            files.extend(look_at_spill(&root, manifest, progress)?);
-            finish_look(&root, (manifest, next), files, progress)?
+            files.extend(check_spill(&root, manifest, progress)?);
+            check_index(&root, (manifest, next), files, progress)?
         }
         Repair::Recover | Repair::Salvage => {
             let store_dir = StoreDir::open(path, None, faults)?;
-            mend(&root, store_dir, (&copies, &notes), repair, progress)?
+            repair_store(&root, store_dir, (&copies, &notes), repair, progress)?
         }
     };
     Ok(StoreReport {
@@ -91,9 +91,9 @@ pub(in crate::store) fn recover_with(
     })
 }
 
-/// Looks at the manifest. What is wrong with one copy an opening makes good from the other.
-fn look_at_manifest(root: &Dir, copies: &Copies) -> Vec<FileReport> {
-    let look = |name| {
+/// Checks the manifest. What is wrong with one copy an opening makes good from the other.
+fn check_manifest(root: &Dir, copies: &Copies) -> Vec<FileReport> {
+    let check = |name| {
         let mut own = FileReport::new(root, &root.join(name), StoreFile::Manifest);
         own.checked = 1;
         if !copies.manifest.complete {
@@ -106,11 +106,11 @@ fn look_at_manifest(root: &Dir, copies: &Copies) -> Vec<FileReport> {
         }
         own
     };
-    manifest::NAMES.map(look).into()
+    manifest::NAMES.map(check).into()
 }
 
-/// Looks at the log; gives the first sequence number that it does not have, too.
-fn look_at_log(
+/// Checks the log; gives the first sequence number that it does not have, too.
+fn check_log(
     root: &Dir,
     manifest: &Manifest,
     progress: &(dyn Fn(Progress) + Sync),
@@ -120,7 +120,7 @@ fn look_at_log(
     }
     let log = root.within(dir::LOG);
     let told = |done, total| tell(progress, "log", done, total);
-    let (segments, next) = survey(&log, manifest, Extent::Torn, &|_| true, &told)?;
+    let (segments, next) = inspect(&log, manifest, Extent::Torn, &|_| true, &told)?;
     let mut errors = segments.iter().filter_map(|found| found.error.as_ref());
     if let Some(error) = errors.find(|error| error.is_refusal()) {
         return Err(error.clone());
@@ -130,8 +130,8 @@ fn look_at_log(
     Ok((files, next.unwrap_or(u64::MAX)))
 }
 
-/// Looks at the sorted files, in the manifest's order, and then at their levels.
-fn look_at_spill(
+/// Checks the sorted files, in the manifest's order, and then at their levels.
+fn check_spill(
     root: &Dir,
     manifest: &Manifest,
     progress: &(dyn Fn(Progress) + Sync),
@@ -144,7 +144,7 @@ fn look_at_spill(
         tell(progress, "sorted files", done, total);
     };
     let check = |file: &LevelFile| {
-        let checked = mend::check(&dir, file, manifest.store_id, &told);
+        let checked = repair::check(&dir, file, manifest.store_id, &told);
         match checked {
             Err(error) if error.is_refusal() => Err(error),
             checked => Ok(FileReport::sst(root, &file.path(&dir), &checked)),
@@ -152,7 +152,7 @@ fn look_at_spill(
     };
     let files = manifest.files.par_iter().map(check);
     let mut files: Vec<FileReport> = files.collect::<Result<_>>()?;
-    if let Err(error) = mend::check_levels(&dir, &manifest.files, manifest.store_id) {
+    if let Err(error) = repair::check_levels(&dir, &manifest.files, manifest.store_id) {
         let mut levels = FileReport::new(root, dir.path(), StoreFile::Sst);
         levels.complain(error);
         files.push(levels);
@@ -162,29 +162,32 @@ fn look_at_spill(
 
 /// Saves what damaged sorted files have; `files` are the reports of all, in the manifest's order. Gives how
 /// many entries were lost, as far as anything says so.
-fn mend_spill(store_dir: &StoreDir, files: &mut [FileReport]) -> Result<u64> {
+fn repair_spill(store_dir: &StoreDir, files: &mut [FileReport]) -> Result<u64> {
     let manifest = store_dir.manifest();
     let mut lost = 0;
     for (file, report) in manifest.files.iter().zip(files) {
         if report.state != ReportState::Damaged {
             continue;
         }
-        let mended = mend::mend(store_dir.spill(), file, manifest.store_id)?;
-        Catalog::edit(store_dir, mended.file.as_slice(), &[file.number])?;
-        lost += mended.lost.unwrap_or_default();
-        report.damage.push(match mended.lost {
-            Some(lost) => format!("{lost} of its entries are lost, {} were saved", mended.kept),
+        let repaired = repair::repair(store_dir.spill(), file, manifest.store_id)?;
+        Catalog::edit(store_dir, repaired.file.as_slice(), &[file.number])?;
+        lost += repaired.lost.unwrap_or_default();
+        report.damage.push(match repaired.lost {
+            Some(lost) => format!(
+                "{lost} of its entries are lost, {} were saved",
+                repaired.kept
+            ),
             None => format!(
                 "{} entries were saved; nothing says how many are lost",
-                mended.kept
+                repaired.kept
             ),
         });
     }
     Ok(lost)
 }
 
-/// Looks at the index, too.
-fn finish_look(
+/// Checks the index, too.
+fn check_index(
     root: &Dir,
     known: (&Manifest, u64),
     mut files: Vec<FileReport>,
@@ -197,7 +200,7 @@ fn finish_look(
     Ok(StoreReport::of_index(files, index))
 }
 
-/// Looks at the index or mends it, and puts its report behind those of the manifest.
+/// Checks the index or repairs it, and puts its report behind those of the manifest.
 fn index(
     root: &Dir,
     (manifest, next): (&Manifest, u64),
@@ -218,7 +221,7 @@ fn index(
                 faults: root.faults(),
                 ..MapOptions::default()
             };
-            repair::recover_with(&root.entry(dir::INDEX), repair, progress, &options)
+            recover_index(&root.entry(dir::INDEX), repair, progress, &options)
         }
         false => Err(dir::missing_index(path)),
     };
@@ -251,8 +254,8 @@ fn index(
     Ok(index)
 }
 
-/// Mends a store whose directory is open.
-fn mend(
+/// Repairs a store whose directory is open.
+fn repair_store(
     root: &Dir,
     store_dir: StoreDir,
     (copies, notes): (&Copies, &[Note]),
@@ -261,25 +264,25 @@ fn mend(
 ) -> Result<StoreReport> {
     let manifest = store_dir.manifest();
     let salvage = repair == Repair::Salvage;
-    let mut files = look_at_manifest(root, copies);
-    let (log, next) = look_at_log(root, &manifest, progress)?;
+    let mut files = check_manifest(root, copies);
+    let (log, next) = check_log(root, &manifest, progress)?;
     files.extend(log);
-    let mut spilled = look_at_spill(root, &manifest, progress)?;
+    let mut spilled = check_spill(root, &manifest, progress)?;
     let is_damaged = |file: &FileReport| file.state == ReportState::Damaged;
     if !salvage && files.iter().chain(&spilled).any(is_damaged) {
         files.extend(spilled);
-        return finish_look(root, (&manifest, next), files, progress);
+        return check_index(root, (&manifest, next), files, progress);
     }
-    let mut mended = None;
+    let mut repaired = None;
     if manifest.complete {
-        mended = index(root, (&manifest, next), repair, &mut files, progress)?;
-        if mended.is_none() || !salvage && files.iter().any(is_damaged) {
+        repaired = index(root, (&manifest, next), repair, &mut files, progress)?;
+        if repaired.is_none() || !salvage && files.iter().any(is_damaged) {
             files.extend(spilled);
-            return Ok(StoreReport::of_index(files, mended));
+            return Ok(StoreReport::of_index(files, repaired));
         }
     }
-    store_dir.settle()?;
-    let entries_lost = mend_spill(&store_dir, &mut spilled)?;
+    store_dir.repair_copies()?;
+    let entries_lost = repair_spill(&store_dir, &mut spilled)?;
     files.extend(spilled);
     for Note { kind, text } in notes {
         let is_it = |file: &&mut FileReport| file.kind == *kind;
@@ -298,7 +301,7 @@ fn mend(
     }
     options.takes_older = salvage;
     let told = |done, total| tell(progress, "log", done, total);
-    let dropped = mended
+    let dropped = repaired
         .as_ref()
         .map_or(&[][..], |index| &index.recovery.keys_lost);
     let in_log = Mutex::new(HashSet::new());
@@ -318,7 +321,10 @@ fn mend(
         state.yield_to_newer()?;
     }
     let mut report = StoreReport::new(Vec::new());
-    report.items_lost = entries_lost + mended.as_ref().map_or(0, |index| index.recovery.items_lost);
+    report.items_lost = entries_lost
+        + repaired
+            .as_ref()
+            .map_or(0, |index| index.recovery.items_lost);
     for (nth, key) in dropped.iter().enumerate() {
         // What the log has of a key is the last that was done to it.
         if in_log.contains(&nth) {
@@ -343,7 +349,7 @@ fn mend(
     report.items = items;
     report.log_records = log_records;
     report.was_repaired = true;
-    report.index = mended.map(|index| Report {
+    report.index = repaired.map(|index| Report {
         capacity: stats.slots,
         load_factor: stats.load_factor,
         levels: stats.levels,

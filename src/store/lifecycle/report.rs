@@ -1,4 +1,4 @@
-//! What a look at a store has found, file by file.
+//! What a check of a store has found, file by file.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::lsm::Checked;
 use crate::pm::Dir;
-use crate::store::wal::survey::Surveyed;
+use crate::store::wal::inspect::InspectedSegment;
 use crate::{Progress, Report, ReportState, Result};
 
 /// What a file of a store is for.
@@ -109,7 +109,7 @@ impl FileReport {
     /// A segment of a log; `with_records` is the state of one that has records to carry out.
     pub(in crate::store) fn segment(
         root: &Dir,
-        found: &Surveyed,
+        found: &InspectedSegment,
         with_records: ReportState,
     ) -> Self {
         let mut file = Self::new(root, &found.path, StoreFile::Log);
@@ -153,7 +153,7 @@ impl StoreReport {
         }
     }
 
-    /// A store whose files were looked at, `index` among them if it can be read.
+    /// A store whose files were checked, `index` among them if it can be read.
     pub(in crate::store) fn of_index(files: Vec<FileReport>, index: Option<Report>) -> Self {
         let spilled = files.iter().filter(|file| file.kind == StoreFile::Sst);
         let spilled: u64 = spilled.map(|file| file.checked).sum();

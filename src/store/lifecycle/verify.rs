@@ -9,7 +9,7 @@ use crate::store::files::manifest;
 use crate::store::inner::StoreInner;
 use crate::store::ordered::view::OrderedViewState;
 use crate::store::range::Range;
-use crate::store::wal::survey::{Extent, survey};
+use crate::store::wal::inspect::{Extent, inspect};
 use crate::{Progress, ReportState};
 
 /// Items after which progress is told.
@@ -91,7 +91,7 @@ impl StoreInner {
         let extent = Extent::Upto(next);
         let dir = self.store_dir.log();
         let root = self.store_dir.root();
-        match survey(dir, &manifest, extent, &still_counts, &told) {
+        match inspect(dir, &manifest, extent, &still_counts, &told) {
             Ok((segments, _)) => segments
                 .iter()
                 .map(|found| FileReport::segment(root, found, ReportState::Clean))

@@ -1,4 +1,4 @@
-//! What keys had before they were changed, kept for those who still look at the store as it was.
+//! Old versions of overwritten keys, kept while a live snapshot can read them (MVCC).
 //!
 //! Every group of changes is one *commit sequence number*. A snapshot is the number of the commit that it sees. Only
 //! what a live snapshot can see is kept: of a key one value for each snapshot at most, and nothing

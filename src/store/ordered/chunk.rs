@@ -204,7 +204,7 @@ impl Chunk {
     ///
     /// # Errors
     /// Those of the source; then the chunk may lack keys.
-    pub fn settle(
+    pub fn update(
         &mut self,
         key: &[u8],
         fingerprint: u64,

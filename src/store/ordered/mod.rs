@@ -89,7 +89,7 @@ impl OrderedView {
     ///
     /// # Errors
     /// Those of the source; then the view may lack keys.
-    pub fn settle(
+    pub fn update(
         &mut self,
         key: &[u8],
         fingerprint: u64,
@@ -98,7 +98,7 @@ impl OrderedView {
     ) -> Result<()> {
         let (separator, chunk) = self.chunk_mut(key);
         let before = chunk.len();
-        chunk.settle(key, fingerprint, is_there, source)?;
+        chunk.update(key, fingerprint, is_there, source)?;
         if chunk.len() > CHUNK_KEYS_MAX {
             let half = chunk.len() / 2;
             let (separator, upper) = chunk.split(half, source)?;

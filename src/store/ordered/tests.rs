@@ -126,7 +126,7 @@ fn a_view_is_a_sorted_map() {
             } else {
                 source.keys.remove(&key);
             }
-            view.settle(&key, fingerprint, is_there, &source).unwrap();
+            view.update(&key, fingerprint, is_there, &source).unwrap();
             check(&view, &source, &mut rng);
         }
     }
@@ -160,7 +160,7 @@ fn a_key_takes_sixteen_bytes_at_most() {
     let source = Random(keys.iter().map(|key| (xxh3_64(key), *key)).collect());
     let mut grown = OrderedView::of(&[]);
     for key in &keys {
-        grown.settle(key, xxh3_64(key), true, &source).unwrap();
+        grown.update(key, xxh3_64(key), true, &source).unwrap();
     }
     let mut sorted: Vec<(&[u8], u64)> = keys
         .iter()

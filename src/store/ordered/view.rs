@@ -42,7 +42,7 @@ impl OrderedViewState {
                 for (nth, is_there) in went.chain(came) {
                     let key = changes[nth].key();
                     let fingerprint = records.fingerprint(key);
-                    if let Err(error) = view.settle(key, fingerprint, is_there, records) {
+                    if let Err(error) = view.update(key, fingerprint, is_there, records) {
                         tracing::warn!(%error, "the ordered view is given up");
                         return self.forget();
                     }

@@ -49,8 +49,8 @@ impl Budget {
         &self.worker
     }
 
-    /// Calls the thread if the records of a table are too large.
-    pub fn look(&self, table: &BytesIndex) {
+    /// Wakes the thread if the records of a table are too large.
+    pub fn wake_if_exceeded(&self, table: &BytesIndex) {
         if table.record_bytes() > self.limit(table) {
             self.worker.call_if_possible();
         }

@@ -5,9 +5,9 @@
 //! a checkpoint has taken the log's place. So a recovery may carry out the whole log again, whatever
 //! part of it the index has.
 
+pub mod inspect;
 pub mod record;
 pub mod replay;
-pub mod survey;
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ use crate::pm::Dir;
 
 /// What was saved of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mended {
+pub(crate) struct Repaired {
     /// What the catalog must say of it from now on; `None` if nothing was saved, and it must no longer
     /// speak of it.
     pub file: Option<LevelFile>,
@@ -58,16 +58,16 @@ pub(crate) fn check_levels(dir: &Dir, files: &[LevelFile], store_id: [u64; 2]) -
 ///
 /// # Errors
 /// What the operating system answers; the file is what it was.
-pub(crate) fn mend(dir: &Dir, file: &LevelFile, store_id: [u64; 2]) -> Result<Mended> {
+pub(crate) fn repair(dir: &Dir, file: &LevelFile, store_id: [u64; 2]) -> Result<Repaired> {
     if !dir.has(&sst::name(file.number))? {
-        return Ok(Mended {
+        return Ok(Repaired {
             file: None,
             kept: 0,
             lost: None,
         });
     }
     let damaged = dir.open_file(&sst::name(file.number), false)?;
-    let salvage = Salvage::look(&damaged, store_id, file.number)?;
+    let salvage = Salvage::open(&damaged, store_id, file.number)?;
     let mut writer = Writer::create(dir, sst::next_name(file.number), store_id, file.number)?;
     let mut kept = 0;
     let mut last: Option<Vec<u8>> = None;
@@ -87,12 +87,12 @@ pub(crate) fn mend(dir: &Dir, file: &LevelFile, store_id: [u64; 2]) -> Result<Me
         .map(|entries| entries.saturating_sub(kept));
     if kept == 0 {
         let file = None;
-        return Ok(Mended { file, kept, lost });
+        return Ok(Repaired { file, kept, lost });
     }
     let len = writer.finish()?;
-    let mut mended = dir.open_file(&sst::next_name(file.number), false)?;
-    mended.rename(&sst::name(file.number))?;
-    mended.sync_dir()?;
+    let mut repaired = dir.open_file(&sst::next_name(file.number), false)?;
+    repaired.rename(&sst::name(file.number))?;
+    repaired.sync_dir()?;
     let file = Some(LevelFile { len, ..*file });
-    Ok(Mended { file, kept, lost })
+    Ok(Repaired { file, kept, lost })
 }

@@ -1,4 +1,4 @@
-//! Looking at the log: every checksum of every segment, without carrying anything out.
+//! Inspecting the log: every checksum of every segment, without carrying anything out.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::{Error, Result};
 
 /// What was found in a segment.
 #[derive(Debug)]
-pub struct Surveyed {
+pub struct InspectedSegment {
     /// Where it is, or should be.
     pub path: PathBuf,
     /// Bytes of the file; 0 if it cannot be read.
@@ -22,7 +22,7 @@ pub struct Surveyed {
     pub error: Option<Error>,
 }
 
-/// Where a log that is looked at must end.
+/// Where a log that is inspected must end.
 #[derive(Debug, Clone, Copy)]
 pub enum Extent {
     /// Nobody writes it; a crash may have torn its end.
@@ -31,19 +31,19 @@ pub enum Extent {
     Upto(u64),
 }
 
-/// Looks at the segments that the manifest counts, and gives what is in each, and the first sequence number
+/// Inspects the segments that the manifest counts, and gives what is in each, and the first sequence number
 /// that is in none of them, if they are whole. `still_counts` is asked
 /// about one that is not there; `progress` gets the bytes read, and all bytes.
 ///
 /// # Errors
 /// What the operating system answers when asked for the segments.
-pub fn survey(
+pub fn inspect(
     dir: &Dir,
     manifest: &Manifest,
     extent: Extent,
     still_counts: &dyn Fn(u64) -> bool,
     progress: &dyn Fn(u64, u64),
-) -> Result<(Vec<Surveyed>, Option<u64>)> {
+) -> Result<(Vec<InspectedSegment>, Option<u64>)> {
     let last = match extent {
         Extent::Torn => segment::last(dir, manifest.store_id, manifest.last_segment)?,
         Extent::Upto(_) => manifest.last_segment,
@@ -69,7 +69,7 @@ pub fn survey(
     let mut done = 0;
     let is_first = numbers.first() == Some(&manifest.first_segment);
     let mut reached = is_first.then_some(manifest.sequence + 1);
-    let mut surveyed = Vec::with_capacity(numbers.len());
+    let mut inspected = Vec::with_capacity(numbers.len());
     let mut opened = numbers.first().map(|&number| open(number));
     for (nth, &number) in numbers.iter().enumerate() {
         let next = numbers.get(nth + 1).map(|&next| open(next));
@@ -80,13 +80,14 @@ pub fn survey(
             _ => Until::Anywhere,
         };
         opened = next;
-        let mut found = Surveyed {
+        let mut found = InspectedSegment {
             path: dir.join(segment::name(number)),
             bytes: 0,
             records: 0,
             error: None,
         };
-        let outcome = this.and_then(|segment| look(&segment, until, &mut reached, &mut found));
+        let outcome =
+            this.and_then(|segment| inspect_segment(&segment, until, &mut reached, &mut found));
         done += found.bytes;
         progress(done, all);
         if let Err(error) = outcome {
@@ -95,14 +96,14 @@ pub fn survey(
                 reached = None;
                 continue;
             }
-            // What stands behind is looked at for its own sake.
+            // What stands behind is inspected for its own sake.
             reached = None;
             found.error = Some(error);
         }
-        surveyed.push(found);
+        inspected.push(found);
     }
     if let (Extent::Upto(wanted), Some(reached), Some(last)) =
-        (extent, reached, surveyed.last_mut())
+        (extent, reached, inspected.last_mut())
         && reached < wanted
         && last.error.is_none()
     {
@@ -114,7 +115,7 @@ pub fn survey(
             ),
         });
     }
-    Ok((surveyed, reached))
+    Ok((inspected, reached))
 }
 
 /// Where a log begins.
@@ -157,11 +158,11 @@ pub fn chain(dir: &Dir, store_id: [u64; 2], last: u64) -> Result<Option<Chain>> 
     }))
 }
 
-fn look(
+fn inspect_segment(
     segment: &Segment,
     until: Until,
     reached: &mut Option<u64>,
-    found: &mut Surveyed,
+    found: &mut InspectedSegment,
 ) -> Result<()> {
     let loaded = Loaded::read(segment, Vec::new())?;
     found.bytes = loaded.bytes.len() as u64;
