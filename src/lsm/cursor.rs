@@ -1,4 +1,4 @@
-//! A place among the entries of a run, from which one goes on in one direction.
+//! A position among the entries of a run, from which one goes on in one direction.
 
 use std::ops::Bound;
 use std::sync::Arc;

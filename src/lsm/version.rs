@@ -166,10 +166,10 @@ impl LsmVersion {
             let block = sst.block(nth)?;
             let found = block.get(key).map_err(|found| sst.damage(nth, found))?;
             if let Some(found) = found {
-                let value = found.value.map(|place| match Arc::try_unwrap(block) {
+                let value = found.value.map(|range| match Arc::try_unwrap(block) {
                     // A long one that is not in the cache.
-                    Ok(block) => block.into_value(&place),
-                    Err(block) => block.value(&place).to_vec(),
+                    Ok(block) => block.into_value(&range),
+                    Err(block) => block.value(&range).to_vec(),
                 });
                 return Ok(Some((found.sequence, value)));
             }

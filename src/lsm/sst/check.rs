@@ -49,7 +49,7 @@ impl Sst {
                 last.get_or_insert_default().clear();
                 last.get_or_insert_default().extend_from_slice(key);
             }
-            let (from, to) = self.index().place(nth);
+            let (from, to) = self.index().range(nth);
             progress(to - from);
         }
         counted.largest = last.unwrap_or_default();

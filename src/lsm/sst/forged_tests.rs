@@ -43,12 +43,18 @@ impl Contents {
             let (bytes, start) = block::open(block, seed).unwrap();
             bytes[start..].to_vec()
         };
-        let places = [footer.filter, footer.index, footer.properties, at as u64];
-        let end = |nth: usize| content(places[nth], places[nth + 1], header.end_seed(places[nth]));
+        let offsets = [footer.filter, footer.index, footer.properties, at as u64];
+        let end = |nth: usize| {
+            content(
+                offsets[nth],
+                offsets[nth + 1],
+                header.end_seed(offsets[nth]),
+            )
+        };
         let ends = [end(0), end(1), end(2)];
         let index = Index::read(&ends[1], footer.filter).unwrap();
         let data = (0..index.len()).map(|nth| {
-            let (from, to) = index.place(nth);
+            let (from, to) = index.range(nth);
             content(from, to, header.seed(from))
         });
         let data = data.collect();
@@ -153,8 +159,8 @@ fn key(n: u64) -> Vec<u8> {
 #[test]
 fn forged_files_are_read_or_refused() {
     let mut rng = SmallRng::seed_from_u64(seed());
-    let place = tempfile::tempdir_in("/dev/shm").unwrap();
-    let dir = Dir::at(place.path().to_path_buf(), None);
+    let parent = tempfile::tempdir_in("/dev/shm").unwrap();
+    let dir = Dir::at(parent.path().to_path_buf(), None);
     let mut writer = Writer::create(&dir, name(NUMBER), STORE, NUMBER).unwrap();
     for n in 0..50 {
         let value = vec![low_byte(n); 300];

@@ -45,7 +45,7 @@ pub struct Index {
     /// Where each separator ends.
     ends: Vec<u32>,
     /// Where each block begins, and where the last one ends.
-    places: Vec<u64>,
+    offsets: Vec<u64>,
     entries: Vec<u32>,
 }
 
@@ -55,7 +55,7 @@ impl Index {
         let mut index = Self {
             separators: Vec::new(),
             ends: Vec::new(),
-            places: vec![HEADER as u64],
+            offsets: vec![HEADER as u64],
             entries: Vec::new(),
         };
         let mut at = 0;
@@ -70,7 +70,7 @@ impl Index {
                 ));
             }
         }
-        match index.places.last() {
+        match index.offsets.last() {
             Some(&last) if last == end && !index.ends.is_empty() => Ok(index),
             last => Err(format!("the blocks end at {last:?}; expected {end}")),
         }
@@ -84,7 +84,7 @@ impl Index {
         let block = take(bytes, at).filter(|&len| len > BLOCK_HEADER as u64)?;
         let entries = take(bytes, at)?;
         self.ends.push(self.separators.len().try_into().ok()?);
-        self.places.push(self.places.last()?.checked_add(block)?);
+        self.offsets.push(self.offsets.last()?.checked_add(block)?);
         self.entries.push(entries.try_into().ok()?);
         Some(())
     }
@@ -118,8 +118,8 @@ impl Index {
     }
 
     /// From which byte to which a block goes.
-    pub fn place(&self, nth: usize) -> (u64, u64) {
-        (self.places[nth], self.places[nth + 1])
+    pub fn range(&self, nth: usize) -> (u64, u64) {
+        (self.offsets[nth], self.offsets[nth + 1])
     }
 
     /// How many entries a block has.

@@ -14,8 +14,8 @@
 //!
 //! The words *filter*, *index* and *properties* say at which byte of the file these blocks begin. All
 //! blocks have the form that [`block`] draws. Every checksum behind the header has the header's
-//! checksum plus its own place as its seed, and from the filter on the complement of that sum: so a block
-//! counts in its place in its file alone, and none behind the data can be taken for data.
+//! checksum plus its own offset as its seed, and from the filter on the complement of that sum: so a block
+//! counts at its offset in its file alone, and none behind the data can be taken for data.
 
 mod block;
 mod check;
@@ -140,16 +140,16 @@ impl Footer {
             let found = format!("{bytes:02x?}; its checksum would be {expected:#x}");
             return Err(damaged(path, "footer of the SST", at, found));
         }
-        let places = [
+        let offsets = [
             HEADER as u64,
             footer.filter,
             footer.index,
             footer.properties,
             at,
         ];
-        if !places.is_sorted() {
-            let found = format!("blocks at {places:?}");
-            return Err(damaged(path, "places of the SST's blocks", at, found));
+        if !offsets.is_sorted() {
+            let found = format!("blocks at {offsets:?}");
+            return Err(damaged(path, "offsets of the SST's blocks", at, found));
         }
         Ok(footer)
     }

@@ -139,7 +139,7 @@ impl Sst {
     /// # Errors
     /// Those of [`read_block`](Self::read_block).
     pub fn block(&self, nth: usize) -> Result<Arc<Block>> {
-        let (from, to) = self.index.place(nth);
+        let (from, to) = self.index.range(nth);
         let read = || self.read_block(nth);
         self.cache.block(self.number(), nth, to - from, read)
     }
@@ -149,7 +149,7 @@ impl Sst {
     /// # Errors
     /// [`Error::Damaged`], or what the operating system answers.
     pub fn read_block(&self, nth: usize) -> Result<Block> {
-        let (from, to) = self.index.place(nth);
+        let (from, to) = self.index.range(nth);
         let file = self.cache.file(self.number())?;
         let bytes = read_exactly(&file, from, to)?;
         Block::open(bytes, self.header.seed(from)).map_err(|found| self.damage(nth, found))
@@ -165,7 +165,7 @@ impl Sst {
 
     /// The error for a data block with which something is wrong.
     pub fn damage(&self, nth: usize, found: String) -> Error {
-        let (at, _) = self.index.place(nth);
+        let (at, _) = self.index.range(nth);
         damaged(&self.path(), "data block of the SST", at, found)
     }
 
@@ -229,7 +229,7 @@ impl Ends {
     }
 }
 
-/// The bytes of a file from one place to another, or as many of them as it has.
+/// The bytes of a file from one offset to another, or as many of them as it has.
 pub fn read_exactly(file: &PmFile, from: u64, to: u64) -> Result<Vec<u8>> {
     let mut bytes = vec![0; to_usize(to - from)];
     let read = file.read(&mut bytes, from)?;

@@ -72,7 +72,7 @@ impl<'f> Salvage<'f> {
                 let to = match &self.index {
                     Some(index) => {
                         nth += 1;
-                        Ok(Some(index.place(nth - 1).1))
+                        Ok(Some(index.range(nth - 1).1))
                     }
                     None => self.block_end(from),
                 };

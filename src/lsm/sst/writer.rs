@@ -134,25 +134,25 @@ impl Writer {
         assert!(self.properties.entries > 0);
         self.end_block()?;
         self.properties.largest = self.block.last_key().to_vec();
-        let mut places = [0; 3];
-        places[0] = self.len();
+        let mut offsets = [0; 3];
+        offsets[0] = self.len();
         let filter = Filter::build(&mut self.hashes);
         let pieces = filter.pieces();
-        let header = block::header_of(&pieces, self.header.end_seed(places[0]));
+        let header = block::header_of(&pieces, self.header.end_seed(offsets[0]));
         self.buffer.extend_from_slice(&header);
         self.buffer.extend(pieces.concat());
-        places[1] = self.len();
-        let seed = self.header.end_seed(places[1]);
+        offsets[1] = self.len();
+        let seed = self.header.end_seed(offsets[1]);
         self.compressor
             .write(self.index.content(), seed, &mut self.buffer);
-        places[2] = self.len();
-        let seed = self.header.end_seed(places[2]);
+        offsets[2] = self.len();
+        let seed = self.header.end_seed(offsets[2]);
         self.compressor
             .write(&self.properties.to_bytes(), seed, &mut self.buffer);
         let footer = Footer {
-            filter: places[0],
-            index: places[1],
-            properties: places[2],
+            filter: offsets[0],
+            index: offsets[1],
+            properties: offsets[2],
             checksum: 0,
             magic: [0; 8],
         };

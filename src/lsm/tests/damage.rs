@@ -74,7 +74,7 @@ fn ask(dir: &Path, file: &LevelFile, model: &Model) -> Result<()> {
 }
 
 /// Puts the bytes of a file where there is no other.
-fn place(dir: &Path, file: &LevelFile, bytes: &[u8]) {
+fn write_file(dir: &Path, file: &LevelFile, bytes: &[u8]) {
     std::fs::write(dir.join(sst::name(file.number)), bytes).unwrap();
 }
 
@@ -85,12 +85,12 @@ fn every_byte_counts() {
     let bytes = std::fs::read(dir.path().join(sst::name(file.number))).unwrap();
     assert_eq!(bytes.len() as u64, file.len);
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    place(dir.path(), &file, &bytes);
+    write_file(dir.path(), &file, &bytes);
     ask(dir.path(), &file, &model).unwrap();
     for at in 0..bytes.len() {
         let mut bytes = bytes.clone();
         bytes[at] ^= 1 << (at % 8);
-        place(dir.path(), &file, &bytes);
+        write_file(dir.path(), &file, &bytes);
         let error = ask(dir.path(), &file, &model).unwrap_err();
         let told = match at {
             0..8 => matches!(error, Error::Foreign { .. }),
@@ -100,7 +100,7 @@ fn every_byte_counts() {
         assert!(told, "byte {at}: {error}");
     }
     for len in (0..bytes.len()).step_by(37) {
-        place(dir.path(), &file, &bytes[..len]);
+        write_file(dir.path(), &file, &bytes[..len]);
         let error = ask(dir.path(), &file, &model).unwrap_err();
         assert!(matches!(error, Error::Truncated { .. }), "{len}: {error}");
         let cut = LevelFile {
@@ -171,7 +171,7 @@ fn repair_saves_the_rest() {
     let total = model.len() as u64;
     let mut losses = std::collections::BTreeSet::new();
     let repair_and_check = |bytes: &[u8]| {
-        place(dir.path(), &file, bytes);
+        write_file(dir.path(), &file, bytes);
         let repaired = repair(&at, &file, options().store_id).unwrap();
         if let Some(repaired) = repaired.file {
             let spill =

@@ -27,12 +27,12 @@ pub struct KeyWrites<'k, K: Fn(u32) -> &'k [u8]> {
     key: K,
     /// Seed of the hashes.
     seed: u64,
-    places: Places,
+    lookup: Lookup,
 }
 
 /// How the versions of a key are found.
 #[derive(Debug)]
-enum Places {
+enum Lookup {
     /// Where the versions of each value of the hash's top bits begin, and where all end.
     Starts(Vec<u32>),
     /// For each request the newest version before it that has the hash of its key, or `u32::MAX`: a GPU
@@ -59,21 +59,21 @@ impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
             let sorted = gpu.and_then(|gpu| match sort_on_gpu(gpu, len, &is_change, version) {
                 Ok(sorted) => Some(sorted),
                 Err(error) => {
-                    tracing::warn!(%error, "the CPU sorts a batch in place of the GPU");
+                    tracing::warn!(%error, "the CPU sorts a batch that the GPU could not");
                     None
                 }
             });
-            let (table, places) = sorted.unwrap_or_else(|| {
+            let (table, lookup) = sorted.unwrap_or_else(|| {
                 let table = sort_on_cpu(len, &is_change, version);
                 let starts = starts(&table);
-                (table, Places::Starts(starts))
+                (table, Lookup::Starts(starts))
             });
             if tells_apart(&table, &key) {
                 return Self {
                     table,
                     key,
                     seed,
-                    places,
+                    lookup,
                 };
             }
         }
@@ -108,17 +108,17 @@ impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
     /// The end of the versions among which the last one is the newest of the key before `position`, if
     /// there is one.
     fn upto(&self, key: &[u8], position: u32) -> usize {
-        match &self.places {
+        match &self.lookup {
             #[cfg(feature = "cuda")]
-            Places::Newest(newest) => match newest[position as usize] {
+            Lookup::Newest(newest) => match newest[position as usize] {
                 u32::MAX => 0,
                 newest => newest as usize + 1,
             },
-            Places::Starts(_) if self.table.is_empty() => 0,
-            Places::Starts(starts) => {
+            Lookup::Starts(_) if self.table.is_empty() => 0,
+            Lookup::Starts(starts) => {
                 let hash = xxh3_64_with_seed(key, self.seed);
-                let place = top_bits(hash, starts.len());
-                let (start, end) = (starts[place] as usize, starts[place + 1] as usize);
+                let bits = top_bits(hash, starts.len());
+                let (start, end) = (starts[bits] as usize, starts[bits + 1] as usize);
                 let near = &self.table[start..end];
                 let is_older =
                     |version: &KeyWrite| (version.hash, version.position) < (hash, position);
@@ -160,7 +160,7 @@ fn sort_on_gpu(
     len: u32,
     is_change: &(impl Fn(u32) -> bool + Sync),
     version: impl Fn(u32) -> KeyWrite + Sync,
-) -> Result<(Vec<KeyWrite>, Places)> {
+) -> Result<(Vec<KeyWrite>, Lookup)> {
     let mut batch = gpu.batch(len as usize)?;
     let (hashes, positions) = batch.operands();
     let hash = |(nth, hashes): (usize, &mut [u64])| -> Vec<u32> {
@@ -196,7 +196,7 @@ fn sort_on_gpu(
         .with_min_len(REQUESTS_PER_THREAD_MIN);
     Ok((
         order.map(at).collect(),
-        Places::Newest(newest.copied().collect()),
+        Lookup::Newest(newest.copied().collect()),
     ))
 }
 
@@ -206,7 +206,7 @@ fn sort_on_gpu(
     _: u32,
     _: &impl Fn(u32) -> bool,
     _: impl Fn(u32) -> KeyWrite,
-) -> Result<(Vec<KeyWrite>, Places)> {
+) -> Result<(Vec<KeyWrite>, Lookup)> {
     match *gpu {}
 }
 
@@ -221,14 +221,14 @@ fn tells_apart<'k>(table: &[KeyWrite], key: &(impl Fn(u32) -> &'k [u8] + Sync)) 
     }
 }
 
-/// See [`Places::Starts`]: as many values of the top bits as there are versions, more or less.
+/// See [`Lookup::Starts`]: as many values of the top bits as there are versions, more or less.
 fn starts(table: &[KeyWrite]) -> Vec<u32> {
     let mut starts = vec![0; table.len().next_power_of_two() + 1];
     let mut next = 1;
     for (nth, version) in (0..).zip(table) {
-        let place = top_bits(version.hash, starts.len());
-        starts[next..=place].fill(nth);
-        next = next.max(place + 1);
+        let bits = top_bits(version.hash, starts.len());
+        starts[next..=bits].fill(nth);
+        next = next.max(bits + 1);
     }
     starts[next..].fill(position(table.len()));
     starts

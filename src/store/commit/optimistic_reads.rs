@@ -15,8 +15,8 @@ const LONGEST: usize = 1 << 12;
 /// To look through so many answers that are there already takes as long as a request.
 const LIGHTER: usize = 8;
 
-/// Places of keys in [`Changed`].
-const PLACES: usize = 1 << 16;
+/// Slots of [`Changed`]. A key has that of its hash.
+const CHANGE_SLOTS: usize = 1 << 16;
 
 /// Answers from before the turn of a batch.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ fn left(requests: usize, gets: usize) -> usize {
     requests - gets + gets / LIGHTER
 }
 
-/// When keys were last changed, in numbers of groups of changes. Keys that share a place count as
+/// When keys were last changed, in numbers of groups of changes. Keys that share a slot count as
 /// changed together.
 #[derive(Debug)]
 pub struct Changed {
@@ -100,28 +100,28 @@ impl Changed {
     /// As if no key had ever been changed.
     pub fn new() -> Self {
         Self {
-            groups: vec![0; PLACES].into(),
+            groups: vec![0; CHANGE_SLOTS].into(),
             all: 0,
         }
     }
 
     /// Notes that a group changes these keys.
     pub fn note<'k>(&mut self, keys: impl ExactSizeIterator<Item = &'k [u8]>, group: u64) {
-        if keys.len() > PLACES / 4 {
+        if keys.len() > CHANGE_SLOTS / 4 {
             self.all = group;
             return;
         }
         for key in keys {
-            self.groups[place(key)] = group;
+            self.groups[slot(key)] = group;
         }
     }
 
     /// The last group that may have changed a key.
     fn last(&self, key: &[u8]) -> u64 {
-        self.groups[place(key)].max(self.all)
+        self.groups[slot(key)].max(self.all)
     }
 }
 
-fn place(key: &[u8]) -> usize {
-    to_usize(xxh3_64(key)) % PLACES
+fn slot(key: &[u8]) -> usize {
+    to_usize(xxh3_64(key)) % CHANGE_SLOTS
 }

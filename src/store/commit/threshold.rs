@@ -41,7 +41,7 @@ pub enum Processor {
 #[derive(Debug)]
 pub struct Threshold {
     requests: usize,
-    place: Processor,
+    processor: Processor,
     /// When the queue was last taken, and the requests a second up to then.
     taken: Instant,
     rate: f64,
@@ -57,7 +57,7 @@ impl Threshold {
     pub fn new(now: Instant) -> Self {
         Self {
             requests: THRESHOLD_MIN,
-            place: Processor::Cpu,
+            processor: Processor::Cpu,
             taken: now,
             rate: 0.0,
             began: now,
@@ -79,19 +79,19 @@ impl Threshold {
         self.arrived += waiting;
         // A rate that is high at times is a high one.
         let arrived = self.arrived.max(self.arrived_before);
-        let place = match self.switches {
+        let processor = match self.switches {
             ..MOST_SWITCHES if waiting >= self.requests => Processor::Gpu,
             ..MOST_SWITCHES => Processor::Cpu,
             // Requests of a period only become more, so that these are two more switches at most.
             _ if arrived < FEW => Processor::Cpu,
             _ if arrived >= PERIOD_REQUESTS_MIN => Processor::Gpu,
-            _ => self.place,
+            _ => self.processor,
         };
-        self.switches += u32::from(place != self.place);
-        self.place = place;
+        self.switches += u32::from(processor != self.processor);
+        self.processor = processor;
         self.adapt(waiting, now.saturating_duration_since(self.taken));
         self.taken = now;
-        place
+        processor
     }
 
     /// Raises the threshold if so many requests, which came in this time, have reached it too soon, and
@@ -187,10 +187,10 @@ mod tests {
             let (mut switches, mut on_cpu) = (0, 0);
             for turn in 0..turns {
                 let waiting = if turn % 2 == 0 { 100_000 } else { 10 };
-                let place = queue.take(waiting, LONG);
-                switches += u32::from(place != before);
-                on_cpu += u32::from(place == Processor::Cpu);
-                before = place;
+                let processor = queue.take(waiting, LONG);
+                switches += u32::from(processor != before);
+                on_cpu += u32::from(processor == Processor::Cpu);
+                before = processor;
             }
             assert!((1..=MOST_SWITCHES + 2).contains(&switches), "{switches}");
             assert!(on_cpu <= MOST_SWITCHES, "{on_cpu} of {turns}");
@@ -211,13 +211,13 @@ mod tests {
     #[test]
     fn few_requests_of_a_period_stay_on_the_cpu_after_many_switches() {
         let mut queue = Queue::new();
-        for place in [Processor::Gpu, Processor::Cpu, Processor::Gpu] {
-            let waiting = if place == Processor::Gpu {
+        for processor in [Processor::Gpu, Processor::Cpu, Processor::Gpu] {
+            let waiting = if processor == Processor::Gpu {
                 THRESHOLD_MIN
             } else {
                 1
             };
-            assert_eq!(queue.take(waiting, LONG), place);
+            assert_eq!(queue.take(waiting, LONG), processor);
         }
         assert_eq!(queue.take(1, LONG), Processor::Cpu);
         assert_eq!(queue.take(THRESHOLD_MIN, LONG), Processor::Cpu);

@@ -75,8 +75,8 @@ impl AccessCounts {
 
     /// Notes that an item was read below the table; says whether it was not long ago, too.
     pub fn is_revisit(&self, fingerprint: u64) -> bool {
-        let place = &self.revisits[to_usize(fingerprint) % REVISITS];
-        place.swap(fingerprint, Ordering::Relaxed) == fingerprint
+        let last = &self.revisits[to_usize(fingerprint) % REVISITS];
+        last.swap(fingerprint, Ordering::Relaxed) == fingerprint
     }
 
     fn reads(&self, fingerprint: u64) -> usize {

@@ -60,8 +60,8 @@ pub fn inspect(
         .map(|(expected, _)| expected)
         .filter(|expected| counts.contains(expected) && still_counts(*expected));
     if let Some(missing) = gap {
-        let place = numbers.partition_point(|number| *number < missing);
-        numbers.insert(place, missing);
+        let position = numbers.partition_point(|number| *number < missing);
+        numbers.insert(position, missing);
     }
     let open = |number| Segment::open(dir, manifest.store_id, number);
     let len = |number: &u64| dir.len_of(&segment::name(*number));

@@ -395,12 +395,12 @@ impl Tail {
         let mut rest = &mut self.unsynced[start + RECORD_HEADER..start + len];
         let part = |entries| {
             let len = to_usize(record::len(entries));
-            let place = rest.split_off_mut(..len).expect("as long as all of them");
-            (entries, place)
+            let bytes = rest.split_off_mut(..len).expect("as long as all of them");
+            (entries, bytes)
         };
         let parts: Vec<(&[Entry], &mut [u8])> =
             entries.chunks(ENTRIES_PER_THREAD).map(part).collect();
-        let put = |(entries, place)| Entry::put_all(entries, place);
+        let put = |(entries, bytes)| Entry::put_all(entries, bytes);
         match parts.len() {
             0..2 => parts.into_iter().for_each(put),
             _ => parts.into_par_iter().for_each(put),
@@ -414,7 +414,7 @@ impl Tail {
     }
 
     /// Writes the entries first and the header last, without a copy of all of them. Each block has its
-    /// own place, so several threads write them (as in H-Rocks' hierarchical coalesced logging, §3).
+    /// own offset, so several threads write them (as in H-Rocks' hierarchical coalesced logging, §3).
     /// The file system lets one write at a time, so there is time for `beside`, without which there is
     /// no record.
     fn write_in_blocks<T: Send>(
@@ -425,20 +425,20 @@ impl Tail {
     ) -> Result<T> {
         let seed = self.seed();
         let mut len = 0;
-        let places = entries.iter().map(|entry| {
-            let place = len;
+        let offsets = entries.iter().map(|entry| {
+            let offset = len;
             len += entry.len();
-            place
+            offset
         });
-        let places: Vec<u64> = places.collect();
+        let offsets: Vec<u64> = offsets.collect();
         let start = self.end + RECORD_HEADER as u64;
         let write = |nth: usize| {
             let from = (nth * BLOCK) as u64;
-            let first = places.partition_point(|&place| place <= from) - 1;
+            let first = offsets.partition_point(|&offset| offset <= from) - 1;
             let most = to_usize((len - from).min(BLOCK as u64));
             let mut block = Vec::with_capacity(most);
-            for (entry, place) in entries[first..].iter().zip(&places[first..]) {
-                let skipped = to_usize(from.saturating_sub(*place));
+            for (entry, offset) in entries[first..].iter().zip(&offsets[first..]) {
+                let skipped = to_usize(from.saturating_sub(*offset));
                 entry.put(&mut block, skipped, most);
                 if block.len() == most {
                     break;

@@ -7,12 +7,12 @@
 //!
 //! - *check* is the XXH3 of the 40 bytes behind it, *checksum* that of the entries; if they are longer
 //!   than 1 MiB, that of the XXH3s of each MiB of them, the rest included. All have as their seed the
-//!   segment's salt plus the record's offset, so that a record is valid only in its place, and
+//!   segment's salt plus the record's offset, so that a record is valid only at its offset, and
 //!   nothing that a user has written can look like one.
 //! - *len* is the length of the entries in bytes.
 //! - The batches had the sequence numbers from *first* on, *span* of them.
-//! - All of the segment before *durable* was durable when the record was written. So a place that
-//!   is broken although a valid record behind it calls it durable is damage. Without such a record a
+//! - All of the segment before *durable* was durable when the record was written. So what is
+//!   broken although a valid record behind it calls it durable is damage. Without such a record a
 //!   power cut may have broken it.
 //!
 //! An entry is the final value of a key: what it has, or has no more, after the group.
@@ -74,7 +74,7 @@ impl RecordHeader {
         }
     }
 
-    /// Ties the header to its entries and its place.
+    /// Ties the header to its entries and its offset.
     pub fn seal(mut self, seed: u64, checksum: u64) -> Self {
         self.checksum = checksum;
         self.check = self.own_check(seed);
@@ -85,7 +85,7 @@ impl RecordHeader {
         xxh3_64_with_seed(&bytemuck::bytes_of(self)[8..], seed)
     }
 
-    /// The header at the start of `bytes`, if it is one of this place.
+    /// The header at the start of `bytes`, if it is one of this offset.
     pub fn read(bytes: &[u8], seed: u64) -> Option<Self> {
         let header: Self = bytemuck::pod_read_unaligned(bytes.get(..RECORD_HEADER)?);
         (header.check == header.own_check(seed)).then_some(header)
@@ -114,7 +114,7 @@ pub fn seed(salt: u64, at: u64) -> u64 {
     salt.wrapping_add(at)
 }
 
-/// Makes records valid in another place, from `at` on in a segment with this salt. All that stands
+/// Makes records valid at another offset, from `at` on in a segment with this salt. All that stands
 /// before them there is durable.
 pub fn move_to(mut records: &mut [u8], salt: u64, mut at: u64) {
     while let Some((head, rest)) = records.split_first_chunk_mut::<RECORD_HEADER>() {
@@ -200,8 +200,8 @@ impl<'a> Entry<'a> {
     pub fn put_all(entries: &[Self], mut bytes: &mut [u8]) {
         for entry in entries {
             for part in entry.parts(&entry.head()) {
-                let (place, rest) = bytes.split_at_mut(part.len());
-                place.copy_from_slice(part);
+                let (target, rest) = bytes.split_at_mut(part.len());
+                target.copy_from_slice(part);
                 bytes = rest;
             }
         }

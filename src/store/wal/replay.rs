@@ -41,7 +41,7 @@ impl Replay {
         }
     }
 
-    /// Reads the log and changes nothing. Its end may be torn; with `salvage`, so may any place of it:
+    /// Reads the log and changes nothing. Its end may be torn; with `salvage`, so may any part of it:
     /// then the log ends there.
     ///
     /// # Errors
@@ -158,7 +158,7 @@ fn forgive(error: &Error, salvage: bool) -> Result<()> {
 pub(super) struct Loaded {
     pub(super) bytes: Vec<u8>,
     records: Vec<(usize, RecordHeader)>,
-    /// Where the first place is that holds no valid record.
+    /// The first offset that holds no valid record.
     end: usize,
 }
 
@@ -235,7 +235,7 @@ impl Loaded {
                 Some(witness) => {
                     let found = format!(
                         "no valid record, but the one at byte {witness} was written after this \
-                         place was durable"
+                         offset was durable"
                     );
                     damaged(count, self.end, found)
                 }
@@ -245,7 +245,7 @@ impl Loaded {
         }
     }
 
-    /// A valid record behind the end of the records that says that the place there was durable.
+    /// A valid record behind the end of the records that says that what was there was durable.
     fn witness(&self, salt: u64) -> Option<usize> {
         let is_witness = |&at: &usize| match record_at(&self.bytes, salt, at) {
             Some((header, _)) => {
@@ -254,9 +254,9 @@ impl Loaded {
             None => false,
         };
         // An older segment may have left much behind the records.
-        let places = self.end / 8 + 1..self.bytes.len() / 8;
-        let places = places.into_par_iter().map(|place| place * 8);
-        places.find_first(is_witness)
+        let offsets = self.end / 8 + 1..self.bytes.len() / 8;
+        let offsets = offsets.into_par_iter().map(|word| word * 8);
+        offsets.find_first(is_witness)
     }
 
     /// What `each` makes of the entries of the first `count` records and of their sequence numbers, in their order.
@@ -289,11 +289,11 @@ impl Loaded {
 
 /// The header at `at`, if it is one, and where the next record would be.
 fn record_at(bytes: &[u8], salt: u64, at: usize) -> Option<(RecordHeader, usize)> {
-    let place = bytes.get(at..)?;
-    if place.get(..8)? == [0; 8] {
+    let tail = bytes.get(at..)?;
+    if tail.get(..8)? == [0; 8] {
         return None;
     }
-    let header = RecordHeader::read(place, seed(salt, at as u64))?;
+    let header = RecordHeader::read(tail, seed(salt, at as u64))?;
     let stride = usize::try_from(header.stride()?).ok()?;
     let end = at
         .checked_add(RECORD_HEADER)?

@@ -62,7 +62,7 @@ impl Decoded {
         Entry {
             key: self.key(nth),
             sequence: entry.sequence,
-            value: entry.value.as_ref().map(|place| self.block.value(place)),
+            value: entry.value.as_ref().map(|range| self.block.value(range)),
         }
     }
 

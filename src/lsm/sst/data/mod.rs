@@ -8,7 +8,7 @@
 //!
 //! The first four of an entry are numbers of [variable length](super::varint): how many bytes the key has from
 //! the one before, how many stand here, the sequence number, and 0 for a tombstone or else one more than
-//! the length of the value. At a restart point, which is the place of an entry in the block, *shared*
+//! the length of the value. At a restart point, which is the offset of an entry in the block, *shared*
 //! is 0.
 
 mod builder;
@@ -78,15 +78,15 @@ impl Block {
         self.bytes.len()
     }
 
-    /// Bytes at a place that an entry has named.
-    pub fn value(&self, place: &Range<usize>) -> &[u8] {
-        &self.bytes[place.clone()]
+    /// Bytes of a range that an entry has named.
+    pub fn value(&self, range: &Range<usize>) -> &[u8] {
+        &self.bytes[range.clone()]
     }
 
-    /// Bytes at a place that an entry has named, in place of the block.
-    pub fn into_value(mut self, place: &Range<usize>) -> Vec<u8> {
-        self.bytes.truncate(place.end);
-        self.bytes.drain(..place.start);
+    /// Bytes of a range that an entry has named, in place of the block.
+    pub fn into_value(mut self, range: &Range<usize>) -> Vec<u8> {
+        self.bytes.truncate(range.end);
+        self.bytes.drain(..range.start);
         self.bytes
     }
 
