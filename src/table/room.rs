@@ -1,7 +1,8 @@
 //! How much of the disk changes may take, told before they are made: bounds, which most changes stay far
 //! below.
 
-use super::{HURRIED_ARENA, Table, least_growth};
+use super::Table;
+use super::extents::{HURRIED_ARENA, least_growth};
 use crate::layout::shape::extent_alignment;
 use crate::layout::{PAGE, Shape, align_up};
 use crate::pm::Medium;

@@ -144,7 +144,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a superblock is written before what it speaks of is durable",
-        file: "src/table/mod.rs",
+        file: "src/table/checkpoint.rs",
         find: r"        // What the superblock speaks of must be durable before it.
         self.medium.fence();
 ",
@@ -225,7 +225,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a nearly full disk gives records one at a time",
-        file: "src/table/mod.rs",
+        file: "src/table/extents.rs",
         find: "                    len = (len / 2).max(useful);\n",
         replacement: "                    len = least;\n",
         suite: Suite::Unit("fault_tests::full_disk"),
@@ -349,7 +349,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "others take records of an extent that is not committed",
-        file: "src/table/mod.rs",
+        file: "src/table/extents.rs",
         find: r"        self.commit(&mut superblock);
         self.arena.add_extent(class, offset, len);
 ",
@@ -374,7 +374,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "the class table is not written at a close",
-        file: "src/table/mod.rs",
+        file: "src/table/checkpoint.rs",
         find: "            self.persist_later(CLASS_TABLE, bytemuck::bytes_of(&ClassTable::new(table)));\n",
         replacement: "            let _ = (CLASS_TABLE, ClassTable::new(table));\n",
         suite: Suite::Unit("crash_tests::scripted::close"),

@@ -5,7 +5,7 @@ use super::*;
 use crate::Error;
 use crate::layout::extent::MAX_EXTENTS;
 use crate::layout::{Shape, Superblock};
-use crate::table::least_growth;
+use crate::table::extents::least_growth;
 use crate::width::to_usize;
 
 /// Calls that need room.

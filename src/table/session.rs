@@ -1,0 +1,198 @@
+//! What one batch holds while it runs.
+
+use std::time::{Duration, Instant};
+
+use super::Table;
+use super::alloc::arena::Shard;
+use super::alloc::epoch::Pin;
+use super::levels::Levels;
+use crate::Result;
+use crate::pm::Medium;
+use crate::sync::{MutexGuard, Ordering, RwLockReadGuard, pause, thread_number};
+
+/// How long a batch waits for records that others give back before a full disk is an error.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What one batch holds while it runs: its epoch, its records, its counts.
+pub struct Session<'t, M: Medium> {
+    pub(crate) table: &'t Table<M>,
+    pub(crate) shard: MutexGuard<'t, Shard>,
+    pin: Option<(Pin<'t>, Option<RwLockReadGuard<'t, ()>>)>,
+    hint: usize,
+    /// Places of persistent memory touched.
+    pub(crate) touches: u64,
+    /// Items added less items removed.
+    pub(crate) items: i64,
+    /// Bytes of records taken less those given up.
+    record_bytes: i64,
+    /// Slots were emptied whose state words are not yet durable.
+    pub(crate) has_vacated: bool,
+    operations: u64,
+}
+
+impl<M: Medium> Table<M> {
+    /// Begins a batch.
+    pub fn session(&self) -> Session<'_, M> {
+        let hint = thread_number();
+        Session {
+            table: self,
+            shard: self.arena.shard(hint),
+            pin: Some(self.pin(hint)),
+            hint,
+            touches: 0,
+            items: 0,
+            record_bytes: 0,
+            has_vacated: false,
+            operations: 0,
+        }
+    }
+
+    /// Pins the caller, and keeps checkpoints away while it stores.
+    pub(crate) fn pin(&self, hint: usize) -> (Pin<'_>, Option<RwLockReadGuard<'_, ()>>) {
+        let gate = self.store_gate();
+        (self.epochs.pin(hint), gate)
+    }
+}
+
+impl<'t, M: Medium> Session<'t, M> {
+    /// Lets go of the epoch for a moment, so that others can reclaim and checkpoint, and takes
+    /// part in a resize that is under way.
+    pub fn unpin_briefly(&mut self) {
+        self.pin = None;
+        self.flush();
+        if self.table.levels.live().draining(self.table.shape.levels) {
+            self.table
+                .maintenance
+                .holding_up("emptying a slice", || self.table.drain_slice());
+        }
+        self.pin = Some(self.table.pin(self.hint));
+    }
+
+    /// Adds a level because an operation found no slot, unless another batch just did.
+    pub fn grow(&mut self, seen: Levels) -> Result<()> {
+        self.pin = None;
+        // The table must know how full it is.
+        self.flush();
+        let grown = self
+            .table
+            .maintenance
+            .holding_up("adding a level", || self.table.grow_levels(seen));
+        self.pin = Some(self.table.pin(self.hint));
+        grown
+    }
+
+    /// Takes a record of a class out of the arena, or `None` when it must grow.
+    #[inline]
+    pub(crate) fn allocate(&mut self, class: u32) -> Option<u64> {
+        let table = self.table;
+        let record = table
+            .arena
+            .allocate(&mut self.shard, class, || table.epochs.current())?;
+        self.record_bytes += table.shape.record_size(class).cast_signed();
+        Some(record)
+    }
+
+    /// Gives back a record of `class` that was never visible to anyone.
+    #[inline]
+    pub(crate) fn put_back(&mut self, class: u32, record: u64) {
+        self.shard.put_back(class, record);
+        self.record_bytes -= self.table.shape.record_size(class).cast_signed();
+    }
+
+    /// Gives up a record that readers may still hold.
+    #[inline]
+    pub(crate) fn retire(&mut self, record: u64) {
+        let len = self.table.record_place_len(record);
+        self.shard.retire(record, len);
+        self.record_bytes -= len.cast_signed();
+    }
+
+    /// Makes room in the arena for records of a class. Lets go of the epoch: what was looked up before may have changed.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; the table goes on with what it has.
+    pub(crate) fn grow_arena(&mut self, class: u32) -> Result<()> {
+        self.pin = None;
+        let grown = if self.table.read_free_chain() {
+            Ok(())
+        } else {
+            self.table
+                .maintenance
+                .holding_up("adding records", || self.table.grow_arena(class, 1))
+        };
+        let grown = grown.or_else(|error| {
+            if self.reclaim(class) {
+                Ok(())
+            } else {
+                Err(error)
+            }
+        });
+        self.pin = Some(self.table.pin(self.hint));
+        grown
+    }
+
+    /// Takes a record out of those that wait for their epoch to pass, or that batches which have
+    /// ended keep for the next one: with no room for further ones, changes live on these. `false`
+    /// if there is none, or if others keep them for long. The caller is not pinned.
+    fn reclaim(&mut self, class: u32) -> bool {
+        let Table { arena, epochs, .. } = self.table;
+        let started = Instant::now();
+        while started.elapsed() < PATIENCE {
+            let in_use = arena.collect(&mut self.shard, || epochs.current());
+            epochs.try_advance();
+            if let Some(record) = arena.allocate(&mut self.shard, class, || epochs.current()) {
+                self.shard.put_back(class, record);
+                return true;
+            }
+            if in_use == 1 && !arena.has_limbo() {
+                return false;
+            }
+            pause();
+        }
+        false
+    }
+
+    /// Counts operations that were done.
+    pub fn count(&mut self, operations: u64) {
+        self.operations += operations;
+    }
+
+    fn flush(&mut self) {
+        let table = self.table;
+        let operations = self.operations;
+        let takes_room = self.items > 0 || self.shard.has_taken_run();
+        table
+            .arena
+            .flush(&mut self.shard, || table.epochs.current());
+        table
+            .items
+            .fetch_add(std::mem::take(&mut self.items), Ordering::Relaxed);
+        table
+            .record_bytes
+            .fetch_add(std::mem::take(&mut self.record_bytes), Ordering::Relaxed);
+        table
+            .touches
+            .fetch_add(std::mem::take(&mut self.touches), Ordering::Relaxed);
+        table
+            .operations
+            .fetch_add(std::mem::take(&mut self.operations), Ordering::Relaxed);
+        if takes_room {
+            table.check_room(operations);
+        }
+    }
+}
+
+impl<M: Medium> Drop for Session<'_, M> {
+    fn drop(&mut self) {
+        if self.has_vacated {
+            // Another thread may close the table, whose fences do not speak for this one, and a
+            // file cleanly closed is not scanned.
+            self.table.medium.fence();
+        }
+        self.pin = None;
+        self.flush();
+        if self.table.arena.has_limbo() {
+            self.table.epochs.try_advance();
+        }
+    }
+}
