@@ -17,6 +17,7 @@ pub(crate) mod recovery;
 pub(crate) mod resize;
 pub(crate) mod room;
 mod session;
+mod slots;
 pub(crate) mod tags;
 
 use std::path::{Path, PathBuf};

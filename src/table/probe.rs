@@ -9,13 +9,12 @@ use std::ops::ControlFlow;
 use super::key::{Bucket, ProbeKey, ROUNDS};
 use super::levels::Levels;
 use super::probe_hint::ProbeHint;
-use super::tags::{BucketTags, Tag, TagWord, Tags8};
+use super::tags::{BucketTags, TagWord};
 use super::{Session, Table};
 use crate::layout::bucket::SlotAddr;
-use crate::layout::{EMPTY, KeyClass, KeyHash, PLACE, RecordWord};
+use crate::layout::{KeyHash, RecordWord};
 use crate::pm::Medium;
 use crate::sync::{Ordering, fence, pause};
-use crate::width::u32_of;
 
 /// Where a key was found.
 #[derive(Debug, Clone, Copy)]
@@ -60,135 +59,6 @@ pub enum Walk {
 }
 
 impl<M: Medium> Table<M> {
-    /// Which slots of a bucket may hold the target's key, and whether the bucket itself was read
-    /// to know.
-    #[inline(always)]
-    fn suspects(&self, bucket: Bucket, target: &ProbeKey) -> (u32, bool) {
-        if bucket.tags.is_none() {
-            return (self.matches(bucket, target.word), true);
-        }
-        let (mut mask, mut read) = (0, false);
-        for (first, word) in bucket.tags.words() {
-            let tags = word.load().unwrap_or_else(|| {
-                read = true;
-                self.learn(bucket, first, word)
-            });
-            mask |= tags.matching(target.tag) << first;
-        }
-        (mask, read)
-    }
-
-    /// Which slots of a bucket are empty: bit *i* for slot *i*.
-    #[inline(always)]
-    pub fn vacant(&self, bucket: Bucket) -> u32 {
-        if bucket.tags.is_none() {
-            return self.matches(bucket, EMPTY);
-        }
-        bucket.tags.words().fold(0, |mask, (first, word)| {
-            let tags = word
-                .load()
-                .unwrap_or_else(|| self.learn(bucket, first, word));
-            mask | tags.empty() << first
-        })
-    }
-
-    /// Makes the tags of the slots from `first` on known.
-    #[cold]
-    fn learn(&self, bucket: Bucket, first: u32, word: TagWord) -> Tags8 {
-        word.fill(Tags8::of((first..self.shape.slots).map(|slot| {
-            let state = self
-                .medium
-                .load(self.shape.slot_place(bucket.at, slot).state);
-            let hash = match self.shape.key_class() {
-                KeyClass::Word => KeyHash::of_word(state, self.hash_seed),
-                KeyClass::Wide | KeyClass::Variable => KeyHash(state),
-            };
-            (state != EMPTY).then(|| Tag::of(hash))
-        })))
-    }
-
-    /// Empties a slot that is the caller's, its record word being none already. Starts the
-    /// write-back of the state; from then on the slot is anybody's.
-    pub(crate) fn vacate(&self, place: SlotAddr) {
-        let tags = self.tags_of(place);
-        if let Some((bucket, first, word, _)) = tags
-            && word.load().is_none()
-        {
-            self.learn(bucket, first, word);
-        }
-        self.medium.store(place.state, EMPTY);
-        self.medium.write_back(place.state, 8);
-        if let Some((_, _, word, slot)) = tags {
-            word.release(slot);
-        }
-    }
-
-    /// Whether probes find what stands in a slot under the target's key.
-    pub(in crate::table) fn is_shown(&self, place: SlotAddr, target: &ProbeKey) -> bool {
-        match self.tags_of(place) {
-            Some((.., word, slot)) => word
-                .load()
-                .is_some_and(|tags| tags.matching(target.tag) >> slot & 1 == 1),
-            // Those of reserved buckets are found by their states.
-            None => true,
-        }
-    }
-
-    /// Where the tag of a slot is: its bucket, the first slot of its word, the word, and the slot's
-    /// number there. Nowhere for slots of reserved buckets, and of levels that have been left.
-    fn tags_of(&self, place: SlotAddr) -> Option<(Bucket<'_>, u32, TagWord<'_>, u32)> {
-        let levels = self.levels.live();
-        (levels.bottom..=levels.top).find_map(|level| {
-            let inside = place.state.checked_sub(self.levels.offset(level))?;
-            let index = inside / self.shape.bucket_size;
-            if index >> level != 0 {
-                return None;
-            }
-            let bucket = self.bucket(level, index);
-            let slot = u32_of(inside % self.shape.bucket_size / 8);
-            let (word, number) = bucket.tags.slot(slot)?;
-            Some((bucket, slot - number, word, number))
-        })
-    }
-
-    /// Which slots of a bucket have this state word: bit *i* for slot *i*.
-    #[inline]
-    pub fn matches(&self, bucket: Bucket, word: u64) -> u32 {
-        if self.shape.slots == 8 {
-            return u32::from(self.medium.match_eight(bucket.at, word));
-        }
-        (0..self.shape.slots).fold(0, |mask, slot| {
-            let state = self.medium.load(bucket.at + u64::from(slot) * 8);
-            mask | u32::from(state == word) << slot
-        })
-    }
-
-    /// Whether the key of a slot is the target's, given that the state words agree and that the
-    /// slot names `record`.
-    #[inline(always)]
-    pub fn key_equals(&self, place: SlotAddr, record: RecordWord, target: &ProbeKey) -> bool {
-        match self.shape.key_class() {
-            KeyClass::Word => true,
-            KeyClass::Wide => self.slot_has_key(place, target),
-            KeyClass::Variable => self.record_has_key(record, target),
-        }
-    }
-
-    /// Whether the words of a slot's key are the target's.
-    #[inline(never)]
-    fn slot_has_key(&self, place: SlotAddr, target: &ProbeKey) -> bool {
-        (0..)
-            .zip(target.key_words())
-            .all(|(i, word)| self.medium.load(place.key + i * 8) == word)
-    }
-
-    /// Copies the key of a slot, which may change meanwhile: then so has the slot's record word.
-    pub(crate) fn read_key(&self, place: SlotAddr, key: &mut [u8]) {
-        for (at, bytes) in (place.key..).step_by(8).zip(key.chunks_exact_mut(8)) {
-            bytes.copy_from_slice(&self.medium.load(at).to_le_bytes());
-        }
-    }
-
     /// Walks over all slots of the live levels that hold the target's key; one that two rounds
     /// lead to may come twice.
     ///
@@ -449,13 +319,27 @@ impl<M: Medium> Table<M> {
             // At rest there is one copy. Should a resize begin now, it waits for this operation.
             return self.find(target, touches).map_or(Found::Absent, Found::One);
         }
+        // A copy may also have been updated since it was found, and then moved.
+        self.find_only(target, touches, |_| true)
+    }
+
+    /// Walks over all members of a key. A frozen one is being moved, and so is the key if `is_held`
+    /// of the member that was found before in another slot.
+    #[cold]
+    fn find_only(
+        &self,
+        target: &ProbeKey,
+        touches: &mut u64,
+        is_held: impl Fn(&Occupied) -> bool,
+    ) -> Found {
         let mut found = Found::Absent;
         self.walk(target, touches, |place, record| {
             if !record.is_member() {
                 return Walk::Next;
             }
             // The rounds may lead to one bucket twice; only another slot is another copy.
-            let is_copy = matches!(&found, Found::One(first) if first.place != place);
+            let is_copy =
+                matches!(&found, Found::One(first) if first.place != place && is_held(first));
             if record.is_frozen() || is_copy {
                 found = Found::Moving;
                 return Walk::Stop;
@@ -477,23 +361,6 @@ impl<M: Medium> Table<M> {
             Walk::Next
         });
         found
-    }
-
-    /// Places that hold a slot's state word and record word.
-    #[inline]
-    pub(crate) fn slot_touches(&self, place: SlotAddr) -> u64 {
-        1 + u64::from(place.state / PLACE != place.record / PLACE)
-    }
-
-    /// Places that hold a slot's key, beside those of its words.
-    #[inline]
-    pub(crate) fn key_touches(&self, place: SlotAddr) -> u64 {
-        if self.shape.key_class() != KeyClass::Wide {
-            return 0;
-        }
-        let (first, last) = (place.key, place.key + self.shape.key_size - 1);
-        let shared = first / PLACE == place.record / PLACE;
-        last / PLACE - first / PLACE + u64::from(!shared)
     }
 }
 
@@ -539,27 +406,12 @@ impl<M: Medium> Table<M> {
     #[cold]
     fn stuck(&self, target: &ProbeKey) -> Option<crate::Error> {
         let _nobody_moves = self.resize.try_lock()?;
-        let mut first: Option<Occupied> = None;
-        let mut is_stuck = false;
-        self.walk(target, &mut 0, |place, record| {
-            if !record.is_member() {
-                return Walk::Next;
-            }
-            // Others may have removed the key there since, and inserted it here. While the caller is
-            // pinned, the record of a removed item comes back nowhere.
-            let still_stands =
-                |first: &Occupied| self.medium.load(first.place.record) == first.record.0;
-            let is_copy = first
-                .as_ref()
-                .is_some_and(|first| first.place != place && still_stands(first));
-            if record.is_frozen() || is_copy {
-                is_stuck = true;
-                return Walk::Stop;
-            }
-            first = Some(Occupied { place, record });
-            Walk::Next
-        });
-        is_stuck.then(|| {
+        // Others may have removed the key where it was found and inserted it elsewhere. While the
+        // caller is pinned, the record of a removed item comes back nowhere.
+        let still_stands =
+            |member: &Occupied| self.medium.load(member.place.record) == member.record.0;
+        let found = self.find_only(target, &mut 0, still_stands);
+        matches!(found, Found::Moving).then(|| {
             self.damaged(
                 "slot",
                 self.levels.offset(self.levels.live().bottom),
