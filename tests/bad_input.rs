@@ -351,7 +351,7 @@ fn an_extent_table_with_any_byte_damaged() {
     let (_folder, path) = file();
     let whole = fs::read(&path).unwrap();
     let entries = superblock(&whole).extent_count;
-    for byte in ExtentEntry::place(0)..ExtentEntry::place(entries) {
+    for byte in ExtentEntry::entry_offset(0)..ExtentEntry::entry_offset(entries) {
         let mut bytes = whole.clone();
         bytes[usize::try_from(byte).unwrap()] ^= 0x10;
         fs::write(&path, &bytes).unwrap();
@@ -381,7 +381,7 @@ fn an_item_whose_record_is_nowhere() {
             let offset = unclean.level_directory[level as usize];
             (0..1 << level).map(move |bucket| offset + bucket * shape.bucket_size)
         })
-        .flat_map(|bucket| (0..shape.slots).map(move |slot| shape.slot_place(bucket, slot)))
+        .flat_map(|bucket| (0..shape.slots).map(move |slot| shape.slot_addr(bucket, slot)))
         .find(|place| whole[usize::try_from(place.state).unwrap()..][..8] == 1u64.to_le_bytes())
         .expect("key 1 has a slot");
     for nowhere in [8, DATA_START + 1, unclean.file_len, (1 << 56) - 8] {

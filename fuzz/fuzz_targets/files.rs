@@ -419,7 +419,7 @@ fn apply(patch: &Patch, bytes: &mut Vec<u8>, superblock: &mut Superblock) {
             };
             let (offset, extent) = (offset.value(len), bytes_of_it.value(len));
             let entry = ExtentEntry::new(kind, u32::from(class), offset, extent);
-            let place = ExtentEntry::place(u32::from(index % 16));
+            let place = ExtentEntry::entry_offset(u32::from(index % 16));
             put(bytes, place, bytemuck::bytes_of(&entry));
         }
         Patch::Slot {
@@ -436,7 +436,7 @@ fn apply(patch: &Patch, bytes: &mut Vec<u8>, superblock: &mut Superblock) {
             let Ok(shape) = superblock.shape(Path::new("index")) else {
                 return;
             };
-            let place = shape.slot_place(at, u32::from(slot) % shape.slots);
+            let place = shape.slot_addr(at, u32::from(slot) % shape.slots);
             if let Some(state) = state {
                 put(bytes, place.state, &state.value(len).to_le_bytes());
             }

@@ -400,7 +400,7 @@ impl<M: Medium> Table<M> {
         let before = last.map_or(0, |last| last.sequence);
         let mark = Mark::next(last, store_id, sequence.unwrap_or(before), generation);
         self.medium.fence();
-        self.persist_later(mark.place(), bytemuck::bytes_of(&mark));
+        self.persist_later(mark.file_offset(), bytemuck::bytes_of(&mark));
         self.medium.fence();
     }
 

@@ -395,7 +395,8 @@ impl Case {
         for at in SUPERBLOCKS.map(to_usize) {
             self.flip_all(left, false, at..at + size_of::<Superblock>());
         }
-        let entries = to_usize(EXTENT_TABLE)..to_usize(ExtentEntry::place(superblock.extent_count));
+        let entries =
+            to_usize(EXTENT_TABLE)..to_usize(ExtentEntry::entry_offset(superblock.extent_count));
         self.flip_all(left, false, entries.start..entries.end + 32);
         if self.kind == Kind::Variable {
             let table = to_usize(CLASS_TABLE);

@@ -40,7 +40,7 @@ pub struct Stats {
     pub longest_pause: Duration,
     /// Operations that batches have done.
     pub operations: u64,
-    /// PM touches of those operations: distinct 128-byte places of the file that each one read
+    /// PM touches of those operations: distinct 128-byte lines of the file that each one read
     /// or wrote.
     pub pm_touches: u64,
     /// Checkpoints ever taken of the file.

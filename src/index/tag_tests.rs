@@ -35,7 +35,7 @@ fn agree(table: &Table<Mapping>) -> (u64, u64) {
                     let bit = 1 << (slot - first);
                     let state = table
                         .medium
-                        .load(table.shape.slot_place(bucket.at, slot).state);
+                        .load(table.shape.slot_addr(bucket.at, slot).state);
                     let agrees = if state == EMPTY {
                         tags.empty() & bit != 0
                     } else {

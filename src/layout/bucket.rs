@@ -30,7 +30,7 @@ pub struct SlotAddr {
 impl Shape {
     /// Where slot `slot` of the bucket at offset `bucket` lies.
     #[inline]
-    pub fn slot_place(&self, bucket: u64, slot: u32) -> SlotAddr {
+    pub fn slot_addr(&self, bucket: u64, slot: u32) -> SlotAddr {
         let slots = u64::from(self.slots);
         let slot = u64::from(slot);
         let state = bucket + slot * 8;
@@ -58,10 +58,10 @@ mod tests {
                 let shape = Shape::new(key_size, 100, slots, 1, 1).unwrap();
                 let mut taken = vec![false; to_usize(shape.bucket_size)];
                 for slot in 0..slots {
-                    let place = shape.slot_place(0, slot);
-                    let mut parts = vec![(place.state, 8), (place.record, 8)];
+                    let addr = shape.slot_addr(0, slot);
+                    let mut parts = vec![(addr.state, 8), (addr.record, 8)];
                     if key_size > 8 {
-                        parts.push((place.key, key_size));
+                        parts.push((addr.key, key_size));
                     }
                     for (at, len) in parts {
                         for byte in at..at + len {

@@ -76,7 +76,7 @@ impl ExtentEntry {
     }
 
     /// Offset of entry `index` in the file.
-    pub fn place(index: u32) -> u64 {
+    pub fn entry_offset(index: u32) -> u64 {
         EXTENT_TABLE + u64::from(index) * size_of::<Self>() as u64
     }
 }

@@ -59,7 +59,7 @@ impl Mark {
 
     /// Where it is written.
     #[must_use]
-    pub fn place(&self) -> u64 {
+    pub fn file_offset(&self) -> u64 {
         MARKS + self.count % 2 * MARK_STRIDE
     }
 
@@ -101,7 +101,7 @@ mod tests {
         let mut last = None;
         for sequence in 1..6 {
             let mark = Mark::next(last, [1, 2], sequence, 9);
-            let at = usize::try_from(mark.place() - MARKS).unwrap();
+            let at = usize::try_from(mark.file_offset() - MARKS).unwrap();
             for cut in 0..size_of::<Mark>() {
                 // Torn in the middle.
                 let mut torn = bytes.clone();

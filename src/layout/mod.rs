@@ -41,9 +41,9 @@ pub const PAGE: u64 = 4096;
 /// Alignment of extents of at least that size, so that huge pages can back them.
 pub const HUGE_PAGE: u64 = 2 << 20;
 
-/// What the design calls a PM touch: one distinct aligned place of this many bytes, which is
+/// What the design calls a PM touch: one distinct aligned line of this many bytes, which is
 /// what a GPU moves over PCIe at the price of one address translation.
-pub const PLACE: u64 = 128;
+pub const LINE: u64 = 128;
 
 /// Offsets of the two copies of the superblock.
 pub const SUPERBLOCKS: [u64; 2] = [0, PAGE];

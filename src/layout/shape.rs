@@ -201,10 +201,10 @@ pub fn extent_alignment(len: u64) -> u64 {
     if len >= HUGE_PAGE { HUGE_PAGE } else { PAGE }
 }
 
-/// A stride that makes a value touch as few places as it can without wasting much: a power of
-/// two up to one place, multiples of a cache line above.
+/// A stride that makes a value touch as few lines as it can without wasting much: a power of
+/// two up to one line, multiples of a cache line above.
 fn record_stride(value_size: u64) -> u64 {
-    if value_size <= super::PLACE {
+    if value_size <= super::LINE {
         value_size.next_power_of_two().max(8)
     } else {
         align_up(value_size, 64)

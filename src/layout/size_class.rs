@@ -2,11 +2,11 @@
 //! begins them, and the count of each class.
 //!
 //! A record of such a table holds a [`RecordHeader`], the bytes of the key, zeros up to the next
-//! multiple of 8, and the bytes of the value. Its place in the arena is as long as its size class
-//! says; what is left of the place means nothing.
+//! multiple of 8, and the bytes of the value. Its slot in the arena is as long as its size class
+//! says; the rest of that slot means nothing.
 //!
 //! Classes are numbered from 0 (32 bytes) on: one for every 8 bytes up to 256, then four in every
-//! doubling: 32, 40, 48, … 248, 256, 320, 384, 448, 512, 640, … So a place is less than 8 bytes, or
+//! doubling: 32, 40, 48, … 248, 256, 320, 384, 448, 512, 640, … So a slot is less than 8 bytes, or
 //! less than a quarter, longer than the record that needs it: most records are short, and there are
 //! most of them where they are.
 

@@ -25,7 +25,7 @@ pub const FORMAT_VERSION: u32 = 1;
 /// so that they overflow.
 const MAX_CHANGES: u64 = 1 << 63;
 
-/// Places for levels in memory, by their numbers.
+/// Entries for levels in memory, by their numbers.
 pub const DIRECTORY: usize = 48;
 
 /// Entries of the level directory in the file.
@@ -155,7 +155,7 @@ impl Superblock {
     }
 
     /// Offset of the copy that this generation is written to.
-    pub fn place(&self) -> u64 {
+    pub fn file_offset(&self) -> u64 {
         SUPERBLOCKS[(self.generation % 2) as usize]
     }
 
@@ -193,7 +193,7 @@ impl Superblock {
         shape.map_err(|error| Error::Damaged {
             path: path.to_path_buf(),
             what: "superblock",
-            at: self.place(),
+            at: self.file_offset(),
             found: error.to_string(),
         })
     }
@@ -272,7 +272,7 @@ impl Superblock {
     /// never committed is zero, and does no harm.
     fn commit_next_extent(&mut self, shape: &Shape, head: &[u8], actual_len: u64) {
         let entry = |index: u32| {
-            let at = usize::try_from(ExtentEntry::place(index)).ok()?;
+            let at = usize::try_from(ExtentEntry::entry_offset(index)).ok()?;
             let bytes = head.get(at..at + size_of::<ExtentEntry>())?;
             let entry: ExtentEntry = bytemuck::pod_read_unaligned(bytes);
             Some((entry.kind()?, entry))
@@ -334,7 +334,7 @@ impl Superblock {
             Err(Error::Damaged {
                 path: path.to_path_buf(),
                 what: "superblock",
-                at: self.place(),
+                at: self.file_offset(),
                 found,
             })
         };
@@ -473,7 +473,7 @@ mod tests {
             let mut head = head([Some(older), other]);
             head.resize(usize::try_from(DATA_START).unwrap(), 0);
             if let Some(entry) = entry {
-                let at = usize::try_from(ExtentEntry::place(older.extent_count)).unwrap();
+                let at = usize::try_from(ExtentEntry::entry_offset(older.extent_count)).unwrap();
                 head[at..at + 32].copy_from_slice(bytemuck::bytes_of(&entry));
             }
             parse(&head).unwrap()

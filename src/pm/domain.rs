@@ -82,14 +82,14 @@ fn can_sync(file: &PmFile) -> bool {
     true
 }
 
-/// The domain that the file at `place` gets when `wanted` is asked for. With `assume_dax`, a
+/// The domain that a file of `file_system` gets when `wanted` is asked for. With `assume_dax`, a
 /// file in memory passes for a DAX file.
 ///
 /// # Errors
 /// [`Error::Domain`] if the file cannot have the domain that was asked for by name.
 pub fn choose(
     file: &PmFile,
-    place: &FileSystem,
+    file_system: &FileSystem,
     wanted: Domain,
     assume_dax: bool,
 ) -> Result<Domain> {
@@ -102,14 +102,14 @@ pub fn choose(
     };
     let flushes = cfg!(target_arch = "x86_64");
     let wants_dax = matches!(wanted, Domain::Auto | Domain::Dax);
-    if wants_dax && assume_dax && !place.in_memory && !place.sync {
+    if wants_dax && assume_dax && !file_system.in_memory && !file_system.sync {
         return refuse("only a file on tmpfs, ramfs or hugetlbfs can pass for DAX; put it there");
     }
-    let dax = flushes && (place.sync || assume_dax && place.in_memory);
+    let dax = flushes && (file_system.sync || assume_dax && file_system.in_memory);
     match wanted {
         Domain::Auto if dax => Ok(Domain::Dax),
-        Domain::Auto if place.in_memory => Ok(Domain::Shared),
-        Domain::Checkpointed if !place.writable => {
+        Domain::Auto if file_system.in_memory => Ok(Domain::Shared),
+        Domain::Checkpointed if !file_system.writable => {
             refuse("a file on hugetlbfs cannot be written page by page; ask for shared")
         }
         Domain::Auto | Domain::Checkpointed => Ok(Domain::Checkpointed),
@@ -119,7 +119,7 @@ pub fn choose(
             "the file system does not map it with MAP_SYNC; put it on a file system mounted \
              with -o dax on persistent memory, or ask for auto",
         ),
-        Domain::Shared if place.in_memory => Ok(Domain::Shared),
+        Domain::Shared if file_system.in_memory => Ok(Domain::Shared),
         Domain::Shared => refuse(
             "the file is not in memory; put it on tmpfs (/dev/shm) or hugetlbfs, or ask for \
              checkpointed",

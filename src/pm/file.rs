@@ -98,7 +98,7 @@ pub trait Faults: Send + Sync + fmt::Debug {
     }
 }
 
-/// An open file that knows its place, to rename it and for errors. Closing it gives up its lock.
+/// An open file that knows its path, to rename it and for errors. Closing it gives up its lock.
 #[derive(Debug)]
 pub struct PmFile {
     file: File,
@@ -224,7 +224,7 @@ impl PmFile {
         self.entry().path()
     }
 
-    /// Its place.
+    /// Its name in its directory.
     pub fn entry(&self) -> &Entry {
         self.published.get().unwrap_or(&self.entry)
     }

@@ -342,7 +342,7 @@ pub fn hash(files: &Files) -> u64 {
     hash.digest()
 }
 
-/// A place in a file as one in memory.
+/// An offset in a file as one in memory.
 fn in_memory(at: u64) -> usize {
     usize::try_from(at).expect("the file is in memory")
 }

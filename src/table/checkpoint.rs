@@ -34,7 +34,7 @@ impl<M: Medium> Table<M> {
         superblock.seal();
         // What the superblock speaks of must be durable before it.
         self.medium.fence();
-        self.persist_later(superblock.place(), bytemuck::bytes_of(superblock));
+        self.persist_later(superblock.file_offset(), bytemuck::bytes_of(superblock));
         self.medium.fence();
     }
 

@@ -102,17 +102,17 @@ impl<M: Medium> Table<M> {
     /// until the slot has not changed meanwhile. The caller is pinned.
     fn read_slot<T>(
         &self,
-        place: SlotAddr,
+        addr: SlotAddr,
         mut read: impl FnMut(RecordWord) -> T,
     ) -> Option<(RecordWord, T)> {
         loop {
-            let record = RecordWord(self.medium.load(place.record));
-            let state = self.medium.load(place.state);
+            let record = RecordWord(self.medium.load(addr.record));
+            let state = self.medium.load(addr.state);
             if state == EMPTY || state == BUSY || !record.is_member() {
                 return None;
             }
             let copied = read(record);
-            if self.medium.load(place.record) == record.0 {
+            if self.medium.load(addr.record) == record.0 {
                 return Some((record, copied));
             }
         }
@@ -130,12 +130,12 @@ impl<M: Medium> Table<M> {
             for slot in 0..self.shape.slots {
                 let pin = self.pin(thread_number());
                 let Some(at) = bucket.offset(self) else { break };
-                let place = self.shape.slot_place(at, slot);
-                let state = self.medium.load(place.state);
+                let addr = self.shape.slot_addr(at, slot);
+                let state = self.medium.load(addr.state);
                 if state == EMPTY || state == BUSY || !chosen(state) {
                     continue;
                 }
-                let item = self.read_slot(place, |record| read(Occupied { place, record }, state));
+                let item = self.read_slot(addr, |record| read(Occupied { addr, record }, state));
                 drop(pin);
                 if let Some((_, item)) = item {
                     visit(item)?;
@@ -163,14 +163,14 @@ impl<'t, M: Medium, K: Pod, V: Pod> Iter<'t, M, K, V> {
             return;
         };
         for slot in 0..table.shape.slots {
-            let place = table.shape.slot_place(at, slot);
-            let read = table.read_slot(place, |_| {
+            let addr = table.shape.slot_addr(at, slot);
+            let read = table.read_slot(addr, |_| {
                 let mut key = K::zeroed();
                 match bucket.key() {
                     Some(word) => {
                         bytemuck::bytes_of_mut(&mut key).copy_from_slice(&word.to_le_bytes())
                     }
-                    None => table.read_key(place, bytemuck::bytes_of_mut(&mut key)),
+                    None => table.read_key(addr, bytemuck::bytes_of_mut(&mut key)),
                 }
                 key
             });

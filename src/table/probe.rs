@@ -20,7 +20,7 @@ use crate::sync::{Ordering, fence, pause};
 #[derive(Debug, Clone, Copy)]
 pub struct Occupied {
     /// Its slot.
-    pub place: SlotAddr,
+    pub addr: SlotAddr,
     /// The slot's record word when it was read.
     pub record: RecordWord,
 }
@@ -142,8 +142,8 @@ impl<M: Medium> Table<M> {
             *touches += 1;
         }
         while mask != 0 {
-            let place = self.shape.slot_place(bucket.at, mask.trailing_zeros());
-            match self.visit_slot(place, target, touches, visit) {
+            let addr = self.shape.slot_addr(bucket.at, mask.trailing_zeros());
+            match self.visit_slot(addr, target, touches, visit) {
                 Walk::Next => mask &= mask - 1,
                 Walk::Again => {}
                 Walk::Stop => return ControlFlow::Break(()),
@@ -155,24 +155,24 @@ impl<M: Medium> Table<M> {
     #[inline(always)]
     fn visit_slot(
         &self,
-        place: SlotAddr,
+        addr: SlotAddr,
         target: &ProbeKey,
         touches: &mut u64,
         visit: &mut (impl FnMut(SlotAddr, RecordWord) -> Walk + ?Sized),
     ) -> Walk {
-        let record = RecordWord(self.medium.load(place.record));
-        *touches += self.slot_touches(place) - 1;
-        if self.medium.load(place.state) != target.word {
+        let record = RecordWord(self.medium.load(addr.record));
+        *touches += self.slot_touches(addr) - 1;
+        if self.medium.load(addr.state) != target.word {
             return Walk::Next;
         }
-        *touches += self.key_touches(place);
-        if !self.key_equals(place, record, target) {
+        *touches += self.key_touches(addr);
+        if !self.key_equals(addr, record, target) {
             return Walk::Next;
         }
-        if self.medium.load(place.record) != record.0 {
+        if self.medium.load(addr.record) != record.0 {
             return Walk::Again;
         }
-        visit(place, record)
+        visit(addr, record)
     }
 
     /// The member of a key, for a reader. While a resize copies it, the copy in the highest
@@ -181,11 +181,11 @@ impl<M: Medium> Table<M> {
     pub fn find(&self, target: &ProbeKey, touches: &mut u64) -> Option<Occupied> {
         let draining = self.levels.live().draining(self.shape.levels);
         let mut found = None;
-        self.walk(target, touches, |place, record| {
+        self.walk(target, touches, |addr, record| {
             if !record.is_member() {
                 return Walk::Next;
             }
-            found = Some(Occupied { place, record });
+            found = Some(Occupied { addr, record });
             // Lower levels come first while items move, so the last one found is valid.
             if draining { Walk::Next } else { Walk::Stop }
         });
@@ -196,7 +196,7 @@ impl<M: Medium> Table<M> {
     #[inline(always)]
     pub fn find_at(
         &self,
-        place: SlotAddr,
+        addr: SlotAddr,
         target: &ProbeKey,
         touches: &mut u64,
     ) -> Option<Occupied> {
@@ -205,8 +205,8 @@ impl<M: Medium> Table<M> {
         }
         let mut found = None;
         let mut counted = 1;
-        self.visit_slot(place, target, &mut counted, &mut |place, record| {
-            found = record.is_member().then_some(Occupied { place, record });
+        self.visit_slot(addr, target, &mut counted, &mut |addr, record| {
+            found = record.is_member().then_some(Occupied { addr, record });
             Walk::Next
         });
         if found.is_some() {
@@ -224,7 +224,7 @@ impl<M: Medium> Table<M> {
         touches: &mut u64,
     ) -> Option<Occupied> {
         let sighting = match ahead.suspect(self) {
-            Some(place) => ProbeResult::Candidate(place),
+            Some(addr) => ProbeResult::Candidate(addr),
             None if ahead.is_alone(self, target, None) => ProbeResult::Absent,
             None => ProbeResult::Unsure,
         };
@@ -257,7 +257,7 @@ impl<M: Medium> Table<M> {
         };
         match mask {
             0 => ProbeResult::Unsure,
-            _ => ProbeResult::Candidate(self.shape.slot_place(home.at, mask.trailing_zeros())),
+            _ => ProbeResult::Candidate(self.shape.slot_addr(home.at, mask.trailing_zeros())),
         }
     }
 
@@ -273,13 +273,13 @@ impl<M: Medium> Table<M> {
                 let mask = word.load().map_or(1, |tags| tags.matching(target.tag));
                 if mask != 0 {
                     let slot = first + mask.trailing_zeros();
-                    return ControlFlow::Break(self.shape.slot_place(bucket.at, slot));
+                    return ControlFlow::Break(self.shape.slot_addr(bucket.at, slot));
                 }
             }
             ControlFlow::Continue(())
         });
         match suspect {
-            ControlFlow::Break(place) => ProbeResult::Candidate(place),
+            ControlFlow::Break(addr) => ProbeResult::Candidate(addr),
             ControlFlow::Continue(()) if self.rounds(target, levels) > 1 => ProbeResult::Unsure,
             ControlFlow::Continue(()) => ProbeResult::Absent,
         }
@@ -287,8 +287,8 @@ impl<M: Medium> Table<M> {
 
     /// What the slot says that may hold a key: the member, or nothing for certain.
     #[inline(always)]
-    pub fn sight_at(&self, place: SlotAddr, target: &ProbeKey, touches: &mut u64) -> ProbeResult {
-        self.find_at(place, target, touches)
+    pub fn sight_at(&self, addr: SlotAddr, target: &ProbeKey, touches: &mut u64) -> ProbeResult {
+        self.find_at(addr, target, touches)
             .map_or(ProbeResult::Unsure, ProbeResult::Found)
     }
 
@@ -301,7 +301,7 @@ impl<M: Medium> Table<M> {
         touches: &mut u64,
     ) -> ProbeResult {
         let sighting = match sighting {
-            ProbeResult::Candidate(place) => self.sight_at(place, target, touches),
+            ProbeResult::Candidate(addr) => self.sight_at(addr, target, touches),
             sighting => sighting,
         };
         match sighting {
@@ -333,28 +333,28 @@ impl<M: Medium> Table<M> {
         is_held: impl Fn(&Occupied) -> bool,
     ) -> Found {
         let mut found = Found::Absent;
-        self.walk(target, touches, |place, record| {
+        self.walk(target, touches, |addr, record| {
             if !record.is_member() {
                 return Walk::Next;
             }
             // The rounds may lead to one bucket twice; only another slot is another copy.
             let is_copy =
-                matches!(&found, Found::One(first) if first.place != place && is_held(first));
+                matches!(&found, Found::One(first) if first.addr != addr && is_held(first));
             if record.is_frozen() || is_copy {
                 found = Found::Moving;
                 return Walk::Stop;
             }
-            found = Found::One(Occupied { place, record });
+            found = Found::One(Occupied { addr, record });
             Walk::Next
         });
         found
     }
 
-    /// Whether the key is a member in another slot than `place`.
-    pub fn has_copy(&self, target: &ProbeKey, place: SlotAddr) -> bool {
+    /// Whether the key is a member in another slot than `addr`.
+    pub fn has_copy(&self, target: &ProbeKey, addr: SlotAddr) -> bool {
         let mut found = false;
         self.walk(target, &mut 0, |other, record| {
-            if other != place && record.is_member() {
+            if other != addr && record.is_member() {
                 found = true;
                 return Walk::Stop;
             }
@@ -374,7 +374,7 @@ impl<M: Medium> Session<'_, M> {
     ) -> crate::Result<Option<Occupied>> {
         let mut hint = ahead
             .suspect(self.table)
-            .and_then(|place| self.table.find_at(place, target, &mut self.touches));
+            .and_then(|addr| self.table.find_at(addr, target, &mut self.touches));
         loop {
             let found = match hint.take() {
                 Some(member) => Found::One(member),
@@ -409,7 +409,7 @@ impl<M: Medium> Table<M> {
         // Others may have removed the key where it was found and inserted it elsewhere. While the
         // caller is pinned, the record of a removed item comes back nowhere.
         let still_stands =
-            |member: &Occupied| self.medium.load(member.place.record) == member.record.0;
+            |member: &Occupied| self.medium.load(member.addr.record) == member.record.0;
         let found = self.find_only(target, &mut 0, still_stands);
         matches!(found, Found::Moving).then(|| {
             self.damaged(
@@ -424,7 +424,7 @@ impl<M: Medium> Table<M> {
     pub(crate) fn dangling(&self, member: Occupied) -> crate::Error {
         self.damaged(
             "record word",
-            member.place.record,
+            member.addr.record,
             format!(
                 "a record at byte {} of {}",
                 member.record.offset(),

@@ -51,9 +51,9 @@ impl<'t> ProbeHint<'t> {
         let (mut count, mut insertable) = (0, 0);
         let all = table.candidates(target, 0, levels.top, levels.bottom, |bucket| {
             match (bucket.tags.only(), buckets.get_mut(count)) {
-                (Some(tags), Some(place)) => {
+                (Some(tags), Some(hint)) => {
                     tags.prefetch();
-                    *place = Some((bucket.at, tags));
+                    *hint = Some((bucket.at, tags));
                     count += 1;
                     insertable += u8::from(bucket.level >= lowest);
                     ControlFlow::Continue(())
@@ -122,8 +122,8 @@ impl<'t> ProbeHint<'t> {
     pub(crate) fn empty_slot<M: Medium>(&self, table: &Table<M>) -> Option<EmptySlot<'t>> {
         match self.seen {
             Seen::EmptySlot(nth, slot) => {
-                let (place, word) = self.slot(table, nth, slot)?;
-                Some(EmptySlot::new(place, Some((word, slot))))
+                let (addr, word) = self.slot(table, nth, slot)?;
+                Some(EmptySlot::new(addr, Some((word, slot))))
             }
             _ => None,
         }
@@ -139,7 +139,7 @@ impl<'t> ProbeHint<'t> {
         slot: u32,
     ) -> Option<(SlotAddr, TagWord<'t>)> {
         let (at, word) = self.buckets[usize::from(nth)]?;
-        (self.levels == table.levels.live()).then(|| (table.shape.slot_place(at, slot), word))
+        (self.levels == table.levels.live()).then(|| (table.shape.slot_addr(at, slot), word))
     }
 
     /// Whether no slot but `own` can hold the key now, without doubt. `false` says nothing.

@@ -16,7 +16,7 @@ use crate::layout::size_class;
 use crate::layout::size_class::{
     MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE, RecordHeader, SMALLEST_RECORD, class_of,
 };
-use crate::layout::{DATA_START, KeyClass, PLACE, RecordWord};
+use crate::layout::{DATA_START, KeyClass, LINE, RecordWord};
 use crate::pm::Medium;
 use crate::width::{low_half, to_usize};
 
@@ -223,7 +223,7 @@ impl<M: Medium> Table<M> {
 
     /// Bytes that the record at `at` takes in the arena; it has been written, or found in bounds.
     #[inline]
-    pub(crate) fn record_place_len(&self, at: u64) -> u64 {
+    pub(crate) fn record_size_at(&self, at: u64) -> u64 {
         let class = match self.shape.key_class() {
             KeyClass::Word | KeyClass::Wide => 0,
             KeyClass::Variable => class_of(self.record_len(at)).unwrap_or(0),
@@ -333,7 +333,7 @@ impl<M: Medium> Table<M> {
         }
     }
 
-    /// Checks the record of variable length at `at`, a place of `class`; gives its key.
+    /// Checks the record of variable length at `at`, of `class`; gives its key.
     pub(crate) fn check_record(&self, at: u64, class: u32) -> std::result::Result<Vec<u8>, String> {
         let Some(lengths) = self
             .lengths(at)
@@ -366,9 +366,9 @@ impl<M: Medium> Table<M> {
         self.medium.write_back(at, len);
     }
 
-    /// Places that hold the record at `at`.
+    /// Lines that hold the record at `at`.
     #[inline]
     pub(crate) fn record_touches(&self, at: u64) -> u64 {
-        (at + self.record_len(at) - 1) / PLACE - at / PLACE + 1
+        (at + self.record_len(at) - 1) / LINE - at / LINE + 1
     }
 }

@@ -85,7 +85,7 @@ impl<M: Medium> Table<M> {
                 let bucket = self.bucket(level, index);
                 let is_full = |slot: &u32| {
                     self.medium
-                        .load(self.shape.slot_place(bucket.at, *slot).state)
+                        .load(self.shape.slot_addr(bucket.at, *slot).state)
                         != EMPTY
                 };
                 (0..self.shape.slots).filter(is_full).count() as u64
@@ -151,7 +151,7 @@ impl<M: Medium> Table<M> {
     /// Drives a resize under way to its end. The caller is not pinned.
     ///
     /// # Errors
-    /// [`Error::Limit`] when items of the bottom level find no place above.
+    /// [`Error::Limit`] when items of the bottom level find no slot above.
     pub(crate) fn finish_draining(&self) -> Result<()> {
         self.finish_draining_with(&|_| {})
     }
@@ -200,7 +200,7 @@ impl<M: Medium> Table<M> {
         let bucket = |index| self.bucket(levels.bottom, index);
         for index in resize.cursor..end {
             if index + PREFETCH_DISTANCE_BUCKETS < end {
-                self.ask_for_places(bucket(index + PREFETCH_DISTANCE_BUCKETS), levels);
+                self.prefetch_destinations(bucket(index + PREFETCH_DISTANCE_BUCKETS), levels);
             }
             self.drain_bucket(bucket(index))?;
             resize.cursor = index + 1;
@@ -213,17 +213,17 @@ impl<M: Medium> Table<M> {
         Ok(())
     }
 
-    /// Asks for the places that the items of a bucket go to when it is soon emptied.
-    fn ask_for_places(&self, bucket: Bucket, levels: Levels) {
+    /// Prefetches the buckets that the items of a bucket go to when it is soon emptied.
+    fn prefetch_destinations(&self, bucket: Bucket, levels: Levels) {
         let mut buffer = [0; to_usize(Shape::MAX_KEY)];
         for slot in 0..self.shape.slots {
-            let place = self.shape.slot_place(bucket.at, slot);
-            let state = self.medium.load(place.state);
+            let addr = self.shape.slot_addr(bucket.at, slot);
+            let state = self.medium.load(addr.state);
             if matches!(state, EMPTY | BUSY) {
                 continue;
             }
             // Nobody inserts here any more, so the key stays as it is.
-            let target = self.target_in(place, state, RecordWord::NONE, &mut buffer);
+            let target = self.target_in(addr, state, RecordWord::NONE, &mut buffer);
             let mut at_home = true;
             let _ = self.candidates(&target, 0, levels.top, levels.bottom, |bucket| {
                 bucket.tags.prefetch();
@@ -241,7 +241,7 @@ impl<M: Medium> Table<M> {
     /// The item in a slot as a target, its key in `buffer` if a slot has that.
     fn target_in<'k>(
         &self,
-        place: SlotAddr,
+        addr: SlotAddr,
         state: u64,
         record: RecordWord,
         buffer: &'k mut [u8; to_usize(Shape::MAX_KEY)],
@@ -250,23 +250,23 @@ impl<M: Medium> Table<M> {
             return ProbeKey::of_record(state, record);
         }
         let key = &mut buffer[..to_usize(self.shape.key_size)];
-        self.read_key(place, key);
+        self.read_key(addr, key);
         self.target(key)
     }
 
     fn drain_bucket(&self, bucket: Bucket) -> Result<()> {
         for slot in 0..self.shape.slots {
-            let place = self.shape.slot_place(bucket.at, slot);
+            let addr = self.shape.slot_addr(bucket.at, slot);
             let mut buffer = [0; to_usize(Shape::MAX_KEY)];
             loop {
-                let state = self.medium.load(place.state);
-                let record = RecordWord(self.medium.load(place.record));
+                let state = self.medium.load(addr.state);
+                let record = RecordWord(self.medium.load(addr.record));
                 // What is no member is on its way out, and its remover clears it.
                 if state == EMPTY || state == BUSY || !record.is_member() {
                     break;
                 }
-                let target = self.target_in(place, state, record, &mut buffer);
-                if self.move_up(&target, place, record, bucket.level)? {
+                let target = self.target_in(addr, state, record, &mut buffer);
+                if self.move_up(&target, addr, record, bucket.level)? {
                     break;
                 }
             }
@@ -300,18 +300,18 @@ impl<M: Medium> Table<M> {
                 medium.write_back(from.record, 8);
                 medium.fence();
                 return Err(self.limit(
-                    "places above for the items of a level that is being emptied",
+                    "slots above for the items of a level that is being emptied",
                     u64::from(level),
                     0,
                 ));
             };
-            self.write_key(to.place, target);
-            medium.store(to.place.state, target.word);
-            self.persist_key(to.place);
+            self.write_key(to.addr, target);
+            medium.store(to.addr.state, target.word);
+            self.persist_key(to.addr);
             medium.fence();
-            medium.store(to.place.record, record.with(0).0);
+            medium.store(to.addr.record, record.with(0).0);
             to.show(target);
-            medium.write_back(to.place.record, 8);
+            medium.write_back(to.addr.record, 8);
             medium.fence();
         }
         medium.store(from.record, RecordWord::NONE.0);

@@ -19,7 +19,7 @@ pub struct Session<'t, M: Medium> {
     pub(crate) shard: MutexGuard<'t, Shard>,
     pin: Option<(Pin<'t>, Option<RwLockReadGuard<'t, ()>>)>,
     hint: usize,
-    /// Places of persistent memory touched.
+    /// Lines of persistent memory touched.
     pub(crate) touches: u64,
     /// Items added less items removed.
     pub(crate) items: i64,
@@ -102,7 +102,7 @@ impl<'t, M: Medium> Session<'t, M> {
     /// Gives up a record that readers may still hold.
     #[inline]
     pub(crate) fn retire(&mut self, record: u64) {
-        let len = self.table.record_place_len(record);
+        let len = self.table.record_size_at(record);
         self.shard.retire(record, len);
         self.record_bytes -= len.cast_signed();
     }

@@ -4,7 +4,7 @@ use super::Table;
 use super::key::{Bucket, ProbeKey};
 use super::tags::{Tag, TagWord, Tags8};
 use crate::layout::bucket::SlotAddr;
-use crate::layout::{EMPTY, KeyClass, KeyHash, PLACE, RecordWord};
+use crate::layout::{EMPTY, KeyClass, KeyHash, LINE, RecordWord};
 use crate::pm::Medium;
 use crate::width::u32_of;
 
@@ -47,7 +47,7 @@ impl<M: Medium> Table<M> {
         word.fill(Tags8::of((first..self.shape.slots).map(|slot| {
             let state = self
                 .medium
-                .load(self.shape.slot_place(bucket.at, slot).state);
+                .load(self.shape.slot_addr(bucket.at, slot).state);
             let hash = match self.shape.key_class() {
                 KeyClass::Word => KeyHash::of_word(state, self.hash_seed),
                 KeyClass::Wide | KeyClass::Variable => KeyHash(state),
@@ -58,23 +58,23 @@ impl<M: Medium> Table<M> {
 
     /// Empties a slot that is the caller's, its record word being none already. Starts the
     /// write-back of the state; from then on the slot is anybody's.
-    pub(crate) fn vacate(&self, place: SlotAddr) {
-        let tags = self.tags_of(place);
+    pub(crate) fn vacate(&self, addr: SlotAddr) {
+        let tags = self.tags_of(addr);
         if let Some((bucket, first, word, _)) = tags
             && word.load().is_none()
         {
             self.learn(bucket, first, word);
         }
-        self.medium.store(place.state, EMPTY);
-        self.medium.write_back(place.state, 8);
+        self.medium.store(addr.state, EMPTY);
+        self.medium.write_back(addr.state, 8);
         if let Some((_, _, word, slot)) = tags {
             word.release(slot);
         }
     }
 
     /// Whether probes find what stands in a slot under the target's key.
-    pub(super) fn is_shown(&self, place: SlotAddr, target: &ProbeKey) -> bool {
-        match self.tags_of(place) {
+    pub(super) fn is_shown(&self, addr: SlotAddr, target: &ProbeKey) -> bool {
+        match self.tags_of(addr) {
             Some((.., word, slot)) => word
                 .load()
                 .is_some_and(|tags| tags.matching(target.tag) >> slot & 1 == 1),
@@ -85,10 +85,10 @@ impl<M: Medium> Table<M> {
 
     /// Where the tag of a slot is: its bucket, the first slot of its word, the word, and the slot's
     /// number there. Nowhere for slots of reserved buckets, and of levels that have been left.
-    fn tags_of(&self, place: SlotAddr) -> Option<(Bucket<'_>, u32, TagWord<'_>, u32)> {
+    fn tags_of(&self, addr: SlotAddr) -> Option<(Bucket<'_>, u32, TagWord<'_>, u32)> {
         let levels = self.levels.live();
         (levels.bottom..=levels.top).find_map(|level| {
-            let inside = place.state.checked_sub(self.levels.offset(level))?;
+            let inside = addr.state.checked_sub(self.levels.offset(level))?;
             let index = inside / self.shape.bucket_size;
             if index >> level != 0 {
                 return None;
@@ -115,43 +115,43 @@ impl<M: Medium> Table<M> {
     /// Whether the key of a slot is the target's, given that the state words agree and that the
     /// slot names `record`.
     #[inline(always)]
-    pub fn key_equals(&self, place: SlotAddr, record: RecordWord, target: &ProbeKey) -> bool {
+    pub fn key_equals(&self, addr: SlotAddr, record: RecordWord, target: &ProbeKey) -> bool {
         match self.shape.key_class() {
             KeyClass::Word => true,
-            KeyClass::Wide => self.slot_has_key(place, target),
+            KeyClass::Wide => self.slot_has_key(addr, target),
             KeyClass::Variable => self.record_has_key(record, target),
         }
     }
 
     /// Whether the words of a slot's key are the target's.
     #[inline(never)]
-    fn slot_has_key(&self, place: SlotAddr, target: &ProbeKey) -> bool {
+    fn slot_has_key(&self, addr: SlotAddr, target: &ProbeKey) -> bool {
         (0..)
             .zip(target.key_words())
-            .all(|(i, word)| self.medium.load(place.key + i * 8) == word)
+            .all(|(i, word)| self.medium.load(addr.key + i * 8) == word)
     }
 
     /// Copies the key of a slot, which may change meanwhile: then so has the slot's record word.
-    pub(crate) fn read_key(&self, place: SlotAddr, key: &mut [u8]) {
-        for (at, bytes) in (place.key..).step_by(8).zip(key.chunks_exact_mut(8)) {
+    pub(crate) fn read_key(&self, addr: SlotAddr, key: &mut [u8]) {
+        for (at, bytes) in (addr.key..).step_by(8).zip(key.chunks_exact_mut(8)) {
             bytes.copy_from_slice(&self.medium.load(at).to_le_bytes());
         }
     }
 
-    /// Places that hold a slot's state word and record word.
+    /// Lines that hold a slot's state word and record word.
     #[inline]
-    pub(crate) fn slot_touches(&self, place: SlotAddr) -> u64 {
-        1 + u64::from(place.state / PLACE != place.record / PLACE)
+    pub(crate) fn slot_touches(&self, addr: SlotAddr) -> u64 {
+        1 + u64::from(addr.state / LINE != addr.record / LINE)
     }
 
-    /// Places that hold a slot's key, beside those of its words.
+    /// Lines that hold a slot's key, beside those of its words.
     #[inline]
-    pub(crate) fn key_touches(&self, place: SlotAddr) -> u64 {
+    pub(crate) fn key_touches(&self, addr: SlotAddr) -> u64 {
         if self.shape.key_class() != KeyClass::Wide {
             return 0;
         }
-        let (first, last) = (place.key, place.key + self.shape.key_size - 1);
-        let shared = first / PLACE == place.record / PLACE;
-        last / PLACE - first / PLACE + u64::from(!shared)
+        let (first, last) = (addr.key, addr.key + self.shape.key_size - 1);
+        let shared = first / LINE == addr.record / LINE;
+        last / LINE - first / LINE + u64::from(!shared)
     }
 }

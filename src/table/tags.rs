@@ -29,7 +29,7 @@ use crate::width::{low_byte, low_half, to_usize};
 /// Byte of a slot that holds nothing.
 const EMPTY: u8 = 1;
 
-/// Byte of a slot that someone is filling, and of the places of a word that are no slots.
+/// Byte of a slot that someone is filling, and of the bytes of a word that are no slots.
 const TAKEN: u8 = 2;
 
 /// Lowest byte that is a tag.
@@ -285,11 +285,11 @@ impl Tags {
     }
 
     fn add_with(&self, level: u32, init: impl FnOnce(&[AtomicU64])) -> io::Result<()> {
-        let place = &self.levels[level as usize];
-        if place.get().is_none() {
+        let cell = &self.levels[level as usize];
+        if cell.get().is_none() {
             let tags = LevelTags::new(self.words << level)?;
             init(tags.words());
-            let _ = place.set(tags);
+            let _ = cell.set(tags);
         }
         Ok(())
     }

@@ -96,12 +96,12 @@ impl Hostile {
     }
 
     pub fn set_extent(&mut self, index: u32, entry: ExtentEntry) {
-        let at = usize::try_from(ExtentEntry::place(index)).unwrap();
+        let at = usize::try_from(ExtentEntry::entry_offset(index)).unwrap();
         self.bytes[at..][..size_of::<ExtentEntry>()].copy_from_slice(bytemuck::bytes_of(&entry));
     }
 
     pub fn extent(&self, index: u32) -> ExtentEntry {
-        let at = usize::try_from(ExtentEntry::place(index)).unwrap();
+        let at = usize::try_from(ExtentEntry::entry_offset(index)).unwrap();
         bytemuck::pod_read_unaligned(&self.bytes[at..][..size_of::<ExtentEntry>()])
     }
 
@@ -120,7 +120,7 @@ impl Hostile {
                 let offset = superblock.level_directory[level as usize];
                 (0..1u64 << level).map(move |bucket| offset + bucket * shape.bucket_size)
             })
-            .flat_map(|bucket| (0..shape.slots).map(move |slot| shape.slot_place(bucket, slot)))
+            .flat_map(|bucket| (0..shape.slots).map(move |slot| shape.slot_addr(bucket, slot)))
             .collect()
     }
 

@@ -120,7 +120,7 @@ fn slots_that_are_never_free() {
         let shape = file.shape();
         for bucket in [RESERVED_BUCKETS, RESERVED_BUCKETS + PAGE] {
             for slot in 0..shape.slots {
-                file.put(shape.slot_place(bucket, slot).state, state);
+                file.put(shape.slot_addr(bucket, slot).state, state);
             }
         }
         file.clone()

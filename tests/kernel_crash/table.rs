@@ -248,7 +248,7 @@ fn reseed(path: &Path, hash_seed: u64) {
     superblock.hash_seed = hash_seed;
     superblock.seal();
     let file = File::options().write(true).open(path).unwrap();
-    let at = superblock.place();
+    let at = superblock.file_offset();
     file.write_all_at(bytemuck::bytes_of(&superblock), at)
         .unwrap();
 }

@@ -85,7 +85,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "an insertion is decided before its item is durable",
         file: "src/table/ops/insert.rs",
-        find: r"        table.persist_slot(place, record);
+        find: r"        table.persist_slot(addr, record);
         slot.show(target);
 ",
         replacement: "        slot.show(target);\n",
@@ -94,12 +94,12 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "an insertion is acknowledged before its record word is durable",
         file: "src/table/ops/insert.rs",
-        find: r"        if is_alone || table.decide(target, place, tentative) {
-            medium.write_back(place.record, 8);
+        find: r"        if is_alone || table.decide(target, addr, tentative) {
+            medium.write_back(addr.record, 8);
             medium.fence();
 ",
-        replacement: r"        if is_alone || table.decide(target, place, tentative) {
-            medium.write_back(place.record, 8);
+        replacement: r"        if is_alone || table.decide(target, addr, tentative) {
+            medium.write_back(addr.record, 8);
 ",
         suite: Suite::Unit("crash_tests::scripted::insert"),
     },
@@ -115,20 +115,20 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "an update is acknowledged before it is durable",
         file: "src/table/ops/update.rs",
-        find: r"                medium.write_back(member.place.record, 8);
+        find: r"                medium.write_back(member.addr.record, 8);
                 medium.fence();
 ",
-        replacement: "                medium.write_back(member.place.record, 8);\n",
+        replacement: "                medium.write_back(member.addr.record, 8);\n",
         suite: Suite::Unit("crash_tests::scripted::update_and_upsert"),
     },
     Mutation {
         name: "an item leaves its level before the copy above is durable",
         file: "src/table/resize.rs",
-        find: r"            medium.write_back(to.place.record, 8);
+        find: r"            medium.write_back(to.addr.record, 8);
             medium.fence();
         }
 ",
-        replacement: r"            medium.write_back(to.place.record, 8);
+        replacement: r"            medium.write_back(to.addr.record, 8);
         }
 ",
         suite: Suite::Unit("crash_tests::scripted::growth_of_levels"),
@@ -136,10 +136,10 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "the copy above is published before its key is durable",
         file: "src/table/resize.rs",
-        find: r"            self.persist_key(to.place);
+        find: r"            self.persist_key(to.addr);
             medium.fence();
 ",
-        replacement: "            self.persist_key(to.place);\n",
+        replacement: "            self.persist_key(to.addr);\n",
         suite: Suite::Unit("crash_tests::scripted::growth_of_levels"),
     },
     Mutation {
@@ -336,7 +336,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a slot is emptied before its record word",
         file: "src/table/ops/remove.rs",
-        find: "                self.table.vacate(place);\n",
+        find: "                self.table.vacate(addr);\n",
         replacement: "",
         suite: Suite::Unit("crash_tests::scripted::remove"),
     },
@@ -687,8 +687,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "an insertion passes by its rivals",
         file: "src/table/ops/insert.rs",
-        find: "            if other == place {\n",
-        replacement: "            if other == place || word.is_tentative() {\n",
+        find: "            if other == addr {\n",
+        replacement: "            if other == addr || word.is_tentative() {\n",
         suite: Suite::Loom("loom_tests::changes::insert_and_insert"),
     },
     Mutation {

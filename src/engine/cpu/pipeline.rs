@@ -81,7 +81,7 @@ pub fn lookup<'k, M: Medium>(
         true => (VARIABLE_DISTANCE, 4 * VARIABLE_DISTANCE),
     };
     for step in 0..len + UNDER_WAY {
-        // From the last step to the first: the place of a lookup that ends is taken by the next.
+        // From the last step to the first: a lookup that ends is followed by the next in its entry.
         if let Some(position) = step.checked_sub(compared + distance)
             && let Some(lookup) = &under_way[position % UNDER_WAY]
         {
@@ -105,17 +105,17 @@ pub fn lookup<'k, M: Medium>(
         if is_variable
             && let Some(position) = step.checked_sub(3 * distance)
             && let Some(lookup) = &under_way[position % UNDER_WAY]
-            && let ProbeResult::Candidate(place) = lookup.sighting
+            && let ProbeResult::Candidate(addr) = lookup.sighting
         {
-            prefetch_record(table, place);
+            prefetch_record(table, addr);
         }
         if let Some(position) = step.checked_sub(2 * distance)
             && let Some(LookUp { target, sighting }) = &mut under_way[position % UNDER_WAY]
         {
             match *sighting {
-                ProbeResult::Candidate(place) if is_variable => prefetch_record(table, place),
-                ProbeResult::Candidate(place) => {
-                    *sighting = table.sight_at(place, target, &mut session.touches);
+                ProbeResult::Candidate(addr) if is_variable => prefetch_record(table, addr),
+                ProbeResult::Candidate(addr) => {
+                    *sighting = table.sight_at(addr, target, &mut session.touches);
                     prefetch_sighted(table, sighting);
                 }
                 _ => {
@@ -129,7 +129,7 @@ pub fn lookup<'k, M: Medium>(
         {
             *sighting = table.sight_at_home(target);
             match sighting {
-                ProbeResult::Candidate(place) => prefetch_slot(table, place),
+                ProbeResult::Candidate(addr) => prefetch_slot(table, addr),
                 _ => prefetch_tags(table, target),
             }
         }
@@ -173,7 +173,7 @@ pub fn change<'k, 't, M: Medium>(
     let table = session.table;
     let mut ahead: [Option<Change>; PREFETCH_DISTANCE_OPS] = [None; PREFETCH_DISTANCE_OPS];
     let mut slots = (0..PREFETCH_DISTANCE_OPS).cycle();
-    // The places of those ahead are gone through once more at the end, to empty them.
+    // The entries of those ahead are gone through once more at the end, to empty them.
     let coming = positions
         .map(Some)
         .chain(std::iter::repeat_n(None, PREFETCH_DISTANCE_OPS));
@@ -188,9 +188,9 @@ pub fn change<'k, 't, M: Medium>(
         }
         if table.shape.key_class() == KeyClass::Variable
             && let Some(change) = &ahead[(slot + PREFETCH_DISTANCE_OPS / 4) % PREFETCH_DISTANCE_OPS]
-            && let Some(place) = change.ahead.suspect(table)
+            && let Some(addr) = change.ahead.suspect(table)
         {
-            prefetch_record(table, place);
+            prefetch_record(table, addr);
         }
         if let Some(change) = &mut ahead[(slot + PREFETCH_DISTANCE_OPS / 2) % PREFETCH_DISTANCE_OPS]
         {
@@ -235,22 +235,22 @@ fn prefetch_sighted<M: Medium>(table: &Table<M>, sighting: &ProbeResult) {
             };
             prefetch_lines(table, at, asked, table.record_len(at));
         }
-        ProbeResult::Candidate(place) => prefetch_slot(table, place),
+        ProbeResult::Candidate(addr) => prefetch_slot(table, addr),
         ProbeResult::Absent | ProbeResult::Unsure => {}
     }
 }
 
 /// Asks for the state and record words of a slot.
 #[inline]
-fn prefetch_slot<M: Medium>(table: &Table<M>, place: &SlotAddr) {
-    table.medium.prefetch(place.state);
-    table.medium.prefetch(place.record);
+fn prefetch_slot<M: Medium>(table: &Table<M>, addr: &SlotAddr) {
+    table.medium.prefetch(addr.state);
+    table.medium.prefetch(addr.record);
 }
 
 /// Asks for the record that a slot names.
 #[inline]
-fn prefetch_record<M: Medium>(table: &Table<M>, place: SlotAddr) {
-    let record = RecordWord(table.medium.load(place.record));
+fn prefetch_record<M: Medium>(table: &Table<M>, addr: SlotAddr) {
+    let record = RecordWord(table.medium.load(addr.record));
     if record.is_member() {
         prefetch_lines(table, record.offset(), 0, UNKNOWN_RECORD);
     }
@@ -260,12 +260,12 @@ fn prefetch_record<M: Medium>(table: &Table<M>, place: SlotAddr) {
 #[inline]
 fn prefetch_stores<M: Medium>(session: &Session<M>, ahead: &ProbeHint, stores: Stores) {
     let table = session.table;
-    if let Some(place) = ahead.suspect(table) {
-        prefetch_slot(table, &place);
+    if let Some(addr) = ahead.suspect(table) {
+        prefetch_slot(table, &addr);
     } else if matches!(stores, Stores::RecordAndSlot(_))
         && let Some(empty_slot) = ahead.empty_slot(table)
     {
-        prefetch_slot(table, &empty_slot.place);
+        prefetch_slot(table, &empty_slot.addr);
     }
     if let Stores::Record(class) | Stores::RecordAndSlot(class) = stores {
         let size = table.shape.record_size(class);

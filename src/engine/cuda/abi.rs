@@ -101,15 +101,15 @@ pub const MOST_CHUNKS: u32 = 256;
 /// Most tiles of a change that share their fences.
 pub const DEEPEST: u32 = 4;
 
-/// How a batch is put in the order of the places that it touches.
+/// How a batch is put in the order of the offsets that it touches.
 #[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
 pub struct OrderView {
-    /// Place of each position in the file, 0 for none.
-    pub places: Address,
+    /// Offset of each position in the file, 0 for none.
+    pub offsets: Address,
     /// Number of each position within its bin.
     pub ranks: Address,
-    /// The positions that have a place, in order.
+    /// The positions that have an offset, in order.
     pub positions: Address,
     /// Positions in each bin.
     pub bins: Address,
@@ -325,7 +325,7 @@ pub struct SurveyFindings {
     pub members: u64,
     /// Slots to mend; may exceed the room for them.
     pub repairs: u64,
-    /// Kind and place of something that no crash leaves, 0 for none.
+    /// Kind and offset of something that no crash leaves, 0 for none.
     pub damage: u64,
 }
 
@@ -394,7 +394,7 @@ mod tests {
             [
                 layout_of!(BatchView: keys values answers pending entry first last len tile retry
                     depth sample stored order),
-                layout_of!(OrderView: places ranks positions bins starts sums bin_count
+                layout_of!(OrderView: offsets ranks positions bins starts sums bin_count
                     shift wanted),
             ]
             .concat()
@@ -436,7 +436,7 @@ mod tests {
                 RecordWord::COLLIDED,
                 RecordWord::TENTATIVE,
                 layout::PAGE,
-                layout::PLACE,
+                layout::LINE,
                 layout::RESERVED_BUCKETS,
                 layout::RESERVED_BUCKET_STRIDE,
                 layout::DATA_START,

@@ -141,27 +141,27 @@ impl CudaEngine {
 
 /// A repair in the words of the recovery.
 fn fix(table: &Table<Mapping>, view: &TableView, repair: &Repair) -> Fix {
-    let place = place(table, view, repair.at);
+    let addr = slot_addr(table, view, repair.at);
     match repair.kind {
         REPAIR_THAW => {
-            let record = RecordWord(table.medium.load(place.record));
-            Fix::Thaw { place, record }
+            let record = RecordWord(table.medium.load(addr.record));
+            Fix::Thaw { addr, record }
         }
         REPAIR_DUPLICATE => Fix::Clear {
-            place,
+            addr,
             duplicate: true,
         },
         _ => Fix::Clear {
-            place,
+            addr,
             duplicate: false,
         },
     }
 }
 
 /// The slot whose state word stands at `at`, in some level.
-fn place(table: &Table<Mapping>, view: &TableView, at: u64) -> SlotAddr {
+fn slot_addr(table: &Table<Mapping>, view: &TableView, at: u64) -> SlotAddr {
     let (_, bucket) = bucket(table, view, at);
-    table.shape.slot_place(bucket, u32_of((at - bucket) / 8))
+    table.shape.slot_addr(bucket, u32_of((at - bucket) / 8))
 }
 
 /// The level and the offset of the bucket that `at` lies in.

@@ -159,7 +159,7 @@ impl Service {
             Ok(device_table) => Serving::Device(Box::new(device_table)),
             Err(error) => {
                 if wanted {
-                    tracing::warn!(%error, "the CPU goes on in the GPU's place");
+                    tracing::warn!(%error, "the CPU goes on instead of the GPU");
                 }
                 Serving::Host(CpuEngine::new(self.options.threads))
             }

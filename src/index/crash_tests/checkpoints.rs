@@ -75,7 +75,7 @@ struct Run {
     table: Option<Table<Mapping>>,
     model: Model,
     version: u64,
-    /// Checkpoint *n* is at place *n*; the first one is that of the new table.
+    /// Checkpoint *n* is at index *n*; the first one is that of the new table.
     checkpoints: Vec<Model>,
     /// What a checkpoint holds that was begun.
     captured: Option<Model>,
@@ -310,7 +310,7 @@ fn damaged(image: &Files, rng: &mut SmallRng) -> Files {
 #[test]
 fn power_cuts_leave_one_checkpoint_or_the_next() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let place = dir.path().join("image");
+    let image = dir.path().join("image");
     explore_runs("checkpoints", "sequences", 10, |explorer, seed, rng| {
         let kind = any_kind(rng);
         let count = rng.random_range(2..14);
@@ -327,7 +327,7 @@ fn power_cuts_leave_one_checkpoint_or_the_next() {
         let mut cuts = Cuts {
             kind: &kind,
             count,
-            path: &place,
+            path: &image,
             explorer,
             seen: HashMap::new(),
         };

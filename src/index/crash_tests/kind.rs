@@ -162,7 +162,8 @@ impl Kind {
         first.hash_seed = seed;
         first.file_id = [seed, !seed];
         first.seal();
-        made.medium.write(first.place(), bytemuck::bytes_of(&first));
+        made.medium
+            .write(first.file_offset(), bytemuck::bytes_of(&first));
         open(killed(&made.medium)).0
     }
 }
@@ -177,7 +178,7 @@ pub(super) fn superblock(memory: &Simulated) -> Superblock {
     memory.read(0, &mut head);
     match Superblock::parse(&head, memory.len(), Path::new("memory")) {
         // The commit of a recovery may complete the commit that a crash has torn, since both go
-        // to one place. The file is as long as that one says; it was only out of reach.
+        // to one offset. The file is as long as that one says; it was only out of reach.
         Err(Error::Truncated { expected, .. }) => {
             memory.grow(expected).unwrap();
             superblock(memory)

@@ -25,7 +25,7 @@ pub(super) enum Op {
     Reserve(u64),
     /// Empties a slice of the bottom level, as a batch does on its way.
     Slice,
-    /// Drives a resize to its end, or as far as there are places above.
+    /// Drives a resize to its end, or as far as there are slots above.
     Drain,
     /// Frees the retired records at once, as if their epochs had passed.
     Recycle,
@@ -75,7 +75,7 @@ pub(super) fn maintain<M: Medium>(table: &Table<M>, op: &Op) {
             Ok(()) | Err(Error::NoSpace { .. }) => {}
             Err(error) => panic!("{error}"),
         },
-        // A small table may find no places above for what it moves.
+        // A small table may find no slots above for what it moves.
         Op::Reserve(items) => match table.reserve(*items) {
             Ok(()) | Err(Error::Limit { .. }) => {}
             Err(error) => panic!("{error}"),

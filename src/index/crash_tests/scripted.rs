@@ -207,7 +207,7 @@ fn batches_with_equal_keys() {
 
 #[test]
 fn further_rounds() {
-    // More items than a bucket has slots find no place in the first round.
+    // More items than a bucket has slots find no slot in the first round.
     let prepare: Vec<Op> = (1..6).map(Insert).collect();
     let mut ops: Vec<Op> = (6..10).map(Insert).collect();
     ops.extend([Remove(7), Update(8), Kill, Insert(7), Reopen, Remove(9)]);

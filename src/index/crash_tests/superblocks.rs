@@ -53,7 +53,7 @@ fn life() -> Vec<Op> {
 
 /// Flips a bit of the newest copy.
 fn damage_newest(memory: &Simulated, newest: &Superblock, bit: u64) {
-    let word = newest.place() + bit / 64 * 8;
+    let word = newest.file_offset() + bit / 64 * 8;
     memory.store(word, memory.load(word) ^ 1 << (bit % 64));
 }
 
@@ -99,8 +99,8 @@ fn full_slots(kind: &Kind, memory: &Simulated) -> Vec<SlotAddr> {
         (0..1 << level).map(move |bucket| first + bucket * shape.bucket_size)
     });
     buckets
-        .flat_map(|at| (0..shape.slots).map(move |slot| shape.slot_place(at, slot)))
-        .filter(|place| memory.load(place.state) != EMPTY)
+        .flat_map(|at| (0..shape.slots).map(move |slot| shape.slot_addr(at, slot)))
+        .filter(|addr| memory.load(addr.state) != EMPTY)
         .collect()
 }
 
@@ -116,7 +116,7 @@ fn a_torn_close_is_not_completed_by_the_recovery() {
             state.pending_stores() > 0 && superblock(&state.process_crash().memory()).is_clean()
         };
         let state = states.iter().rev().find(is_closed).unwrap();
-        let generation = superblock(&run.table.medium).place()
+        let generation = superblock(&run.table.medium).file_offset()
             + std::mem::offset_of!(Superblock, generation) as u64;
         let torn = state.power_cut_but_for(|at| at != generation).memory();
         assert!(!superblock(&torn).is_clean());

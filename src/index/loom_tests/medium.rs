@@ -137,8 +137,8 @@ impl Medium for Modelled {
     }
 
     fn read(&self, at: u64, bytes: &mut [u8]) {
-        for (place, chunk) in (at..).step_by(8).zip(bytes.chunks_exact_mut(8)) {
-            let word = self.word(place);
+        for (at, chunk) in (at..).step_by(8).zip(bytes.chunks_exact_mut(8)) {
+            let word = self.word(at);
             // SAFETY: loom ends the test if someone stores to the word meanwhile.
             let value = unsafe { word.shared().unsync_load() };
             chunk.copy_from_slice(&value.to_ne_bytes());
@@ -151,8 +151,8 @@ impl Medium for Modelled {
             self.head.alone();
             return;
         }
-        for (place, chunk) in (at..).step_by(8).zip(bytes.chunks_exact(8)) {
-            let word = self.word(place);
+        for (at, chunk) in (at..).step_by(8).zip(bytes.chunks_exact(8)) {
+            let word = self.word(at);
             word.bytes.alone();
             let value = u64::from_ne_bytes(chunk.try_into().unwrap());
             word.value.store(value, Ordering::Relaxed);

@@ -346,9 +346,9 @@ fn buckets(table: &Table<Modelled>) -> impl Iterator<Item = Bucket<'_>> {
 
 /// The key and the record in a slot, which is a member's or empty, and has the tag of what it is.
 fn item(table: &Table<Modelled>, bucket: Bucket, slot: u32) -> Option<(u64, u64)> {
-    let place = table.shape.slot_place(bucket.at, slot);
-    let state = table.medium.load(place.state);
-    let record = RecordWord(table.medium.load(place.record));
+    let addr = table.shape.slot_addr(bucket.at, slot);
+    let state = table.medium.load(addr.state);
+    let record = RecordWord(table.medium.load(addr.record));
     let tags = bucket.tags.slot(slot).and_then(|(word, _)| word.load());
     if state == EMPTY {
         assert_eq!(record, RecordWord::NONE, "an empty slot has a record");
@@ -363,7 +363,7 @@ fn item(table: &Table<Modelled>, bucket: Bucket, slot: u32) -> Option<(u64, u64)
         }
         at if at == reserved_bucket_at(0) => EMPTY,
         at if at == reserved_bucket_at(1) => BUSY,
-        _ => table.medium.load(place.key),
+        _ => table.medium.load(addr.key),
     };
     let target = key_bytes(table, key);
     let tag = table.target(&target).tag;

@@ -1,5 +1,5 @@
 //! Files made to attack, with checksums that match: whatever they say, nobody reads or writes outside
-//! of them or waits for ever, and what a scan cannot believe is refused with its place.
+//! of them or waits for ever, and what a scan cannot believe is refused with its offset.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ impl Hostile {
                 let offset = self.superblock.level_directory[level as usize];
                 (0..1u64 << level).map(move |bucket| offset + bucket * shape.bucket_size)
             })
-            .flat_map(|bucket| (0..shape.slots).map(move |slot| shape.slot_place(bucket, slot)))
+            .flat_map(|bucket| (0..shape.slots).map(move |slot| shape.slot_addr(bucket, slot)))
             .filter(|slot| self.word(slot.state) != 0)
             .collect()
     }
@@ -306,7 +306,7 @@ fn class_tables_that_do_not_hold() {
 fn extents_of_other_classes() {
     let file = Hostile::new();
     let entry = |index: u32| -> ExtentEntry {
-        let at = to_usize(ExtentEntry::place(index));
+        let at = to_usize(ExtentEntry::entry_offset(index));
         bytemuck::pod_read_unaligned(&file.bytes[at..][..size_of::<ExtentEntry>()])
     };
     let arena = (0..file.superblock.extent_count)
@@ -322,7 +322,7 @@ fn extents_of_other_classes() {
     ] {
         let mut spoilt = file.clone();
         let other = ExtentEntry::new(ExtentKind::Arena, class, honest.offset, honest.len);
-        let at = to_usize(ExtentEntry::place(arena));
+        let at = to_usize(ExtentEntry::entry_offset(arena));
         spoilt.bytes[at..][..size_of::<ExtentEntry>()].copy_from_slice(bytemuck::bytes_of(&other));
         let name = format!("an extent of class {class}");
         let opened = spoilt.clone().attack(&name);

@@ -444,7 +444,7 @@ fn write_superblock(
         ..superblock
     };
     copy.seal();
-    home.write(bytemuck::bytes_of(&copy), copy.place())?;
+    home.write(bytemuck::bytes_of(&copy), copy.file_offset())?;
     home.sync()
 }
 

@@ -1,4 +1,4 @@
-//! Copying values from many places of the file, and to many.
+//! Copying values from many offsets of the file, and to many.
 
 use super::Mapping;
 use crate::pm::Medium;
@@ -11,36 +11,36 @@ const PREFETCH_DISTANCE_VALUES: usize = 32;
 const MOST_LINES: usize = 8;
 
 impl Mapping {
-    /// Copies the value at each of `places` to its position among `values`, which has as many of the same
-    /// length; those at place 0 are left as they are. No write to the other places may run beside it.
-    pub(crate) fn gather(&self, places: &[u64], values: &mut [u8]) {
-        if places.is_empty() {
+    /// Copies the value at each of `offsets` to its position among `values`, which has as many of the same
+    /// length; those at offset 0 are left as they are. No write to the other offsets may run beside it.
+    pub(crate) fn gather(&self, offsets: &[u64], values: &mut [u8]) {
+        if offsets.is_empty() {
             return;
         }
-        let size = values.len() / places.len();
+        let size = values.len() / offsets.len();
         for (nth, value) in values.chunks_exact_mut(size).enumerate() {
-            if let Some(&next) = places
+            if let Some(&next) = offsets
                 .get(nth + PREFETCH_DISTANCE_VALUES)
-                .filter(|&&place| place != 0)
+                .filter(|&&offset| offset != 0)
             {
                 let lines = (next..next + size as u64).step_by(write_back::LINE);
                 lines.take(MOST_LINES).for_each(|at| self.prefetch(at));
             }
-            if places[nth] != 0 {
-                self.read(places[nth], value);
+            if offsets[nth] != 0 {
+                self.read(offsets[nth], value);
             }
         }
     }
 
-    /// Writes each of `values`, which are of the same length, to its place. They are as durable when it
-    /// returns as what is stored afterwards. No access to those places may run beside it.
-    pub(crate) fn scatter(&self, places: &[u64], values: &[u8]) {
-        if places.is_empty() {
+    /// Writes each of `values`, which are of the same length, to its offset. They are as durable when it
+    /// returns as what is stored afterwards. No access to those offsets may run beside it.
+    pub(crate) fn scatter(&self, offsets: &[u64], values: &[u8]) {
+        if offsets.is_empty() {
             return;
         }
-        let size = values.len() / places.len();
-        for (&place, value) in places.iter().zip(values.chunks_exact(size)) {
-            self.write_streaming(place, value);
+        let size = values.len() / offsets.len();
+        for (&offset, value) in offsets.iter().zip(values.chunks_exact(size)) {
+            self.write_streaming(offset, value);
         }
         // Also where nothing is written back, what went past the caches must come first.
         #[cfg(target_arch = "x86_64")]
@@ -70,20 +70,20 @@ mod tests {
     use crate::width::{low_byte, to_usize};
 
     #[test]
-    fn values_come_from_their_places() {
+    fn values_come_from_their_offsets() {
         let dir = tempfile::tempdir().unwrap();
         let len = 1 << 16;
         let file = Mapping::create(&dir.path().join("f"), len, &MapOptions::default()).unwrap();
         let bytes: Vec<u8> = (0..len).map(|at| low_byte(at / 5 % 251)).collect();
         file.write(0, &bytes);
         for size in [1, 8, 16, 24, 128, 1000] {
-            let places: Vec<u64> = (0..100).map(|nth| nth % 3 * nth * 7919 % 60_000).collect();
-            let mut values = vec![255; places.len() * size];
-            file.gather(&places, &mut values);
-            for (place, value) in places.iter().zip(values.chunks_exact(size)) {
-                match to_usize(*place) {
+            let offsets: Vec<u64> = (0..100).map(|nth| nth % 3 * nth * 7919 % 60_000).collect();
+            let mut values = vec![255; offsets.len() * size];
+            file.gather(&offsets, &mut values);
+            for (offset, value) in offsets.iter().zip(values.chunks_exact(size)) {
+                match to_usize(*offset) {
                     0 => assert!(value.iter().all(|byte| *byte == 255)),
-                    place => assert_eq!(value, &bytes[place..place + size]),
+                    offset => assert_eq!(value, &bytes[offset..offset + size]),
                 }
             }
         }
@@ -91,22 +91,22 @@ mod tests {
     }
 
     #[test]
-    fn values_go_to_their_places() {
+    fn values_go_to_their_offsets() {
         let dir = tempfile::tempdir().unwrap();
         let file = Mapping::create(&dir.path().join("f"), 1 << 18, &MapOptions::default()).unwrap();
         for size in [1, 8, 24, 128, 1000] {
-            let places: Vec<u64> = (0..100)
+            let offsets: Vec<u64> = (0..100)
                 .map(|nth| nth * 37 % 100 * 2048 + 64 + nth % 2 * 8)
                 .collect();
             let values: Vec<u8> = (0..100 * size)
                 .map(|at| low_byte(at * size % 251))
                 .collect();
-            file.scatter(&places, &values);
+            file.scatter(&offsets, &values);
             let mut found = vec![0; values.len()];
-            file.gather(&places, &mut found);
+            file.gather(&offsets, &mut found);
             assert_eq!(found, values);
             let mut behind = [1];
-            file.read(places[0] + size, &mut behind);
+            file.read(offsets[0] + size, &mut behind);
             assert_eq!(behind, [0], "a value of {size} bytes");
         }
         file.scatter(&[], &[]);

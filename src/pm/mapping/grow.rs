@@ -28,7 +28,7 @@ impl Mapping {
     /// Brings the first `len` bytes of a file that exists into reach.
     pub(super) fn map(&self, len: u64) -> Result<()> {
         let mut growth = self.growth.lock();
-        let mapped = align_up(len, self.place.unit);
+        let mapped = align_up(len, self.file_system.unit);
         if self.access == Access::Write {
             let actual = self.file.len()?;
             // A store into a hole of a file that is mapped as it is would kill the process where
@@ -91,7 +91,7 @@ impl Mapping {
 
     /// Whether what is new lies in huge pages, wherever the system has some.
     pub(super) fn is_gathered(&self) -> bool {
-        self.place.in_memory && self.sharing == Sharing::Shared
+        self.file_system.in_memory && self.sharing == Sharing::Shared
     }
 
     fn no_room(&self, needed: u64, source: io::Error) -> Error {
@@ -116,7 +116,7 @@ impl Mapping {
             return Ok(());
         }
         if len > self.prepared() {
-            self.extend(&mut growth, align_up(len, self.place.unit), cores())?;
+            self.extend(&mut growth, align_up(len, self.file_system.unit), cores())?;
         }
         self.clear(old, growth.stale.min(len));
         self.len.store(len, Ordering::Release);
@@ -127,8 +127,8 @@ impl Mapping {
     pub(super) fn prepare_to(&self, len: u64, haste: Priority) -> Result<()> {
         // What is gathered begins and ends with whole huge pages, however it is asked for.
         let unit = match self.is_gathered() {
-            true => self.place.unit.max(HUGE_PAGE),
-            false => self.place.unit,
+            true => self.file_system.unit.max(HUGE_PAGE),
+            false => self.file_system.unit,
         };
         let len = align_up(self.within_limits(len)?, unit).min(self.range.len());
         let threads = match haste {
@@ -165,7 +165,7 @@ impl Mapping {
             return;
         }
         let _growth = self.growth_now();
-        let (mapped, needed) = (self.prepared(), align_up(self.len(), self.place.unit));
+        let (mapped, needed) = (self.prepared(), align_up(self.len(), self.file_system.unit));
         // Should this fail, the file stays longer than its superblock says, which does no harm.
         if needed < mapped && self.range.unmap(needed, mapped).is_ok() {
             self.mapped.store(needed, Ordering::Release);

@@ -1,4 +1,4 @@
-//! A file in its persistence domain, mapped at one place in memory for as long as it is open.
+//! A file in its persistence domain, mapped at one address for as long as it is open.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub struct MapOptions {
 pub struct Mapping {
     range: Range,
     len: AtomicU64,
-    /// Bytes of the file that are mapped, a multiple of the place's unit. Changes under `growth`.
+    /// Bytes of the file that are mapped, a multiple of the file system's unit. Changes under `growth`.
     mapped: AtomicU64,
     growth: Mutex<Growth>,
     /// Growths and checkpoints that wait for a preparation to let them go first.
@@ -71,7 +71,7 @@ pub struct Mapping {
     domain: Domain,
     sharing: Sharing,
     access: Access,
-    place: FileSystem,
+    file_system: FileSystem,
     opener: Opener,
     pub(in crate::pm) file: Arc<PmFile>,
 }
@@ -92,7 +92,7 @@ impl Mapping {
     }
 
     /// Address of offset 0. Bytes from here to [`len`](Medium::len) are mapped for as long as
-    /// the mapping lives, each of them at its place for good.
+    /// the mapping lives, each of them at its address for good.
     #[inline]
     pub fn base(&self) -> *mut u8 {
         self.range.base()
@@ -142,7 +142,7 @@ impl Mapping {
         self.dirty.is_some()
     }
 
-    /// Gives the pages from `from` to `to`, which are mapped, their place in memory, as far as
+    /// Gives the pages from `from` to `to`, which are mapped, their frames in memory, as far as
     /// there is any to be had. Every page that is stored to gets one anyway; this is for who needs
     /// them all at once.
     #[cfg(feature = "cuda")]

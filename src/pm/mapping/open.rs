@@ -152,13 +152,13 @@ impl Mapping {
 
     /// A mapping of `file` with nothing in reach yet and addresses for `len` bytes and more.
     fn over(file: Arc<PmFile>, len: u64, access: Access, options: &MapOptions) -> Result<Self> {
-        let place = FileSystem::of(&file)?;
-        let domain = domain::choose(&file, &place, options.domain, options.assume_dax)?;
+        let file_system = FileSystem::of(&file)?;
+        let domain = domain::choose(&file, &file_system, options.domain, options.assume_dax)?;
         let error = |source| Error::io(file.path(), "reserve addresses for", source);
-        let range = Range::reserve(len, options.expected_len, place.unit).map_err(error)?;
+        let range = Range::reserve(len, options.expected_len, file_system.unit).map_err(error)?;
         let sharing = match (access, domain) {
             (Access::Look, _) | (_, Domain::Auto | Domain::Checkpointed) => Sharing::Private,
-            (_, Domain::Dax) if place.sync => Sharing::Synchronous,
+            (_, Domain::Dax) if file_system.sync => Sharing::Synchronous,
             (_, Domain::Dax | Domain::Shared) => Sharing::Shared,
         };
         let writes = access == Access::Write;
@@ -178,7 +178,7 @@ impl Mapping {
             domain,
             sharing,
             access,
-            place,
+            file_system,
             opener: Opener::this(),
             file,
         })

@@ -57,8 +57,8 @@ fn superblock(mapping: &Mapping, generation: u64, file_len: u64) {
     superblock.file_len = file_len;
     superblock.seal();
     let bytes = bytemuck::bytes_of(&superblock);
-    mapping.write(superblock.place(), bytes);
-    mapping.write_back(superblock.place(), bytes.len() as u64);
+    mapping.write(superblock.file_offset(), bytes);
+    mapping.write_back(superblock.file_offset(), bytes.len() as u64);
     mapping.fence();
 }
 
@@ -343,7 +343,7 @@ fn room_in_memory_is_made_in_whole_huge_pages() {
             if mapping.is_gathered() {
                 assert_eq!(prepared, align_up(wanted, HUGE_PAGE));
             } else {
-                assert_eq!(prepared, align_up(wanted, mapping.place.unit));
+                assert_eq!(prepared, align_up(wanted, mapping.file_system.unit));
             }
         }
         assert_eq!(mapping.len(), LEN);

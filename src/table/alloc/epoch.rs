@@ -8,17 +8,17 @@ use crossbeam_utils::CachePadded;
 
 use crate::sync::{AtomicU64, Ordering, fence, pause};
 
-/// Most operations that can be pinned at once; a further one waits for a place.
+/// Most operations that can be pinned at once; a further one waits for a pin.
 #[cfg(not(loom))]
 pub const MAX_PINS: usize = 256;
-/// One for each thread of a model; every place costs states.
+/// One for each thread of a model; every pin costs states.
 #[cfg(loom)]
 pub const MAX_PINS: usize = 3;
 
 /// Epochs after which nobody that could have reached an unlinked record is still pinned.
 pub const GRACE: u64 = 2;
 
-/// Value of a pin place that nobody holds; epochs start above it.
+/// Value of a pin that nobody holds; epochs start above it.
 const FREE: u64 = 0;
 
 /// The epochs of one table.
@@ -30,7 +30,7 @@ pub struct Epochs {
 /// Holds an operation in its epoch until dropped.
 pub struct Pin<'e> {
     epochs: &'e Epochs,
-    place: usize,
+    number: usize,
 }
 
 impl Epochs {
@@ -49,39 +49,39 @@ impl Epochs {
         self.global.load(Ordering::Acquire)
     }
 
-    /// Pins the caller. `hint` picks where to look for a place first: the same one for the same
+    /// Pins the caller. `hint` picks where to look for a free pin first: the same one for the same
     /// thread keeps its cache line there.
     pub fn pin(&self, hint: usize) -> Pin<'_> {
-        let mut place = hint % MAX_PINS;
+        let mut number = hint % MAX_PINS;
         loop {
             let epoch = self.current();
-            if self.pins[place]
+            if self.pins[number]
                 .compare_exchange(FREE, epoch, Ordering::SeqCst, Ordering::Relaxed)
                 .is_ok()
             {
-                return self.settle(place, epoch);
+                return self.publish(number, epoch);
             }
-            place = (place + 1) % MAX_PINS;
-            if place == hint % MAX_PINS {
+            number = (number + 1) % MAX_PINS;
+            if number == hint % MAX_PINS {
                 pause();
             }
         }
     }
 
     /// Moves a fresh pin to the newest epoch: the global one may have advanced between reading
-    /// it and being seen in the pin place.
-    fn settle(&self, place: usize, mut epoch: u64) -> Pin<'_> {
+    /// it and being seen in the pin.
+    fn publish(&self, number: usize, mut epoch: u64) -> Pin<'_> {
         loop {
             fence(Ordering::SeqCst);
             let current = self.global.load(Ordering::SeqCst);
             if current == epoch {
                 return Pin {
                     epochs: self,
-                    place,
+                    number,
                 };
             }
             epoch = current;
-            self.pins[place].store(epoch, Ordering::SeqCst);
+            self.pins[number].store(epoch, Ordering::SeqCst);
         }
     }
 
@@ -104,7 +104,7 @@ impl Epochs {
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        self.epochs.pins[self.place].store(FREE, Ordering::Release);
+        self.epochs.pins[self.number].store(FREE, Ordering::Release);
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn pins_find_other_places_when_theirs_is_taken() {
+    fn pins_find_others_when_theirs_is_taken() {
         let epochs = Epochs::new();
         let pins: Vec<_> = (0..MAX_PINS).map(|_| epochs.pin(7)).collect();
         drop(pins);

@@ -4,7 +4,7 @@
 //! have found it, so the value is copied out without a check afterwards and is never torn.
 
 use crate::Result;
-use crate::layout::PLACE;
+use crate::layout::LINE;
 use crate::pm::Medium;
 use crate::table::Session;
 use crate::table::item::Item;
@@ -39,7 +39,7 @@ impl<M: Medium> Session<'_, M> {
     ) -> Result<u64> {
         let (table, at) = (self.table, member.record.offset());
         let lengths = table.member_lengths(member)?;
-        self.touches += (at + lengths.record() - 1) / PLACE - at / PLACE + 1;
+        self.touches += (at + lengths.record() - 1) / LINE - at / LINE + 1;
         table.read_value(at, lengths, key, buffer, Check::AsTold)
     }
 
@@ -65,13 +65,13 @@ impl<M: Medium> Session<'_, M> {
         let table = self.table;
         let target = ProbeKey::of_fingerprint(fingerprint, Identity::Any);
         let mut members: Vec<Occupied> = Vec::with_capacity(1);
-        table.walk(&target, &mut self.touches, |place, record| {
+        table.walk(&target, &mut self.touches, |addr, record| {
             // An item that is being moved comes twice.
             let is_new = members
                 .iter()
                 .all(|other| other.record.offset() != record.offset());
             if record.is_member() && is_new {
-                members.push(Occupied { place, record });
+                members.push(Occupied { addr, record });
             }
             Walk::Next
         });

@@ -44,14 +44,14 @@ pub enum Inserted {
 /// An empty slot.
 #[derive(Clone, Copy)]
 pub struct EmptySlot<'t> {
-    pub(crate) place: SlotAddr,
+    pub(crate) addr: SlotAddr,
     /// Its tag and the number that it has there; a slot of a reserved bucket has none.
     tag: Option<(TagWord<'t>, u32)>,
 }
 
 impl<'t> EmptySlot<'t> {
-    pub(crate) fn new(place: SlotAddr, tag: Option<(TagWord<'t>, u32)>) -> Self {
-        Self { place, tag }
+    pub(crate) fn new(addr: SlotAddr, tag: Option<(TagWord<'t>, u32)>) -> Self {
+        Self { addr, tag }
     }
 
     /// Makes the slot the caller's alone, if it is still empty.
@@ -60,7 +60,7 @@ impl<'t> EmptySlot<'t> {
         match self.tag {
             Some((tags, slot)) => tags.take(slot),
             None => {
-                let state = self.place.state;
+                let state = self.addr.state;
                 table.medium.compare_exchange(state, EMPTY, BUSY).is_ok()
             }
         }
@@ -134,7 +134,7 @@ impl<'t, M: Medium> Session<'t, M> {
             losses += 1;
             if losses == MAX_LOSSES {
                 let found = format!("{losses} members of its key that were gone again");
-                return Err(self.table.damaged("slot", slot.place.state, found));
+                return Err(self.table.damaged("slot", slot.addr.state, found));
             }
         }
     }
@@ -150,30 +150,30 @@ impl<'t, M: Medium> Session<'t, M> {
         content: &Content,
     ) -> bool {
         let table = self.table;
-        let place = slot.place;
+        let addr = slot.addr;
         let medium = &table.medium;
         let tentative = RecordWord::member(record).with(RecordWord::TENTATIVE);
         table.write_record(record, target, content);
-        medium.store(place.record, tentative.0);
-        table.write_key(place, target);
-        medium.store(place.state, target.word);
-        table.persist_slot(place, record);
+        medium.store(addr.record, tentative.0);
+        table.write_key(addr, target);
+        medium.store(addr.state, target.word);
+        table.persist_slot(addr, record);
         slot.show(target);
         self.touches +=
-            table.record_touches(record) + table.slot_touches(place) + table.key_touches(place);
-        let is_alone = ahead.is_some_and(|ahead| ahead.is_alone(table, target, Some(place)))
+            table.record_touches(record) + table.slot_touches(addr) + table.key_touches(addr);
+        let is_alone = ahead.is_some_and(|ahead| ahead.is_alone(table, target, Some(addr)))
             && medium
-                .compare_exchange(place.record, tentative.0, tentative.with(0).0)
+                .compare_exchange(addr.record, tentative.0, tentative.with(0).0)
                 .is_ok();
-        if is_alone || table.decide(target, place, tentative) {
-            medium.write_back(place.record, 8);
+        if is_alone || table.decide(target, addr, tentative) {
+            medium.write_back(addr.record, 8);
             medium.fence();
             return true;
         }
-        medium.store(place.record, RecordWord::NONE.0);
+        medium.store(addr.record, RecordWord::NONE.0);
         // A file cleanly closed is not scanned, so no tentative item may outlive the close.
-        medium.write_back(place.record, 8);
-        table.vacate(place);
+        medium.write_back(addr.record, 8);
+        table.vacate(addr);
         self.has_vacated = true;
         // A helper may still hold the word that named it, so it must not come back at once.
         self.retire(record);
@@ -193,8 +193,8 @@ impl<M: Medium> Table<M> {
                     self.mark_overflow(target);
                 }
                 let slot = empty.trailing_zeros();
-                let place = self.shape.slot_place(bucket.at, slot);
-                let empty_slot = EmptySlot::new(place, bucket.tags.slot(slot));
+                let addr = self.shape.slot_addr(bucket.at, slot);
+                let empty_slot = EmptySlot::new(addr, bucket.tags.slot(slot));
                 if empty_slot.take(self) {
                     return Ok(Some(empty_slot));
                 }
@@ -236,55 +236,55 @@ impl<M: Medium> Table<M> {
     }
 
     /// Writes the key into the slot, where it does not stand in the state word.
-    pub(crate) fn write_key(&self, place: SlotAddr, target: &ProbeKey) {
+    pub(crate) fn write_key(&self, addr: SlotAddr, target: &ProbeKey) {
         if self.shape.key_class() == KeyClass::Wide {
             for (i, word) in (0..).zip(target.key_words()) {
-                self.medium.store(place.key + i * 8, word);
+                self.medium.store(addr.key + i * 8, word);
             }
         }
     }
 
     /// Makes a filled slot and its record persistent.
-    pub(in crate::table) fn persist_slot(&self, place: SlotAddr, record: u64) {
+    pub(in crate::table) fn persist_slot(&self, addr: SlotAddr, record: u64) {
         self.persist_record(record);
-        self.persist_key(place);
-        self.medium.write_back(place.record, 8);
+        self.persist_key(addr);
+        self.medium.write_back(addr.record, 8);
         self.medium.fence();
     }
 
     /// Starts the write-back of a slot's state word and key.
-    pub(crate) fn persist_key(&self, place: SlotAddr) {
-        self.medium.write_back(place.state, 8);
+    pub(crate) fn persist_key(&self, addr: SlotAddr) {
+        self.medium.write_back(addr.state, 8);
         if self.shape.key_class() == KeyClass::Wide {
-            self.medium.write_back(place.key, self.shape.key_size);
+            self.medium.write_back(addr.key, self.shape.key_size);
         }
     }
 
     /// Decides whether the tentative insertion at `mine` becomes a member.
     fn decide(&self, target: &ProbeKey, mine: SlotAddr, tentative: RecordWord) -> bool {
         let medium = &self.medium;
-        let (mut place, mut record) = (mine, tentative);
+        let (mut addr, mut record) = (mine, tentative);
         loop {
             if target.reserved.is_some() {
                 // Elsewhere the tags see to it.
                 fence(Ordering::SeqCst);
             }
-            match self.rivals(target, place, record) {
+            match self.rivals(target, addr, record) {
                 Rivals::None => {
-                    if place != mine {
+                    if addr != mine {
                         // Its owner may not have got so far as to persist it.
-                        self.persist_slot(place, record.offset());
+                        self.persist_slot(addr, record.offset());
                     }
-                    let _ = medium.compare_exchange(place.record, record.0, record.with(0).0);
+                    let _ = medium.compare_exchange(addr.record, record.0, record.with(0).0);
                     break;
                 }
                 Rivals::Occupied => {
-                    self.strike_out(place, record);
+                    self.strike_out(addr, record);
                     break;
                 }
                 Rivals::Earlier(rival, rival_record) => {
-                    self.strike_out(place, record);
-                    (place, record) = (rival, rival_record);
+                    self.strike_out(addr, record);
+                    (addr, record) = (rival, rival_record);
                 }
             }
         }
@@ -292,18 +292,18 @@ impl<M: Medium> Table<M> {
         medium.load(mine.record) & RecordWord::COLLIDED == 0
     }
 
-    fn strike_out(&self, place: SlotAddr, record: RecordWord) {
+    fn strike_out(&self, addr: SlotAddr, record: RecordWord) {
         let struck = record.with(RecordWord::COLLIDED);
         let _ = self
             .medium
-            .compare_exchange(place.record, record.0, struck.0);
+            .compare_exchange(addr.record, record.0, struck.0);
     }
 
-    fn rivals(&self, target: &ProbeKey, place: SlotAddr, record: RecordWord) -> Rivals {
+    fn rivals(&self, target: &ProbeKey, addr: SlotAddr, record: RecordWord) -> Rivals {
         let mut found = Rivals::None;
         let mut removed = false;
         self.walk(target, &mut 0, |other, word| {
-            if other == place {
+            if other == addr {
                 return Walk::Next;
             }
             if word == RecordWord::NONE {
@@ -322,12 +322,12 @@ impl<M: Medium> Table<M> {
             if !word.is_tentative() || !self.is_shown(other, target) {
                 return Walk::Next;
             }
-            if other.state < place.state {
+            if other.state < addr.state {
                 found = Rivals::Earlier(other, word);
                 return Walk::Stop;
             }
             // If we are decided already, the later one must not suffer for it.
-            if self.medium.load(place.record) != record.0 {
+            if self.medium.load(addr.record) != record.0 {
                 return Walk::Stop;
             }
             self.strike_out(other, word);

@@ -19,12 +19,12 @@ impl<M: Medium> Session<'_, M> {
             let Some(member) = self.find_for_write(target, ahead)? else {
                 return Ok(false);
             };
-            let place = member.place;
-            let taken = medium.compare_exchange(place.record, member.record.0, RecordWord::NONE.0);
+            let addr = member.addr;
+            let taken = medium.compare_exchange(addr.record, member.record.0, RecordWord::NONE.0);
             if taken.is_ok() {
-                medium.write_back(place.record, 8);
+                medium.write_back(addr.record, 8);
                 medium.fence();
-                self.table.vacate(place);
+                self.table.vacate(addr);
                 self.has_vacated = true;
                 self.retire(member.record.offset());
                 self.items -= 1;

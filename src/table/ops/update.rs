@@ -29,7 +29,7 @@ impl<'t, M: Medium> Session<'t, M> {
             };
             if table.record_is(member.record, content) {
                 // Its writer may have died before it was durable.
-                table.persist_slot(member.place, member.record.offset());
+                table.persist_slot(member.addr, member.record.offset());
                 return Ok(true);
             }
             let Some(record) = self.allocate(content.class) else {
@@ -40,9 +40,9 @@ impl<'t, M: Medium> Session<'t, M> {
             table.persist_record(record);
             medium.fence();
             let new = RecordWord::member(record);
-            let swung = medium.compare_exchange(member.place.record, member.record.0, new.0);
+            let swung = medium.compare_exchange(member.addr.record, member.record.0, new.0);
             if swung.is_ok() {
-                medium.write_back(member.place.record, 8);
+                medium.write_back(member.addr.record, 8);
                 medium.fence();
                 self.touches += table.record_touches(record);
                 self.retire(member.record.offset());

@@ -32,9 +32,9 @@ impl<M: Medium> Table<M> {
         // of a record goes through all of them.
         let mut run: Option<(u32, u64, u64)> = None;
         for index in 0..superblock.extent_count {
-            let place = ExtentEntry::place(index);
+            let at = ExtentEntry::entry_offset(index);
             let mut entry = ExtentEntry::new(ExtentKind::Arena, 0, 0, 0);
-            self.medium.read(place, bytemuck::bytes_of_mut(&mut entry));
+            self.medium.read(at, bytemuck::bytes_of_mut(&mut entry));
             let inside = entry.offset >= DATA_START
                 && entry.offset.is_multiple_of(PAGE)
                 && entry.offset <= superblock.file_len
@@ -44,8 +44,8 @@ impl<M: Medium> Table<M> {
                 None if may_lack => {
                     let nothing = ExtentEntry::new(ExtentKind::Arena, 0, DATA_START, 0);
                     let bytes = bytemuck::bytes_of(&nothing);
-                    self.medium.write(place, bytes);
-                    self.medium.write_back(place, bytes.len() as u64);
+                    self.medium.write(at, bytes);
+                    self.medium.write_back(at, bytes.len() as u64);
                     lacking += 1;
                 }
                 Some(ExtentKind::Level) if inside => {
@@ -57,7 +57,7 @@ impl<M: Medium> Table<M> {
                         Some(level) => {
                             return Err(self.damaged(
                                 "extent table",
-                                place,
+                                at,
                                 format!("entry {index} is not as long as level {level}: {entry:?}"),
                             ));
                         }
@@ -86,7 +86,7 @@ impl<M: Medium> Table<M> {
                 _ => {
                     return Err(self.damaged(
                         "extent table",
-                        place,
+                        at,
                         format!("entry {index} is torn or lies outside the file: {entry:?}"),
                     ));
                 }
@@ -127,7 +127,7 @@ impl<M: Medium> Table<M> {
         if taken > total || items.checked_add(free).is_none_or(|used| used > taken) {
             return Err(self.damaged(
                 "superblock",
-                superblock.place(),
+                superblock.file_offset(),
                 format!("{items} items and {free} free records among {taken} of {total} records"),
             ));
         }

@@ -240,19 +240,19 @@ impl<M: Medium> Table<M> {
         recovery.keys_lost.sort_unstable();
         for (done, fix) in findings.fixes.iter().enumerate() {
             match *fix {
-                Fix::Clear { place, duplicate } => {
-                    self.medium.store(place.record, RecordWord::NONE.0);
-                    self.vacate(place);
+                Fix::Clear { addr, duplicate } => {
+                    self.medium.store(addr.record, RecordWord::NONE.0);
+                    self.vacate(addr);
                     if duplicate {
                         recovery.duplicates_removed += 1;
                     } else {
                         recovery.slots_cleared += 1;
                     }
-                    self.medium.write_back(place.record, 8);
+                    self.medium.write_back(addr.record, 8);
                 }
-                Fix::Thaw { place, record } => {
-                    self.medium.store(place.record, record.with(0).0);
-                    self.medium.write_back(place.record, 8);
+                Fix::Thaw { addr, record } => {
+                    self.medium.store(addr.record, record.with(0).0);
+                    self.medium.write_back(addr.record, 8);
                 }
             }
             if done % 4096 == 0 {

@@ -27,9 +27,9 @@ pub(in crate::table) const MOST_DAMAGES: usize = 100;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fix {
     /// Empty the slot.
-    Clear { place: SlotAddr, duplicate: bool },
+    Clear { addr: SlotAddr, duplicate: bool },
     /// Take the mark of a resize off a member.
-    Thaw { place: SlotAddr, record: RecordWord },
+    Thaw { addr: SlotAddr, record: RecordWord },
 }
 
 /// Something that no crash leaves behind.
@@ -144,26 +144,26 @@ impl<M: Medium> Table<M> {
     ) {
         found.slots += u64::from(self.shape.slots);
         for slot in 0..self.shape.slots {
-            let place = self.shape.slot_place(at, slot);
-            let state = self.medium.load(place.state);
-            let record = RecordWord(self.medium.load(place.record));
+            let addr = self.shape.slot_addr(at, slot);
+            let state = self.medium.load(addr.state);
+            let record = RecordWord(self.medium.load(addr.record));
             if state == EMPTY && record == RecordWord::NONE {
                 continue;
             }
             if state == EMPTY || state == BUSY || !record.is_member() {
                 found.fixes.push(Fix::Clear {
-                    place,
+                    addr,
                     duplicate: false,
                 });
                 continue;
             }
-            self.scan_member(place, state, record, home, records, found);
+            self.scan_member(addr, state, record, home, records, found);
         }
     }
 
     fn scan_member(
         &self,
-        place: SlotAddr,
+        addr: SlotAddr,
         state: u64,
         record: RecordWord,
         home: Home,
@@ -181,7 +181,7 @@ impl<M: Medium> Table<M> {
             });
             found.damage.truncate(MOST_DAMAGES);
             found.fixes.push(Fix::Clear {
-                place,
+                addr,
                 duplicate: false,
             });
         };
@@ -191,14 +191,14 @@ impl<M: Medium> Table<M> {
         let content;
         let key = if self.shape.key_class() == KeyClass::Variable {
             let Some((class, _)) = numbered else {
-                return damaged("record word", place.record, nowhere(), None);
+                return damaged("record word", addr.record, nowhere(), None);
             };
             content = match self.check_record(record.offset(), class) {
                 Ok(content) => content,
                 Err(text) => {
                     // If it leads to the slot, it is not the key that was damaged.
                     let mut key = Vec::new();
-                    let member = Occupied { place, record };
+                    let member = Occupied { addr, record };
                     let read = self.read_member_key(member, state, &mut key);
                     let key = read.is_ok().then_some(key);
                     return damaged("record", record.offset(), text, key);
@@ -207,23 +207,23 @@ impl<M: Medium> Table<M> {
             &content[..]
         } else {
             let key = &mut buffer[..to_usize(self.shape.key_size)];
-            self.medium.read(place.key, key);
+            self.medium.read(addr.key, key);
             key
         };
         let target = self.target(key);
         if let Err(text) = self.check_home(&target, state, home) {
-            return damaged("slot", place.state, text, Some(key.to_vec()));
+            return damaged("slot", addr.state, text, Some(key.to_vec()));
         }
         let Some((class, ordinal)) = numbered else {
             let key = Some(key.to_vec());
-            return damaged("record word", place.record, nowhere(), key);
+            return damaged("record word", addr.record, nowhere(), key);
         };
         if let Home::Level { level, .. } = home
             && self.levels_to_drain().any(|draining| draining == level)
-            && self.has_copy(&target, place)
+            && self.has_copy(&target, addr)
         {
             found.fixes.push(Fix::Clear {
-                place,
+                addr,
                 duplicate: true,
             });
             return;
@@ -231,13 +231,13 @@ impl<M: Medium> Table<M> {
         if used.set(class, ordinal) {
             return damaged(
                 "record word",
-                place.record,
+                addr.record,
                 format!("a second item names the record at byte {}", record.offset()),
                 Some(key.to_vec()),
             );
         }
         if record.is_frozen() {
-            found.fixes.push(Fix::Thaw { place, record });
+            found.fixes.push(Fix::Thaw { addr, record });
         }
         found.items += 1;
     }

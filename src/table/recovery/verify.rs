@@ -1,7 +1,7 @@
 //! A walk over a table in use that checks all it says, and changes nothing.
 //!
 //! Batches, growth and checkpoints run beside it. A slot that someone changes while it is looked at
-//! is looked at again; a record stays whole while the walk is pinned, because its place goes through
+//! is looked at again; a record stays whole while the walk is pinned, because its bytes go through
 //! the epochs before it is used again.
 
 use std::sync::atomic::AtomicU64 as Count;
@@ -85,7 +85,7 @@ impl Table<Mapping> {
             Ok(found) if found.generation == superblock.generation => {}
             Ok(found) => verified.complain(
                 "superblock",
-                found.place(),
+                found.file_offset(),
                 format!(
                     "generation {}; the last one written is {}",
                     found.generation, superblock.generation
@@ -94,7 +94,7 @@ impl Table<Mapping> {
             Err(error) => verified.complain("superblock", 0, error.to_string()),
         }
         for index in 0..superblock.extent_count {
-            let at = ExtentEntry::place(index);
+            let at = ExtentEntry::entry_offset(index);
             let mut entry = ExtentEntry::new(ExtentKind::Arena, 0, 0, 0);
             self.medium.read(at, bytemuck::bytes_of_mut(&mut entry));
             let is_inside = entry
@@ -119,8 +119,8 @@ impl Table<Mapping> {
             }
             let at = self.levels.offset(level) + index * self.shape.bucket_size;
             for slot in 0..self.shape.slots {
-                let place = self.shape.slot_place(at, slot);
-                self.verify_slot(place, Home::Level { level, index }, &mut map, &mut verified);
+                let addr = self.shape.slot_addr(at, slot);
+                self.verify_slot(addr, Home::Level { level, index }, &mut map, &mut verified);
             }
         }
         verified
@@ -130,20 +130,19 @@ impl Table<Mapping> {
     /// meanwhile. The caller is pinned.
     fn verify_slot(
         &self,
-        place: SlotAddr,
+        addr: SlotAddr,
         home: Home,
         map: &mut ExtentMap,
         verified: &mut Verified,
     ) {
         loop {
-            let record = RecordWord(self.medium.load(place.record));
-            let state = self.medium.load(place.state);
+            let record = RecordWord(self.medium.load(addr.record));
+            let state = self.medium.load(addr.state);
             if state == EMPTY || state == BUSY || !record.is_member() {
                 return;
             }
-            let checked = self.check_item(place, state, record, home, map);
-            if self.medium.load(place.record) != record.0 || self.medium.load(place.state) != state
-            {
+            let checked = self.check_item(addr, state, record, home, map);
+            if self.medium.load(addr.record) != record.0 || self.medium.load(addr.state) != state {
                 continue;
             }
             verified.items += 1;
@@ -156,7 +155,7 @@ impl Table<Mapping> {
 
     fn check_item(
         &self,
-        place: SlotAddr,
+        addr: SlotAddr,
         state: u64,
         record: RecordWord,
         home: Home,
@@ -171,7 +170,7 @@ impl Table<Mapping> {
         }
         let (class, _) = numbered.ok_or_else(|| Damage {
             what: "record word",
-            at: place.record,
+            at: addr.record,
             found: format!("no record starts at byte {at}"),
         })?;
         let key = self.check_record(at, class).map_err(|found| Damage {
@@ -182,7 +181,7 @@ impl Table<Mapping> {
         self.check_home(&self.target(&key), state, home)
             .map_err(|found| Damage {
                 what: "slot",
-                at: place.state,
+                at: addr.state,
                 found,
             })
     }

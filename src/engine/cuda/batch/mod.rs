@@ -16,7 +16,7 @@ use crate::width::to_usize;
 pub(crate) use device::DeviceOperands;
 
 impl DeviceTable {
-    /// Says whether a batch that reads or writes `len` places of the file is put in order.
+    /// Says whether a batch that reads or writes `len` offsets of the file is put in order.
     fn order_of(&self, order: OrderView, len: u32) -> OrderView {
         let wanted = len >= self.ordered_from.load(Ordering::Relaxed);
         OrderView {

@@ -52,7 +52,7 @@ impl DeviceTable {
                 table.value_size
             }
             Read::Locate => {
-                operands.values = channel.room_for_places(operands.len)?;
+                operands.values = channel.room_for_offsets(operands.len)?;
                 const { u32_of(size_of::<Address>() as u64) }
             }
             Read::Contains => 0,

@@ -61,7 +61,7 @@ impl Kernels {
         Ok(())
     }
 
-    /// Reads the values of made-up places, others with each `sample` of the batch, as `get` reads
+    /// Reads the values of made-up offsets, others with each `sample` of the batch, as `get` reads
     /// those that it has found.
     ///
     /// # Safety
@@ -120,7 +120,7 @@ impl Kernels {
         }
     }
 
-    /// Copies the values of a batch whose places are known.
+    /// Copies the values of a batch whose offsets are known.
     ///
     /// # Safety
     /// As [`launch`](Self::launch).

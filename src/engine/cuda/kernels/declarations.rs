@@ -64,10 +64,10 @@ pub const fn read(verb: Read) -> Kernel<ReadArguments> {
     }
 }
 
-/// Copies the values of a batch whose places are known.
+/// Copies the values of a batch whose offsets are known.
 pub const FETCH: Kernel<(TableView, BatchView)> = Kernel::new("fetch");
 
-/// Makes up the places of so many positions in a file of so many bytes, for values of so many, from a seed.
+/// Makes up the offsets of so many positions in a file of so many bytes, for values of so many, from a seed.
 pub const SCATTER: Kernel<(OrderView, u32, u64, u32, u64)> = Kernel::new("scatter");
 
 /// Sums up the bins of a batch.
@@ -76,7 +76,7 @@ pub const START_BINS: Kernel<(OrderView,)> = Kernel::new("start_bins");
 /// Puts so many positions in the order of their bins.
 pub const ARRANGE: Kernel<(OrderView, u32)> = Kernel::new("arrange");
 
-/// Enters entries of the ring of records, from a first one on so many, as places to be put in order.
+/// Enters entries of the ring of records, from a first one on so many, as offsets to be put in order.
 pub const ENTER_FREE: Kernel<(RecordsView, u64, u32, OrderView)> = Kernel::new("enter_free");
 
 /// Writes them back to the ring in that order.

@@ -1,8 +1,8 @@
-//! Putting batches in the order of the places that they touch in the file, and finding out from
+//! Putting batches in the order of the offsets that they touch in the file, and finding out from
 //! which length on that pays.
 //!
 //! What limits random access to host memory is address translation, so it depends on the machine
-//! and on the size of the file, and is measured on both: batches of made-up places are read once in
+//! and on the size of the file, and is measured on both: batches of made-up offsets are read once in
 //! random order and once in order, sorting included.
 
 use bytemuck::Zeroable;
@@ -26,8 +26,8 @@ const LENGTHS: [u32; 6] = [1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15]
 /// Batches that are timed together, so that launching them is not what takes long.
 const TOGETHER: u32 = 4;
 
-/// Bins for each place of a batch: so many that hardly two share one.
-const BINS_OF_A_PLACE: u64 = 4;
+/// Bins for each offset of a batch: so many that hardly two share one.
+const BINS_PER_OFFSET: u64 = 4;
 
 /// Most bins of a batch.
 const MOST_BINS: u32 = BIN_CHUNK * MOST_CHUNKS;
@@ -47,21 +47,21 @@ pub struct OrderMemory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bins {
     count: u32,
-    /// Bits of a place that do not choose its bin.
+    /// Bits of an offset that do not choose its bin.
     shift: u32,
 }
 
 impl Bins {
-    /// Those for `len` places in a file of `file_len` bytes: some for each place, but none smaller
+    /// Those for `len` offsets in a file of `file_len` bytes: some for each offset, but none smaller
     /// than a page, which is what the address of is translated.
     pub fn of(len: u32, file_len: u64) -> Self {
         let bits = u64::BITS - (file_len - 1).leading_zeros();
         let pages = bits.saturating_sub(layout::PAGE.ilog2());
-        let places = (u64::from(len) * BINS_OF_A_PLACE)
+        let offsets = (u64::from(len) * BINS_PER_OFFSET)
             .next_power_of_two()
             .ilog2();
         let wanted = pages
-            .min(places)
+            .min(offsets)
             .clamp(BIN_CHUNK.ilog2(), MOST_BINS.ilog2());
         Self {
             count: 1 << wanted,
@@ -108,11 +108,11 @@ impl OrderMemory {
         }
         let positions = u64::from(len);
         self.block.reserve(len as usize * 16)?;
-        let places = self.block.address();
+        let offsets = self.block.address();
         Ok(OrderView {
-            places,
-            ranks: places + positions * 8,
-            positions: places + positions * 12,
+            offsets,
+            ranks: offsets + positions * 8,
+            positions: offsets + positions * 12,
             bins: self.bins.address(),
             starts: self.starts.address(),
             sums: self.sums.address(),
@@ -176,7 +176,7 @@ fn is_faster_in_order(
     let mut took = [0.0; 2];
     for (wanted, took) in (0..).zip(&mut took) {
         view.order = OrderView { wanted, ..order };
-        // Not the first run, which finds nothing ready, and no place twice, whose translation
+        // Not the first run, which finds nothing ready, and no offset twice, whose translation
         // would be at hand.
         for _ in 0..2 {
             view.sample += TOGETHER;
@@ -192,7 +192,7 @@ fn is_faster_in_order(
     Ok(took[1] <= took[0])
 }
 
-/// Microseconds for reading some batches of made-up places, one after another.
+/// Microseconds for reading some batches of made-up offsets, one after another.
 fn timed(kernels: &Kernels, stream: &Stream, table: TableView, batch: BatchView) -> Result<f32> {
     let begin = Event::timed()?;
     let end = Event::timed()?;
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_place_of_a_file_has_a_bin_of_its_own_size() {
+    fn every_offset_of_a_file_has_a_bin_of_its_own_size() {
         for file_len in [1u64 << 16, 1 << 28, 3_000_000_000, (1 << 33) + 1, 1 << 45] {
             for len in [1, 4096, 65_536, 1 << 24] {
                 let bins = Bins::of(len, file_len);

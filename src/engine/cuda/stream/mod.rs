@@ -52,15 +52,15 @@ pub struct Operands {
     pub stored: bool,
 }
 
-/// What a batch has in the place of its values.
+/// What a batch has as its values.
 #[derive(Debug, Clone, Copy)]
 pub enum Payload<'v> {
     /// Values.
     Values(&'v [u8]),
     /// Room for so many bytes of them.
     Room(usize),
-    /// The [places](BatchStream::places) that they have in the file.
-    Places,
+    /// The [offsets](BatchStream::offsets) that they have in the file.
+    Offsets,
 }
 
 /// Words of the answers of `len` positions.
@@ -120,9 +120,9 @@ impl BatchStream {
         let (values, room) = match payload {
             Payload::Values(values) => (values, values.len()),
             Payload::Room(room) => (&[][..], room),
-            Payload::Places => {
-                let places = &self.fetched.bytes()[..len as usize * 8];
-                (places, places.len())
+            Payload::Offsets => {
+                let offsets = &self.fetched.bytes()[..len as usize * 8];
+                (offsets, offsets.len())
             }
         };
         self.keys.reserve(keys.len())?;
@@ -130,7 +130,7 @@ impl BatchStream {
         self.answers.reserve(answer_words(len) as usize * 8)?;
         let operands = [(self.keys.address(), keys), (self.values.address(), values)];
         // SAFETY: the blocks are as long, and stay with the channel, whose next batch comes when the stream
-        // has come past this one. The caller keeps keys and values until then; places are the channel's.
+        // has come past this one. The caller keeps keys and values until then; offsets are the channel's.
         unsafe { self.staging.send(copiers, &self.stream, operands)? };
         Ok(Operands {
             keys: self.keys.address(),
@@ -138,7 +138,7 @@ impl BatchStream {
             answers: self.answers.address(),
             len,
             on_host: true,
-            stored: matches!(payload, Payload::Places),
+            stored: matches!(payload, Payload::Offsets),
         })
     }
 
@@ -240,11 +240,11 @@ impl BatchStream {
         self.fetched.bytes()
     }
 
-    /// Where the device puts the places of `len` values.
+    /// Where the device puts the offsets of `len` values.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
-    pub fn room_for_places(&mut self, len: u32) -> Result<Address> {
+    pub fn room_for_offsets(&mut self, len: u32) -> Result<Address> {
         self.fetched.reserve(len as usize * 8)?;
         Ok(self.fetched.address())
     }
@@ -253,14 +253,14 @@ impl BatchStream {
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
-    pub fn places_mut(&mut self, len: u32) -> Result<(&Stream, &mut [u64])> {
-        self.room_for_places(len)?;
-        let places = &mut self.fetched.bytes_mut()[..len as usize * 8];
-        Ok((&self.stream, bytemuck::cast_slice_mut(places)))
+    pub fn offsets_mut(&mut self, len: u32) -> Result<(&Stream, &mut [u64])> {
+        self.room_for_offsets(len)?;
+        let offsets = &mut self.fetched.bytes_mut()[..len as usize * 8];
+        Ok((&self.stream, bytemuck::cast_slice_mut(offsets)))
     }
 
-    /// The places of `len` values, once the stream has come past those who put them there.
-    pub fn places(&self, len: u32) -> &[u64] {
+    /// The offsets of `len` values, once the stream has come past those who put them there.
+    pub fn offsets(&self, len: u32) -> &[u64] {
         bytemuck::cast_slice(&self.fetched.bytes()[..len as usize * 8])
     }
 

@@ -26,7 +26,7 @@ impl Staging {
         Self([const { PinnedMemory::empty() }; PIECES])
     }
 
-    /// Sends each of `operands` to its place on the device, in the order of `stream`. Those that
+    /// Sends each of `operands` to its address on the device, in the order of `stream`. Those that
     /// the caller has pinned are not copied on their way.
     ///
     /// # Safety
@@ -47,8 +47,8 @@ impl Staging {
                 // SAFETY: the caller vouches for the room, and keeps the bytes until the stream has come past.
                 unsafe { copy_in(stream, to, bytes)? };
             } else {
-                let places = (to..).step_by(COPIED);
-                pieces.extend(places.zip(bytes.chunks(COPIED)));
+                let addresses = (to..).step_by(COPIED);
+                pieces.extend(addresses.zip(bytes.chunks(COPIED)));
             }
         }
         let mut sent = [const { None::<Event> }; PIECES];

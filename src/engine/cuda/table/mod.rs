@@ -68,7 +68,7 @@ pub struct DeviceTable {
     pub looked_up: DeviceMemory,
     /// How much of it has been counted.
     counted: Mutex<Counters>,
-    /// Length from which on a batch is put in the order of the places it touches.
+    /// Length from which on a batch is put in the order of the offsets it touches.
     pub ordered_from: AtomicU32,
     /// Batches launched.
     pub launches: AtomicU32,

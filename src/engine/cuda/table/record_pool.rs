@@ -42,14 +42,14 @@ pub struct Taken {
 
 impl Taken {
     /// Enters those records of the positions from `first` on that are of runs.
-    pub fn enter_runs(&self, first: usize, places: &mut [u64]) {
+    pub fn enter_runs(&self, first: usize, records: &mut [u64]) {
         let (offsets, counts) = (self.view.bump_offset, self.view.bump_count);
-        for (position, place) in (first..).zip(places) {
+        for (position, record) in (first..).zip(records) {
             let Some(nth) = position.checked_sub(self.from_ring) else {
                 continue;
             };
             let nth = nth as u64;
-            *place = match nth.checked_sub(counts[0]) {
+            *record = match nth.checked_sub(counts[0]) {
                 None => offsets[0] + nth * self.view.bump_stride,
                 Some(nth) => offsets[1] + nth * self.view.bump_stride,
             };
@@ -152,15 +152,15 @@ impl RecordPool {
         before..self.view.tail
     }
 
-    /// Takes a record for each of `places`, all of which must be available, for values that the host
+    /// Takes a record for each of `offsets`, all of which must be available, for values that the host
     /// writes, and enters those of the ring. No launch that takes records is under way.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
-    pub fn take(&mut self, stream: &Stream, places: &mut [u64]) -> Result<Taken> {
-        let (view, all) = (self.view, places.len() as u64);
+    pub fn take(&mut self, stream: &Stream, offsets: &mut [u64]) -> Result<Taken> {
+        let (view, all) = (self.view, offsets.len() as u64);
         let from_ring = to_usize(all.min(view.tail - view.head));
-        self.read(stream, view.head, &mut places[..from_ring])?;
+        self.read(stream, view.head, &mut offsets[..from_ring])?;
         self.advance(all);
         Ok(Taken { from_ring, view })
     }

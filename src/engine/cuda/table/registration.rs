@@ -94,7 +94,7 @@ impl Registration {
     }
 
     /// Registers a whole file, of which nothing is registered yet, with several threads: first
-    /// each page gets its place in memory, which is what takes longest, then the driver pins them.
+    /// each page gets its frame in memory, which is what takes longest, then the driver pins them.
     ///
     /// # Safety
     /// As [`extend`](Self::extend).

@@ -85,7 +85,7 @@ fn change(mapping: &Mapping, n: u64) {
     superblock.level_directory[0] = DATA_START;
     superblock.file_len = LEN;
     superblock.seal();
-    mapping.write(superblock.place(), bytemuck::bytes_of(&superblock));
+    mapping.write(superblock.file_offset(), bytemuck::bytes_of(&superblock));
     for page in [1, 2, 5] {
         mapping.store(DATA_START + page * PAGE + 8 * n, n);
         mapping.write(DATA_START + page * PAGE + 4000, &[low_byte(n); 96]);

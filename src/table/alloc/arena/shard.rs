@@ -28,8 +28,8 @@ impl Shard {
     pub fn upcoming(&self, class: u32, ahead: usize, stride: u64) -> Option<u64> {
         let cache = &self.caches[class as usize];
         if cache.run.is_empty() {
-            let place = cache.free.len().checked_sub(ahead + 1)?;
-            return Some(cache.free[place]);
+            let last = cache.free.len().checked_sub(ahead + 1)?;
+            return Some(cache.free[last]);
         }
         let record = cache.run.start + ahead as u64 * stride;
         (record < cache.run.end).then_some(record)

@@ -44,7 +44,7 @@ struct Part {
     range: Range<usize>,
     channel: BatchStream,
     /// The records that the host writes the values to, where the device does not do that; the channel has
-    /// their places.
+    /// their offsets.
     records: Option<Taken>,
     /// Whether the device has been told of them.
     launched: bool,
@@ -164,8 +164,8 @@ impl Changes<'_> {
             }
             let pool = &mut self.writer.record_pool;
             if pool.available() >= all {
-                let (stream, places) = part.channel.places_mut(len_of(&part.range))?;
-                part.records = Some(pool.take(stream, places)?);
+                let (stream, offsets) = part.channel.offsets_mut(len_of(&part.range))?;
+                part.records = Some(pool.take(stream, offsets)?);
             }
         }
         self.in_flight.push_back(part);
@@ -187,19 +187,19 @@ impl Changes<'_> {
             return unsafe { channel.stage(Some(copiers), len, keys, Payload::Values(values)) };
         };
         let (file, copied) = (&self.table.medium, copied(value_size));
-        let (_, places) = channel.places_mut(len)?;
+        let (_, offsets) = channel.offsets_mut(len)?;
         copiers.install(|| {
-            places
+            offsets
                 .par_chunks_mut(copied)
                 .zip(values.par_chunks(copied * value_size))
                 .enumerate()
-                .for_each(|(nth, (places, values))| {
-                    records.enter_runs(nth * copied, places);
-                    file.scatter(places, values);
+                .for_each(|(nth, (offsets, values))| {
+                    records.enter_runs(nth * copied, offsets);
+                    file.scatter(offsets, values);
                 });
         });
         // SAFETY: as above.
-        unsafe { channel.stage(Some(copiers), len, keys, Payload::Places) }
+        unsafe { channel.stage(Some(copiers), len, keys, Payload::Offsets) }
     }
 
     /// Gives back the records that an error has left without an item.
@@ -227,9 +227,9 @@ impl Part {
         let Some(taken) = &self.records else {
             return Ok(Vec::new());
         };
-        let (_, places) = self.channel.places_mut(len_of(&self.range))?;
-        taken.enter_runs(0, places);
-        let mut records = places.to_vec();
+        let (_, offsets) = self.channel.offsets_mut(len_of(&self.range))?;
+        taken.enter_runs(0, offsets);
+        let mut records = offsets.to_vec();
         if self.launched {
             let mut pending = self.channel.fetch_pending(records.len())?.into_iter();
             records.retain(|_| pending.next() == Some(1));

@@ -77,8 +77,8 @@ impl DeviceTable {
                     Read::Contains => {}
                     Read::Get => copy_found(to, channel.fetched_values(), range, &answers),
                     Read::Locate => {
-                        let places = channel.places(len_of(&range));
-                        scope.spawn(|_| gather(&table.medium, places, to));
+                        let offsets = channel.offsets(len_of(&range));
+                        scope.spawn(|_| gather(&table.medium, offsets, to));
                         // They have enough to do.
                         sharers = None;
                     }
@@ -103,12 +103,12 @@ fn copy_found(to: &mut [u8], from: &[u8], part: Range<usize>, answers: &FixedBit
     }
 }
 
-/// Copies the values of a part from their places in the file, 0 for none, on several threads.
-fn gather(file: &Mapping, places: &[u64], values: &mut [u8]) {
-    let size = values.len() / places.len();
+/// Copies the values of a part from their offsets in the file, 0 for none, on several threads.
+fn gather(file: &Mapping, offsets: &[u64], values: &mut [u8]) {
+    let size = values.len() / offsets.len();
     let copied = copied(size);
     values
         .par_chunks_mut(copied * size)
-        .zip(places.par_chunks(copied))
-        .for_each(|(values, places)| file.gather(places, values));
+        .zip(offsets.par_chunks(copied))
+        .for_each(|(values, offsets)| file.gather(offsets, values));
 }

@@ -23,7 +23,7 @@ use crate::table::Table;
 use crate::width::to_usize;
 use change::Transfer;
 
-/// Most positions of a part; a multiple of 64. The more there are, the closer together are the places
+/// Most positions of a part; a multiple of 64. The more there are, the closer together are the offsets
 /// that they touch.
 const PART_OPS_MAX: usize = 1 << 18;
 
