@@ -41,7 +41,7 @@ __device__ inline u64 group_entry(const Groups &groups, const u8 *keys, u32 posi
     }
 }
 
-// Leaves everything as a batch that changes the table finds it: one launch in place of a fill for
+// Output everything as a batch that changes the table finds it: one launch in place of a fill for
 // each array. `entries` is 0 for a batch without groups.
 KERNEL clear_batch(const __grid_constant__ Groups groups, u64 entries, u64 *answers, u32 words,
                    Counters *counters) {

@@ -1,6 +1,6 @@
-// Loading the frozen bucket cache (GPHash §3.3.3), in launches of these kinds:
+// Refreshing the frozen bucket cache (GPHash §3.3.3), in launches of these kinds:
 //
-// cache_survey, cache_elect, cache_release, cache_assign: choose the buckets, one launch after
+// cache_score, cache_select, cache_release, cache_assign: choose the buckets, one launch after
 //     the other, while nothing changes the table. Lookups may go on.
 // cache_fill: copies the values of what was chosen, beside everything. The launch counts as a
 //     lookup: no record that it reads is used for another item before it has ended. It comes when
@@ -9,7 +9,7 @@
 // cache_link: makes up for changes since then, and shows what was filled to readers, while nothing
 //     changes the table.
 //
-// cache_leave empties the entries of a level that is given up.
+// cache_remove_level empties the entries of a level that is given up.
 #include "cache.cuh"
 #include "copy.cuh"
 #include "table.cuh"
@@ -38,7 +38,7 @@ __device__ inline u32 score_of_count(u32 count) {
 
 // How much a bucket is worth holding: 0 if it is not. One that is held counts for half as much
 // again, so that chance does not change what is held.
-__device__ inline u32 score_of(const TableView &view, const CacheLoad &choice, u64 ordinal,
+__device__ inline u32 score_of(const TableView &view, const CacheRefresh &choice, u64 ordinal,
                                bool linked) {
     // Items of levels that are being emptied will be elsewhere.
     if (ordinal < 1ull << (view.top_level + 1 - view.levels)) return 0;
@@ -47,13 +47,13 @@ __device__ inline u32 score_of(const TableView &view, const CacheLoad &choice, u
         mixed = (mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9;
         return 1 + static_cast<u32>((mixed >> 32) % (SCORES - 1));
     }
-    u32 heat = *static_cast<volatile u32 *>(view.cache.heat + ordinal);
+    u32 accesses = *static_cast<volatile u32 *>(view.cache.access_counts + ordinal);
     if (view.cache.policy == POLICY_LFU) {
-        return score_of_count(linked ? heat + heat / 2 : heat);
+        return score_of_count(linked ? accesses + accesses / 2 : accesses);
     }
-    if (heat == 0) return 0;
-    // Lookups launched since the load began are ahead of it.
-    u32 age = choice.round - heat;
+    if (accesses == 0) return 0;
+    // Lookups launched since the refresh began are ahead of it.
+    u32 age = choice.round - accesses;
     if (age >> 31 != 0) age = 0;
     return SCORES - 1 - score_of_count(linked ? age - age / 3 : age);
 }
@@ -63,8 +63,8 @@ __device__ inline u64 first_ordinal(const TableView &view) { return 1ull << view
 __device__ inline u64 end_ordinal(const TableView &view) { return 2ull << view.top_level; }
 
 // Counts the scores of all buckets.
-KERNEL cache_survey(const __grid_constant__ TableView view,
-                    const __grid_constant__ CacheLoad choice) {
+KERNEL cache_score(const __grid_constant__ TableView view,
+                    const __grid_constant__ CacheRefresh choice) {
     // Most buckets have the same few scores: runs of equal ones go into one atomic.
     u32 current = 0;
     u32 run = 0;
@@ -91,7 +91,7 @@ __device__ inline void append(u64 *list, u64 *count, u64 capacity, u64 ordinal, 
 }
 
 // Lists the buckets that come in and those that go, and lets earlier uses count half.
-KERNEL cache_elect(const __grid_constant__ TableView view, const __grid_constant__ CacheLoad choice,
+KERNEL cache_select(const __grid_constant__ TableView view, const __grid_constant__ CacheRefresh choice,
                    CacheOutcome *outcome) {
     #pragma unroll 1
     for (u64 first = first_ordinal(view) + warp_number() * WARP; first < end_ordinal(view);
@@ -110,12 +110,12 @@ KERNEL cache_elect(const __grid_constant__ TableView view, const __grid_constant
         enters = exists && !linked && (above || enters);
         enters = ticket(&outcome->admitted, enters) < choice.room;
         append(choice.evicted, &outcome->evicted, choice.entries, ordinal, linked && !stays);
-        // What an earlier load could not finish is filled again.
-        bool unfinished = stays && (link & LOADING) != 0;
+        // What an earlier refresh could not finish is filled again.
+        bool unfinished = stays && (link & FILLING) != 0;
         append(choice.incoming, &outcome->incoming, choice.entries, ordinal, enters || unfinished);
         if (exists && view.cache.policy == POLICY_LFU && choice.ages != 0) {
-            volatile u32 *heat = view.cache.heat + ordinal;
-            if (*heat != 0) *heat = *heat / 2;
+            volatile u32 *accesses = view.cache.access_counts + ordinal;
+            if (*accesses != 0) *accesses = *accesses / 2;
         }
     }
 }
@@ -125,20 +125,20 @@ __device__ inline u64 listed(u64 count, u64 capacity) {
 }
 
 // Takes a bucket out of its entry, which becomes the free one at `number`.
-__device__ inline void unlink(const TableView &view, const CacheLoad &choice, u64 ordinal,
+__device__ inline void unlink(const TableView &view, const CacheRefresh &choice, u64 ordinal,
                               u64 number) {
-    u32 entry = (link_of(view, ordinal) & ~LOADING) - 1;
+    u32 entry = (link_of(view, ordinal) & ~FILLING) - 1;
     view.cache.links[ordinal] = 0;
     #pragma unroll 1
     for (u32 index = 0; index < view.slots; index++) {
-        store_tag(value_place(view, entry, index).tag, 0);
+        store_tag(value_of_entry(view, entry, index).tag, 0);
     }
     choice.free[number] = entry;
 }
 
 // Takes the evicted buckets out.
 KERNEL cache_release(const __grid_constant__ TableView view,
-                     const __grid_constant__ CacheLoad choice,
+                     const __grid_constant__ CacheRefresh choice,
                      const CacheOutcome *outcome) {
     u64 thread = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x;
     #pragma unroll 1
@@ -150,7 +150,7 @@ KERNEL cache_release(const __grid_constant__ TableView view,
 
 // Gives each incoming bucket an entry, as far as there are any.
 KERNEL cache_assign(const __grid_constant__ TableView view,
-                    const __grid_constant__ CacheLoad choice,
+                    const __grid_constant__ CacheRefresh choice,
                     CacheOutcome *outcome) {
     u64 count = listed(outcome->incoming, choice.entries);
     u64 available = choice.free_count + listed(outcome->evicted, choice.entries);
@@ -161,7 +161,7 @@ KERNEL cache_assign(const __grid_constant__ TableView view,
         u32 link = ordinal != 0 ? link_of(view, ordinal) : 0;
         u64 number = ticket(&outcome->taken, ordinal != 0 && link == 0);
         if (number < available) {
-            view.cache.links[ordinal] = LOADING | (choice.free[available - 1 - number] + 1);
+            view.cache.links[ordinal] = FILLING | (choice.free[available - 1 - number] + 1);
         }
     }
 }
@@ -191,13 +191,13 @@ struct Incoming {
     __device__ Incoming(const TableView &view, u64 which) : ordinal(which), link(0) {
         // A level that is given up loses its links meanwhile: the warp goes by one answer.
         u32 now = __shfl_sync(ALL_LANES, link_of(view, ordinal), 0);
-        if ((now & LOADING) == 0) return;
+        if ((now & FILLING) == 0) return;
         link = now;
         bucket = bucket_of_ordinal(view, ordinal);
         image = image_of(view, bucket, entry());
     }
 
-    __device__ u32 entry() const { return (link & ~LOADING) - 1; }
+    __device__ u32 entry() const { return (link & ~FILLING) - 1; }
 
     // Copies the bucket itself, if its level has no copy.
     __device__ void copy_image(const TableView &view) const {
@@ -218,13 +218,13 @@ struct Incoming {
 
     __device__ CachedValue value(const TableView &view) const {
         if (lane_number() >= view.slots) return {};
-        return value_place(view, entry(), lane_number());
+        return value_of_entry(view, entry(), lane_number());
     }
 };
 
 // Copies the values of incoming buckets `from` to `to` - 1, a warp a bucket.
 KERNEL cache_fill(const __grid_constant__ TableView view,
-                  const __grid_constant__ CacheLoad choice, u64 from, u64 to) {
+                  const __grid_constant__ CacheRefresh choice, u64 from, u64 to) {
     #pragma unroll 1
     for (u64 at = from + warp_number(); at < to; at += warp_count()) {
         Incoming incoming(view, choice.incoming[at]);
@@ -242,7 +242,7 @@ KERNEL cache_fill(const __grid_constant__ TableView view,
 // Shows incoming buckets `from` to `to` - 1 to readers, a warp a bucket, after copying the buckets
 // themselves and the values that were changed since cache_fill.
 KERNEL cache_link(const __grid_constant__ TableView view,
-                  const __grid_constant__ CacheLoad choice, u64 from, u64 to,
+                  const __grid_constant__ CacheRefresh choice, u64 from, u64 to,
                   CacheOutcome *outcome) {
     #pragma unroll 1
     for (u64 at = from + warp_number(); at < to; at += warp_count()) {
@@ -258,16 +258,16 @@ KERNEL cache_link(const __grid_constant__ TableView view,
         order();
         __syncwarp();
         if (lane_number() == 0) {
-            view.cache.links[incoming.ordinal] = incoming.link & ~LOADING;
+            view.cache.links[incoming.ordinal] = incoming.link & ~FILLING;
             atomicAdd(&outcome->linked, 1ull);
         }
     }
 }
 
-// ---- Leaving.
+// ---- Removing.
 
 // Takes all buckets of a level out.
-KERNEL cache_leave(const __grid_constant__ TableView view, const __grid_constant__ CacheLoad choice,
+KERNEL cache_remove_level(const __grid_constant__ TableView view, const __grid_constant__ CacheRefresh choice,
                    u32 level, CacheOutcome *outcome) {
     u64 end = 2ull << level;
     #pragma unroll 1

@@ -1,14 +1,14 @@
 // The frozen bucket cache (GPHash §3.3): values of the buckets used most, in device memory, and
 // the buckets themselves where their level has no copy there. Which buckets it holds changes in
-// loads alone (cache.cu), which run beside all other launches.
+// refreshes alone (cache.cu), which run beside all other launches.
 //
 // A cached value goes by the record that it is of: its tag is the record's offset, and since a
 // record is not stored to while anyone may read it, a value whose tag is the record in the slot is
-// the right one. Whoever puts another value in its place makes the tag 0 first, so a reader that
+// the right one. Whoever puts another value there makes the tag 0 first, so a reader that
 // finds the tag as it was after copying has copied one whole value.
 //
-// A bucket that is being loaded is linked already, marked LOADING: readers pass it by, and who
-// changes one of its slots makes the tag 0. A load that has read the slot before the change may
+// A bucket that is being filled in is linked already, marked FILLING: readers pass it by, and who
+// changes one of its slots makes the tag 0. A refresh that has read the slot before the change may
 // put the old record there after it, but not once that record is used again. So when nothing
 // changes the table, a tag that is the record in the slot speaks the truth here, too; cache_link
 // makes up for the others.
@@ -17,14 +17,14 @@
 #include "layout.cuh"
 
 // Of a link: the entry is being filled.
-constexpr u32 LOADING = 1u << 31;
+constexpr u32 FILLING = 1u << 31;
 
 // Of a bucket that was used more often than so, one use in so many is counted, for all of them: the
 // many buckets that are used now and then are told apart exactly, and those used by every batch cost
 // few atomics.
 constexpr u32 SAMPLE = 32;
 
-// A value's place in the cache.
+// Where a value is in the cache.
 struct CachedValue {
     u64 *tag;
     u8 *value; // null: none
@@ -38,14 +38,14 @@ __device__ inline void store_tag(u64 *tag, u64 record) {
     store(reinterpret_cast<u8 *>(tag), record);
 }
 
-// 1 + the entry that holds a bucket, or that is being filled with it (LOADING); 0: none. Ordinal
+// 1 + the entry that holds a bucket, or that is being filled with it (FILLING); 0: none. Ordinal
 // 0, that of the reserved buckets, is never cached.
 __device__ inline u32 link_of(const TableView &view, u64 ordinal) {
     if (view.cache.links == nullptr) return 0;
     return load(view.cache.links + ordinal);
 }
 
-__device__ inline CachedValue value_place(const TableView &view, u32 entry, u32 index) {
+__device__ inline CachedValue value_of_entry(const TableView &view, u32 entry, u32 index) {
     u64 number = static_cast<u64>(entry) * view.slots + index;
     return {view.cache.records + number, view.cache.values + number * view.cache.value_stride};
 }
@@ -55,15 +55,15 @@ __device__ inline CachedValue value_place(const TableView &view, u32 entry, u32 
 // Counts a use of a bucket by the operation at a position.
 __device__ inline void note_access(const TableView &view, u64 ordinal, const Batch &batch,
                                    u64 position) {
-    if (view.cache.heat == nullptr) return;
-    u32 *heat = view.cache.heat + ordinal;
+    if (view.cache.access_counts == nullptr) return;
+    u32 *accesses = view.cache.access_counts + ordinal;
     if (view.cache.policy == POLICY_LRU) {
         // The number of the launch. 0 is that of a bucket which was never used.
-        __stcs(heat, batch.sample != 0 ? batch.sample : 1u);
-    } else if (load(heat) < SAMPLE) {
-        atomicAdd(heat, 1u);
+        __stcs(accesses, batch.sample != 0 ? batch.sample : 1u);
+    } else if (load(accesses) < SAMPLE) {
+        atomicAdd(accesses, 1u);
     } else if ((position + batch.sample) % SAMPLE == 0) {
-        atomicAdd(heat, SAMPLE);
+        atomicAdd(accesses, SAMPLE);
     }
 }
 
@@ -73,8 +73,8 @@ __device__ inline void note_access(const TableView &view, u64 ordinal, const Bat
 __device__ inline CachedValue cached_value(const TableView &view, u64 ordinal, u32 index,
                                            u64 record) {
     u32 link = link_of(view, ordinal);
-    if (link == 0 || (link & LOADING) != 0) return {};
-    CachedValue cached = value_place(view, link - 1, index);
+    if (link == 0 || (link & FILLING) != 0) return {};
+    CachedValue cached = value_of_entry(view, link - 1, index);
     if (load_acquire(reinterpret_cast<const u8 *>(cached.tag)) != record) return {};
     return cached;
 }
@@ -94,17 +94,17 @@ __device__ inline bool still_cached(const CachedValue &cached, u64 record) {
 // its own.
 __device__ inline void uncache(const TableView &view, u64 ordinal, u32 index) {
     u32 link = link_of(view, ordinal);
-    if (link != 0) store_tag(value_place(view, (link & ~LOADING) - 1, index).tag, 0);
+    if (link != 0) store_tag(value_of_entry(view, (link & ~FILLING) - 1, index).tag, 0);
 }
 
-// The same, and gives the place for the slot's new value, if the bucket is held.
+// The same, and gives the room for the slot's new value, if the bucket is held.
 __device__ inline CachedValue recache(const TableView &view, u64 ordinal, u32 index) {
     u32 link = link_of(view, ordinal);
     if (link == 0) return {};
-    CachedValue cached = value_place(view, (link & ~LOADING) - 1, index);
+    CachedValue cached = value_of_entry(view, (link & ~FILLING) - 1, index);
     store_tag(cached.tag, 0);
     order();
-    if ((link & LOADING) != 0) return {};
+    if ((link & FILLING) != 0) return {};
     return cached;
 }
 
@@ -123,6 +123,6 @@ __device__ inline void publish_cached(const CachedValue &cached, u64 record) {
 __device__ inline u8 *cached_bucket(const TableView &view, u64 ordinal) {
     if (view.cache.buckets == nullptr) return nullptr;
     u32 link = link_of(view, ordinal);
-    if (link == 0 || (link & LOADING) != 0) return nullptr;
+    if (link == 0 || (link & FILLING) != 0) return nullptr;
     return view.cache.buckets + static_cast<u64>(link - 1) * view.bucket_size;
 }

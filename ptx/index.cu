@@ -17,14 +17,14 @@
 
 enum class Verb { INSERT, UPSERT, UPDATE, REMOVE };
 
-// Between the two launches of a change, a slot is its place; this bit of it says that the slot was
+// Between the two launches of a change, a slot is its offset; this bit of it says that the slot was
 // claimed for a new item.
 constexpr u64 CLAIMED = 1;
 
 // ---- Lookups.
 
-// What a lookup leaves beside its answers.
-enum class Leaves { NOTHING, PLACES, VALUES };
+// What a lookup gives beside its answers.
+enum class Output { NONE, OFFSETS, VALUES };
 
 // What a lookup has found, in the lane that it is for.
 struct Hit {
@@ -49,7 +49,7 @@ __device__ inline void copy_found(const TableView &view, const Batch &batch, u64
         tally.cache_lookups += found;
         tally.cache_hits += found && record == 0;
     }
-    if (record != 0) tally.touches += places_in(record, view.value_size);
+    if (record != 0) tally.touches += lines_in(record, view.value_size);
     if (batch.order.wanted != 0) {
         if (mine) enter_order(batch.order, position, record);
     } else {
@@ -57,7 +57,7 @@ __device__ inline void copy_found(const TableView &view, const Batch &batch, u64
     }
 }
 
-template <bool WIDE, Leaves LEAVES>
+template <bool WIDE, Output OUTPUT>
 __device__ void lookup(const TableView &view, const Batch &batch, Counters *counters) {
     Table<WIDE> table(view, counters);
     Tally tally;
@@ -81,12 +81,12 @@ __device__ void lookup(const TableView &view, const Batch &batch, Counters *coun
         }
         tile.answer_all(hit.record != 0);
         tally.operations += mine;
-        if constexpr (LEAVES == Leaves::VALUES) {
+        if constexpr (OUTPUT == Output::VALUES) {
             copy_found(view, batch, position, mine, hit, tally);
         }
-        if constexpr (LEAVES == Leaves::PLACES) {
+        if constexpr (OUTPUT == Output::OFFSETS) {
             if (mine) __stcs(reinterpret_cast<u64 *>(batch.values) + position, hit.record);
-            if (hit.record != 0) tally.touches += places_in(hit.record, view.value_size);
+            if (hit.record != 0) tally.touches += lines_in(hit.record, view.value_size);
         }
     }
     tally.add_to(counters, table.touches);
@@ -167,7 +167,7 @@ __device__ void resolve(const TableView &view, const Records &records, const Bat
         u64 position = tile.position();
         Key own = mine ? table.prepare(table.key_at(batch, position)) : Key{};
         u32 executes = __ballot_sync(ALL_LANES, mine);
-        u64 place = 0;
+        u64 offset = 0;
         bool full = false;
         #pragma unroll 1
         for (u32 turn = 0; turn < batch.tile / GROUPS; turn++) {
@@ -177,51 +177,51 @@ __device__ void resolve(const TableView &view, const Records &records, const Bat
             if (executes >> served_lane(turn) & 1) {
                 Found found = table.find(key);
                 if (found.record != 0) {
-                    if (VERB != Verb::INSERT) there = table.place_of(found.slot);
+                    if (VERB != Verb::INSERT) there = table.offset_of(found.slot);
                 } else if (INSERTS) {
                     Slot slot = table.claim(key);
                     nowhere = slot.bucket.probe == nullptr;
-                    if (!nowhere) there = table.place_of(slot) | CLAIMED;
+                    if (!nowhere) there = table.offset_of(slot) | CLAIMED;
                 }
             }
             there = __shfl_sync(ALL_LANES, there, server_of_lane());
             nowhere = __shfl_sync(ALL_LANES, static_cast<u32>(nowhere), server_of_lane()) != 0;
             if (turn_of_lane() == turn) {
-                place = there;
+                offset = there;
                 full = nowhere;
             }
         }
         if (tile.has_position()) {
             if (batch.order.wanted != 0) {
-                enter_order(batch.order, position, place);
+                enter_order(batch.order, position, offset);
             } else {
-                __stcs(batch.order.places + position, place);
+                __stcs(batch.order.offsets + position, offset);
             }
             __stcs(batch.pending + position, static_cast<u8>(full));
         }
         if (batch.stored != 0) {
             bool given = batch.retry != 0 ? mine : tile.has_position();
-            bool needless = given && place == 0 && !full;
+            bool needless = given && offset == 0 && !full;
             retire_record(records, counters, needless ? stored_record(batch, position) : 0);
         }
         tally.operations += mine;
         tally.full += full;
-        if (VERB != Verb::REMOVE) tally.wanted += place != 0;
+        if (VERB != Verb::REMOVE) tally.wanted += offset != 0;
     }
     tally.add_to(counters, table.touches);
 }
 
 // One operation of a change, in the lane that carries it out.
 struct Change {
-    u64 place;  // of its slot, as `resolve` has left it; 0 for none
+    u64 offset;  // of its slot, as `resolve` has left it; 0 for none
     u64 record; // the new one; 0 for none
     u32 position;
 
     __device__ bool writes() const { return record != 0; }
 
-    __device__ bool inserts() const { return record != 0 && (place & CLAIMED) != 0; }
+    __device__ bool inserts() const { return record != 0 && (offset & CLAIMED) != 0; }
 
-    __device__ u64 state_at() const { return place & ~CLAIMED; }
+    __device__ u64 state_at() const { return offset & ~CLAIMED; }
 };
 
 // Writes the value of a new item or a new value of an old one into a fresh record, unless it is in one
@@ -231,8 +231,8 @@ __device__ Change write_value(Table<WIDE> &table, const Records &records, const 
                               const Share &share, u32 nth, Tally &tally) {
     const TableView &view = table.view;
     Change change{};
-    change.position = share.position(nth, &change.place);
-    bool wants = change.place != 0;
+    change.position = share.position(nth, &change.offset);
+    bool wants = change.offset != 0;
     if (batch.stored != 0) {
         if (wants) change.record = stored_record(batch, change.position);
     } else {
@@ -240,10 +240,10 @@ __device__ Change write_value(Table<WIDE> &table, const Records &records, const 
         if (wants && !change.writes()) {
             // What this launch cannot finish it gives back as it was.
             batch.pending[change.position] = 1;
-            if ((change.place & CLAIMED) != 0) {
+            if ((change.offset & CLAIMED) != 0) {
                 store(table.state_of(table.slot_at(change.state_at())), EMPTY);
             }
-            tally.starved++;
+            tally.out_of_records++;
         }
         const u8 *value = batch.values + static_cast<u64>(change.position) * view.value_size;
         copy_values(value, view.file + change.record, batch.values, view.value_size, change.writes());
@@ -285,7 +285,7 @@ __device__ void write_words(Table<WIDE> &table, const Records &records, const Ba
     }
 }
 
-// Puts the new value in the place of the old one where its bucket is cached.
+// Replaces the old value by the new one where its bucket is cached.
 __device__ inline void show_cached(const TableView &view, const Batch &batch, const Change &change,
                                    const Slot &slot) {
     if (view.cache.links == nullptr) return;
@@ -318,9 +318,9 @@ __device__ void show(Table<WIDE> &table, const Batch &batch, const Change &chang
                                                  : __ldcs(batch.first + __ldcs(batch.entry + change.position)));
     }
     tally.added += inserts;
-    tally.touches += places_in(change.record, table.view.value_size);
-    if (table.is_copy(slot.bucket)) tally.touches += inserts ? table.slot_places(slot) : 1;
-    if (WIDE && inserts) tally.touches += table.key_places(slot);
+    tally.touches += lines_in(change.record, table.view.value_size);
+    if (table.is_copy(slot.bucket)) tally.touches += inserts ? table.slot_lines(slot) : 1;
+    if (WIDE && inserts) tally.touches += table.key_lines(slot);
 }
 
 // insert, upsert and update. A warp writes the values of several shares first, then their words,
@@ -363,13 +363,13 @@ __device__ void take_out(const TableView &view, const Records &records, const Ba
     Tally tally;
     #pragma unroll 1
     for (Share share(batch, 1); share.exists(); share.next()) {
-        u64 place;
-        u64 position = share.position(0, &place);
-        bool gone = place != 0;
+        u64 offset;
+        u64 position = share.position(0, &offset);
+        bool gone = offset != 0;
         Slot slot{};
         u64 record = 0;
         if (gone) {
-            slot = table.slot_at(place);
+            slot = table.slot_at(offset);
             record = load(table.record_of(slot)) & RECORD_OFFSET;
         }
         table.clear(slot, gone);
@@ -378,17 +378,17 @@ __device__ void take_out(const TableView &view, const Records &records, const Ba
         retire_record(records, counters, record);
         if (gone) {
             answer_yes(batch, position);
-            if (table.is_copy(slot.bucket)) tally.touches += table.slot_places(slot);
+            if (table.is_copy(slot.bucket)) tally.touches += table.slot_lines(slot);
         }
         tally.removed += gone;
     }
     tally.add_to(counters, 0);
 }
 
-#define LOOK_UP_KERNEL(name, wide, leaves)                                              \
+#define LOOK_UP_KERNEL(name, wide, output)                                              \
     KERNEL name(const __grid_constant__ TableView view,                                 \
                 const __grid_constant__ Batch batch, Counters *counters) {              \
-        lookup<wide, leaves>(view, batch, counters);                                   \
+        lookup<wide, output>(view, batch, counters);                                   \
     }
 
 #define RESOLVE_KERNEL(name, wide, verb)                                                \
@@ -412,12 +412,12 @@ __device__ void take_out(const TableView &view, const Records &records, const Ba
         take_out<wide>(view, records, batch, counters);                                 \
     }
 
-LOOK_UP_KERNEL(get_word, false, Leaves::VALUES)
-LOOK_UP_KERNEL(get_wide, true, Leaves::VALUES)
-LOOK_UP_KERNEL(contains_word, false, Leaves::NOTHING)
-LOOK_UP_KERNEL(contains_wide, true, Leaves::NOTHING)
-LOOK_UP_KERNEL(locate_word, false, Leaves::PLACES)
-LOOK_UP_KERNEL(locate_wide, true, Leaves::PLACES)
+LOOK_UP_KERNEL(get_word, false, Output::VALUES)
+LOOK_UP_KERNEL(get_wide, true, Output::VALUES)
+LOOK_UP_KERNEL(contains_word, false, Output::NONE)
+LOOK_UP_KERNEL(contains_wide, true, Output::NONE)
+LOOK_UP_KERNEL(locate_word, false, Output::OFFSETS)
+LOOK_UP_KERNEL(locate_wide, true, Output::OFFSETS)
 RESOLVE_KERNEL(resolve_insert_word, false, Verb::INSERT)
 RESOLVE_KERNEL(resolve_insert_wide, true, Verb::INSERT)
 RESOLVE_KERNEL(resolve_upsert_word, false, Verb::UPSERT)

@@ -16,9 +16,9 @@ constexpr u64 FROZEN = 1ull << 61;
 constexpr u64 COLLIDED = 1ull << 62;
 constexpr u64 TENTATIVE = 1ull << 63;
 
-// Places of the file (src/layout/mod.rs).
+// Offsets and sizes of the file (src/layout/mod.rs).
 constexpr u64 PAGE = 4096;
-constexpr u64 PLACE = 128;
+constexpr u64 LINE = 128;
 constexpr u64 RESERVED_BUCKETS = 2 * PAGE;
 constexpr u64 RESERVED_BUCKET_STRIDE = PAGE;
 constexpr u64 DATA_START = 16 * PAGE;
@@ -41,7 +41,7 @@ constexpr u32 POLICY_RANDOM = 2;
 
 struct CacheView {
     u32 *links;   // one a bucket, by its ordinal: 1 + the entry that holds it, 0 for none
-    u32 *heat;    // one a bucket: how often it was used (LFU) or when last (LRU); or null
+    u32 *access_counts;    // one a bucket: how often it was used (LFU) or when last (LRU); or null
     u64 *records; // `slots` an entry: the record whose value is held, 0 for none
     u8 *values;   // `slots` an entry, `value_stride` bytes each
     u8 *buckets;  // `bucket_size` bytes an entry; null if every level has a copy
@@ -90,16 +90,16 @@ struct Records {
     u64 bump_stride;
 };
 
-// How the positions of a batch are put in the order of the places that they touch in the file: a
+// How the positions of a batch are put in the order of the offsets that they touch in the file: a
 // counting sort with a bin for each range of 2^shift bytes. Bins are a power of two, from one chunk of
 // them to MOST_CHUNKS.
 constexpr u32 BIN_CHUNK = 4096;
 constexpr u32 MOST_CHUNKS = 256;
 
 struct Order {
-    u64 *places;    // one a position: where it goes in the file, 0 for nowhere
+    u64 *offsets;    // one a position: where it goes in the file, 0 for nowhere
     u32 *ranks;     // one a position: how many of its bin came before it
-    u32 *positions; // the positions that have a place, in order
+    u32 *positions; // the positions that have an offset, in order
     u32 *bins;      // positions in each bin; zero before and after
     u32 *starts;    // positions in the bins before each one
     u32 *sums;      // positions in each chunk, zero before and after; at MOST_CHUNKS, in all
@@ -147,8 +147,8 @@ struct Counters {
     u64 retired; // records retired
     u64 items;   // members added less members removed (two's complement)
     u64 full;    // operations or moves that found no slot
-    u64 starved; // operations that found no record
-    u64 touches; // places of the file read or written
+    u64 out_of_records; // operations that found no record
+    u64 touches; // lines of the file read or written
     u64 operations;
     u64 damaged; // file offset of a record word that names no record, 0 for none
     u64 wanted;  // operations that need a record
@@ -156,11 +156,11 @@ struct Counters {
     u64 cache_hits;    // those that it had
 };
 
-// One load of the cache (cache.cu). Scores say how much a bucket is worth holding; their counts are
+// One refresh of the cache (cache.cu). Scores say how much a bucket is worth holding; their counts are
 // zero before. Both lists hold ordinals and have room for as many as there are entries.
 constexpr u32 SCORES = 1024;
 
-struct CacheLoad {
+struct CacheRefresh {
     u32 *scores;   // buckets of each score that are not linked, then those that are
     u64 *evicted;  // buckets to be given up
     u64 *incoming; // buckets to be filled in
@@ -210,7 +210,7 @@ constexpr u64 DAMAGE_SHARED_RECORD = 2;  // another item has the same record
 constexpr u64 DAMAGE_FOREIGN_BUCKET = 3; // the key cannot stand in this bucket
 
 // Where a survey of the levels leaves what it finds.
-struct Survey {
+struct RecoveryScan {
     const RecordRange *ranges;
     u32 *used; // one bit a record, by its number
     Repair *repairs;

@@ -19,7 +19,7 @@ __device__ inline u64 warp_number() {
 __device__ inline u64 warp_count() { return static_cast<u64>(gridDim.x) * blockDim.x / WARP; }
 
 // Most of what a kernel loads from device memory, or stores there, is needed once. It should be the first
-// to leave the second-level cache, for what finds the file's places quickly stays there (docs/performance.md).
+// to leave the second-level cache, for what translates the file's addresses quickly stays there (docs/performance.md).
 // These loads ask for that, whatever they load; so do __ldcs, for what nobody changes meanwhile, and __stcs.
 // PTX calls it a priority of the first-level cache; the device minds it in both.
 #ifdef __CUDACC__

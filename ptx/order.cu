@@ -50,33 +50,33 @@ KERNEL arrange(const __grid_constant__ Order order, u32 len) {
     #pragma unroll 1
     for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
          at += static_cast<u64>(gridDim.x) * blockDim.x) {
-        u64 place = __ldcs(order.places + at);
-        if (place == 0) continue;
-        u32 bin = bin_of(order, place);
+        u64 offset = __ldcs(order.offsets + at);
+        if (offset == 0) continue;
+        u32 bin = bin_of(order, offset);
         u32 number = __ldcs(order.starts + bin) + __ldcs(order.ranks + at);
         __stcs(order.positions + number, static_cast<u32>(at));
         order.bins[bin] = 0;
     }
 }
 
-// Gives each position a place of its own, spread over the file, and others with each seed.
+// Gives each position an offset of its own, spread over the file, and others with each seed.
 KERNEL scatter(const __grid_constant__ Order order, u32 len, u64 file_len, u32 value_size,
                u64 seed) {
-    u64 choices = (file_len - DATA_START - value_size) / PLACE;
+    u64 choices = (file_len - DATA_START - value_size) / LINE;
     #pragma unroll 1
     for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
          at += static_cast<u64>(gridDim.x) * blockDim.x) {
-        u64 place = DATA_START + hash_word(at, seed) % choices * PLACE;
+        u64 offset = DATA_START + hash_word(at, seed) % choices * LINE;
         if (order.wanted != 0) {
-            enter_order(order, at, place);
+            enter_order(order, at, offset);
         } else {
-            __stcs(order.places + at, place);
+            __stcs(order.offsets + at, offset);
         }
     }
 }
 
 // Free records are handed out in the order in which they stand in the ring. Sorted, a batch's values
-// go to neighbouring places, although they were freed one here, one there.
+// go to neighbouring offsets, although they were freed one here, one there.
 KERNEL enter_free(const __grid_constant__ Records records, u64 first, u32 len,
                   const __grid_constant__ Order order) {
     #pragma unroll 1
@@ -86,12 +86,12 @@ KERNEL enter_free(const __grid_constant__ Records records, u64 first, u32 len,
     }
 }
 
-KERNEL leave_free(const __grid_constant__ Records records, u64 first, u32 len,
+KERNEL write_back_free(const __grid_constant__ Records records, u64 first, u32 len,
                   const __grid_constant__ Order order) {
     #pragma unroll 1
     for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
          at += static_cast<u64>(gridDim.x) * blockDim.x) {
-        u64 record = __ldcs(order.places + __ldcs(order.positions + at));
+        u64 record = __ldcs(order.offsets + __ldcs(order.positions + at));
         __stcs(records.ring + ((first + at) & (records.ring_capacity - 1)), record);
     }
 }

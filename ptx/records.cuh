@@ -23,7 +23,7 @@ __device__ inline u64 take_record(const Records &records, Counters *counters, bo
     return 0;
 }
 
-// Leaves each lane's record (0: none) behind those retired before. It is not taken again by the launch
+// Output each lane's record (0: none) behind those retired before. It is not taken again by the launch
 // that retires it, nor does the file say that it is free, so its slot may let go of it before or after.
 __device__ inline void retire_record(const Records &records, Counters *counters, u64 record) {
     u32 leaving = __ballot_sync(ALL_LANES, record != 0);

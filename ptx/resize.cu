@@ -24,7 +24,7 @@ __device__ void drain_buckets(const TableView &view, u64 from, u64 to, Counters 
         u32 members = __ballot_sync(ALL_LANES, member);
         Key own = member ? table.key_of_slot(below, state) : Key{};
 
-        u64 place = 0;
+        u64 offset = 0;
         bool moved_before = false;
         #pragma unroll 1
         for (u32 turn = 0; turn < GROUP; turn++) {
@@ -35,21 +35,21 @@ __device__ void drain_buckets(const TableView &view, u64 from, u64 to, Counters 
                 copied = table.find_from(key, table.resting_bottom()).record != 0;
                 if (!copied) {
                     Slot slot = table.claim(key);
-                    if (slot.bucket.probe != nullptr) there = table.place_of(slot);
+                    if (slot.bucket.probe != nullptr) there = table.offset_of(slot);
                 }
             }
             there = __shfl_sync(ALL_LANES, there, server_of_lane());
             copied = __shfl_sync(ALL_LANES, static_cast<u32>(copied), server_of_lane()) != 0;
             if (turn_of_lane() == turn) {
-                place = there;
+                offset = there;
                 moved_before = copied;
             }
         }
 
-        bool moves = place != 0;
+        bool moves = offset != 0;
         Slot above{};
-        if (moves) above = table.slot_at(place);
-        if constexpr (WIDE) table.store_keys(place, own.bytes, moves);
+        if (moves) above = table.slot_at(offset);
+        if constexpr (WIDE) table.store_keys(offset, own.bytes, moves);
         if (moves) table.store_state(above, state);
         persist();
         __syncwarp();
@@ -64,7 +64,7 @@ __device__ void drain_buckets(const TableView &view, u64 from, u64 to, Counters 
         if (moves || moved_before) uncache(view, below.bucket.ordinal, below.index);
         tally.operations += moves;
         tally.full += member && !moves && !moved_before;
-        if (moves) tally.touches += table.slot_places(above) + table.slot_places(below);
+        if (moves) tally.touches += table.slot_lines(above) + table.slot_lines(below);
     }
     tally.add_to(counters, table.touches);
 }

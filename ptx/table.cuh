@@ -3,7 +3,7 @@
 //
 // Who may run beside whom: lookups run beside anything; what changes the table never beside
 // another launch that changes it, and never two of its operations on one key. So a claim is the
-// only place where two groups compete, and every other store is plain.
+// only point where two groups compete, and every other store is plain.
 //
 // Stores follow the slot protocol on the file; where a level is copied to device memory, the copy
 // is changed after the file, and claims are taken on the copy alone.
@@ -46,9 +46,9 @@ __device__ inline bool is_member(u64 record) {
     return (record & RECORD_OFFSET) != 0 && (record & (TENTATIVE | COLLIDED)) == 0;
 }
 
-// Number of places in a range of the file.
-__device__ inline u32 places_in(u64 offset, u64 len) {
-    return static_cast<u32>((offset + len - 1) / PLACE - offset / PLACE + 1);
+// Number of lines in a range of the file.
+__device__ inline u32 lines_in(u64 offset, u64 len) {
+    return static_cast<u32>((offset + len - 1) / LINE - offset / LINE + 1);
 }
 
 // WIDE: keys of more than 8 bytes, whose slots hold a fingerprint and the key.
@@ -56,7 +56,7 @@ template <bool WIDE>
 struct Table {
     const TableView &view;
     Counters *counters;
-    // Places of the file that were read or written; the same in all lanes of a group.
+    // Lines of the file that were read or written; the same in all lanes of a group.
     u32 touches = 0;
 
     __device__ Table(const TableView &table, Counters *counts) : view(table), counters(counts) {}
@@ -126,23 +126,23 @@ struct Table {
     }
 
     // Offset of a slot's state word in the file, by which a slot is named between launches.
-    __device__ u64 place_of(const Slot &slot) const {
+    __device__ u64 offset_of(const Slot &slot) const {
         return slot.bucket.offset + slot.index * 8;
     }
 
     // The slot whose state word lies at this offset.
-    __device__ Slot slot_at(u64 place) const {
-        if (place < DATA_START) {
-            u32 number = place >= RESERVED_BUCKETS + RESERVED_BUCKET_STRIDE;
+    __device__ Slot slot_at(u64 offset) const {
+        if (offset < DATA_START) {
+            u32 number = offset >= RESERVED_BUCKETS + RESERVED_BUCKET_STRIDE;
             Bucket bucket = reserved_bucket(number);
-            return {bucket, static_cast<u32>(place - bucket.offset) / 8};
+            return {bucket, static_cast<u32>(offset - bucket.offset) / 8};
         }
         u32 level = view.bottom_level;
         #pragma unroll 1
-        while (place - view.level_offset[level] >= static_cast<u64>(view.bucket_size) << level) {
+        while (offset - view.level_offset[level] >= static_cast<u64>(view.bucket_size) << level) {
             level++;
         }
-        u64 within = place - view.level_offset[level];
+        u64 within = offset - view.level_offset[level];
         u64 number = within / view.bucket_size;
         u32 index = static_cast<u32>(within - number * view.bucket_size) / 8;
         return {bucket_at(level, number), index};
@@ -398,8 +398,8 @@ struct Table {
     // ---- Steps of a change, one lane an item. The callers persist between them.
 
     __device__ void store_state(const Slot &slot, u64 word) {
-        store(view.file + place_of(slot), word);
-        mark_dirty(place_of(slot), 8);
+        store(view.file + offset_of(slot), word);
+        mark_dirty(offset_of(slot), 8);
     }
 
     __device__ void store_record(const Slot &slot, u64 word) {
@@ -441,13 +441,13 @@ struct Table {
         if (group_lane() == 0) mark_dirty(slot.bucket.offset + at, view.key_size);
     }
 
-    // The same for every lane of the warp that `wants` it, `place` naming its slot.
-    __device__ void store_keys(u64 place, const u8 *bytes, bool wants) {
+    // The same for every lane of the warp that `wants` it, `offset` naming its slot.
+    __device__ void store_keys(u64 offset, const u8 *bytes, bool wants) {
         u32 wanting = __ballot_sync(ALL_LANES, wants);
         #pragma unroll 1
         for (u32 turn = 0; turn < GROUP; turn++) {
             u32 at = served_lane(turn);
-            u64 there = __shfl_sync(ALL_LANES, place, at);
+            u64 there = __shfl_sync(ALL_LANES, offset, at);
             u64 key = __shfl_sync(ALL_LANES, reinterpret_cast<u64>(bytes), at);
             if (wanting >> at & 1) store_key(slot_at(there), reinterpret_cast<const u8 *>(key));
         }
@@ -467,34 +467,34 @@ struct Table {
     // ---- Touches of probing, where a bucket is probed in the file.
 
     __device__ void touch_states(const Bucket &bucket) {
-        if (!is_copy(bucket)) touches += places_in(bucket.offset, view.slots * 8);
+        if (!is_copy(bucket)) touches += lines_in(bucket.offset, view.slots * 8);
     }
 
-    // The record word, if it lies past the places of the state words.
+    // The record word, if it lies past the lines of the state words.
     __device__ void touch_record(const Slot &slot) {
         if (!is_copy(slot.bucket)) touches += record_lies_apart(slot);
     }
 
     __device__ void touch_key(const Slot &slot) {
-        if (!is_copy(slot.bucket)) touches += key_places(slot);
+        if (!is_copy(slot.bucket)) touches += key_lines(slot);
     }
 
     // ---- Touches of a change in one slot of the file, each lane for its own.
 
     // Of the state word and the record word.
-    __device__ u32 slot_places(const Slot &slot) const {
-        return 1 + (place_of(slot) / PLACE != (place_of(slot) + view.slots * 8) / PLACE);
+    __device__ u32 slot_lines(const Slot &slot) const {
+        return 1 + (offset_of(slot) / LINE != (offset_of(slot) + view.slots * 8) / LINE);
     }
 
-    // Places of the slot's key that hold no word of the slot.
-    __device__ u32 key_places(const Slot &slot) const {
+    // Lines of the slot's key that hold no word of the slot.
+    __device__ u32 key_lines(const Slot &slot) const {
         u64 at = slot.bucket.offset + key_offset(slot.index);
-        u64 record = place_of(slot) + view.slots * 8;
-        return places_in(at, view.key_size) - (at / PLACE == record / PLACE);
+        u64 record = offset_of(slot) + view.slots * 8;
+        return lines_in(at, view.key_size) - (at / LINE == record / LINE);
     }
 
     __device__ bool record_lies_apart(const Slot &slot) const {
         u64 last_state = slot.bucket.offset + view.slots * 8 - 8;
-        return (place_of(slot) + view.slots * 8) / PLACE != last_state / PLACE;
+        return (offset_of(slot) + view.slots * 8) / LINE != last_state / LINE;
     }
 };

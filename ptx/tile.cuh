@@ -49,7 +49,7 @@ struct Tile {
 };
 
 // The bus finds pages of host memory quickly that are near each other, and all of a region that is
-// not too large. Places so near have their pages in common, more or less.
+// not too large. Offsets so near have their pages in common, more or less.
 constexpr u64 NEAR = 128 << 10;
 
 // In a larger region than this, warps that are far apart take each other's pages away.
@@ -58,7 +58,7 @@ constexpr u64 LARGE = 8ull << 30;
 // Then so many are enough to keep the bus busy.
 constexpr u64 FEW_WARPS = 128;
 
-// How the positions that have a place are dealt to warps, one a lane, in the order of their places if
+// How the positions that have an offset are dealt to warps, one a lane, in the order of their offsets if
 // the batch was put in order.
 struct Share {
     const Batch &batch;
@@ -77,7 +77,7 @@ struct Share {
           warps(warp_count()),
           first(warp_number() * whole.tile * tiles) {}
 
-    // Deals places that are read, in a file of so many bytes.
+    // Deals offsets that are read, in a file of so many bytes.
     __device__ void read_from(u64 file_len) {
         if (batch.order.wanted == 0) return;
         if (file_len / NEAR <= len) tile = WARP;
@@ -89,17 +89,17 @@ struct Share {
 
     __device__ void next() { first += warps * tile * depth; }
 
-    // This lane's position in the nth tile, and its place, 0 for none.
-    __device__ u32 position(u32 nth, u64 *place) const {
-        *place = 0;
+    // This lane's position in the nth tile, and its offset, 0 for none.
+    __device__ u32 position(u32 nth, u64 *offset) const {
+        *offset = 0;
         u64 number = first + nth * tile + lane_number();
         if (lane_number() >= tile || number >= len) return 0;
         if (batch.order.wanted == 0) {
-            *place = __ldcs(batch.order.places + number);
+            *offset = __ldcs(batch.order.offsets + number);
             return static_cast<u32>(number);
         }
         u32 position = __ldcs(batch.order.positions + number);
-        *place = __ldcs(batch.order.places + position);
+        *offset = __ldcs(batch.order.offsets + position);
         return position;
     }
 };
@@ -116,7 +116,7 @@ struct Tally {
     u32 added = 0;
     u32 removed = 0;
     u32 full = 0;
-    u32 starved = 0;
+    u32 out_of_records = 0;
     u32 wanted = 0;
     u32 cache_lookups = 0;
     u32 cache_hits = 0;
@@ -128,7 +128,7 @@ struct Tally {
         sum(&counters->operations, operations);
         sum(&counters->items, static_cast<u64>(added) - removed);
         sum(&counters->full, full);
-        sum(&counters->starved, starved);
+        sum(&counters->out_of_records, out_of_records);
         sum(&counters->wanted, wanted);
         sum(&counters->cache_lookups, cache_lookups);
         sum(&counters->cache_hits, cache_hits);

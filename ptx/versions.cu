@@ -123,7 +123,7 @@ KERNEL start_digits(u32 *counts, u32 chunks) {
 
 // Moves the changes into the order of their digits.
 KERNEL scatter_digits(u8 *block, u8 *sorted, u32 len, u32 chunk_size, u32 shift, const u32 *counts) {
-    __shared__ u32 places[BLOCK_WARPS][DIGITS];
+    __shared__ u32 next[BLOCK_WARPS][DIGITS];
     Changes from(block, len);
     Changes to(sorted, len);
     Chunk chunk(len, chunk_size);
@@ -133,11 +133,11 @@ KERNEL scatter_digits(u8 *block, u8 *sorted, u32 len, u32 chunk_size, u32 shift,
     for (u32 warp = 0; warp < BLOCK_WARPS; warp++) {
         u32 number = blockIdx.x * BLOCK_WARPS + warp;
         if (number >= chunk.count) break;
-        places[warp][threadIdx.x] = start + counts[threadIdx.x * chunk.count + number];
+        next[warp][threadIdx.x] = start + counts[threadIdx.x * chunk.count + number];
     }
     __syncthreads();
 
-    u32 *own = places[threadIdx.x / WARP];
+    u32 *own = next[threadIdx.x / WARP];
     #pragma unroll 1
     for (u64 at = chunk.first + lane_number(); at - lane_number() < chunk.end; at += LOADED * WARP) {
         u64 hashes[LOADED];
@@ -151,10 +151,10 @@ KERNEL scatter_digits(u8 *block, u8 *sorted, u32 len, u32 chunk_size, u32 shift,
         #pragma unroll
         for (u32 nth = 0; nth < LOADED; nth++) {
             bool exists = at + nth * WARP < chunk.end;
-            u32 place = count_in(own, digit_of(hashes[nth], shift), exists);
+            u32 number = count_in(own, digit_of(hashes[nth], shift), exists);
             if (!exists) continue;
-            to.hashes[place] = hashes[nth];
-            to.positions[place] = positions[nth];
+            to.hashes[number] = hashes[nth];
+            to.positions[number] = positions[nth];
         }
     }
 }

@@ -121,10 +121,10 @@ impl FromStr for AddressOrder {
 }
 
 /// Which buckets the frozen bucket cache of the CUDA engine holds (GPHash §3.3). It is decided anew
-/// at every load; between loads the buckets stay the same.
+/// at every refresh; between refreshes the buckets stay the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CachePolicy {
-    /// Those used most often. Earlier uses count half with every load.
+    /// Those used most often. Earlier uses count half with every refresh.
     #[default]
     Lfu,
     /// Those used last.
@@ -257,7 +257,7 @@ impl Options {
 
     /// Share of the buckets, 0.0 to 1.0, whose values the CUDA engine may keep in device memory,
     /// in the frozen bucket cache: 0.2 by default, less if there is not so much memory, 0.0 for no
-    /// cache at all. The cache fills at its first load, see [`cache_period`](Self::cache_period).
+    /// cache at all. The cache fills at its first refresh, see [`cache_period`](Self::cache_period).
     /// The CPU engine has no such cache: it reads the values where they are, as threads of the host do
     /// for a long batch of gets in host memory on the CUDA engine (more than 8,192 keys or 1 MiB).
     #[must_use]
@@ -273,7 +273,7 @@ impl Options {
         self
     }
 
-    /// How often the cache is loaded anew beside running batches: every second by default, if it
+    /// How often the cache is refreshed beside running batches: every second by default, if it
     /// was used enough since the last time for another choice to be worth it. `None`: only by
     /// [`reload_cache`](crate::Index::reload_cache).
     #[must_use]

@@ -102,7 +102,7 @@ impl Backend {
     pub(crate) fn scan(&mut self, table: &Table<Mapping>, used: &ReachableRecords) -> Findings {
         #[cfg(feature = "cuda")]
         if let Backend::Cuda(engine) = self {
-            match engine.survey(table, used) {
+            match engine.recovery_scan(table, used) {
                 Ok(Some(findings)) => return findings,
                 // The CPU's scan says what is damaged in words.
                 Ok(None) => {}
@@ -195,7 +195,7 @@ impl Backend {
         }
     }
 
-    /// Loads the bucket cache anew, where there is one.
+    /// Refreshes the bucket cache, where there is one.
     pub(crate) fn reload_cache(&self, table: &Table<Mapping>) -> Result<()> {
         let _ = table;
         match self {

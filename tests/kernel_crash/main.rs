@@ -14,7 +14,7 @@ mod killed;
 mod launch;
 #[path = "../kill/process.rs"]
 mod process;
-mod survey;
+mod recovery_scan;
 mod table;
 
 use std::path::Path;

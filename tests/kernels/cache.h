@@ -12,14 +12,14 @@ class Cache {
         TableView &view = table.view;
         u32 value_stride = static_cast<u32>(round_up(view.value_size, 16));
         links.resize(ORDINALS);
-        heat.resize(policy == POLICY_RANDOM ? 0 : ORDINALS);
+        access_counts.resize(policy == POLICY_RANDOM ? 0 : ORDINALS);
         records.resize(entries * view.slots);
         values.resize(entries * view.slots * value_stride / 16);
         evicted.resize(entries);
         incoming.resize(entries);
         for (u32 entry = 0; entry < entries; entry++) free.push_back(entry);
         view.cache.links = links.data();
-        view.cache.heat = heat.empty() ? nullptr : heat.data();
+        view.cache.access_counts = access_counts.empty() ? nullptr : access_counts.data();
         view.cache.records = records.data();
         view.cache.values = reinterpret_cast<u8 *>(values.data());
         view.cache.value_stride = value_stride;
@@ -38,20 +38,20 @@ class Cache {
     // Chooses what is to be held. No change is under way.
     void choose() {
         std::vector<u32> scores(2 * SCORES);
-        load = as_load();
-        load.scores = scores.data();
-        load.round = static_cast<u32>(rng());
+        refresh = as_refresh();
+        refresh.scores = scores.data();
+        refresh.round = static_cast<u32>(rng());
         TableView view = table.view;
-        emulated::run({launch([=, this] { cache_survey(view, load); })});
+        emulated::run({launch([=, this] { cache_score(view, refresh); })});
         // Which score that is the host reckons from all scores; a drawn one does as well.
-        load.threshold = drawn_threshold(scores);
-        load.keep = rng() % 4;
-        load.enter = rng() % 4;
-        load.room = entries;
+        refresh.threshold = drawn_threshold(scores);
+        refresh.keep = rng() % 4;
+        refresh.enter = rng() % 4;
+        refresh.room = entries;
         outcome = {};
-        emulated::run({launch([=, this] { cache_elect(view, load, &outcome); })});
-        emulated::run({launch([=, this] { cache_release(view, load, &outcome); })});
-        emulated::run({launch([=, this] { cache_assign(view, load, &outcome); })});
+        emulated::run({launch([=, this] { cache_select(view, refresh, &outcome); })});
+        emulated::run({launch([=, this] { cache_release(view, refresh, &outcome); })});
+        emulated::run({launch([=, this] { cache_assign(view, refresh, &outcome); })});
         u64 available = free_count + std::min(outcome.evicted, entries);
         free_count = available - std::min(outcome.taken, available);
         incoming_len = std::min(outcome.incoming, entries);
@@ -64,22 +64,22 @@ class Cache {
         u64 from = filled;
         filled = std::min(incoming_len, filled + 1 + rng() % 40);
         TableView view = table.view;
-        return launch([=, this] { cache_fill(view, load, from, filled); });
+        return launch([=, this] { cache_fill(view, refresh, from, filled); });
     }
 
     // Shows what was filled. No change is under way, nor between its launches.
     void show() {
         TableView view = table.view;
-        emulated::run({launch([=, this] { cache_link(view, load, shown, filled, &outcome); })});
+        emulated::run({launch([=, this] { cache_link(view, refresh, shown, filled, &outcome); })});
         shown = filled;
     }
 
     // Takes the buckets of the bottom level out, before it is taken out itself.
-    void leave_bottom() {
+    void remove_bottom() {
         CacheOutcome left{};
         TableView view = table.view;
-        CacheLoad leaving = as_load();
-        emulated::run({launch([=, &left] { cache_leave(view, leaving, view.bottom_level, &left); })});
+        CacheRefresh removal = as_refresh();
+        emulated::run({launch([=, &left] { cache_remove_level(view, removal, view.bottom_level, &left); })});
         free_count += left.evicted;
     }
 
@@ -87,10 +87,10 @@ class Cache {
     void note_moved() {
         const TableView &view = table.view;
         for (u64 ordinal = 1; ordinal < ORDINALS; ordinal++) {
-            if (links[ordinal] == 0 || (links[ordinal] & LOADING) != 0) continue;
+            if (links[ordinal] == 0 || (links[ordinal] & FILLING) != 0) continue;
             for (u32 index = 0; index < view.slots; index++) {
                 u64 record = record_of(ordinal, index);
-                if (*value_place(view, links[ordinal] - 1, index).tag == 0) moved.insert(record);
+                if (*value_of_entry(view, links[ordinal] - 1, index).tag == 0) moved.insert(record);
             }
         }
     }
@@ -102,9 +102,9 @@ class Cache {
         std::vector<u32> held(free.begin(), free.begin() + free_count);
         for (u64 ordinal = 1; ordinal < ORDINALS; ordinal++) {
             if (links[ordinal] == 0) continue;
-            u32 entry = (links[ordinal] & ~LOADING) - 1;
+            u32 entry = (links[ordinal] & ~FILLING) - 1;
             held.push_back(entry);
-            if ((links[ordinal] & LOADING) == 0) verify_entry(view, ordinal, entry);
+            if ((links[ordinal] & FILLING) == 0) verify_entry(view, ordinal, entry);
         }
         std::sort(held.begin(), held.end());
         for (u32 entry = 0; entry < entries; entry++) {
@@ -123,9 +123,9 @@ class Cache {
     u64 incoming_len = 0;
     u64 shown = 0;
     u64 filled = 0;
-    CacheLoad load{};
+    CacheRefresh refresh{};
     CacheOutcome outcome{};
-    std::vector<u32> links, heat, free;
+    std::vector<u32> links, access_counts, free;
     std::vector<u64> records, evicted, incoming, buckets;
     std::vector<uint4> values;
     std::set<u64> moved;
@@ -134,8 +134,8 @@ class Cache {
         return {1 + static_cast<u32>(rng() % 3), THREADS, std::move(kernel)};
     }
 
-    CacheLoad as_load() {
-        CacheLoad now{};
+    CacheRefresh as_refresh() {
+        CacheRefresh now{};
         now.evicted = evicted.data();
         now.incoming = incoming.data();
         now.free = free.data();
@@ -168,7 +168,7 @@ class Cache {
         }
         for (u32 index = 0; index < view.slots; index++) {
             u64 record = record_of(ordinal, index);
-            CachedValue cached = value_place(view, entry, index);
+            CachedValue cached = value_of_entry(view, entry, index);
             if (*cached.tag == 0) {
                 if (record != 0 && moved.count(record) == 0) fail("the cached bucket %llu lacks a value", ordinal);
                 continue;

@@ -18,7 +18,7 @@
 #include "cache.cu"
 #include "index.cu"
 #include "order.cu"
-#include "recover.cu"
+#include "recovery_scan.cu"
 #include "resize.cu"
 #include "versions.cu"
 
@@ -84,12 +84,12 @@ Kernel kernel(void (*function)(Types...), bool in_turns = false) {
 std::unordered_map<std::string, Kernel> kernels = {
     BOTH(get), BOTH(contains), BOTH(locate), BOTH(insert), BOTH(upsert), BOTH(update), BOTH(remove),
     BOTH(resolve_insert), BOTH(resolve_upsert), BOTH(resolve_update), BOTH(resolve_remove),
-    BOTH(drain), BOTH(survey),
+    BOTH(drain), BOTH(recovery_scan),
     ENTRY(fetch), ENTRY(clear_batch), ENTRY(group_keys), ENTRY(spread), ENTRY(report),
     {"start_bins", kernel(start_bins, true)},
-    ENTRY(arrange), ENTRY(scatter), ENTRY(enter_free), ENTRY(leave_free),
-    ENTRY(cache_survey), ENTRY(cache_elect), ENTRY(cache_release), ENTRY(cache_assign),
-    ENTRY(cache_fill), ENTRY(cache_link), ENTRY(cache_leave),
+    ENTRY(arrange), ENTRY(scatter), ENTRY(enter_free), ENTRY(write_back_free),
+    ENTRY(cache_score), ENTRY(cache_select), ENTRY(cache_release), ENTRY(cache_assign),
+    ENTRY(cache_fill), ENTRY(cache_link), ENTRY(cache_remove_level),
     ENTRY(gather_changes), ENTRY(find_versions),
     {"count_digits", kernel(count_digits, true)},
     {"start_digits", kernel(start_digits, true)},

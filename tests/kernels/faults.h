@@ -126,7 +126,7 @@ class Reach {
         expect_on_device(view.dirty, (view.file_len / PAGE + 63) / 64 * 8, "map of pages");
         u64 uses = 4ull << (view.top_level + 1);
         expect_on_device(view.cache.links, uses, "cache's links");
-        expect_on_device(view.cache.heat, uses, "cache's uses");
+        expect_on_device(view.cache.access_counts, uses, "cache's uses");
         expect_on_device(view.cache.records, 8, "cache's records");
         expect_on_device(view.cache.values, 1, "cache's values");
         expect_on_device(view.cache.buckets, 1, "cache's buckets");

@@ -88,7 +88,7 @@ class Model {
             EXPECT(std::memcmp(view.reserved_probe[number], in_file, view.slots * 16) == 0);
             for (u32 index = 0; index < view.slots; index++) reserved += load(in_file + index * 8) != EMPTY;
         }
-        Findings findings = survey();
+        Findings findings = recovery_scan();
         EXPECT(findings.damage == 0);
         EXPECT(findings.repairs == 0);
         EXPECT(findings.members + reserved == items.size());
@@ -174,7 +174,7 @@ class Model {
             u64 waiting = operations.end_round();
             Counters counters = table.settle();
             item_count += counters.items;
-            EXPECT(waiting == counters.full + counters.starved);
+            EXPECT(waiting == counters.full + counters.out_of_records);
             EXPECT(counters.taken == (operations.stored() ? 0 : counters.wanted));
             if (waiting == 0) return;
             if (counters.full == 0) continue;
@@ -207,13 +207,13 @@ class Model {
             }
             drained = to;
             if (drained != buckets) continue;
-            if (cache) cache->leave_bottom();
-            table.leave_bottom();
+            if (cache) cache->remove_bottom();
+            table.remove_bottom();
             drained = 0;
         }
     }
 
-    // Runs a launch with lookups and a load of the cache beside it.
+    // Runs a launch with lookups and a refresh of the cache beside it.
     void run_beside(emulated::Launch launch) {
         Launches launches{std::move(launch)};
         Beside beside;
@@ -271,22 +271,22 @@ class Model {
         Order order = free.batch.order;
         emulated::run({{manner.blocks, THREADS, [=] { enter_free(supply, supply.head, len, order); }}});
         free.arrange_places();
-        emulated::run({{manner.blocks, THREADS, [=] { leave_free(supply, supply.head, len, order); }}});
+        emulated::run({{manner.blocks, THREADS, [=] { write_back_free(supply, supply.head, len, order); }}});
         free.end_round();
     }
 
-    Findings survey() {
+    Findings recovery_scan() {
         // With the hole between their two runs.
         u64 numbers = table.settings.records + 100;
         RecordRange range{table.arena(), numbers, 0};
         std::vector<u32> used(numbers / 32 + 1);
         std::vector<Repair> repairs(1);
-        Survey survey{&range, used.data(), repairs.data(), repairs.size(), 1, 0};
+        RecoveryScan scan{&range, used.data(), repairs.data(), repairs.size(), 1, 0};
         Findings findings{};
         for (u32 level = table.view.bottom_level; level <= table.view.top_level; level++) {
             TableView view = table.view;
             view.cache = {};
-            emulated::run({{2, THREADS, [&] { BY_KEY(table, survey, view, level, survey, &findings); }}});
+            emulated::run({{2, THREADS, [&] { BY_KEY(table, recovery_scan, view, level, scan, &findings); }}});
         }
         return findings;
     }

@@ -40,7 +40,7 @@ class Operations {
   public:
     Batch batch{};
 
-    // `values` are those to be stored, or what is in the answer's place before; `skew` moves them
+    // `values` are those to be stored, or what is where the answer goes before; `skew` moves them
     // from their alignment.
     Operations(MemoryTable &on, Operation what, const std::vector<std::string> &keys,
                const std::vector<std::string> &given, const Manner &how, u32 skew = 0)
@@ -185,7 +185,7 @@ class Operations {
     u64 seed = 0;
     std::vector<u32> claims, first, last, entry;
     std::vector<u64> records; // that hold the values, where the host has written them
-    std::vector<u64> places;
+    std::vector<u64> offsets;
     std::vector<u32> ranks, positions, sums;
     std::vector<uint4> bins, starts;
 
@@ -214,7 +214,7 @@ class Operations {
     }
 
     void make_order(u32 positions_len) {
-        places.resize(positions_len);
+        offsets.resize(positions_len);
         ranks.resize(positions_len);
         positions.resize(positions_len);
         u32 bin_count = manner.chunks * BIN_CHUNK;
@@ -222,7 +222,7 @@ class Operations {
         starts.resize(bin_count / 4);
         sums.assign(MOST_CHUNKS + 1, 0);
         Order &order = batch.order;
-        order.places = places.data();
+        order.offsets = offsets.data();
         order.ranks = ranks.data();
         order.positions = positions.data();
         order.bins = reinterpret_cast<u32 *>(bins.data());
@@ -232,18 +232,18 @@ class Operations {
         order.shift = manner.shift;
     }
 
-    // Every position that has a place is there once, in the order of the bins.
+    // Every position that has an offset is there once, in the order of the bins.
     void expect_order() const {
         const Order &order = batch.order;
         std::vector<u32> arranged_ones(positions.begin(), positions.begin() + arranged(order));
         for (size_t at = 1; at < arranged_ones.size(); at++) {
-            u32 before = bin_of(order, places[arranged_ones[at - 1]]);
-            if (before > bin_of(order, places[arranged_ones[at]])) fail("places out of order");
+            u32 before = bin_of(order, offsets[arranged_ones[at - 1]]);
+            if (before > bin_of(order, offsets[arranged_ones[at]])) fail("offsets out of order");
         }
         std::sort(arranged_ones.begin(), arranged_ones.end());
         std::vector<u32> wanted;
         for (u32 at = 0; at < len; at++) {
-            if (places[at] != 0) wanted.push_back(at);
+            if (offsets[at] != 0) wanted.push_back(at);
         }
         if (arranged_ones != wanted) fail("the order lacks positions");
     }

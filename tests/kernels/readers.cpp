@@ -90,7 +90,7 @@ class Turns {
                     end_change();
                 }
             }
-            if (rng() % 4 == 0) load();
+            if (rng() % 4 == 0) refresh();
         }
         end(lookup);
     }
@@ -98,7 +98,7 @@ class Turns {
     // Either may come to the place that the other one is about to read or has just written.
     void look_up_beside_a_change_that_rests() {
         LookUp lookup = begin();
-        if (rng() % 4 != 0) load();
+        if (rng() % 4 != 0) refresh();
         u64 steps = rng() % LOOK_UP_STEPS;
         for (; steps != 0 && !lookup.launch.done(); steps--) lookup.launch.step();
         begin_change();
@@ -123,7 +123,7 @@ class Turns {
     }
 
     LookUp begin() {
-        // A load fills its entries when the lookups that ran before it have ended.
+        // A refresh fills its entries when the lookups that ran before it have ended.
         if (cache && !cache->is_loading()) cache->choose();
         std::vector<std::string> sought, before;
         for (Item &item : items) {
@@ -149,7 +149,7 @@ class Turns {
     }
 
     // Fills the cache with what was chosen for it. No change is under way.
-    void load() {
+    void refresh() {
         if (!cache || !cache->is_loading()) return;
         emulated::run({cache->fill()});
         cache->show();

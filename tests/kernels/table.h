@@ -14,7 +14,7 @@
 #include "cache.cu"
 #include "index.cu"
 #include "order.cu"
-#include "recover.cu"
+#include "recovery_scan.cu"
 #include "resize.cu"
 
 using Launches = std::vector<emulated::Launch>;
@@ -114,7 +114,7 @@ class MemoryTable {
     bool is_draining() const { return view.top_level + 1 - view.bottom_level > view.levels; }
 
     // Takes the bottom level out, which is empty.
-    void leave_bottom() {
+    void remove_bottom() {
         view.level_offset[view.bottom_level] = 0;
         view.level_probe[view.bottom_level] = nullptr;
         copies[view.bottom_level] = {};
@@ -123,7 +123,7 @@ class MemoryTable {
 
     // ---- Between launches.
 
-    // Leaves a few records from each source for the next launch; `settle` gives the others back.
+    // Output a few records from each source for the next launch; `settle` gives the others back.
     void withhold(u64 few) {
         supply.tail = std::min(supply.tail, supply.head + few);
         for (u32 run = 0; run < 2; run++) {

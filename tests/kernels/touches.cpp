@@ -1,4 +1,4 @@
-// PM touches of the kernels: the distinct places of the file that an operation reads or writes, on a
+// PM touches of the kernels: the distinct lines of the file that an operation reads or writes, on a
 // table whose buckets are copied to device memory, held to the figures of docs/performance.md. And
 // lookups there must not reach the file's buckets at all.
 
@@ -92,6 +92,6 @@ void hold_all(u32 key_size, const Limits &limits) {
 
 int main() {
     hold_all(8, {.hit = 1.1, .miss = 0.1, .insert = 2.2, .update = 2.2, .remove = 1.1});
-    // A new key stands in a place of its own.
+    // A new key stands in a line of its own.
     hold_all(32, {.hit = 1.1, .miss = 0.1, .insert = 3.2, .update = 2.2, .remove = 1.1});
 }

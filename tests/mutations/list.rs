@@ -468,15 +468,15 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "the record of a value that was stored for nothing is not retired",
         file: "ptx/index.cu",
-        find: "given && place == 0 && !full;",
+        find: "given && offset == 0 && !full;",
         replacement: "false;",
         suite: Suite::Kernels,
     },
     Mutation {
         name: "a stored value is given up although its operation only waits for a slot",
         file: "ptx/index.cu",
-        find: "given && place == 0 && !full;",
-        replacement: "given && place == 0;",
+        find: "given && offset == 0 && !full;",
+        replacement: "given && offset == 0;",
         suite: Suite::Kernels,
     },
     Mutation {
@@ -538,12 +538,12 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Kernels,
     },
     Mutation {
-        name: "readers go to a bucket that is still being loaded",
+        name: "readers go to a bucket that is still being filled",
         file: "ptx/cache.cuh",
-        find: r"    if (link == 0 || (link & LOADING) != 0) return nullptr;
+        find: r"    if (link == 0 || (link & FILLING) != 0) return nullptr;
     return view.cache.buckets + static_cast<u64>(link - 1)",
         replacement: r"    if (link == 0) return nullptr;
-    return view.cache.buckets + static_cast<u64>((link & ~LOADING) - 1)",
+    return view.cache.buckets + static_cast<u64>((link & ~FILLING) - 1)",
         suite: Suite::Kernels,
     },
     Mutation {
@@ -556,7 +556,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a slot claimed in vain is not given back",
         file: "ptx/index.cu",
-        find: r"            if ((change.place & CLAIMED) != 0) {
+        find: r"            if ((change.offset & CLAIMED) != 0) {
                 store(table.state_of(table.slot_at(change.state_at())), EMPTY);
             }
 ",
@@ -640,9 +640,9 @@ pub const MUTATIONS: &[Mutation] = &[
         file: "ptx/cache.cuh",
         find: r"    store_tag(cached.tag, 0);
     order();
-    if ((link & LOADING) != 0) return {};
+    if ((link & FILLING) != 0) return {};
 ",
-        replacement: r"    if ((link & LOADING) != 0) {
+        replacement: r"    if ((link & FILLING) != 0) {
         store_tag(cached.tag, 0);
         return {};
     }
@@ -679,10 +679,10 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "the device takes an overflow bit of a level below",
-        file: "ptx/recover.cu",
+        file: "ptx/recovery_scan.cu",
         find: "        for (u32 each = level; each <= table.view.top_level; each++) {\n",
         replacement: "        for (u32 each = table.view.bottom_level; each <= table.view.top_level; each++) {\n",
-        suite: Suite::KernelCrash("survey"),
+        suite: Suite::KernelCrash("recovery_scan"),
     },
     Mutation {
         name: "an insertion passes by its rivals",

@@ -15,7 +15,7 @@ pub struct CacheView {
     /// 1 + the entry that holds each bucket, by its ordinal.
     pub links: Address,
     /// How often, or when last, each bucket was used; 0 if that is not counted.
-    pub heat: Address,
+    pub access_counts: Address,
     /// Records whose values each entry holds.
     pub records: Address,
     /// The values.
@@ -219,10 +219,10 @@ pub const POLICY_RANDOM: u32 = 2;
 /// How many scores there are, by which the buckets to be cached are chosen.
 pub const SCORES: usize = 1024;
 
-/// One load of the cache.
+/// One refresh of the cache.
 #[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
-pub struct CacheLoad {
+pub struct CacheRefresh {
     /// Buckets of each score that are not linked, then those that are.
     pub scores: Address,
     /// Ordinals of the buckets to be given up.
@@ -243,7 +243,7 @@ pub struct CacheLoad {
     pub room: u64,
     /// Buckets of a higher score are held.
     pub threshold: u32,
-    /// LRU: the tick now; random: differs from load to load.
+    /// LRU: the tick now; random: differs from refresh to refresh.
     pub round: u32,
     /// LFU: 1 if earlier uses count half from now on.
     pub ages: u32,
@@ -251,7 +251,7 @@ pub struct CacheLoad {
     pub reserved: u32,
 }
 
-/// What a load has come to.
+/// What a refresh has come to.
 #[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
 pub struct CacheOutcome {
@@ -267,7 +267,7 @@ pub struct CacheOutcome {
     pub entered: u64,
     /// Of any score: buckets that would come in.
     pub admitted: u64,
-    /// Buckets held since this load.
+    /// Buckets held since this refresh.
     pub linked: u64,
 }
 
@@ -283,7 +283,7 @@ pub struct RecordRange {
     pub first_ordinal: u64,
 }
 
-/// What a survey found wrong with a slot.
+/// What a recovery scan found wrong with a slot.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub struct Repair {
@@ -299,10 +299,10 @@ pub const REPAIR_DUPLICATE: u64 = 2;
 /// The slot's item was about to be moved.
 pub const REPAIR_THAW: u64 = 3;
 
-/// Where a survey of the levels leaves what it finds.
+/// Where a recovery scan of the levels puts what it finds.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-pub struct SurveyView {
+pub struct RecoveryScanView {
     /// [`RecordRange`]s.
     pub ranges: Address,
     /// One bit a record, by its number.
@@ -317,13 +317,13 @@ pub struct SurveyView {
     pub reserved: u32,
 }
 
-/// What a survey found.
+/// What a recovery scan found.
 #[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
-pub struct SurveyFindings {
+pub struct RecoveryScanFindings {
     /// Members.
     pub members: u64,
-    /// Slots to mend; may exceed the room for them.
+    /// Slots to repair; may exceed the room for them.
     pub repairs: u64,
     /// Kind and offset of something that no crash leaves, 0 for none.
     pub damage: u64,
@@ -380,7 +380,7 @@ mod tests {
                 layout_of!(TableView: file file_len hash_seed key_size value_size slots levels
                     locations bottom_level top_level bucket_size record_stride reserved_probe
                     dirty level_offset level_probe cache),
-                layout_of!(CacheView: links heat records values buckets value_stride policy),
+                layout_of!(CacheView: links access_counts records values buckets value_stride policy),
             ]
             .concat()
         );
@@ -408,19 +408,19 @@ mod tests {
             layout_of!(Counters: taken retired items full out_of_records touches operations damaged
                 wanted cache_lookups cache_hits)
         );
-        let load = [
-            layout_of!(CacheLoad: scores evicted incoming free entries free_count keep enter room
+        let refresh = [
+            layout_of!(CacheRefresh: scores evicted incoming free entries free_count keep enter room
                 threshold round ages),
             layout_of!(CacheOutcome: evicted incoming taken kept entered admitted linked),
         ];
-        assert_eq!(stated("cache_load"), load.concat());
-        let survey = [
-            layout_of!(SurveyView: ranges used repairs repair_capacity range_count),
+        assert_eq!(stated("cache_refresh"), refresh.concat());
+        let scan = [
+            layout_of!(RecoveryScanView: ranges used repairs repair_capacity range_count),
             layout_of!(RecordRange: offset count first_ordinal),
             layout_of!(Repair: at kind),
-            layout_of!(SurveyFindings: members repairs damage),
+            layout_of!(RecoveryScanFindings: members repairs damage),
         ];
-        assert_eq!(stated("survey"), survey.concat());
+        assert_eq!(stated("recovery_scan"), scan.concat());
     }
 
     #[test]

@@ -29,7 +29,7 @@ use crate::table::Table;
 use crate::table::maintenance;
 use crate::table::maintenance::Maintainer;
 use crate::{Engine, Options, Result};
-use cache::{Loader, Pace};
+use cache::{Pace, Refresher};
 use service::{Server, Service};
 use table::Prepared;
 
@@ -38,8 +38,8 @@ pub(crate) use kernels::Read;
 
 /// Runs batches on a GPU, and on the CPU once that has failed.
 pub(crate) struct CudaEngine {
-    /// Loads the cache from time to time. Goes before what it works on.
-    loader: Option<Loader>,
+    /// Refreshes the cache from time to time. Goes before what it works on.
+    refresher: Option<Refresher>,
     /// What a recovery scan has made and attaching needs as well.
     prepared: Option<Prepared>,
     service: Arc<Service>,
@@ -61,7 +61,7 @@ impl CudaEngine {
             "the CUDA engine is open"
         );
         Ok(Self {
-            loader: None,
+            refresher: None,
             prepared: None,
             service: Arc::new(Service::new(device, ordinal, options)),
         })
@@ -83,8 +83,8 @@ impl CudaEngine {
             && options.cache_ratio > 0.0
         {
             let (service, table) = (Arc::clone(&self.service), Arc::clone(table));
-            self.loader = Loader::start(service, table, period)
-                .inspect_err(|error| tracing::warn!(%error, "the cache is loaded when asked"))
+            self.refresher = Refresher::start(service, table, period)
+                .inspect_err(|error| tracing::warn!(%error, "the cache is refreshed when asked"))
                 .ok();
         }
         Ok(())
@@ -104,7 +104,7 @@ impl CudaEngine {
     /// [`Error::Gpu`](crate::Error::Gpu) if the GPU has failed and the table could not be recovered. The file
     /// is then as after a crash.
     pub(crate) fn detach(&mut self, table: &Table<Mapping>) -> Result<()> {
-        self.loader = None;
+        self.refresher = None;
         self.service.detach(table)
     }
 
@@ -146,14 +146,14 @@ impl CudaEngine {
         })
     }
 
-    /// Loads the cache anew.
+    /// Refreshes the cache.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
     pub(crate) fn reload_cache(&self, table: &Table<Mapping>) -> Result<()> {
         self.service.serve(table, |server| match server {
             Server::Host(_) => Ok(()),
-            Server::Device(device_table) => device_table.load_cache(table, Pace::AtOnce),
+            Server::Device(device_table) => device_table.refresh_cache(table, Pace::AtOnce),
         })
     }
 
@@ -186,7 +186,7 @@ static_assertions::assert_impl_all!(CudaEngine: Send, Sync);
 
 impl Drop for CudaEngine {
     fn drop(&mut self) {
-        self.loader = None;
+        self.refresher = None;
         // Device memory is freed in the context of the calling thread.
         let _entered = self.service.device().enter();
         self.prepared = None;

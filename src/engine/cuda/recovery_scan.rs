@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use super::CudaEngine;
 use super::abi::{
-    REPAIR_DUPLICATE, REPAIR_THAW, RecordRange, Repair, SurveyFindings, SurveyView, TableView,
+    REPAIR_DUPLICATE, REPAIR_THAW, RecordRange, RecoveryScanFindings, RecoveryScanView, Repair,
+    TableView,
 };
-use super::kernels::declarations::SURVEY;
+use super::kernels::declarations::RECOVERY_SCAN;
 use super::kernels::{Grid, WARP};
 use super::stream::BatchStream;
 use super::table::{DeviceTable, Mirror, Prepared};
@@ -21,11 +22,11 @@ use crate::table::alloc::reachable::ReachableRecords;
 use crate::table::recovery::scan::{Findings, Fix};
 use crate::width::{to_usize, u32_of};
 
-/// Most slots to mend that a survey lists. A crash leaves one for each operation that was under
+/// Most slots to repair that a scan lists. A crash leaves one for each operation that was under
 /// way; more than this is left to the CPU.
 const MOST_REPAIRS: usize = 1 << 20;
 
-/// Most mended buckets that are copied to the device one by one; with more, all levels are copied
+/// Most repaired buckets that are copied to the device one by one; with more, all levels are copied
 /// again.
 const MOST_REFRESHED: usize = 4096;
 
@@ -35,7 +36,7 @@ impl CudaEngine {
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
-    pub(crate) fn survey(
+    pub(crate) fn recovery_scan(
         &mut self,
         table: &Table<Mapping>,
         used: &ReachableRecords,
@@ -48,8 +49,8 @@ impl CudaEngine {
             ..
         } = DeviceTable::prepare(self.service.device(), options, table)?;
         let started = Instant::now();
-        let channel = BatchStream::new()?;
-        let stream = &channel.stream;
+        let batch_stream = BatchStream::new()?;
+        let stream = &batch_stream.stream;
         let mut copies = Mirror::new(true, options.device_memory);
         let mut view = copies.add_table(table, &registration, stream)?;
         view.file_len = table.medium.len();
@@ -69,8 +70,8 @@ impl CudaEngine {
         let words = used.words();
         let device_used = DeviceMemory::new(words.len() * 8)?;
         let device_repairs = DeviceMemory::new(MOST_REPAIRS * size_of::<Repair>())?;
-        let device_findings = DeviceMemory::new(size_of::<SurveyFindings>())?;
-        let survey = SurveyView {
+        let device_findings = DeviceMemory::new(size_of::<RecoveryScanFindings>())?;
+        let scan = RecoveryScanView {
             ranges: device_ranges.address(),
             used: device_used.address(),
             repairs: device_repairs.address(),
@@ -78,7 +79,7 @@ impl CudaEngine {
             range_count: u32::try_from(ranges.len()).expect("a file has few extents"),
             reserved: 0,
         };
-        let mut found = SurveyFindings::default();
+        let mut found = RecoveryScanFindings::default();
         // SAFETY: the blocks are as long as is said here, and live until the wait.
         unsafe {
             let ranges = bytemuck::cast_slice(&ranges);
@@ -89,14 +90,14 @@ impl CudaEngine {
             // stand above.
             for level in (view.bottom_level..=view.top_level).rev() {
                 let grid = Grid::Warps((1u64 << level).div_ceil(u64::from(WARP / view.slots)));
-                let arguments = (view, level, survey, device_findings.address());
-                kernels.launch(stream, SURVEY, grid, arguments)?;
+                let arguments = (view, level, scan, device_findings.address());
+                kernels.launch(stream, RECOVERY_SCAN, grid, arguments)?;
             }
             let found = bytemuck::bytes_of_mut(&mut found);
             copy_out(stream, found, device_findings.address())?;
         }
         wait(stream)?;
-        tracing::debug!(took = ?started.elapsed(), "surveyed the levels");
+        tracing::debug!(took = ?started.elapsed(), "scanned the levels");
         let prepared = self.prepared.insert(Prepared {
             kernels,
             registration,
@@ -117,8 +118,8 @@ impl CudaEngine {
         }
         wait(stream)?;
         if repairs.len() <= MOST_REFRESHED {
-            let mended = repairs.iter().map(|repair| bucket(table, &view, repair.at));
-            prepared.mirror = Some((copies, mended.collect()));
+            let repaired = repairs.iter().map(|repair| bucket(table, &view, repair.at));
+            prepared.mirror = Some((copies, repaired.collect()));
         }
         for (word, copied) in words.iter().zip(copied) {
             word.store(copied, Ordering::Relaxed);

@@ -60,7 +60,7 @@ impl CudaEngine {
     ) -> Result<()> {
         self.service.serve(table, |server| {
             on_device(server)?.exclusively(table, |exclusive| {
-                exclusive.channel.follow(stream)?;
+                exclusive.batch_stream.follow(stream)?;
                 for part in operands.parts(table) {
                     exclusive.drain_slice(part.len.into())?;
                     // SAFETY: the part lies within the operands, which the caller keeps valid. The batch

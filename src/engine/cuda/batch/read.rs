@@ -39,20 +39,20 @@ impl DeviceTable {
     pub unsafe fn begin_read(
         &self,
         table: TableView,
-        channel: &mut BatchStream,
+        batch_stream: &mut BatchStream,
         verb: Read,
         mut operands: Operands,
     ) -> Result<ReadBatch> {
-        let counters = channel.counters()?;
-        let (words, to) = channel.outcome(&operands)?;
+        let counters = batch_stream.counters()?;
+        let (words, to) = batch_stream.outcome(&operands)?;
         let mut order = OrderView::zeroed();
         let size = match verb {
             Read::Get => {
-                order = channel.order(operands.len, table.file_len)?;
+                order = batch_stream.order(operands.len, table.file_len)?;
                 table.value_size
             }
             Read::Locate => {
-                operands.values = channel.room_for_offsets(operands.len)?;
+                operands.values = batch_stream.room_for_offsets(operands.len)?;
                 const { u32_of(size_of::<Address>() as u64) }
             }
             Read::Contains => 0,
@@ -60,7 +60,7 @@ impl DeviceTable {
         // In this order: of a change that was counted already the lock is still held, or it has ended.
         let changes = self.changes.load(Ordering::SeqCst);
         let beside = self.writer.is_locked();
-        let mut launches = channel.launches();
+        let mut launches = batch_stream.launches();
         // SAFETY: the caller keeps the operands and what the view names valid. The other buffers are
         // this stream's, and were made for as many positions. Nobody looks at the outcome before the
         // stream has come past.
@@ -72,7 +72,7 @@ impl DeviceTable {
             launches.submit()?;
         }
         if verb == Read::Get {
-            channel.fetch_values(operands.len, size)?;
+            batch_stream.fetch_values(operands.len, size)?;
         }
         Ok(ReadBatch {
             verb,
@@ -86,11 +86,11 @@ impl DeviceTable {
     pub fn end_read(
         &self,
         table: &Table<Mapping>,
-        channel: &mut BatchStream,
+        batch_stream: &mut BatchStream,
         batch: &ReadBatch,
     ) -> Result<()> {
-        wait(&channel.stream)?;
-        let counters = channel.fetched_counters();
+        wait(&batch_stream.stream)?;
+        let counters = batch_stream.fetched_counters();
         table.count_batch(counters.operations, 0, counters.touches);
         self.count_cache(counters.cache_lookups, counters.cache_hits);
         check_damage(table, &counters)?;
@@ -99,15 +99,15 @@ impl DeviceTable {
             return Ok(());
         }
         // Equal keys may have been told of different changes, and not in the order given.
-        let groups = channel.groups(len)?;
-        let (words, to) = channel.outcome(&batch.operands)?;
+        let groups = batch_stream.groups(len)?;
+        let (words, to) = batch_stream.outcome(&batch.operands)?;
         let mut found = BatchView::zeroed();
         found.keys = batch.operands.keys;
         found.values = batch.operands.values;
         found.answers = batch.operands.answers;
         found.len = len;
-        let counters = channel.counters_address();
-        let mut launches = channel.launches();
+        let counters = batch_stream.counters_address();
+        let mut launches = batch_stream.launches();
         // SAFETY: whoever began the lookup keeps its operands valid until this call ends. The groups
         // were made for its positions, on this stream.
         unsafe {
@@ -119,9 +119,9 @@ impl DeviceTable {
             launches.submit()?;
         }
         if batch.verb == Read::Get {
-            channel.fetch_values(len, batch.size)?;
+            batch_stream.fetch_values(len, batch.size)?;
         }
-        wait(&channel.stream)
+        wait(&batch_stream.stream)
     }
 
     /// Launches a batch that looks up.

@@ -37,7 +37,7 @@ impl Exclusive<'_> {
         let Self {
             device_table,
             writer,
-            channel,
+            batch_stream,
             ..
         } = self;
         let kernels = &device_table.kernels;
@@ -48,11 +48,11 @@ impl Exclusive<'_> {
             // Already the launch that finds the slots retires records.
             writer
                 .record_pool
-                .make_room(&channel.stream, u64::from(len))?;
+                .make_room(&batch_stream.stream, u64::from(len))?;
         }
-        let pending = channel.pending(len)?;
-        let groups = (len > 1).then(|| channel.groups(len)).transpose()?;
-        let order = channel.order(len, device_table.view_now().file_len)?;
+        let pending = batch_stream.pending(len)?;
+        let groups = (len > 1).then(|| batch_stream.groups(len)).transpose()?;
+        let order = batch_stream.order(len, device_table.view_now().file_len)?;
         let view = BatchView {
             keys: operands.keys,
             values: operands.values,
@@ -69,10 +69,10 @@ impl Exclusive<'_> {
             stored: operands.stored.into(),
             order: device_table.order_of(order, len),
         };
-        let counters = channel.counters_address();
+        let counters = batch_stream.counters_address();
         // From the first claim of a slot on, until it is known what was stored.
         writer.integrity = Integrity::InFlight;
-        let mut launches = channel.launches();
+        let mut launches = batch_stream.launches();
         // SAFETY: the caller of `begin_write` keeps the operands valid. The other buffers are this
         // stream's, and were made for `len` positions; the mirror, the ring and the file are freed only
         // by whoever holds the writer's lock. It keeps other changes away.
@@ -104,14 +104,14 @@ impl Exclusive<'_> {
                 self.refill_wanted(len)?;
             }
             let pool = &mut self.writer.record_pool;
-            pool.make_room(&self.channel.stream, len)?;
+            pool.make_room(&self.batch_stream.stream, len)?;
         }
-        let (device_table, channel) = (self.device_table, &mut *self.channel);
+        let (device_table, batch_stream) = (self.device_table, &mut *self.batch_stream);
         let kernels = &device_table.kernels;
-        let (words, to) = channel.outcome(&operands)?;
-        let counters = channel.counters_address();
+        let (words, to) = batch_stream.outcome(&operands)?;
+        let counters = batch_stream.counters_address();
         let records = self.writer.record_pool.view();
-        let mut launches = channel.launches();
+        let mut launches = batch_stream.launches();
         // SAFETY: as in `launch_write`, whose buffers these are. Nobody looks at the outcome before the
         // stream has come past.
         unsafe {
@@ -133,8 +133,8 @@ impl Exclusive<'_> {
             // A batch may need fewer records than it has operations. What cannot be had stays
             // pending, and whoever ends the batch says why.
             self.fetch_counters()?;
-            wait(&self.channel.stream)?;
-            let wanted = self.channel.fetched_counters().wanted;
+            wait(&self.batch_stream.stream)?;
+            let wanted = self.batch_stream.fetched_counters().wanted;
             match self.refill(wanted) {
                 Err(error @ Error::Gpu { .. }) => return Err(error),
                 Err(error) => tracing::debug!(%error, "fewer records than a batch wants"),
@@ -153,8 +153,8 @@ impl Exclusive<'_> {
     fn complete_write(&mut self, verb: Write, mut batch: WriteBatch) -> Result<()> {
         let (device_table, table) = (self.device_table, self.table);
         loop {
-            wait(&self.channel.stream)?;
-            let counters = self.channel.fetched_counters();
+            wait(&self.batch_stream.stream)?;
+            let counters = self.batch_stream.fetched_counters();
             self.writer.record_pool.settle(table, &counters);
             self.writer.integrity = Integrity::Intact;
             let done = counters.operations - counters.full - counters.out_of_records;
@@ -174,10 +174,10 @@ impl Exclusive<'_> {
                 self.grow()?;
             }
             batch.view.retry = 1;
-            let counters = self.channel.counters()?;
+            let counters = self.batch_stream.counters()?;
             self.writer.integrity = Integrity::InFlight;
             let (view, records) = (device_table.view_now(), self.writer.record_pool.view());
-            let (kernels, stream) = (&device_table.kernels, &self.channel.stream);
+            let (kernels, stream) = (&device_table.kernels, &self.batch_stream.stream);
             // SAFETY: as in `launch_write`: the batch has not ended, and the lock is still held.
             unsafe { kernels.resolve(stream, verb, view, records, batch.view, counters)? };
             self.store_changes(verb, &batch)?;

@@ -1,10 +1,10 @@
-//! Loading the cache beside running batches (GPHash §3.3.3).
+//! Refreshing the cache beside running batches (GPHash §3.3.3).
 //!
 //! The writer's lock is held while buckets are chosen and while they are shown to readers, a
 //! moment each time; copying them holds no lock. Lookups are never kept away, but for a moment
 //! when the cache's memory is made anew.
 
-mod loader;
+mod refresher;
 mod selection;
 
 use std::ops::Range;
@@ -14,10 +14,10 @@ use std::time::Instant;
 
 use bytemuck::Zeroable;
 
-use super::abi::{CacheLoad, CacheOutcome, SCORES, TableView};
+use super::abi::{CacheOutcome, CacheRefresh, SCORES, TableView};
 use super::kernels::Grid;
 use super::kernels::declarations::{
-    CACHE_ASSIGN, CACHE_ELECT, CACHE_FILL, CACHE_LINK, CACHE_RELEASE, CACHE_SURVEY,
+    CACHE_ASSIGN, CACHE_FILL, CACHE_LINK, CACHE_RELEASE, CACHE_SCORE, CACHE_SELECT,
 };
 use super::stream::BatchStream;
 use super::table::{
@@ -31,7 +31,7 @@ use crate::width::{saturating_u64, to_usize};
 use crate::{CachePolicy, Result};
 use selection::{affordable, missed_share, select};
 
-pub use loader::Loader;
+pub use refresher::Refresher;
 
 /// Most buckets that are filled in one launch, which new levels and freed records wait for.
 const SLICE: u64 = 1024;
@@ -45,38 +45,38 @@ const FILL_WARPS_MAX: u64 = 128;
 /// Slices that are shown to readers together.
 const SHOWN_TOGETHER: u64 = 8;
 
-/// How much of the time a load leaves the file to batches.
+/// How much of the time a refresh leaves the file to batches.
 #[derive(Debug, Clone, Copy)]
 pub enum Pace<'s> {
-    /// Most of it while batches run, none otherwise: someone waits for the load.
+    /// Most of it while batches run, none otherwise: someone waits for the refresh.
     AtOnce,
-    /// Most of it, until it is told to stop or someone waits for a load: the next one goes on from
+    /// Most of it, until it is told to stop or someone waits for a refresh: the next one goes on from
     /// there.
     Considerate(&'s AtomicBool),
 }
 
-/// How long a load rests that leaves time to batches, as a multiple of the time in which it worked.
+/// How long a refresh rests that leaves time to batches, as a multiple of the time in which it worked.
 const REST: u32 = 12;
 
 impl DeviceTable {
-    /// Loads the cache: chooses its buckets anew, and fills in those that it does not hold.
+    /// Refreshes the cache: chooses its buckets anew, and fills in those that it does not hold.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu). What has been shown to readers by then stays right.
-    pub fn load_cache(&self, table: &Table<Mapping>, pace: Pace<'_>) -> Result<()> {
+    pub fn refresh_cache(&self, table: &Table<Mapping>, pace: Pace<'_>) -> Result<()> {
         let waits = u32::from(matches!(pace, Pace::AtOnce));
-        self.awaited_loads.fetch_add(waits, Ordering::Relaxed);
-        let _alone = self.loading.lock();
-        self.awaited_loads.fetch_sub(waits, Ordering::Relaxed);
+        self.awaited_refreshes.fetch_add(waits, Ordering::Relaxed);
+        let _alone = self.refreshing.lock();
+        self.awaited_refreshes.fetch_sub(waits, Ordering::Relaxed);
         self.count_lookups(table)?;
-        let mut channel = self.channel()?;
-        let chosen = self.beside_batches(pace, || self.choose_cached(table, &mut channel))?;
-        let stream = &channel.stream;
-        if let Some((load, outcome)) = chosen {
+        let mut batch_stream = self.batch_stream()?;
+        let chosen = self.beside_batches(pace, || self.choose_cached(table, &mut batch_stream))?;
+        let stream = &batch_stream.stream;
+        if let Some((refresh, outcome)) = chosen {
             // They may still read what was in the entries before.
             self.reader_gate.wait();
             self.readers.wait();
-            let incoming = outcome.incoming.min(load.entries);
+            let incoming = outcome.incoming.min(refresh.entries);
             let slice = slice_len(&self.view_now());
             for first in (0..incoming).step_by(to_usize(slice * SHOWN_TOGETHER)) {
                 if self.should_end(pace) {
@@ -85,18 +85,18 @@ impl DeviceTable {
                 let shown = first..incoming.min(first + slice * SHOWN_TOGETHER);
                 for from in shown.clone().step_by(to_usize(slice)) {
                     let part = from..shown.end.min(from + slice);
-                    self.beside_batches(pace, || self.fill_cache(stream, load, part))?;
+                    self.beside_batches(pace, || self.fill_cache(stream, refresh, part))?;
                 }
-                self.beside_batches(pace, || self.link_cached(stream, load, shown.clone()))?;
+                self.beside_batches(pace, || self.link_cached(stream, refresh, shown.clone()))?;
             }
             tracing::debug!(
-                entries = load.entries,
+                entries = refresh.entries,
                 evicted = outcome.evicted,
                 incoming,
-                "loaded the bucket cache"
+                "refreshed the bucket cache"
             );
         }
-        self.give(channel);
+        self.give(batch_stream);
         Ok(())
     }
 
@@ -104,7 +104,7 @@ impl DeviceTable {
         match pace {
             Pace::AtOnce => false,
             Pace::Considerate(stop) => {
-                stop.load(Ordering::Acquire) || self.awaited_loads.load(Ordering::Relaxed) > 0
+                stop.load(Ordering::Acquire) || self.awaited_refreshes.load(Ordering::Relaxed) > 0
             }
         }
     }
@@ -113,33 +113,38 @@ impl DeviceTable {
     fn choose_cached(
         &self,
         table: &Table<Mapping>,
-        channel: &mut BatchStream,
-    ) -> Result<Option<(CacheLoad, CacheOutcome)>> {
+        batch_stream: &mut BatchStream,
+    ) -> Result<Option<(CacheRefresh, CacheOutcome)>> {
         let mut writer = self.writer()?;
-        self.exclusive(table, &mut writer, channel).size_cache()?;
-        let (cache, stream) = (&mut writer.cache, &channel.stream);
+        self.exclusive(table, &mut writer, batch_stream)
+            .size_cache()?;
+        let (cache, stream) = (&mut writer.cache, &batch_stream.stream);
         let Some(entries) = &mut cache.entries else {
             return Ok(None);
         };
         cache.doubtful = true;
         let view = self.view_now();
-        let mut load = entries.load();
-        load.round = self.launches.load(Ordering::Relaxed);
-        // Loads that follow each other closely would forget what they know.
+        let mut refresh = entries.refresh();
+        refresh.round = self.launches.load(Ordering::Relaxed);
+        // Refreshes that follow each other closely would forget what they know.
         let operations = table.operations.load(Ordering::Relaxed);
         if operations - cache.aged_at >= buckets_of(table) {
             cache.aged_at = operations;
-            load.ages = 1;
+            refresh.ages = 1;
         }
         let mut scores = vec![0u32; 2 * SCORES];
         // SAFETY: the lists are as long as is said here; the writer's lock keeps changes away, and
         // nobody looks at the scores before the wait.
         unsafe {
             let zeroed = to_usize(SCORES_LEN + OUTCOME_LEN);
-            fill(stream, load.scores, 0, zeroed)?;
+            fill(stream, refresh.scores, 0, zeroed)?;
             self.kernels
-                .launch(stream, CACHE_SURVEY, Grid::Device, (view, load))?;
-            copy_out(stream, bytemuck::cast_slice_mut(&mut scores), load.scores)?;
+                .launch(stream, CACHE_SCORE, Grid::Device, (view, refresh))?;
+            copy_out(
+                stream,
+                bytemuck::cast_slice_mut(&mut scores),
+                refresh.scores,
+            )?;
         }
         wait(stream)?;
         let (unlinked, linked) = scores.split_at(SCORES);
@@ -147,15 +152,15 @@ impl DeviceTable {
         if cache.policy == CachePolicy::Lfu {
             self.expect_missed(missed_share(unlinked, linked, &selection));
         }
-        load.threshold = selection.threshold;
-        load.keep = selection.keep;
-        load.enter = selection.enter;
-        load.room = selection.room;
+        refresh.threshold = selection.threshold;
+        refresh.keep = selection.keep;
+        refresh.enter = selection.enter;
+        refresh.room = selection.room;
         let mut outcome = CacheOutcome::zeroed();
         // SAFETY: as above.
         unsafe {
-            for kernel in [CACHE_ELECT, CACHE_RELEASE, CACHE_ASSIGN] {
-                let arguments = (view, load, entries.outcome());
+            for kernel in [CACHE_SELECT, CACHE_RELEASE, CACHE_ASSIGN] {
+                let arguments = (view, refresh, entries.outcome());
                 self.kernels
                     .launch(stream, kernel, Grid::Device, arguments)?;
             }
@@ -166,27 +171,27 @@ impl DeviceTable {
         let available = entries.free + outcome.evicted.min(entries.count);
         entries.free = available - outcome.taken.min(available);
         cache.doubtful = false;
-        Ok(Some((load, outcome)))
+        Ok(Some((refresh, outcome)))
     }
 
     /// Copies some of the chosen buckets into their entries.
-    fn fill_cache(&self, stream: &Stream, load: CacheLoad, part: Range<u64>) -> Result<()> {
+    fn fill_cache(&self, stream: &Stream, refresh: CacheRefresh, part: Range<u64>) -> Result<()> {
         // Held like a lookup's, so that no record is used again meanwhile.
         let view = self.hold_view();
         if view.cache.records == 0 {
             return Ok(());
         }
-        // SAFETY: what the view names stays while it is held, the lists of the load with it: only
-        // a load makes new ones.
+        // SAFETY: what the view names stays while it is held, the lists of the refresh with it: only
+        // a refresh makes new ones.
         unsafe {
             let grid = Grid::Warps((part.end - part.start).min(FILL_WARPS_MAX));
-            let arguments = (*view, load, part.start, part.end);
+            let arguments = (*view, refresh, part.start, part.end);
             self.kernels.launch(stream, CACHE_FILL, grid, arguments)?;
         }
         wait(stream)
     }
 
-    /// Does a part of a load, and then leaves time to the batches that run beside it.
+    /// Does a part of a refresh, and then leaves time to the batches that run beside it.
     fn beside_batches<T>(&self, pace: Pace<'_>, work: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let launches = self.launches.load(Ordering::Relaxed);
@@ -199,7 +204,7 @@ impl DeviceTable {
     }
 
     /// Shows some of the chosen buckets to readers.
-    fn link_cached(&self, stream: &Stream, load: CacheLoad, part: Range<u64>) -> Result<()> {
+    fn link_cached(&self, stream: &Stream, refresh: CacheRefresh, part: Range<u64>) -> Result<()> {
         let writer = self.writer()?;
         let Some(entries) = &writer.cache.entries else {
             return Ok(());
@@ -208,7 +213,7 @@ impl DeviceTable {
         unsafe {
             let grid = Grid::Warps(part.end - part.start);
             let (view, outcome) = (self.view_now(), entries.outcome());
-            let arguments = (view, load, part.start, part.end, outcome);
+            let arguments = (view, refresh, part.start, part.end, outcome);
             self.kernels.launch(stream, CACHE_LINK, grid, arguments)?;
         }
         wait(stream)
@@ -244,12 +249,12 @@ impl Exclusive<'_> {
         if count == 0 {
             return Ok(());
         }
-        match Entries::new(&self.channel.stream, &view, count, wanted, images) {
+        match Entries::new(&self.batch_stream.stream, &view, count, wanted, images) {
             Ok(entries) => {
                 entries.enter(&mut self.device_table.view_alone());
                 writer.cache.entries = Some(entries);
             }
-            // Others took the memory meanwhile; the next load tries again.
+            // Others took the memory meanwhile; the next refresh tries again.
             Err(error) => tracing::info!(%error, "no room for the bucket cache"),
         }
         Ok(())

@@ -1,9 +1,9 @@
-//! Which buckets the cache holds after a load, as numbers: how many entries there are for them, and
+//! Which buckets the cache holds after a refresh, as numbers: how many entries there are for them, and
 //! from which score on they are held.
 
 use crate::engine::cuda::abi::SCORES;
 
-/// What a load decides from the scores of all buckets.
+/// What a refresh decides from the scores of all buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Selection {
     /// Buckets of a higher score are held.

@@ -3,8 +3,8 @@
 use bytemuck::Zeroable;
 
 use super::declarations::{
-    ARRANGE, CLEAR_BATCH, ENTER_FREE, FETCH, GROUP_KEYS, LEAVE_FREE, SCATTER, SPREAD, START_BINS,
-    read, resolve,
+    ARRANGE, CLEAR_BATCH, ENTER_FREE, FETCH, GROUP_KEYS, SCATTER, SPREAD, START_BINS,
+    WRITE_BACK_FREE, read, resolve,
 };
 use super::{Grid, Kernels, LEAST_TILE, Read};
 use crate::Result;
@@ -100,7 +100,7 @@ impl Kernels {
         unsafe {
             self.launch(&mut on, ENTER_FREE, Grid::Threads(len), arguments)?;
             self.arrange(&mut on, order, len)?;
-            self.launch(&mut on, LEAVE_FREE, Grid::Threads(len), arguments)
+            self.launch(&mut on, WRITE_BACK_FREE, Grid::Threads(len), arguments)
         }
     }
 

@@ -6,7 +6,7 @@ use super::Read;
 use super::kernel::Kernel;
 use crate::engine::Write;
 use crate::engine::cuda::abi::{
-    BatchView, CacheLoad, GroupsView, OrderView, RecordsView, SurveyView, TableView,
+    BatchView, CacheRefresh, GroupsView, OrderView, RecordsView, RecoveryScanView, TableView,
 };
 use crate::engine::cuda::write_trace::LogView;
 use crate::gpu::memory::Address;
@@ -80,7 +80,8 @@ pub const ARRANGE: Kernel<(OrderView, u32)> = Kernel::new("arrange");
 pub const ENTER_FREE: Kernel<(RecordsView, u64, u32, OrderView)> = Kernel::new("enter_free");
 
 /// Writes them back to the ring in that order.
-pub const LEAVE_FREE: Kernel<(RecordsView, u64, u32, OrderView)> = Kernel::new("leave_free");
+pub const WRITE_BACK_FREE: Kernel<(RecordsView, u64, u32, OrderView)> =
+    Kernel::new("write_back_free");
 
 /// Clears so many entries of groups, so many words of the answers at an address, and the counters at another.
 pub const CLEAR_BATCH: Kernel<(GroupsView, u64, Address, u32, Address)> =
@@ -100,31 +101,33 @@ pub const REPORT: Kernel<(Address, Address, u32, Address)> = Kernel::new("report
 pub const DRAIN: Kernel<(TableView, u64, u64, Address)> =
     Kernel::new("drain").by_key_size().writing();
 
-/// Surveys one level, and adds what it finds to the findings at an address.
-pub const SURVEY: Kernel<(TableView, u32, SurveyView, Address)> =
-    Kernel::new("survey").by_key_size();
+/// Scans one level, and adds what it finds to the findings at an address.
+pub const RECOVERY_SCAN: Kernel<(TableView, u32, RecoveryScanView, Address)> =
+    Kernel::new("recovery_scan").by_key_size();
 
 /// Finds out the scores of all buckets.
-pub const CACHE_SURVEY: Kernel<(TableView, CacheLoad)> = Kernel::new("cache_survey");
+pub const CACHE_SCORE: Kernel<(TableView, CacheRefresh)> = Kernel::new("cache_score");
 
-/// Chooses the buckets that a load evicts and those that it fills in. All kernels that choose are told where
+/// Chooses the buckets that a refresh evicts and those that it fills in. All kernels that choose are told where
 /// the outcome is.
-pub const CACHE_ELECT: Kernel<(TableView, CacheLoad, Address)> = Kernel::new("cache_elect");
+pub const CACHE_SELECT: Kernel<(TableView, CacheRefresh, Address)> = Kernel::new("cache_select");
 
 /// Takes the evicted ones out of their entries.
-pub const CACHE_RELEASE: Kernel<(TableView, CacheLoad, Address)> = Kernel::new("cache_release");
+pub const CACHE_RELEASE: Kernel<(TableView, CacheRefresh, Address)> = Kernel::new("cache_release");
 
 /// Gives entries to the incoming ones.
-pub const CACHE_ASSIGN: Kernel<(TableView, CacheLoad, Address)> = Kernel::new("cache_assign");
+pub const CACHE_ASSIGN: Kernel<(TableView, CacheRefresh, Address)> = Kernel::new("cache_assign");
 
-/// Fills entries that a load has given, from one to before another.
-pub const CACHE_FILL: Kernel<(TableView, CacheLoad, u64, u64)> = Kernel::new("cache_fill");
+/// Fills entries that a refresh has given, from one to before another.
+pub const CACHE_FILL: Kernel<(TableView, CacheRefresh, u64, u64)> = Kernel::new("cache_fill");
 
 /// Shows what was filled to readers, from one to before another.
-pub const CACHE_LINK: Kernel<(TableView, CacheLoad, u64, u64, Address)> = Kernel::new("cache_link");
+pub const CACHE_LINK: Kernel<(TableView, CacheRefresh, u64, u64, Address)> =
+    Kernel::new("cache_link");
 
 /// Takes the buckets of a level out of the cache.
-pub const CACHE_LEAVE: Kernel<(TableView, CacheLoad, u32, Address)> = Kernel::new("cache_leave");
+pub const CACHE_REMOVE_LEVEL: Kernel<(TableView, CacheRefresh, u32, Address)> =
+    Kernel::new("cache_remove_level");
 
 /// Says where stores are noted from here on. Only kernels that are compiled for it have it.
 pub const SET_WRITE_TRACE: Kernel<(LogView,)> = Kernel::new("set_write_trace");
@@ -194,20 +197,20 @@ mod tests {
         declare(&mut declared, START_BINS);
         declare(&mut declared, ARRANGE);
         declare(&mut declared, ENTER_FREE);
-        declare(&mut declared, LEAVE_FREE);
+        declare(&mut declared, WRITE_BACK_FREE);
         declare(&mut declared, CLEAR_BATCH);
         declare(&mut declared, GROUP_KEYS);
         declare(&mut declared, SPREAD);
         declare(&mut declared, REPORT);
         declare(&mut declared, DRAIN);
-        declare(&mut declared, SURVEY);
-        declare(&mut declared, CACHE_SURVEY);
-        declare(&mut declared, CACHE_ELECT);
+        declare(&mut declared, RECOVERY_SCAN);
+        declare(&mut declared, CACHE_SCORE);
+        declare(&mut declared, CACHE_SELECT);
         declare(&mut declared, CACHE_RELEASE);
         declare(&mut declared, CACHE_ASSIGN);
         declare(&mut declared, CACHE_FILL);
         declare(&mut declared, CACHE_LINK);
-        declare(&mut declared, CACHE_LEAVE);
+        declare(&mut declared, CACHE_REMOVE_LEVEL);
         assert_eq!(declared, compiled());
     }
 }

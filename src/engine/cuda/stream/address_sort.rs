@@ -128,7 +128,7 @@ impl OrderMemory {
 ///
 /// # Errors
 /// [`Error::Gpu`](crate::Error::Gpu).
-pub fn measure(kernels: &Kernels, channel: &mut BatchStream, table: TableView) -> Result<u32> {
+pub fn measure(kernels: &Kernels, batch_stream: &mut BatchStream, table: TableView) -> Result<u32> {
     if table.file_len < SHORT_FILE {
         return Ok(u32::MAX);
     }
@@ -139,7 +139,8 @@ pub fn measure(kernels: &Kernels, channel: &mut BatchStream, table: TableView) -
         return Ok(u32::MAX);
     };
     let values = DeviceMemory::new(longest as usize * value_size)?;
-    let mut is_faster = |len| is_faster_in_order(kernels, channel, table, values.address(), len);
+    let mut is_faster =
+        |len| is_faster_in_order(kernels, batch_stream, table, values.address(), len);
     let (short, long) = lengths.split_at(lengths.len() / 2);
     let mut shortest = u32::MAX;
     for &len in long {
@@ -162,12 +163,12 @@ pub fn measure(kernels: &Kernels, channel: &mut BatchStream, table: TableView) -
 /// Whether batches of this length, whose values go to `values`, are read faster in order.
 fn is_faster_in_order(
     kernels: &Kernels,
-    channel: &mut BatchStream,
+    batch_stream: &mut BatchStream,
     table: TableView,
     values: u64,
     len: u32,
 ) -> Result<bool> {
-    let order = channel.order(len, table.file_len)?;
+    let order = batch_stream.order(len, table.file_len)?;
     let mut view = BatchView::zeroed();
     view.values = values;
     view.len = len;
@@ -180,7 +181,7 @@ fn is_faster_in_order(
         // would be at hand.
         for _ in 0..2 {
             view.sample += TOGETHER;
-            *took = timed(kernels, &channel.stream, table, view)?;
+            *took = timed(kernels, &batch_stream.stream, table, view)?;
         }
     }
     tracing::debug!(

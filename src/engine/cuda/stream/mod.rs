@@ -69,7 +69,7 @@ fn answer_words(len: u32) -> u32 {
 }
 
 impl BatchStream {
-    /// A channel of the current device.
+    /// A stream of the current device.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
@@ -129,8 +129,8 @@ impl BatchStream {
         self.values.reserve(room)?;
         self.answers.reserve(answer_words(len) as usize * 8)?;
         let operands = [(self.keys.address(), keys), (self.values.address(), values)];
-        // SAFETY: the blocks are as long, and stay with the channel, whose next batch comes when the stream
-        // has come past this one. The caller keeps keys and values until then; offsets are the channel's.
+        // SAFETY: the blocks are as long, and are `self`'s, whose next batch comes when the stream has come
+        // past this one. The caller keeps keys and values until then; offsets are `self`'s.
         unsafe { self.staging.send(copiers, &self.stream, operands)? };
         Ok(Operands {
             keys: self.keys.address(),

@@ -3,15 +3,15 @@
 //!
 //! Buckets have ordinals, `1 << level` plus their number in the level. For each there is a link to
 //! the entry that holds it and a count of its uses; these arrays are there from the beginning, and
-//! twice as long with each new level. Entries are allocated by the first load.
+//! twice as long with each new level. Entries are allocated by the first refresh.
 
 use bytemuck::Zeroable;
 
 use super::exclusive::Exclusive;
 use crate::engine::cuda::abi::{
-    CacheLoad, CacheOutcome, CacheView, POLICY_LFU, POLICY_LRU, POLICY_RANDOM, SCORES, TableView,
+    CacheOutcome, CacheRefresh, CacheView, POLICY_LFU, POLICY_LRU, POLICY_RANDOM, SCORES, TableView,
 };
-use crate::engine::cuda::kernels::declarations::CACHE_LEAVE;
+use crate::engine::cuda::kernels::declarations::CACHE_REMOVE_LEVEL;
 use crate::engine::cuda::kernels::{Grid, WARP};
 use crate::gpu::memory::{DeviceMemory, copy_in, copy_on_device, copy_out, fill, wait};
 use crate::gpu::stream::Stream;
@@ -38,7 +38,7 @@ pub struct Cache {
 /// What there is for each bucket.
 pub struct Uses {
     links: DeviceMemory,
-    heat: DeviceMemory,
+    access_counts: DeviceMemory,
 }
 
 /// Room for buckets.
@@ -112,7 +112,7 @@ impl Cache {
         uses.begin(stream, self.uses.as_ref())?;
         let view = CacheView {
             links: uses.links.address(),
-            heat: uses.heat.address(),
+            access_counts: uses.access_counts.address(),
             policy: policy_number(self.policy),
             ..view
         };
@@ -126,19 +126,19 @@ impl Uses {
         let len = 4usize << (top + 1);
         Ok(Self {
             links: DeviceMemory::new(len)?,
-            heat: DeviceMemory::new(if counted { len } else { 0 })?,
+            access_counts: DeviceMemory::new(if counted { len } else { 0 })?,
         })
     }
 
     fn len(&self) -> u64 {
-        (self.links.len() + self.heat.len()) as u64
+        (self.links.len() + self.access_counts.len()) as u64
     }
 
     /// Copies what the old arrays hold and clears the rest.
     fn begin(&self, stream: &Stream, old: Option<&Self>) -> Result<()> {
         let arrays = [
             (&self.links, old.map(|old| &old.links)),
-            (&self.heat, old.map(|old| &old.heat)),
+            (&self.access_counts, old.map(|old| &old.access_counts)),
         ];
         for (new, old) in arrays {
             let kept = old.map_or(0, DeviceMemory::len).min(new.len());
@@ -183,7 +183,11 @@ impl Entries {
         // SAFETY: the blocks are as long; the numbers stay until the wait.
         unsafe {
             fill(stream, entries.records.address(), 0, entries.records.len())?;
-            copy_in(stream, entries.load().free, bytemuck::cast_slice(&numbers))?;
+            copy_in(
+                stream,
+                entries.refresh().free,
+                bytemuck::cast_slice(&numbers),
+            )?;
         }
         wait(stream)?;
         Ok(entries)
@@ -211,18 +215,18 @@ impl Entries {
         view.cache.value_stride = u32_of(value_stride(view));
     }
 
-    /// What the launches of a load are told, but for what it decides.
-    pub fn load(&self) -> CacheLoad {
+    /// What the launches of a refresh are told, but for what it decides.
+    pub fn refresh(&self) -> CacheRefresh {
         let scores = self.lists.address();
         let evicted = scores + SCORES_LEN + OUTCOME_LEN;
-        CacheLoad {
+        CacheRefresh {
             scores,
             evicted,
             incoming: evicted + self.count * 8,
             free: evicted + self.count * 16,
             entries: self.count,
             free_count: self.free,
-            ..CacheLoad::default()
+            ..CacheRefresh::default()
         }
     }
 
@@ -235,7 +239,7 @@ impl Entries {
 impl Exclusive<'_> {
     /// Takes all buckets out of the cache, and the entries from the view.
     pub fn give_up_entries(&mut self) -> Result<Outgrown> {
-        let (cache, stream) = (&mut self.writer.cache, &self.channel.stream);
+        let (cache, stream) = (&mut self.writer.cache, &self.batch_stream.stream);
         let Some(uses) = &cache.uses else {
             return Ok(Outgrown::default());
         };
@@ -254,7 +258,7 @@ impl Exclusive<'_> {
 
     /// Takes the bottom level, which is about to be given up, out of the cache.
     pub fn uncache_level(&mut self, level: u32) -> Result<()> {
-        let (device_table, stream) = (self.device_table, &self.channel.stream);
+        let (device_table, stream) = (self.device_table, &self.batch_stream.stream);
         let Cache {
             entries: Some(entries),
             doubtful,
@@ -270,10 +274,10 @@ impl Exclusive<'_> {
         unsafe {
             fill(stream, entries.outcome(), 0, to_usize(OUTCOME_LEN))?;
             let grid = Grid::Warps((1u64 << level).div_ceil(u64::from(WARP)));
-            let (view, load) = (device_table.view_now(), entries.load());
-            let arguments = (view, load, level, entries.outcome());
+            let (view, refresh) = (device_table.view_now(), entries.refresh());
+            let arguments = (view, refresh, level, entries.outcome());
             let kernels = &device_table.kernels;
-            kernels.launch(stream, CACHE_LEAVE, grid, arguments)?;
+            kernels.launch(stream, CACHE_REMOVE_LEVEL, grid, arguments)?;
             let outcome = bytemuck::bytes_of_mut(&mut outcome);
             copy_out(stream, outcome, entries.outcome())?;
         }

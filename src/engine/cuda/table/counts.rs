@@ -16,16 +16,16 @@ pub const WHOLE: u32 = 1 << 10;
 impl DeviceTable {
     /// Adds what lookups have done that no call has waited for to the table's figures.
     pub fn count_lookups(&self, table: &Table<Mapping>) -> Result<()> {
-        let channel = self.channel()?;
+        let batch_stream = self.batch_stream()?;
         let mut totals = Counters::default();
         let mut counted = self.counted.lock();
         // SAFETY: both are as long, and nobody looks before the wait.
         unsafe {
             let bytes = bytemuck::bytes_of_mut(&mut totals);
-            copy_out(&channel.stream, bytes, self.looked_up.address())?;
+            copy_out(&batch_stream.stream, bytes, self.looked_up.address())?;
         }
-        wait(&channel.stream)?;
-        self.give(channel);
+        wait(&batch_stream.stream)?;
+        self.give(batch_stream);
         let operations = totals.operations - counted.operations;
         table.count_batch(operations, 0, totals.touches - counted.touches);
         self.count_cache(

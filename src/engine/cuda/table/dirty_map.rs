@@ -15,10 +15,10 @@ impl DeviceTable {
     pub fn sync(&self, table: &Table<Mapping>) -> Result<()> {
         // The writer's lock keeps the GPU's stores away from the checkpoint.
         let mut writer = self.writer()?;
-        let mut channel = self.channel()?;
-        self.exclusive(table, &mut writer, &mut channel)
+        let mut batch_stream = self.batch_stream()?;
+        self.exclusive(table, &mut writer, &mut batch_stream)
             .save_dirty()?;
-        self.give(channel);
+        self.give(batch_stream);
         self.count_lookups(table)?;
         table.sync()
     }
@@ -27,7 +27,7 @@ impl DeviceTable {
 impl Exclusive<'_> {
     /// Hands the pages that the GPU has stored to over to the next checkpoint.
     pub fn save_dirty(&mut self) -> Result<()> {
-        let (dirty, stream) = (&self.writer.dirty, &self.channel.stream);
+        let (dirty, stream) = (&self.writer.dirty, &self.batch_stream.stream);
         let len = dirty.len();
         if len == 0 {
             return Ok(());

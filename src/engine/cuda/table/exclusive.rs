@@ -13,7 +13,7 @@ pub struct Exclusive<'a> {
     pub device_table: &'a DeviceTable,
     pub table: &'a Table<Mapping>,
     pub writer: &'a mut Writer,
-    pub channel: &'a mut BatchStream,
+    pub batch_stream: &'a mut BatchStream,
 }
 
 impl DeviceTable {
@@ -22,13 +22,13 @@ impl DeviceTable {
         &'a self,
         table: &'a Table<Mapping>,
         writer: &'a mut Writer,
-        channel: &'a mut BatchStream,
+        batch_stream: &'a mut BatchStream,
     ) -> Exclusive<'a> {
         Exclusive {
             device_table: self,
             table,
             writer,
-            channel,
+            batch_stream,
         }
     }
 
@@ -42,9 +42,9 @@ impl DeviceTable {
         change: impl FnOnce(&mut Exclusive<'_>) -> Result<T>,
     ) -> Result<T> {
         let mut writer = self.writer()?;
-        let mut channel = self.channel()?;
-        let changed = change(&mut self.exclusive(table, &mut writer, &mut channel))?;
-        self.give(channel);
+        let mut batch_stream = self.batch_stream()?;
+        let changed = change(&mut self.exclusive(table, &mut writer, &mut batch_stream))?;
+        self.give(batch_stream);
         Ok(changed)
     }
 }
@@ -52,13 +52,18 @@ impl DeviceTable {
 impl Exclusive<'_> {
     /// Sends the counters on their way back.
     pub fn fetch_counters(&mut self) -> Result<()> {
-        let to = self.channel.outcome_of(0)?;
-        let counters = self.channel.counters_address();
+        let to = self.batch_stream.outcome_of(0)?;
+        let counters = self.batch_stream.counters_address();
         // SAFETY: the blocks are as long, and nobody looks before the stream has come past.
         unsafe {
             let arguments = (counters, 0, 0, to);
             let kernels = &self.device_table.kernels;
-            kernels.launch(&self.channel.stream, REPORT, Grid::Threads(0), arguments)
+            kernels.launch(
+                &self.batch_stream.stream,
+                REPORT,
+                Grid::Threads(0),
+                arguments,
+            )
         }
     }
 }

@@ -38,7 +38,7 @@ impl Exclusive<'_> {
         let mut dirty = None;
         if table.medium.tracks_dirty() {
             self.save_dirty()?;
-            let stream = &self.channel.stream;
+            let stream = &self.batch_stream.stream;
             let words = to_usize(len.div_ceil(PAGE).div_ceil(64));
             let map = DeviceMemory::new(words * 8)?;
             // SAFETY: the block is as long.
@@ -64,7 +64,7 @@ impl Exclusive<'_> {
         if mirror.awaits(top) && !mirror.has_room(level_len(table, top), cached)? {
             drop(self.give_up_entries()?);
         }
-        let stream = &self.channel.stream;
+        let stream = &self.batch_stream.stream;
         let probe = self.writer.mirror.add_level(table, stream, top, offset)?;
         let now = device_table.view_now().cache;
         let (cache, outgrown) = self.writer.cache.reach(stream, top, now)?;

@@ -67,9 +67,9 @@ impl DeviceTable {
                 return Ok(());
             }
         }
-        let channel = self.channel()?;
-        let copy = zeroed_level(table, &channel.stream, level)?;
-        self.give(channel);
+        let batch_stream = self.batch_stream()?;
+        let copy = zeroed_level(table, &batch_stream.stream, level)?;
+        self.give(batch_stream);
         let mut writer = self.writer()?;
         // The level may have come meanwhile.
         if table.levels.live().top < level {

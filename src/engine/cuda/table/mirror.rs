@@ -94,7 +94,7 @@ impl Mirror {
         for level in levels.bottom..=levels.top {
             let offset = table.levels.offset(level);
             view.level_offset[level as usize] = offset;
-            // A survey has copied the levels before.
+            // A recovery scan has copied the levels before.
             if self.levels[level as usize].is_none() {
                 let len = level_len(table, level);
                 self.levels[level as usize] =

@@ -49,7 +49,7 @@ pub use writer::{Integrity, Writer};
 pub struct Prepared {
     pub kernels: Kernels,
     pub registration: Registration,
-    /// The copies of the levels, and the buckets in them that the host has mended since, each as
+    /// The copies of the levels, and the buckets in them that the host has repaired since, each as
     /// its level and its offset in the file.
     pub mirror: Option<(Mirror, Vec<(u32, u64)>)>,
 }
@@ -76,10 +76,10 @@ pub struct DeviceTable {
     pub changes: AtomicU64,
     /// Lookups that hold the view.
     pub reader_gate: ReaderGate,
-    /// Held by whoever loads the cache.
-    pub loading: Mutex<()>,
+    /// Held by whoever refreshes the cache.
+    pub refreshing: Mutex<()>,
     /// Loads that callers wait for and that have not begun.
-    pub awaited_loads: AtomicU32,
+    pub awaited_refreshes: AtomicU32,
     /// Values that the cache was asked for, and those that it had.
     pub cache_uses: [AtomicU64; 2],
     /// Which share of the lookups that find something is expected to read the file, of [`WHOLE`].
@@ -88,7 +88,7 @@ pub struct DeviceTable {
     next_writer: Mutex<()>,
     /// Held by whoever changes the table.
     pub writer: Mutex<Writer>,
-    channels: Mutex<Vec<BatchStream>>,
+    batch_streams: Mutex<Vec<BatchStream>>,
     /// Threads that copy between the host's slices, the file and pinned memory.
     pub copiers: Copiers,
     registration: Registration,
@@ -112,8 +112,8 @@ impl DeviceTable {
             None => Self::prepare(device, options, table)?,
         };
         let started = Instant::now();
-        let (mirror, mended) = match mirror {
-            Some((mirror, mended)) if options.device_mirror => (mirror, mended),
+        let (mirror, repaired) = match mirror {
+            Some((mirror, repaired)) if options.device_mirror => (mirror, repaired),
             _ => {
                 let (wanted, most) = (options.device_mirror, options.device_memory);
                 (Mirror::new(wanted, most), Vec::new())
@@ -129,8 +129,8 @@ impl DeviceTable {
             launches: AtomicU32::new(0),
             changes: AtomicU64::new(0),
             reader_gate: ReaderGate::default(),
-            loading: Mutex::default(),
-            awaited_loads: AtomicU32::new(0),
+            refreshing: Mutex::default(),
+            awaited_refreshes: AtomicU32::new(0),
             cache_uses: Default::default(),
             missed: AtomicU32::new(WHOLE),
             next_writer: Mutex::default(),
@@ -142,33 +142,33 @@ impl DeviceTable {
                 draining: Draining::default(),
                 integrity: Integrity::Intact,
             }),
-            channels: Mutex::default(),
+            batch_streams: Mutex::default(),
             copiers: match copiers {
                 Some(copiers) => copiers,
                 None => Arc::new(pool("copy", table.path())?),
             },
             registration,
         };
-        let mut channel = device_table.channel()?;
+        let mut batch_stream = device_table.batch_stream()?;
         // SAFETY: the block is as long.
         unsafe {
             let totals = &device_table.looked_up;
-            fill(&channel.stream, totals.address(), 0, totals.len())?;
+            fill(&batch_stream.stream, totals.address(), 0, totals.len())?;
         }
         let mut writer = device_table.writer()?;
         let registration = &device_table.registration;
         let mut view = writer
             .mirror
-            .add_table(table, registration, &channel.stream)?;
+            .add_table(table, registration, &batch_stream.stream)?;
         writer
             .mirror
-            .refresh(table, registration, &channel.stream, &mended)?;
+            .refresh(table, registration, &batch_stream.stream, &repaired)?;
         (view.cache, _) = writer
             .cache
-            .reach(&channel.stream, view.top_level, view.cache)?;
+            .reach(&batch_stream.stream, view.top_level, view.cache)?;
         *device_table.view_alone() = view;
         device_table
-            .exclusive(table, &mut writer, &mut channel)
+            .exclusive(table, &mut writer, &mut batch_stream)
             .follow()?;
         drop(writer);
         tracing::debug!(took = ?started.elapsed(), "copied the levels to the device");
@@ -176,15 +176,17 @@ impl DeviceTable {
         let ordered_from = match options.address_order {
             AddressOrder::Always => 0,
             AddressOrder::Never => u32::MAX,
-            AddressOrder::Auto => {
-                address_sort::measure(&device_table.kernels, &mut channel, device_table.view_now())?
-            }
+            AddressOrder::Auto => address_sort::measure(
+                &device_table.kernels,
+                &mut batch_stream,
+                device_table.view_now(),
+            )?,
         };
         device_table
             .ordered_from
             .store(ordered_from, Ordering::Relaxed);
         tracing::debug!(took = ?started.elapsed(), ordered_from, "measured the machine");
-        device_table.give(channel);
+        device_table.give(batch_stream);
         table.set_drained_by_engine(true);
         // The device changes the file without them.
         table.tags.forget();
@@ -229,13 +231,13 @@ impl DeviceTable {
     /// [`Error::Gpu`]; then the table is still the device's. [`Error::Damaged`] if lookups met damage.
     pub fn hand_back(&self, table: &Table<Mapping>) -> Result<()> {
         let mut writer = self.writer()?;
-        let mut channel = self.channel()?;
+        let mut batch_stream = self.batch_stream()?;
         self.readers.wait();
         let counted = match self.count_lookups(table) {
             Err(error @ Error::Gpu { .. }) => return Err(error),
             counted => counted,
         };
-        let mut exclusive = self.exclusive(table, &mut writer, &mut channel);
+        let mut exclusive = self.exclusive(table, &mut writer, &mut batch_stream);
         let drained = match exclusive.finish_draining() {
             Err(error @ Error::Gpu { .. }) => return Err(error),
             drained => drained,
@@ -244,7 +246,7 @@ impl DeviceTable {
             tracing::warn!(%error, "the resize is left for the next open");
         }
         exclusive.save_dirty()?;
-        writer.record_pool.hand_back(table, &channel.stream)?;
+        writer.record_pool.hand_back(table, &batch_stream.stream)?;
         // What the GPU could not empty is not for the host, which has not followed its changes.
         table.set_drained_by_engine(drained.is_err());
         counted
@@ -254,10 +256,10 @@ impl DeviceTable {
     /// copied. The table is then as after a crash.
     pub fn release(self, table: &Table<Mapping>) -> Copiers {
         self.readers.wait();
-        let channel = BatchStream::new();
+        let batch_stream = BatchStream::new();
         let mut writer = self.writer.lock();
-        let saved = channel.and_then(|mut channel| {
-            let mut exclusive = self.exclusive(table, &mut writer, &mut channel);
+        let saved = batch_stream.and_then(|mut batch_stream| {
+            let mut exclusive = self.exclusive(table, &mut writer, &mut batch_stream);
             exclusive.save_dirty()
         });
         if saved.is_err() {
@@ -274,22 +276,22 @@ impl DeviceTable {
     /// [`Error::Gpu`] if not.
     pub fn check(&self, table: &Table<Mapping>) -> Result<()> {
         let mut writer = self.writer()?;
-        let mut channel = BatchStream::new()?;
-        let mut exclusive = self.exclusive(table, &mut writer, &mut channel);
+        let mut batch_stream = BatchStream::new()?;
+        let mut exclusive = self.exclusive(table, &mut writer, &mut batch_stream);
         exclusive.follow()?;
-        exclusive.channel.counters()?;
+        exclusive.batch_stream.counters()?;
         exclusive.fetch_counters()?;
-        wait(&channel.stream)
+        wait(&batch_stream.stream)
     }
 
-    /// A channel for the caller alone.
-    pub fn channel(&self) -> Result<BatchStream> {
-        let idle = self.channels.lock().pop();
+    /// A stream for the caller alone.
+    pub fn batch_stream(&self) -> Result<BatchStream> {
+        let idle = self.batch_streams.lock().pop();
         idle.map_or_else(BatchStream::new, Ok)
     }
 
-    /// Keeps a channel, whose stream has come to its end, for the next batch.
-    pub fn give(&self, channel: BatchStream) {
-        self.channels.lock().push(channel);
+    /// Keeps a stream that has come to its end for the next batch.
+    pub fn give(&self, batch_stream: BatchStream) {
+        self.batch_streams.lock().push(batch_stream);
     }
 }

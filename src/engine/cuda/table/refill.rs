@@ -32,7 +32,7 @@ impl Exclusive<'_> {
             self.recycle()?;
         }
         let pool = &mut self.writer.record_pool;
-        pool.prepare(self.table, &self.channel.stream, records)
+        pool.prepare(self.table, &self.batch_stream.stream, records)
     }
 
     /// Makes `records` available to the next launch.
@@ -96,14 +96,14 @@ impl Exclusive<'_> {
         // Lookups under way may still copy from retired records.
         let file_len = device_table.view_alone().file_len;
         let freed = writer.record_pool.recycle(self.table);
-        let mut channel = device_table.channel()?;
+        let mut batch_stream = device_table.batch_stream()?;
         // A batch may be amid its work.
         let was = std::mem::replace(&mut writer.integrity, Integrity::InFlight);
         let records = writer.record_pool.view();
-        let sorted = device_table.sort_freed(&mut channel, records, freed.clone(), file_len);
+        let sorted = device_table.sort_freed(&mut batch_stream, records, freed.clone(), file_len);
         writer.keep_failure(sorted)?;
         writer.integrity = was;
-        device_table.give(channel);
+        device_table.give(batch_stream);
         Ok(!freed.is_empty())
     }
 }
@@ -112,7 +112,7 @@ impl DeviceTable {
     /// Puts these entries of the ring of free records in the order of their addresses.
     fn sort_freed(
         &self,
-        channel: &mut BatchStream,
+        batch_stream: &mut BatchStream,
         records: RecordsView,
         freed: Range<u64>,
         file_len: u64,
@@ -121,17 +121,17 @@ impl DeviceTable {
             let len = u32_of((freed.end - first).min(SORTED));
             let order = OrderView {
                 wanted: 1,
-                ..channel.order(len, file_len)?
+                ..batch_stream.order(len, file_len)?
             };
             // SAFETY: the ring holds these entries, no launch uses them, and the order's memory
-            // stays with the channel.
+            // stays with the stream.
             unsafe {
-                let mut launches = channel.launches();
+                let mut launches = batch_stream.launches();
                 self.kernels
                     .sort_free(&mut launches, records, first, len, order)?;
                 launches.submit()?;
             }
         }
-        wait(&channel.stream)
+        wait(&batch_stream.stream)
     }
 }

@@ -112,7 +112,7 @@ impl Exclusive<'_> {
         let device_table = self.device_table;
         let started = Instant::now();
         let len = slice.end - slice.start;
-        let counters = self.channel.counters()?;
+        let counters = self.batch_stream.counters()?;
         let view = device_table.view_now();
         // Kernels that do not know the level above would take each item for its own copy there.
         if (view.bottom_level, view.top_level) != (levels.bottom, levels.top) {
@@ -129,18 +129,18 @@ impl Exclusive<'_> {
         // SAFETY: the view's addresses are those of the file and of the mirror, both of which
         // outlive this call; the writer's lock keeps other changes away.
         let launched = unsafe {
-            let stream = &self.channel.stream;
+            let stream = &self.batch_stream.stream;
             let arguments = (view, slice.start, slice.end, counters);
             let kernels = &device_table.kernels;
             kernels.launch(stream, DRAIN, Grid::Warps(len), arguments)
         };
         let drained = launched
             .and_then(|()| self.fetch_counters())
-            .and_then(|()| wait(&self.channel.stream));
+            .and_then(|()| wait(&self.batch_stream.stream));
         self.writer.keep_failure(drained)?;
         self.writer.integrity = was;
         self.writer.draining.learn(len, started.elapsed());
-        Ok(self.channel.fetched_counters())
+        Ok(self.batch_stream.fetched_counters())
     }
 
     fn drop_bottom(&mut self, levels: Levels) -> Result<()> {

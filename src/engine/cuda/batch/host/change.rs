@@ -42,8 +42,8 @@ struct Changes<'b> {
 /// A part of it.
 struct Part {
     range: Range<usize>,
-    channel: BatchStream,
-    /// The records that the host writes the values to, where the device does not do that; the channel has
+    batch_stream: BatchStream,
+    /// The records that the host writes the values to, where the device does not do that; the stream has
     /// their offsets.
     records: Option<Taken>,
     /// Whether the device has been told of them.
@@ -91,7 +91,7 @@ impl Changes<'_> {
         loop {
             let part = &mut self.in_flight[0];
             device_table
-                .exclusive(table, &mut self.writer, &mut part.channel)
+                .exclusive(table, &mut self.writer, &mut part.batch_stream)
                 .drain_slice(part.range.len() as u64)?;
             // Records are taken while nothing is launched that retires some.
             if let Some(range) = parts.next() {
@@ -99,20 +99,21 @@ impl Changes<'_> {
             }
             let part = &mut self.in_flight[0];
             part.launched = true;
-            let mut exclusive = device_table.exclusive(table, &mut self.writer, &mut part.channel);
+            let mut exclusive =
+                device_table.exclusive(table, &mut self.writer, &mut part.batch_stream);
             // SAFETY: the operands are buffers of the part's stream, which reuses them for no other
             // batch before this one has ended, and frees them only after a wait.
             let batch = unsafe { exclusive.begin_write(verb, operands)? };
             // The values of the next part are written while this one is executed.
             let next = (self.in_flight.len() > 1).then(|| self.stage(1));
-            let channel = &mut self.in_flight[0].channel;
+            let batch_stream = &mut self.in_flight[0].batch_stream;
             device_table
-                .exclusive(table, &mut self.writer, channel)
+                .exclusive(table, &mut self.writer, batch_stream)
                 .end_write(verb, batch)?;
             if let Some(part) = self.in_flight.pop_front() {
-                let words = part.channel.fetched_answers(operands.len);
+                let words = part.batch_stream.fetched_answers(operands.len);
                 keep(&mut self.answers, part.range.start, words);
-                device_table.give(part.channel);
+                device_table.give(part.batch_stream);
             }
             match next {
                 Some(next) => operands = next?,
@@ -136,7 +137,7 @@ impl Changes<'_> {
     /// Makes a part the next one, with records if they are at hand.
     fn take(&mut self, range: Range<usize>) -> Result<()> {
         let mut part = Part {
-            channel: self.device_table.channel()?,
+            batch_stream: self.device_table.batch_stream()?,
             records: None,
             launched: false,
             range,
@@ -150,7 +151,7 @@ impl Changes<'_> {
             let table = self.table;
             let mut exclusive =
                 self.device_table
-                    .exclusive(table, &mut self.writer, &mut part.channel);
+                    .exclusive(table, &mut self.writer, &mut part.batch_stream);
             exclusive.refill_without_growth(all)?;
             let missing = all.saturating_sub(exclusive.writer.record_pool.available());
             let has_room = table.medium.prepared() > table.medium.len();
@@ -164,7 +165,7 @@ impl Changes<'_> {
             }
             let pool = &mut self.writer.record_pool;
             if pool.available() >= all {
-                let (stream, offsets) = part.channel.offsets_mut(len_of(&part.range))?;
+                let (stream, offsets) = part.batch_stream.offsets_mut(len_of(&part.range))?;
                 part.records = Some(pool.take(stream, offsets)?);
             }
         }
@@ -180,14 +181,16 @@ impl Changes<'_> {
         let keys = &self.keys[part.range.start * key_size..part.range.end * key_size];
         let values = &self.values[part.range.start * value_size..part.range.end * value_size];
         let copiers = &self.device_table.copiers;
-        let channel = &mut part.channel;
+        let batch_stream = &mut part.batch_stream;
         let Some(records) = &part.records else {
             // SAFETY: the batch borrows keys and values for longer than its parts live. A part that is
             // dropped waits for its stream.
-            return unsafe { channel.stage(Some(copiers), len, keys, Payload::Values(values)) };
+            return unsafe {
+                batch_stream.stage(Some(copiers), len, keys, Payload::Values(values))
+            };
         };
         let (file, copied) = (&self.table.medium, copied(value_size));
-        let (_, offsets) = channel.offsets_mut(len)?;
+        let (_, offsets) = batch_stream.offsets_mut(len)?;
         copiers.install(|| {
             offsets
                 .par_chunks_mut(copied)
@@ -199,7 +202,7 @@ impl Changes<'_> {
                 });
         });
         // SAFETY: as above.
-        unsafe { channel.stage(Some(copiers), len, keys, Payload::Offsets) }
+        unsafe { batch_stream.stage(Some(copiers), len, keys, Payload::Offsets) }
     }
 
     /// Gives back the records that an error has left without an item.
@@ -210,7 +213,7 @@ impl Changes<'_> {
         }
         for mut part in self.in_flight.drain(..) {
             let given = part.unused().and_then(|records| {
-                let stream = &part.channel.stream;
+                let stream = &part.batch_stream.stream;
                 self.writer.record_pool.give(stream, &records)
             });
             if let Err(error) = given {
@@ -227,11 +230,11 @@ impl Part {
         let Some(taken) = &self.records else {
             return Ok(Vec::new());
         };
-        let (_, offsets) = self.channel.offsets_mut(len_of(&self.range))?;
+        let (_, offsets) = self.batch_stream.offsets_mut(len_of(&self.range))?;
         taken.enter_runs(0, offsets);
         let mut records = offsets.to_vec();
         if self.launched {
-            let mut pending = self.channel.fetch_pending(records.len())?.into_iter();
+            let mut pending = self.batch_stream.fetch_pending(records.len())?.into_iter();
             records.retain(|_| pending.next() == Some(1));
         }
         Ok(records)

@@ -39,24 +39,25 @@ impl DeviceTable {
         let view = device_table.hold_view();
         let mut before: Option<Event> = None;
         let mut begin = |range: Range<usize>, copiers: Option<&ThreadPool>| {
-            let mut channel = device_table.channel()?;
+            let mut batch_stream = device_table.batch_stream()?;
             let keys = &keys[range.start * key_size..range.end * key_size];
             let fetched = range.len() * fetched_size;
             let (len_of_part, room) = (len_of(&range), Payload::Room(fetched));
             // SAFETY: this call borrows the keys, and ends when each stream was waited for: at its part's
             // end, or where it is dropped after an error.
-            let operands = unsafe { channel.stage(copiers, len_of_part, keys, room)? };
+            let operands = unsafe { batch_stream.stage(copiers, len_of_part, keys, room)? };
             if let Some(before) = before.take() {
                 // Of equal keys, the later ones are told what is so later.
-                channel.stream.wait_for(&before)?;
+                batch_stream.stream.wait_for(&before)?;
             }
             // SAFETY: the operands are buffers of this stream, which goes on to another batch only after
             // this one has ended, and frees them only after a wait. The view is held meanwhile.
-            let batch = unsafe { device_table.begin_read(*view, &mut channel, verb, operands)? };
+            let batch =
+                unsafe { device_table.begin_read(*view, &mut batch_stream, verb, operands)? };
             if range.end < len {
-                before = Some(event_on(&channel.stream)?);
+                before = Some(event_on(&batch_stream.stream)?);
             }
-            Ok((channel, batch, range))
+            Ok((batch_stream, batch, range))
         };
         let mut parts = parts(len, key_size + fetched_size);
         let copiers: &ThreadPool = &device_table.copiers;
@@ -64,9 +65,9 @@ impl DeviceTable {
         let mut in_flight: VecDeque<(BatchStream, ReadBatch, Range<usize>)> = first
             .map(|range| begin(range, Some(copiers)))
             .collect::<Result<_>>()?;
-        while let Some((mut channel, batch, range)) = in_flight.pop_front() {
-            device_table.end_read(table, &mut channel, &batch)?;
-            let words = channel.fetched_answers(len_of(&range));
+        while let Some((mut batch_stream, batch, range)) = in_flight.pop_front() {
+            device_table.end_read(table, &mut batch_stream, &batch)?;
+            let words = batch_stream.fetched_answers(len_of(&range));
             keep(&mut answers, range.start, words);
             let of_part = values.len().min(range.len() * value_size);
             let (to, behind) = std::mem::take(&mut values).split_at_mut(of_part);
@@ -75,9 +76,9 @@ impl DeviceTable {
                 let mut sharers = Some(copiers);
                 match verb {
                     Read::Contains => {}
-                    Read::Get => copy_found(to, channel.fetched_values(), range, &answers),
+                    Read::Get => copy_found(to, batch_stream.fetched_values(), range, &answers),
                     Read::Locate => {
-                        let offsets = channel.offsets(len_of(&range));
+                        let offsets = batch_stream.offsets(len_of(&range));
                         scope.spawn(|_| gather(&table.medium, offsets, to));
                         // They have enough to do.
                         sharers = None;
@@ -86,7 +87,7 @@ impl DeviceTable {
                 parts.next().map(|range| begin(range, sharers)).transpose()
             });
             in_flight.extend(next?);
-            device_table.give(channel);
+            device_table.give(batch_stream);
         }
         Ok(answers)
     }

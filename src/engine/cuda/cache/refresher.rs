@@ -1,4 +1,4 @@
-//! The thread that loads the cache from time to time.
+//! The thread that refreshes the cache from time to time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,17 +12,17 @@ use crate::pm::Mapping;
 use crate::table::Table;
 use crate::{Error, Result};
 
-/// A load is worth it after operations on one in so many buckets.
+/// A refresh is worth it after operations on one in so many buckets.
 const LEAST_USE: u64 = 4;
 
-/// Loads the cache of a table every now and then, until it is dropped.
-pub struct Loader {
+/// Refreshes the cache of a table every now and then, until it is dropped.
+pub struct Refresher {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Loader {
-    /// Begins. Between two loads at least `period` passes, and enough lookups for the choice of
+impl Refresher {
+    /// Begins. Between two refreshes at least `period` passes, and enough lookups for the choice of
     /// buckets to change: an idle index is left alone.
     ///
     /// # Errors
@@ -38,11 +38,11 @@ impl Loader {
         let thread = thread::Builder::new()
             .name("gphash-cache".into())
             .spawn(move || {
-                load_until(&stopped, &service, &table, period);
+                refresh_until(&stopped, &service, &table, period);
             })
             .map_err(|source| Error::Io {
                 path,
-                action: "start the thread that loads the cache",
+                action: "start the thread that refreshes the cache",
                 source: source.into(),
             })?;
         Ok(Self {
@@ -52,7 +52,7 @@ impl Loader {
     }
 }
 
-impl Drop for Loader {
+impl Drop for Refresher {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
@@ -63,7 +63,7 @@ impl Drop for Loader {
     }
 }
 
-fn load_until(stop: &AtomicBool, service: &Service, table: &Table<Mapping>, period: Duration) {
+fn refresh_until(stop: &AtomicBool, service: &Service, table: &Table<Mapping>, period: Duration) {
     let mut launches = 0;
     let mut operations = 0;
     loop {
@@ -71,7 +71,7 @@ fn load_until(stop: &AtomicBool, service: &Service, table: &Table<Mapping>, peri
         if stop.load(Ordering::Acquire) {
             return;
         }
-        let loaded = service.serve(table, |server| {
+        let refreshed = service.serve(table, |server| {
             // The CPU has no such cache.
             let Server::Device(device_table) = server else {
                 return Ok(());
@@ -87,9 +87,9 @@ fn load_until(stop: &AtomicBool, service: &Service, table: &Table<Mapping>, peri
                 return Ok(());
             }
             operations = done;
-            device_table.load_cache(table, Pace::Considerate(stop))
+            device_table.refresh_cache(table, Pace::Considerate(stop))
         });
-        if let Err(error) = loaded {
+        if let Err(error) = refreshed {
             tracing::warn!(%error, "the bucket cache stays as it is");
         }
     }

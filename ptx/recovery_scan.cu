@@ -5,9 +5,9 @@
 #include "tile.cuh"
 
 // Notes a slot to mend; past the capacity only the count goes on.
-__device__ inline void note_repair(const Survey &survey, Findings *findings, u64 at, u64 kind) {
+__device__ inline void note_repair(const RecoveryScan &scan, Findings *findings, u64 at, u64 kind) {
     u64 number = atomicAdd(&findings->repairs, 1ull);
-    if (number < survey.repair_capacity) survey.repairs[number] = {at, kind};
+    if (number < scan.repair_capacity) scan.repairs[number] = {at, kind};
 }
 
 // Notes damage; the first find stays.
@@ -18,10 +18,10 @@ __device__ inline void note_damage(Findings *findings, u64 at, u64 kind) {
 constexpr u64 NO_NUMBER = ~0ull;
 
 // Number of the record that starts at an offset.
-__device__ inline u64 number_of(const Survey &survey, u64 record, u32 stride) {
+__device__ inline u64 number_of(const RecoveryScan &scan, u64 record, u32 stride) {
     #pragma unroll 1
-    for (u32 each = 0; each < survey.range_count; each++) {
-        const RecordRange &range = survey.ranges[each];
+    for (u32 each = 0; each < scan.range_count; each++) {
+        const RecordRange &range = scan.ranges[each];
         if (record < range.offset || record - range.offset >= range.count * stride) continue;
         u64 within = record - range.offset;
         return within % stride == 0 ? range.first_ordinal + within / stride : NO_NUMBER;
@@ -30,9 +30,9 @@ __device__ inline u64 number_of(const Survey &survey, u64 record, u32 stride) {
 }
 
 // Marks a record as used. False if it was already.
-__device__ inline bool mark_used(const Survey &survey, u64 number) {
+__device__ inline bool mark_used(const RecoveryScan &scan, u64 number) {
     u32 bit = 1u << number % 32;
-    return (atomicOr(survey.used + number / 32, bit) & bit) == 0;
+    return (atomicOr(scan.used + number / 32, bit) & bit) == 0;
 }
 
 // Whether a lookup of a hash comes to this bucket of its level. The overflow bit went to the level
@@ -53,10 +53,10 @@ __device__ bool belongs(const Table<WIDE> &table, u64 hash, u32 level, u64 bucke
     return false;
 }
 
-// Surveys one level. The levels that are not being drained come first, since an item of a level
+// Scans one level. The levels that are not being drained come first, since an item of a level
 // that is may also stand above already.
 template <bool WIDE>
-__device__ void survey_level(const TableView &view, u32 level, const Survey &survey,
+__device__ void scan_level(const TableView &view, u32 level, const RecoveryScan &scan,
                              Findings *findings) {
     Counters *unused = nullptr;
     Table<WIDE> table(view, unused);
@@ -76,9 +76,9 @@ __device__ void survey_level(const TableView &view, u32 level, const Survey &sur
             state = load(table.state_of(slot));
             record = load(table.record_of(slot));
         }
-        u64 at = table.place_of(slot);
+        u64 at = table.offset_of(slot);
         bool member = state != EMPTY && state != BUSY && is_member(record);
-        if (!member && (state != EMPTY || record != 0)) note_repair(survey, findings, at, REPAIR_CLEAR);
+        if (!member && (state != EMPTY || record != 0)) note_repair(scan, findings, at, REPAIR_CLEAR);
 
         bool duplicate = false;
         if (level < table.resting_bottom()) {
@@ -97,28 +97,28 @@ __device__ void survey_level(const TableView &view, u32 level, const Survey &sur
         }
         if (!member) continue;
         u64 hash = table.hash_of_slot(slot, state);
-        u64 number = number_of(survey, record & RECORD_OFFSET, view.record_stride);
+        u64 number = number_of(scan, record & RECORD_OFFSET, view.record_stride);
         if ((WIDE && hash != state) || !belongs(table, hash, level, bucket)) {
             note_damage(findings, at, DAMAGE_FOREIGN_BUCKET);
         } else if (number == NO_NUMBER) {
             note_damage(findings, at, DAMAGE_NO_RECORD);
         } else if (duplicate) {
-            note_repair(survey, findings, at, REPAIR_DUPLICATE);
+            note_repair(scan, findings, at, REPAIR_DUPLICATE);
         } else {
             members++;
-            if ((record & FROZEN) != 0) note_repair(survey, findings, at, REPAIR_THAW);
-            if (!mark_used(survey, number)) note_damage(findings, at, DAMAGE_SHARED_RECORD);
+            if ((record & FROZEN) != 0) note_repair(scan, findings, at, REPAIR_THAW);
+            if (!mark_used(scan, number)) note_damage(findings, at, DAMAGE_SHARED_RECORD);
         }
     }
     Tally::sum(&findings->members, members);
 }
 
-KERNEL survey_word(const __grid_constant__ TableView view, u32 level,
-                   const __grid_constant__ Survey survey, Findings *findings) {
-    survey_level<false>(view, level, survey, findings);
+KERNEL recovery_scan_word(const __grid_constant__ TableView view, u32 level,
+                   const __grid_constant__ RecoveryScan scan, Findings *findings) {
+    scan_level<false>(view, level, scan, findings);
 }
 
-KERNEL survey_wide(const __grid_constant__ TableView view, u32 level,
-                   const __grid_constant__ Survey survey, Findings *findings) {
-    survey_level<true>(view, level, survey, findings);
+KERNEL recovery_scan_wide(const __grid_constant__ TableView view, u32 level,
+                   const __grid_constant__ RecoveryScan scan, Findings *findings) {
+    scan_level<true>(view, level, scan, findings);
 }
