@@ -282,7 +282,7 @@ impl Case {
         left
     }
 
-    /// Reads all of a file, and lets the tool look at it and mend it.
+    /// Reads all of a file, and lets the tool check it and repair it.
     fn try_it(&mut self, left: &Left, what: &str) {
         self.tried += 1;
         let told = format!("{:?}, {:?}: {what}", self.kind, self.domain);
@@ -314,26 +314,26 @@ impl Case {
             return;
         }
         self.put(left);
-        let looked = recover(self.path(), Repair::Check, &|_| {});
+        let checked = recover(self.path(), Repair::Check, &|_| {});
         assert!(
             fs::read(self.path()).unwrap() == left.home,
-            "{told}: a look"
+            "{told}: a check"
         );
-        let mended = recover(self.path(), Repair::Salvage, &|_| {});
+        let repaired = recover(self.path(), Repair::Salvage, &|_| {});
         let is_lost = |damage: &String| damage.starts_with("journal: ");
-        let goes_without = mended
+        let goes_without = repaired
             .as_ref()
-            .is_ok_and(|mended| mended.recovery.damage.iter().any(is_lost));
-        assert_eq!(looked.is_ok(), mended.is_ok() && !goes_without, "{told}");
-        let Ok(mended) = mended else { return };
-        let found = read().unwrap_or_else(|error| panic!("{told}: mended, and {error}"));
+            .is_ok_and(|repaired| repaired.recovery.damage.iter().any(is_lost));
+        assert_eq!(checked.is_ok(), repaired.is_ok() && !goes_without, "{told}");
+        let Ok(repaired) = repaired else { return };
+        let found = read().unwrap_or_else(|error| panic!("{told}: repaired, and {error}"));
         if goes_without {
             // What it holds then is for `lost_journal_tests` to see.
-            return assert_eq!(mended.state, ReportState::Damaged, "{told}");
+            return assert_eq!(repaired.state, ReportState::Damaged, "{told}");
         }
-        if mended.state == ReportState::Damaged {
+        if repaired.state == ReportState::Damaged {
             assert!(
-                !mended.recovery.damage.is_empty() && mended.recovery.items_lost > 0,
+                !repaired.recovery.damage.is_empty() && repaired.recovery.items_lost > 0,
                 "{told}"
             );
             let lost = |whole: &Model| found.iter().all(|item| whole.get(item.0) == Some(item.1));
@@ -344,7 +344,7 @@ impl Case {
         } else {
             assert!(
                 left.allowed.contains(&found),
-                "{told}: mended to something else"
+                "{told}: repaired to something else"
             );
         }
     }

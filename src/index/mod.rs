@@ -358,7 +358,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
         self.backend.reload_cache(&self.table)
     }
 
-    /// What opening the file found, and what it mended.
+    /// What opening the file found, and what it repaired.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }

@@ -13,7 +13,7 @@ use crate::{Domain, Error, Result};
 /// What a recovery may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repair {
-    /// Nothing: it only looks.
+    /// Nothing: it only reads.
     Check,
     /// What an opening does after a crash. Nothing is lost: what is damaged stays as it is, byte for
     /// byte.
@@ -61,8 +61,8 @@ pub struct Report {
     pub was_repaired: bool,
 }
 
-/// Recovers the file at `path`, on the CPU, as far as `repair` allows: scans every slot, mends what a crash
-/// cut short, finishes a resize, and closes the file cleanly. With [`Repair::Check`] it only looks, and
+/// Recovers the file at `path`, on the CPU, as far as `repair` allows: scans every slot, repairs what a crash
+/// cut short, finishes a resize, and closes the file cleanly. With [`Repair::Check`] it only reads, and
 /// so it does with [`Repair::Recover`] if the file is damaged: the file and its journal stay as they are, byte
 /// for byte. [`Repair::Salvage`] drops the items that damage has made unusable, and the report names them.
 ///
@@ -96,19 +96,23 @@ pub(crate) fn recover_with(
         ..options.clone()
     };
     if repair == Repair::Recover {
-        let looked = recover_with(entry, Repair::Check, progress, options)?;
-        if looked.state != ReportState::NeedsRecovery {
-            return Ok(looked);
+        let checked = recover_with(entry, Repair::Check, progress, options)?;
+        if checked.state != ReportState::NeedsRecovery {
+            return Ok(checked);
         }
     }
-    if repair == Repair::Salvage && Mapping::look_at(entry, options)?.lost_journal().is_some() {
+    if repair == Repair::Salvage
+        && Mapping::open_read_only_at(entry, options)?
+            .lost_journal()
+            .is_some()
+    {
         // What is damaged beyond that is refused before the journal is put aside.
         recover_with(entry, Repair::Check, progress, options)?;
     }
     let started = Instant::now();
     let check = repair == Repair::Check;
     let medium = if check {
-        Mapping::look_at(entry, options)?
+        Mapping::open_read_only_at(entry, options)?
     } else {
         Mapping::open_at(entry, options)?
     };
@@ -121,15 +125,15 @@ pub(crate) fn recover_with(
     }
     let policy = Policy {
         always_scan: true,
-        // A look changes its own memory alone.
-        mend_damage: repair != Repair::Recover,
+        // A check changes its own memory alone.
+        repair_damage: repair != Repair::Recover,
         is_torn: lost_journal.is_some(),
         progress,
     };
     let (table, mut recovery) = Table::open(medium, superblock, path, policy)?;
     recovery.damage.splice(..0, lost_journal);
     if !check && let Err(error) = table.finish_draining_with(progress) {
-        // As at a close: the file is mended, and whoever opens it goes on with the resize.
+        // As at a close: the file is repaired, and whoever opens it goes on with the resize.
         tracing::warn!(%error, "the resize is left as it is");
     }
     let levels = table.levels.live();

@@ -237,7 +237,7 @@ impl PmFile {
         lock::take_exclusive(&self.file, self.path())
     }
 
-    /// Takes the advisory lock beside others that look, for which it waits up to half a second.
+    /// Takes the advisory lock beside other readers, for which it waits up to half a second.
     ///
     /// # Errors
     /// [`Error::InUse`] if another handle still has it to change the file.

@@ -19,7 +19,7 @@ pub(super) fn take_exclusive(file: &File, path: &Path) -> Result<()> {
     take(|| file.try_lock(), || thread::sleep(PAUSE), path)
 }
 
-/// Takes it to look at the file, beside others who look, once nobody changes it, if that is within
+/// Takes it to read the file, beside other readers, once nobody changes it, if that is within
 /// half a second.
 pub(super) fn take_shared(file: &File, path: &Path) -> Result<()> {
     take(|| file.try_lock_shared(), || thread::sleep(PAUSE), path)

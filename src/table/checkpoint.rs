@@ -79,7 +79,7 @@ impl<M: Medium> Table<M> {
     /// Writes down what a clean open needs, and says so in the superblock.
     pub(crate) fn close(&self) -> Result<()> {
         self.finish_draining_quietly();
-        while self.read_free_chain() {}
+        while self.read_free_list() {}
         let mut free = self.arena.take_all();
         // A damaged file may have named what is no record.
         let map = self.arena.map();
@@ -88,7 +88,7 @@ impl<M: Medium> Table<M> {
         superblock.items = self.len();
         superblock.arena_high_water = self.write_class_table();
         superblock.free_count = free.len() as u64;
-        superblock.free_list = self.write_free_chain(&free);
+        superblock.free_list = self.write_free_list(&free);
         superblock.set_flag(Flags::CLEAN, true);
         self.commit(&mut superblock);
         drop(superblock);

@@ -203,7 +203,7 @@ impl<M: Medium> Table<M> {
     /// Counts the bytes of the records in use; from then on the count is kept. It reads the whole
     /// chain of free records. Nothing else may run beside it.
     pub(crate) fn count_record_bytes(&self) {
-        while self.read_free_chain() {}
+        while self.read_free_list() {}
         let bytes = self.arena.taken_bytes();
         self.record_bytes
             .store(bytes.cast_signed(), Ordering::Relaxed);

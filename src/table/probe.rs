@@ -135,7 +135,7 @@ impl<M: Medium> Table<M> {
         touches: &mut u64,
         visit: &mut (impl FnMut(SlotAddr, RecordWord) -> Walk + ?Sized),
     ) -> ControlFlow<()> {
-        let (mut mask, read) = self.suspects(bucket, target);
+        let (mut mask, read) = self.candidate_slots(bucket, target);
         // Buckets must be read in the walk's order, and a match of states is no atomic load.
         fence(Ordering::Acquire);
         if read || mask != 0 {
@@ -220,15 +220,15 @@ impl<M: Medium> Table<M> {
     pub fn find_with(
         &self,
         target: &ProbeKey,
-        ahead: &ProbeHint,
+        hint: &ProbeHint,
         touches: &mut u64,
     ) -> Option<Occupied> {
-        let sighting = match ahead.suspect(self) {
+        let result = match hint.candidate(self) {
             Some(addr) => ProbeResult::Candidate(addr),
-            None if ahead.is_alone(self, target, None) => ProbeResult::Absent,
+            None if hint.is_alone(self, target, None) => ProbeResult::Absent,
             None => ProbeResult::Unsure,
         };
-        match self.find_probed(target, sighting, touches) {
+        match self.find_probed(target, result, touches) {
             ProbeResult::Found(member) => Some(member),
             _ => None,
         }
@@ -245,7 +245,7 @@ impl<M: Medium> Table<M> {
 
     /// What the tags of the home bucket say of a key, where most keys are.
     #[inline(always)]
-    pub fn sight_at_home(&self, target: &ProbeKey) -> ProbeResult {
+    pub fn probe_home_tags(&self, target: &ProbeKey) -> ProbeResult {
         if target.reserved.is_some() {
             return ProbeResult::Unsure;
         }
@@ -263,12 +263,12 @@ impl<M: Medium> Table<M> {
 
     /// What the tags of all candidate buckets of the first round say of a key.
     #[inline(never)]
-    pub fn sight(&self, target: &ProbeKey) -> ProbeResult {
+    pub fn probe_tags(&self, target: &ProbeKey) -> ProbeResult {
         let levels = self.levels.live();
         if target.reserved.is_some() || levels.draining(self.shape.levels) {
             return ProbeResult::Unsure;
         }
-        let suspect = self.candidates(target, 0, levels.top, levels.bottom, |bucket| {
+        let candidate = self.candidates(target, 0, levels.top, levels.bottom, |bucket| {
             for (first, word) in bucket.tags.words() {
                 let mask = word.load().map_or(1, |tags| tags.matching(target.tag));
                 if mask != 0 {
@@ -278,7 +278,7 @@ impl<M: Medium> Table<M> {
             }
             ControlFlow::Continue(())
         });
-        match suspect {
+        match candidate {
             ControlFlow::Break(addr) => ProbeResult::Candidate(addr),
             ControlFlow::Continue(()) if self.rounds(target, levels) > 1 => ProbeResult::Unsure,
             ControlFlow::Continue(()) => ProbeResult::Absent,
@@ -287,28 +287,28 @@ impl<M: Medium> Table<M> {
 
     /// What the slot says that may hold a key: the member, or nothing for certain.
     #[inline(always)]
-    pub fn sight_at(&self, addr: SlotAddr, target: &ProbeKey, touches: &mut u64) -> ProbeResult {
+    pub fn probe_slot(&self, addr: SlotAddr, target: &ProbeKey, touches: &mut u64) -> ProbeResult {
         self.find_at(addr, target, touches)
             .map_or(ProbeResult::Unsure, ProbeResult::Found)
     }
 
-    /// Whether a key is there that has been sighted while this session was pinned, and where.
+    /// Whether a key is there that has been probed while this session was pinned, and where.
     #[inline]
     pub fn find_probed(
         &self,
         target: &ProbeKey,
-        sighting: ProbeResult,
+        result: ProbeResult,
         touches: &mut u64,
     ) -> ProbeResult {
-        let sighting = match sighting {
-            ProbeResult::Candidate(addr) => self.sight_at(addr, target, touches),
-            sighting => sighting,
+        let result = match result {
+            ProbeResult::Candidate(addr) => self.probe_slot(addr, target, touches),
+            result => result,
         };
-        match sighting {
+        match result {
             ProbeResult::Unsure => self
                 .find(target, touches)
                 .map_or(ProbeResult::Absent, ProbeResult::Found),
-            sighting => sighting,
+            result => result,
         }
     }
 
@@ -370,13 +370,13 @@ impl<M: Medium> Session<'_, M> {
     pub(crate) fn find_for_write(
         &mut self,
         target: &ProbeKey,
-        ahead: &ProbeHint,
+        hint: &ProbeHint,
     ) -> crate::Result<Option<Occupied>> {
-        let mut hint = ahead
-            .suspect(self.table)
+        let mut hinted = hint
+            .candidate(self.table)
             .and_then(|addr| self.table.find_at(addr, target, &mut self.touches));
         loop {
-            let found = match hint.take() {
+            let found = match hinted.take() {
                 Some(member) => Found::One(member),
                 None => self.table.find_for_write(target, &mut self.touches),
             };

@@ -72,10 +72,10 @@ impl<'t> ProbeHint<'t> {
         }
     }
 
-    /// Looks at the tags: for a slot that may hold the key, else for one that can take it. Reads
+    /// Reads the tags: for a slot that may hold the key, else for one that can take it. Reads
     /// nothing of the file; in a bucket whose tags are not known, any slot may hold the key.
     #[inline]
-    pub fn look(&mut self, target: &ProbeKey) {
+    pub fn read_tags(&mut self, target: &ProbeKey) {
         let mut most = 0;
         for (nth, (_, word)) in (0..).zip(self.buckets.iter().flatten()) {
             let tags = word.load();
@@ -101,15 +101,15 @@ impl<'t> ProbeHint<'t> {
 
     /// What the tags say of the key now.
     #[inline]
-    pub(crate) fn looked_again(mut self, target: &ProbeKey) -> Self {
+    pub(crate) fn with_tags_reread(mut self, target: &ProbeKey) -> Self {
         self.seen = Seen::Nothing;
-        self.look(target);
+        self.read_tags(target);
         self
     }
 
     /// The slot that may hold the key, as far as the hint goes.
     #[inline]
-    pub fn suspect<M: Medium>(&self, table: &Table<M>) -> Option<SlotAddr> {
+    pub fn candidate<M: Medium>(&self, table: &Table<M>) -> Option<SlotAddr> {
         match self.seen {
             Seen::Candidate(nth, slot) => Some(self.slot(table, nth, slot)?.0),
             _ => None,

@@ -54,7 +54,7 @@ pub(crate) struct Resize {
     /// An engine empties the bottom level by itself; nobody else may.
     by_engine: bool,
     /// Emptied levels whose space still waits for its readers: epoch, level, offset.
-    leaving: Vec<(u64, u32, u64)>,
+    retired: Vec<(u64, u32, u64)>,
 }
 
 impl<M: Medium> Table<M> {
@@ -145,7 +145,7 @@ impl<M: Medium> Table<M> {
         if resize.by_engine || self.step(&mut resize).is_err() {
             return false;
         }
-        self.levels.live().draining(self.shape.levels) || !resize.leaving.is_empty()
+        self.levels.live().draining(self.shape.levels) || !resize.retired.is_empty()
     }
 
     /// Drives a resize under way to its end. The caller is not pinned.
@@ -163,7 +163,7 @@ impl<M: Medium> Table<M> {
             if resize.by_engine {
                 return Ok(());
             }
-            if !self.levels.live().draining(self.shape.levels) && resize.leaving.is_empty() {
+            if !self.levels.live().draining(self.shape.levels) && resize.retired.is_empty() {
                 return Ok(());
             }
             self.step(&mut resize)?;
@@ -332,15 +332,15 @@ impl<M: Medium> Table<M> {
     /// Takes the bottom one of `levels` out of the table, which an engine has emptied and no one
     /// reads on the device any more.
     #[cfg(feature = "cuda")]
-    pub(crate) fn leave_bottom_level(&self, levels: Levels) {
+    pub(crate) fn retire_bottom_level(&self, levels: Levels) {
         self.drop_bottom(&mut self.resize(), levels);
     }
 
-    /// Gives the arena the space of levels that were left and that no one reads any more.
+    /// Gives the arena the space of levels that were retired and that no one reads any more.
     #[cfg(feature = "cuda")]
-    pub(crate) fn reclaim_levels_left(&self) {
+    pub(crate) fn reclaim_retired_levels(&self) {
         let mut resize = self.resize();
-        if !resize.leaving.is_empty() {
+        if !resize.retired.is_empty() {
             let epoch = self.epochs.try_advance();
             self.reclaim_levels(&mut resize, epoch);
         }
@@ -359,14 +359,14 @@ impl<M: Medium> Table<M> {
         };
         self.levels.publish(now, level, offset);
         let epoch = self.epochs.current();
-        resize.leaving.push((epoch, level, offset));
+        resize.retired.push((epoch, level, offset));
         resize.cursor = 0;
         tracing::debug!(level, "resize has emptied a level");
     }
 
     fn reclaim_levels(&self, resize: &mut Resize, epoch: u64) {
-        resize.leaving.retain(|&(left_in, level, offset)| {
-            if left_in + GRACE > epoch {
+        resize.retired.retain(|&(retired_in, level, offset)| {
+            if retired_in + GRACE > epoch {
                 return true;
             }
             self.tags.forget_level(level);
@@ -436,10 +436,10 @@ pub(in crate::table) mod tests {
         let table = session.table;
         for key in keys {
             let target = table.target(bytemuck::bytes_of(&key));
-            let ahead = ProbeHint::new(table, &target);
+            let hint = ProbeHint::new(table, &target);
             let value = key.to_ne_bytes();
             session
-                .insert(&target, &ahead, &Content::fixed(&value))
+                .insert(&target, &hint, &Content::fixed(&value))
                 .unwrap();
         }
     }

@@ -113,7 +113,7 @@ impl<'t, M: Medium> Session<'t, M> {
     /// [`Error::NoSpace`]; the table goes on with what it has.
     pub(crate) fn grow_arena(&mut self, class: u32) -> Result<()> {
         self.pin = None;
-        let grown = if self.table.read_free_chain() {
+        let grown = if self.table.read_free_list() {
             Ok(())
         } else {
             self.table

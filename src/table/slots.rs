@@ -12,7 +12,7 @@ impl<M: Medium> Table<M> {
     /// Which slots of a bucket may hold the target's key, and whether the bucket itself was read
     /// to know.
     #[inline(always)]
-    pub(super) fn suspects(&self, bucket: Bucket, target: &ProbeKey) -> (u32, bool) {
+    pub(super) fn candidate_slots(&self, bucket: Bucket, target: &ProbeKey) -> (u32, bool) {
         if bucket.tags.is_none() {
             return (self.matches(bucket, target.word), true);
         }

@@ -100,7 +100,7 @@ impl CpuEngine {
             len,
             key,
             |_| Stores::Nothing,
-            |session, target, ahead, _| Ok(session.contains(target, ahead)),
+            |session, target, hint, _| Ok(session.contains(target, hint)),
         )
     }
 
@@ -121,8 +121,8 @@ impl CpuEngine {
                 len,
                 key,
                 |_| Stores::RecordAndSlot(0),
-                |session, target, ahead, i| {
-                    Ok(session.insert(target, ahead, &content(i))? == Inserted::New)
+                |session, target, hint, i| {
+                    Ok(session.insert(target, hint, &content(i))? == Inserted::New)
                 },
             ),
             Write::Upsert => self.split(
@@ -130,21 +130,21 @@ impl CpuEngine {
                 len,
                 key,
                 |_| Stores::RecordAndSlot(0),
-                |session, target, ahead, i| session.upsert(target, ahead, &content(i)),
+                |session, target, hint, i| session.upsert(target, hint, &content(i)),
             ),
             Write::Update => self.split(
                 table,
                 len,
                 key,
                 |_| Stores::Record(0),
-                |session, target, ahead, i| session.update(target, ahead, &content(i)),
+                |session, target, hint, i| session.update(target, hint, &content(i)),
             ),
             Write::Remove => self.split(
                 table,
                 len,
                 key,
                 |_| Stores::Nothing,
-                |session, target, ahead, _| session.remove(target, ahead),
+                |session, target, hint, _| session.remove(target, hint),
             ),
         }
     }
@@ -165,16 +165,16 @@ impl CpuEngine {
             changes.len(),
             key,
             |i| changes[i].stores(),
-            |session, target, ahead, i| match changes[i] {
+            |session, target, hint, i| match changes[i] {
                 Mutation::Put {
                     key,
                     value,
                     sequence,
                 } => {
                     let content = Content::variable(key, value, sequence);
-                    Ok(!session.upsert(target, ahead, &content)?)
+                    Ok(!session.upsert(target, hint, &content)?)
                 }
-                Mutation::Delete { .. } => session.remove(target, ahead),
+                Mutation::Delete { .. } => session.remove(target, hint),
             },
         )
     }
@@ -288,11 +288,11 @@ impl CpuEngine {
         let content = Content::variable(key, value, sequence);
         let mut session = table.session();
         let target = table.target(key);
-        let mut ahead = ProbeHint::new(table, &target);
-        ahead.look(&target);
+        let mut hint = ProbeHint::new(table, &target);
+        hint.read_tags(&target);
         match verb {
-            Write::Insert => Ok(session.insert(&target, &ahead, &content)? == Inserted::New),
-            Write::Update => session.update(&target, &ahead, &content),
+            Write::Insert => Ok(session.insert(&target, &hint, &content)? == Inserted::New),
+            Write::Update => session.update(&target, &hint, &content),
             Write::Upsert | Write::Remove => {
                 drop(session);
                 let is_upsert = verb == Write::Upsert;
@@ -396,8 +396,8 @@ fn each<'k, 't, M: Medium>(
             part,
             key,
             stores,
-            |session, target, ahead, i| {
-                answers.set(i, operation(session, target, ahead, i)?);
+            |session, target, hint, i| {
+                answers.set(i, operation(session, target, hint, i)?);
                 done += 1;
                 Ok(())
             },

@@ -44,14 +44,14 @@ const UNKNOWN_RECORD: u64 = 3 * LINE;
 #[derive(Clone, Copy)]
 struct Change<'k, 't> {
     target: ProbeKey<'k>,
-    ahead: ProbeHint<'t>,
+    hint: ProbeHint<'t>,
     position: usize,
 }
 
 #[derive(Clone, Copy)]
-struct LookUp<'k> {
+struct Lookup<'k> {
     target: ProbeKey<'k>,
-    sighting: ProbeResult,
+    result: ProbeResult,
 }
 
 /// What a change will store to, beside the bucket that its key is in.
@@ -74,7 +74,7 @@ pub fn lookup<'k, M: Medium>(
     mut found: impl FnMut(&mut Session<M>, Occupied, usize) -> Result<()>,
 ) -> Result<()> {
     let table = session.table;
-    let mut under_way: [Option<LookUp>; UNDER_WAY] = [None; UNDER_WAY];
+    let mut under_way: [Option<Lookup>; UNDER_WAY] = [None; UNDER_WAY];
     let is_variable = table.shape.key_class() == KeyClass::Variable;
     let (distance, compared) = match is_variable {
         false => (DISTANCE, 3 * DISTANCE),
@@ -85,17 +85,17 @@ pub fn lookup<'k, M: Medium>(
         if let Some(position) = step.checked_sub(compared + distance)
             && let Some(lookup) = &under_way[position % UNDER_WAY]
         {
-            if let ProbeResult::Found(member) = lookup.sighting {
+            if let ProbeResult::Found(member) = lookup.result {
                 found(session, member, position)?;
             }
             under_way[position % UNDER_WAY] = None;
         }
         if let Some(position) = step.checked_sub(compared)
-            && let Some(LookUp { target, sighting }) = &mut under_way[position % UNDER_WAY]
-            && matches!(sighting, ProbeResult::Candidate(_) | ProbeResult::Unsure)
+            && let Some(Lookup { target, result }) = &mut under_way[position % UNDER_WAY]
+            && matches!(result, ProbeResult::Candidate(_) | ProbeResult::Unsure)
         {
-            *sighting = table.find_probed(target, *sighting, &mut session.touches);
-            prefetch_sighted(table, sighting);
+            *result = table.find_probed(target, *result, &mut session.touches);
+            prefetch_probed(table, result);
             let (word, behind) = (
                 target.word,
                 position + 1..position + compared - 2 * distance,
@@ -105,30 +105,30 @@ pub fn lookup<'k, M: Medium>(
         if is_variable
             && let Some(position) = step.checked_sub(3 * distance)
             && let Some(lookup) = &under_way[position % UNDER_WAY]
-            && let ProbeResult::Candidate(addr) = lookup.sighting
+            && let ProbeResult::Candidate(addr) = lookup.result
         {
             prefetch_record(table, addr);
         }
         if let Some(position) = step.checked_sub(2 * distance)
-            && let Some(LookUp { target, sighting }) = &mut under_way[position % UNDER_WAY]
+            && let Some(Lookup { target, result }) = &mut under_way[position % UNDER_WAY]
         {
-            match *sighting {
+            match *result {
                 ProbeResult::Candidate(addr) if is_variable => prefetch_record(table, addr),
                 ProbeResult::Candidate(addr) => {
-                    *sighting = table.sight_at(addr, target, &mut session.touches);
-                    prefetch_sighted(table, sighting);
+                    *result = table.probe_slot(addr, target, &mut session.touches);
+                    prefetch_probed(table, result);
                 }
                 _ => {
-                    *sighting = table.sight(target);
-                    prefetch_sighted(table, sighting);
+                    *result = table.probe_tags(target);
+                    prefetch_probed(table, result);
                 }
             }
         }
         if let Some(position) = step.checked_sub(distance)
-            && let Some(LookUp { target, sighting }) = &mut under_way[position % UNDER_WAY]
+            && let Some(Lookup { target, result }) = &mut under_way[position % UNDER_WAY]
         {
-            *sighting = table.sight_at_home(target);
-            match sighting {
+            *result = table.probe_home_tags(target);
+            match result {
                 ProbeResult::Candidate(addr) => prefetch_slot(table, addr),
                 _ => prefetch_tags(table, target),
             }
@@ -136,9 +136,9 @@ pub fn lookup<'k, M: Medium>(
         if step < len {
             let target = target(step);
             table.home_tags(&target).prefetch();
-            under_way[step % UNDER_WAY] = Some(LookUp {
+            under_way[step % UNDER_WAY] = Some(Lookup {
                 target,
-                sighting: ProbeResult::Unsure,
+                result: ProbeResult::Unsure,
             });
         }
     }
@@ -149,13 +149,13 @@ pub fn lookup<'k, M: Medium>(
 /// them in the batch: someone may have changed the item in between, and equal keys of a batch must not
 /// see that in the wrong order.
 #[inline(always)]
-fn doubt(under_way: &mut [Option<LookUp>; UNDER_WAY], positions: Range<usize>, word: u64) {
+fn doubt(under_way: &mut [Option<Lookup>; UNDER_WAY], positions: Range<usize>, word: u64) {
     for position in positions {
-        if let Some(LookUp { target, sighting }) = &mut under_way[position % UNDER_WAY]
+        if let Some(Lookup { target, result }) = &mut under_way[position % UNDER_WAY]
             && target.word == word
-            && matches!(sighting, ProbeResult::Found(_) | ProbeResult::Absent)
+            && matches!(result, ProbeResult::Found(_) | ProbeResult::Absent)
         {
-            *sighting = ProbeResult::Unsure;
+            *result = ProbeResult::Unsure;
         }
     }
 }
@@ -180,28 +180,28 @@ pub fn change<'k, 't, M: Medium>(
     for (position, slot) in coming.zip(&mut slots) {
         if let Some(Change {
             target,
-            ahead,
+            hint,
             position,
         }) = &ahead[slot]
         {
-            execute(session, target, ahead, *position)?;
+            execute(session, target, hint, *position)?;
         }
         if table.shape.key_class() == KeyClass::Variable
             && let Some(change) = &ahead[(slot + PREFETCH_DISTANCE_OPS / 4) % PREFETCH_DISTANCE_OPS]
-            && let Some(addr) = change.ahead.suspect(table)
+            && let Some(addr) = change.hint.candidate(table)
         {
             prefetch_record(table, addr);
         }
         if let Some(change) = &mut ahead[(slot + PREFETCH_DISTANCE_OPS / 2) % PREFETCH_DISTANCE_OPS]
         {
-            change.ahead.look(&change.target);
-            prefetch_stores(session, &change.ahead, stores(change.position));
+            change.hint.read_tags(&change.target);
+            prefetch_stores(session, &change.hint, stores(change.position));
         }
         ahead[slot] = position.map(|position| {
             let target = table.target(key(position));
             Change {
                 target,
-                ahead: ProbeHint::new(table, &target),
+                hint: ProbeHint::new(table, &target),
                 position,
             }
         });
@@ -225,8 +225,8 @@ fn prefetch_tags<M: Medium>(table: &Table<M>, target: &ProbeKey) {
 
 /// Asks for the slot that may hold a key, or the record that does.
 #[inline(always)]
-fn prefetch_sighted<M: Medium>(table: &Table<M>, sighting: &ProbeResult) {
-    match sighting {
+fn prefetch_probed<M: Medium>(table: &Table<M>, result: &ProbeResult) {
+    match result {
         ProbeResult::Found(member) => {
             let at = member.record.offset();
             let asked = match table.shape.key_class() {
@@ -258,12 +258,12 @@ fn prefetch_record<M: Medium>(table: &Table<M>, addr: SlotAddr) {
 
 /// Asks for the slot that has the target's key or will take it, and for the record that comes next.
 #[inline]
-fn prefetch_stores<M: Medium>(session: &Session<M>, ahead: &ProbeHint, stores: Stores) {
+fn prefetch_stores<M: Medium>(session: &Session<M>, hint: &ProbeHint, stores: Stores) {
     let table = session.table;
-    if let Some(addr) = ahead.suspect(table) {
+    if let Some(addr) = hint.candidate(table) {
         prefetch_slot(table, &addr);
     } else if matches!(stores, Stores::RecordAndSlot(_))
-        && let Some(empty_slot) = ahead.empty_slot(table)
+        && let Some(empty_slot) = hint.empty_slot(table)
     {
         prefetch_slot(table, &empty_slot.addr);
     }

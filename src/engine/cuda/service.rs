@@ -101,7 +101,7 @@ impl Service {
             Serving::Lost(reason) => return Err(lost(reason)),
         };
         if let Err(Error::Gpu { .. }) = &answer {
-            run_off_pool(|| self.settle(table));
+            run_off_pool(|| self.take_back_if_failed(table));
         }
         answer
     }
@@ -122,7 +122,7 @@ impl Service {
 
     /// Finds out, after a call of the driver has failed, whether the device can go on from where it is,
     /// and takes the table back from it if not.
-    fn settle(&self, table: &Table<Mapping>) {
+    fn take_back_if_failed(&self, table: &Table<Mapping>) {
         let mut serving = self.serving.write();
         let Serving::Device(device_table) = &*serving else {
             return;

@@ -54,8 +54,8 @@ pub(super) fn check(kind: &Kind, memory: Simulated, count: u64, allowed: &Allowe
     if superblock(&memory).is_clean() {
         // An opening goes by what the superblock says, so that has to be right.
         let (table, recovery) = open_and_scan(killed(&memory));
-        let mended = recovery.slots_cleared + recovery.duplicates_removed;
-        assert_eq!((mended, recovery.items), (0, table.superblock().items));
+        let repaired = recovery.slots_cleared + recovery.duplicates_removed;
+        assert_eq!((repaired, recovery.items), (0, table.superblock().items));
     }
     let (table, recovery) = open(memory);
     let found = lookup(kind, &table, keys(count));

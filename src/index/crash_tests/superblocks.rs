@@ -126,7 +126,7 @@ fn a_torn_close_is_not_completed_by_the_recovery() {
         let torn = killed(&torn);
         torn.record();
         let policy = Policy {
-            mend_damage: true,
+            repair_damage: true,
             ..Policy::INDEX
         };
         let (table, recovery) = open_with(torn, policy);

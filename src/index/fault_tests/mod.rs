@@ -419,7 +419,7 @@ fn every_call_of_the_recovery_tool_fails_in_turn() {
                 }
                 assert!(
                     repair != Repair::Check || bytes() == before,
-                    "a look has changed a file"
+                    "a check has changed a file"
                 );
                 let report = recover(copy.path(), Repair::Recover, &|_| {});
                 let state = report.unwrap().state;

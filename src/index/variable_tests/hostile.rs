@@ -119,16 +119,16 @@ impl Hostile {
         println!("{name}");
         let dir = dir();
         let (path, before) = self.write(dir.path());
-        let looked = recover(&path, crate::Repair::Check, &|_| {});
-        assert!(fs::read(&path).unwrap() == before, "a look changed {name}");
+        let checked = recover(&path, crate::Repair::Check, &|_| {});
+        assert!(fs::read(&path).unwrap() == before, "a check changed {name}");
         let opened = use_it(&path);
         if opened.is_err() {
             assert!(fs::read(&path).unwrap() == before, "{name} was changed");
         }
         self.write(dir.path());
-        let mended = recover(&path, crate::Repair::Salvage, &|_| {});
-        assert_eq!(looked.is_ok(), mended.is_ok(), "{name}: {mended:?}");
-        if mended.is_ok() {
+        let repaired = recover(&path, crate::Repair::Salvage, &|_| {});
+        assert_eq!(checked.is_ok(), repaired.is_ok(), "{name}: {repaired:?}");
+        if repaired.is_ok() {
             let report = recover(&path, crate::Repair::Check, &|_| {}).unwrap();
             assert_eq!(report.recovery.damage, [""; 0], "{name}");
             let (records, recovery) = try_open(&path).unwrap();

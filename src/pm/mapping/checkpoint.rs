@@ -14,7 +14,7 @@ impl Mapping {
         let Some(dirty) = &self.dirty else {
             return match self.access {
                 Access::Write => Ok(()),
-                Access::Look => Err(self.only_looks()),
+                Access::ReadOnly => Err(self.opened_read_only()),
             };
         };
         let mut journal = self.journal.lock();

@@ -161,7 +161,7 @@ impl Mapping {
 
     /// See [`Medium::trim`].
     pub(super) fn cut_off(&self) {
-        if self.access == Access::Look {
+        if self.access == Access::ReadOnly {
             return;
         }
         let _growth = self.growth_now();
@@ -186,8 +186,8 @@ impl Mapping {
         }
         self.opener.check(self.path())?;
         let len = align_up(len, PAGE);
-        if len > self.len() && self.access == Access::Look {
-            return Err(self.only_looks());
+        if len > self.len() && self.access == Access::ReadOnly {
+            return Err(self.opened_read_only());
         }
         Ok(len)
     }

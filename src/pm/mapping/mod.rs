@@ -82,7 +82,7 @@ enum Access {
     /// They reach the file as the domain says.
     Write,
     /// They never do.
-    Look,
+    ReadOnly,
 }
 
 impl Mapping {
@@ -152,12 +152,12 @@ impl Mapping {
         }
     }
 
-    fn only_looks(&self) -> Error {
+    fn opened_read_only(&self) -> Error {
         Error::ReadOnly {
             path: self.path().to_path_buf(),
             source: Arc::new(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                "it was opened only to look at it",
+                "it was opened for reading only",
             )),
         }
     }

@@ -121,7 +121,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Opens a file only to look at it, beside others who look. A journal is replayed in memory.
+    /// Opens a file only to read it, beside other readers. A journal is replayed in memory.
     /// Stores stay in this process; [`grow`](Medium::grow) and
     /// [`checkpoint`](Medium::checkpoint) are refused. [`domain`](Medium::domain) tells what the
     /// file could have.
@@ -129,16 +129,16 @@ impl Mapping {
     /// # Errors
     /// Those of [`open`](Self::open).
     #[cfg(test)]
-    pub(crate) fn look(path: &Path, options: &MapOptions) -> Result<Self> {
-        Self::look_at(&Entry::at(path, options.faults.clone())?, options)
+    pub(crate) fn open_read_only(path: &Path, options: &MapOptions) -> Result<Self> {
+        Self::open_read_only_at(&Entry::at(path, options.faults.clone())?, options)
     }
 
-    /// As [`look`](Self::look), with the file's name in a directory that is held open.
-    pub(crate) fn look_at(entry: &Entry, options: &MapOptions) -> Result<Self> {
+    /// As [`open_read_only`](Self::open_read_only), with the file's name in a directory that is held open.
+    pub(crate) fn open_read_only_at(entry: &Entry, options: &MapOptions) -> Result<Self> {
         let file = Arc::new(open_file(entry, false)?);
         file.lock_shared()?;
         let (superblock, replay, lost_journal) = inspect(&file, options)?;
-        let mut mapping = Self::over(file, superblock.file_len, Access::Look, options)?;
+        let mut mapping = Self::over(file, superblock.file_len, Access::ReadOnly, options)?;
         mapping.lost_journal = lost_journal;
         mapping.map(superblock.file_len)?;
         if let Some(replay) = replay {
@@ -157,7 +157,7 @@ impl Mapping {
         let error = |source| Error::io(file.path(), "reserve addresses for", source);
         let range = Range::reserve(len, options.expected_len, file_system.unit).map_err(error)?;
         let sharing = match (access, domain) {
-            (Access::Look, _) | (_, Domain::Auto | Domain::Checkpointed) => Sharing::Private,
+            (Access::ReadOnly, _) | (_, Domain::Auto | Domain::Checkpointed) => Sharing::Private,
             (_, Domain::Dax) if file_system.sync => Sharing::Synchronous,
             (_, Domain::Dax | Domain::Shared) => Sharing::Shared,
         };

@@ -434,15 +434,15 @@ fn a_file_is_open_once() {
         mapping.checkpoint().unwrap();
         for second in [
             Mapping::open(&path, &options),
-            Mapping::look(&path, &MapOptions::default()),
+            Mapping::open_read_only(&path, &MapOptions::default()),
         ] {
             assert!(matches!(second, Err(Error::InUse { .. })));
         }
         drop(mapping);
-        let looking = Mapping::look(&path, &MapOptions::default()).unwrap();
+        let reader = Mapping::open_read_only(&path, &MapOptions::default()).unwrap();
         let second = Mapping::open(&path, &options);
         assert!(matches!(second, Err(Error::InUse { .. })));
-        drop(looking);
+        drop(reader);
         Mapping::open(&path, &options).unwrap();
     }
 }
@@ -470,8 +470,8 @@ fn what_is_no_table_is_refused_and_untouched() {
     let options = options(Domain::Auto);
     let open = |path: &Path| {
         let error = Mapping::open(path, &options).unwrap_err();
-        let looked = Mapping::look(path, &MapOptions::default()).unwrap_err();
-        assert_eq!(error.to_string(), looked.to_string());
+        let read_only = Mapping::open_read_only(path, &MapOptions::default()).unwrap_err();
+        assert_eq!(error.to_string(), read_only.to_string());
         error
     };
     let missing = open(&path);
@@ -521,7 +521,7 @@ fn what_is_no_table_is_refused_and_untouched() {
 }
 
 #[test]
-fn a_file_that_may_not_be_written_is_refused_but_can_be_looked_at() {
+fn a_file_that_may_not_be_written_is_refused_but_can_be_read() {
     let dir = in_memory();
     let path = dir.path().join("table");
     let mut options = options(Domain::Auto);
@@ -536,7 +536,9 @@ fn a_file_that_may_not_be_written_is_refused_but_can_be_looked_at() {
     permissions.set_readonly(true);
     fs::set_permissions(&path, permissions).unwrap();
     assert_eq!(
-        Mapping::look(&path, &MapOptions::default()).unwrap().len(),
+        Mapping::open_read_only(&path, &MapOptions::default())
+            .unwrap()
+            .len(),
         LEN
     );
 }

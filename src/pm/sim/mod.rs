@@ -109,7 +109,7 @@ impl SimState {
 
     /// Makes the stores to some words up to `step` certain.
     fn persist(&mut self, numbers: Range<usize>, step: u64) {
-        let mut settled = Vec::new();
+        let mut emptied = Vec::new();
         for (&number, stored) in self.pending.range_mut(numbers) {
             let arrived = stored.partition_point(|&(at, _)| at <= step);
             let Some(last) = arrived.checked_sub(1) else {
@@ -122,10 +122,10 @@ impl SimState {
             self.certain.set(number, word);
             stored.drain(..arrived);
             if stored.is_empty() {
-                settled.push(number);
+                emptied.push(number);
             }
         }
-        for number in settled {
+        for number in emptied {
             self.pending.remove(&number);
         }
     }

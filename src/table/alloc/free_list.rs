@@ -52,7 +52,7 @@ const AT_ONCE: usize = 4096;
 
 impl<M: Medium> Table<M> {
     /// Writes the chain of `free` and gives the offset of its first link, 0 for none.
-    pub(crate) fn write_free_chain(&self, free: &[u64]) -> u64 {
+    pub(crate) fn write_free_list(&self, free: &[u64]) -> u64 {
         let map = self.arena.map();
         let mut next = 0;
         let mut rest = free;
@@ -74,7 +74,7 @@ impl<M: Medium> Table<M> {
 
     /// Moves the next records of the chain to the arena; `false` when there are no more. A chain
     /// that leads astray ends there: its records are found again by the next recovery.
-    pub(crate) fn read_free_chain(&self) -> bool {
+    pub(crate) fn read_free_list(&self) -> bool {
         let mut chain = self.free_list.lock();
         let mut records = Vec::new();
         let map = self.arena.map();

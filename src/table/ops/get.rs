@@ -89,9 +89,9 @@ impl<M: Medium> Session<'_, M> {
 
     /// Whether the target's key is there.
     #[inline]
-    pub(crate) fn contains(&mut self, target: &ProbeKey, ahead: &ProbeHint) -> bool {
+    pub(crate) fn contains(&mut self, target: &ProbeKey, hint: &ProbeHint) -> bool {
         self.table
-            .find_with(target, ahead, &mut self.touches)
+            .find_with(target, hint, &mut self.touches)
             .is_some()
     }
 }

@@ -83,21 +83,21 @@ enum Rivals {
 }
 
 impl<'t, M: Medium> Session<'t, M> {
-    /// Stores `content` under the target's key if the key is absent. If `ahead` found no sign of it,
-    /// the first look for it is the one for rivals.
+    /// Stores `content` under the target's key if the key is absent. If `hint` found no sign of it,
+    /// the first probe for it is the one for rivals.
     #[inline]
     pub(crate) fn insert(
         &mut self,
         target: &ProbeKey,
-        ahead: &ProbeHint<'t>,
+        hint: &ProbeHint<'t>,
         content: &Content,
     ) -> Result<Inserted> {
-        if let Some(empty_slot) = ahead.empty_slot(self.table)
+        if let Some(empty_slot) = hint.empty_slot(self.table)
             && let Some(record) = self.allocate(content.class)
         {
             if !empty_slot.take(self.table) {
                 self.put_back(content.class, record);
-            } else if self.fill_and_decide(target, Some(ahead), &empty_slot, record, content) {
+            } else if self.fill_and_decide(target, Some(hint), &empty_slot, record, content) {
                 self.items += 1;
                 return Ok(Inserted::New);
             }
@@ -144,7 +144,7 @@ impl<'t, M: Medium> Session<'t, M> {
     fn fill_and_decide(
         &mut self,
         target: &ProbeKey,
-        ahead: Option<&ProbeHint>,
+        hint: Option<&ProbeHint>,
         slot: &EmptySlot,
         record: u64,
         content: &Content,
@@ -161,7 +161,7 @@ impl<'t, M: Medium> Session<'t, M> {
         slot.show(target);
         self.touches +=
             table.record_touches(record) + table.slot_touches(addr) + table.key_touches(addr);
-        let is_alone = ahead.is_some_and(|ahead| ahead.is_alone(table, target, Some(addr)))
+        let is_alone = hint.is_some_and(|hint| hint.is_alone(table, target, Some(addr)))
             && medium
                 .compare_exchange(addr.record, tentative.0, tentative.with(0).0)
                 .is_ok();
@@ -370,10 +370,10 @@ mod tests {
                 let mut balance = 0;
                 for round in 0..rounds {
                     let mut session = table.session();
-                    let ahead = ProbeHint::new(&table, &target);
-                    balance -= i64::from(session.remove(&target, &ahead).unwrap());
+                    let hint = ProbeHint::new(&table, &target);
+                    balance -= i64::from(session.remove(&target, &hint).unwrap());
                     let content = round.to_ne_bytes();
-                    let inserted = session.insert(&target, &ahead, &Content::fixed(&content));
+                    let inserted = session.insert(&target, &hint, &Content::fixed(&content));
                     balance += i64::from(inserted.unwrap() == Inserted::New);
                 }
                 balance
@@ -384,17 +384,17 @@ mod tests {
                     scope.spawn(remove_and_insert),
                 ];
                 for round in 0..rounds {
-                    let ahead = ProbeHint::new(&table, &target);
+                    let hint = ProbeHint::new(&table, &target);
                     let content = round.to_ne_bytes();
                     let mut session = table.session();
-                    let updated = session.update(&target, &ahead, &Content::fixed(&content));
+                    let updated = session.update(&target, &hint, &Content::fixed(&content));
                     updated.unwrap();
                 }
                 threads.map(|thread| thread.join().unwrap()).iter().sum()
             });
             let mut copies = 0;
-            let ahead = ProbeHint::new(&table, &target);
-            while table.session().remove(&target, &ahead).unwrap() {
+            let hint = ProbeHint::new(&table, &target);
+            while table.session().remove(&target, &hint).unwrap() {
                 copies += 1;
             }
             assert_eq!(

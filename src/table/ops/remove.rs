@@ -13,10 +13,10 @@ use crate::table::probe_hint::ProbeHint;
 
 impl<M: Medium> Session<'_, M> {
     /// Removes the target's key; says whether it was there.
-    pub(crate) fn remove(&mut self, target: &ProbeKey, ahead: &ProbeHint) -> Result<bool> {
+    pub(crate) fn remove(&mut self, target: &ProbeKey, hint: &ProbeHint) -> Result<bool> {
         let medium = &self.table.medium;
         loop {
-            let Some(member) = self.find_for_write(target, ahead)? else {
+            let Some(member) = self.find_for_write(target, hint)? else {
                 return Ok(false);
             };
             let addr = member.addr;

@@ -18,13 +18,13 @@ impl<'t, M: Medium> Session<'t, M> {
     pub(crate) fn update(
         &mut self,
         target: &ProbeKey,
-        ahead: &ProbeHint,
+        hint: &ProbeHint,
         content: &Content,
     ) -> Result<bool> {
         let table = self.table;
         let medium = &table.medium;
         loop {
-            let Some(member) = self.find_for_write(target, ahead)? else {
+            let Some(member) = self.find_for_write(target, hint)? else {
                 return Ok(false);
             };
             if table.record_is(member.record, content) {
@@ -56,16 +56,16 @@ impl<'t, M: Medium> Session<'t, M> {
     pub(crate) fn upsert(
         &mut self,
         target: &ProbeKey,
-        ahead: &ProbeHint<'t>,
+        hint: &ProbeHint<'t>,
         content: &Content,
     ) -> Result<bool> {
         loop {
-            if self.update(target, ahead, content)? {
+            if self.update(target, hint, content)? {
                 return Ok(false);
             }
-            // The look for the key has made tags known; with them an insertion knows its slot.
-            let ahead = ahead.looked_again(target);
-            if self.insert(target, &ahead, content)? == Inserted::New {
+            // Probing for the key has made tags known; with them an insertion knows its slot.
+            let hint = hint.with_tags_reread(target);
+            if self.insert(target, &hint, content)? == Inserted::New {
                 return Ok(true);
             }
         }

@@ -113,7 +113,7 @@ impl<M: Medium> Table<M> {
     }
 
     /// Takes the counts of a file that was cleanly closed.
-    pub(in crate::table) fn trust_counts(&self, superblock: &Superblock) -> Result<()> {
+    pub(in crate::table) fn restore_counts(&self, superblock: &Superblock) -> Result<()> {
         let total: u64 = self
             .arena
             .classes()
@@ -132,13 +132,13 @@ impl<M: Medium> Table<M> {
             ));
         }
         self.items.store(items.cast_signed(), Ordering::Relaxed);
-        self.trust_classes(superblock)?;
+        self.restore_class_counts(superblock)?;
         *self.free_list.lock() = FreeList::new(superblock.free_list, free);
         Ok(())
     }
 
     /// Takes the counts of records ever taken.
-    fn trust_classes(&self, superblock: &Superblock) -> Result<()> {
+    fn restore_class_counts(&self, superblock: &Superblock) -> Result<()> {
         if self.shape.key_class() != KeyClass::Variable {
             self.arena.set_high_water(0, superblock.arena_high_water);
             return Ok(());

@@ -1,8 +1,8 @@
 //! Recovery: what opening a file does before its first operation.
 //!
 //! A file that was cleanly closed says what it holds, and nothing is scanned. Any other is
-//! scanned once, in parallel: the scan only looks and lists what to mend, so that a damaged file
-//! is refused untouched; then the list is applied. Every mending is one that a crash inside it
+//! scanned once, in parallel: the scan only looks and lists what to repair, so that a damaged file
+//! is refused untouched; then the list is applied. Every repair is one that a crash inside it
 //! leaves for the next recovery. (GPHash §3.2.3, recovery.)
 
 mod clean_open;
@@ -65,7 +65,7 @@ pub struct Recovery {
 /// How far a long pass has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being done: `"scan"`, `"mend"`, `"resize"`.
+    /// What is being done: `"scan"`, `"repair"`, `"resize"`.
     pub phase: &'static str,
     /// Units done.
     pub done: u64,
@@ -79,7 +79,7 @@ pub(crate) struct Policy<'p> {
     /// Scan also a file that was cleanly closed.
     pub(crate) always_scan: bool,
     /// Drop the items that damage makes unusable, instead of refusing the file.
-    pub(crate) mend_damage: bool,
+    pub(crate) repair_damage: bool,
     /// The pages may be of two checkpoints.
     pub(crate) is_torn: bool,
     /// Called now and then, from any thread.
@@ -90,7 +90,7 @@ impl Policy<'_> {
     /// What an index does.
     pub(crate) const INDEX: Policy<'static> = Policy {
         always_scan: false,
-        mend_damage: false,
+        repair_damage: false,
         is_torn: false,
         progress: &|_| {},
     };
@@ -138,10 +138,10 @@ impl<M: Medium> Table<M> {
             ..Recovery::default()
         };
         if superblock.is_clean() {
-            table.trust_counts(&superblock)?;
+            table.restore_counts(&superblock)?;
         }
         if !superblock.is_clean() || policy.always_scan {
-            table.scan_and_mend(policy, scan, &mut recovery)?;
+            table.scan_and_repair(policy, scan, &mut recovery)?;
         }
         if lacking > 0 {
             recovery.damage.push(format!(
@@ -168,7 +168,7 @@ impl<M: Medium> Table<M> {
 
     /// Makes durable what this opening goes by. The process before may have died before a fence, on a
     /// machine that went on: all that it stored is seen, and a power cut can still take it back. By
-    /// then a mending or a commit that relies on it may have become durable.
+    /// then a repair or a commit that relies on it may have become durable.
     pub(in crate::table) fn persist_found(&self, superblock: &Superblock) {
         if self.medium.domain() != Domain::Dax {
             return;
@@ -194,7 +194,7 @@ impl<M: Medium> Table<M> {
         });
     }
 
-    fn scan_and_mend(
+    fn scan_and_repair(
         &self,
         policy: Policy,
         scan: impl FnOnce(&Self, &ReachableRecords) -> Findings,
@@ -210,7 +210,7 @@ impl<M: Medium> Table<M> {
             took = ?started.elapsed(),
             fixes = findings.fixes.len(),
             free = recovery.records_reclaimed,
-            "mended the slots and found the free records"
+            "repaired the slots and found the free records"
         );
         applied
     }
@@ -224,7 +224,7 @@ impl<M: Medium> Table<M> {
         recovery: &mut Recovery,
     ) -> Result<()> {
         if let Some(first) = findings.damage.first()
-            && !policy.mend_damage
+            && !policy.repair_damage
         {
             return Err(Error::Damaged {
                 path: self.path().to_path_buf(),
@@ -257,7 +257,7 @@ impl<M: Medium> Table<M> {
             }
             if done % 4096 == 0 {
                 (policy.progress)(Progress {
-                    phase: "mend",
+                    phase: "repair",
                     done: done as u64,
                     total: findings.fixes.len() as u64,
                 });

@@ -23,7 +23,7 @@ pub(in crate::table) const TASK: u64 = 4096;
 /// Most damages that are listed; the first of them tells the story.
 pub(in crate::table) const MOST_DAMAGES: usize = 100;
 
-/// What has to be mended in one slot.
+/// What has to be repaired in one slot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fix {
     /// Empty the slot.

@@ -96,7 +96,7 @@ impl CudaEngine {
             let mut reader = reader.lock();
             let launched = operands.parts(table).try_for_each(|part| {
                 let order = reader.order(stream, part.len, view.file_len)?;
-                let counters = device_table.looked_up.address();
+                let counters = device_table.lookup_counters.address();
                 let mut launches = reader.launches(stream);
                 // SAFETY: the caller keeps the operands valid. Whoever frees the order's memory or what
                 // the view names waits for this reader before, whose end is noted below.

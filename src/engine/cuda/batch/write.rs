@@ -155,7 +155,7 @@ impl Exclusive<'_> {
         loop {
             wait(&self.batch_stream.stream)?;
             let counters = self.batch_stream.fetched_counters();
-            self.writer.record_pool.settle(table, &counters);
+            self.writer.record_pool.apply_counters(table, &counters);
             self.writer.integrity = Integrity::Intact;
             let done = counters.operations - counters.full - counters.out_of_records;
             table.count_batch(done, counters.items.cast_signed(), counters.touches);

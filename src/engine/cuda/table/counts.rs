@@ -22,7 +22,7 @@ impl DeviceTable {
         // SAFETY: both are as long, and nobody looks before the wait.
         unsafe {
             let bytes = bytemuck::bytes_of_mut(&mut totals);
-            copy_out(&batch_stream.stream, bytes, self.looked_up.address())?;
+            copy_out(&batch_stream.stream, bytes, self.lookup_counters.address())?;
         }
         wait(&batch_stream.stream)?;
         self.give(batch_stream);

@@ -65,7 +65,7 @@ pub struct DeviceTable {
     /// Lookups that hold the view without a guard, as they are waited for by no call.
     pub readers: Readers,
     /// What those lookups did, added up; one [`Counters`].
-    pub looked_up: DeviceMemory,
+    pub lookup_counters: DeviceMemory,
     /// How much of it has been counted.
     counted: Mutex<Counters>,
     /// Length from which on a batch is put in the order of the offsets it touches.
@@ -123,7 +123,7 @@ impl DeviceTable {
             kernels,
             view: RwLock::new(TableView::zeroed()),
             readers: Readers::default(),
-            looked_up: DeviceMemory::new(size_of::<Counters>())?,
+            lookup_counters: DeviceMemory::new(size_of::<Counters>())?,
             counted: Mutex::default(),
             ordered_from: AtomicU32::new(u32::MAX),
             launches: AtomicU32::new(0),
@@ -152,7 +152,7 @@ impl DeviceTable {
         let mut batch_stream = device_table.batch_stream()?;
         // SAFETY: the block is as long.
         unsafe {
-            let totals = &device_table.looked_up;
+            let totals = &device_table.lookup_counters;
             fill(&batch_stream.stream, totals.address(), 0, totals.len())?;
         }
         let mut writer = device_table.writer()?;

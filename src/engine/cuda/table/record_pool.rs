@@ -105,7 +105,7 @@ impl RecordPool {
         }
         self.take_free(table, stream)?;
         self.take_runs(table, records);
-        while self.available() < records && table.read_free_chain() {
+        while self.available() < records && table.read_free_list() {
             self.take_free(table, stream)?;
         }
         Ok(())
@@ -166,7 +166,7 @@ impl RecordPool {
     }
 
     /// Takes note of what a launch has taken and retired.
-    pub fn settle(&mut self, table: &Table<Mapping>, counters: &Counters) {
+    pub fn apply_counters(&mut self, table: &Table<Mapping>, counters: &Counters) {
         self.advance(counters.taken);
         if counters.retired > 0 {
             self.view.retired_tail += counters.retired;

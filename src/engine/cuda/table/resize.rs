@@ -87,7 +87,7 @@ impl Exclusive<'_> {
         self.follow()?;
         let levels = table.levels.live();
         if !levels.draining(table.shape.levels) {
-            table.reclaim_levels_left();
+            table.reclaim_retired_levels();
             return Ok(());
         }
         let buckets = 1u64 << levels.bottom;
@@ -151,7 +151,7 @@ impl Exclusive<'_> {
             view.level_offset[levels.bottom as usize] = 0;
             view.level_probe[levels.bottom as usize] = 0;
         }
-        self.table.leave_bottom_level(levels);
+        self.table.retire_bottom_level(levels);
         self.writer.mirror.remove_level(levels.bottom);
         self.writer.draining.done = 0;
         Ok(())

@@ -338,7 +338,7 @@ fn a_file_whose_journal_is_missing_is_refused() {
         let _ = fs::remove_file(path_of(&table.path()));
         for answer in [
             Mapping::open(&table.path(), &options(None)),
-            Mapping::look(&table.path(), &options(None)),
+            Mapping::open_read_only(&table.path(), &options(None)),
         ] {
             let refused = match names(&home).is_empty() {
                 true => matches!(answer, Err(Error::Damaged { .. })),
@@ -490,8 +490,8 @@ fn a_call_that_fails_once_loses_nothing() {
 fn looking_replays_in_memory_only() {
     let table = Interrupted::new();
     table.put(&table.states[0], &table.journal);
-    let mapping = Mapping::look(&table.path(), &MapOptions::default()).unwrap();
-    let beside = Mapping::look(&table.path(), &MapOptions::default()).unwrap();
+    let mapping = Mapping::open_read_only(&table.path(), &MapOptions::default()).unwrap();
+    let beside = Mapping::open_read_only(&table.path(), &MapOptions::default()).unwrap();
     assert!(contents(&mapping) == table.states[1]);
     mapping.store(DATA_START, 99);
     assert_eq!(mapping.load(DATA_START), 99);
@@ -507,8 +507,8 @@ fn looking_replays_in_memory_only() {
 fn refused(table: &Interrupted, home: &[u8], journal: &[u8]) -> Error {
     table.put(home, journal);
     let error = Mapping::open(&table.path(), &options(None)).unwrap_err();
-    let looked = Mapping::look(&table.path(), &MapOptions::default()).unwrap_err();
-    assert_eq!(error.to_string(), looked.to_string());
+    let read_only = Mapping::open_read_only(&table.path(), &MapOptions::default()).unwrap_err();
+    assert_eq!(error.to_string(), read_only.to_string());
     assert!(fs::read(table.path()).unwrap() == home);
     assert!(fs::read(path_of(&table.path())).unwrap() == journal);
     error
