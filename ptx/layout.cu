@@ -127,7 +127,7 @@ __device__ u64 layout_cache_refresh[] = {
 __device__ u64 layout_recovery_scan[] = {
     sizeof(RecoveryScan),
     OFFSET(RecoveryScan, ranges),
-    OFFSET(RecoveryScan, used),
+    OFFSET(RecoveryScan, reachable),
     OFFSET(RecoveryScan, repairs),
     OFFSET(RecoveryScan, repair_capacity),
     OFFSET(RecoveryScan, range_count),

@@ -40,11 +40,11 @@ constexpr u32 POLICY_LRU = 1;
 constexpr u32 POLICY_RANDOM = 2;
 
 struct CacheView {
-    u32 *links;   // one a bucket, by its ordinal: 1 + the entry that holds it, 0 for none
-    u32 *access_counts;    // one a bucket: how often it was used (LFU) or when last (LRU); or null
-    u64 *records; // `slots` an entry: the record whose value is held, 0 for none
-    u8 *values;   // `slots` an entry, `value_stride` bytes each
-    u8 *buckets;  // `bucket_size` bytes an entry; null if every level has a copy
+    u32 *links;         // one a bucket, by its ordinal: 1 + the entry that holds it, 0 for none
+    u32 *access_counts; // one a bucket: how often it was used (LFU) or when last (LRU); or null
+    u64 *records;       // `slots` an entry: the record whose value is held, 0 for none
+    u8 *values;         // `slots` an entry, `value_stride` bytes each
+    u8 *buckets;        // `bucket_size` bytes an entry; null if every level has a copy
     u32 value_stride;
     u32 policy; // how the buckets to be held are chosen
 };
@@ -97,7 +97,7 @@ constexpr u32 BIN_CHUNK = 4096;
 constexpr u32 MOST_CHUNKS = 256;
 
 struct Order {
-    u64 *offsets;    // one a position: where it goes in the file, 0 for nowhere
+    u64 *offsets;   // one a position: where it goes in the file, 0 for nowhere
     u32 *ranks;     // one a position: how many of its bin came before it
     u32 *positions; // the positions that have an offset, in order
     u32 *bins;      // positions in each bin; zero before and after
@@ -143,17 +143,17 @@ struct Groups {
 
 // What a launch did. Zero before it, read by the host after it.
 struct Counters {
-    u64 taken;   // records taken, from the ring first, then from the bump ranges
-    u64 retired; // records retired
-    u64 items;   // members added less members removed (two's complement)
-    u64 full;    // operations or moves that found no slot
+    u64 taken;          // records taken, from the ring first, then from the bump ranges
+    u64 retired;        // records retired
+    u64 items;          // members added less members removed (two's complement)
+    u64 full;           // operations or moves that found no slot
     u64 out_of_records; // operations that found no record
-    u64 touches; // lines of the file read or written
+    u64 touches;        // lines of the file read or written
     u64 operations;
-    u64 damaged; // file offset of a record word that names no record, 0 for none
-    u64 wanted;  // operations that need a record
-    u64 cache_lookups; // values that the cache was asked for
-    u64 cache_hits;    // those that it had
+    u64 damaged;        // file offset of a record word that names no record, 0 for none
+    u64 wanted;         // operations that need a record
+    u64 cache_lookups;  // values that the cache was asked for
+    u64 cache_hits;     // those that it had
 };
 
 // One refresh of the cache (cache.cu). Scores say how much a bucket is worth holding; their counts are
@@ -209,10 +209,10 @@ constexpr u64 DAMAGE_NO_RECORD = 1;      // the record word names no record
 constexpr u64 DAMAGE_SHARED_RECORD = 2;  // another item has the same record
 constexpr u64 DAMAGE_FOREIGN_BUCKET = 3; // the key cannot stand in this bucket
 
-// Where a survey of the levels leaves what it finds.
+// Where a recovery scan of the levels puts what it finds.
 struct RecoveryScan {
     const RecordRange *ranges;
-    u32 *used; // one bit a record, by its number
+    u32 *reachable; // one bit a record, by its number
     Repair *repairs;
     u64 repair_capacity;
     u32 range_count;

@@ -30,9 +30,9 @@ __device__ inline u64 number_of(const RecoveryScan &scan, u64 record, u32 stride
 }
 
 // Marks a record as used. False if it was already.
-__device__ inline bool mark_used(const RecoveryScan &scan, u64 number) {
+__device__ inline bool mark_reachable(const RecoveryScan &scan, u64 number) {
     u32 bit = 1u << number % 32;
-    return (atomicOr(scan.used + number / 32, bit) & bit) == 0;
+    return (atomicOr(scan.reachable + number / 32, bit) & bit) == 0;
 }
 
 // Whether a lookup of a hash comes to this bucket of its level. The overflow bit went to the level
@@ -107,7 +107,7 @@ __device__ void scan_level(const TableView &view, u32 level, const RecoveryScan 
         } else {
             members++;
             if ((record & FROZEN) != 0) note_repair(scan, findings, at, REPAIR_THAW);
-            if (!mark_used(scan, number)) note_damage(findings, at, DAMAGE_SHARED_RECORD);
+            if (!mark_reachable(scan, number)) note_damage(findings, at, DAMAGE_SHARED_RECORD);
         }
     }
     Tally::sum(&findings->members, members);

@@ -99,20 +99,25 @@ impl Backend {
     }
 
     /// Scans a table that was not cleanly closed, before it is attached.
-    pub(crate) fn scan(&mut self, table: &Table<Mapping>, used: &ReachableRecords) -> Findings {
+    pub(crate) fn scan(
+        &mut self,
+        table: &Table<Mapping>,
+        reachable: &ReachableRecords,
+    ) -> Findings {
         #[cfg(feature = "cuda")]
         if let Backend::Cuda(engine) = self {
-            match engine.recovery_scan(table, used) {
+            match engine.recovery_scan(table, reachable) {
                 Ok(Some(findings)) => return findings,
                 // The CPU's scan says what is damaged in words.
                 Ok(None) => {}
                 Err(error) => tracing::warn!(%error, "scanning on the CPU"),
             }
-            used.words()
+            reachable
+                .words()
                 .iter()
                 .for_each(|word| word.store(0, Ordering::Relaxed));
         }
-        table.scan(used, &|_| {})
+        table.scan(reachable, &|_| {})
     }
 
     /// Gives the table back, so that it can be closed.

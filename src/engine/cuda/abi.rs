@@ -306,7 +306,7 @@ pub struct RecoveryScanView {
     /// [`RecordRange`]s.
     pub ranges: Address,
     /// One bit a record, by its number.
-    pub used: Address,
+    pub reachable: Address,
     /// [`Repair`]s.
     pub repairs: Address,
     /// Room for repairs.
@@ -415,7 +415,7 @@ mod tests {
         ];
         assert_eq!(stated("cache_refresh"), refresh.concat());
         let scan = [
-            layout_of!(RecoveryScanView: ranges used repairs repair_capacity range_count),
+            layout_of!(RecoveryScanView: ranges reachable repairs repair_capacity range_count),
             layout_of!(RecordRange: offset count first_ordinal),
             layout_of!(Repair: at kind),
             layout_of!(RecoveryScanFindings: members repairs damage),

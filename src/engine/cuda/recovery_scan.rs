@@ -39,7 +39,7 @@ impl CudaEngine {
     pub(crate) fn recovery_scan(
         &mut self,
         table: &Table<Mapping>,
-        used: &ReachableRecords,
+        reachable: &ReachableRecords,
     ) -> Result<Option<Findings>> {
         let _entered = self.service.device().enter()?;
         let options = self.service.options();
@@ -67,13 +67,13 @@ impl CudaEngine {
             })
             .collect();
         let device_ranges = DeviceMemory::new(size_of_val(&ranges[..]))?;
-        let words = used.words();
-        let device_used = DeviceMemory::new(words.len() * 8)?;
+        let words = reachable.words();
+        let device_reachable = DeviceMemory::new(words.len() * 8)?;
         let device_repairs = DeviceMemory::new(MOST_REPAIRS * size_of::<Repair>())?;
         let device_findings = DeviceMemory::new(size_of::<RecoveryScanFindings>())?;
         let scan = RecoveryScanView {
             ranges: device_ranges.address(),
-            used: device_used.address(),
+            reachable: device_reachable.address(),
             repairs: device_repairs.address(),
             repair_capacity: MOST_REPAIRS as u64,
             range_count: u32::try_from(ranges.len()).expect("a file has few extents"),
@@ -84,7 +84,12 @@ impl CudaEngine {
         unsafe {
             let ranges = bytemuck::cast_slice(&ranges);
             copy_in(stream, device_ranges.address(), ranges)?;
-            fill(stream, device_used.address(), 0, device_used.len())?;
+            fill(
+                stream,
+                device_reachable.address(),
+                0,
+                device_reachable.len(),
+            )?;
             fill(stream, device_findings.address(), 0, device_findings.len())?;
             // A level that is being emptied comes last: its items are duplicates if they also
             // stand above.
@@ -114,7 +119,7 @@ impl CudaEngine {
             let repairs = bytemuck::cast_slice_mut(&mut repairs);
             copy_out(stream, repairs, device_repairs.address())?;
             let copied = bytemuck::cast_slice_mut(&mut copied);
-            copy_out(stream, copied, device_used.address())?;
+            copy_out(stream, copied, device_reachable.address())?;
         }
         wait(stream)?;
         if repairs.len() <= MOST_REFRESHED {
@@ -135,7 +140,7 @@ impl CudaEngine {
                 .collect(),
             ..Findings::default()
         };
-        table.scan_reserved(used, &mut findings);
+        table.scan_reserved(reachable, &mut findings);
         Ok(Some(findings))
     }
 }

@@ -107,8 +107,8 @@ impl<M: Medium> Table<M> {
         path: &Path,
         policy: Policy,
     ) -> Result<(Self, Recovery)> {
-        Self::open_with(medium, superblock, path, policy, |table, used| {
-            table.scan(used, policy.progress)
+        Self::open_with(medium, superblock, path, policy, |table, reachable| {
+            table.scan(reachable, policy.progress)
         })
     }
 
@@ -200,12 +200,12 @@ impl<M: Medium> Table<M> {
         scan: impl FnOnce(&Self, &ReachableRecords) -> Findings,
         recovery: &mut Recovery,
     ) -> Result<()> {
-        let used = ReachableRecords::new(&self.arena);
+        let reachable = ReachableRecords::new(&self.arena);
         let started = Instant::now();
-        let findings = scan(self, &used);
+        let findings = scan(self, &reachable);
         tracing::debug!(took = ?started.elapsed(), slots = findings.slots, "scanned");
         let started = Instant::now();
-        let applied = self.apply(&findings, &used, policy, recovery);
+        let applied = self.apply(&findings, &reachable, policy, recovery);
         tracing::debug!(
             took = ?started.elapsed(),
             fixes = findings.fixes.len(),
@@ -215,11 +215,11 @@ impl<M: Medium> Table<M> {
         applied
     }
 
-    /// Applies what a scan found. `used` has a bit for each record that an item names.
+    /// Applies what a scan found. `reachable` has a bit for each record that an item names.
     pub(crate) fn apply(
         &self,
         findings: &Findings,
-        used: &ReachableRecords,
+        reachable: &ReachableRecords,
         policy: Policy,
         recovery: &mut Recovery,
     ) -> Result<()> {
@@ -266,24 +266,24 @@ impl<M: Medium> Table<M> {
         self.medium.fence();
         self.items
             .store(findings.items.cast_signed(), Ordering::Relaxed);
-        let free = self.rebuild_free(used);
+        let free = self.rebuild_free(reachable);
         // What a file cleanly closed has free, it knew of.
         recovery.records_reclaimed = if recovery.clean { 0 } else { free };
         Ok(())
     }
 
     /// Makes every record free that no item names, below the last that one names.
-    fn rebuild_free(&self, used: &ReachableRecords) -> u64 {
+    fn rebuild_free(&self, reachable: &ReachableRecords) -> u64 {
         *self.free_list.lock() = FreeList::default();
         self.arena
             .classes()
-            .map(|class| self.rebuild_class(class, used.class(class)))
+            .map(|class| self.rebuild_class(class, reachable.class(class)))
             .sum()
     }
 
-    fn rebuild_class(&self, class: u32, used: &[Count]) -> u64 {
-        let word = |index: usize| used[index].load(Ordering::Relaxed);
-        let high_water = (0..used.len())
+    fn rebuild_class(&self, class: u32, reachable: &[Count]) -> u64 {
+        let word = |index: usize| reachable[index].load(Ordering::Relaxed);
+        let high_water = (0..reachable.len())
             .rev()
             .find(|&index| word(index) != 0)
             .map_or(0, |index| {

@@ -37,10 +37,10 @@ impl<M: Medium> Table<M> {
         }
         // What the arena has free, the scan finds again.
         drop(self.arena.take_all());
-        let used = ReachableRecords::new(&self.arena);
-        let findings = self.scan(&used, &|_| {});
+        let reachable = ReachableRecords::new(&self.arena);
+        let findings = self.scan(&reachable, &|_| {});
         let mut recovery = Recovery::default();
-        self.apply(&findings, &used, Policy::INDEX, &mut recovery)?;
+        self.apply(&findings, &reachable, Policy::INDEX, &mut recovery)?;
         recovery.items = self.len();
         self.set_drained_by_engine(false);
         Ok(recovery)

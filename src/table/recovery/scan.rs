@@ -86,7 +86,7 @@ impl<M: Medium> Table<M> {
     /// Scans all slots, and sets the bit of every record that an item names.
     pub(crate) fn scan(
         &self,
-        used: &ReachableRecords,
+        reachable: &ReachableRecords,
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Findings {
         let levels = self.levels.live();
@@ -109,7 +109,12 @@ impl<M: Medium> Table<M> {
                 let end = (first + TASK).min(1 << level);
                 for index in first..end {
                     let at = self.levels.offset(level) + index * self.shape.bucket_size;
-                    self.scan_bucket(at, Home::Level { level, index }, (&map, used), &mut found);
+                    self.scan_bucket(
+                        at,
+                        Home::Level { level, index },
+                        (&map, reachable),
+                        &mut found,
+                    );
                 }
                 let done = done.fetch_add(end - first, Ordering::Relaxed) + end - first;
                 progress(Progress {
@@ -120,14 +125,14 @@ impl<M: Medium> Table<M> {
                 found
             })
             .reduce(Findings::default, Findings::merge);
-        self.scan_reserved(used, &mut findings);
+        self.scan_reserved(reachable, &mut findings);
         findings
     }
 
     /// Scans the reserved buckets.
-    pub(crate) fn scan_reserved(&self, used: &ReachableRecords, findings: &mut Findings) {
+    pub(crate) fn scan_reserved(&self, reachable: &ReachableRecords, findings: &mut Findings) {
         if self.shape.key_class() == KeyClass::Word {
-            let records = (&self.arena.map(), used);
+            let records = (&self.arena.map(), reachable);
             for bucket in 0..2 {
                 let at = reserved_bucket_at(bucket);
                 self.scan_bucket(at, Home::Reserved, records, findings);
@@ -167,7 +172,7 @@ impl<M: Medium> Table<M> {
         state: u64,
         record: RecordWord,
         home: Home,
-        (map, used): (&ExtentMap, &ReachableRecords),
+        (map, reachable): (&ExtentMap, &ReachableRecords),
         found: &mut Findings,
     ) {
         let mut damaged = |what, at, text: String, key: Option<Vec<u8>>| {
@@ -228,7 +233,7 @@ impl<M: Medium> Table<M> {
             });
             return;
         }
-        if used.set(class, ordinal) {
+        if reachable.set(class, ordinal) {
             return damaged(
                 "record word",
                 addr.record,
