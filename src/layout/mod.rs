@@ -33,7 +33,7 @@ pub use shape::{KeyClass, Shape};
 pub use superblock::{Flags, Superblock};
 
 #[cfg(not(target_endian = "little"))]
-compile_error!("the file is little endian and used in place, so the machine must be too");
+compile_error!("the file is little endian and used without conversion, so the machine must be too");
 
 /// Granularity of extents, of the dirty map and of checkpoints, in bytes.
 pub const PAGE: u64 = 4096;
