@@ -12,7 +12,7 @@ use crate::gpu::driver::{
 use crate::{Error, Result};
 
 /// Least compute capability: Volta, whose warps the kernels are written for.
-const LEAST_CAPABILITY: (i32, i32) = (7, 0);
+const CAPABILITY_MIN: (i32, i32) = (7, 0);
 
 /// An open GPU.
 pub struct Device {
@@ -110,7 +110,7 @@ impl Device {
             && attribute(device, CAN_MAP_HOST_MEMORY)? != 0;
         let processors = attribute(device, MULTIPROCESSOR_COUNT)?;
         let name = name(device)?;
-        if capability < LEAST_CAPABILITY {
+        if capability < CAPABILITY_MIN {
             return refuse(
                 format!(
                     "{name} of compute capability {}.{}",

@@ -23,7 +23,7 @@ const PASSES: u32 = u64::BITS / DIGITS.ilog2();
 
 /// Most chunks of the changes, each for a warp: enough to keep a device busy, and few enough that
 /// their digits are counted in less memory than the changes take.
-const MOST_CHUNKS: u32 = 2048;
+const CHUNKS_MAX: u32 = 2048;
 
 /// Changes of a chunk are a multiple of these: what a warp loads at a time.
 const CHUNK_STEP: u32 = 128;
@@ -35,7 +35,7 @@ const BLOCK_WARPS: u32 = THREADS / 32;
 const CHANGE: usize = size_of::<u64>() + size_of::<u32>();
 
 /// Most requests of a batch: the kernels count in 32 bits, with room for a grid behind the last one.
-const MOST_REQUESTS: usize = 1 << 31;
+const REQUESTS_MAX: usize = 1 << 31;
 
 /// Sorts the changes of a batch and finds the versions that its requests see, on a GPU. One batch at a
 /// time: whoever comes meanwhile waits.
@@ -109,11 +109,11 @@ impl VersionSorter {
     /// # Errors
     /// [`Error::Gpu`] if there is no room for it in pinned memory, or if it has 2^31 requests or more.
     pub fn batch(&self, requests: usize) -> Result<VersionBatch<'_>> {
-        if requests >= MOST_REQUESTS {
+        if requests >= REQUESTS_MAX {
             return Err(Error::Gpu {
                 what: "sorting versions",
                 found: format!("{requests} requests"),
-                expected: format!("fewer than {MOST_REQUESTS} requests"),
+                expected: format!("fewer than {REQUESTS_MAX} requests"),
             });
         }
         let _entered = self.device.enter()?;
@@ -223,7 +223,7 @@ impl Sorting {
             before.fill(u8::MAX);
             return Ok(());
         }
-        let chunk_size = changes.div_ceil(MOST_CHUNKS).next_multiple_of(CHUNK_STEP);
+        let chunk_size = changes.div_ceil(CHUNKS_MAX).next_multiple_of(CHUNK_STEP);
         let chunks = changes.div_ceil(chunk_size);
         self.hashes.reserve(count * 8)?;
         self.before.reserve(count * 4)?;
@@ -379,7 +379,7 @@ mod tests {
         check(&sorter, &hashes, &all);
         check(&sorter, &hashes, &[]);
         check(&sorter, &vec![hashes[0]; most / 2], &all);
-        let refused = sorter.batch(MOST_REQUESTS);
+        let refused = sorter.batch(REQUESTS_MAX);
         assert!(matches!(refused, Err(Error::Gpu { .. })));
     }
 }

@@ -8,13 +8,13 @@ use crate::pm::Medium;
 use crate::{Error, Result};
 
 /// Least bytes by which the arena grows, if the disk has them.
-const LEAST_ARENA: u64 = 64 << 10;
+const ARENA_GROWTH_BYTES_MIN: u64 = 64 << 10;
 
 /// With size classes, no extent of records is a smaller share of the file.
-const LEAST_SHARE: u64 = 2048;
+const EXTENT_SHARE_MIN: u64 = 2048;
 
 /// Most bytes, and the share of the arena, by which it grows while a batch waits for that.
-pub(super) const HURRIED_ARENA: (u64, u64) = (16 << 20, 64);
+pub(super) const HURRIED_GROWTH_MAX: (u64, u64) = (16 << 20, 64);
 
 /// The least bytes by which the arena of a file may grow: as many entries as the extent table has left,
 /// less those that further levels will take, must do until the file has its greatest length. Shorter extents
@@ -89,7 +89,7 @@ impl<M: Medium> Table<M> {
         let stride = self.shape.record_size(class);
         let total = self.arena.total(class);
         if self.shape.classes() == 1 {
-            return (total / 8 * stride).max(LEAST_ARENA);
+            return (total / 8 * stride).max(ARENA_GROWTH_BYTES_MIN);
         }
         let share = match extents / (MAX_EXTENTS / 4) {
             0 => 32,
@@ -97,8 +97,10 @@ impl<M: Medium> Table<M> {
             2 => 4,
             _ => 1,
         };
-        let least = self.medium.len() / LEAST_SHARE;
-        (total / share * stride).max(least).max(LEAST_ARENA)
+        let least = self.medium.len() / EXTENT_SHARE_MIN;
+        (total / share * stride)
+            .max(least)
+            .max(ARENA_GROWTH_BYTES_MIN)
     }
 
     /// Makes room for at least `records` more records of a class.
@@ -124,7 +126,7 @@ impl<M: Medium> Table<M> {
         let next = self.next_arena_len(class, superblock.extent_count);
         let is_ready =
             superblock.file_len + next + crate::layout::HUGE_PAGE <= self.medium.prepared();
-        let hurried = (before * stride / HURRIED_ARENA.1).max(HURRIED_ARENA.0);
+        let hurried = (before * stride / HURRIED_GROWTH_MAX.1).max(HURRIED_GROWTH_MAX.0);
         let wanted = least.max(if is_ready { next } else { next.min(hurried) });
         let useful = least.max(wanted.min(least_growth(&superblock)));
         // A disk that is nearly full gives what it has, but not in pieces that use up the extent table.

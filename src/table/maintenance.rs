@@ -18,35 +18,35 @@ use crate::width::saturating_u64;
 
 /// Percentages of the slots that are full when room for a further level begins to be made, at the
 /// earliest and at the latest, and when all of it should be there. Tables grow when about 93 are.
-const FULL: [u64; 3] = [70, 80, 90];
+const LEVEL_FULL_PERCENTS: [u64; 3] = [70, 80, 90];
 
 /// Room for further records begins to be made when fewer than one in so many was never taken, at the
 /// earliest and at the latest.
-const FRESH: [u64; 2] = [8, 32];
+const FRESH_SHARES: [u64; 2] = [8, 32];
 
 /// It begins before the latest time if so many of the longest batches of a device would fill what there
 /// is: they do so quicker than room is made.
 const BATCHES_IN_RESERVE: u64 = 16;
 
 /// Nothing is made ahead for a growth by fewer bytes, which has no huge page to itself.
-const LEAST: u64 = HUGE_PAGE;
+const PREALLOCATION_BYTES_MIN: u64 = HUGE_PAGE;
 
 /// Bytes that are prepared before the thread looks again whether it is still wanted.
 const PREALLOCATE_STEP_BYTES: u64 = 64 << 20;
 
 /// Operations for which a batch makes a huge page of room when the maintenance has fallen behind. An
 /// insertion is owed a few hundred bytes: two records and eight slots.
-const OPERATIONS: u64 = 2048;
+const OPS_PER_HUGE_PAGE: u64 = 2048;
 
 /// Shortest rest between two slices of a resize.
-const REST: Duration = Duration::from_micros(200);
+const REST_MIN: Duration = Duration::from_micros(200);
 
 /// While batches run, a slice is followed by a rest of so many times its length.
 const REST_WHILE_BUSY: u32 = 3;
 
 /// Percentage of the slots above the bottom level that are full when there is no more time to rest:
 /// a resize begins at about half, and the next one should not have to wait for it.
-const PRESSING: u64 = 70;
+const PRESSING_PERCENT: u64 = 70;
 
 /// What the maintenance of a table knows, whether it has a thread or not.
 pub(crate) struct Maintenance {
@@ -135,7 +135,8 @@ impl<M: Medium> Table<M> {
     /// should be there.
     fn level_times(&self) -> (u64, u64) {
         let slots = self.slots();
-        let [earliest, latest, due] = FULL.map(|percent| slots.saturating_mul(percent) / 100);
+        let [earliest, latest, due] =
+            LEVEL_FULL_PERCENTS.map(|percent| slots.saturating_mul(percent) / 100);
         (
             due.saturating_sub(self.ahead()).clamp(earliest, latest),
             due,
@@ -159,7 +160,7 @@ impl<M: Medium> Table<M> {
         for class in self.arena.classes() {
             let total = self.arena.total(class);
             let fresh = self.arena.fresh(class);
-            let [earliest, latest] = FRESH.map(|part| total / part);
+            let [earliest, latest] = FRESH_SHARES.map(|part| total / part);
             if total > 0 && fresh <= self.ahead().clamp(latest, earliest) {
                 // The batches make none of it before the latest time: they may be the last ones.
                 let share = 1.0 - fresh as f64 / latest.max(1) as f64;
@@ -167,8 +168,9 @@ impl<M: Medium> Table<M> {
             }
         }
         let refused = self.maintenance.refused.load(Ordering::Relaxed);
-        let is_missing =
-            room.all - now >= LEAST && room.all > self.medium.prepared() && room.all != refused;
+        let is_missing = room.all - now >= PREALLOCATION_BYTES_MIN
+            && room.all > self.medium.prepared()
+            && room.all != refused;
         is_missing.then_some(room)
     }
 
@@ -182,7 +184,7 @@ impl<M: Medium> Table<M> {
         self.maintenance.wake();
         let prepared = self.medium.prepared();
         if prepared < room.due {
-            let share = (operations / OPERATIONS).max(1) * HUGE_PAGE;
+            let share = (operations / OPS_PER_HUGE_PAGE).max(1) * HUGE_PAGE;
             let to = room.due.min(prepared + share);
             self.maintenance.holding_up("making room", || {
                 self.prepare(to, &room, Priority::WaitedFor)
@@ -227,7 +229,7 @@ impl<M: Medium> Table<M> {
     fn is_pressed(&self) -> bool {
         let bottom = u64::from(self.shape.slots) << self.levels.live().bottom;
         let above = self.slots().saturating_sub(bottom);
-        self.len().saturating_mul(100) >= above.saturating_mul(PRESSING)
+        self.len().saturating_mul(100) >= above.saturating_mul(PRESSING_PERCENT)
     }
 }
 
@@ -243,9 +245,9 @@ impl Pace {
         let operations = table.operations.load(Ordering::Relaxed);
         let is_busy = std::mem::replace(&mut self.operations, operations) != operations;
         if is_busy && !table.is_pressed() {
-            REST.max(took * REST_WHILE_BUSY)
+            REST_MIN.max(took * REST_WHILE_BUSY)
         } else {
-            REST
+            REST_MIN
         }
     }
 }

@@ -41,7 +41,7 @@ pub use session::Session;
 use tags::Tags;
 
 /// A new table has a record for each item that is expected, and one in so many more.
-const SPARE: u64 = 8;
+const SPARE_RECORDS_SHARE: u64 = 8;
 
 /// A table of keys and values in a medium, without knowing their types.
 pub struct Table<M> {
@@ -115,7 +115,7 @@ impl<M: Medium> Table<M> {
                 KeyClass::Variable => None,
                 // Records that were replaced are not free at once, so there are some more than items.
                 KeyClass::Word | KeyClass::Wide => {
-                    let len = (capacity + capacity / SPARE) * shape.record_stride;
+                    let len = (capacity + capacity / SPARE_RECORDS_SHARE) * shape.record_stride;
                     Some(table.append_arena(&mut superblock, 0, len)?)
                 }
             };

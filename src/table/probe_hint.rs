@@ -12,7 +12,7 @@ use super::levels::Levels;
 use super::tags::TagWord;
 use crate::layout::bucket::SlotAddr;
 use crate::pm::Medium;
-use crate::table::ops::insert::{EmptySlot, HOME_SPARE};
+use crate::table::ops::insert::{EmptySlot, HOME_EMPTY_SLOTS_MIN};
 
 /// Most buckets that are remembered: those of two hash locations, while a resize adds a level to
 /// the usual two.
@@ -91,7 +91,7 @@ impl<'t> ProbeHint<'t> {
                 let empty = tags.empty();
                 let count = empty.count_ones();
                 if count > most {
-                    let is_home = nth == 0 && count >= HOME_SPARE;
+                    let is_home = nth == 0 && count >= HOME_EMPTY_SLOTS_MIN;
                     most = if is_home { u32::MAX } else { count };
                     self.seen = Seen::EmptySlot(nth, empty.trailing_zeros());
                 }

@@ -5,7 +5,7 @@
 //!
 //! 1. The new top level is published. An operation that loaded the levels before may still put a
 //!    new item into the level that is to be emptied.
-//! 2. Emptying starts [`SETTLED`] epochs later: such operations have ended, and so have those
+//! 2. Emptying starts [`DRAIN_AFTER_EPOCHS`] epochs later: such operations have ended, and so have those
 //!    that might have looked at the level before the last of them. From here on an item that is
 //!    in the level has been there for everyone, and can only move up.
 //! 3. When the level is empty it leaves the superblock, and [`GRACE`] epochs later, when no one
@@ -31,18 +31,18 @@ use crate::table::alloc::epoch::GRACE;
 use crate::width::to_usize;
 
 /// Epochs from publishing a top level to emptying the bottom one.
-const SETTLED: u64 = GRACE + 1;
+const DRAIN_AFTER_EPOCHS: u64 = GRACE + 1;
 
 /// Slots of the bottom level that one slice empties. Twice as many insertions fill the table again
 /// as the level has slots, and a batch empties a slice every 2,048 to 4,096 operations.
-const SLICE: u64 = 2048;
+const SLICE_SLOTS_MAX: u64 = 2048;
 
 /// Buckets by which the walk through the bottom level is ahead of itself.
 const PREFETCH_DISTANCE_BUCKETS: u64 = 3;
 
 /// Growth is refused below this share of full slots: keys that all go to the same buckets must
 /// not make the table grow without bound. One in this many slots must be full.
-const LEAST_LOAD: u64 = 32;
+const GROWTH_LOAD_MIN: u64 = 32;
 
 /// What a resize under way has come to.
 #[derive(Default)]
@@ -63,7 +63,7 @@ impl<M: Medium> Table<M> {
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Limit`]; the table is as it was.
     pub(crate) fn grow_levels(&self, seen: Levels) -> Result<()> {
-        let least = self.shape.capacity(seen.top) / LEAST_LOAD;
+        let least = self.shape.capacity(seen.top) / GROWTH_LOAD_MIN;
         if seen.top > self.shape.levels + 4 && self.len() < least {
             // What others have inserted counts only when they pause or end.
             let full = self.full_slots();
@@ -189,12 +189,14 @@ impl<M: Medium> Table<M> {
         let epoch = self.epochs.try_advance();
         self.reclaim_levels(resize, epoch);
         let levels = self.levels.live();
-        if resize.by_engine || !levels.draining(self.shape.levels) || epoch < resize.since + SETTLED
+        if resize.by_engine
+            || !levels.draining(self.shape.levels)
+            || epoch < resize.since + DRAIN_AFTER_EPOCHS
         {
             return Ok(());
         }
         let buckets = 1u64 << levels.bottom;
-        let slice = (SLICE / u64::from(self.shape.slots)).max(1);
+        let slice = (SLICE_SLOTS_MAX / u64::from(self.shape.slots)).max(1);
         let end = (resize.cursor + slice).min(buckets);
         let _pin = self.pin(thread_number());
         let bucket = |index| self.bucket(levels.bottom, index);
@@ -470,7 +472,7 @@ pub(in crate::table) mod tests {
         }
         let levels = table.levels.live();
         let buckets = 1u64 << levels.bottom;
-        let slice = SLICE / u64::from(shape.slots);
+        let slice = SLICE_SLOTS_MAX / u64::from(shape.slots);
         assert!(buckets >= 4 * slice);
         table.add_level(levels).unwrap();
         let mut slices = 0;
@@ -480,7 +482,7 @@ pub(in crate::table) mod tests {
             let after = table.resize().cursor;
             assert!(after == 0 || after - moved <= slice);
             // Freezing, key, state and record words, and fences, of each item.
-            assert!(table.medium.steps() - before <= SLICE * 12 + 400);
+            assert!(table.medium.steps() - before <= SLICE_SLOTS_MAX * 12 + 400);
             slices += u64::from(after != moved);
         }
         assert_eq!(slices, buckets / slice);

@@ -2,18 +2,18 @@
 //! below.
 
 use super::Table;
-use super::extents::{HURRIED_ARENA, least_growth};
+use super::extents::{HURRIED_GROWTH_MAX, least_growth};
 use crate::layout::shape::extent_alignment;
 use crate::layout::{PAGE, Shape, align_up};
 use crate::pm::Medium;
 
 /// From this share of full slots on, in percent, a further level is expected. Tables grow when about 93 are
 /// full; a small one may sooner.
-const LEVEL_AT: u64 = 60;
+const LEVEL_AT_PERCENT: u64 = 60;
 
 /// Pages that a change may store to, beside those of its record: of its slot, of the slot that it leaves,
 /// and of overflow bits.
-const PAGES_OF_CHANGE: u64 = 3;
+const PAGES_PER_CHANGE: u64 = 3;
 
 /// Changes that are to be made.
 #[derive(Debug, Clone, Copy, Default)]
@@ -81,7 +81,7 @@ impl<M: Medium> Table<M> {
     pub(crate) fn bound(&self, need: &Need) -> Bound {
         let levels = self.levels.live();
         let items = self.len().saturating_add(need.records);
-        let expected = items.saturating_mul(90) / LEVEL_AT;
+        let expected = items.saturating_mul(90) / LEVEL_AT_PERCENT;
         let top = match need.records {
             0 => levels.top,
             _ => levels
@@ -104,7 +104,9 @@ impl<M: Medium> Table<M> {
             let fresh = self.arena.fresh(class);
             if fresh.saturating_mul(stride) < need.bytes {
                 is_short = true;
-                let step = self.next_arena_len(class, extents).min(HURRIED_ARENA.0);
+                let step = self
+                    .next_arena_len(class, extents)
+                    .min(HURRIED_GROWTH_MAX.0);
                 add(step.min(least).max(stride));
             }
         }
@@ -118,7 +120,7 @@ impl<M: Medium> Table<M> {
                 .sum(),
             false => 0,
         };
-        let of_changes = need.changes.saturating_mul(PAGES_OF_CHANGE);
+        let of_changes = need.changes.saturating_mul(PAGES_PER_CHANGE);
         let of_records = match need.changes {
             0 => 0,
             _ => need.records.saturating_mul(2) + need.bytes / PAGE,

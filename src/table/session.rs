@@ -11,7 +11,7 @@ use crate::pm::Medium;
 use crate::sync::{MutexGuard, Ordering, RwLockReadGuard, pause, thread_number};
 
 /// How long a batch waits for records that others give back before a full disk is an error.
-const PATIENCE: Duration = Duration::from_secs(1);
+const RECORD_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// What one batch holds while it runs: its epoch, its records, its counts.
 pub struct Session<'t, M: Medium> {
@@ -137,7 +137,7 @@ impl<'t, M: Medium> Session<'t, M> {
     fn reclaim(&mut self, class: u32) -> bool {
         let Table { arena, epochs, .. } = self.table;
         let started = Instant::now();
-        while started.elapsed() < PATIENCE {
+        while started.elapsed() < RECORD_WAIT_MAX {
             let in_use = arena.collect(&mut self.shard, || epochs.current());
             epochs.try_advance();
             if let Some(record) = arena.allocate(&mut self.shard, class, || epochs.current()) {

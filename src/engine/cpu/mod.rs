@@ -35,10 +35,10 @@ const PARALLEL_BATCH_OPS_MIN: usize = 16 << 10;
 const PART_OPS_MIN: usize = 4096;
 
 /// Parts that a thread gets at most.
-const MOST_PARTS: usize = 4;
+const PARTS_PER_THREAD_MAX: usize = 4;
 
 /// Operations after which a batch lets others reclaim, checkpoint and resize.
-const BREATH: usize = 2048;
+const PINNED_OPS_MAX: usize = 2048;
 
 /// Runs batches on threads of the CPU. Keys and values are packed bytes of the table's sizes.
 pub struct CpuEngine {
@@ -67,7 +67,10 @@ impl CpuEngine {
     fn parts(&self, operations: usize) -> usize {
         match operations {
             0..PARALLEL_BATCH_OPS_MIN => 1,
-            _ => self.threads * (operations / (self.threads * PART_OPS_MIN)).clamp(1, MOST_PARTS),
+            _ => {
+                self.threads
+                    * (operations / (self.threads * PART_OPS_MIN)).clamp(1, PARTS_PER_THREAD_MAX)
+            }
         }
     }
 
@@ -220,8 +223,8 @@ impl CpuEngine {
         mut each: impl FnMut(&mut Session<'_, M>, Occupied, usize) -> Result<()>,
     ) -> Result<()> {
         let mut session = table.session();
-        for start in (0..keys.len()).step_by(BREATH) {
-            let part = BREATH.min(keys.len() - start);
+        for start in (0..keys.len()).step_by(PINNED_OPS_MAX) {
+            let part = PINNED_OPS_MAX.min(keys.len() - start);
             let target = |i: usize| table.target(keys[start + i]);
             lookup(&mut session, part, target, |session, member, i| {
                 each(session, member, start + i)
@@ -247,7 +250,7 @@ impl CpuEngine {
     ) -> Result<()> {
         let mut session = table.session();
         let (mut key, mut value) = (Vec::new(), Vec::new());
-        for (part, fingerprints) in fingerprints.chunks(BREATH).enumerate() {
+        for (part, fingerprints) in fingerprints.chunks(PINNED_OPS_MAX).enumerate() {
             if part > 0 {
                 session.unpin_briefly();
             }
@@ -261,7 +264,7 @@ impl CpuEngine {
                         session
                             .table
                             .read_item(member, &mut key, &mut value, Check::AsTold)?;
-                    found(part * BREATH + i, &key, sequence, &value);
+                    found(part * PINNED_OPS_MAX + i, &key, sequence, &value);
                     Ok(())
                 },
             )?;
@@ -390,7 +393,7 @@ fn each<'k, 't, M: Medium>(
     let mut positions = positions.peekable();
     while positions.peek().is_some() {
         let mut done = 0;
-        let part = positions.by_ref().take(BREATH);
+        let part = positions.by_ref().take(PINNED_OPS_MAX);
         change(
             &mut session,
             part,
@@ -421,8 +424,8 @@ fn get_part<M: Medium>(
     let len = keys.len() / key_size;
     let mut answers = FixedBitSet::with_capacity(first + len);
     let mut session = table.session();
-    for start in (0..len).step_by(BREATH) {
-        let part = BREATH.min(len - start);
+    for start in (0..len).step_by(PINNED_OPS_MAX) {
+        let part = PINNED_OPS_MAX.min(len - start);
         let target = |i| table.target(nth(keys, key_size, start + i));
         lookup(&mut session, part, target, |session, member, i| {
             answers.insert(first + start + i);

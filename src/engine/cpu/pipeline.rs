@@ -19,14 +19,14 @@ use crate::table::{Session, Table};
 
 /// Lookups under way: those from their first step to before their last. The first three steps are:
 /// tags of the home bucket, other tags, bucket. The last two are: record, value.
-const UNDER_WAY: usize = 32;
+const LOOKUPS_IN_FLIGHT: usize = 32;
 
 /// How many operations lie between one step of a lookup and the next.
-const DISTANCE: usize = UNDER_WAY / 4;
+const STEP_DISTANCE_OPS: usize = LOOKUPS_IN_FLIGHT / 4;
 
 /// The same for keys of variable length, which have one step more: a key is compared when the record
 /// that holds it has come.
-const VARIABLE_DISTANCE: usize = UNDER_WAY / 5;
+const VARIABLE_STEP_DISTANCE_OPS: usize = LOOKUPS_IN_FLIGHT / 5;
 
 /// Changes that are hashed ahead of their execution; their tags are asked for then, and their
 /// buckets and records half as far ahead.
@@ -36,10 +36,10 @@ const PREFETCH_DISTANCE_OPS: usize = 16;
 const LINE: u64 = 64;
 
 /// Most lines of a record that are asked for; the processor sees the pattern of longer ones.
-const RECORD_LINES: u64 = 8;
+const RECORD_LINES_MAX: u64 = 8;
 
 /// Bytes of a record of variable length that are asked for before its length is known.
-const UNKNOWN_RECORD: u64 = 3 * LINE;
+const UNKNOWN_RECORD_BYTES: u64 = 3 * LINE;
 
 #[derive(Clone, Copy)]
 struct Change<'k, 't> {
@@ -74,24 +74,24 @@ pub fn lookup<'k, M: Medium>(
     mut found: impl FnMut(&mut Session<M>, Occupied, usize) -> Result<()>,
 ) -> Result<()> {
     let table = session.table;
-    let mut under_way: [Option<Lookup>; UNDER_WAY] = [None; UNDER_WAY];
+    let mut in_flight: [Option<Lookup>; LOOKUPS_IN_FLIGHT] = [None; LOOKUPS_IN_FLIGHT];
     let is_variable = table.shape.key_class() == KeyClass::Variable;
     let (distance, compared) = match is_variable {
-        false => (DISTANCE, 3 * DISTANCE),
-        true => (VARIABLE_DISTANCE, 4 * VARIABLE_DISTANCE),
+        false => (STEP_DISTANCE_OPS, 3 * STEP_DISTANCE_OPS),
+        true => (VARIABLE_STEP_DISTANCE_OPS, 4 * VARIABLE_STEP_DISTANCE_OPS),
     };
-    for step in 0..len + UNDER_WAY {
+    for step in 0..len + LOOKUPS_IN_FLIGHT {
         // From the last step to the first: a lookup that ends is followed by the next in its entry.
         if let Some(position) = step.checked_sub(compared + distance)
-            && let Some(lookup) = &under_way[position % UNDER_WAY]
+            && let Some(lookup) = &in_flight[position % LOOKUPS_IN_FLIGHT]
         {
             if let ProbeResult::Found(member) = lookup.result {
                 found(session, member, position)?;
             }
-            under_way[position % UNDER_WAY] = None;
+            in_flight[position % LOOKUPS_IN_FLIGHT] = None;
         }
         if let Some(position) = step.checked_sub(compared)
-            && let Some(Lookup { target, result }) = &mut under_way[position % UNDER_WAY]
+            && let Some(Lookup { target, result }) = &mut in_flight[position % LOOKUPS_IN_FLIGHT]
             && matches!(result, ProbeResult::Candidate(_) | ProbeResult::Unsure)
         {
             *result = table.find_probed(target, *result, &mut session.touches);
@@ -100,17 +100,17 @@ pub fn lookup<'k, M: Medium>(
                 target.word,
                 position + 1..position + compared - 2 * distance,
             );
-            doubt(&mut under_way, behind, word);
+            doubt(&mut in_flight, behind, word);
         }
         if is_variable
             && let Some(position) = step.checked_sub(3 * distance)
-            && let Some(lookup) = &under_way[position % UNDER_WAY]
+            && let Some(lookup) = &in_flight[position % LOOKUPS_IN_FLIGHT]
             && let ProbeResult::Candidate(addr) = lookup.result
         {
             prefetch_record(table, addr);
         }
         if let Some(position) = step.checked_sub(2 * distance)
-            && let Some(Lookup { target, result }) = &mut under_way[position % UNDER_WAY]
+            && let Some(Lookup { target, result }) = &mut in_flight[position % LOOKUPS_IN_FLIGHT]
         {
             match *result {
                 ProbeResult::Candidate(addr) if is_variable => prefetch_record(table, addr),
@@ -125,7 +125,7 @@ pub fn lookup<'k, M: Medium>(
             }
         }
         if let Some(position) = step.checked_sub(distance)
-            && let Some(Lookup { target, result }) = &mut under_way[position % UNDER_WAY]
+            && let Some(Lookup { target, result }) = &mut in_flight[position % LOOKUPS_IN_FLIGHT]
         {
             *result = table.probe_home_tags(target);
             match result {
@@ -136,7 +136,7 @@ pub fn lookup<'k, M: Medium>(
         if step < len {
             let target = target(step);
             table.home_tags(&target).prefetch();
-            under_way[step % UNDER_WAY] = Some(Lookup {
+            in_flight[step % LOOKUPS_IN_FLIGHT] = Some(Lookup {
                 target,
                 result: ProbeResult::Unsure,
             });
@@ -149,9 +149,9 @@ pub fn lookup<'k, M: Medium>(
 /// them in the batch: someone may have changed the item in between, and equal keys of a batch must not
 /// see that in the wrong order.
 #[inline(always)]
-fn doubt(under_way: &mut [Option<Lookup>; UNDER_WAY], positions: Range<usize>, word: u64) {
+fn doubt(in_flight: &mut [Option<Lookup>; LOOKUPS_IN_FLIGHT], positions: Range<usize>, word: u64) {
     for position in positions {
-        if let Some(Lookup { target, result }) = &mut under_way[position % UNDER_WAY]
+        if let Some(Lookup { target, result }) = &mut in_flight[position % LOOKUPS_IN_FLIGHT]
             && target.word == word
             && matches!(result, ProbeResult::Found(_) | ProbeResult::Absent)
         {
@@ -231,7 +231,7 @@ fn prefetch_probed<M: Medium>(table: &Table<M>, result: &ProbeResult) {
             let at = member.record.offset();
             let asked = match table.shape.key_class() {
                 KeyClass::Word | KeyClass::Wide => 0,
-                KeyClass::Variable => UNKNOWN_RECORD,
+                KeyClass::Variable => UNKNOWN_RECORD_BYTES,
             };
             prefetch_lines(table, at, asked, table.record_len(at));
         }
@@ -252,7 +252,7 @@ fn prefetch_slot<M: Medium>(table: &Table<M>, addr: &SlotAddr) {
 fn prefetch_record<M: Medium>(table: &Table<M>, addr: SlotAddr) {
     let record = RecordWord(table.medium.load(addr.record));
     if record.is_member() {
-        prefetch_lines(table, record.offset(), 0, UNKNOWN_RECORD);
+        prefetch_lines(table, record.offset(), 0, UNKNOWN_RECORD_BYTES);
     }
 }
 
@@ -281,7 +281,7 @@ fn prefetch_stores<M: Medium>(session: &Session<M>, hint: &ProbeHint, stores: St
 /// Asks for the first `len` bytes of the record at `at`, less those that have been asked for.
 #[inline]
 fn prefetch_lines<M: Medium>(table: &Table<M>, at: u64, asked: u64, len: u64) {
-    let end = at + len.min(RECORD_LINES * LINE);
+    let end = at + len.min(RECORD_LINES_MAX * LINE);
     let mut line = at + asked;
     while line < end {
         table.medium.prefetch(line);

@@ -24,11 +24,11 @@ use crate::width::{to_usize, u32_of};
 
 /// Most slots to repair that a scan lists. A crash leaves one for each operation that was under
 /// way; more than this is left to the CPU.
-const MOST_REPAIRS: usize = 1 << 20;
+const REPAIRS_MAX: usize = 1 << 20;
 
 /// Most repaired buckets that are copied to the device one by one; with more, all levels are copied
 /// again.
-const MOST_REFRESHED: usize = 4096;
+const REFRESHED_BUCKETS_MAX: usize = 4096;
 
 impl CudaEngine {
     /// Does what [`Table::scan`] does, before the table is attached; `None` if something is there
@@ -69,13 +69,13 @@ impl CudaEngine {
         let device_ranges = DeviceMemory::new(size_of_val(&ranges[..]))?;
         let words = reachable.words();
         let device_reachable = DeviceMemory::new(words.len() * 8)?;
-        let device_repairs = DeviceMemory::new(MOST_REPAIRS * size_of::<Repair>())?;
+        let device_repairs = DeviceMemory::new(REPAIRS_MAX * size_of::<Repair>())?;
         let device_findings = DeviceMemory::new(size_of::<RecoveryScanFindings>())?;
         let scan = RecoveryScanView {
             ranges: device_ranges.address(),
             reachable: device_reachable.address(),
             repairs: device_repairs.address(),
-            repair_capacity: MOST_REPAIRS as u64,
+            repair_capacity: REPAIRS_MAX as u64,
             range_count: u32::try_from(ranges.len()).expect("a file has few extents"),
             reserved: 0,
         };
@@ -108,7 +108,7 @@ impl CudaEngine {
             registration,
             mirror: None,
         });
-        if found.damage != 0 || found.repairs > MOST_REPAIRS as u64 {
+        if found.damage != 0 || found.repairs > REPAIRS_MAX as u64 {
             return Ok(None);
         }
 
@@ -122,7 +122,7 @@ impl CudaEngine {
             copy_out(stream, copied, device_reachable.address())?;
         }
         wait(stream)?;
-        if repairs.len() <= MOST_REFRESHED {
+        if repairs.len() <= REFRESHED_BUCKETS_MAX {
             let repaired = repairs.iter().map(|repair| bucket(table, &view, repair.at));
             prepared.mirror = Some((copies, repaired.collect()));
         }

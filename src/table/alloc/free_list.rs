@@ -48,7 +48,7 @@ impl FreeList {
 }
 
 /// Records read from the chain at a time.
-const AT_ONCE: usize = 4096;
+const READ_RECORDS_MAX: usize = 4096;
 
 impl<M: Medium> Table<M> {
     /// Writes the chain of `free` and gives the offset of its first link, 0 for none.
@@ -78,7 +78,7 @@ impl<M: Medium> Table<M> {
         let mut chain = self.free_list.lock();
         let mut records = Vec::new();
         let map = self.arena.map();
-        while chain.count > 0 && records.len() < AT_ONCE {
+        while chain.count > 0 && records.len() < READ_RECORDS_MAX {
             let before = records.len();
             let next = self.read_link(&map, chain.head, &mut records);
             let Some(next) = next.filter(|&next| chain.is_new(next)) else {

@@ -25,12 +25,12 @@ use crate::table::{Session, Table};
 
 /// Empty slots that a home bucket must have to be taken before all others. What is placed so
 /// early costs nothing in the load factor: the last slots of a bucket do the balancing.
-pub(crate) const HOME_SPARE: u32 = 2;
+pub(crate) const HOME_EMPTY_SLOTS_MIN: u32 = 2;
 
 /// How often one insertion may lose to rivals that are gone when it looks for them. Threads that
 /// insert and remove its key all the while do not get there; a slot of a damaged file that looks
 /// like a rival only while the insertion stands there does, and each attempt takes a record.
-const MAX_LOSSES: u32 = 1000;
+const LOSSES_MAX: u32 = 1000;
 
 /// What became of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,7 +132,7 @@ impl<'t, M: Medium> Session<'t, M> {
                 return Ok(Inserted::New);
             }
             losses += 1;
-            if losses == MAX_LOSSES {
+            if losses == LOSSES_MAX {
                 let found = format!("{losses} members of its key that were gone again");
                 return Err(self.table.damaged("slot", slot.addr.state, found));
             }
@@ -182,7 +182,7 @@ impl<'t, M: Medium> Session<'t, M> {
 }
 
 impl<M: Medium> Table<M> {
-    /// Claims an empty slot: in the home bucket while it has [`HOME_SPARE`] of them, so that most
+    /// Claims an empty slot: in the home bucket while it has [`HOME_EMPTY_SLOTS_MIN`] of them, so that most
     /// lookups end there; else in the candidate bucket with most of them, of the first round
     /// that has any; ties go to the higher level. `None` when all rounds are full.
     pub(crate) fn claim(&self, target: &ProbeKey) -> Result<Option<EmptySlot<'_>>> {
@@ -213,7 +213,7 @@ impl<M: Medium> Table<M> {
             if empty.count_ones() > best.map_or(0, |(_, most)| most.count_ones()) {
                 best = Some((bucket, empty));
             }
-            if at_home && empty.count_ones() >= HOME_SPARE {
+            if at_home && empty.count_ones() >= HOME_EMPTY_SLOTS_MIN {
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())

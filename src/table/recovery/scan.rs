@@ -18,10 +18,10 @@ use crate::table::probe::Occupied;
 use crate::width::to_usize;
 
 /// Buckets that one task scans.
-pub(in crate::table) const TASK: u64 = 4096;
+pub(in crate::table) const TASK_BUCKETS: u64 = 4096;
 
 /// Most damages that are listed; the first of them tells the story.
-pub(in crate::table) const MOST_DAMAGES: usize = 100;
+pub(in crate::table) const DAMAGES_MAX: usize = 100;
 
 /// What has to be repaired in one slot.
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +47,7 @@ impl fmt::Display for Damage {
 }
 
 /// Most keys of lost items that are kept.
-const MOST_KEYS: usize = 1 << 16;
+const LOST_KEYS_MAX: usize = 1 << 16;
 
 /// What a scan saw.
 #[derive(Default)]
@@ -67,10 +67,10 @@ impl Findings {
         self.items += other.items;
         self.fixes.append(&mut other.fixes);
         self.damage.append(&mut other.damage);
-        self.damage.truncate(MOST_DAMAGES);
+        self.damage.truncate(DAMAGES_MAX);
         self.lost += other.lost;
         self.lost_keys.append(&mut other.lost_keys);
-        self.lost_keys.truncate(MOST_KEYS);
+        self.lost_keys.truncate(LOST_KEYS_MAX);
         self
     }
 }
@@ -97,7 +97,7 @@ impl<M: Medium> Table<M> {
         for level in (levels.bottom..=levels.top).rev() {
             tasks.extend(
                 (0..1u64 << level)
-                    .step_by(to_usize(TASK))
+                    .step_by(to_usize(TASK_BUCKETS))
                     .map(|first| (level, first)),
             );
         }
@@ -106,7 +106,7 @@ impl<M: Medium> Table<M> {
             .map(|(level, first)| {
                 let mut found = Findings::default();
                 let map = self.arena.map();
-                let end = (first + TASK).min(1 << level);
+                let end = (first + TASK_BUCKETS).min(1 << level);
                 for index in first..end {
                     let at = self.levels.offset(level) + index * self.shape.bucket_size;
                     self.scan_bucket(
@@ -178,13 +178,13 @@ impl<M: Medium> Table<M> {
         let mut damaged = |what, at, text: String, key: Option<Vec<u8>>| {
             found.lost += 1;
             found.lost_keys.extend(key);
-            found.lost_keys.truncate(MOST_KEYS);
+            found.lost_keys.truncate(LOST_KEYS_MAX);
             found.damage.push(Damage {
                 what,
                 at,
                 found: text,
             });
-            found.damage.truncate(MOST_DAMAGES);
+            found.damage.truncate(DAMAGES_MAX);
             found.fixes.push(Fix::Clear {
                 addr,
                 duplicate: false,

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64 as Count;
 use rayon::prelude::*;
 
 use super::Progress;
-use super::scan::{Damage, Home, MOST_DAMAGES, TASK};
+use super::scan::{DAMAGES_MAX, Damage, Home, TASK_BUCKETS};
 use crate::layout::bucket::SlotAddr;
 use crate::layout::{BUSY, EMPTY, EXTENT_TABLE, ExtentEntry, ExtentKind, RecordWord};
 use crate::pm::{Mapping, Medium};
@@ -31,13 +31,13 @@ impl Verified {
     fn merge(mut self, mut other: Self) -> Self {
         self.items += other.items;
         self.damage.append(&mut other.damage);
-        self.damage.truncate(MOST_DAMAGES);
+        self.damage.truncate(DAMAGES_MAX);
         self
     }
 
     fn complain(&mut self, what: &'static str, at: u64, found: String) {
         self.damage.push(Damage { what, at, found });
-        self.damage.truncate(MOST_DAMAGES);
+        self.damage.truncate(DAMAGES_MAX);
     }
 }
 
@@ -59,7 +59,7 @@ impl Table<Mapping> {
             }
             let total = (levels.bottom..=levels.top).map(|level| 1 << level).sum();
             let task = |first: u64| {
-                let last = (first + TASK).min(1 << level);
+                let last = (first + TASK_BUCKETS).min(1 << level);
                 let found = self.verify_buckets(level, first..last);
                 let done = done.fetch_add(last - first, Ordering::Relaxed) + last - first;
                 progress(Progress {
@@ -69,9 +69,9 @@ impl Table<Mapping> {
                 });
                 found
             };
-            let found = (0..(1u64 << level).div_ceil(TASK))
+            let found = (0..(1u64 << level).div_ceil(TASK_BUCKETS))
                 .into_par_iter()
-                .map(|nth| task(nth * TASK))
+                .map(|nth| task(nth * TASK_BUCKETS))
                 .reduce(Verified::default, Verified::merge);
             verified = verified.merge(found);
             level += 1;

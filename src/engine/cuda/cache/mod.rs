@@ -34,16 +34,16 @@ use selection::{affordable, missed_share, select};
 pub use refresher::Refresher;
 
 /// Most buckets that are filled in one launch, which new levels and freed records wait for.
-const SLICE: u64 = 1024;
+const SLICE_BUCKETS_MAX: u64 = 1024;
 
 /// Most bytes of values of such a launch.
-const SLICE_BYTES: u64 = 8 << 20;
+const SLICE_BYTES_MAX: u64 = 8 << 20;
 
 /// Most warps that fill entries at a time: the file is for others.
 const FILL_WARPS_MAX: u64 = 128;
 
 /// Slices that are shown to readers together.
-const SHOWN_TOGETHER: u64 = 8;
+const LINKED_SLICES: u64 = 8;
 
 /// How much of the time a refresh leaves the file to batches.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +56,7 @@ pub enum Pace<'s> {
 }
 
 /// How long a refresh rests that leaves time to batches, as a multiple of the time in which it worked.
-const REST: u32 = 12;
+const REST_FACTOR: u32 = 12;
 
 impl DeviceTable {
     /// Refreshes the cache: chooses its buckets anew, and fills in those that it does not hold.
@@ -78,11 +78,11 @@ impl DeviceTable {
             self.readers.wait();
             let incoming = outcome.incoming.min(refresh.entries);
             let slice = slice_len(&self.view_now());
-            for first in (0..incoming).step_by(to_usize(slice * SHOWN_TOGETHER)) {
+            for first in (0..incoming).step_by(to_usize(slice * LINKED_SLICES)) {
                 if self.should_end(pace) {
                     break;
                 }
-                let shown = first..incoming.min(first + slice * SHOWN_TOGETHER);
+                let shown = first..incoming.min(first + slice * LINKED_SLICES);
                 for from in shown.clone().step_by(to_usize(slice)) {
                     let part = from..shown.end.min(from + slice);
                     self.beside_batches(pace, || self.fill_cache(stream, refresh, part))?;
@@ -198,7 +198,7 @@ impl DeviceTable {
         let done = work();
         let has_company = self.launches.load(Ordering::Relaxed) != launches;
         if has_company || matches!(pace, Pace::Considerate(_)) {
-            thread::sleep(begin.elapsed() * REST);
+            thread::sleep(begin.elapsed() * REST_FACTOR);
         }
         done
     }
@@ -264,5 +264,5 @@ impl Exclusive<'_> {
 /// Buckets that are filled in one launch.
 fn slice_len(view: &TableView) -> u64 {
     let bytes = u64::from(view.slots) * value_stride(view);
-    (SLICE_BYTES / bytes).clamp(1, SLICE)
+    (SLICE_BYTES_MAX / bytes).clamp(1, SLICE_BUCKETS_MAX)
 }

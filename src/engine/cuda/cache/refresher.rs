@@ -13,7 +13,7 @@ use crate::table::Table;
 use crate::{Error, Result};
 
 /// A refresh is worth it after operations on one in so many buckets.
-const LEAST_USE: u64 = 4;
+const USED_SHARE_MIN: u64 = 4;
 
 /// Refreshes the cache of a table every now and then, until it is dropped.
 pub struct Refresher {
@@ -83,7 +83,7 @@ fn refresh_until(stop: &AtomicBool, service: &Service, table: &Table<Mapping>, p
             }
             device_table.count_lookups(table)?;
             let done = table.operations.load(Ordering::Relaxed);
-            if done - operations < buckets_of(table) / LEAST_USE {
+            if done - operations < buckets_of(table) / USED_SHARE_MIN {
                 return Ok(());
             }
             operations = done;

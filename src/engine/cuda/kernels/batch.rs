@@ -6,7 +6,7 @@ use super::declarations::{
     ARRANGE, CLEAR_BATCH, ENTER_FREE, FETCH, GROUP_KEYS, SCATTER, SPREAD, START_BINS,
     WRITE_BACK_FREE, read, resolve,
 };
-use super::{Grid, Kernels, LEAST_TILE, Read};
+use super::{Grid, Kernels, Read, TILE_MIN};
 use crate::Result;
 use crate::engine::Write;
 use crate::engine::cuda::abi::{
@@ -125,7 +125,7 @@ impl Kernels {
     /// # Safety
     /// As [`launch`](Self::launch).
     unsafe fn fetch(&self, on: impl Launch, table: TableView, mut batch: BatchView) -> Result<()> {
-        batch.tile = LEAST_TILE;
+        batch.tile = TILE_MIN;
         // SAFETY: the caller keeps every address in these arguments valid, and others away, as `launch` asks.
         unsafe { self.launch(on, FETCH, Grid::tiles(&batch), (table, batch)) }
     }

@@ -28,7 +28,7 @@ use kernel::{Arguments, Kernel};
 pub const WARP: u32 = 32;
 
 /// Least positions of a tile.
-const LEAST_TILE: u32 = 8;
+const TILE_MIN: u32 = 8;
 
 /// How much of the device a launch takes.
 #[derive(Debug, Clone, Copy)]
@@ -106,7 +106,7 @@ impl Kernels {
     /// that its operations share fences and atomics. At least a byte of answers.
     pub fn tile(&self, len: u32) -> u32 {
         let warps = self.blocks * (THREADS / WARP);
-        let share = (len / warps).clamp(LEAST_TILE, WARP);
+        let share = (len / warps).clamp(TILE_MIN, WARP);
         1 << share.ilog2()
     }
 

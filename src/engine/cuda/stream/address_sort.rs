@@ -17,23 +17,23 @@ use crate::gpu::stream::Stream;
 use crate::layout;
 
 /// Files below this length are not worth ordering for: all their translations are at hand.
-const SHORT_FILE: u64 = 256 << 20;
+const SORTED_FILE_BYTES_MIN: u64 = 256 << 20;
 
 /// Lengths of batches that may be measured, from the middle one on: up as far as it takes, or down as far
 /// as it pays.
 const LENGTHS: [u32; 6] = [1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15];
 
 /// Batches that are timed together, so that launching them is not what takes long.
-const TOGETHER: u32 = 4;
+const TIMED_BATCHES: u32 = 4;
 
 /// Bins for each offset of a batch: so many that hardly two share one.
 const BINS_PER_OFFSET: u64 = 4;
 
 /// Most bins of a batch.
-const MOST_BINS: u32 = BIN_CHUNK * MOST_CHUNKS;
+const BINS_MAX: u32 = BIN_CHUNK * MOST_CHUNKS;
 
 /// Most bytes of values that a measurement reads.
-const MOST_VALUES: usize = 64 << 20;
+const MEASURED_BYTES_MAX: usize = 64 << 20;
 
 /// Device memory in which a batch is put in order.
 pub struct OrderMemory {
@@ -62,7 +62,7 @@ impl Bins {
             .ilog2();
         let wanted = pages
             .min(offsets)
-            .clamp(BIN_CHUNK.ilog2(), MOST_BINS.ilog2());
+            .clamp(BIN_CHUNK.ilog2(), BINS_MAX.ilog2());
         Self {
             count: 1 << wanted,
             shift: bits.saturating_sub(wanted),
@@ -129,11 +129,11 @@ impl OrderMemory {
 /// # Errors
 /// [`Error::Gpu`](crate::Error::Gpu).
 pub fn measure(kernels: &Kernels, batch_stream: &mut BatchStream, table: TableView) -> Result<u32> {
-    if table.file_len < SHORT_FILE {
+    if table.file_len < SORTED_FILE_BYTES_MIN {
         return Ok(u32::MAX);
     }
     let value_size = table.value_size as usize;
-    let most = u32::try_from(MOST_VALUES / value_size).expect("its bytes are bounded");
+    let most = u32::try_from(MEASURED_BYTES_MAX / value_size).expect("its bytes are bounded");
     let lengths = &LENGTHS[..LENGTHS.partition_point(|&len| len <= most)];
     let Some(&longest) = lengths.last() else {
         return Ok(u32::MAX);
@@ -180,7 +180,7 @@ fn is_faster_in_order(
         // Not the first run, which finds nothing ready, and no offset twice, whose translation
         // would be at hand.
         for _ in 0..2 {
-            view.sample += TOGETHER;
+            view.sample += TIMED_BATCHES;
             *took = timed(kernels, &batch_stream.stream, table, view)?;
         }
     }
@@ -198,7 +198,7 @@ fn timed(kernels: &Kernels, stream: &Stream, table: TableView, batch: BatchView)
     let begin = Event::timed()?;
     let end = Event::timed()?;
     begin.record(stream)?;
-    let launched = (0..TOGETHER).try_for_each(|nth| {
+    let launched = (0..TIMED_BATCHES).try_for_each(|nth| {
         let sample = batch.sample + nth;
         // SAFETY: the batch's memory is as long as its views say, and the table's file is mapped;
         // the events below wait for the end.
@@ -223,7 +223,7 @@ mod tests {
                 assert!(last < u64::from(bins.count));
                 let exact = bins.shift <= layout::PAGE.ilog2();
                 assert!(exact || last >= u64::from(bins.count) / 2);
-                assert!(exact || bins.count == MOST_BINS || bins.count >= len * 2);
+                assert!(exact || bins.count == BINS_MAX || bins.count >= len * 2);
                 assert!(bins.count.is_multiple_of(BIN_CHUNK));
             }
         }

@@ -16,7 +16,7 @@ use crate::gpu::launch::{Graphs, Launches};
 use crate::gpu::stream::Stream;
 
 /// Streams that are remembered before those whose lookups have ended are forgotten.
-const REMEMBERED: usize = 64;
+const REMEMBERED_STREAMS_MAX: usize = 64;
 
 /// The streams that lookups were put on.
 #[derive(Default)]
@@ -36,7 +36,7 @@ impl Readers {
     /// [`Error::Gpu`](crate::Error::Gpu).
     pub fn on(&self, stream: &Stream) -> Result<Arc<Mutex<Reader>>> {
         let mut readers = self.0.lock();
-        if readers.len() >= REMEMBERED {
+        if readers.len() >= REMEMBERED_STREAMS_MAX {
             // One that was handed out is about to be put lookups on, and is not done.
             readers.retain(|_, reader| Arc::strong_count(reader) > 1 || !reader.lock().is_done());
         }
@@ -119,13 +119,13 @@ mod tests {
         let stream = Stream::new().unwrap();
         let handed_out = readers.on(&stream).unwrap();
         // All of them done, as nothing was put there.
-        let others: Vec<_> = (0..2 * REMEMBERED)
+        let others: Vec<_> = (0..2 * REMEMBERED_STREAMS_MAX)
             .map(|_| Stream::new().unwrap())
             .collect();
         for other in &others {
             readers.on(other).unwrap();
         }
-        assert!(readers.0.lock().len() <= REMEMBERED);
+        assert!(readers.0.lock().len() <= REMEMBERED_STREAMS_MAX);
         assert!(Arc::ptr_eq(&readers.on(&stream).unwrap(), &handed_out));
     }
 }

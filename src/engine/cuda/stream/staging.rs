@@ -11,7 +11,7 @@ use crate::gpu::memory::{PinnedMemory, copy_in, is_pinned};
 use crate::gpu::stream::Stream;
 
 /// Bytes that are copied at a time, while the bus carries those before them.
-const COPIED: usize = 4 << 20;
+const PIECE_BYTES: usize = 4 << 20;
 
 /// Pieces of so many bytes that are on their way at a time. Pinning memory takes far longer than
 /// copying through it, so there is not more of it.
@@ -47,8 +47,8 @@ impl Staging {
                 // SAFETY: the caller vouches for the room, and keeps the bytes until the stream has come past.
                 unsafe { copy_in(stream, to, bytes)? };
             } else {
-                let addresses = (to..).step_by(COPIED);
-                pieces.extend(addresses.zip(bytes.chunks(COPIED)));
+                let addresses = (to..).step_by(PIECE_BYTES);
+                pieces.extend(addresses.zip(bytes.chunks(PIECE_BYTES)));
             }
         }
         let mut sent = [const { None::<Event> }; PIECES];

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::exclusive::Exclusive;
 use super::mirror::{level_len, zeroed_level};
-use super::resize::OPERATIONS;
+use super::resize::OPS_PER_DRAINED_BUCKET;
 use super::{DeviceTable, Writer};
 use crate::Result;
 use crate::layout::Shape;
@@ -13,7 +13,7 @@ use crate::table::Table;
 use crate::table::maintenance::Pace;
 
 /// Bytes that are pinned at a time while batches run: the driver keeps them waiting so long.
-const PINNED_AT_ONCE: u64 = 32 << 20;
+const PIN_STEP_BYTES: u64 = 32 << 20;
 
 impl DeviceTable {
     /// One round of the table's maintenance: room is preallocated and pinned, and a resize driven on by a
@@ -35,7 +35,7 @@ impl DeviceTable {
         }
         let started = Instant::now();
         self.exclusively(table, |exclusive| {
-            let slice = exclusive.writer.draining.slice * OPERATIONS;
+            let slice = exclusive.writer.draining.slice * OPS_PER_DRAINED_BUCKET;
             exclusive.drain_slice(slice)
         })?;
         Ok(Some(pace.rest(table, started.elapsed())))
@@ -45,7 +45,7 @@ impl DeviceTable {
     fn pin_ahead(&self, table: &Table<Mapping>) -> Result<()> {
         let ready = table.medium.prepared();
         while self.registration.len() < ready {
-            let end = ready.min(self.registration.len() + PINNED_AT_ONCE);
+            let end = ready.min(self.registration.len() + PIN_STEP_BYTES);
             // SAFETY: what is prepared is mapped, and stays so until the table is closed, which is
             // after the engine has given it back.
             unsafe { self.registration.extend(&table.medium, end)? };
@@ -63,7 +63,7 @@ impl DeviceTable {
         {
             let writer = self.writer()?;
             let has_room = || writer.mirror.has_room(len, writer.cache.len());
-            if len < PINNED_AT_ONCE || !writer.mirror.awaits(level) || !has_room()? {
+            if len < PIN_STEP_BYTES || !writer.mirror.awaits(level) || !has_room()? {
                 return Ok(());
             }
         }

@@ -22,7 +22,7 @@ const START: u64 = 1 << 40;
 const RUN: u64 = 1 << 14;
 
 /// Least entries of the ring.
-const LEAST_RING: usize = 1 << 16;
+const RING_RECORDS_MIN: usize = 1 << 16;
 
 /// The pool of records of one table.
 pub struct RecordPool {
@@ -63,10 +63,10 @@ impl RecordPool {
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu) when the device has no room.
     pub fn new(stride: u64) -> Result<Self> {
-        let ring = DeviceMemory::new(LEAST_RING * 8)?;
+        let ring = DeviceMemory::new(RING_RECORDS_MIN * 8)?;
         let view = RecordsView {
             ring: ring.address(),
-            ring_capacity: LEAST_RING as u64,
+            ring_capacity: RING_RECORDS_MIN as u64,
             head: START,
             tail: START,
             retired_tail: START,

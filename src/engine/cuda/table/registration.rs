@@ -19,7 +19,7 @@ use crate::width::to_usize;
 const PIN_PART_BYTES_MIN: u64 = 64 << 20;
 
 /// Most threads that pin a file. They wait for memory and for the driver, so more do not help.
-const THREADS: usize = 8;
+const PIN_THREADS_MAX: usize = 8;
 
 /// Parts of a mapped file that are pinned and mapped for the GPU, at the addresses that they have
 /// for the process. Unregistered when dropped, which must be before the file is unmapped.
@@ -164,7 +164,7 @@ impl Registration {
 }
 
 fn threads() -> usize {
-    thread::available_parallelism().map_or(1, |cores| cores.get().min(THREADS))
+    thread::available_parallelism().map_or(1, |cores| cores.get().min(PIN_THREADS_MAX))
 }
 
 /// The context of the calling thread, as a number that other threads may have.

@@ -18,26 +18,26 @@ use crate::width::saturating_u64;
 use crate::{Error, Result};
 
 /// How long a slice of a resize should take.
-const SLICE: Duration = Duration::from_millis(4);
+const SLICE_TIME: Duration = Duration::from_millis(4);
 
 /// Most slices that a batch does by itself; it may have to wait for one of the maintenance before.
-const MOST_SLICES: u64 = 3;
+const BATCH_SLICES_MAX: u64 = 3;
 
 /// Operations of a batch for each bucket that it empties while a resize is under way. To fill the
 /// table again takes 22 insertions for each bucket of the level.
-pub const OPERATIONS: u64 = 8;
+pub const OPS_PER_DRAINED_BUCKET: u64 = 8;
 
 /// Least buckets that a slice empties: a launch takes as long.
-const LEAST_SLICE: u64 = 512;
+const SLICE_BUCKETS_MIN: u64 = 512;
 
 /// Most buckets that a slice empties, whatever it seems that the device can do.
-const MOST_SLICE: u64 = 1 << 16;
+const SLICE_BUCKETS_MAX: u64 = 1 << 16;
 
 /// How far the emptying of the bottom level has come.
 pub struct Draining {
     /// Buckets that are empty.
     done: u64,
-    /// Buckets that the device empties in the time of a [`SLICE`], as far as was seen.
+    /// Buckets that the device empties in the time of a [`SLICE_TIME`], as far as was seen.
     pub slice: u64,
 }
 
@@ -53,18 +53,19 @@ impl Default for Draining {
 impl Draining {
     /// The buckets that come next, of `all`, for a batch of `operations`.
     fn next(&self, all: u64, operations: u64) -> Range<u64> {
-        let share = (operations / OPERATIONS).max(LEAST_SLICE);
-        self.done..all.min(self.done + share.min(self.slice * MOST_SLICES))
+        let share = (operations / OPS_PER_DRAINED_BUCKET).max(SLICE_BUCKETS_MIN);
+        self.done..all.min(self.done + share.min(self.slice * BATCH_SLICES_MAX))
     }
 
     /// Learns from a slice of so many buckets how many are to be emptied at a time.
     fn learn(&mut self, buckets: u64, took: Duration) {
         // A slice that was short says little of a long one.
-        if buckets < self.slice / 2 && took < SLICE {
+        if buckets < self.slice / 2 && took < SLICE_TIME {
             return;
         }
-        let fitting = buckets as f64 * SLICE.as_secs_f64() / took.as_secs_f64().max(1e-6);
-        self.slice = saturating_u64(fitting).clamp(LEAST_SLICE, MOST_SLICE.min(2 * self.slice));
+        let fitting = buckets as f64 * SLICE_TIME.as_secs_f64() / took.as_secs_f64().max(1e-6);
+        self.slice =
+            saturating_u64(fitting).clamp(SLICE_BUCKETS_MIN, SLICE_BUCKETS_MAX.min(2 * self.slice));
     }
 }
 
@@ -173,23 +174,23 @@ mod tests {
     #[test]
     fn slices_fit_the_batch_and_the_time() {
         let mut draining = Draining::default();
-        assert_eq!(draining.next(1 << 20, 0), 0..LEAST_SLICE);
+        assert_eq!(draining.next(1 << 20, 0), 0..SLICE_BUCKETS_MIN);
         assert_eq!(draining.next(1 << 20, 1 << 13), 0..1 << 10);
         assert_eq!(draining.next(100, u64::MAX), 0..100);
         // A device that takes ten times too long is given a tenth, one that is quick soon more.
-        draining.learn(1 << 13, 10 * SLICE);
+        draining.learn(1 << 13, 10 * SLICE_TIME);
         assert_eq!(
             draining.next(1 << 20, u64::MAX),
-            0..(1 << 13) / 10 * MOST_SLICES
+            0..(1 << 13) / 10 * BATCH_SLICES_MAX
         );
         for _ in 0..100 {
             let next = draining.next(1 << 20, u64::MAX);
-            draining.learn(next.end, SLICE / 100);
+            draining.learn(next.end, SLICE_TIME / 100);
         }
-        assert_eq!(draining.slice, MOST_SLICE);
+        assert_eq!(draining.slice, SLICE_BUCKETS_MAX);
         // A short slice, which mostly waits for its launch, says nothing.
-        draining.learn(LEAST_SLICE, SLICE / 2);
-        assert_eq!(draining.slice, MOST_SLICE);
+        draining.learn(SLICE_BUCKETS_MIN, SLICE_TIME / 2);
+        assert_eq!(draining.slice, SLICE_BUCKETS_MAX);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::pm::Mapping;
 use crate::table::Table;
 
 /// Parts that are looked up at a time.
-const UNDER_WAY: usize = 2;
+const PARTS_IN_FLIGHT: usize = 2;
 
 impl DeviceTable {
     /// Looks up a batch in parts. While the values of one are copied, the next ones are under way.
@@ -61,7 +61,7 @@ impl DeviceTable {
         };
         let mut parts = parts(len, key_size + fetched_size);
         let copiers: &ThreadPool = &device_table.copiers;
-        let first = parts.by_ref().take(UNDER_WAY);
+        let first = parts.by_ref().take(PARTS_IN_FLIGHT);
         let mut in_flight: VecDeque<(BatchStream, ReadBatch, Range<usize>)> = first
             .map(|range| begin(range, Some(copiers)))
             .collect::<Result<_>>()?;

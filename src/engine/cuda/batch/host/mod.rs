@@ -28,7 +28,7 @@ use change::Transfer;
 const PART_OPS_MAX: usize = 1 << 18;
 
 /// Most bytes of keys and values of a part.
-const PART_BYTES: usize = 96 << 20;
+const PART_BYTES_MAX: usize = 96 << 20;
 
 /// Most positions, and most bytes of keys and values, of a batch that the caller's thread serves alone:
 /// waking others would take longer.
@@ -120,7 +120,7 @@ impl CudaEngine {
 
 /// The parts of a batch of `len` positions of so many bytes, in whole words of answers.
 fn parts(len: usize, bytes: usize) -> impl Iterator<Item = Range<usize>> {
-    let part = (PART_BYTES / bytes).clamp(64, PART_OPS_MAX) & !63;
+    let part = (PART_BYTES_MAX / bytes).clamp(64, PART_OPS_MAX) & !63;
     (0..len)
         .step_by(part)
         .map(move |first| first..len.min(first + part))
