@@ -14,6 +14,7 @@ use crate::pool::worker::Worker;
 use crate::store::commit::optimistic_reads::Changed;
 use crate::store::commit::sorter::Sorter;
 use crate::store::files::dir::{Room, StoreDir, is_full};
+use crate::store::files::manifest::Manifest;
 use crate::store::files::reserve;
 use crate::store::inner::{StoreInner, Visible};
 use crate::store::mvcc::old_versions::{OldVersions, Snapshots};
@@ -238,34 +239,13 @@ pub fn open_in(
             .max(reached + 1)
             .max(version.newest_sequence() + 1);
     }
-    let (last, bytes) = match manifest.complete {
-        true => (replay.last, replay.bytes),
-        false => (manifest.last_segment - 1, 0),
-    };
-    store_dir.remove_segments(last + 1..);
-    let log = Log::after(
-        Arc::clone(&store_dir),
-        last,
-        replay.next,
-        if replay.is_cut { 0 } else { bytes },
+    let log = log_after(
+        &store_dir,
+        &manifest,
+        &tiers,
+        &replay,
         options.segment_bytes,
-    );
-    // Else nothing is written: the disk may be full, and to make the index durable takes longer than to
-    // carry out the log, which may as well be carried out again. The next checkpoint takes its place.
-    if !manifest.complete || replay.is_cut {
-        let sequence = Some(replay.next - 1);
-        tiers
-            .table
-            .mark(manifest.store_id, sequence, manifest.generation);
-        store_dir.with_room(Room::ALL, || tiers.table.sync())?;
-        let number = log.begin_segment()?;
-        store_dir.edit(|manifest| {
-            manifest.complete = true;
-            manifest.marked = true;
-            manifest.first_segment = number;
-            manifest.sequence = replay.next - 1;
-        })?;
-    }
+    )?;
     store_dir.retire_old_segments(0);
     let domain = tiers.table.stats().domain;
     let order = match options.ordered {
@@ -305,4 +285,44 @@ pub fn open_in(
         steps: Mutex::default(),
     };
     Ok((state, replay.records))
+}
+
+/// The log behind what was replayed. Where the store is new, or the log was cut, the index takes the place of the
+/// log before, durably.
+fn log_after(
+    store_dir: &Arc<StoreDir>,
+    manifest: &Manifest,
+    tiers: &TieredItems,
+    replay: &Replay,
+    segment_bytes: u64,
+) -> Result<Log> {
+    let (last, bytes) = match manifest.complete {
+        true => (replay.last, replay.bytes),
+        false => (manifest.last_segment - 1, 0),
+    };
+    store_dir.remove_segments(last + 1..);
+    let log = Log::after(
+        Arc::clone(store_dir),
+        last,
+        replay.next,
+        if replay.is_cut { 0 } else { bytes },
+        segment_bytes,
+    );
+    // Else nothing is written: the disk may be full, and to make the index durable takes longer than to
+    // carry out the log, which may as well be carried out again. The next checkpoint takes its place.
+    if !manifest.complete || replay.is_cut {
+        let sequence = Some(replay.next - 1);
+        tiers
+            .table
+            .mark(manifest.store_id, sequence, manifest.generation);
+        store_dir.with_room(Room::ALL, || tiers.table.sync())?;
+        let number = log.begin_segment()?;
+        store_dir.edit(|manifest| {
+            manifest.complete = true;
+            manifest.marked = true;
+            manifest.first_segment = number;
+            manifest.sequence = replay.next - 1;
+        })?;
+    }
+    Ok(log)
 }

@@ -254,6 +254,21 @@ fn index(
     Ok(index)
 }
 
+/// Puts what was rebuilt into the reports of the files that it was.
+fn add_notes(root: &Dir, notes: &[Note], files: &mut Vec<FileReport>) {
+    for Note { kind, text } in notes {
+        let is_it = |file: &&mut FileReport| file.kind == *kind;
+        match files.iter_mut().find(is_it) {
+            Some(file) => file.complain(text),
+            None => {
+                let mut file = FileReport::new(root, root.path(), *kind);
+                file.complain(text);
+                files.push(file);
+            }
+        }
+    }
+}
+
 /// Repairs a store whose directory is open.
 fn repair_store(
     root: &Dir,
@@ -284,17 +299,7 @@ fn repair_store(
     store_dir.repair_copies()?;
     let entries_lost = repair_spill(&store_dir, &mut spilled)?;
     files.extend(spilled);
-    for Note { kind, text } in notes {
-        let is_it = |file: &&mut FileReport| file.kind == *kind;
-        match files.iter_mut().find(is_it) {
-            Some(file) => file.complain(text),
-            None => {
-                let mut file = FileReport::new(root, root.path(), *kind);
-                file.complain(text);
-                files.push(file);
-            }
-        }
-    }
+    add_notes(root, notes, &mut files);
     let mut options = StoreOptions::new().salvage(salvage);
     if let Some(faults) = root.faults() {
         options = options.faults(faults);
