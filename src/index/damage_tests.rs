@@ -15,7 +15,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::bytes::BytesIndex;
 use super::repair::recover;
-use crate::index::fault_tests::faults::Place;
+use crate::index::fault_tests::faults::TestDir;
 use crate::layout::size_class::{CLASS_TABLE, ClassTable};
 use crate::layout::{
     DATA_START, EXTENT_TABLE, ExtentEntry, PAGE, RESERVED_BUCKETS, SUPERBLOCKS, Superblock,
@@ -207,7 +207,7 @@ struct Left {
 struct Case {
     kind: Kind,
     domain: Domain,
-    dir: Place,
+    dir: TestDir,
     rng: SmallRng,
     tried: u64,
 }
@@ -361,8 +361,8 @@ impl Case {
         };
         let bit = self.rng.random_range(0..8);
         *byte ^= 1 << bit;
-        let place = if in_journal { "journal" } else { "file" };
-        self.try_it(&damaged, &format!("byte {at} of the {place}, bit {bit}"));
+        let part = if in_journal { "journal" } else { "file" };
+        self.try_it(&damaged, &format!("byte {at} of the {part}, bit {bit}"));
     }
 
     fn flip_all(&mut self, left: &Left, in_journal: bool, range: Range<usize>) {
@@ -469,7 +469,7 @@ fn damage_is_refused_or_changes_no_answer() {
         .unwrap_or_else(rand::random::<u64>);
     println!("GPHASH_TEST_SEED={seed}");
     for kind in [Kind::Word, Kind::Wide, Kind::Variable] {
-        for dir in Place::all() {
+        for dir in TestDir::all() {
             if dir.is_slow() {
                 continue;
             }

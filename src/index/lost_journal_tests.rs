@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::damage_tests::{Home, Kind, Model, Open};
 use super::repair::{recover, recover_with};
-use crate::index::fault_tests::faults::{Failing, Place};
+use crate::index::fault_tests::faults::{Failing, TestDir};
 use crate::layout::{PAGE, SUPERBLOCKS};
 use crate::pm::{Entry, MapOptions};
 use crate::width::to_usize;
@@ -20,7 +20,7 @@ use crate::{Domain, Error, Repair, ReportState, Result};
 /// A file before and after a checkpoint, whose journal is complete.
 struct Half {
     kind: Kind,
-    place: Place,
+    test_dir: TestDir,
     before: Vec<u8>,
     after: Vec<u8>,
     journal: Vec<u8>,
@@ -31,11 +31,11 @@ struct Half {
 impl Half {
     /// `grows`: the table does between the checkpoints.
     fn new(kind: Kind, grows: bool) -> Self {
-        let place = Place::all().into_iter().nth(1).unwrap();
-        assert_eq!(place.domain, Domain::Checkpointed);
+        let test_dir = TestDir::all().into_iter().nth(1).unwrap();
+        assert_eq!(test_dir.domain, Domain::Checkpointed);
         let home = Arc::new(Home(AtomicU64::new(u64::MAX)));
-        let options = place.options(None).faults(home.clone());
-        let index = kind.open(&place.path(), &options).unwrap();
+        let options = test_dir.options(None).faults(home.clone());
+        let index = kind.open(&test_dir.path(), &options).unwrap();
         index.change(0..140);
         index.sync().unwrap();
         let mut ever = index.contents().unwrap();
@@ -43,16 +43,16 @@ impl Half {
         ever.extend(index.contents().unwrap());
         home.0.store(0, Ordering::Relaxed);
         index.sync().unwrap_err();
-        let before = fs::read(place.path()).unwrap();
+        let before = fs::read(test_dir.path()).unwrap();
         home.0.store(u64::MAX, Ordering::Relaxed);
-        let journal = fs::read(place.path().with_extension("journal")).unwrap();
+        let journal = fs::read(test_dir.path().with_extension("journal")).unwrap();
         index.sync().unwrap();
-        let after = fs::read(place.path()).unwrap();
+        let after = fs::read(test_dir.path()).unwrap();
         index.close();
-        fs::remove_file(place.path()).unwrap();
+        fs::remove_file(test_dir.path()).unwrap();
         Self {
             kind,
-            place,
+            test_dir,
             before,
             after,
             journal,
@@ -61,12 +61,12 @@ impl Half {
     }
 
     fn path(&self) -> PathBuf {
-        self.place.path()
+        self.test_dir.path()
     }
 
     /// Names of what is beside the file.
     fn beside(&self) -> Vec<String> {
-        let mut names = self.place.files();
+        let mut names = self.test_dir.files();
         names.retain(|name| name != "index");
         names
     }
@@ -86,7 +86,7 @@ impl Half {
 
     fn put(&self, home: &[u8], journal: Option<&[u8]>) {
         for name in self.beside() {
-            fs::remove_file(self.place.dir.path().join(name)).unwrap();
+            fs::remove_file(self.test_dir.dir.path().join(name)).unwrap();
         }
         fs::write(self.path(), home).unwrap();
         if let Some(journal) = journal {
@@ -96,7 +96,7 @@ impl Half {
 
     fn read(&self) -> Result<Model> {
         self.kind
-            .open(&self.path(), &self.place.options(None))
+            .open(&self.path(), &self.test_dir.options(None))
             .and_then(|index: Open| index.contents())
     }
 

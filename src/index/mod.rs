@@ -347,8 +347,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
     }
 
     /// Chooses the buckets of the cache in device memory anew, by the lookups so far, and fills in
-    /// those that it does not hold. Batches go on meanwhile; when the call returns, the choice is in
-    /// place. It waits for lookups that are under way, also for those on the caller's streams.
+    /// those that it does not hold. Batches go on meanwhile; when the call returns, the cache
+    /// holds them. It waits for lookups that are under way, also for those on the caller's streams.
     /// Without a GPU, or with a [`cache_ratio`](crate::Options::cache_ratio) of 0, there is no such
     /// cache and nothing to do.
     ///

@@ -109,7 +109,7 @@ impl Range {
         self.len
     }
 
-    /// Maps the bytes `from..to` of the file at their place.
+    /// Maps the bytes `from..to` of the file at their addresses.
     ///
     /// # Errors
     /// What the operating system answers.
@@ -125,7 +125,7 @@ impl Range {
         self.map_fixed(from, to, access, flags, file.as_raw_fd(), from)
     }
 
-    /// Maps zeros, private to this process, at the place of the bytes `from..to` of the file: what a
+    /// Maps zeros, private to this process, at the addresses of the bytes `from..to` of the file: what a
     /// file holds there that has just been made longer. Unlike pages of a file on a disk they can be
     /// huge: random access to a large table is bound by address translation.
     ///

@@ -1,4 +1,4 @@
-//! A file and its calls to the operating system, all in one place, so that tests can put
+//! A file and its calls to the operating system, all in one module, so that tests can put
 //! faults under them.
 
 use std::fmt;

@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::tests::seed;
 use super::{Durability, Repair, Store, StoreOptions, StoreReport, WriteBatch};
-use crate::index::fault_tests::faults::{Failing, Place};
+use crate::index::fault_tests::faults::{Failing, TestDir};
 use crate::pm::Call;
 use crate::store::lifecycle::recover::recover_with;
 use crate::{Error, ReportState, Result};
@@ -44,7 +44,7 @@ fn has_extension(path: &Path, extension: &str) -> bool {
     path.extension().is_some_and(|found| found == extension)
 }
 
-/// Puts files in the place of a directory.
+/// Puts files in a directory instead of those there.
 fn lay(files: &Files, root: &Path) {
     let _ = fs::remove_dir_all(root);
     for (name, contents) in files {
@@ -69,15 +69,15 @@ fn write(store: &Store, model: &mut Model, nth: u8) {
 
 /// What the death of the process leaves of a store with sorted files, segments of log, and in
 /// `Checkpointed` the journal of a checkpoint that did not come home; and what the store held.
-fn killed(place: &Place) -> (Files, Model) {
-    let path = place.dir.path().join("store");
+fn killed(test_dir: &TestDir) -> (Files, Model) {
+    let path = test_dir.dir.path().join("store");
     let faults = Failing::only(
         |call, path| call == Call::Write && path.ends_with("index.gph"),
         libc::EIO,
     );
     let options = StoreOptions::new()
         .capacity(1)
-        .domain(place.domain)
+        .domain(test_dir.domain)
         .durability(Durability::Always)
         .segment_bytes(24 << 10)
         .checkpoint_bytes(u64::MAX)
@@ -94,7 +94,7 @@ fn killed(place: &Place) -> (Files, Model) {
     }
     faults.cure(false);
     let is_saved = store.checkpoint().is_ok();
-    assert_eq!(is_saved, place.domain == crate::Domain::Shared);
+    assert_eq!(is_saved, test_dir.domain == crate::Domain::Shared);
     for nth in 36..42 {
         write(&store, &mut model, nth);
     }
@@ -168,15 +168,21 @@ fn contents(path: &Path) -> Model {
 
 /// Refuses calls of a recovery of `left`: some, drawn from the seed, or all in turn if
 /// `GPHASH_STORE_CALLS` is `all`. `whole` repairs it afterwards; then it must hold `expected`.
-fn every_call_fails(place: &Place, left: &Files, repair: Repair, whole: Repair, expected: &Model) {
+fn every_call_fails(
+    test_dir: &TestDir,
+    left: &Files,
+    repair: Repair,
+    whole: Repair,
+    expected: &Model,
+) {
     let mut rng = SmallRng::seed_from_u64(seed());
     let all = std::env::var("GPHASH_STORE_CALLS").is_ok_and(|calls| calls == "all");
-    let stride = match place.is_slow() {
+    let stride = match test_dir.is_slow() {
         _ if all => 1,
         true => 120,
         false => 20,
     };
-    let path = place.dir.path().join("copy");
+    let path = test_dir.dir.path().join("copy");
     lay(left, &path);
     let right = summary(&recover(&path, repair));
     let changes = files(&path).unwrap() != *left;
@@ -219,20 +225,20 @@ fn every_call_fails(place: &Place, left: &Files, repair: Repair, whole: Repair, 
 
 #[test]
 fn every_call_of_the_recovery_of_a_killed_store_fails() {
-    for place in Place::all() {
-        let (left, model) = killed(&place);
+    for test_dir in TestDir::all() {
+        let (left, model) = killed(&test_dir);
         for repair in [Repair::Check, Repair::Recover, Repair::Salvage] {
-            every_call_fails(&place, &left, repair, Repair::Recover, &model);
+            every_call_fails(&test_dir, &left, repair, Repair::Recover, &model);
         }
     }
 }
 
 #[test]
 fn every_call_of_the_recovery_of_a_damaged_store_fails() {
-    for place in Place::all() {
-        let (left, model) = killed(&place);
+    for test_dir in TestDir::all() {
+        let (left, model) = killed(&test_dir);
         let left = damaged(&left);
-        let path = place.dir.path().join("saved");
+        let path = test_dir.dir.path().join("saved");
         lay(&left, &path);
         assert_eq!(recover(&path, Repair::Recover).state, ReportState::Damaged);
         assert!(
@@ -243,7 +249,7 @@ fn every_call_of_the_recovery_of_a_damaged_store_fails() {
         let saved = contents(&path);
         assert!(saved != model && !saved.is_empty());
         for repair in [Repair::Recover, Repair::Salvage] {
-            every_call_fails(&place, &left, repair, Repair::Salvage, &saved);
+            every_call_fails(&test_dir, &left, repair, Repair::Salvage, &saved);
         }
     }
 }
@@ -255,9 +261,9 @@ fn what_cannot_be_read_is_not_given_up() {
         |call, path| call == Call::Read && has_extension(path, "log"),
         |call, path| call == Call::Read && has_extension(path, "sst"),
     ];
-    for place in Place::all() {
-        let (left, model) = killed(&place);
-        let path = place.dir.path().join("copy");
+    for test_dir in TestDir::all() {
+        let (left, model) = killed(&test_dir);
+        let path = test_dir.dir.path().join("copy");
         for refusal in refusals {
             lay(&left, &path);
             let faults = Failing::only(refusal, libc::EIO);

@@ -153,9 +153,9 @@ impl Explorer {
                 explain(seen.get(), &case.allowed);
                 false
             }
-            Entry::Vacant(place) => {
+            Entry::Vacant(entry) => {
                 let memory = image.memory();
-                place.insert(check(case.kind, memory, case.count, &case.allowed));
+                entry.insert(check(case.kind, memory, case.count, &case.allowed));
                 self.distinct += 1;
                 true
             }

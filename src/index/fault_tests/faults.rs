@@ -133,12 +133,12 @@ impl Faults for Bounded {
 }
 
 /// A directory for a file of its own, in a domain.
-pub struct Place {
+pub struct TestDir {
     pub domain: Domain,
     pub dir: TempDir,
 }
 
-impl Place {
+impl TestDir {
     /// A file in memory, one there that is saved by checkpoints, and one on a disk.
     pub fn all() -> [Self; 3] {
         let disk = env!("CARGO_MANIFEST_DIR").to_owned() + "/target";
@@ -148,9 +148,9 @@ impl Place {
             (Domain::Checkpointed, "/dev/shm"),
             (Domain::Checkpointed, &disk),
         ]
-        .map(|(domain, place)| Self {
+        .map(|(domain, parent)| Self {
             domain,
-            dir: TempDir::new_in(place).unwrap(),
+            dir: TempDir::new_in(parent).unwrap(),
         })
     }
 

@@ -60,7 +60,7 @@ fn calls_that_fail_now_and_then_lose_nothing() {
         .and_then(|seed| seed.parse().ok())
         .unwrap_or_else(rand::random::<u64>);
     println!("GPHASH_TEST_SEED={seed}");
-    for place in Place::all().iter().filter(|place| !place.is_slow()) {
+    for test_dir in TestDir::all().iter().filter(|test_dir| !test_dir.is_slow()) {
         let mut rng = SmallRng::seed_from_u64(seed);
         let flaky = Arc::new(Flaky {
             rng: Mutex::new(SmallRng::seed_from_u64(rng.random())),
@@ -68,10 +68,10 @@ fn calls_that_fail_now_and_then_lose_nothing() {
         });
         let options = Options::new()
             .engine(Engine::Cpu)
-            .domain(place.domain)
+            .domain(test_dir.domain)
             .capacity(1)
             .faults(flaky.clone());
-        let index = Index::<u64, Large>::create(place.path(), &options).unwrap();
+        let index = Index::<u64, Large>::create(test_dir.path(), &options).unwrap();
         flaky.cured.store(false, Ordering::Relaxed);
         let mut model = Model::new();
         let mut failures = 0;
@@ -108,7 +108,7 @@ fn calls_that_fail_now_and_then_lose_nothing() {
         assert!(failures > 0);
         flaky.cured.store(true, Ordering::Relaxed);
         index.close().unwrap();
-        let index = Index::<u64, Large>::open(place.path(), &options).unwrap();
+        let index = Index::<u64, Large>::open(test_dir.path(), &options).unwrap();
         assert!(contents(&index) == model);
     }
 }

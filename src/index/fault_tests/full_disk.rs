@@ -49,8 +49,8 @@ fn holds(index: &Table, keys: &[u64], version: impl Fn(u64) -> u64) {
 }
 
 /// Opens what a crash has left, and checks that it holds the last checkpoint.
-fn check_all(place: &Place, last: Model) {
-    let index = Table::open(place.path(), &place.options(None)).unwrap();
+fn check_all(test_dir: &TestDir, last: Model) {
+    let index = Table::open(test_dir.path(), &test_dir.options(None)).unwrap();
     let held: Vec<u64> = last.keys().copied().collect();
     holds(&index, &held, |key| last[&key]);
     assert_eq!(index.len(), held.len() as u64);
@@ -58,10 +58,10 @@ fn check_all(place: &Place, last: Model) {
 
 #[test]
 fn a_full_disk_takes_updates_and_as_many_insertions_as_removals() {
-    for place in Place::all() {
+    for test_dir in TestDir::all() {
         let faults = Failing::only(needs_room, libc::ENOSPC);
-        let options = place.options(Some(faults.clone()));
-        let index = Table::create(place.path(), &options).unwrap();
+        let options = test_dir.options(Some(faults.clone()));
+        let index = Table::create(test_dir.path(), &options).unwrap();
         let held = keys(0..fill(&index, &faults));
         holds(&index, &held, |_| 1);
         assert_eq!(index.len(), held.len() as u64);
@@ -84,12 +84,12 @@ fn a_full_disk_takes_updates_and_as_many_insertions_as_removals() {
         holds(&index, &held, |_| 9);
 
         let synced = index.sync();
-        match place.domain {
+        match test_dir.domain {
             Domain::Checkpointed => {
                 let refused = synced.unwrap_err();
                 assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
                 let last = keys(0..300).into_iter().map(|key| (key, 1)).collect();
-                check_all(&place.crash(), last);
+                check_all(&test_dir.crash(), last);
             }
             _ => synced.unwrap(),
         }
@@ -99,7 +99,7 @@ fn a_full_disk_takes_updates_and_as_many_insertions_as_removals() {
         let stored = index.insert(&fresh, &values(&fresh, 1)).unwrap();
         assert_eq!(stored.count_ones(..), fresh.len());
         index.close().unwrap();
-        let index = Table::open(place.path(), &place.options(None)).unwrap();
+        let index = Table::open(test_dir.path(), &test_dir.options(None)).unwrap();
         holds(&index, &held, |_| 9);
         holds(&index, &fresh, |_| 1);
     }
@@ -107,9 +107,10 @@ fn a_full_disk_takes_updates_and_as_many_insertions_as_removals() {
 
 #[test]
 fn threads_share_what_a_full_disk_has() {
-    for place in Place::all() {
+    for test_dir in TestDir::all() {
         let faults = Failing::only(needs_room, libc::ENOSPC);
-        let index = Table::create(place.path(), &place.options(Some(faults.clone()))).unwrap();
+        let index =
+            Table::create(test_dir.path(), &test_dir.options(Some(faults.clone()))).unwrap();
         let held = keys(0..fill(&index, &faults));
         let (spare, held) = held.split_at(8);
         index.remove(spare).unwrap();
@@ -139,23 +140,23 @@ fn threads_share_what_a_full_disk_has() {
 }
 
 /// A table of some thousand items on a disk that can be given bounds.
-fn bounded(place: &Place) -> (Table, std::sync::Arc<Bounded>) {
+fn bounded(test_dir: &TestDir) -> (Table, std::sync::Arc<Bounded>) {
     let disk = Bounded::new();
-    let options = place.options(None).capacity(20_000).faults(disk.clone());
-    (Table::create(place.path(), &options).unwrap(), disk)
+    let options = test_dir.options(None).capacity(20_000).faults(disk.clone());
+    (Table::create(test_dir.path(), &options).unwrap(), disk)
 }
 
 /// The superblock of a table that is closed afterwards.
-fn closed(place: &Place, index: Table) -> Superblock {
+fn closed(test_dir: &TestDir, index: Table) -> Superblock {
     index.close().unwrap();
-    let file = std::fs::read(place.path()).unwrap();
-    Superblock::parse(&file, file.len() as u64, &place.path()).unwrap()
+    let file = std::fs::read(test_dir.path()).unwrap();
+    Superblock::parse(&file, file.len() as u64, &test_dir.path()).unwrap()
 }
 
 #[test]
 fn a_nearly_full_disk_does_not_use_up_the_extent_table() {
-    for place in Place::all().iter().filter(|place| !place.is_slow()) {
-        let (index, disk) = bounded(place);
+    for test_dir in TestDir::all().iter().filter(|test_dir| !test_dir.is_slow()) {
+        let (index, disk) = bounded(test_dir);
         // Less than the arena would grow by.
         let bound = index.stats().file_len + (5 << 19);
         disk.limit(bound);
@@ -180,7 +181,7 @@ fn a_nearly_full_disk_does_not_use_up_the_extent_table() {
         let keys: Vec<u64> = (stored..stored + 1000).map(key).collect();
         let added = index.insert(&keys, &values(&keys, 1)).unwrap();
         assert_eq!(added.count_ones(..), keys.len());
-        let extents = closed(place, index).extent_count;
+        let extents = closed(test_dir, index).extent_count;
         assert!(extents < 30, "{extents} extents");
     }
 }
@@ -206,14 +207,14 @@ fn extents_of_a_full_disk_suffice_for_the_longest_file() {
 
 #[test]
 fn a_reservation_without_room_changes_nothing() {
-    for place in Place::all().iter().filter(|place| !place.is_slow()) {
-        let (index, disk) = bounded(place);
+    for test_dir in TestDir::all().iter().filter(|test_dir| !test_dir.is_slow()) {
+        let (index, disk) = bounded(test_dir);
         index
             .insert(&keys(0..200), &values(&keys(0..200), 1))
             .unwrap();
         let before = (
             index.stats(),
-            std::fs::metadata(place.path()).unwrap().len(),
+            std::fs::metadata(test_dir.path()).unwrap().len(),
         );
         disk.limit(before.1 + (10 << 20));
         // There is room for the level, but not for the records.
@@ -223,7 +224,7 @@ fn a_reservation_without_room_changes_nothing() {
             assert!(told, "{error}");
             let after = (
                 index.stats(),
-                std::fs::metadata(place.path()).unwrap().len(),
+                std::fs::metadata(test_dir.path()).unwrap().len(),
             );
             assert_eq!(after.0.levels, before.0.levels);
             assert_eq!((after.0.file_len, after.1), (before.0.file_len, before.1));

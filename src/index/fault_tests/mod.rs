@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use faults::{Failing, Place};
+use faults::{Failing, TestDir};
 
 use super::repair::{recover, recover_with};
 use crate::layout::PAGE;
@@ -145,8 +145,8 @@ fn contents(index: &Table) -> Model {
 }
 
 /// Opens what a crash has left, and checks that it is one of the `allowed` states and works.
-fn check(place: &Place, allowed: &[Model]) {
-    let index = Table::open(place.path(), &place.options(None)).unwrap();
+fn check(test_dir: &TestDir, allowed: &[Model]) {
+    let index = Table::open(test_dir.path(), &test_dir.options(None)).unwrap();
     let found = contents(&index);
     assert!(allowed.contains(&found), "{found:?} is none of {allowed:?}");
     assert_eq!(index.len(), found.len() as u64);
@@ -156,15 +156,15 @@ fn check(place: &Place, allowed: &[Model]) {
     assert_eq!(stored.count_ones(..), 100);
     assert_eq!(index.remove(&fresh).unwrap().count_ones(..), 100);
     index.close().unwrap();
-    assert_eq!(place.files(), ["index"]);
-    let index = Table::open(place.path(), &place.options(None)).unwrap();
+    assert_eq!(test_dir.files(), ["index"]);
+    let index = Table::open(test_dir.path(), &test_dir.options(None)).unwrap();
     assert!(index.recovery().clean);
     assert_eq!(contents(&index), found);
 }
 
 /// An index on a file system that fails, and what it must hold.
 struct Subject<'p> {
-    place: &'p Place,
+    test_dir: &'p TestDir,
     faults: std::sync::Arc<Failing>,
     options: Options,
     index: Option<Table>,
@@ -175,16 +175,16 @@ struct Subject<'p> {
 }
 
 impl<'p> Subject<'p> {
-    fn create(place: &'p Place, faults: std::sync::Arc<Failing>) -> Self {
-        let options = place.options(Some(faults.clone()));
-        let index = Table::create(place.path(), &options).unwrap_or_else(|error| {
-            faults.expect(&error, &place.path());
-            assert!(place.files().is_empty(), "{:?}", place.files());
+    fn create(test_dir: &'p TestDir, faults: std::sync::Arc<Failing>) -> Self {
+        let options = test_dir.options(Some(faults.clone()));
+        let index = Table::create(test_dir.path(), &options).unwrap_or_else(|error| {
+            faults.expect(&error, &test_dir.path());
+            assert!(test_dir.files().is_empty(), "{:?}", test_dir.files());
             faults.cure(true);
-            Table::create(place.path(), &options).unwrap()
+            Table::create(test_dir.path(), &options).unwrap()
         });
         Self {
-            place,
+            test_dir,
             faults,
             options,
             index: Some(index),
@@ -205,11 +205,11 @@ impl<'p> Subject<'p> {
     }
 
     fn open(&mut self) {
-        let opened = Table::open(self.place.path(), &self.options).unwrap_or_else(|error| {
-            self.faults.expect(&error, &self.place.path());
+        let opened = Table::open(self.test_dir.path(), &self.options).unwrap_or_else(|error| {
+            self.faults.expect(&error, &self.test_dir.path());
             self.check_crash();
             self.faults.cure(true);
-            Table::open(self.place.path(), &self.options).unwrap()
+            Table::open(self.test_dir.path(), &self.options).unwrap()
         });
         assert_eq!(contents(&opened), self.now);
         self.index = Some(opened);
@@ -220,11 +220,11 @@ impl<'p> Subject<'p> {
         let closed = index.close();
         let before = std::mem::replace(&mut self.saved, vec![self.now.clone()]);
         if let Err(error) = closed {
-            self.faults.expect(&error, &self.place.path());
+            self.faults.expect(&error, &self.test_dir.path());
             self.faults.cure(true);
             self.saved.extend(before);
             self.check_crash();
-            let index = Table::open(self.place.path(), &self.options).unwrap();
+            let index = Table::open(self.test_dir.path(), &self.options).unwrap();
             self.now = contents(&index);
             assert!(self.saved.contains(&self.now));
             self.saved = vec![self.now.clone()];
@@ -240,12 +240,12 @@ impl<'p> Subject<'p> {
         let Err(error) = done else {
             self.now = after;
             assert_eq!(contents(index), self.now, "after {step:?}");
-            if matches!(step, Sync) || self.place.domain == Domain::Shared {
+            if matches!(step, Sync) || self.test_dir.domain == Domain::Shared {
                 self.saved = vec![self.now.clone()];
             }
             return;
         };
-        self.faults.expect(&error, &self.place.path());
+        self.faults.expect(&error, &self.test_dir.path());
         let found = contents(index);
         for key in keys(KEYS) {
             let version = found.get(&key);
@@ -268,7 +268,7 @@ impl<'p> Subject<'p> {
     /// Notes the present state as one that a crash may leave: the only one where stores are
     /// durable, one more where a checkpoint may have been cut short.
     fn save(&mut self) {
-        if self.place.domain == Domain::Shared {
+        if self.test_dir.domain == Domain::Shared {
             self.saved.clear();
         }
         self.saved.push(self.now.clone());
@@ -293,7 +293,7 @@ impl<'p> Subject<'p> {
     }
 
     fn check_crash(&self) {
-        check(&self.place.crash(), &self.saved);
+        check(&self.test_dir.crash(), &self.saved);
     }
 }
 
@@ -301,25 +301,25 @@ impl<'p> Subject<'p> {
 fn every_call_of_a_life_fails_in_turn() {
     let kinds = [(libc::ENOSPC, true), (libc::EIO, false), (libc::EIO, true)];
     for (kind, (code, lasting)) in kinds.into_iter().enumerate() {
-        for nth in 0..Place::all().len() {
+        for nth in 0..TestDir::all().len() {
             // A disk is too slow for all of them.
-            let (first, step) = match Place::all()[nth].is_slow() {
+            let (first, step) = match TestDir::all()[nth].is_slow() {
                 true => (20 * kind as u64, 61),
                 false => (0, 1),
             };
             let mut lives = 0;
             for calls in (first..).step_by(step) {
-                let place = &Place::all()[nth];
+                let test_dir = &TestDir::all()[nth];
                 let faults = Failing::at(calls, code, lasting);
-                let mut subject = Subject::create(place, faults.clone());
+                let mut subject = Subject::create(test_dir, faults.clone());
                 life().iter().for_each(|step| subject.step(step));
-                check(place, &[subject.now]);
+                check(test_dir, &[subject.now]);
                 if !faults.was_met() {
                     break;
                 }
                 lives += 1;
             }
-            println!("place {nth}: error {code} at {lives} calls from number {first} on");
+            println!("directory {nth}: error {code} at {lives} calls from number {first} on");
         }
     }
 }
@@ -327,31 +327,31 @@ fn every_call_of_a_life_fails_in_turn() {
 #[test]
 fn every_amount_of_room_is_too_little_in_turn() {
     let all = std::env::var("GPHASH_DISK_ROOM").is_ok_and(|wanted| wanted == "all");
-    for nth in 0..Place::all().len() {
-        let step = match Place::all()[nth].is_slow() {
+    for nth in 0..TestDir::all().len() {
+        let step = match TestDir::all()[nth].is_slow() {
             _ if all => PAGE,
             true => 61 * PAGE + 512,
             false => 7 * PAGE + 512,
         };
         let mut lives = 0;
         for most in (0..).step_by(to_usize(step)) {
-            let place = &Place::all()[nth];
+            let test_dir = &TestDir::all()[nth];
             let faults = Failing::within(most);
-            let mut subject = Subject::create(place, faults.clone());
+            let mut subject = Subject::create(test_dir, faults.clone());
             life().iter().for_each(|step| subject.step(step));
-            check(place, &[subject.now]);
+            check(test_dir, &[subject.now]);
             if !faults.was_met() {
                 break;
             }
             lives += 1;
         }
-        println!("place {nth}: too little room {lives} times");
+        println!("directory {nth}: too little room {lives} times");
     }
 }
 
 /// A file that was not cleanly closed, in `Checkpointed` with the journal of a checkpoint that
 /// did not come home; and what it holds.
-fn crashed(place: &Place) -> (Place, Model) {
+fn crashed(test_dir: &TestDir) -> (TestDir, Model) {
     let is_home = |call, path: &Path| {
         call == Call::Write
             && path
@@ -359,22 +359,25 @@ fn crashed(place: &Place) -> (Place, Model) {
                 .is_none_or(|extension| extension != "journal")
     };
     let faults = Failing::only(is_home, libc::EIO);
-    let mut subject = Subject::create(place, faults.clone());
+    let mut subject = Subject::create(test_dir, faults.clone());
     for step in [Insert(0..60), Sync, Remove(10..40), Upsert(30..200)] {
         subject.step(&step);
     }
     faults.cure(false);
     let index = subject.index.as_ref().unwrap();
-    assert_eq!(index.sync().is_err(), place.domain == Domain::Checkpointed);
-    let crashed = place.crash();
+    assert_eq!(
+        index.sync().is_err(),
+        test_dir.domain == Domain::Checkpointed
+    );
+    let crashed = test_dir.crash();
     faults.cure(true);
     (crashed, subject.now)
 }
 
 #[test]
 fn every_call_of_an_opening_after_a_crash_fails_in_turn() {
-    for place in Place::all() {
-        let (left, model) = crashed(&place);
+    for test_dir in TestDir::all() {
+        let (left, model) = crashed(&test_dir);
         for code in [libc::ENOSPC, libc::EIO] {
             for calls in 0.. {
                 let copy = left.crash();
@@ -398,8 +401,8 @@ fn every_call_of_an_opening_after_a_crash_fails_in_turn() {
 
 #[test]
 fn every_call_of_the_recovery_tool_fails_in_turn() {
-    for place in Place::all() {
-        let (left, model) = crashed(&place);
+    for test_dir in TestDir::all() {
+        let (left, model) = crashed(&test_dir);
         for repair in [Repair::Check, Repair::Recover, Repair::Salvage] {
             for calls in 0.. {
                 let copy = left.crash();
@@ -433,6 +436,6 @@ fn every_call_of_the_recovery_tool_fails_in_turn() {
     }
 }
 
-fn read_in(place: &Place) -> impl Fn(&String) -> Vec<u8> {
-    |name| std::fs::read(place.dir.path().join(name)).unwrap()
+fn read_in(test_dir: &TestDir) -> impl Fn(&String) -> Vec<u8> {
+    |name| std::fs::read(test_dir.dir.path().join(name)).unwrap()
 }

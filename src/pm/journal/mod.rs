@@ -191,7 +191,7 @@ pub struct Journal {
     is_durable: bool,
     /// Both copies of the superblock at home bear the journal's name, durably.
     is_named: bool,
-    /// The journal that the file at home needs is lost, and nothing has taken its place yet.
+    /// The journal that the file at home needs is lost, and nothing has replaced it yet.
     is_orphaned: bool,
     /// Open from the copying of a checkpoint until its end.
     file: Option<PmFile>,

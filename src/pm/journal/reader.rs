@@ -183,7 +183,7 @@ impl CompleteJournal {
         self.pages.len()
     }
 
-    /// Writes the pages to their places in `home`, durably: those of the superblock before all others, and of
+    /// Writes the pages to their offsets in `home`, durably: those of the superblock before all others, and of
     /// these the one that the last checkpoint can spare. So a torn copy leaves either the last checkpoint,
     /// of which no page was written over, or a copy that names this journal.
     pub(super) fn bring_home(&self, file: &PmFile, home: &PmFile) -> Result<()> {
@@ -203,12 +203,12 @@ impl CompleteJournal {
         home.sync()
     }
 
-    /// The generation of the last checkpoint's copy of the superblock that stands at `place` in `home`; 0 if
+    /// The generation of the last checkpoint's copy of the superblock that stands at `offset` in `home`; 0 if
     /// there is none. A copy from this journal is none either: it may not have been durable, and is written
     /// first again.
-    fn spared_until(&self, home: &PmFile, place: u64) -> Result<u64> {
+    fn spared_until(&self, home: &PmFile, offset: u64) -> Result<u64> {
         let mut copy = Superblock::zeroed();
-        home.read(bytemuck::bytes_of_mut(&mut copy), place)?;
+        home.read(bytemuck::bytes_of_mut(&mut copy), offset)?;
         let is_ours = (copy.journal_id, copy.checkpoints)
             == (self.header.journal_id, self.header.checkpoints);
         Ok(match copy.is_whole() && !is_ours {

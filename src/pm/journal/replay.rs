@@ -23,7 +23,7 @@ impl JournalReplay {
     ///
     /// # Errors
     /// [`Error::JournalMissing`] if the file needs another journal than what is there,
-    /// [`Error::Foreign`] if another program's file stands in its place,
+    /// [`Error::Foreign`] if another program's file stands there,
     /// [`Error::NewerFormat`], [`Error::Damaged`] if the journal is another file's or older than the file,
     /// [`Error::Truncated`] if the file is too short for it, [`Error::Io`], or what
     /// [`Superblock::parse`] says of a file that is not ours; nothing was changed.
@@ -50,7 +50,7 @@ impl JournalReplay {
             at,
             found: found.into(),
         };
-        let mut leftover = Self {
+        let mut replay = Self {
             file,
             header,
             complete,
@@ -59,11 +59,11 @@ impl JournalReplay {
             (Ok(superblock), Some(header)) if header.file_id != superblock.file_id => {
                 return Err(damaged(16, "it belongs to another file; move it away"));
             }
-            (Ok(_), _) if leftover.id() != wanted => {
+            (Ok(_), _) if replay.id() != wanted => {
                 if wanted != 0 {
                     return Err(missing("is that of another time"));
                 }
-                leftover.complete = None;
+                replay.complete = None;
             }
             (Ok(superblock), Some(header)) if header.checkpoints < superblock.checkpoints => {
                 return Err(damaged(
@@ -74,7 +74,7 @@ impl JournalReplay {
             // The superblock came home from it, so it was complete, and other pages may have come, too.
             (Ok(superblock), Some(header))
                 if header.checkpoints == superblock.checkpoints
-                    && leftover.complete.is_none()
+                    && replay.complete.is_none()
                     && !header.is_idle() =>
             {
                 let found = format!(
@@ -86,14 +86,14 @@ impl JournalReplay {
             }
             // It is idle, or torn before it was sealed.
             (Ok(_), _) => {}
-            (Err(error), _) => match &leftover.complete {
+            (Err(error), _) => match &replay.complete {
                 // Both copies may be torn while they come home.
                 Some(complete) if complete.belongs_to(head) => {}
                 _ => return Err(error),
             },
         }
-        leftover.overlay_head(head, home)?;
-        Ok(Some(leftover))
+        replay.overlay_head(head, home)?;
+        Ok(Some(replay))
     }
 
     /// The journal's name, if it was written.

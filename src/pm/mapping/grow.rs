@@ -1,4 +1,4 @@
-//! Growing a mapped file in its place.
+//! Growing a mapped file where it is.
 
 use std::sync::atomic::Ordering;
 use std::{io, ptr};

@@ -94,7 +94,7 @@ fn a_damaged_journal_is_told_from_a_torn_one() {
         let is_home = home != before;
         mixtures += u64::from(is_home);
         let phase = rng.random_range(0..19);
-        for at in places(journal.len()).skip(phase).step_by(19) {
+        for at in sampled(journal.len()).skip(phase).step_by(19) {
             let mut damaged = journal.clone();
             damaged[at] ^= 4;
             if is_home || HEADER.contains(&at) {
@@ -213,7 +213,7 @@ fn an_opening_relies_on_nothing_that_a_death_left_undurable() {
     let mut rng = SmallRng::seed_from_u64(11);
     let closed: Files = [(table.path(), table.closed.clone())].into();
     let (mut before, mut images) = (0, 0);
-    // Their superblocks have different places.
+    // Their superblocks have different offsets.
     for n in [2, 3] {
         table.put_closed();
         let disk = Disk::holding(&closed);

@@ -226,7 +226,7 @@ fn a_journal_that_is_summed_beside_its_writing_is_complete() {
 
 /// All of the header, of the page numbers and of the end of a journal of `len` bytes, and a sample of the
 /// rest.
-fn places(len: usize) -> impl Iterator<Item = usize> {
+fn sampled(len: usize) -> impl Iterator<Item = usize> {
     (0..len).filter(move |at| *at < 200 || at % 11 == 0 || at + 50 > len)
 }
 
@@ -241,7 +241,7 @@ const HEADER: std::ops::Range<usize> = 0..size_of::<Header>();
 #[test]
 fn a_journal_cut_at_any_byte_leaves_the_old_checkpoint() {
     let table = Interrupted::new();
-    for len in places(table.journal.len()) {
+    for len in sampled(table.journal.len()) {
         table.put(&table.states[0], &table.journal[..len]);
         let found = table.try_reopen();
         match len < size_of::<Header>() {
@@ -257,7 +257,7 @@ fn a_journal_cut_at_any_byte_leaves_the_old_checkpoint() {
 fn a_journal_with_any_bytes_unwritten_leaves_the_old_checkpoint() {
     let table = Interrupted::new();
     let mut rng = SmallRng::seed_from_u64(1);
-    for at in places(table.journal.len()) {
+    for at in sampled(table.journal.len()) {
         // The bytes of neighbours that are zero anyway make no difference.
         let end = (at + rng.random_range(1..600)).min(table.journal.len());
         let mut torn = table.journal.clone();
@@ -275,7 +275,7 @@ fn a_journal_with_any_bytes_unwritten_leaves_the_old_checkpoint() {
 #[test]
 fn a_journal_with_any_byte_damaged_leaves_the_old_checkpoint() {
     let table = Interrupted::new();
-    for at in places(table.journal.len()) {
+    for at in sampled(table.journal.len()) {
         let mut damaged = table.journal.clone();
         damaged[at] ^= 0x40;
         if HEADER.contains(&at) {
@@ -310,7 +310,7 @@ fn a_journal_that_was_not_cut_may_be_written_over_up_to_any_byte() {
     table.states = [fs::read(&path).unwrap(), contents(&mapping)];
     assert!(data(&table.states[0]) == data(&home));
     drop(mapping);
-    let after_header = places(new.len()).filter(|len| *len >= HEADER.end);
+    let after_header = sampled(new.len()).filter(|len| *len >= HEADER.end);
     for len in after_header.chain([0, new.len()]) {
         let mut mixed = old.clone();
         mixed[..len.min(old.len())].copy_from_slice(&new[..len.min(old.len())]);
