@@ -1,7 +1,7 @@
-//! The sources in `ptx/` and in this folder, compiled for the CPU. Needs a C++ compiler: `CXX`, or one
+//! The sources in `ptx/` and `tests/gpu/kernels/`, compiled for the CPU. Needs a C++ compiler: `CXX`, or one
 //! of the usual names.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
@@ -21,7 +21,10 @@ fn compiler() -> String {
         .into()
 }
 
-/// What a process printed, on its failure too.
+/// Prints what a process printed.
+///
+/// # Panics
+/// If it failed.
 pub fn expect_success(what: &str, output: &Output) {
     println!("{}", String::from_utf8_lossy(&output.stdout));
     let complaints = String::from_utf8_lossy(&output.stderr);
@@ -32,10 +35,12 @@ pub fn expect_success(what: &str, output: &Output) {
     );
 }
 
-/// Compiles a source of this folder to a file of that name in Cargo's folder for tests.
-pub fn compile(source: &str, target: &str, options: &[&str]) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(target);
+/// Compiles a source of `tests/gpu/kernels/` to the file `target`.
+///
+/// # Panics
+/// If there is no compiler, or it fails; what it printed tells why.
+pub fn compile(source: &str, target: &Path, options: &[&str]) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let compiler = compiler();
     let output = Command::new(&compiler)
         // The kernels' pragmas are for NVRTC. Fortified, the C library forbids jumps between stacks.
@@ -43,11 +48,10 @@ pub fn compile(source: &str, target: &str, options: &[&str]) -> PathBuf {
         .args(["-U_FORTIFY_SOURCE", "-I"])
         .arg(root.join("ptx"))
         .args(options)
-        .arg(root.join("tests/kernels").join(source))
+        .arg(root.join("tests/gpu/kernels").join(source))
         .arg("-o")
-        .arg(&target)
+        .arg(target)
         .output()
         .unwrap_or_else(|error| panic!("the C++ compiler {compiler} does not run: {error}"));
     expect_success(&compiler, &output);
-    target
 }

@@ -1,10 +1,10 @@
-//! A device on the CPU (`tests/kernels/driver.cpp`), taken for the driver.
+//! A device on the CPU (`tests/gpu/kernels/driver.cpp`), taken for the driver.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use crate::compiler::compile;
+use gphash_test_support::compiler::compile;
 
 /// Where a process finds the library if another one has compiled it.
 pub const LIBRARY: &str = "GPHASH_EMULATED_DRIVER";
@@ -24,8 +24,11 @@ impl Emulator {
             let name = "-Wl,-soname,libcuda.so.1";
             let options = ["-DGPHASH_WRITE_TRACE", "-shared", "-fPIC", name];
             let compiled = std::env::var_os(LIBRARY).map(PathBuf::from);
-            let library =
-                compiled.unwrap_or_else(|| compile("driver.cpp", "libcuda.so.1", &options));
+            let library = compiled.unwrap_or_else(|| {
+                let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libcuda.so.1");
+                compile("driver.cpp", &target, &options);
+                target
+            });
             let path = CString::new(library.to_str().unwrap()).unwrap();
             // SAFETY: both are names that end in a zero byte. The library has no initializers but
             // those of its own tables.

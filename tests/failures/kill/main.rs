@@ -7,7 +7,6 @@
 
 mod child;
 mod log;
-mod process;
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -19,6 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gphash::{Domain, Engine, Index, Options};
+use gphash_test_support::process::kill;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
@@ -254,7 +254,7 @@ fn run_and_kill(folder: &Path, domain: Domain, at_work: bool, reopens: bool, del
         thread::sleep(Duration::from_micros(100));
     }
     thread::sleep(delay);
-    process::kill(&mut child);
+    kill(&mut child);
 }
 
 /// Opens the file after a kill and compares it with the logs; gives the versions in it.

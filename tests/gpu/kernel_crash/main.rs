@@ -7,13 +7,9 @@
 //! `GPHASH_TEST_SEED` which tables.
 
 mod check;
-#[path = "../kernels/compiler.rs"]
-mod compiler;
 mod emulator;
 mod killed;
 mod launch;
-#[path = "../kill/process.rs"]
-mod process;
 mod recovery_scan;
 mod table;
 

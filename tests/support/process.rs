@@ -3,7 +3,10 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
 
-/// Kills a child, which must not have ended by itself.
+/// Kills a child.
+///
+/// # Panics
+/// If it has ended by itself.
 pub fn kill(child: &mut Child) {
     child.kill().unwrap();
     let status = child.wait().unwrap();

@@ -12,13 +12,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gphash::{AddressOrder, Engine, Index, Options};
+use gphash_test_support::process::kill;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
 use crate::check::{Allowed, Model, Value, check};
 use crate::emulator::{self, Emulator};
-use crate::{FOLDER, device, process, setting};
+use crate::{FOLDER, device, setting};
 
 /// Large enough that storing them takes longer than finding their places.
 type Bytes = [u8; 1024];
@@ -157,7 +158,7 @@ fn kernels_of_a_killed_process() {
         let after = verb.apply(&model, operations, round);
         let mut child = start(folder.path(), verb, round, emulator);
         thread::sleep(aim.moment.mul_f64(rng.random_range(0.8..1.2)));
-        process::kill(&mut child);
+        kill(&mut child);
         let was_answered = folder.path().join(ANSWERED).exists();
         let allowed = Allowed {
             before: if was_answered { &after } else { &model },

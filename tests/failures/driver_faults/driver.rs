@@ -1,9 +1,10 @@
 //! The emulated driver, told which of its calls fail.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_void};
+use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::compiler::compile;
+use gphash_test_support::compiler::compile;
 
 /// Which calls fail.
 #[derive(Debug, Clone, Copy)]
@@ -69,7 +70,8 @@ impl Driver {
         LOADED.get_or_init(|| {
             // Who looks for a library of this name is given the one that is loaded.
             let options = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"];
-            let library = compile("driver.cpp", "libcuda-faults.so", &options);
+            let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libcuda-faults.so");
+            compile("driver.cpp", &library, &options);
             let path = CString::new(library.to_str().unwrap()).unwrap();
             // SAFETY: the path ends in a zero byte. The library has no initializers but those of its
             // own tables.

@@ -1,10 +1,10 @@
 //! The kernels of `ptx/`, compiled for a CPU that steps 32 lanes together (`warp.h`), so that they
 //! are tested where there is no GPU.
 
-mod compiler;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use gphash_test_support::compiler::{compile, expect_success};
 
 /// Seeds of a run of the model that was not told one.
 const BATCHES: u64 = 16;
@@ -16,13 +16,15 @@ const SORTS: u64 = 16;
 const READERS: u64 = 60;
 
 fn program(name: &str) -> PathBuf {
-    compiler::compile(&format!("{name}.cpp"), &format!("kernels-{name}"), &[])
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kernels-{name}"));
+    compile(&format!("{name}.cpp"), &target, &[]);
+    target
 }
 
 fn run(program: &Path, arguments: &[u64]) {
     let arguments = arguments.iter().map(u64::to_string);
     let output = Command::new(program).args(arguments).output().unwrap();
-    compiler::expect_success(&program.display().to_string(), &output);
+    expect_success(&program.display().to_string(), &output);
 }
 
 /// Runs a program with so many seeds, or with the one that was given.
