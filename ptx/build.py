@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compiles the kernels to PTX, on any Linux machine, with or without a GPU: those of the engine to
-ptx/gphash.ptx, those of the store to ptx/versions.ptx, those of the bench to bench/limits/limits.ptx.
+ptx/generated/gphash.ptx, those of the store to versions.ptx beside it, those of the bench to bench/limits/limits.ptx.
 
     python3 ptx/build.py                   writes all
     python3 ptx/build.py --check           fails if one is not what the sources give
@@ -25,10 +25,10 @@ OPTIONS = ["--gpu-architecture=compute_70", "--std=c++17"]
 FOLDER = pathlib.Path(__file__).resolve().parent
 KERNELS = ["batch.cu", "cache.cu", "index.cu", "order.cu", "recovery_scan.cu", "resize.cu"]
 # What each PTX file is made of, as one module, and with which options; the sources lie beside it or
-# here.
+# in `kernels`.
 MODULES = {
-    FOLDER / "gphash.ptx": (sorted([*KERNELS, "layout.cu"]), []),
-    FOLDER / "versions.ptx": (["versions.cu"], []),
+    FOLDER / "generated/gphash.ptx": (sorted([*KERNELS, "layout.cu"]), []),
+    FOLDER / "generated/versions.ptx": (["versions.cu"], []),
     FOLDER.parent / "bench/limits/limits.ptx": (["limits.cu"], []),
 }
 LOGGING = (KERNELS, ["-DGPHASH_WRITE_TRACE"])
@@ -55,7 +55,7 @@ def compile_module(
     program = ctypes.c_void_p()
     check(nvrtc.nvrtcCreateProgram(
         ctypes.byref(program), source.encode(), name.encode(), 0, None, None))
-    folders = [f"-I{output.parent}", f"-I{FOLDER}"]
+    folders = [f"-I{path}" for path in (output.parent, FOLDER / "kernels", FOLDER / "include")]
     options = [option.encode() for option in OPTIONS + folders + own_options]
     result = nvrtc.nvrtcCompileProgram(
         program, len(options), (ctypes.c_char_p * len(options))(*options))

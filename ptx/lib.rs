@@ -3,7 +3,7 @@
 //! two belong together.
 
 /// Kernels of the index: lookups, changes, growth, the recovery scan, the bucket cache.
-pub const INDEX: &str = include_str!("gphash.ptx");
+pub const INDEX: &str = include_str!("generated/gphash.ptx");
 
 /// Kernels that sort the versions of the keys of a store's batch.
-pub const VERSIONS: &str = include_str!("versions.ptx");
+pub const VERSIONS: &str = include_str!("generated/versions.ptx");

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Offsets are bytes from the start of the file, never addresses. All numbers are little endian.
-//! `docs/format.md` draws what stands here; `ptx/layout.cuh` mirrors it for the kernels.
+//! `docs/format.md` draws what stands here; `ptx/include/layout.cuh` mirrors it for the kernels.
 //! The files beside it that make a store share a [`preamble`] (`docs/store.md`).
 
 pub mod bucket;

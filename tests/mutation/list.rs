@@ -439,7 +439,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "the record of a replaced value is not retired",
-        file: "ptx/index.cu",
+        file: "ptx/kernels/index.cu",
         find: "    retire_record(records, table.counters, old);\n",
         replacement: "",
         suite: Suite::Kernels,
@@ -467,42 +467,42 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "the record of a value that was stored for nothing is not retired",
-        file: "ptx/index.cu",
+        file: "ptx/kernels/index.cu",
         find: "given && offset == 0 && !full;",
         replacement: "false;",
         suite: Suite::Kernels,
     },
     Mutation {
         name: "a stored value is given up although its operation only waits for a slot",
-        file: "ptx/index.cu",
+        file: "ptx/kernels/index.cu",
         find: "given && offset == 0 && !full;",
         replacement: "given && offset == 0;",
         suite: Suite::Kernels,
     },
     Mutation {
         name: "what is retried retires the records of all other positions once more",
-        file: "ptx/index.cu",
+        file: "ptx/kernels/index.cu",
         find: "bool given = batch.retry != 0 ? mine : tile.has_position();",
         replacement: "bool given = tile.has_position();",
         suite: Suite::Kernels,
     },
     Mutation {
         name: "the cache shows another record's value for one that the host has written",
-        file: "ptx/index.cu",
+        file: "ptx/kernels/index.cu",
         find: "batch.stored != 0 ? change.record :",
         replacement: "batch.stored != 0 ? change.record + view.record_stride :",
         suite: Suite::Kernels,
     },
     Mutation {
         name: "a new state word is missing from the copy of its level",
-        file: "ptx/index.cu",
+        file: "ptx/kernels/index.cu",
         find: "    if (inserts) table.copy_state(slot, table.prepare(table.key_at(batch, change.position)).word);\n",
         replacement: "",
         suite: Suite::Kernels,
     },
     Mutation {
         name: "a slot is not given back in the file when its item is removed",
-        file: "ptx/table.cuh",
+        file: "ptx/include/table.cuh",
         find: r"            store_state(slot, EMPTY);
             copy_record(slot, 0);
 ",
@@ -511,35 +511,35 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "an item goes past round 0 and no overflow bit says so",
-        file: "ptx/table.cuh",
+        file: "ptx/include/table.cuh",
         find: "                if (round > 0) mark_overflow(key);\n",
         replacement: "",
         suite: Suite::Kernels,
     },
     Mutation {
         name: "the top level is read first while items move up",
-        file: "ptx/table.cuh",
+        file: "ptx/include/table.cuh",
         find: "            u32 to = from < resting_bottom() ? resting_bottom() : end;\n",
         replacement: "            u32 to = end;\n",
         suite: Suite::Kernels,
     },
     Mutation {
         name: "a request of a batch sees the version that it makes itself",
-        file: "ptx/versions.cu",
+        file: "ptx/kernels/versions.cu",
         find: "changes.positions[middle] < at",
         replacement: "changes.positions[middle] <= at",
         suite: Suite::Kernels,
     },
     Mutation {
         name: "a pass of the sort of versions turns equal digits round",
-        file: "ptx/versions.cu",
+        file: "ptx/kernels/versions.cu",
         find: "    return count + __popc(lower);\n",
         replacement: "    return count + __popc(equal) - 1 - __popc(lower);\n",
         suite: Suite::Kernels,
     },
     Mutation {
         name: "readers go to a bucket that is still being filled",
-        file: "ptx/cache.cuh",
+        file: "ptx/include/cache.cuh",
         find: r"    if (link == 0 || (link & FILLING) != 0) return nullptr;
     return view.cache.buckets + static_cast<u64>(link - 1)",
         replacement: r"    if (link == 0) return nullptr;
@@ -548,14 +548,14 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "two warps can claim one slot",
-        file: "ptx/table.cuh",
+        file: "ptx/include/table.cuh",
         find: "                           compare_exchange(state_of(slot), EMPTY, BUSY) == EMPTY;\n",
         replacement: "                           (store(state_of(slot), BUSY), true);\n",
         suite: Suite::Kernels,
     },
     Mutation {
         name: "a slot claimed in vain is not given back",
-        file: "ptx/index.cu",
+        file: "ptx/kernels/index.cu",
         find: r"            if ((change.offset & CLAIMED) != 0) {
                 store(table.state_of(table.slot_at(change.state_at())), EMPTY);
             }
@@ -565,28 +565,28 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a new record word is missing from the copy of its level",
-        file: "ptx/index.cu",
+        file: "ptx/kernels/index.cu",
         find: "    if (writes) table.copy_record(slot, change.record);\n",
         replacement: "",
         suite: Suite::Kernels,
     },
     Mutation {
         name: "buckets of a level that was left stay in the cache",
-        file: "ptx/cache.cu",
+        file: "ptx/kernels/cache.cu",
         find: "        if (linked) unlink(view, choice, ordinal, choice.free_count + number);\n",
         replacement: "",
         suite: Suite::Kernels,
     },
     Mutation {
         name: "an item that has moved up stays below",
-        file: "ptx/resize.cu",
+        file: "ptx/kernels/resize.cu",
         find: "        table.clear(below, moves || moved_before);\n",
         replacement: "",
         suite: Suite::Kernels,
     },
     Mutation {
         name: "an item leaves its level on the device before it stands above",
-        file: "ptx/resize.cu",
+        file: "ptx/kernels/resize.cu",
         find: r"        if (moves) table.store_record(above, record & RECORD_OFFSET);
         persist();
         if (moves) table.copy_state(above, state);
@@ -607,28 +607,28 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "the value of a removed item stays in the cache",
-        file: "ptx/index.cu",
+        file: "ptx/kernels/index.cu",
         find: "        if (gone) uncache(view, slot.bucket.ordinal, slot.index);\n",
         replacement: "",
         suite: Suite::Kernels,
     },
     Mutation {
         name: "the value of an item that has moved up stays in the cache",
-        file: "ptx/resize.cu",
+        file: "ptx/kernels/resize.cu",
         find: "        if (moves || moved_before) uncache(view, below.bucket.ordinal, below.index);\n",
         replacement: "",
         suite: Suite::Kernels,
     },
     Mutation {
         name: "a reader does not look at the record word again",
-        file: "ptx/table.cuh",
+        file: "ptx/include/table.cuh",
         find: "            if (group_load(record_of(slot)) != record) continue;\n",
         replacement: "",
         suite: Suite::Kernels,
     },
     Mutation {
         name: "a changed value never comes into the cache",
-        file: "ptx/index.cu",
+        file: "ptx/kernels/index.cu",
         find: r"    copy_values(values + at, cached.value, values, view.value_size, cached.value != nullptr);
     publish_cached(cached, change.record);
 ",
@@ -637,7 +637,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a cached value changes while its tag stands",
-        file: "ptx/cache.cuh",
+        file: "ptx/include/cache.cuh",
         find: r"    store_tag(cached.tag, 0);
     order();
     if ((link & FILLING) != 0) return {};
@@ -651,35 +651,35 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a reader does not look at the tag again when it has copied a cached value",
-        file: "ptx/cache.cuh",
+        file: "ptx/include/cache.cuh",
         find: "    return cached.value == nullptr || load_tag(cached.tag) == record;\n",
         replacement: "    return cached.value == nullptr || record != 0;\n",
         suite: Suite::Kernels,
     },
     Mutation {
         name: "the page of a new record word is not noted as changed",
-        file: "ptx/index.cu",
+        file: "ptx/kernels/index.cu",
         find: "            table.mark_dirty(at, 8);\n",
         replacement: "            if (!of_record) table.mark_dirty(at, 8);\n",
         suite: Suite::Kernels,
     },
     Mutation {
         name: "a load does not make up for what was changed beside it",
-        file: "ptx/cache.cu",
+        file: "ptx/kernels/cache.cu",
         find: "        bool missing = cached.value != nullptr && load_tag(cached.tag) != record;\n",
         replacement: "        bool missing = false;\n",
         suite: Suite::Kernels,
     },
     Mutation {
         name: "a retired record is taken while it may be read",
-        file: "ptx/records.cuh",
+        file: "ptx/include/records.cuh",
         find: "    u64 free = records.tail - records.head;\n",
         replacement: "    u64 free = records.retired_tail - records.head;\n",
         suite: Suite::Kernels,
     },
     Mutation {
         name: "the device takes an overflow bit of a level below",
-        file: "ptx/recovery_scan.cu",
+        file: "ptx/kernels/recovery_scan.cu",
         find: "        for (u32 each = level; each <= table.view.top_level; each++) {\n",
         replacement: "        for (u32 each = table.view.bottom_level; each <= table.view.top_level; each++) {\n",
         suite: Suite::KernelCrash("recovery_scan"),

@@ -1,10 +1,13 @@
-//! The sources in `ptx/` and `tests/gpu/kernels/`, compiled for the CPU. Needs a C++ compiler: `CXX`, or one
+//! The kernels of `ptx/`, compiled for the CPU. Needs a C++ compiler: `CXX`, or one
 //! of the usual names.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
 const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
+
+/// Where sources find what they include.
+const INCLUDED: [&str; 3] = ["ptx/emulator", "ptx/kernels", "ptx/include"];
 
 /// The C++ compiler of this machine.
 fn compiler() -> String {
@@ -35,7 +38,8 @@ pub fn expect_success(what: &str, output: &Output) {
     );
 }
 
-/// Compiles a source of `tests/gpu/kernels/` to the file `target`.
+/// Compiles `source`, a path in the repository, to the file `target`, with the kernels and the emulator of a
+/// device where it can include them.
 ///
 /// # Panics
 /// If there is no compiler, or it fails; what it printed tells why.
@@ -45,10 +49,10 @@ pub fn compile(source: &str, target: &Path, options: &[&str]) {
     let output = Command::new(&compiler)
         // The kernels' pragmas are for NVRTC. Fortified, the C library forbids jumps between stacks.
         .args(["-std=c++20", "-O1", "-g1", "-Wno-unknown-pragmas"])
-        .args(["-U_FORTIFY_SOURCE", "-I"])
-        .arg(root.join("ptx"))
+        .arg("-U_FORTIFY_SOURCE")
+        .args(INCLUDED.map(|dir| format!("-I{}", root.join(dir).display())))
         .args(options)
-        .arg(root.join("tests/gpu/kernels").join(source))
+        .arg(root.join(source))
         .arg("-o")
         .arg(target)
         .output()

@@ -1,4 +1,4 @@
-//! The structs that a launch passes to the kernels, as `ptx/layout.cuh` has them.
+//! The structs that a launch passes to the kernels, as `ptx/include/layout.cuh` has them.
 //!
 //! All of them are plain data: device addresses are numbers here. The tests compare sizes and
 //! offsets with those that the compiled kernels state.

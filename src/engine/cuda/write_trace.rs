@@ -1,5 +1,5 @@
 //! The stores of the kernels into the file, noted one by one: for tests of crashes, whose kernels are
-//! compiled for it (`ptx/write_trace.cuh`).
+//! compiled for it (`ptx/include/write_trace.cuh`).
 
 use std::sync::Arc;
 

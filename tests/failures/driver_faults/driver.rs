@@ -71,7 +71,7 @@ impl Driver {
             // Who looks for a library of this name is given the one that is loaded.
             let options = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"];
             let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libcuda-faults.so");
-            compile("driver.cpp", &library, &options);
+            compile("ptx/emulator/driver.cpp", &library, &options);
             let path = CString::new(library.to_str().unwrap()).unwrap();
             // SAFETY: the path ends in a zero byte. The library has no initializers but those of its
             // own tables.

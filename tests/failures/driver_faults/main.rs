@@ -2,7 +2,7 @@
 //! or all do from one on. Whatever fails, nothing acknowledged is lost, no launch is told of memory that the
 //! device does not reach, errors name the call, and the index goes on.
 //!
-//! Runs on the device of the CPU (`tests/gpu/kernels/driver.cpp`). `GPHASH_DRIVER_FAULTS` says how many of the
+//! Runs on the device of the CPU (`ptx/emulator/driver.cpp`). `GPHASH_DRIVER_FAULTS` says how many of the
 //! calls of each kind of life fail, `GPHASH_TEST_SEED` which ones. With `all`, every call fails once, and
 //! every eighth for good.
 

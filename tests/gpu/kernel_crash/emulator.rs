@@ -1,4 +1,4 @@
-//! A device on the CPU (`tests/gpu/kernels/driver.cpp`), taken for the driver.
+//! A device on the CPU (`ptx/emulator/driver.cpp`), taken for the driver.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ impl Emulator {
             let compiled = std::env::var_os(LIBRARY).map(PathBuf::from);
             let library = compiled.unwrap_or_else(|| {
                 let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libcuda.so.1");
-                compile("driver.cpp", &target, &options);
+                compile("ptx/emulator/driver.cpp", &target, &options);
                 target
             });
             let path = CString::new(library.to_str().unwrap()).unwrap();

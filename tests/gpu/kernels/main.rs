@@ -17,7 +17,7 @@ const READERS: u64 = 60;
 
 fn program(name: &str) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kernels-{name}"));
-    compile(&format!("{name}.cpp"), &target, &[]);
+    compile(&format!("tests/gpu/kernels/{name}.cpp"), &target, &[]);
     target
 }
 

@@ -46,7 +46,7 @@ pub fn select(unlinked: &[u32], linked: &[u32], entries: u64) -> Selection {
 }
 
 /// The share of uses, of those that were counted, that a cache after this selection does not hold;
-/// scores are counts of uses, as `ptx/cache.cu` maps them.
+/// scores are counts of uses, as `ptx/kernels/cache.cu` maps them.
 pub fn missed_share(unlinked: &[u32], linked: &[u32], selection: &Selection) -> f64 {
     const EXACT: usize = 64;
     let uses = |score: usize| match score.checked_sub(EXACT) {

@@ -1,4 +1,4 @@
-//! Every kernel of the engine, and the types of its arguments, as `ptx/*.cu` has them.
+//! Every kernel of the engine, and the types of its arguments, as `ptx/kernels/*.cu` has them.
 //!
 //! The compiler holds each launch against them, a test holds them against the compiled kernels.
 

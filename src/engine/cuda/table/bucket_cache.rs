@@ -1,4 +1,4 @@
-//! The frozen bucket cache (GPHash §3.3): its memory. `ptx/cache.cuh` says how kernels use it,
+//! The frozen bucket cache (GPHash §3.3): its memory. `ptx/include/cache.cuh` says how kernels use it,
 //! `cache/` how it is filled.
 //!
 //! Buckets have ordinals, `1 << level` plus their number in the level. For each there is a link to
