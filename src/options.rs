@@ -233,58 +233,75 @@ impl Options {
         Self::default()
     }
 
-    /// Items expected (at least 1). Space for them is allocated when the file is created;
-    /// the table grows past them by itself. Opening ignores it.
+    /// Items expected, 1 to [`MAX_CAPACITY`](Self::MAX_CAPACITY). Space for them is allocated when the
+    /// file is created; the table grows past them by itself. Opening ignores it.
+    ///
+    /// Default: 1,024 items.
     #[must_use]
     pub fn capacity(mut self, items: u64) -> Self {
         self.capacity = items;
         self
     }
 
-    /// Which processor executes the batches.
+    /// Which processor executes the batches. [`Engine::Auto`] takes the CPU where no GPU can be had;
+    /// [`Engine::Cuda`] fails with [`Error::Gpu`] then.
+    ///
+    /// Default: [`Engine::Auto`].
     #[must_use]
     pub fn engine(mut self, engine: Engine) -> Self {
         self.engine = engine;
         self
     }
 
-    /// Which crash a store must survive.
+    /// Which persistence domain the file must have. A file that cannot have it is refused with
+    /// [`Error::Domain`].
+    ///
+    /// Default: [`Domain::Auto`], the strongest that the file can have.
     #[must_use]
     pub fn domain(mut self, domain: Domain) -> Self {
         self.domain = domain;
         self
     }
 
-    /// Share of the buckets, 0.0 to 1.0, whose values the CUDA engine may keep in device memory,
-    /// in the frozen bucket cache: 0.2 by default, less if there is not so much memory, 0.0 for no
-    /// cache at all. The cache fills at its first refresh, see [`cache_period`](Self::cache_period).
-    /// The CPU engine has no such cache: it reads the values where they are, as threads of the host do
-    /// for a long batch of gets in host memory on the CUDA engine (more than 8,192 keys or 1 MiB).
+    /// Share of the buckets, 0.0 to 1.0, whose values the CUDA engine may keep in device memory, in the
+    /// frozen bucket cache. The cache is smaller if there is not so much memory; 0.0 means no cache. It
+    /// fills at its first refresh, see [`cache_period`](Self::cache_period).
+    ///
+    /// The CPU engine has no such cache: it reads the values where they are. So do threads of the host for
+    /// a long batch of gets in host memory on the CUDA engine (more than 8,192 keys or 1 MiB).
+    ///
+    /// Default: 0.2.
     #[must_use]
     pub fn cache_ratio(mut self, ratio: f64) -> Self {
         self.cache_ratio = ratio;
         self
     }
 
-    /// Which buckets the cache holds.
+    /// Which buckets the cache of the CUDA engine holds.
+    ///
+    /// Default: [`CachePolicy::Lfu`].
     #[must_use]
     pub fn cache_policy(mut self, policy: CachePolicy) -> Self {
         self.cache_policy = policy;
         self
     }
 
-    /// How often the cache is refreshed beside running batches: every second by default, if it
-    /// was used enough since the last time for another choice to be worth it. `None`: only by
+    /// How often the cache of the CUDA engine is refreshed beside running batches, if it was used enough
+    /// since the last time for another choice to be worth it. `None`: only by
     /// [`reload_cache`](crate::Index::reload_cache).
+    ///
+    /// Default: one second.
     #[must_use]
     pub fn cache_period(mut self, period: Option<Duration>) -> Self {
         self.cache_period = period;
         self
     }
 
-    /// Most bytes of device memory for the copy of the buckets and the cache together; by default
-    /// as much as there is. Levels that do not fit are probed in the file, and the cache is as
-    /// large as the rest allows. Batches under way need some memory besides.
+    /// Most bytes of device memory for the copy of the buckets and the cache together. Levels that do not
+    /// fit are probed in the file, and the cache is as large as the rest allows. Running batches need some
+    /// memory besides.
+    ///
+    /// Default: as much as there is.
     #[must_use]
     pub fn device_memory(mut self, bytes: u64) -> Self {
         self.device_memory = Some(bytes);
@@ -292,31 +309,39 @@ impl Options {
     }
 
     /// How many threads of the CPU engine may work on one large batch, at most
-    /// [`MAX_THREADS`](Self::MAX_THREADS); 0 (the default) means one for each core. Batches of several
-    /// callers run side by side whatever this says.
+    /// [`MAX_THREADS`](Self::MAX_THREADS); 0 means one for each core. Batches of several callers run side
+    /// by side whatever this says.
+    ///
+    /// Default: 0, one for each core.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// Whether the CUDA engine keeps a copy of the buckets in device memory, where that fits
-    /// (the default). Without it every probe reads the file, as in the paper.
+    /// Whether the CUDA engine keeps a copy of the buckets in device memory, where that fits. Without it
+    /// every probe reads the file, as in the paper.
+    ///
+    /// Default: `true`.
     #[must_use]
     pub fn device_mirror(mut self, mirror: bool) -> Self {
         self.device_mirror = mirror;
         self
     }
 
-    /// Whether the CUDA engine carries out batches in the order of the places they touch.
+    /// Whether the CUDA engine executes batches in the order of the addresses that they touch.
+    ///
+    /// Default: [`AddressOrder::Auto`].
     #[must_use]
     pub fn address_order(mut self, order: AddressOrder) -> Self {
         self.address_order = order;
         self
     }
 
-    /// Shape of a new table: levels × locations × slots at most 32 (2L-2H-8S by default, as in
-    /// the GPHash paper §3.1). Opening ignores it: the file knows its shape.
+    /// Shape of a new table: levels × locations × slots, at most 32 in all. Opening ignores it: the file
+    /// knows its shape.
+    ///
+    /// Default: 2 levels, 2 locations, 8 slots (2L-2H-8S, as in the GPHash paper §3.1).
     #[must_use]
     pub fn shape(mut self, levels: u32, locations: u32, slots: u32) -> Self {
         self.levels = levels;

@@ -102,113 +102,140 @@ impl StoreOptions {
         Self::default()
     }
 
-    /// Keys expected, at least 1; the store grows past them by itself. An existing store has its
-    /// room already.
+    /// Keys expected, 1 to [`Options::MAX_CAPACITY`]; the store grows past them by itself. An existing
+    /// store has its room already.
+    ///
+    /// Default: 1,024 keys.
     #[must_use]
     pub fn capacity(mut self, keys: u64) -> Self {
         self.index = self.index.capacity(keys);
         self
     }
 
-    /// What the index's file must be good for; see [`Domain`].
+    /// Which persistence domain the index's file must have; see [`Domain`]. A file that cannot have it is
+    /// refused with [`Error::Domain`].
+    ///
+    /// Default: [`Domain::Auto`], the strongest that the file can have.
     #[must_use]
     pub fn domain(mut self, domain: Domain) -> Self {
         self.index = self.index.domain(domain);
         self
     }
 
-    /// How many threads may work on one large batch, at most [`Options::MAX_THREADS`]; 0 (the default)
-    /// means one for each core.
+    /// How many threads may work on one large batch, at most [`Options::MAX_THREADS`]; 0 means one for each
+    /// core.
+    ///
+    /// Default: 0, one for each core.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.index = self.index.threads(threads);
         self
     }
 
-    /// Who sorts the versions that a batch makes of its keys and finds those that its gets see. A GPU
-    /// does when many requests wait, about 10,000 or more as their rate has it; fewer are left to the
-    /// CPU, which has also the rest of every batch. By default a GPU if this build and this machine
-    /// have one. Answers are the same; with [`Engine::Cuda`] a store is not opened without that GPU.
+    /// Who sorts the versions that a batch makes of its keys and finds those that its gets see. A GPU does
+    /// when many requests wait, about 10,000 or more as their rate has it. The CPU does it for fewer, and
+    /// executes the rest of every batch. Results are the same. With [`Engine::Cuda`] a store is not opened
+    /// without that GPU.
+    ///
+    /// Default: [`Engine::Auto`], a GPU if this build and this machine have one.
     #[must_use]
     pub fn engine(mut self, engine: Engine) -> Self {
         self.engine = engine;
         self
     }
 
-    /// From when on changes outlive a power cut; by default 100 ms after the answer.
+    /// From when on changes outlive a power cut. An interval must be longer than zero.
+    ///
+    /// Default: [`Durability::Interval`] of 100 ms.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Whether ranges can be asked for (the default). The ordered view is made by the first one and
-    /// then kept: at most 16 bytes of memory a key.
+    /// Whether ranges can be asked for. The ordered view is made by the first one and then kept: at most 16
+    /// bytes of memory a key.
+    ///
+    /// Default: `true`.
     #[must_use]
     pub fn ordered(mut self, ordered: bool) -> Self {
         self.ordered = ordered;
         self
     }
 
-    /// Whether a damaged log is used up to the damage, and the rest of it thrown away, rather than
-    /// refused (the default). A segment that the operating system does not let be read is not damaged: that
-    /// is an error.
+    /// Whether a damaged log is used up to the damage, and the rest of it thrown away, rather than refused.
+    /// A segment that the operating system does not let be read is not damaged: that is an error.
+    ///
+    /// Default: `false`, a damaged log is refused.
     #[must_use]
     pub fn salvage(mut self, salvage: bool) -> Self {
         self.salvage = salvage;
         self
     }
 
-    /// Whether a read compares the checksum of a record of the index (the default). If it does not match,
-    /// the answer is [`Error::Damaged`], and all else goes on. Without it what damage has left of a value
-    /// is given out as the value; items still leave the index for sorted files with a checksum that matches
-    /// alone, and [`verify`](super::Store::verify) and [`recover`](super::recover) compare all of them. The
-    /// log and the sorted files are always checked. The bench `store` shows the cost (`--no-checksums`).
+    /// Whether a read compares the checksum of a record of the index. If it does not match, the read fails
+    /// with [`Error::Damaged`], and all else goes on. Without it what damage has left of a value is given
+    /// out as the value.
+    ///
+    /// Items are evicted to sorted files only with a checksum that matches.
+    /// [`verify`](super::Store::verify) and [`recover`](super::recover) compare all of them. The log and
+    /// the sorted files are always checked. The bench `store` shows the cost (`--no-checksums`).
+    ///
+    /// Default: `true`.
     #[must_use]
     pub fn verify_checksums(mut self, verify: bool) -> Self {
         self.index.verify_checksums = verify;
         self
     }
 
-    /// Bytes after which the log goes on in another file, at least
-    /// [`MIN_SEGMENT`](Self::MIN_SEGMENT); 64 MiB by default. A longer record has a file of its own.
+    /// Bytes after which the log goes on in another file, at least [`MIN_SEGMENT`](Self::MIN_SEGMENT). A
+    /// longer record has a file of its own.
+    ///
+    /// Default: 64 MiB.
     #[must_use]
     pub fn segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes;
         self
     }
 
-    /// Bytes of log after which the index is made durable instead, so that a recovery need not read
-    /// more; 512 MiB by default. The log keeps as much room on the disk for its next segments until the
-    /// store is closed.
+    /// Bytes of log after which the index is made durable instead, so that a recovery need not read more.
+    /// The log keeps as much room on the disk for its next segments until the store is closed.
+    ///
+    /// Default: 512 MiB.
     #[must_use]
     pub fn checkpoint_bytes(mut self, bytes: u64) -> Self {
         self.checkpoint_bytes = bytes;
         self
     }
 
-    /// Bytes of memory that items may take, at least [`MIN_BUDGET`](Self::MIN_BUDGET). When they take
-    /// more, those that are read least leave the index for sorted files in the directory; an eighth of
-    /// the budget is a cache of those files' blocks. An index that has grown keeps its levels, so of
-    /// a much smaller budget than before a quarter is left for records. By default all items stay in
-    /// the index.
+    /// Bytes of memory that items may take, at least [`MIN_BUDGET`](Self::MIN_BUDGET). Beyond it the items
+    /// that are read least are evicted to sorted files in the directory. An eighth of the budget is a cache
+    /// of those files' blocks. An index that has grown keeps its levels: of a much smaller budget than
+    /// before a quarter is left for records.
     ///
-    /// It is no part of what the store is: each opening may give another.
+    /// The budget is no part of what the store is: each opening may give another.
+    ///
+    /// Default: none, all items stay in the index.
     #[must_use]
     pub fn memory_budget(mut self, bytes: u64) -> Self {
         self.memory_budget = Some(bytes);
         self
     }
 
-    /// What merges do. A store is opened with an operator of the name that it was made with.
+    /// What merges do. A store is opened with an operator of the name that it was made with; another is
+    /// refused with [`Error::OptionMismatch`].
+    ///
+    /// Default: none, and a merge fails with [`Error::InvalidOption`].
     #[must_use]
     pub fn merge_operator(mut self, operator: Arc<dyn MergeOperator>) -> Self {
         self.merge_operator = Some(operator);
         self
     }
 
-    /// Called while the log is replayed by [`open`](super::Store::open), with the bytes that were
-    /// read and all bytes.
+    /// Called while the log is replayed by [`open`](super::Store::open), with the bytes that were read and
+    /// all bytes.
+    ///
+    /// Default: nothing is called.
     #[must_use]
     pub fn on_replay(mut self, progress: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
         self.on_replay = Some(Arc::new(progress));
