@@ -27,6 +27,22 @@ use crate::{Error, Result};
 impl<K: Pod, V: Pod> Index<K, V> {
     /// [`insert`](Self::insert) on device slices.
     ///
+    /// # Examples
+    /// ```no_run
+    /// # use gphash::device::{DeviceSlice, DeviceSliceMut, Stream};
+    /// # fn example(
+    /// #     index: &gphash::Index<u64, u64>,
+    /// #     stream: Stream<'_>,
+    /// #     keys: DeviceSlice<'_, u64>,
+    /// #     values: DeviceSlice<'_, u64>,
+    /// #     answers: DeviceSliceMut<'_, u64>,
+    /// # ) -> gphash::Result<()> {
+    /// // `answers` has `answer_words(keys.len())` words.
+    /// index.insert_device(stream, keys, values, answers)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`insert`](Self::insert).
     pub fn insert_device<'s>(
@@ -47,6 +63,21 @@ impl<K: Pod, V: Pod> Index<K, V> {
     }
 
     /// [`upsert`](Self::upsert) on device slices.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # use gphash::device::{DeviceSlice, DeviceSliceMut, Stream};
+    /// # fn example(
+    /// #     index: &gphash::Index<u64, u64>,
+    /// #     stream: Stream<'_>,
+    /// #     keys: DeviceSlice<'_, u64>,
+    /// #     values: DeviceSlice<'_, u64>,
+    /// #     answers: DeviceSliceMut<'_, u64>,
+    /// # ) -> gphash::Result<()> {
+    /// index.upsert_device(stream, keys, values, answers)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`upsert`](Self::upsert).
@@ -69,6 +100,21 @@ impl<K: Pod, V: Pod> Index<K, V> {
 
     /// [`update`](Self::update) on device slices.
     ///
+    /// # Examples
+    /// ```no_run
+    /// # use gphash::device::{DeviceSlice, DeviceSliceMut, Stream};
+    /// # fn example(
+    /// #     index: &gphash::Index<u64, u64>,
+    /// #     stream: Stream<'_>,
+    /// #     keys: DeviceSlice<'_, u64>,
+    /// #     values: DeviceSlice<'_, u64>,
+    /// #     answers: DeviceSliceMut<'_, u64>,
+    /// # ) -> gphash::Result<()> {
+    /// index.update_device(stream, keys, values, answers)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`update`](Self::update).
     pub fn update_device<'s>(
@@ -90,6 +136,20 @@ impl<K: Pod, V: Pod> Index<K, V> {
 
     /// [`remove`](Self::remove) on device slices.
     ///
+    /// # Examples
+    /// ```no_run
+    /// # use gphash::device::{DeviceSlice, DeviceSliceMut, Stream};
+    /// # fn example(
+    /// #     index: &gphash::Index<u64, u64>,
+    /// #     stream: Stream<'_>,
+    /// #     keys: DeviceSlice<'_, u64>,
+    /// #     answers: DeviceSliceMut<'_, u64>,
+    /// # ) -> gphash::Result<()> {
+    /// index.remove_device(stream, keys, answers)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`remove`](Self::remove).
     pub fn remove_device<'s>(
@@ -109,6 +169,21 @@ impl<K: Pod, V: Pod> Index<K, V> {
 
     /// [`get`](Self::get) on device slices. Waits for `stream`.
     ///
+    /// # Examples
+    /// ```no_run
+    /// # use gphash::device::{DeviceSlice, DeviceSliceMut, Stream};
+    /// # fn example(
+    /// #     index: &gphash::Index<u64, u64>,
+    /// #     stream: Stream<'_>,
+    /// #     keys: DeviceSlice<'_, u64>,
+    /// #     values: DeviceSliceMut<'_, u64>,
+    /// #     answers: DeviceSliceMut<'_, u64>,
+    /// # ) -> gphash::Result<()> {
+    /// index.get_device(stream, keys, values, answers)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`get`](Self::get), but damage that it meets is told by the next
     /// [`sync`](Self::sync) or [`close`](Self::close).
@@ -127,6 +202,22 @@ impl<K: Pod, V: Pod> Index<K, V> {
     }
 
     /// As [`get_device`](Self::get_device), without waiting: it is done when `stream` has come past it.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # use gphash::device::{DeviceSlice, DeviceSliceMut, Stream};
+    /// # fn example(
+    /// #     index: &gphash::Index<u64, u64>,
+    /// #     stream: Stream<'_>,
+    /// #     keys: DeviceSlice<'_, u64>,
+    /// #     values: DeviceSliceMut<'_, u64>,
+    /// #     answers: DeviceSliceMut<'_, u64>,
+    /// # ) -> gphash::Result<()> {
+    /// // SAFETY: the slices are used only by kernels that come later on `stream`, and freed after it.
+    /// unsafe { index.get_device_async(stream, keys, values, answers)? };
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Safety
     /// The slices must stay, and but for kernels behind it on `stream` nobody may change the keys or use
@@ -151,6 +242,20 @@ impl<K: Pod, V: Pod> Index<K, V> {
 
     /// [`contains`](Self::contains) on device slices. Waits for `stream`.
     ///
+    /// # Examples
+    /// ```no_run
+    /// # use gphash::device::{DeviceSlice, DeviceSliceMut, Stream};
+    /// # fn example(
+    /// #     index: &gphash::Index<u64, u64>,
+    /// #     stream: Stream<'_>,
+    /// #     keys: DeviceSlice<'_, u64>,
+    /// #     answers: DeviceSliceMut<'_, u64>,
+    /// # ) -> gphash::Result<()> {
+    /// index.contains_device(stream, keys, answers)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`get_device`](Self::get_device).
     pub fn contains_device<'s>(
@@ -167,6 +272,21 @@ impl<K: Pod, V: Pod> Index<K, V> {
 
     /// As [`contains_device`](Self::contains_device), without waiting: it is done when `stream` has come
     /// past it.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # use gphash::device::{DeviceSlice, DeviceSliceMut, Stream};
+    /// # fn example(
+    /// #     index: &gphash::Index<u64, u64>,
+    /// #     stream: Stream<'_>,
+    /// #     keys: DeviceSlice<'_, u64>,
+    /// #     answers: DeviceSliceMut<'_, u64>,
+    /// # ) -> gphash::Result<()> {
+    /// // SAFETY: the slices are used only by kernels that come later on `stream`, and freed after it.
+    /// unsafe { index.contains_device_async(stream, keys, answers)? };
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Safety
     /// As [`get_device_async`](Self::get_device_async).

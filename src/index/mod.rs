@@ -88,6 +88,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// absent and is now stored; a key that is present keeps its value, and of equal keys in the
     /// batch the first is stored.
     ///
+    /// # Examples
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
@@ -114,6 +115,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// Stores every value. Bit *i* of the answer says that key *i* was absent before; of equal
     /// keys in the batch the last value stays.
     ///
+    /// # Examples
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
@@ -138,6 +140,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// Stores the value of every key that is present. Bit *i* of the answer says that key *i* is;
     /// of equal keys in the batch the last value stays.
     ///
+    /// # Examples
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
@@ -162,6 +165,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// Copies the values of the keys that are present. Bit *i* of the answer says that key *i*
     /// is; `values[i]` is untouched otherwise.
     ///
+    /// # Examples
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
@@ -184,6 +188,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
 
     /// Says of every key whether it is present.
     ///
+    /// # Examples
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
@@ -201,6 +206,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// Removes the keys. Bit *i* of the answer says that key *i* was present and is gone; of
     /// equal keys in the batch the first has it.
     ///
+    /// # Examples
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
@@ -218,6 +224,16 @@ impl<K: Pod, V: Pod> Index<K, V> {
 
     /// [`insert`](Self::insert) of one key: whether it was absent and is now stored.
     ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// assert!(index.insert_one(&1, &10)?);
+    /// assert!(!index.insert_one(&1, &11)?); // the key keeps its value
+    /// assert_eq!(index.get_one(&1)?, Some(10));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`insert`](Self::insert).
     pub fn insert_one(&self, key: &K, value: &V) -> Result<bool> {
@@ -225,6 +241,16 @@ impl<K: Pod, V: Pod> Index<K, V> {
     }
 
     /// [`upsert`](Self::upsert) of one key: whether it was absent before.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// assert!(index.upsert_one(&1, &10)?);
+    /// assert!(!index.upsert_one(&1, &11)?);
+    /// assert_eq!(index.get_one(&1)?, Some(11));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -234,6 +260,16 @@ impl<K: Pod, V: Pod> Index<K, V> {
 
     /// [`update`](Self::update) of one key: whether it is present.
     ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// assert!(!index.update_one(&1, &10)?); // absent, and stays so
+    /// index.insert_one(&1, &10)?;
+    /// assert!(index.update_one(&1, &11)?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`insert`](Self::insert).
     pub fn update_one(&self, key: &K, value: &V) -> Result<bool> {
@@ -242,6 +278,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
 
     /// [`get`](Self::get) of one key: its value, if it is present.
     ///
+    /// # Examples
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
@@ -260,6 +297,15 @@ impl<K: Pod, V: Pod> Index<K, V> {
 
     /// [`contains`](Self::contains) of one key: whether it is present.
     ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// index.insert_one(&1, &10)?;
+    /// assert!(index.contains_one(&1)?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`contains`](Self::contains).
     pub fn contains_one(&self, key: &K) -> Result<bool> {
@@ -267,6 +313,16 @@ impl<K: Pod, V: Pod> Index<K, V> {
     }
 
     /// [`remove`](Self::remove) of one key: whether it was present.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// index.insert_one(&1, &10)?;
+    /// assert!(index.remove_one(&1)?);
+    /// assert!(!index.remove_one(&1)?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -290,6 +346,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// the while is seen exactly once, unless the table begins to grow meanwhile: then it may be
     /// seen twice. A resize that is under way is finished first.
     ///
+    /// # Examples
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
@@ -312,6 +369,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// Makes room for `additional` more items, so that inserting them does not wait for the file
     /// to grow.
     ///
+    /// # Examples
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
@@ -331,6 +389,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// returned; a crash leaves it or the one before. Waits for running batches to pause, and lets them
     /// go on once it has copied what has changed. In other domains what has returned is durable already.
     ///
+    /// # Examples
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
@@ -352,6 +411,16 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// Without a GPU, or with a [`cache_ratio`](crate::Options::cache_ratio) of 0, there is no such
     /// cache and nothing to do.
     ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// index.insert_one(&1, &10)?;
+    /// index.get_one(&1)?;
+    /// index.reload_cache()?; // on a GPU the bucket of key 1 may be in the cache now
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Gpu`]. The index goes on with what the cache holds.
     pub fn reload_cache(&self) -> Result<()> {
@@ -366,6 +435,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// Closes the index cleanly, so that the next open scans nothing. Finishes a resize under
     /// way. (Dropping does the same but cannot say what failed.)
     ///
+    /// # Examples
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;

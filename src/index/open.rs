@@ -19,6 +19,19 @@ use crate::{Error, Result};
 impl<K: Pod, V: Pod> Index<K, V> {
     /// Makes a new file at `path` with an empty index and opens it.
     ///
+    /// # Examples
+    /// ```
+    /// use gphash::{Error, Index, Options};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("index");
+    /// let options = Options::new().capacity(10_000);
+    /// let index = Index::<u64, u64>::create(&path, &options)?;
+    /// let again = Index::<u64, u64>::create(&path, &options);
+    /// assert!(matches!(again, Err(Error::AlreadyExists { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::AlreadyExists`] if something stands at `path`; [`Error::InvalidOption`],
     /// [`Error::NoSpace`], [`Error::Domain`], [`Error::Gpu`]. Then nothing new is left there.
@@ -45,6 +58,18 @@ impl<K: Pod, V: Pod> Index<K, V> {
 
     /// Opens the index in the file at `path`, and recovers it if it was not cleanly closed. Waits
     /// for up to half a second while another handle has the file open.
+    ///
+    /// # Examples
+    /// ```
+    /// use gphash::{Index, Options};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("index");
+    /// # Index::<u64, u64>::create(&path, &Options::new())?.close()?;
+    /// let index = Index::<u64, u64>::open(&path, &Options::new())?;
+    /// assert!(index.recovery().clean);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::SizeMismatch`] for keys or values of another size; [`Error::WrongKind`],
@@ -89,6 +114,17 @@ impl<K: Pod, V: Pod> Index<K, V> {
     }
 
     /// Opens the file at `path` if there is one, else makes it.
+    ///
+    /// # Examples
+    /// ```
+    /// use gphash::{Index, Options};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("index");
+    /// let index = Index::<u64, u64>::open_or_create(&path, &Options::new())?;
+    /// assert!(index.recovery().created);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`open`](Self::open) and [`create`](Self::create).

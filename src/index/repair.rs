@@ -73,6 +73,18 @@ pub struct Report {
 ///
 /// `progress` is called now and then, from any thread.
 ///
+/// # Examples
+/// ```
+/// use gphash::{Index, Options, Repair, ReportState, recover};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("index");
+/// # Index::<u64, u64>::create(&path, &Options::new())?.close()?;
+/// let report = recover(&path, Repair::Check, &|_| {})?;
+/// assert_eq!((report.state, report.recovery.items), (ReportState::Clean, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// As [`Index::open`](crate::Index::open), but damage of single slots is reported, not an error.
 pub fn recover(

@@ -73,6 +73,17 @@ fn ratio(part: u64, whole: u64) -> f64 {
 
 impl<K: Pod, V: Pod> Index<K, V> {
     /// Figures of the index. Batches that run at the same time count when they pause or end.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// index.insert(&[1, 2], &[10, 20])?;
+    /// let stats = index.stats();
+    /// assert_eq!(stats.items, 2);
+    /// println!("{} engine, {:.0} % full", stats.engine, 100.0 * stats.load_factor);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn stats(&self) -> Stats {
         self.backend.count(&self.table);
         let (cache_lookups, cache_hits) = self.backend.cache_uses(&self.table);

@@ -229,6 +229,21 @@ impl Store {
     /// Opens the store in the directory `path`, or makes one there if it does not exist or is empty.
     /// After a crash, what the log holds beyond the last checkpoint is carried out again.
     ///
+    /// # Examples
+    /// ```
+    /// use gphash::store::{Store, StoreOptions};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("names");
+    /// let store = Store::open(&path, &StoreOptions::new().capacity(10_000))?;
+    /// store.put(b"ada", b"lovelace")?;
+    /// store.close()?;
+    ///
+    /// let store = Store::open(&path, &StoreOptions::new())?;
+    /// assert_eq!(store.get(b"ada")?, Some(b"lovelace".to_vec()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::InvalidOption`], [`Error::Gpu`] if a GPU is asked for by name and cannot be had,
     /// [`Error::ForeignDirectory`], [`Error::InUse`], [`Error::OptionMismatch`]; [`Error::Foreign`], [`Error::NewerFormat`], [`Error::Damaged`],
@@ -300,6 +315,21 @@ impl Store {
     /// A merge that fails is answered by [`Response::Failed`] and changes nothing; the others are
     /// carried out as if it had not been there.
     ///
+    /// # Examples
+    /// ```
+    /// use gphash::store::{Request, Response};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// let answers = store.execute(vec![
+    ///     Request::Put { key: b"ada".to_vec(), value: b"lovelace".to_vec() },
+    ///     Request::Get { key: b"ada".to_vec() }, // sees the put
+    /// ])?;
+    /// assert!(matches!(&answers[0], Response::Done));
+    /// assert!(matches!(&answers[1], Response::Value(Some(value)) if value == b"lovelace"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::TooLong`], or [`Error::InvalidOption`] for a merge without an operator, before anything
     /// is done; [`Error::Limit`] for more than 2^32 - 1 requests. [`Error::NoSpace`], [`Error::Io`] and the like when the log cannot be written: nothing
@@ -327,6 +357,16 @@ impl Store {
 
     /// The value of a key, or `None` if it has none.
     ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put(b"ada", b"lovelace")?;
+    /// assert_eq!(store.get(b"ada")?, Some(b"lovelace".to_vec()));
+    /// assert_eq!(store.get(b"alan")?, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::TooLong`]; [`Error::Damaged`] when the index names a record outside its file.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -334,6 +374,15 @@ impl Store {
     }
 
     /// The values of keys at one moment, in their order.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put(b"ada", b"lovelace")?;
+    /// assert_eq!(store.multi_get(&["alan", "ada"])?, [None, Some(b"lovelace".to_vec())]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -353,6 +402,16 @@ impl Store {
 
     /// Gives a key a value, whether it had one or not.
     ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put("ada", "byron")?;
+    /// store.put("ada", "lovelace")?;
+    /// assert_eq!(store.get(b"ada")?, Some(b"lovelace".to_vec()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`execute`](Self::execute).
     pub fn put(&self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Result<()> {
@@ -361,6 +420,16 @@ impl Store {
     }
 
     /// Takes a key's value away, if it has one.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put(b"ada", b"lovelace")?;
+    /// store.delete(b"ada")?;
+    /// assert_eq!(store.get(b"ada")?, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`execute`](Self::execute).
@@ -371,6 +440,26 @@ impl Store {
 
     /// Merges an operand into a key's value, with the store's [`MergeOperator`].
     ///
+    /// # Examples
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use gphash::store::{MergeOperator, Store, StoreOptions};
+    /// # struct Append;
+    /// # impl MergeOperator for Append {
+    /// #     fn name(&self) -> &str { "append" }
+    /// #     fn merge(&self, _: &[u8], value: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, String> {
+    /// #         Ok([value.unwrap_or_default(), operand].concat())
+    /// #     }
+    /// # }
+    /// # let dir = tempfile::tempdir()?;
+    /// // `Append` puts the operand behind the value: see `MergeOperator`.
+    /// let store = Store::open(dir.path(), &StoreOptions::new().merge_operator(Arc::new(Append)))?;
+    /// store.merge(b"list", b"one ")?;
+    /// store.merge(b"list", b"two")?;
+    /// assert_eq!(store.get(b"list")?, Some(b"one two".to_vec()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`execute`](Self::execute); [`Error::Merge`] if the operator fails: the key keeps its value.
     pub fn merge(&self, key: impl Into<Vec<u8>>, operand: impl Into<Vec<u8>>) -> Result<()> {
@@ -379,6 +468,20 @@ impl Store {
     }
 
     /// Makes changes together: all of them or, after an error or a crash, none.
+    ///
+    /// # Examples
+    /// ```
+    /// use gphash::store::WriteBatch;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"ada", b"lovelace");
+    /// batch.delete(b"alan");
+    /// store.write(batch)?; // both, also across a crash
+    /// assert_eq!(store.get(b"ada")?, Some(b"lovelace".to_vec()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`execute`](Self::execute); [`Error::Merge`] if one of the merges fails.
@@ -396,6 +499,21 @@ impl Store {
     /// store, which does nothing else meanwhile: it should be short. It may call the store; a panic of
     /// it is logged. Requests of one thread are carried out in their order. While 64 MiB of them wait,
     /// this call waits too, but not in a callback.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::mpsc;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// let (sender, outcome) = mpsc::channel();
+    /// store.put_async(b"ada", b"lovelace", move |result| {
+    ///     let _ = sender.send(result);
+    /// });
+    /// outcome.recv()??;
+    /// assert_eq!(store.get(b"ada")?, Some(b"lovelace".to_vec()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`put`](Self::put) are the callback's, all of them.
@@ -427,6 +545,22 @@ impl Store {
     ///
     /// The items are `Result`s: [`Error::Unordered`] if the store has no ordered view,
     /// [`Error::Damaged`] if the index names a record outside its file.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// for key in ["ada", "alan", "grace"] {
+    ///     store.put(key, "")?;
+    /// }
+    /// for item in store.range(b"a".to_vec()..b"b".to_vec()) {
+    ///     let (key, value) = item?;
+    ///     println!("{} {}", key.escape_ascii(), value.escape_ascii());
+    /// }
+    /// let last = store.range(..).next_back().transpose()?;
+    /// assert_eq!(last, Some((b"grace".to_vec(), b"".to_vec())));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn range(&self, range: impl RangeBounds<Vec<u8>>) -> Range<'_> {
         let limits = (range.start_bound().cloned(), range.end_bound().cloned());
         let state = self.state();
@@ -434,12 +568,35 @@ impl Store {
     }
 
     /// The first `n` items from the key `start` on. See [`range`](Self::range).
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// for key in ["ada", "alan", "grace"] {
+    ///     store.put(key, "")?;
+    /// }
+    /// let keys: Vec<_> = store.scan("al", 2).map(|item| Ok(item?.0)).collect::<gphash::Result<_>>()?;
+    /// assert_eq!(keys, [b"alan".to_vec(), b"grace".to_vec()]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn scan(&self, start: impl Into<Vec<u8>>, n: usize) -> std::iter::Take<Range<'_>> {
         let start = start.into();
         self.range(start..).expecting(n).take(n)
     }
 
     /// The items whose keys begin with `prefix`. See [`range`](Self::range).
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// for key in ["ada", "alan", "grace"] {
+    ///     store.put(key, "")?;
+    /// }
+    /// assert_eq!(store.prefix("a").count(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn prefix(&self, prefix: impl Into<Vec<u8>>) -> Range<'_> {
         let start: Vec<u8> = prefix.into();
         let mut end = start.clone();
@@ -455,11 +612,32 @@ impl Store {
     }
 
     /// Begins a transaction.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// let mut transaction = store.transaction();
+    /// if transaction.get(b"ada")?.is_none() {
+    ///     transaction.put(b"ada", b"lovelace")?;
+    /// }
+    /// transaction.commit()?; // `Error::Conflict` if another has put `ada` meanwhile
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn transaction(&self) -> Transaction<'_> {
         Transaction::new(self)
     }
 
     /// Makes all that was answered durable.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put(b"ada", b"lovelace")?;
+    /// store.flush()?; // a power cut no longer takes it back
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Io`] and the like; what was not durable before may still not be.
@@ -470,6 +648,15 @@ impl Store {
     /// Makes all that was answered durable in the index, so that the log is not needed any more and
     /// the next opening reads none of it. Changes wait only while what has changed since the last one
     /// is copied. A thread does this by itself; see [`StoreOptions::checkpoint_bytes`].
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put(b"ada", b"lovelace")?;
+    /// store.checkpoint()?; // the next opening replays nothing
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`flush`](Self::flush); the log is kept then.
@@ -508,6 +695,15 @@ impl Store {
     }
 
     /// Waits for asynchronous requests, takes a checkpoint and closes all files.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put(b"ada", b"lovelace")?;
+    /// store.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`checkpoint`](Self::checkpoint); the next opening recovers what was answered.

@@ -21,6 +21,20 @@ const PAGE: usize = 256;
 ///
 /// It sees the store as it was when the iterator was made, however long it is held. The values that
 /// change meanwhile are kept for it: at most as many as the store had then. After an error it ends.
+///
+/// # Examples
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+/// for key in ["ada", "alan", "grace"] {
+///     store.put(key, "")?;
+/// }
+/// let mut items = store.range(..);
+/// store.delete("ada")?; // after the iterator was made
+/// assert_eq!(items.next().transpose()?, Some((b"ada".to_vec(), b"".to_vec())));
+/// assert_eq!(items.next_back().transpose()?, Some((b"grace".to_vec(), b"".to_vec())));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Range<'s> {
     state: &'s StoreInner,
     snapshot: Snapshot,

@@ -96,13 +96,15 @@ fn at_most(what: &'static str, found: usize, limit: u64) -> Result<()> {
 /// Changes that are made together: all of them or none, also across a crash. They take effect in the
 /// order in which they were added.
 ///
+/// # Examples
 /// ```
 /// use gphash::store::WriteBatch;
 ///
 /// let mut batch = WriteBatch::new();
 /// batch.put(b"one", b"1");
 /// batch.delete(b"two");
-/// assert_eq!(batch.len(), 2);
+/// batch.merge(b"list", b"three"); // with the store's `MergeOperator`
+/// assert_eq!(batch.len(), 3);
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct WriteBatch {

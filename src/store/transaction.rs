@@ -72,6 +72,17 @@ impl<'s> Transaction<'s> {
 
     /// The value of a key: the transaction's own, or the one that it had when the transaction began.
     ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put(b"ada", b"byron")?;
+    /// let mut transaction = store.transaction();
+    /// store.put(b"ada", b"lovelace")?; // by another, after the transaction has begun
+    /// assert_eq!(transaction.get(b"ada")?, Some(b"byron".to_vec()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Store::get`].
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -87,6 +98,17 @@ impl<'s> Transaction<'s> {
 
     /// The items of a range of keys, as [`Store::range`], with the transaction's own changes. That
     /// nobody else changes, adds or removes any key of it, is part of what `commit` checks.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put(b"ada", b"lovelace")?;
+    /// let mut transaction = store.transaction();
+    /// transaction.put(b"alan", b"turing")?;
+    /// assert_eq!(transaction.range(..).count(), 2); // its own change among them
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn range(&mut self, range: impl RangeBounds<Vec<u8>>) -> Range<'s> {
         let limits = (range.start_bound().cloned(), range.end_bound().cloned());
         let own = self.writes.iter();
@@ -101,6 +123,18 @@ impl<'s> Transaction<'s> {
 
     /// Gives a key a value.
     ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// let mut transaction = store.transaction();
+    /// transaction.put(b"ada", b"lovelace")?;
+    /// assert_eq!(store.get(b"ada")?, None); // not yet
+    /// transaction.commit()?;
+    /// assert_eq!(store.get(b"ada")?, Some(b"lovelace".to_vec()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::TooLong`](crate::Error::TooLong); the transaction is as it was.
     pub fn put(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Result<()> {
@@ -113,6 +147,18 @@ impl<'s> Transaction<'s> {
 
     /// Takes the value of a key away.
     ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put(b"ada", b"lovelace")?;
+    /// let mut transaction = store.transaction();
+    /// transaction.delete(b"ada")?;
+    /// transaction.commit()?;
+    /// assert_eq!(store.get(b"ada")?, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::TooLong`](crate::Error::TooLong); the transaction is as it was.
     pub fn delete(&mut self, key: impl Into<Vec<u8>>) -> Result<()> {
@@ -123,6 +169,27 @@ impl<'s> Transaction<'s> {
     }
 
     /// Merges an operand into the value of a key, which counts as read.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use gphash::store::{MergeOperator, Store, StoreOptions};
+    /// # struct Append;
+    /// # impl MergeOperator for Append {
+    /// #     fn name(&self) -> &str { "append" }
+    /// #     fn merge(&self, _: &[u8], value: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, String> {
+    /// #         Ok([value.unwrap_or_default(), operand].concat())
+    /// #     }
+    /// # }
+    /// # let dir = tempfile::tempdir()?;
+    /// // `Append` puts the operand behind the value: see `MergeOperator`.
+    /// let store = Store::open(dir.path(), &StoreOptions::new().merge_operator(Arc::new(Append)))?;
+    /// let mut transaction = store.transaction();
+    /// transaction.put(b"list", b"one ")?;
+    /// transaction.merge(b"list", b"two")?;
+    /// assert_eq!(transaction.get(b"list")?, Some(b"one two".to_vec()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`get`](Self::get) and [`Store::merge`]; the transaction is as it was.
@@ -136,6 +203,20 @@ impl<'s> Transaction<'s> {
     }
 
     /// Makes the changes, all at once.
+    ///
+    /// # Examples
+    /// ```
+    /// use gphash::Error;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// let mut transaction = store.transaction();
+    /// transaction.get(b"ada")?;
+    /// transaction.put(b"seen", b"yes")?;
+    /// store.put(b"ada", b"lovelace")?; // by another
+    /// assert!(matches!(transaction.commit(), Err(Error::Conflict)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Conflict`](crate::Error::Conflict) if others have changed what was read; those of
@@ -161,5 +242,16 @@ impl<'s> Transaction<'s> {
     }
 
     /// Gives the changes up, as dropping the transaction does.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// let mut transaction = store.transaction();
+    /// transaction.put(b"ada", b"lovelace")?;
+    /// transaction.rollback();
+    /// assert_eq!(store.get(b"ada")?, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn rollback(self) {}
 }

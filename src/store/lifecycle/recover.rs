@@ -44,6 +44,23 @@ use crate::{Engine, Error, Progress, Recovery, Repair, Report, ReportState, Resu
 /// [`Recovered`](ReportState::Recovered). It reads all of the index and of the log, one segment in memory at
 /// a time. `progress` is called now and then, from any thread.
 ///
+/// # Examples
+/// ```
+/// use gphash::store::{Repair, Store, StoreOptions, recover};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("names");
+/// # let store = Store::open(&path, &StoreOptions::new())?;
+/// # store.put(b"ada", b"lovelace")?;
+/// # store.close()?;
+/// let report = recover(&path, Repair::Recover, &|_| {})?;
+/// for file in &report.files {
+///     println!("{}: {:?}", file.name, file.state);
+/// }
+/// assert_eq!((report.items, report.items_lost), (1, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// [`Error::ForeignDirectory`], [`Error::Missing`] without a manifest, [`Error::InUse`], what is wrong
 /// with the manifest, unless a salvage can make it anew, and what the operating system answers, also where a file cannot be read: nothing

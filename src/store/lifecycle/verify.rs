@@ -33,6 +33,15 @@ impl Store {
     /// The states in the report are [`Clean`](ReportState::Clean) or [`Damaged`](ReportState::Damaged).
     /// A file that cannot be read is damaged. What can be saved of a damaged store,
     /// [`recover`](crate::store::recover) saves.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// let report = store.verify(&|_| {});
+    /// assert_eq!(report.state, gphash::ReportState::Clean, "{report:?}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn verify(&self, progress: &(dyn Fn(Progress) + Sync)) -> StoreReport {
         run_off_pool(|| self.verify_all(progress))
