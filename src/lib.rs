@@ -32,8 +32,17 @@
 //!   the file its operations touched.
 //! - **[`Error`]** is the one error type. Nothing panics on bad input.
 //!
-//! [`layout`] is the lowest row, public for tools that read files: what the bytes mean. The folder `docs` of the repository draws the file byte
-//! by byte and describes the architecture.
+//! [`layout`] says what the bytes of the file mean, for tools that read files. The directory `docs` of the
+//! repository specifies the file and describes the architecture.
+//!
+//! # Stability
+//!
+//! Until version 1.0 the API may change with any minor version, but not with a patch version. Items that are
+//! hidden in this documentation are for tests, and no part of the API.
+//!
+//! The file format has a version of its own, [`layout::superblock::FORMAT_VERSION`]. It may change with any
+//! minor version of the crate before 1.0. A file of an earlier format version can be opened if it
+//! was cleanly closed. A file of a later one is refused, unchanged, with [`Error::NewerFormat`].
 
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
 compile_error!(
