@@ -29,7 +29,7 @@ check() {
     echo "== model, Checkpointed"
     GPHASH_TEST_FOLDER=/tmp "$programs/model" 2>&1 | grep -E "FAILED|panicked|result"
     echo "== versions of the store's batches"
-    "$programs/gphash" a_device_sorts versions_of_a_key 2>&1 | grep -E "SEED|FAILED|panicked|result"
+    "$programs/gphash" device_sort versions_of_a_key 2>&1 | grep -E "SEED|FAILED|panicked|result"
     "$programs/store_tests" large_batches 2>&1 | grep -E "FAILED|panicked|result"
     echo "== kill"
     "$programs/kill" --nocapture 2>&1 | grep -E "FAILED|panicked|Tally|result"
@@ -45,8 +45,8 @@ sanitize() {
         sanitized memcheck
         # Racecheck slows the others down a hundredfold; these run all kernels.
         for test in verbs reserved_keys between_engines random_batches::small \
-            random_batches::batches growth::a_tiny growth::reserve concurrent::of_several \
-            sizes::every_key; do
+            random_batches::batches growth::growth_of_a_tiny growth::reserve \
+            concurrent::insert_of_one_key sizes::key_sizes; do
             echo "== racecheck $test, mirror: $mirror"
             sanitized racecheck $test
         done

@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_says_what_there_is_no_room_for() {
+    fn no_space_error_names_what_needs_room() {
         let full = || io::Error::from_raw_os_error(libc::ENOSPC);
         let text = |needed| {
             let (path, source) = ("f".into(), full().into());

@@ -30,7 +30,7 @@ fn written(chart: &Chart) -> Option<String> {
 }
 
 #[test]
-fn a_chart_has_its_title_axes_marks_and_legend() {
+fn chart_has_its_title_axes_marks_and_legend() {
     let chart = Chart {
         title: "Gets by the size of the cache".into(),
         x: axis("cached, %", Scale::Linear),
@@ -61,7 +61,7 @@ fn a_chart_has_its_title_axes_marks_and_legend() {
 }
 
 #[test]
-fn one_point_makes_a_chart_and_none_makes_no_file() {
+fn chart_of_no_points_is_no_file() {
     let chart = |points: &[(f64, f64)]| Chart {
         title: "By batch".into(),
         x: axis("batch", Scale::Binary),

@@ -1,7 +1,7 @@
 use gphash_bench::limit::{fastest, one_after_another, percent};
 
 #[test]
-fn the_limit_is_the_fastest_way() {
+fn limit_is_the_fastest_path() {
     assert_eq!(
         fastest(&[('a', 40.0), ('b', 370.0), ('c', 59.0)]),
         Some(('b', 370.0))
@@ -10,7 +10,7 @@ fn the_limit_is_the_fastest_way() {
 }
 
 #[test]
-fn parts_that_share_a_resource_add_up_their_times() {
+fn limit_adds_up_times_on_one_resource() {
     assert_eq!(one_after_another(&[(1.0, 40.0), (1.0, 40.0)]), 20.0);
     assert_eq!(one_after_another(&[(0.5, 100.0), (0.5, 25.0)]), 40.0);
     assert_eq!(
@@ -20,7 +20,7 @@ fn parts_that_share_a_resource_add_up_their_times() {
 }
 
 #[test]
-fn a_share_of_no_limit_is_none() {
+fn limit_of_zero_has_no_percentage() {
     assert_eq!(percent(54.0, 60.0), 90.0);
     assert_eq!(percent(54.0, 0.0), 0.0);
 }

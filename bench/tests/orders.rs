@@ -10,19 +10,19 @@ fn arranged(order: Order) -> Vec<u64> {
 }
 
 #[test]
-fn random_is_the_order_drawn_and_address_the_one_of_places() {
+fn order_random_is_as_drawn_and_address_is_sorted() {
     assert_eq!(arranged(Order::Random), DRAWN);
     assert_eq!(arranged(Order::Address), [0, 128, 130, 512, 890, 900]);
 }
 
 #[test]
-fn bins_follow_each_other_and_keep_the_order_drawn_within() {
+fn order_by_bins_is_stable_within_a_bin() {
     assert_eq!(arranged(Order::Bins(1)), [130, 0, 128, 900, 890, 512]);
     assert_eq!(arranged(Order::Bins(3)), [0, 130, 128, 512, 890, 900]);
 }
 
 #[test]
-fn orders_have_names_of_their_own() {
+fn order_names_are_unique() {
     let names = [Order::Random, Order::Bins(10), Order::Address].map(Order::name);
     assert_eq!(names, ["random", "bins_1024", "address"]);
 }

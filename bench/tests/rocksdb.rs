@@ -183,23 +183,23 @@ fn execute(peer: &DB, request: &Request) -> Option<Option<Vec<u8>>> {
 }
 
 #[test]
-fn gets_and_puts_of_one_key() {
+fn rocksdb_gets_and_puts_of_one_key() {
     Check::run(false, GETS_AND_PUTS);
 }
 
 #[test]
-fn gets_and_puts_of_one_key_among_many() {
+fn rocksdb_gets_and_puts_of_one_key_among_many() {
     Check::run(true, GETS_AND_PUTS);
 }
 
 #[test]
-fn deletes_among_them() {
+fn rocksdb_deletes_among_gets_and_puts() {
     Check::run(false, WITH_DELETES);
     Check::run(true, WITH_DELETES);
 }
 
 #[test]
-fn merges_among_them() {
+fn rocksdb_merges_among_gets_and_puts() {
     Check::run(false, WITH_MERGES);
     Check::run(true, WITH_MERGES);
 }

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_one_key_for_each_feature() {
+    fn row_has_one_key_per_feature() {
         let row = parse(without_end(format!("{}\r\n", line("68fd1e64")).as_bytes()));
         let row = row.unwrap_or_else(|refusal| panic!("{}", refusal.what));
         assert_eq!(row[0], key(0, Some(0x68fd_1e64)));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_column_and_content() {
+    fn row_error_names_column_and_content() {
         for wrong in ["68fd1e6", "+8fd1e64", "68fd1e64a", "wxyz1234"] {
             let refusal = parse(line(wrong).as_bytes()).expect_err("refused");
             assert_eq!(refusal.column, Some(15));

@@ -116,7 +116,7 @@ mod tests {
     ];
 
     #[test]
-    fn as_many_categories_occur_as_in_the_sample() {
+    fn categories_are_as_many_as_in_the_sample() {
         const SAMPLES: usize = 40;
         let mut rows = Rows::new();
         let mut occurring = [0; FEATURES];
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_category_stays_below_the_number_of_categories() {
+    fn category_is_below_the_category_count() {
         let mut random = SmallRng::seed_from_u64(1);
         for feature in &KAGGLE {
             for _ in 0..10_000 {

@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gpu_that_is_asked_for_by_name_must_be_there() {
+    fn engine_without_its_gpu_is_an_error() {
         assert!(matches!(version_sorter(Engine::Cpu), Ok(None)));
         assert!(version_sorter(Engine::Auto).is_ok());
         // No machine has so many.

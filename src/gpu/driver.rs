@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_driver_every_call_says_that_there_is_no_device() {
+    fn driver_that_is_absent_returns_no_device() {
         // On a machine with a driver this says nothing, and must not fail.
         if !is_there() {
             // SAFETY: there is nothing that could be called.
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_is_not_there_answers() {
+    fn driver_function_that_is_absent_returns_its_status() {
         let functions = Functions::found::<7>(|_| ptr::null_mut());
         // SAFETY: as above.
         assert_eq!(unsafe { (functions.cuMemFree_v2)(1) }, Status(7));

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_sorts_as_the_cpu_does() {
+    fn device_sort_matches_the_cpu_sort() {
         let sorter = match VersionSorter::open(0) {
             Ok(sorter) => sorter,
             Err(Error::Gpu { what, found, .. }) => {

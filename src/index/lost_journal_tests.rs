@@ -118,7 +118,7 @@ fn seed() -> u64 {
 }
 
 #[test]
-fn a_salvage_goes_on_without_a_lost_journal() {
+fn salvage_opens_a_file_without_its_journal() {
     let mut rng = SmallRng::seed_from_u64(seed());
     for kind in [Kind::Word, Kind::Wide, Kind::Variable] {
         for grows in [false, true] {
@@ -169,7 +169,7 @@ fn a_salvage_goes_on_without_a_lost_journal() {
 
 /// All pages are of one checkpoint: nothing is lost, and still it says that this is not known.
 #[test]
-fn a_file_that_is_whole_without_its_journal_stays_whole() {
+fn salvage_keeps_a_file_that_is_whole_without_its_journal() {
     for kind in [Kind::Word, Kind::Wide, Kind::Variable] {
         let half = Half::new(kind, true);
         for home in [&half.before, &half.after] {
@@ -195,7 +195,7 @@ fn a_file_that_is_whole_without_its_journal_stays_whole() {
 
 /// A salvage that is cut short leaves a file that is still refused, or one that is salvaged.
 #[test]
-fn a_salvage_that_dies_leaves_no_torn_file() {
+fn salvage_that_dies_leaves_no_torn_file() {
     let mut rng = SmallRng::seed_from_u64(seed());
     for (kind, domain) in [
         (Kind::Variable, Domain::Checkpointed),

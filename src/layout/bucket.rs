@@ -52,7 +52,7 @@ mod tests {
     use crate::width::to_usize;
 
     #[test]
-    fn parts_of_a_slot_do_not_overlap_and_fill_the_bucket() {
+    fn slot_parts_fill_the_bucket_without_overlap() {
         for key_size in [8u64, 16, 24, 32, 128] {
             for slots in 1..=32u32 {
                 let shape = Shape::new(key_size, 100, slots, 1, 1).unwrap();

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_damaged_entry_has_no_kind() {
+    fn extent_entry_that_is_damaged_has_no_kind() {
         let entry = ExtentEntry::new(ExtentKind::Arena, 0, 65536, 4096);
         assert_eq!(entry.kind(), Some(ExtentKind::Arena));
         let mut bytes = bytemuck::bytes_of(&entry).to_vec();

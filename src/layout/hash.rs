@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_is_served_by_the_bucket_of_half_its_number_one_level_below() {
+    fn bucket_maps_to_half_its_number_one_level_below() {
         let hash = KeyHash::of_word(12345, 99);
         for nth in 0..8 {
             let location = hash.location(nth);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_of_a_word_is_that_of_its_bytes() {
+    fn hash_of_a_word_is_that_of_its_bytes() {
         assert_eq!(
             KeyHash::of_word(5, 3).0,
             xxh3_64_with_seed(&5u64.to_le_bytes(), 3)

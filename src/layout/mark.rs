@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_whole_copy_is_enough() {
+    fn mark_survives_in_one_whole_copy() {
         let mut bytes = vec![0; MARKS_LEN];
         assert_eq!(Mark::find(&bytes), Ok(None));
         assert_eq!(Mark::find(&[]), Ok(None));

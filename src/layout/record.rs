@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_plain_and_frozen_records_are_members() {
+    fn record_words_of_members_are_plain_or_frozen() {
         let plain = RecordWord::member(64);
         assert!(plain.is_member());
         assert!(plain.with(RecordWord::FROZEN).is_member());

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_bucket_is_one_cache_line_of_the_gpu() {
+    fn bucket_default_is_one_gpu_cache_line() {
         let shape = Shape::new(8, 128, 8, 2, 2).unwrap();
         assert_eq!(shape.bucket_size, 128);
         assert_eq!(Shape::new(32, 128, 8, 2, 2).unwrap().bucket_size, 384);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_shapes_are_refused() {
+    fn shapes_out_of_bounds_are_refused() {
         for (slots, levels, locations) in [
             (0, 2, 2),
             (8, 0, 2),

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_class_of_a_length_is_the_smallest_that_fits() {
+    fn class_of_a_length_is_the_smallest_that_fits() {
         for class in 0..SIZE_CLASSES {
             let size = class_size(class);
             assert_eq!(class_of(size), Some(class));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_knows_its_key_and_value() {
+    fn record_header_yields_key_and_value() {
         let header = RecordHeader::new(b"key", b"value", 7).unwrap();
         assert!(header.matches(b"key", b"value"));
         assert!(!header.matches(b"keyv", b"alue"));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_class_table_is_not_whole() {
+    fn class_table_damage_is_detected() {
         let mut table = ClassTable::new([3; SIZE_CLASSES as usize]);
         assert!(table.is_whole());
         table.taken[117] = 4;

@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newer_valid_copy_holds_and_a_torn_one_does_not() {
+    fn superblock_in_force_is_the_newer_valid_copy() {
         let both = head([Some(sealed(8)), Some(sealed(7))]);
         assert_eq!(parse(&both).unwrap().generation, 8);
         for byte in 0..size_of::<Superblock>() {
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clean_state_counts_only_beside_the_one_before() {
+    fn superblock_is_clean_only_beside_its_predecessor() {
         let clean = |generation| {
             let mut superblock = sealed(generation);
             superblock.set_flag(Flags::CLEAN, true);
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extent_of_a_lost_copy_counts() {
+    fn superblock_recovers_the_extent_of_a_lost_copy() {
         let shape = Shape::new(8, 8, 8, 2, 2).unwrap();
         let older = sealed(8);
         let with = |entry: Option<ExtentEntry>, other: Option<Superblock>| {
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_to_be_wrong_has_its_own_error() {
+    fn superblock_errors_name_what_is_wrong() {
         assert!(matches!(parse(&[]), Err(Error::Foreign { .. })));
         assert!(matches!(parse(b"hello world"), Err(Error::Foreign { .. })));
         let mut newer = sealed(1);
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn sealed_nonsense_is_damage() {
+    fn superblock_with_sealed_nonsense_is_damaged() {
         let spoil: [fn(&mut Superblock); 10] = [
             |s| s.key_size = 7,
             |s| s.slots = 0,

@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_aligned_and_thousands_fit() {
+    fn address_ranges_are_aligned_and_thousands_fit() {
         let small = Range::reserve(1, 0, 4096).unwrap();
         assert_eq!(small.base().addr() as u64 % HUGE_PAGE, 0);
         assert!(small.len() >= HEADROOM * HUGE_PAGE);

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_marked_taken_once_and_put_back() {
+    fn dirty_pages_are_taken_once_and_put_back() {
         let map = DirtyMap::new(1 << 30).unwrap();
         map.mark(0, 0);
         assert!(map.take(1 << 30).is_empty());
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_another_processor_are_merged() {
+    fn dirty_words_of_another_processor_are_merged() {
         let map = DirtyMap::new(1 << 24).unwrap();
         map.mark(64 * PAGE, 8);
         map.merge(1, &[0b10, 0, 1]);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_of_a_huge_range_costs_nothing() {
+    fn dirty_map_of_a_huge_range_costs_nothing() {
         let map = DirtyMap::new(1 << 44).unwrap();
         map.mark((1 << 44) - 1, 1);
         assert_eq!(map.take(1 << 44), [(1 << 32) - 1]);

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_that_is_let_go_of_in_time() {
+    fn lock_released_in_time_is_taken() {
         let holder = tempfile::NamedTempFile::new().unwrap();
         let path = holder.path();
         for mut pauses_left in [1, TRIES] {
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_held() {
+    fn lock_that_is_held_is_an_error() {
         let holder = tempfile::NamedTempFile::new().unwrap();
         let path = holder.path();
         holder.as_file().try_lock().unwrap();

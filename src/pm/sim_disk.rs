@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn names_lengths_and_sectors_are_certain_after_their_sync() {
+    fn sync_makes_names_lengths_and_sectors_certain() {
         let disk = Disk::default();
         let path = Path::new("file");
         disk.after(Change::Created, path);

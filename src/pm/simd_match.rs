@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pattern_of_equal_words_is_found() {
+    fn simd_match_finds_every_pattern_of_equal_words() {
         let word = 0x0123_4567_89AB_CDEF;
         // Words that share one half with the wanted one must not pass for it.
         let others = [0, word & 0xFFFF_FFFF, word & !0xFFFF_FFFF, !word];

@@ -128,7 +128,7 @@ mod tests {
     use crate::width::low_byte;
 
     #[test]
-    fn every_instruction_of_this_cpu_leaves_the_bytes_alone() {
+    fn write_back_by_every_instruction_keeps_the_bytes() {
         let bytes: Vec<u8> = (0..=255).cycle().take(1000).collect();
         let mut instructions = vec![WriteBack::Clflush, WriteBack::detect()];
         if WriteBack::detect() == WriteBack::Clwb {

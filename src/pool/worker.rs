@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn worker_goes_on_after_a_panic_and_comes_again_by_itself() {
+    fn worker_continues_after_a_panic_and_reruns_by_itself() {
         let worker = Worker::new("test");
         let rounds = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&rounds);

@@ -232,7 +232,7 @@ fn explore(states: Vec<(u64, DiskState)>, run: &Run, rng: &mut SmallRng) -> usiz
 }
 
 #[test]
-fn a_creation_is_cut_short_twice() {
+fn creation_is_interrupted_twice() {
     let mut rng = SmallRng::seed_from_u64(seed());
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut run = Run::new(&dir.path().join("store"), Durability::Always);
@@ -256,7 +256,7 @@ fn a_creation_is_cut_short_twice() {
 }
 
 #[test]
-fn power_cuts_leave_whole_batches() {
+fn power_cut_leaves_whole_batches() {
     let seed = seed();
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (mut images, mut with_files, mut moments) = (0, 0, 0);

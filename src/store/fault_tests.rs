@@ -224,7 +224,7 @@ fn every_call_fails(
 }
 
 #[test]
-fn every_call_of_the_recovery_of_a_killed_store_fails() {
+fn recovery_of_a_killed_store_fails_at_every_call() {
     for test_dir in TestDir::all() {
         let (left, model) = killed(&test_dir);
         for repair in [Repair::Check, Repair::Recover, Repair::Salvage] {
@@ -234,7 +234,7 @@ fn every_call_of_the_recovery_of_a_killed_store_fails() {
 }
 
 #[test]
-fn every_call_of_the_recovery_of_a_damaged_store_fails() {
+fn recovery_of_a_damaged_store_fails_at_every_call() {
     for test_dir in TestDir::all() {
         let (left, model) = killed(&test_dir);
         let left = damaged(&left);
@@ -255,7 +255,7 @@ fn every_call_of_the_recovery_of_a_damaged_store_fails() {
 }
 
 #[test]
-fn what_cannot_be_read_is_not_given_up() {
+fn recovery_discards_nothing_after_a_read_error() {
     let refusals: [fn(Call, &Path) -> bool; 3] = [
         |call, path| call == Call::Open && has_extension(path, "log"),
         |call, path| call == Call::Read && has_extension(path, "log"),

@@ -301,7 +301,7 @@ mod tests {
     use crate::table::resize::tests::insert;
 
     #[test]
-    fn a_level_is_made_earlier_beside_long_batches_of_a_device() {
+    fn level_is_preallocated_earlier_beside_long_device_batches() {
         let shape = Shape::new(8, 8, 8, 2, 2).unwrap();
         let memory = Simulated::new(DATA_START, 1 << 24);
         let table = Table::create(memory, shape, 10_000, Path::new("memory")).unwrap();

@@ -447,7 +447,7 @@ pub(in crate::table) mod tests {
     }
 
     #[test]
-    fn a_table_that_others_have_filled_grows() {
+    fn growth_of_a_table_that_others_filled() {
         let shape = Shape::new(8, 8, 8, 2, 2).unwrap();
         let memory = Simulated::new(DATA_START, 1 << 24);
         let table = Table::create(memory, shape, 2000, Path::new("memory")).unwrap();
@@ -462,7 +462,7 @@ pub(in crate::table) mod tests {
     }
 
     #[test]
-    fn a_level_is_emptied_in_bounded_slices() {
+    fn resize_drains_a_level_in_bounded_slices() {
         let shape = Shape::new(8, 8, 8, 2, 2).unwrap();
         let memory = Simulated::new(DATA_START, 1 << 24);
         let table = Table::create(memory, shape, 30_000, Path::new("memory")).unwrap();

@@ -402,7 +402,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_found_by_value() {
+    fn tag_match_finds_bytes_by_value() {
         let word = AtomicU64::new(0);
         let tags = TagWord::new(&word);
         assert_eq!(tags.load(), None);
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_bytes_have_no_false_neighbours() {
+    fn tag_match_has_no_false_neighbours() {
         for seed in 0..10_000u64 {
             let word = Tags8(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) & 0x0303_0303_0303_0303);
             for value in 0..4 {
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_that_is_empty_has_only_slots_to_take() {
+    fn tags_of_an_empty_level_are_all_empty() {
         for slots in [1, 4, 8, 12, 32] {
             let tags = Tags::new(&Shape::new(8, 8, slots, 1, 1).unwrap());
             tags.add_empty(2).unwrap();

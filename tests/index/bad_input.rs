@@ -92,7 +92,7 @@ fn options_that_cannot_be() {
 }
 
 #[test]
-fn the_most_threads_execute_whole_batches() {
+fn threads_at_their_maximum_execute_whole_batches() {
     let folder = TempDir::new().unwrap();
     let options = options().threads(Options::MAX_THREADS);
     let index = Table::create(folder.path().join("index"), &options).unwrap();
@@ -126,7 +126,7 @@ fn types_that_no_table_can_have() {
 }
 
 #[test]
-fn a_capacity_that_no_disk_has() {
+fn capacity_that_no_disk_has() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("index");
     let error = Table::create(&path, &options().capacity(Options::MAX_CAPACITY)).err();
@@ -138,7 +138,7 @@ fn a_capacity_that_no_disk_has() {
 }
 
 #[test]
-fn an_engine_that_this_build_has_not() {
+fn engine_that_this_build_lacks() {
     if cfg!(feature = "cuda") {
         return;
     }
@@ -204,7 +204,7 @@ fn keys_and_values_of_another_size() {
 }
 
 #[test]
-fn a_path_that_leads_to_no_file() {
+fn path_that_leads_to_no_file() {
     let folder = TempDir::new().unwrap();
     let missing = Table::open(folder.path().join("missing"), &options()).err();
     assert!(matches!(missing, Some(Error::Io { .. })), "{missing:?}");
@@ -231,7 +231,7 @@ fn a_path_that_leads_to_no_file() {
 }
 
 #[test]
-fn a_file_that_exists_and_one_in_use() {
+fn file_that_exists_and_one_in_use() {
     let (_folder, path) = file();
     let exists = Table::create(&path, &options()).err();
     assert!(
@@ -251,7 +251,7 @@ fn a_file_that_exists_and_one_in_use() {
 }
 
 #[test]
-fn a_foreign_file() {
+fn file_of_another_program() {
     let (_folder, path) = file();
     for bytes in [
         vec![],
@@ -266,7 +266,7 @@ fn a_foreign_file() {
 }
 
 #[test]
-fn a_truncated_file() {
+fn file_that_is_truncated() {
     let (_folder, path) = file();
     let whole = fs::read(&path).unwrap();
     for len in [
@@ -288,7 +288,7 @@ fn a_truncated_file() {
 }
 
 #[test]
-fn a_newer_file() {
+fn file_of_a_newer_format() {
     let (_folder, path) = file();
     let mut bytes = fs::read(&path).unwrap();
     let mut newer = superblock(&bytes);
@@ -310,7 +310,7 @@ fn a_newer_file() {
 }
 
 #[test]
-fn a_superblock_with_any_byte_damaged() {
+fn superblock_with_any_byte_damaged() {
     // More than a thousand opens, which need no disk.
     let memory = Path::new("/dev/shm");
     let (_folder, path) = match memory.is_dir() {
@@ -347,7 +347,7 @@ fn a_superblock_with_any_byte_damaged() {
 }
 
 #[test]
-fn an_extent_table_with_any_byte_damaged() {
+fn extent_table_with_any_byte_damaged() {
     let (_folder, path) = file();
     let whole = fs::read(&path).unwrap();
     let entries = superblock(&whole).extent_count;
@@ -370,7 +370,7 @@ fn an_extent_table_with_any_byte_damaged() {
 }
 
 #[test]
-fn an_item_whose_record_is_nowhere() {
+fn item_with_an_invalid_record_word() {
     let (_folder, path) = file();
     let whole = fs::read(&path).unwrap();
     let mut unclean = superblock(&whole);
@@ -423,7 +423,7 @@ fn an_item_whose_record_is_nowhere() {
 }
 
 #[test]
-fn a_folder_that_takes_no_file() {
+fn dir_that_takes_no_file() {
     let error = Table::create("/proc/index", &options()).expect_err("it was made");
     assert!(
         matches!(error, Error::ReadOnly { .. } | Error::Io { .. }),

@@ -101,7 +101,7 @@ fn hold<K: Pod>(key: impl Fn(u64) -> K, limits: &Limits) {
 }
 
 #[test]
-fn keys_of_8_bytes() {
+fn touches_of_keys_of_8_bytes() {
     let limits = Limits {
         hit: 2.1,
         miss: 0.1,
@@ -113,7 +113,7 @@ fn keys_of_8_bytes() {
 }
 
 #[test]
-fn keys_of_32_bytes() {
+fn touches_of_keys_of_32_bytes() {
     // The key stands in a place of its own.
     let limits = Limits {
         hit: 3.1,

@@ -245,7 +245,7 @@ pub const MUTATIONS: &[Mutation] = &[
             table.persist_found(&superblock);
         }
 ",
-        suite: Suite::Unit("crash_tests::scripted::a_process_that_is_killed"),
+        suite: Suite::Unit("crash_tests::scripted::kill_of_the_process"),
     },
     Mutation {
         name: "the bottom level is left before its last bucket is emptied",
@@ -259,7 +259,7 @@ pub const MUTATIONS: &[Mutation] = &[
         file: "src/table/ops/insert.rs",
         find: "                if round > 0 {\n",
         replacement: "                if round > ROUNDS {\n",
-        suite: Suite::Unit("crash_tests::scripted::further_rounds"),
+        suite: Suite::Unit("crash_tests::scripted::probe_in_further_rounds"),
     },
     Mutation {
         name: "a journal is written before the file's length is durable",

@@ -162,7 +162,7 @@ fn options_that_cannot_be() {
 }
 
 #[test]
-fn a_directory_of_another_program() {
+fn dir_of_another_program() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("CURRENT"), "MANIFEST-000001\n").unwrap();
     let text = refused(folder.path(), &options(), |error| {
@@ -184,7 +184,7 @@ fn a_directory_of_another_program() {
 }
 
 #[test]
-fn a_store_is_open_once() {
+fn store_is_open_once() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), &options()).unwrap();
     let error = Store::open(folder.path(), &options()).expect_err("it is refused");
@@ -196,7 +196,7 @@ fn a_store_is_open_once() {
 }
 
 #[test]
-fn missing_files() {
+fn files_that_are_missing() {
     let folder = tempfile::tempdir().unwrap();
     let (left, models) = left(folder.path());
     let segments: Vec<PathBuf> = files(&left.join("wal")).into_keys().collect();
@@ -227,7 +227,7 @@ fn missing_files() {
 }
 
 #[test]
-fn damaged_files() {
+fn files_that_are_damaged() {
     let folder = tempfile::tempdir().unwrap();
     let (left, models) = left(folder.path());
     let segments: Vec<PathBuf> = files(&left.join("wal")).into_keys().collect();
@@ -267,7 +267,7 @@ fn damaged_files() {
 
 /// At the end of the log a record may be torn; in the middle of it none may.
 #[test]
-fn torn_and_damaged_records() {
+fn log_records_torn_and_damaged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("live");
     let options = options().segment_bytes(1 << 20);
@@ -374,7 +374,7 @@ fn merges_that_fail() {
 
 /// An iterator that is held sees its own moment, and what is kept for it does not grow without bound.
 #[test]
-fn an_iterator_that_is_held() {
+fn iterator_that_is_held() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
     for key in 0..1000u32 {

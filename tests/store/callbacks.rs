@@ -137,7 +137,7 @@ fn open_again(path: &Path) -> Store {
 }
 
 #[test]
-fn callback_that_closes_the_store_is_told() {
+fn callback_that_closes_the_store_gets_an_error() {
     within_a_minute(|| {
         for by_drop in [false, true] {
             let folder = in_memory();
@@ -250,7 +250,7 @@ impl Faults for Panics {
 }
 
 #[test]
-fn change_that_panics_breaks_the_store_and_loses_nothing() {
+fn panic_of_a_change_breaks_the_store_and_loses_nothing() {
     within_a_minute(|| {
         for folder in folders() {
             let path = folder.path().join("store");

@@ -62,7 +62,7 @@ fn no_other_is_lost(store: &Store) {
 }
 
 #[test]
-fn a_flipped_byte_is_an_error_of_every_read() {
+fn corruption_of_a_byte_is_an_error_of_every_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = spoilt(folder.path(), &value(SPOILT), 5);
     let store = Store::open(&path, &options()).unwrap();
@@ -98,7 +98,7 @@ fn a_flipped_byte_is_an_error_of_every_read() {
 }
 
 #[test]
-fn a_damaged_key_is_not_an_absent_one() {
+fn corruption_of_a_key_is_no_absence() {
     let folder = tempfile::tempdir().unwrap();
     let path = spoilt(folder.path(), &key(SPOILT), 1);
     let store = Store::open(&path, &options()).unwrap();
@@ -114,7 +114,7 @@ fn a_damaged_key_is_not_an_absent_one() {
 }
 
 #[test]
-fn a_snapshot_tells_of_the_damage_that_a_change_has_replaced() {
+fn snapshot_reports_damage_that_a_change_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = spoilt(folder.path(), &value(SPOILT), 90);
     let store = Store::open(&path, &options()).unwrap();
@@ -166,7 +166,7 @@ fn eviction_leaves_damaged_items_in_the_index() {
 }
 
 #[test]
-fn those_who_share_a_group_with_a_damaged_read_are_served() {
+fn group_with_a_damaged_read_serves_its_other_callers() {
     let folder = tempfile::tempdir().unwrap();
     let path = spoilt(folder.path(), &value(SPOILT), 70);
     let store = Store::open(&path, &options()).unwrap();

@@ -307,7 +307,7 @@ fn try_with(case: &Case, name: &Path, what: &str, work: &Path, again: impl Fn() 
 }
 
 #[test]
-fn damage_of_any_file_is_told_or_named() {
+fn damage_of_any_file_is_reported() {
     let mut rng = SmallRng::seed_from_u64(seed());
     let folder = tempfile::tempdir().unwrap();
     let wanted = std::env::var("GPHASH_DAMAGE").ok();
@@ -342,7 +342,7 @@ fn damage_of_any_file_is_told_or_named() {
 
 /// Several files at a time that belong together are those of an earlier time, or another store's.
 #[test]
-fn parts_of_an_earlier_time_or_another_store_are_told() {
+fn files_with_parts_of_another_store_or_time_are_reported() {
     let mut rng = SmallRng::seed_from_u64(seed());
     for folder in folders() {
         let work = folder.path().join("work");
@@ -371,7 +371,7 @@ fn parts_of_an_earlier_time_or_another_store_are_told() {
 
 /// Whatever else is drawn: files that are gone, older, or another store's.
 #[test]
-fn files_that_are_gone_older_or_of_another_store_are_told() {
+fn files_missing_older_or_of_another_store_are_reported() {
     let mut rng = SmallRng::seed_from_u64(seed());
     let folder = tempfile::tempdir().unwrap();
     let work = folder.path().join("work");

@@ -232,22 +232,22 @@ fn every_call_fails(durability: Durability, code: i32, lasting: bool, dies: bool
 }
 
 #[test]
-fn the_process_dies_at_every_call() {
+fn death_at_every_call_loses_nothing() {
     every_call_fails(Durability::Always, libc::EIO, true, true);
 }
 
 #[test]
-fn every_call_fails_once() {
+fn calls_fail_once_in_turn() {
     every_call_fails(Durability::Always, libc::EIO, false, false);
 }
 
 #[test]
-fn the_disk_is_full_at_every_call() {
+fn disk_fills_up_at_every_call() {
     every_call_fails(Durability::Always, libc::ENOSPC, true, false);
 }
 
 #[test]
-fn every_call_fails_while_nobody_waits_for_the_log() {
+fn calls_fail_while_nobody_waits_for_the_log() {
     every_call_fails(Durability::None, libc::EIO, false, false);
     every_call_fails(
         Durability::Interval(Duration::from_millis(1)),

@@ -23,9 +23,9 @@ const CHILD: &str = "GPHASH_STORE_CHILD";
 /// The store that a child salvages.
 const SALVAGE: &str = "GPHASH_STORE_SALVAGE";
 
-const SALVAGE_TEST: &str = "kill::the_child_salvages_until_it_is_killed";
+const SALVAGE_TEST: &str = "kill::child_salvages_until_it_is_killed";
 
-const TEST: &str = "kill::the_child_writes_until_it_is_killed";
+const TEST: &str = "kill::child_writes_until_it_is_killed";
 
 /// Each byte of it is a batch that was answered.
 const ANSWERED: &str = "answered";
@@ -76,7 +76,7 @@ fn apply(model: &mut Model, batch: u64) {
 }
 
 #[test]
-fn the_child_writes_until_it_is_killed() {
+fn child_writes_until_it_is_killed() {
     let Some(folder) = std::env::var_os(CHILD).map(PathBuf::from) else {
         return;
     };
@@ -129,7 +129,7 @@ fn salvage_of(path: &Path) -> Command {
 }
 
 #[test]
-fn the_child_salvages_until_it_is_killed() {
+fn child_salvages_until_it_is_killed() {
     if let Some(path) = std::env::var_os(SALVAGE).map(PathBuf::from) {
         // What it says, the next opening says.
         let _ = recover(&path, Repair::Salvage, &|_| {});
@@ -208,7 +208,7 @@ fn eviction_and_compaction_lose_nothing_to_a_kill() {
 }
 
 #[test]
-fn a_salvage_that_is_killed_loses_nothing_to_the_next() {
+fn salvage_after_a_killed_salvage_loses_nothing() {
     let mut rng = SmallRng::seed_from_u64(seed());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("whole");

@@ -60,7 +60,7 @@ fn has_gpu(folder: &Path) -> bool {
 }
 
 #[test]
-fn a_large_batch_is_as_one_request_after_the_other() {
+fn large_batch_equals_its_requests_in_order() {
     let mut rng = SmallRng::seed_from_u64(seed());
     for folder in folders() {
         for (name, engine) in [("cpu", Engine::Cpu), ("auto", Engine::Auto)] {

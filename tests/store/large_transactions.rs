@@ -66,7 +66,7 @@ fn work(transaction: &mut Transaction, seen: &mut Versions, first: u32, rng: &mu
 }
 
 #[test]
-fn a_large_transaction_is_done_as_a_whole_or_not_at_all() {
+fn transaction_that_is_large_is_atomic() {
     let mut rng = SmallRng::seed_from_u64(seed());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");

@@ -94,7 +94,7 @@ fn open(path: &Path) -> Model {
 }
 
 #[test]
-fn a_store_is_looked_at_and_mended() {
+fn store_is_checked_and_repaired() {
     for folder in folders() {
         let (path, model) = killed(folder.path(), Domain::Auto);
         let (status, object) = look(&path);
@@ -128,7 +128,7 @@ fn a_store_is_looked_at_and_mended() {
 }
 
 #[test]
-fn a_store_in_use_is_left_alone() {
+fn store_in_use_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), &options()).unwrap();
     for arguments in [&["--check"][..], &[], &["--salvage"]] {
@@ -143,7 +143,7 @@ fn a_store_in_use_is_left_alone() {
 }
 
 #[test]
-fn what_is_no_store_is_refused() {
+fn dir_that_is_no_store_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     assert_eq!(look(path).0, 2);
@@ -164,7 +164,7 @@ fn what_is_no_store_is_refused() {
 }
 
 #[test]
-fn a_damaged_log_is_salvaged_only_if_that_is_asked_for() {
+fn log_damage_is_salvaged_only_on_request() {
     for folder in folders() {
         let (path, model) = killed(folder.path(), Domain::Auto);
         let name = "wal/000000000002.log";
@@ -212,7 +212,7 @@ fn spoil_manifest(path: &Path, name: &str) {
 }
 
 #[test]
-fn missing_and_damaged_files_are_named() {
+fn files_missing_or_damaged_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, model) = killed(folder.path(), Domain::Checkpointed);
     let path = folder.path().join("spoilt");
@@ -283,7 +283,7 @@ fn missing_and_damaged_files_are_named() {
 }
 
 #[test]
-fn an_index_is_mended_and_what_the_log_has_comes_back() {
+fn index_is_repaired_and_refilled_from_the_log() {
     let memory = Path::new("/dev/shm");
     if !memory.is_dir() {
         return println!("skipped: no /dev/shm");
@@ -332,7 +332,7 @@ impl Faults for Away {
 /// The process died while a checkpoint of the index came home, and the journal is gone, or damaged. The log
 /// has all that was changed since the checkpoint before.
 #[test]
-fn an_index_that_has_lost_its_journal_is_kept() {
+fn index_without_its_journal_is_kept() {
     const PAGE: usize = 4096;
     let folder = tempfile::tempdir().unwrap();
     let live = folder.path().join("live");
@@ -430,7 +430,7 @@ fn spilled(folder: &Path) -> (PathBuf, Model, Vec<String>) {
 }
 
 #[test]
-fn damaged_sorted_files_are_named_and_saved_only_if_that_is_asked_for() {
+fn sst_damage_is_named_and_salvaged_only_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let (path, model, names) = spilled(folder.path());
     let sst = path.join(&names[0]);
@@ -480,7 +480,7 @@ fn damaged_sorted_files_are_named_and_saved_only_if_that_is_asked_for() {
 }
 
 #[test]
-fn a_sorted_file_that_is_missing_is_given_up_only_if_that_is_asked_for() {
+fn sst_that_is_missing_is_dropped_only_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let (path, model, names) = spilled(folder.path());
     fs::remove_file(path.join(&names[0])).unwrap();
@@ -502,7 +502,7 @@ fn a_sorted_file_that_is_missing_is_given_up_only_if_that_is_asked_for() {
 /// What stands in the sorted files is older than what the index has of some keys, whose records are
 /// damaged.
 #[test]
-fn overwritten_and_deleted_items_revert_only_if_that_is_asked_for() {
+fn items_revert_to_older_values_only_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let (path, mut model, _) = spilled(folder.path());
     let key = |number: u32| number.wrapping_mul(0x9E37_79B9).to_be_bytes().to_vec();
@@ -578,7 +578,7 @@ fn salvaged(path: &Path, model: &Model) -> (usize, usize) {
 }
 
 #[test]
-fn a_store_is_rebuilt_from_each_of_its_files_that_is_whole() {
+fn store_is_rebuilt_from_each_whole_file() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, mut model, _) = spilled(folder.path());
     // More than is in sorted files, in a log that has not come to a checkpoint.

@@ -41,7 +41,7 @@ fn change(store: &Store, model: &mut Model, life: u8) {
 }
 
 #[test]
-fn a_long_log_counts_until_a_checkpoint() {
+fn log_that_is_long_counts_until_a_checkpoint() {
     for folder in folders() {
         let place = |life: u8| folder.path().join(life.to_string());
         let mut model = Model::new();
@@ -70,7 +70,7 @@ fn a_long_log_counts_until_a_checkpoint() {
 }
 
 #[test]
-fn short_log_stays_until_something_is_written() {
+fn log_that_is_short_stays_until_a_write() {
     let folder = tempfile::tempdir().unwrap();
     let (open, left) = (folder.path().join("open"), folder.path().join("left"));
     let store = Store::open(&open, &options()).unwrap();
@@ -88,7 +88,7 @@ fn short_log_stays_until_something_is_written() {
 }
 
 #[test]
-fn a_long_log_that_was_salvaged_begins_anew() {
+fn log_that_was_salvaged_is_restarted() {
     let folder = tempfile::tempdir().unwrap();
     let place = |name| folder.path().join(name);
     let options = options().domain(Domain::Checkpointed);
@@ -118,7 +118,7 @@ fn a_long_log_that_was_salvaged_begins_anew() {
 }
 
 #[test]
-fn files_of_segments_are_used_again_after_a_checkpoint() {
+fn segment_files_are_reused_after_a_checkpoint() {
     for folder in folders() {
         let place = |name: &str| folder.path().join(name);
         let store = Store::open(place("open"), &options()).unwrap();

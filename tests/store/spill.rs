@@ -58,7 +58,7 @@ fn fill(store: &Store, rng: &mut SmallRng) -> Model {
 }
 
 #[test]
-fn items_leave_and_are_found() {
+fn eviction_keeps_every_item_readable() {
     let mut rng = SmallRng::seed_from_u64(seed());
     for folder in folders() {
         let path = folder.path().join("store");
@@ -117,7 +117,7 @@ fn items_leave_and_are_found() {
 }
 
 #[test]
-fn what_is_read_again_comes_up() {
+fn promotion_follows_repeated_reads() {
     let mut rng = SmallRng::seed_from_u64(seed());
     for folder in folders() {
         let store = Store::open(folder.path().join("store"), &options()).unwrap();
@@ -140,7 +140,7 @@ fn what_is_read_again_comes_up() {
 }
 
 #[test]
-fn deleted_items_do_not_come_back() {
+fn deletion_of_evicted_items_is_final() {
     let mut rng = SmallRng::seed_from_u64(seed());
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path().join("store"), &options()).unwrap();
@@ -170,7 +170,7 @@ fn deleted_items_do_not_come_back() {
 
 /// Sums of pairs of keys stay what they are, in every snapshot, while items leave and come up.
 #[test]
-fn readers_see_one_moment() {
+fn snapshot_across_evictions_sees_one_moment() {
     const PAIRS: u32 = 4000;
     let seed = seed();
     let folder = tempfile::tempdir().unwrap();
@@ -240,7 +240,7 @@ impl Faults for Unreadable {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_an_error() {
+fn sst_that_cannot_be_read_is_an_error() {
     let mut rng = SmallRng::seed_from_u64(seed());
     let folder = tempfile::tempdir().unwrap();
     let disk = Arc::new(Unreadable::default());

@@ -86,7 +86,7 @@ fn callers_at_the_same_time_synced_at_intervals() {
 /// A group of changes is seen as a whole, whoever looks: in one key after the other, at once, in
 /// order, and in a transaction.
 #[test]
-fn a_batch_is_seen_as_a_whole() {
+fn batch_is_seen_as_a_whole() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
     let keys: Vec<Vec<u8>> = (0..50u8).map(|key| vec![key]).collect();
@@ -224,7 +224,7 @@ fn batches_come_one_after_the_other() {
 }
 
 #[test]
-fn asynchronous_puts_are_answered_in_order() {
+fn async_puts_are_acknowledged_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -255,7 +255,7 @@ fn asynchronous_puts_are_answered_in_order() {
 
 /// A caller that uses the store from a callback does not wait for itself.
 #[test]
-fn a_callback_may_use_the_store() {
+fn callback_may_use_the_store() {
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(Store::open(folder.path(), &StoreOptions::new()).unwrap());
     let (told, done) = mpsc::channel();
@@ -272,7 +272,7 @@ fn a_callback_may_use_the_store() {
 
 /// The ordered view is made while others write, and has what they wrote.
 #[test]
-fn a_view_is_made_beside_changes() {
+fn ordered_view_is_built_beside_changes() {
     let folder = tempfile::tempdir().unwrap();
     let written = AtomicU64::new(0);
     let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
@@ -347,7 +347,7 @@ fn tasks_of_a_thread_pool_may_call_the_store() {
 
 /// Few requests with long values are shared by several threads, too, which must not be those that wait.
 #[test]
-fn all_threads_of_the_global_pool_may_put_long_values() {
+fn threads_of_the_global_pool_may_put_long_values() {
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(Store::open(folder.path().join("store"), &StoreOptions::new()).unwrap());
     let (ended, end) = mpsc::channel();

@@ -70,7 +70,7 @@ fn sizes_are_those_of_the_open_store_whatever_its_path_leads_to() {
 }
 
 #[test]
-fn a_store_is_whole_and_all_of_it_is_looked_at() {
+fn verify_reads_all_of_a_whole_store() {
     for folder in folders() {
         let path = folder.path().join("store");
         let store = Store::open(&path, &options()).unwrap();
@@ -102,7 +102,7 @@ fn a_store_is_whole_and_all_of_it_is_looked_at() {
 }
 
 #[test]
-fn others_may_change_the_store_meanwhile() {
+fn verify_runs_beside_changes() {
     let seed = seed();
     for folder in folders() {
         let store = Store::open(folder.path().join("store"), &options()).unwrap();
@@ -151,7 +151,7 @@ fn others_may_change_the_store_meanwhile() {
 }
 
 #[test]
-fn damage_of_each_file_is_found_and_named() {
+fn verify_names_each_damaged_file() {
     let memory = Path::new("/dev/shm");
     let folder = match memory.is_dir() {
         // There the index is used as it is in its file.

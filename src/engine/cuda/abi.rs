@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn host_and_kernels_agree_on_every_shared_struct() {
+    fn abi_structs_agree_between_host_and_kernels() {
         assert_eq!(
             stated("table_view"),
             [
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn host_and_kernels_agree_on_the_words_of_the_file() {
+    fn abi_file_words_agree_between_host_and_kernels() {
         assert_eq!(
             stated("words"),
             [

@@ -308,7 +308,7 @@ fn damaged(image: &Files, rng: &mut SmallRng) -> Files {
 }
 
 #[test]
-fn power_cuts_leave_one_checkpoint_or_the_next() {
+fn power_cut_leaves_one_checkpoint_or_the_next() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let image = dir.path().join("image");
     explore_runs("checkpoints", "sequences", 10, |explorer, seed, rng| {

@@ -49,7 +49,7 @@ fn not_missed(key_size: usize, prepare: &[Op], ops: &[Op]) -> (usize, Vec<u64>) 
 }
 
 #[test]
-fn a_fence_that_is_left_out_is_missed() {
+fn fence_left_out_is_detected() {
     on_one_thread(|| {
         let prepare = [Insert(1), Insert(2)];
         // How many fences each has, and how many of them another one makes up for: at the end of a
@@ -70,7 +70,7 @@ fn a_fence_that_is_left_out_is_missed() {
 }
 
 #[test]
-fn a_fence_of_variable_length_that_is_left_out_is_missed() {
+fn fence_left_out_is_detected_with_variable_length() {
     on_one_thread(|| {
         let prepare = [Insert(1), Insert(2)];
         // The first two need records of a class that has none, as the last one does.

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_stands_and_what_was_under_way_may() {
+    fn history_keeps_acknowledged_and_may_keep_pending_operations() {
         let events = [
             event(Write::Insert, 1, true, 0, 4),
             event(Write::Update, 2, true, 4, 8),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_take_turns_in_any_order_that_their_answers_allow() {
+    fn history_allows_any_order_that_the_results_allow() {
         let first = [event(Write::Upsert, 1, true, 0, 9)];
         let second = [event(Write::Upsert, 2, false, 0, 9)];
         assert_eq!(allowed(&[&first, &second], 9), [Some(2)]);
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "no order explains")]
-    fn two_insertions_of_one_key_are_not_explained() {
+    fn history_refuses_two_insertions_of_one_key() {
         let first = [event(Write::Insert, 1, true, 0, 9)];
         let second = [event(Write::Insert, 2, true, 0, 9)];
         allowed(&[&first, &second], 9);

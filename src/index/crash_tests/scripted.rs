@@ -96,7 +96,7 @@ fn remove() {
 }
 
 #[test]
-fn records_and_slots_that_are_used_again() {
+fn reuse_of_records_and_slots() {
     let prepare = [Insert(1), Insert(2), Insert(3), Insert(EMPTY)];
     let ops = [
         Remove(1),
@@ -145,7 +145,7 @@ fn growth_of_two_levels() {
 }
 
 #[test]
-fn growth_into_room_made_ahead() {
+fn growth_into_preallocated_room() {
     let ops = [
         MakeRoom,
         Insert(4),
@@ -189,7 +189,7 @@ fn close_amid_a_resize() {
 }
 
 #[test]
-fn opening_what_was_closed() {
+fn open_after_a_clean_close() {
     let prepare = [Insert(1), Insert(2), Remove(1), Insert(EMPTY), Reopen];
     for_all_key_classes((2, 2, 2), &prepare, &[Insert(3)]);
 }
@@ -206,7 +206,7 @@ fn batches_with_equal_keys() {
 }
 
 #[test]
-fn further_rounds() {
+fn probe_in_further_rounds() {
     // More items than a bucket has slots find no slot in the first round.
     let prepare: Vec<Op> = (1..6).map(Insert).collect();
     let mut ops: Vec<Op> = (6..10).map(Insert).collect();
@@ -215,7 +215,7 @@ fn further_rounds() {
 }
 
 #[test]
-fn a_process_that_is_killed_on_a_machine_that_goes_on() {
+fn kill_of_the_process_on_a_running_machine() {
     let ops = [
         Insert(3),
         Kill,

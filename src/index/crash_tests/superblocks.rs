@@ -58,7 +58,7 @@ fn damage_newest(memory: &Simulated, newest: &Superblock, bit: u64) {
 }
 
 #[test]
-fn a_damaged_newest_superblock_loses_nothing() {
+fn superblock_damage_in_the_newest_copy_loses_nothing() {
     let seed = seed();
     println!("GPHASH_TEST_SEED={seed}");
     let mut rng = rng(seed);
@@ -105,7 +105,7 @@ fn full_slots(kind: &Kind, memory: &Simulated) -> Vec<SlotAddr> {
 }
 
 #[test]
-fn a_torn_close_is_not_completed_by_the_recovery() {
+fn superblock_of_a_torn_close_stays_unclean() {
     on_one_thread(|| {
         let kind = Kind::of((2, 2, 4), 8);
         let run = Run::new(kind, 5, &[Insert(1), Insert(2), Insert(3)]);
@@ -144,7 +144,7 @@ fn a_torn_close_is_not_completed_by_the_recovery() {
 }
 
 #[test]
-fn an_insertion_makes_durable_what_another_thread_has_removed() {
+fn insertion_makes_another_threads_removal_durable() {
     const ITEMS: u64 = 10;
 
     on_one_thread(|| {

@@ -57,7 +57,7 @@ fn check_all(test_dir: &TestDir, last: Model) {
 }
 
 #[test]
-fn a_full_disk_takes_updates_and_as_many_insertions_as_removals() {
+fn full_disk_takes_updates_and_as_many_insertions_as_removals() {
     for test_dir in TestDir::all() {
         let faults = Failing::only(needs_room, libc::ENOSPC);
         let options = test_dir.options(Some(faults.clone()));
@@ -106,7 +106,7 @@ fn a_full_disk_takes_updates_and_as_many_insertions_as_removals() {
 }
 
 #[test]
-fn threads_share_what_a_full_disk_has() {
+fn full_disk_records_are_shared_by_threads() {
     for test_dir in TestDir::all() {
         let faults = Failing::only(needs_room, libc::ENOSPC);
         let index =
@@ -154,7 +154,7 @@ fn closed(test_dir: &TestDir, index: Table) -> Superblock {
 }
 
 #[test]
-fn a_nearly_full_disk_does_not_use_up_the_extent_table() {
+fn extent_table_outlasts_a_nearly_full_disk() {
     for test_dir in TestDir::all().iter().filter(|test_dir| !test_dir.is_slow()) {
         let (index, disk) = bounded(test_dir);
         // Less than the arena would grow by.
@@ -187,7 +187,7 @@ fn a_nearly_full_disk_does_not_use_up_the_extent_table() {
 }
 
 #[test]
-fn extents_of_a_full_disk_suffice_for_the_longest_file() {
+fn extent_table_suffices_for_the_longest_file() {
     // Each time the disk has as little room as a growth makes do with.
     let mut superblock = Superblock::new(&Shape::new(8, 8, 8, 2, 2).unwrap(), [0; 2], 0);
     superblock.top_level = 1;
@@ -206,7 +206,7 @@ fn extents_of_a_full_disk_suffice_for_the_longest_file() {
 }
 
 #[test]
-fn a_reservation_without_room_changes_nothing() {
+fn reservation_without_room_changes_nothing() {
     for test_dir in TestDir::all().iter().filter(|test_dir| !test_dir.is_slow()) {
         let (index, disk) = bounded(test_dir);
         index

@@ -298,7 +298,7 @@ impl<'p> Subject<'p> {
 }
 
 #[test]
-fn every_call_of_a_life_fails_in_turn() {
+fn calls_of_an_index_life_fail_in_turn() {
     let kinds = [(libc::ENOSPC, true), (libc::EIO, false), (libc::EIO, true)];
     for (kind, (code, lasting)) in kinds.into_iter().enumerate() {
         for nth in 0..TestDir::all().len() {
@@ -325,7 +325,7 @@ fn every_call_of_a_life_fails_in_turn() {
 }
 
 #[test]
-fn every_amount_of_room_is_too_little_in_turn() {
+fn disk_fills_up_at_every_length() {
     let all = std::env::var("GPHASH_DISK_ROOM").is_ok_and(|wanted| wanted == "all");
     for nth in 0..TestDir::all().len() {
         let step = match TestDir::all()[nth].is_slow() {
@@ -375,7 +375,7 @@ fn crashed(test_dir: &TestDir) -> (TestDir, Model) {
 }
 
 #[test]
-fn every_call_of_an_opening_after_a_crash_fails_in_turn() {
+fn calls_of_an_open_after_a_crash_fail_in_turn() {
     for test_dir in TestDir::all() {
         let (left, model) = crashed(&test_dir);
         for code in [libc::ENOSPC, libc::EIO] {
@@ -400,7 +400,7 @@ fn every_call_of_an_opening_after_a_crash_fails_in_turn() {
 }
 
 #[test]
-fn every_call_of_the_recovery_tool_fails_in_turn() {
+fn calls_of_the_recovery_tool_fail_in_turn() {
     for test_dir in TestDir::all() {
         let (left, model) = crashed(&test_dir);
         for repair in [Repair::Check, Repair::Recover, Repair::Salvage] {

@@ -129,7 +129,7 @@ fn upsert_and_remove() {
 
 /// Keys 1 and 2 have one home bucket, of one slot; in its further rounds key 2 goes to the other one.
 #[test]
-fn further_rounds() {
+fn probe_in_further_rounds() {
     let check = |before, threads| {
         Model {
             shape: (1, 1, 1),
@@ -204,7 +204,7 @@ fn keys_of_variable_length_and_their_records() {
 }
 
 #[test]
-fn three_threads() {
+fn threads_insert_update_and_remove_one_key() {
     let check = |before, threads| {
         Model {
             shape: (1, 1, 4),

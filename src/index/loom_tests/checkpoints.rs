@@ -15,11 +15,11 @@ fn check(before: &'static [Op], threads: &'static [&'static [Op]]) {
 }
 
 #[test]
-fn a_checkpoint_and_changes() {
+fn checkpoint_and_changes() {
     check(&[], &[&[Sync], &[Insert(1, 1), Update(1, 2), Remove(1)]]);
 }
 
 #[test]
-fn a_checkpoint_and_a_growth() {
+fn checkpoint_and_growth() {
     check(&[Insert(1, 1)], &[&[Sync], &[Grow, Drain]]);
 }

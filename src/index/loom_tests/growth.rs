@@ -16,54 +16,54 @@ fn check(before: &'static [Op], threads: &'static [&'static [Op]]) {
 }
 
 #[test]
-fn a_slice_and_get() {
+fn slice_and_get() {
     check(SETTLED, &[&[Slice], &[Get(1)]]);
 }
 
 #[test]
-fn a_slice_and_insert() {
+fn slice_and_insert() {
     check(SETTLED, &[&[Slice], &[Insert(1, 2)]]);
     check(SETTLED, &[&[Slice], &[Insert(3, 2)]]);
 }
 
 #[test]
-fn a_slice_and_update() {
+fn slice_and_update() {
     check(SETTLED, &[&[Slice], &[Update(1, 2)]]);
 }
 
 #[test]
-fn a_slice_and_remove() {
+fn slice_and_remove() {
     check(SETTLED, &[&[Slice], &[Remove(1)]]);
 }
 
 #[test]
-fn a_slice_and_upsert() {
+fn slice_and_upsert() {
     check(SETTLED, &[&[Slice], &[Upsert(2, 2)]]);
 }
 
 #[test]
-fn a_resize_and_get() {
+fn resize_and_get() {
     check(&[Insert(1, 1)], &[&[Get(1)], &[Grow, Drain]]);
 }
 
 #[test]
-fn a_resize_and_insert() {
+fn resize_and_insert() {
     check(&[Insert(1, 1)], &[&[Insert(2, 2)], &[Grow, Drain]]);
 }
 
 #[test]
-fn a_resize_and_update() {
+fn resize_and_update() {
     check(&[Insert(1, 1)], &[&[Update(1, 2)], &[Grow, Drain]]);
 }
 
 #[test]
-fn a_resize_and_remove() {
+fn resize_and_remove() {
     check(&[Insert(1, 1)], &[&[Remove(1)], &[Grow, Drain]]);
 }
 
 /// The space of the level serves as records, while someone may still be reading it as buckets.
 #[test]
-fn a_level_that_is_left_and_get() {
+fn retired_level_and_get() {
     const LEFT: &[Op] = &[Slice, Slice, Slice, Insert(3, 3)];
     check(
         &[Insert(1, 1), Insert(2, 1), UseUp, Grow, Slice, Slice],
@@ -73,7 +73,7 @@ fn a_level_that_is_left_and_get() {
 
 /// Items of variable length move without their keys being read.
 #[test]
-fn a_slice_beside_keys_of_variable_length() {
+fn slice_beside_keys_of_variable_length() {
     let check = |threads| {
         Model {
             keys: Keys::Variable,
@@ -90,7 +90,7 @@ fn a_slice_beside_keys_of_variable_length() {
 
 /// The insertion may have seen the levels as they were, and put the item below.
 #[test]
-fn a_resize_by_two_and_insert() {
+fn resize_by_two_levels_and_insert() {
     Model {
         threads: &[&[Insert(1, 1)], &[Slice, Slice, Slice], &[Grow]],
         preemptions: Some(2),

@@ -4,7 +4,7 @@ use super::model::Model;
 use crate::index::loom_tests::model::Op::*;
 
 #[test]
-fn a_record_is_not_used_again_while_it_is_read() {
+fn record_is_not_reused_while_it_is_read() {
     Model {
         before: &[Insert(1, 1)],
         threads: &[
@@ -17,7 +17,7 @@ fn a_record_is_not_used_again_while_it_is_read() {
 }
 
 #[test]
-fn records_are_taken_and_given_back() {
+fn records_are_taken_and_returned() {
     Model {
         threads: &[&[Insert(1, 1), Remove(1)], &[Insert(2, 2), Remove(2)]],
         ..Model::default()

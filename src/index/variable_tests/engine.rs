@@ -72,7 +72,7 @@ impl BytesEngine for Refusing {
 }
 
 #[test]
-fn every_batch_goes_to_the_engine() {
+fn batch_goes_to_the_engine() {
     let dir = dir();
     let path = dir.path().join("index");
     let entry = Entry::at(&path, None).unwrap();

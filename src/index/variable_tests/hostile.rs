@@ -182,7 +182,7 @@ fn use_it(path: &Path) -> Result<()> {
 }
 
 #[test]
-fn lengths_that_no_record_has() {
+fn record_lengths_out_of_bounds() {
     let file = Hostile::new();
     let len = file.bytes.len() as u64;
     for (name, word) in [
@@ -212,7 +212,7 @@ fn lengths_that_no_record_has() {
 }
 
 #[test]
-fn bytes_that_the_checksum_does_not_know() {
+fn record_bytes_outside_the_checksum() {
     let file = Hostile::new();
     for at in [8, 16, 24, 30] {
         let mut spoilt = file.clone();
@@ -256,7 +256,7 @@ fn record_words_that_lead_astray() {
 }
 
 #[test]
-fn records_that_are_there_while_a_slot_is_taken() {
+fn record_words_in_empty_slots() {
     let mut file = Hostile::new();
     let top = file.superblock.level_directory[file.superblock.top_level as usize];
     for slot in file.members() {
@@ -271,7 +271,7 @@ fn records_that_are_there_while_a_slot_is_taken() {
 }
 
 #[test]
-fn class_tables_that_do_not_hold() {
+fn class_tables_that_are_invalid() {
     let file = Hostile::new();
     let honest = file.taken();
     let used = honest.taken.iter().position(|&taken| taken > 0).unwrap();

@@ -85,7 +85,7 @@ fn change(records: &BytesIndex, model: &mut Model, count: u64, sequence: u64, rn
 }
 
 #[test]
-fn random_batches_answer_as_a_map_does() {
+fn random_batches_match_a_map() {
     let mut rng = rng();
     let dir = dir();
     let path = dir.path().join("records");
@@ -134,7 +134,7 @@ fn random_batches_answer_as_a_map_does() {
 }
 
 #[test]
-fn the_longest_keys_and_long_values_are_stored_and_longer_ones_refused() {
+fn keys_and_values_are_stored_up_to_the_longest() {
     let mut rng = rng();
     let dir = dir();
     let path = dir.path().join("records");
@@ -174,7 +174,7 @@ fn the_longest_keys_and_long_values_are_stored_and_longer_ones_refused() {
 }
 
 #[test]
-fn many_items_make_levels_and_classes_grow() {
+fn growth_of_levels_and_classes_keeps_every_item() {
     let dir = dir();
     let path = dir.path().join("records");
     let records = open(&path);
@@ -312,7 +312,7 @@ fn threads_at_the_same_keys_leave_whole_items() {
 }
 
 #[test]
-fn a_request_that_was_carried_out_is_not_written_again() {
+fn request_that_was_executed_is_not_written_again() {
     let dir = dir();
     let records = open(&dir.path().join("index"));
     let touches = |value: &[u8], sequence| {
@@ -337,7 +337,7 @@ fn a_request_that_was_carried_out_is_not_written_again() {
 }
 
 #[test]
-fn a_file_of_the_other_kind_is_refused() {
+fn file_of_the_other_kind_is_refused() {
     let dir = dir();
     let (fixed, variable) = (dir.path().join("fixed"), dir.path().join("variable"));
     Index::<u64, u64>::create(&fixed, &options()).unwrap();

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_is_found_and_little_else() {
+    fn filter_finds_every_key_and_few_others() {
         for count in [1, 2, 3, 10, 1000, 30_000] {
             let hash = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
             let mut hashes: Vec<u64> = (0..count).chain(0..count / 2).map(hash).collect();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_do_not_fit_are_refused() {
+    fn filter_of_a_wrong_length_is_refused() {
         let bytes = Filter::build(&mut (0..100).collect()).pieces().concat();
         assert!(Filter::read(&bytes).is_ok());
         for (at, word) in [

@@ -157,7 +157,7 @@ fn key(n: u64) -> Vec<u8> {
 }
 
 #[test]
-fn forged_files_are_read_or_refused() {
+fn sst_that_is_forged_is_read_or_refused() {
     let mut rng = SmallRng::seed_from_u64(seed());
     let parent = tempfile::tempdir_in("/dev/shm").unwrap();
     let dir = Dir::at(parent.path().to_path_buf(), None);

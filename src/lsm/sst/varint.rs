@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back_as_they_went() {
+    fn varint_round_trips() {
         let ends = (0..64).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit]);
         for number in ends.chain([u64::MAX]) {
             let mut bytes = Vec::new();

@@ -60,7 +60,7 @@ fn opening(state: &DiskState, path: &Path, compacts: bool) -> Vec<DiskState> {
 }
 
 #[test]
-fn power_cuts_leave_whole_additions() {
+fn power_cut_leaves_whole_additions() {
     let seed = seed();
     let mut images = 0;
     for nth in 0..3 {
@@ -128,7 +128,7 @@ fn power_cuts_leave_whole_additions() {
 /// The process dies amid a compaction, and the power fails while the next one opens the files: it must not
 /// have removed what the last durable list has.
 #[test]
-fn an_opening_removes_only_what_no_list_has() {
+fn open_removes_only_unlisted_files() {
     let mut rng = SmallRng::seed_from_u64(seed());
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("spill");

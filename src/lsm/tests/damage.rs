@@ -79,7 +79,7 @@ fn write_file(dir: &Path, file: &LevelFile, bytes: &[u8]) {
 }
 
 #[test]
-fn every_byte_counts() {
+fn sst_damage_of_any_byte_is_detected() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (model, file) = small(dir.path());
     let bytes = std::fs::read(dir.path().join(sst::name(file.number))).unwrap();
@@ -115,7 +115,7 @@ fn every_byte_counts() {
 }
 
 #[test]
-fn files_of_others_are_refused() {
+fn sst_of_another_store_is_refused() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (model, file) = small(dir.path());
     let other = LevelFile {
@@ -137,7 +137,7 @@ fn files_of_others_are_refused() {
 
 /// A list that cannot be is refused: files of one level that have keys in common, a level too many.
 #[test]
-fn impossible_levels_are_refused() {
+fn levels_that_are_invalid_are_refused() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (_, file) = small(dir.path());
     let first = FileCatalog::open(Dir::at(dir.path().to_path_buf(), None))
@@ -162,7 +162,7 @@ fn impossible_levels_are_refused() {
 
 /// Whatever byte is damaged, repair saves all other blocks, and says what it could not save.
 #[test]
-fn repair_saves_the_rest() {
+fn repair_keeps_undamaged_blocks() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (model, file) = small(dir.path());
     let bytes = std::fs::read(dir.path().join(sst::name(file.number))).unwrap();

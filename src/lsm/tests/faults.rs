@@ -132,7 +132,7 @@ fn resolve(found: &Model, model: &mut Model, doubtful: &mut Vec<Model>) {
 }
 
 #[test]
-fn every_call_fails_once_or_for_long() {
+fn calls_fail_once_or_for_long() {
     let seed = seed();
     for (lasting, code) in [(false, libc::EIO), (true, libc::ENOSPC)] {
         let mut first = 0;
@@ -153,7 +153,7 @@ fn every_call_fails_once_or_for_long() {
 
 /// A file that could not be repaired is what it was, and can be repaired later.
 #[test]
-fn mending_fails_at_every_call() {
+fn repair_fails_at_every_call() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let spill = open(dir.path(), None, options()).unwrap();
     let keys = (0..200u8).map(|n| (vec![n], (1, Some(vec![n; 100]))));

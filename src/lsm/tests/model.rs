@@ -190,7 +190,7 @@ fn tombstones_go_with_the_last_value() {
 
 /// Values of all lengths around those at which a block or a piece ends, and keys of the greatest length.
 #[test]
-fn long_values_are_blocks_of_their_own() {
+fn values_that_are_long_have_blocks_of_their_own() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let spill = open(dir.path(), None, options()).unwrap();
     let mut model = Model::new();
@@ -222,7 +222,7 @@ fn long_values_are_blocks_of_their_own() {
 
 /// Files whose keys ascend from addition to addition are never written twice.
 #[test]
-fn a_load_in_order_only_moves_files() {
+fn compaction_of_a_load_in_order_only_moves_files() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let spill = open(dir.path(), None, options()).unwrap();
     let mut model = Model::new();

@@ -108,7 +108,7 @@ impl Faults for Failing {
 
 /// Additions and readers go on while compaction fails, and it is made up for afterwards.
 #[test]
-fn a_compaction_that_fails_is_tried_again() {
+fn compaction_that_fails_is_retried() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let faults = Arc::new(Failing::default());
     let one = SpillOptions {

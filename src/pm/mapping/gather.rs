@@ -70,7 +70,7 @@ mod tests {
     use crate::width::{low_byte, to_usize};
 
     #[test]
-    fn values_come_from_their_offsets() {
+    fn gather_reads_values_from_their_offsets() {
         let dir = tempfile::tempdir().unwrap();
         let len = 1 << 16;
         let file = Mapping::create(&dir.path().join("f"), len, &MapOptions::default()).unwrap();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn values_go_to_their_offsets() {
+    fn scatter_writes_values_to_their_offsets() {
         let dir = tempfile::tempdir().unwrap();
         let file = Mapping::create(&dir.path().join("f"), 1 << 18, &MapOptions::default()).unwrap();
         for size in [1, 8, 24, 128, 1000] {

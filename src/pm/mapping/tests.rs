@@ -65,7 +65,7 @@ fn superblock(mapping: &Mapping, generation: u64, file_len: u64) {
 const LEN: u64 = DATA_START + 4 * PAGE;
 
 #[test]
-fn what_is_stored_is_there_when_the_file_is_opened_again() {
+fn mapping_keeps_stores_across_reopening() {
     for (options, dir) in domains() {
         let path = dir.path().join("table");
         let mapping = Mapping::create(&path, LEN - 1, &options).unwrap();
@@ -132,7 +132,7 @@ impl Faults for Failing {
 }
 
 #[test]
-fn auto_takes_the_strongest_domain() {
+fn domain_auto_is_the_strongest() {
     for (dir, expected) in [
         (in_memory(), Domain::Shared),
         (on_disk(), Domain::Checkpointed),
@@ -144,7 +144,7 @@ fn auto_takes_the_strongest_domain() {
 }
 
 #[test]
-fn a_domain_that_cannot_be_had_is_refused_and_leaves_no_file() {
+fn domain_that_is_unavailable_is_refused_and_leaves_no_file() {
     let mut assumed = options(Domain::Auto);
     assumed.assume_dax = true;
     for (dir, options) in [
@@ -161,7 +161,7 @@ fn a_domain_that_cannot_be_had_is_refused_and_leaves_no_file() {
 }
 
 #[test]
-fn a_file_may_change_its_domain_from_one_opening_to_the_next() {
+fn domain_may_change_from_one_open_to_the_next() {
     let dir = in_memory();
     let path = dir.path().join("table");
     let mapping = Mapping::create(&path, LEN, &options(Domain::Shared)).unwrap();
@@ -178,7 +178,7 @@ fn a_file_may_change_its_domain_from_one_opening_to_the_next() {
 }
 
 #[test]
-fn only_a_checkpoint_reaches_an_ordinary_file() {
+fn checkpoint_alone_reaches_an_ordinary_file() {
     let dir = on_disk();
     let path = dir.path().join("table");
     let mapping = Mapping::create(&path, LEN, &options(Domain::Checkpointed)).unwrap();
@@ -199,7 +199,7 @@ fn only_a_checkpoint_reaches_an_ordinary_file() {
 }
 
 #[test]
-fn a_checkpoint_without_a_superblock_is_refused() {
+fn checkpoint_without_a_superblock_is_refused() {
     let dir = in_memory();
     let path = dir.path().join("table");
     let mapping = Mapping::create(&path, LEN, &options(Domain::Checkpointed)).unwrap();
@@ -214,7 +214,7 @@ fn a_checkpoint_without_a_superblock_is_refused() {
 }
 
 #[test]
-fn a_full_disk_leaves_the_file_as_it_was() {
+fn full_disk_leaves_the_file_unchanged() {
     for (mut options, dir) in domains() {
         let path = dir.path().join("table");
         let full = Failing::at(Call::Allocate, libc::ENOSPC);
@@ -242,7 +242,7 @@ fn a_full_disk_leaves_the_file_as_it_was() {
 }
 
 #[test]
-fn a_full_disk_under_the_journal_leaves_the_last_checkpoint() {
+fn full_disk_under_the_journal_leaves_the_last_checkpoint() {
     let dir = on_disk();
     let path = dir.path().join("table");
     let full = Failing::at(Call::Write, libc::ENOSPC);
@@ -263,7 +263,7 @@ fn a_full_disk_under_the_journal_leaves_the_last_checkpoint() {
 }
 
 #[test]
-fn a_growth_past_the_reserved_addresses_is_refused() {
+fn growth_past_the_reserved_addresses_is_refused() {
     let dir = in_memory();
     let path = dir.path().join("table");
     let mapping = Mapping::create(&path, LEN, &options(Domain::Shared)).unwrap();
@@ -275,7 +275,7 @@ fn a_growth_past_the_reserved_addresses_is_refused() {
 }
 
 #[test]
-fn what_a_crashed_growth_left_does_not_return() {
+fn growth_that_crashed_leaves_no_bytes_behind() {
     for (options, dir) in domains() {
         let path = dir.path().join("table");
         let mapping = Mapping::create(&path, LEN, &options).unwrap();
@@ -307,7 +307,7 @@ impl Faults for Counting {
 }
 
 #[test]
-fn a_growth_into_prepared_room_makes_no_call() {
+fn growth_into_preallocated_room_makes_no_call() {
     for (mut options, dir) in domains() {
         let path = dir.path().join("table");
         let calls = Arc::new(Counting::default());
@@ -333,7 +333,7 @@ fn a_growth_into_prepared_room_makes_no_call() {
 }
 
 #[test]
-fn room_in_memory_is_made_in_whole_huge_pages() {
+fn preallocation_in_memory_is_in_huge_pages() {
     for (options, dir) in domains() {
         let mapping = Mapping::create(&dir.path().join("table"), LEN, &options).unwrap();
         for haste in [Priority::Beside, Priority::WaitedFor] {
@@ -351,7 +351,7 @@ fn room_in_memory_is_made_in_whole_huge_pages() {
 }
 
 #[test]
-fn room_that_is_not_used_is_given_back() {
+fn preallocation_that_is_unused_is_returned() {
     for (options, dir) in domains() {
         let path = dir.path().join("table");
         let mapping = Mapping::create(&path, LEN, &options).unwrap();
@@ -375,7 +375,7 @@ fn room_that_is_not_used_is_given_back() {
 }
 
 #[test]
-fn what_was_prepared_before_a_crash_does_not_return() {
+fn preallocation_before_a_crash_leaves_no_bytes_behind() {
     for (options, dir) in domains() {
         let path = dir.path().join("table");
         let mapping = Mapping::create(&path, LEN, &options).unwrap();
@@ -403,7 +403,7 @@ fn what_was_prepared_before_a_crash_does_not_return() {
 }
 
 #[test]
-fn a_disk_without_room_ahead_has_room_for_what_is_there() {
+fn preallocation_without_room_keeps_what_was_prepared() {
     for (mut options, dir) in domains() {
         let path = dir.path().join("table");
         let full = Failing::at(Call::Allocate, libc::ENOSPC);
@@ -426,7 +426,7 @@ fn a_disk_without_room_ahead_has_room_for_what_is_there() {
 }
 
 #[test]
-fn a_file_is_open_once() {
+fn file_is_open_once() {
     for (options, dir) in domains() {
         let path = dir.path().join("table");
         let mapping = Mapping::create(&path, LEN, &options).unwrap();
@@ -448,7 +448,7 @@ fn a_file_is_open_once() {
 }
 
 #[test]
-fn create_takes_no_place_that_is_taken() {
+fn create_refuses_a_path_that_exists() {
     let dir = in_memory();
     let path = dir.path().join("table");
     let create = || Mapping::create(&path, LEN, &options(Domain::Auto));
@@ -464,7 +464,7 @@ fn create_takes_no_place_that_is_taken() {
 }
 
 #[test]
-fn what_is_no_table_is_refused_and_untouched() {
+fn file_that_is_no_index_is_refused_and_unchanged() {
     let dir = in_memory();
     let path = dir.path().join("table");
     let options = options(Domain::Auto);
@@ -521,7 +521,7 @@ fn what_is_no_table_is_refused_and_untouched() {
 }
 
 #[test]
-fn a_file_that_may_not_be_written_is_refused_but_can_be_read() {
+fn read_only_file_is_refused_but_can_be_read() {
     let dir = in_memory();
     let path = dir.path().join("table");
     let mut options = options(Domain::Auto);
@@ -544,7 +544,7 @@ fn a_file_that_may_not_be_written_is_refused_but_can_be_read() {
 }
 
 #[test]
-fn threads_use_the_file_while_it_grows() {
+fn growth_runs_beside_accesses_of_threads() {
     for (options, dir) in domains() {
         let path = dir.path().join("table");
         let mapping = Mapping::create(&path, LEN, &options).unwrap();
@@ -577,7 +577,7 @@ fn threads_use_the_file_while_it_grows() {
 }
 
 #[test]
-fn an_access_out_of_reach_stops_the_program() {
+fn access_out_of_bounds_panics() {
     let dir = in_memory();
     let path = dir.path().join("table");
     let mapping = Mapping::create(&path, LEN, &options(Domain::Auto)).unwrap();

@@ -23,7 +23,7 @@ fn outcomes(state: &CrashState, most: usize) -> BTreeSet<[u64; 3]> {
 }
 
 #[test]
-fn an_unfenced_word_has_any_of_its_values() {
+fn crash_leaves_any_value_of_an_unfenced_word() {
     let memory = Simulated::new(1, 1 << 20);
     memory.store(0, 1);
     memory.write_back(0, 8);
@@ -43,7 +43,7 @@ fn an_unfenced_word_has_any_of_its_values() {
 }
 
 #[test]
-fn a_fence_speaks_for_the_write_backs_of_its_thread() {
+fn fence_covers_the_write_backs_of_its_thread() {
     let memory = Simulated::new(1, 1 << 20);
     memory.store(0, 1);
     memory.write_back(0, 8);
@@ -61,7 +61,7 @@ fn a_fence_speaks_for_the_write_backs_of_its_thread() {
 }
 
 #[test]
-fn among_samples_are_those_with_the_stores_to_a_line_in_order() {
+fn samples_include_in_order_stores_to_a_line() {
     let memory = Simulated::new(1, 1 << 20);
     for number in 1..=4 {
         memory.store(0, number);
@@ -77,7 +77,7 @@ fn among_samples_are_those_with_the_stores_to_a_line_in_order() {
 }
 
 #[test]
-fn every_step_is_recorded() {
+fn steps_are_all_recorded() {
     let memory = Simulated::new(1, 1 << 20);
     memory.store(64, 5);
     memory.write_back(64, 8);
@@ -96,7 +96,7 @@ fn every_step_is_recorded() {
 }
 
 #[test]
-fn it_grows_to_its_limit() {
+fn simulator_grows_to_its_limit() {
     let memory = Simulated::new(1, 3 * PAGE);
     memory.grow(3 * PAGE).unwrap();
     memory.store(3 * PAGE - 8, 1);

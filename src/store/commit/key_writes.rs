@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_one_hash_are_noticed() {
+    fn keys_of_one_hash_are_detected() {
         let keys: [&[u8]; 3] = [b"a", b"b", b"a"];
         let key = |position: u32| keys[position as usize];
         let version = |position| KeyWrite { hash: 7, position };

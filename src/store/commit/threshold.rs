@@ -136,7 +136,7 @@ mod tests {
     const LONG: Duration = Duration::from_millis(5);
 
     #[test]
-    fn long_queues_go_to_the_gpu() {
+    fn threshold_sends_long_queues_to_the_gpu() {
         let mut queue = Queue::new();
         assert_eq!(queue.take(THRESHOLD_MIN - 1, LONG), Processor::Cpu);
         assert_eq!(queue.take(THRESHOLD_MIN, LONG), Processor::Gpu);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_threshold_that_is_reached_too_soon_rises_as_far_as_it_may() {
+    fn threshold_reached_too_soon_rises_to_its_limit() {
         let mut queue = Queue::new();
         let mut reached = THRESHOLD_MIN;
         for _ in 0..6 {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_threshold_is_halved_while_the_rate_falls() {
+    fn threshold_is_halved_while_the_rate_falls() {
         let mut queue = Queue::new();
         queue.take(THRESHOLD_MIN, SHORT);
         assert_eq!(queue.threshold.requests, THRESHOLD_MIN * RISE);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_goes_up_and_down_makes_few_switches() {
+    fn threshold_switches_rarely_at_an_unsteady_rate() {
         let turns = saturating_u64(PERIOD.div_duration_f64(LONG));
         let mut queue = Queue::new();
         let mut before = Processor::Cpu;
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_at_one_moment_is_no_error() {
+    fn threshold_accepts_clocks_out_of_order() {
         let mut queue = Queue::new();
         assert_eq!(queue.take(0, Duration::ZERO), Processor::Cpu);
         assert_eq!(queue.take(THRESHOLD_MIN, Duration::ZERO), Processor::Gpu);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn few_requests_of_a_period_stay_on_the_cpu_after_many_switches() {
+    fn threshold_stays_on_the_cpu_after_many_switches() {
         let mut queue = Queue::new();
         for processor in [Processor::Gpu, Processor::Cpu, Processor::Gpu] {
             let waiting = if processor == Processor::Gpu {

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn either_copy_is_enough_and_the_newer_holds() {
+    fn manifest_in_force_is_the_newer_valid_copy() {
         let dir = tempfile::tempdir().unwrap();
         let dir = Dir::at(dir.path().to_path_buf(), None);
         manifest().write(&dir).unwrap();
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_version_is_read() {
+    fn manifest_of_the_first_version_is_read() {
         let mut bytes = manifest().to_bytes();
         bytes.truncate(bytes.len() - 8);
         bytes.drain(HEADER..HEADER + SECOND);
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn every_changed_bit_and_every_cut_is_noticed() {
+    fn manifest_damage_of_any_bit_is_detected() {
         let bytes = manifest().to_bytes();
         let path = Path::new("MANIFEST");
         assert_eq!(Manifest::parse(&bytes, path).unwrap(), manifest());

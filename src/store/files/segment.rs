@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_first_number_that_no_request_can_have_is_damage() {
+    fn segment_with_an_impossible_first_number_is_damaged() {
         let parent = tempfile::tempdir().unwrap();
         let dir = Dir::at(parent.path().to_path_buf(), None);
         for (number, first) in (1..).zip([1, 0, SEQUENCE_LIMIT - 1, SEQUENCE_LIMIT, u64::MAX]) {

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn every_snapshot_sees_its_own_moment() {
+    fn snapshot_sees_its_own_moment() {
         let snapshots = Snapshots::default();
         let mut old_versions = OldVersions::default();
         let old = snapshots.take(1);

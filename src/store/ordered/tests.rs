@@ -101,7 +101,7 @@ fn check(view: &OrderedView, source: &Source, rng: &mut SmallRng) {
 
 /// With one fingerprint for all keys, with a few, and with as many as there are keys.
 #[test]
-fn a_view_is_a_sorted_map() {
+fn ordered_view_matches_a_sorted_map() {
     let seed = seed();
     for (round, many) in [1, 3, 40, u64::MAX, u64::MAX].into_iter().enumerate() {
         let mut rng = SmallRng::seed_from_u64(seed.wrapping_add(round as u64));
@@ -154,7 +154,7 @@ impl Items for Random {
 }
 
 #[test]
-fn a_key_takes_sixteen_bytes_at_most() {
+fn ordered_view_takes_at_most_sixteen_bytes_a_key() {
     let mut rng = SmallRng::seed_from_u64(1);
     let keys: Vec<[u8; 16]> = (0..200_000).map(|_| rng.random()).collect();
     let source = Random(keys.iter().map(|key| (xxh3_64(key), *key)).collect());

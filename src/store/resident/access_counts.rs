@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_coldest_leave_first() {
+    fn eviction_cut_takes_the_coldest_first() {
         let access_counts = AccessCounts::new(1 << 21);
         let partitions = access_counts.partitions.len() as u64;
         let fingerprint = |partition: u64| partition << access_counts.shift;
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_read_is_a_revisit() {
+    fn access_counts_call_the_second_read_a_revisit() {
         let access_counts = AccessCounts::new(0);
         assert!(!access_counts.is_revisit(77));
         assert!(access_counts.is_revisit(77));

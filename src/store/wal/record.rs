@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_come_back_as_they_went() {
+    fn log_entries_round_trip() {
         let all = [
             Entry {
                 key: b"",
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_valid_in_its_place_alone() {
+    fn log_record_is_valid_only_at_its_offset() {
         let entries = b"entries";
         let here = seed(5, 64);
         let checksum = xxh3_64_with_seed(entries, here);

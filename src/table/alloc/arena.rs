@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_offsets_are_each_others_inverse() {
+    fn record_numbers_and_offsets_are_inverse() {
         let arena = Arena::new(&Shape::variable(8, 2, 2).unwrap());
         // Classes of 40 and of 32 bytes.
         arena.add_extent(1, 4096, 100);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn every_record_is_handed_out_once_and_retired_ones_only_after_grace() {
+    fn record_is_handed_out_once_and_again_only_after_grace() {
         let arena = arena(64 << 10);
         arena.add_extent(0, 4096, 640 << 10);
         let mut shard = arena.shard(3);

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pin_holds_the_epoch_back_after_one_step() {
+    fn pin_holds_the_epoch_back_after_one_step() {
         let epochs = Epochs::new();
         let pin = epochs.pin(0);
         assert_eq!(epochs.try_advance(), 2);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn pins_find_others_when_theirs_is_taken() {
+    fn pin_takes_another_slot_when_its_own_is_taken() {
         let epochs = Epochs::new();
         let pins: Vec<_> = (0..MAX_PINS).map(|_| epochs.pin(7)).collect();
         drop(pins);

@@ -89,7 +89,7 @@ fn stream(handle: *mut c_void) -> Stream<'static> {
 }
 
 #[test]
-fn the_callers_context_stays_current() {
+fn context_of_the_caller_stays_current() {
     let _alone = alone();
     let driver = Driver::get();
     driver.arm(Fault::NEVER);
@@ -149,7 +149,7 @@ fn the_callers_context_stays_current() {
 }
 
 #[test]
-fn the_callers_memory_outlives_the_index() {
+fn memory_of_the_caller_outlives_the_index() {
     let _alone = alone();
     let driver = Driver::get();
     driver.arm(Fault::NEVER);
@@ -194,7 +194,7 @@ fn streams_do_not_wait_for_the_default_stream() {
 }
 
 #[test]
-fn look_ups_on_device_slices_are_done_when_the_call_returns() {
+fn lookups_on_device_slices_are_done_when_the_call_returns() {
     let _alone = alone();
     let driver = Driver::get();
     driver.arm(Fault::NEVER);
@@ -225,7 +225,7 @@ fn look_ups_on_device_slices_are_done_when_the_call_returns() {
 }
 
 #[test]
-fn growth_waits_for_look_ups_on_every_stream() {
+fn growth_waits_for_lookups_on_every_stream() {
     // More than are remembered once they are done.
     const STREAMS: usize = 200;
     let _alone = alone();

@@ -29,7 +29,7 @@ pub const OPENS: &str = "opens";
 pub const AT_WORK: &str = "checkpoints";
 
 /// Name of the test that is the child.
-pub const TEST: &str = "child::the_child_works_until_it_is_killed";
+pub const TEST: &str = "child::child_works_until_it_is_killed";
 
 /// Keys of each thread.
 const KEYS: u64 = 4096;
@@ -41,7 +41,7 @@ const PHASE: (usize, u64) = (8, 64);
 const LIFE: Duration = Duration::from_secs(30);
 
 #[test]
-fn the_child_works_until_it_is_killed() {
+fn child_works_until_it_is_killed() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else {
         return;
     };

@@ -75,7 +75,7 @@ fn from_environment(name: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn what_was_acknowledged_outlives_the_process_in_shared_memory() {
+fn kill_in_shared_memory_loses_nothing_acknowledged() {
     if !Path::new("/dev/shm").is_dir() {
         println!("skipped: no /dev/shm here");
         return;
@@ -85,7 +85,7 @@ fn what_was_acknowledged_outlives_the_process_in_shared_memory() {
 }
 
 #[test]
-fn one_checkpoint_or_the_next_outlives_the_process() {
+fn kill_leaves_one_checkpoint_or_the_next() {
     let tally = kill_repeatedly(&std::env::temp_dir(), Domain::Checkpointed, 40);
     assert!(tally.checkpoints > 0, "{tally:?}");
 }

@@ -18,7 +18,7 @@ fn options() -> Options {
 }
 
 #[test]
-fn a_file_that_may_only_be_read() {
+fn read_only_file_system_refuses_open_and_create() {
     let Some(disk) = SmallDisk::mount("4m") else {
         return;
     };
@@ -36,7 +36,7 @@ fn a_file_that_may_only_be_read() {
 }
 
 #[test]
-fn a_disk_that_is_full_from_the_start() {
+fn full_disk_refuses_a_creation() {
     let Some(disk) = SmallDisk::mount("1m") else {
         return;
     };
@@ -47,7 +47,7 @@ fn a_disk_that_is_full_from_the_start() {
 }
 
 #[test]
-fn a_disk_that_fills_while_the_table_grows() {
+fn full_disk_during_growth_loses_nothing() {
     let Some(disk) = SmallDisk::mount("2m") else {
         return;
     };
@@ -100,7 +100,7 @@ fn a_disk_that_fills_while_the_table_grows() {
 }
 
 #[test]
-fn a_long_batch_on_a_full_disk_loses_no_record() {
+fn full_disk_during_a_long_batch_loses_no_record() {
     const BATCH: u64 = 9_000;
     let Some(disk) = SmallDisk::mount("4m") else {
         return;

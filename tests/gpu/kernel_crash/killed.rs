@@ -34,7 +34,7 @@ const CHILD: &str = "GPHASH_KERNEL_CRASH_CHILD";
 const VERB: &str = "GPHASH_KERNEL_CRASH_VERB";
 const VERSION: &str = "GPHASH_KERNEL_CRASH_VERSION";
 
-const TEST: &str = "killed::the_child_carries_out_one_batch";
+const TEST: &str = "killed::child_executes_one_batch";
 
 /// Files that the child makes before its batch and after it.
 const BEGUN: &str = "begun";
@@ -83,7 +83,7 @@ impl Verb {
 }
 
 #[test]
-fn the_child_carries_out_one_batch() {
+fn child_executes_one_batch() {
     let Some(folder) = std::env::var_os(CHILD) else {
         return;
     };
@@ -125,7 +125,7 @@ struct Tally {
 }
 
 #[test]
-fn kernels_of_a_killed_process() {
+fn kill_of_a_process_inside_kernels() {
     if !Path::new(FOLDER).is_dir() {
         println!("skipped: no {FOLDER} here");
         return;

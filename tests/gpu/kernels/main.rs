@@ -58,6 +58,6 @@ fn touches() {
 }
 
 #[test]
-fn chosen_keys_make_no_long_runs_of_groups() {
+fn hash_groups_have_no_long_runs_of_chosen_keys() {
     run(&program("groups"), &[]);
 }

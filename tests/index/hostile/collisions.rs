@@ -42,7 +42,7 @@ fn holds(index: &Table, keys: &[u64]) {
 }
 
 #[test]
-fn keys_of_a_quarter_of_the_table_make_it_grow_in_proportion() {
+fn growth_is_in_proportion_to_colliding_keys() {
     let folder = folder();
     let path = folder.path().join("index");
     let options = options().capacity(1);
@@ -65,7 +65,7 @@ fn keys_of_a_quarter_of_the_table_make_it_grow_in_proportion() {
 }
 
 #[test]
-fn a_key_whose_places_are_taken_in_an_empty_table_is_refused_and_nothing_is_lost() {
+fn collision_beyond_the_slots_of_a_key_is_refused() {
     let folder = folder();
     let path = folder.path().join("index");
     // One slot a bucket, and one location a round.
@@ -110,7 +110,7 @@ fn a_key_whose_places_are_taken_in_an_empty_table_is_refused_and_nothing_is_lost
 }
 
 #[test]
-fn a_resize_that_finds_no_places_is_left_to_the_next_growth() {
+fn resize_without_free_slots_waits_for_the_next_growth() {
     let folder = folder();
     let path = folder.path().join("index");
     let options = options().capacity(1).shape(1, 1, 1);

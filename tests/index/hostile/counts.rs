@@ -8,7 +8,7 @@ use crate::file::{Hostile, Table, folder, options};
 type Lie = (&'static str, fn(&mut Superblock));
 
 #[test]
-fn counts_that_no_file_has() {
+fn counts_out_of_bounds() {
     let spoil: [Lie; 16] = [
         ("extents", |s| s.extent_count = 1537),
         ("all extents", |s| s.extent_count = u32::MAX),
@@ -61,7 +61,7 @@ fn counts_that_are_believed() {
 }
 
 #[test]
-fn chains_that_run_in_circles() {
+fn free_lists_that_are_circular() {
     let arena_of = |file: &Hostile| file.extent(file.arena()).offset;
     for (name, links) in [
         ("a link to itself", vec![0u64]),
@@ -89,7 +89,7 @@ fn chains_that_run_in_circles() {
 }
 
 #[test]
-fn links_that_lead_out_of_the_file() {
+fn free_lists_that_leave_the_file() {
     for link in [8, DATA_START + 4, u64::MAX, 1 << 56, u64::MAX - 7] {
         let mut file = Hostile::new();
         let first = file.superblock.free_list;

@@ -125,7 +125,7 @@ fn levels_that_leave_the_file() {
 }
 
 #[test]
-fn an_extent_table_that_is_full_takes_no_more() {
+fn extent_table_that_is_full_takes_no_more() {
     let mut file = Hostile::new();
     let end = file.superblock.file_len;
     let free = 1536 - u64::from(file.superblock.extent_count);

@@ -31,7 +31,7 @@ fn long(folder: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_scan_takes_a_bit_a_record() {
+fn scan_takes_a_bit_a_record() {
     let folder = TempDir::new().unwrap();
     let path = long(folder.path());
     bounded("a long file", LONG / 64, move || {
@@ -50,7 +50,7 @@ fn a_scan_takes_a_bit_a_record() {
 }
 
 #[test]
-fn holes_of_a_file_that_is_used_in_place_are_filled_before_anyone_stores_there() {
+fn holes_of_a_shared_file_are_filled_before_stores() {
     if !Path::new("/dev/shm").is_dir() {
         println!("skipped: no /dev/shm here");
         return;

@@ -48,7 +48,7 @@ fn record_words_that_lead_astray() {
 }
 
 #[test]
-fn marks_that_nobody_made() {
+fn marks_that_are_forged() {
     let marks = [
         ("frozen", RecordWord::FROZEN),
         ("tentative", RecordWord::TENTATIVE),
@@ -74,7 +74,7 @@ fn marks_that_nobody_made() {
 }
 
 #[test]
-fn items_in_the_wrong_place() {
+fn items_in_the_wrong_bucket() {
     let file = Hostile::new();
     let members = file.members();
     // Each item goes where the next one was.
@@ -98,7 +98,7 @@ fn items_in_the_wrong_place() {
 }
 
 #[test]
-fn a_seed_that_puts_every_key_elsewhere() {
+fn hash_seed_that_moves_every_key() {
     for seed in 0..20 {
         let mut file = Hostile::with_shape(1, 1, 4);
         file.superblock.hash_seed = seed;
@@ -151,7 +151,7 @@ fn overflow_maps_that_are_full() {
 }
 
 #[test]
-fn noise_in_every_level_and_record() {
+fn levels_and_records_of_noise() {
     let mut seed = 0x9E37_79B9_7F4A_7C15u64;
     let mut next = || {
         seed ^= seed << 13;

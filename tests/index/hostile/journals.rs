@@ -93,7 +93,7 @@ impl Parts {
 }
 
 #[test]
-fn an_honest_journal_is_replayed() {
+fn journal_that_is_valid_is_replayed() {
     let mut file = interrupted();
     let journal = file.journal.clone().unwrap();
     let parts = Parts::of(&journal);
@@ -108,7 +108,7 @@ fn an_honest_journal_is_replayed() {
 }
 
 #[test]
-fn journals_that_speak_of_other_files_or_lengths() {
+fn journals_of_other_files_or_lengths() {
     let file = interrupted();
     let honest = Parts::of(file.journal.as_ref().unwrap());
     let last = honest.numbers.len() - 1;
@@ -163,7 +163,7 @@ fn journals_whose_numbers_wrap() {
 }
 
 #[test]
-fn a_journal_that_brings_a_superblock_of_lies() {
+fn journal_with_a_forged_superblock() {
     let file = interrupted();
     let honest = Parts::of(file.journal.as_ref().unwrap());
     let superblock = |nth: &usize| -> Superblock {

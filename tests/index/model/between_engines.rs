@@ -5,7 +5,7 @@ use gphash::{Engine, Index};
 use crate::{Checked, folder, options};
 
 #[test]
-fn a_file_passes_between_engines_and_stays_the_same() {
+fn file_stays_the_same_between_engines() {
     let folder = folder();
     let path = folder.path().join("f");
     let engines = [options(), options().engine(Engine::Cpu)].map(|options| options.capacity(64));

@@ -29,7 +29,7 @@ fn heat(index: &Index<u64, [u64; 4]>, keys: &[u64]) {
 }
 
 #[test]
-fn values_that_were_cached_are_those_of_the_file_after_every_change() {
+fn cache_agrees_with_the_file_after_every_change() {
     for policy in POLICIES {
         let folder = folder();
         let options = cached(policy).capacity(1000);
@@ -56,7 +56,7 @@ fn values_that_were_cached_are_those_of_the_file_after_every_change() {
 }
 
 #[test]
-fn a_table_may_grow_between_loads() {
+fn cache_survives_growth_between_refreshes() {
     let folder = folder();
     let options = cached(CachePolicy::Lfu).capacity(16);
     let mut checked = Checked::new(Index::create(folder.path().join("f"), &options).unwrap());
@@ -73,7 +73,7 @@ fn a_table_may_grow_between_loads() {
 }
 
 #[test]
-fn every_answer_is_right_while_the_cache_is_loaded_and_the_table_grows() {
+fn cache_refresh_beside_growth_keeps_results_right() {
     const KEYS: u64 = 2000;
     for policy in POLICIES {
         let folder = folder();
@@ -135,7 +135,7 @@ fn every_answer_is_right_while_the_cache_is_loaded_and_the_table_grows() {
 }
 
 #[test]
-fn hot_values_come_from_the_cache() {
+fn cache_serves_hot_values() {
     let folder = folder();
     let options = cached(CachePolicy::Lfu).capacity(20_000);
     let index = Index::<u64, [u64; 4]>::create(folder.path().join("f"), &options).unwrap();
@@ -155,7 +155,7 @@ fn hot_values_come_from_the_cache() {
 }
 
 #[test]
-fn without_a_share_of_the_buckets_there_is_no_cache() {
+fn cache_is_off_without_a_share_of_the_buckets() {
     let folder = folder();
     let options = options().cache_ratio(0.0).device_memory(1 << 30);
     let index = Index::<u64, [u64; 4]>::create(folder.path().join("f"), &options).unwrap();

@@ -62,7 +62,7 @@ fn threads_with_keys_of_their_own_see_only_their_own_changes() {
 }
 
 #[test]
-fn of_several_threads_that_insert_one_key_exactly_one_wins() {
+fn insert_of_one_key_by_several_threads_wins_once() {
     let folder = folder();
     let index =
         Index::<u64, u64>::create(folder.path().join("f"), &options().capacity(16)).unwrap();
@@ -96,7 +96,7 @@ fn of_several_threads_that_insert_one_key_exactly_one_wins() {
 }
 
 #[test]
-fn inserts_less_removes_of_the_same_keys_is_what_is_left() {
+fn inserts_less_removes_are_the_items_left() {
     let folder = folder();
     let index =
         Index::<[u64; 2], u64>::create(folder.path().join("f"), &options().capacity(16)).unwrap();

@@ -7,7 +7,7 @@ use gphash::{Error, Index};
 use crate::{Checked, folder, options};
 
 #[test]
-fn a_tiny_table_grows_many_times_and_loses_nothing() {
+fn growth_of_a_tiny_table_loses_nothing() {
     let folder = folder();
     let path = folder.path().join("f");
     let options = options().capacity(1);
@@ -35,7 +35,7 @@ fn a_tiny_table_grows_many_times_and_loses_nothing() {
 }
 
 #[test]
-fn reserve_makes_room_ahead() {
+fn reserve_preallocates_room() {
     let folder = folder();
     let index =
         Index::<u64, u64>::create(folder.path().join("f"), &options().capacity(10)).unwrap();
@@ -70,7 +70,7 @@ fn reserve_without_room_changes_nothing() {
 }
 
 #[test]
-fn a_table_fills_to_nine_tenths_before_it_grows() {
+fn load_factor_reaches_nine_tenths_before_growth() {
     let folder = folder();
     let index =
         Index::<u64, u8>::create(folder.path().join("f"), &options().capacity(300_000)).unwrap();
@@ -88,7 +88,7 @@ fn a_table_fills_to_nine_tenths_before_it_grows() {
 }
 
 #[test]
-fn freed_records_are_used_again() {
+fn records_are_reused_after_removal() {
     let folder = folder();
     let index = Index::<u64, [u8; 256]>::create(folder.path().join("f"), &options().capacity(2000))
         .unwrap();
@@ -158,7 +158,7 @@ fn long_batches_fill_a_table_that_grows() {
 }
 
 #[test]
-fn room_is_made_ahead_and_a_resize_ends_by_itself() {
+fn resize_preallocates_and_ends_by_itself() {
     let folder = folder();
     let path = folder.path().join("f");
     let options = options().capacity(300_000);
@@ -194,7 +194,7 @@ fn room_is_made_ahead_and_a_resize_ends_by_itself() {
 }
 
 #[test]
-fn an_iterator_that_is_held_while_the_table_grows_gives_only_items() {
+fn iterator_held_across_growth_yields_only_items() {
     let folder = folder();
     let index =
         Index::<u64, u64>::create(folder.path().join("f"), &options().capacity(300)).unwrap();

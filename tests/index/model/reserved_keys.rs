@@ -7,7 +7,7 @@ use gphash::Index;
 use crate::{Checked, folder, options};
 
 #[test]
-fn keys_that_equal_slot_states_live_and_die_like_others() {
+fn keys_that_equal_slot_states_are_ordinary() {
     let folder = folder();
     let path = folder.path().join("f");
     let index = Index::<u64, u64>::create(&path, &options().capacity(10)).unwrap();
@@ -57,7 +57,7 @@ fn threads_at_one_key_do_not_make_the_table_grow() {
 }
 
 #[test]
-fn wide_keys_of_all_zeros_and_ones_are_ordinary() {
+fn keys_of_all_zeros_and_ones_are_ordinary() {
     let folder = folder();
     let index = Index::<[u64; 2], u64>::create(folder.path().join("f"), &options()).unwrap();
     let mut checked = Checked::new(index);

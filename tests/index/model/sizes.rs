@@ -53,7 +53,7 @@ fn exercise<const K: usize, V: Pod + PartialEq + std::fmt::Debug>(
 }
 
 #[test]
-fn every_key_size() {
+fn key_sizes_of_every_width() {
     let mut rng = rng("key sizes");
     let options = options().capacity(50);
     macro_rules! sizes {

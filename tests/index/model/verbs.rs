@@ -9,7 +9,7 @@ fn ones(answers: &fixedbitset::FixedBitSet) -> Vec<usize> {
 }
 
 #[test]
-fn equal_keys_inside_a_batch_act_in_order() {
+fn batch_applies_equal_keys_in_order() {
     let folder = folder();
     let index = Index::<u64, u64>::create(folder.path().join("f"), &options()).unwrap();
     let keys = [5, 6, 5, 5, 7];
@@ -39,7 +39,7 @@ fn equal_keys_inside_a_batch_act_in_order() {
 }
 
 #[test]
-fn one_key_verbs() {
+fn verbs_of_one_key() {
     let folder = folder();
     let index = Index::<u64, u32>::create(folder.path().join("f"), &options()).unwrap();
     assert!(index.is_empty());
@@ -58,7 +58,7 @@ fn one_key_verbs() {
 }
 
 #[test]
-fn empty_batches_do_nothing() {
+fn batch_that_is_empty_does_nothing() {
     let folder = folder();
     let index = Index::<u64, u64>::create(folder.path().join("f"), &options()).unwrap();
     assert_eq!(index.insert(&[], &[]).unwrap().len(), 0);
@@ -67,7 +67,7 @@ fn empty_batches_do_nothing() {
 }
 
 #[test]
-fn slices_of_different_lengths_are_an_error_before_anything_is_done() {
+fn slices_of_unequal_length_are_an_error_without_effect() {
     let folder = folder();
     let index = Index::<u64, u64>::create(folder.path().join("f"), &options()).unwrap();
     let mismatch = |result: Result<_, Error>| {

@@ -115,7 +115,7 @@ fn kill(task: &str, look: impl Fn(&Path)) {
 }
 
 #[test]
-fn a_checkpoint_is_whole_by_the_path_of_the_file() {
+fn checkpoint_is_whole_by_the_path_of_the_file() {
     for task in ["plain", "chdir", "symlink"] {
         kill(task, |folder| {
             let found = version(&folder.join(HOME).join(FILE)).unwrap();
@@ -130,7 +130,7 @@ fn a_checkpoint_is_whole_by_the_path_of_the_file() {
 }
 
 #[test]
-fn a_checkpoint_is_whole_in_a_renamed_folder() {
+fn checkpoint_is_whole_in_a_renamed_dir() {
     kill("renamed folder", |folder| {
         let found = version(&folder.join("moved").join(FILE)).unwrap();
         assert!(found == 1 || found == 2, "{found}");
@@ -159,7 +159,7 @@ fn check_names(wrong: &Path, right: &Path, mend: impl Fn()) -> bool {
 }
 
 #[test]
-fn a_renamed_file_is_refused_without_its_journal() {
+fn file_that_is_renamed_is_refused_without_its_journal() {
     let refused = std::cell::Cell::new(0);
     kill("renamed file", |folder| {
         let file = folder.join(HOME).join("renamed");
@@ -171,7 +171,7 @@ fn a_renamed_file_is_refused_without_its_journal() {
 }
 
 #[test]
-fn a_hard_link_is_refused_without_the_journal_of_the_other() {
+fn hard_link_is_refused_without_the_journal_of_the_other() {
     let refused = std::cell::Cell::new(0);
     kill("hard link", |folder| {
         let link = folder.join(OTHER).join("link");

@@ -15,7 +15,7 @@ const FOLDER: &str = "GPHASH_PATHS_FOLDER";
 const AT: &str = "GPHASH_PATHS_AT";
 
 /// The name of the test that is the child.
-const TEST: &str = "child::the_child_does_its_task";
+const TEST: &str = "child::child_does_its_task";
 
 /// A way to do something in a folder, with a fault layer that ends the process.
 type Task = fn(&Path, Arc<Dying>);
@@ -73,7 +73,7 @@ pub fn writes_home(call: Call, path: &Path) -> bool {
 }
 
 #[test]
-fn the_child_does_its_task() {
+fn child_does_its_task() {
     let Ok(task) = std::env::var(TASK) else {
         return;
     };

@@ -36,7 +36,7 @@ pub fn create(folder: &Path, dying: Arc<Dying>) {
 }
 
 #[test]
-fn a_creation_that_is_cut_short_is_begun_anew() {
+fn creation_that_is_interrupted_is_restarted() {
     for folder in folders() {
         let path = folder.path().join(FILE);
         let options = options(domain_of(folder.path()));
@@ -76,7 +76,7 @@ fn a_creation_that_is_cut_short_is_begun_anew() {
 }
 
 #[test]
-fn a_creation_that_goes_on_is_not_taken_over() {
+fn creation_in_progress_is_not_taken_over() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join(FILE);
     // As another process has it while it makes the file.

@@ -29,7 +29,7 @@ fn in_a_child(child: impl FnOnce() -> u8) -> Option<u8> {
 }
 
 #[test]
-fn a_child_that_drops_an_index_leaves_it_to_its_parent() {
+fn fork_that_drops_an_index_leaves_it_to_the_parent() {
     for (domain, place) in [(Domain::Shared, "/dev/shm"), (Domain::Checkpointed, "/tmp")] {
         let folder = TempDir::new_in(place).unwrap();
         let path = folder.path().join("table");
@@ -63,7 +63,7 @@ fn a_child_that_drops_an_index_leaves_it_to_its_parent() {
 }
 
 #[test]
-fn a_child_that_drops_a_store_leaves_it_to_its_parent() {
+fn fork_that_drops_a_store_leaves_it_to_the_parent() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("store");
     let options = StoreOptions::new();

@@ -27,7 +27,7 @@ fn descriptors() -> usize {
 }
 
 #[test]
-fn a_thousand_indexes_are_open_in_a_process() {
+fn indexes_open_by_the_thousand_in_a_process() {
     let allowed = allow_files();
     if allowed < 4 * FILES {
         println!("skipped: {allowed} files may be open");

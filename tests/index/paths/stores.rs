@@ -79,7 +79,7 @@ fn threads_open_one_store_at_once() {
 }
 
 #[test]
-fn a_store_keeps_to_its_directory() {
+fn store_keeps_to_its_dir() {
     let folder = TempDir::new().unwrap();
     for name in ["one", "two"] {
         std::fs::create_dir(folder.path().join(name)).unwrap();

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_scores_are_held_and_of_equal_ones_those_that_are_there() {
+    fn selection_keeps_the_highest_scores_and_prefers_cached_ones() {
         let unlinked = scores(&[(0, 1000), (1, 50), (7, 10), (900, 3)]);
         let linked = scores(&[(0, 5), (1, 20), (7, 4)]);
         let selection = select(&unlinked, &linked, 30);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_that_is_missed_is_that_of_the_uses_below_the_threshold() {
+    fn selection_misses_the_uses_below_its_threshold() {
         let unlinked = scores(&[(0, 1000), (1, 50), (2, 20), (10, 1)]);
         let linked = scores(&[(0, 9), (15, 4)]);
         let selection = select(&unlinked, &linked, 15);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_used_does_not_come_in_but_may_stay() {
+    fn selection_keeps_but_never_admits_unused_buckets() {
         let (unlinked, linked) = (scores(&[(0, 1000), (3, 4)]), scores(&[(0, 9), (3, 1)]));
         let selection = select(&unlinked, &linked, 12);
         assert_eq!(
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn no_entries_hold_nothing() {
+    fn selection_without_entries_holds_nothing() {
         let unlinked = scores(&[(5, 10)]);
         let selection = select(&unlinked, &scores(&[]), 0);
         assert_eq!(
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_is_as_large_as_memory_and_bound_allow() {
+    fn cache_size_is_bounded_by_memory_and_option() {
         assert_eq!(affordable(100, 1000, 1 << 30, u64::MAX), 100);
         assert_eq!(affordable(100, 1000, 80_000, u64::MAX), 70);
         assert_eq!(affordable(100, 1000, 1 << 30, 12_999), 12);

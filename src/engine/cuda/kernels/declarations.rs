@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn host_and_kernels_agree_on_the_arguments_of_every_kernel() {
+    fn kernel_arguments_agree_between_host_and_kernels() {
         let mut declared = Parameters::new();
         for verb in [Write::Insert, Write::Upsert, Write::Update, Write::Remove] {
             declare(&mut declared, resolve(verb));

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_offset_of_a_file_has_a_bin_of_its_own_size() {
+    fn address_sort_has_a_bin_for_every_offset() {
         for file_len in [1u64 << 16, 1 << 28, 3_000_000_000, (1 << 33) + 1, 1 << 45] {
             for len in [1, 4096, 65_536, 1 << 24] {
                 let bins = Bins::of(len, file_len);

@@ -109,7 +109,7 @@ mod tests {
     use crate::gpu::device::Device;
 
     #[test]
-    fn a_reader_that_was_handed_out_is_not_forgotten_before_it_is_locked() {
+    fn reader_handed_out_is_kept_until_it_is_locked() {
         // On a machine without a GPU there is nothing to look at.
         let Ok(device) = Device::open(0) else {
             return;

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_lasts_until_earlier_look_ups_have_ended() {
+    fn reader_gate_waits_for_earlier_lookups() {
         let reader_gate = ReaderGate::default();
         for _ in 0..3 {
             let earlier = reader_gate.enter();
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_although_at_every_moment_a_look_up_is_under_way() {
+    fn reader_gate_does_not_wait_for_later_lookups() {
         let reader_gate = ReaderGate::default();
         let waited = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -107,7 +107,7 @@ mod loom_tests {
     unsafe impl Sync for Shared {}
 
     #[test]
-    fn an_entry_is_filled_anew_when_nobody_reads_it() {
+    fn reader_gate_reuses_an_entry_without_readers() {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound.get_or_insert(3);
         builder.check(|| {

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slices_fit_the_batch_and_the_time() {
+    fn resize_slices_fit_batch_and_time() {
         let mut draining = Draining::default();
         assert_eq!(draining.next(1 << 20, 0), 0..SLICE_BUCKETS_MIN);
         assert_eq!(draining.next(1 << 20, 1 << 13), 0..1 << 10);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_is_empty_before_the_table_is_full_again() {
+    fn resize_drains_a_level_before_the_table_fills_again() {
         let (bottom, slots) = (1u64 << 20, 8);
         // The levels at rest are then twice and four times as large, and were half and once.
         let insertions = (2 + 4 - 1 - 2) * bottom * slots * 9 / 10;

@@ -49,7 +49,7 @@ fn come_home(table: &Interrupted, pages: u64) -> Option<(Vec<u8>, Vec<u8>)> {
 /// A power cut that tears a copy must not leave one that names no journal beside pages of two
 /// checkpoints.
 #[test]
-fn pages_go_home_once_both_copies_name_the_journal() {
+fn pages_are_written_home_once_both_copies_name_the_journal() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("table");
     let mapping = Mapping::create(&path, LEN, &options(None)).unwrap();
@@ -84,7 +84,7 @@ fn pages_go_home_once_both_copies_name_the_journal() {
 }
 
 #[test]
-fn a_damaged_journal_is_told_from_a_torn_one() {
+fn journal_damage_is_told_from_a_torn_journal() {
     let table = Interrupted::new();
     let (before, journal) = come_home(&table, 0).unwrap();
     let mut mixtures = 0;
@@ -118,7 +118,7 @@ fn a_damaged_journal_is_told_from_a_torn_one() {
 }
 
 #[test]
-fn a_complete_journal_goes_only_to_a_file_that_bears_its_id() {
+fn journal_is_replayed_only_into_the_file_of_its_id() {
     let table = Interrupted::new();
     let [_, new] = &table.states;
     let id = std::mem::offset_of!(Superblock, file_id) + 16;
@@ -151,7 +151,7 @@ fn a_complete_journal_goes_only_to_a_file_that_bears_its_id() {
 }
 
 #[test]
-fn a_session_that_takes_a_journal_over_leaves_one_checkpoint_or_the_next() {
+fn journal_taken_over_leaves_one_checkpoint_or_the_next() {
     let table = Interrupted::new();
     table.put_closed();
     let on = |disk: &Arc<Disk>| MapOptions {
@@ -204,7 +204,7 @@ fn a_session_that_takes_a_journal_over_leaves_one_checkpoint_or_the_next() {
 /// The process dies while it saves or closes the file, and the power goes while the next one opens it: what the
 /// first one wrote last may not have arrived, and its journal may be gone by then.
 #[test]
-fn an_opening_relies_on_nothing_that_a_death_left_undurable() {
+fn open_relies_on_nothing_that_a_death_left_undurable() {
     let table = Interrupted::new();
     let on = |disk: &Arc<Disk>| MapOptions {
         faults: Some(Arc::clone(disk) as Arc<dyn Faults>),
@@ -253,7 +253,7 @@ fn an_opening_relies_on_nothing_that_a_death_left_undurable() {
 /// A journal is torn before it is sealed, and the next session gives its own checkpoint the same number. What
 /// there was of the first journal does not pass for the second one, whose pages are half home.
 #[test]
-fn an_older_journal_of_the_same_number_is_refused() {
+fn journal_of_the_same_number_but_older_is_refused() {
     let table = Interrupted::new();
     table.put(&table.states[0], &table.journal);
     let read = || {
@@ -310,7 +310,7 @@ impl Faults for Syncs {
 }
 
 #[test]
-fn a_journal_that_is_not_idle_durably_is_not_written_over() {
+fn journal_not_durably_idle_is_not_overwritten() {
     let table = Interrupted::new();
     table.put_closed();
     let faults = Arc::new(Syncs(AtomicU64::new(1)));

@@ -206,7 +206,7 @@ impl Interrupted {
 }
 
 #[test]
-fn a_journal_that_is_summed_beside_its_writing_is_complete() {
+fn journal_checksummed_beside_its_write_is_complete() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("table");
     let pages = 4 * CHUNK as u64;
@@ -239,7 +239,7 @@ fn is_missing<T: std::fmt::Debug>(answer: &Result<T>) -> bool {
 const HEADER: std::ops::Range<usize> = 0..size_of::<Header>();
 
 #[test]
-fn a_journal_cut_at_any_byte_leaves_the_old_checkpoint() {
+fn journal_cut_at_any_byte_leaves_the_old_checkpoint() {
     let table = Interrupted::new();
     for len in sampled(table.journal.len()) {
         table.put(&table.states[0], &table.journal[..len]);
@@ -254,7 +254,7 @@ fn a_journal_cut_at_any_byte_leaves_the_old_checkpoint() {
 }
 
 #[test]
-fn a_journal_with_any_bytes_unwritten_leaves_the_old_checkpoint() {
+fn journal_with_any_bytes_unwritten_leaves_the_old_checkpoint() {
     let table = Interrupted::new();
     let mut rng = SmallRng::seed_from_u64(1);
     for at in sampled(table.journal.len()) {
@@ -273,7 +273,7 @@ fn a_journal_with_any_bytes_unwritten_leaves_the_old_checkpoint() {
 }
 
 #[test]
-fn a_journal_with_any_byte_damaged_leaves_the_old_checkpoint() {
+fn journal_with_any_byte_damaged_leaves_the_old_checkpoint() {
     let table = Interrupted::new();
     for at in sampled(table.journal.len()) {
         let mut damaged = table.journal.clone();
@@ -294,7 +294,7 @@ fn a_journal_with_any_byte_damaged_leaves_the_old_checkpoint() {
 }
 
 #[test]
-fn a_journal_that_was_not_cut_may_be_written_over_up_to_any_byte() {
+fn journal_overwritten_up_to_any_byte_leaves_the_old_checkpoint() {
     let mut table = Interrupted::new();
     let mut old = table.journal.clone();
     let path = table.path();
@@ -322,7 +322,7 @@ fn a_journal_that_was_not_cut_may_be_written_over_up_to_any_byte() {
 }
 
 #[test]
-fn a_file_whose_journal_is_missing_is_refused() {
+fn file_without_its_journal_is_refused() {
     let table = Interrupted::new();
     let [before, after] = &table.states;
     let mut rng = SmallRng::seed_from_u64(1);
@@ -362,7 +362,7 @@ fn a_file_whose_journal_is_missing_is_refused() {
 }
 
 #[test]
-fn an_older_copy_of_the_journal_is_refused() {
+fn journal_of_an_older_checkpoint_is_refused() {
     let table = Interrupted::new();
     table.put(&table.states[0], &table.journal);
     let mapping = Mapping::open(&table.path(), &options(None)).unwrap();
@@ -375,7 +375,7 @@ fn an_older_copy_of_the_journal_is_refused() {
 }
 
 #[test]
-fn a_journal_is_closed_between_checkpoints() {
+fn journal_is_closed_between_checkpoints() {
     let table = Interrupted::new();
     table.put_closed();
     let mapping = Mapping::open(&table.path(), &options(None)).unwrap();
@@ -395,7 +395,7 @@ fn a_journal_is_closed_between_checkpoints() {
 }
 
 #[test]
-fn a_replay_cut_short_is_done_again_in_full() {
+fn replay_that_is_interrupted_is_repeated_in_full() {
     let table = Interrupted::new();
     let [old, new] = &table.states;
     for seed in 0..2000 {
@@ -426,7 +426,7 @@ impl Faults for Unsynced {
 }
 
 #[test]
-fn a_journal_that_is_not_durable_stays_where_it_is() {
+fn journal_that_is_not_durable_is_not_replayed() {
     let table = Interrupted::new();
     table.put(&table.states[0], &table.journal);
     let options = MapOptions {
@@ -439,7 +439,7 @@ fn a_journal_that_is_not_durable_stays_where_it_is() {
 }
 
 #[test]
-fn a_process_that_dies_at_any_call_leaves_one_checkpoint_or_the_next() {
+fn death_at_any_call_leaves_one_checkpoint_or_the_next() {
     let table = Interrupted::new();
     let mut seen = BTreeSet::new();
     for calls in 0.. {
@@ -460,7 +460,7 @@ fn a_process_that_dies_at_any_call_leaves_one_checkpoint_or_the_next() {
 }
 
 #[test]
-fn a_call_that_fails_once_loses_nothing() {
+fn call_that_fails_once_loses_nothing() {
     let table = Interrupted::new();
     for calls in 0.. {
         table.put_closed();
@@ -487,7 +487,7 @@ fn a_call_that_fails_once_loses_nothing() {
 }
 
 #[test]
-fn looking_replays_in_memory_only() {
+fn inspection_replays_in_memory_only() {
     let table = Interrupted::new();
     table.put(&table.states[0], &table.journal);
     let mapping = Mapping::open_read_only(&table.path(), &MapOptions::default()).unwrap();
@@ -515,7 +515,7 @@ fn refused(table: &Interrupted, home: &[u8], journal: &[u8]) -> Error {
 }
 
 #[test]
-fn what_is_not_the_journal_of_the_file_is_refused() {
+fn journal_of_another_file_is_refused() {
     let table = Interrupted::new();
     let home = &table.states[0];
     let error = refused(&table, home, b"notes of mine");
@@ -551,7 +551,7 @@ fn what_is_not_the_journal_of_the_file_is_refused() {
 }
 
 #[test]
-fn a_journal_that_the_file_does_not_name_is_forgotten() {
+fn journal_that_the_file_does_not_name_is_ignored() {
     let table = Interrupted::new();
     table.put(&table.closed, &table.journal);
     assert_eq!(table.reopen(), 1);

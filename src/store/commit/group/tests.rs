@@ -105,7 +105,7 @@ fn transactions_of_a_group_conflict_with_those_before_them() {
 }
 
 #[test]
-fn what_is_finished_late_comes_before_a_transaction() {
+fn pending_apply_comes_before_a_transaction() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path(), &StoreOptions::new()).unwrap();
     store.put("a", "old").unwrap();
@@ -124,7 +124,7 @@ fn what_is_finished_late_comes_before_a_transaction() {
 }
 
 #[test]
-fn what_was_read_early_is_asked_for_again_if_it_has_changed() {
+fn optimistic_read_is_repeated_if_the_key_changed() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path(), &StoreOptions::new()).unwrap();
     let state = store.state();

@@ -45,7 +45,7 @@ fn submit(counter: &Arc<Counter>, len: usize) {
 }
 
 #[test]
-fn callers_come_behind_more_than_a_group_that_nobody_waits_for() {
+fn callers_queue_behind_more_than_a_background_group() {
     for lens in [[GROUP, 1], [1000, GROUP - 10], [GROUP - 1, 2]] {
         let counter = Arc::new(Counter::default());
         let answered = Arc::new(Mutex::new(0));
@@ -80,7 +80,7 @@ fn callers_come_behind_more_than_a_group_that_nobody_waits_for() {
 }
 
 #[test]
-fn long_and_short_work_of_many_callers() {
+fn queue_serves_long_and_short_work() {
     let counter = Arc::new(Counter::default());
     let lens = [
         1,

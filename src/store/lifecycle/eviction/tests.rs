@@ -62,7 +62,7 @@ fn after(moment: &str, change: impl Fn(&Store)) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn changes_in_the_midst_of_a_round_hold() {
+fn eviction_keeps_changes_made_meanwhile() {
     for moment in ["copied", "written"] {
         let deleted = after(moment, |store| store.delete("a").unwrap());
         assert_eq!(deleted, None, "{moment}");
@@ -77,7 +77,7 @@ fn changes_in_the_midst_of_a_round_hold() {
 }
 
 #[test]
-fn deletions_of_what_files_have_leave_tombstones() {
+fn deletion_of_an_evicted_key_leaves_a_tombstone() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(&dir);
     store.put("a", "old").unwrap();
@@ -94,7 +94,7 @@ fn deletions_of_what_files_have_leave_tombstones() {
 }
 
 #[test]
-fn what_comes_up_hides_nothing_newer_and_is_written_once() {
+fn promotion_keeps_newer_values_and_is_logged_once() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(&dir);
     for key in ["a", "b", "c"] {
@@ -118,7 +118,7 @@ fn what_comes_up_hides_nothing_newer_and_is_written_once() {
 
 /// What a file has is durable, so all that was done before is.
 #[test]
-fn the_log_is_synced_before_items_are_in_a_file() {
+fn eviction_syncs_the_log_before_it_writes_a_file() {
     use crate::Domain;
     use crate::pm::Faults;
     use crate::pm::sim_disk::{Disk, Files};
@@ -158,7 +158,7 @@ fn the_log_is_synced_before_items_are_in_a_file() {
 }
 
 #[test]
-fn files_of_one_level_that_share_a_key_are_reported() {
+fn sst_files_of_one_level_that_share_a_key_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(&dir);
     for value in ["old", "new"] {

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_under_way_together_may_take_effect_in_any_order() {
+    fn operations_that_overlap_take_effect_in_any_order() {
         let inserted = call(0, 5, &[(Insert(1), Bit(true))]);
         for answer in [None, Some(1)] {
             let got = call(1, 4, &[(Get, Got(answer))]);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_order_explains_is_found() {
+    fn checker_finds_a_history_without_an_order() {
         let stored = call(0, 1, &[(Upsert(1), Bit(true))]);
         let wrong: [&[Call]; 8] = [
             // Not there any more, though nobody took it away.
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_answer_is_found_where_calls_do_not_overlap() {
+    fn checker_finds_every_wrong_result_of_sequential_calls() {
         let mut rng = rng("wrong answers");
         for round in 0..200 {
             let overlap = round % 2 * 500;

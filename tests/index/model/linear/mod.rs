@@ -173,7 +173,7 @@ fn run(options: &Options, seed: u64) -> History {
 }
 
 #[test]
-fn every_history_has_an_order_that_explains_it() {
+fn history_has_an_order_that_explains_it() {
     let rounds = std::env::var("GPHASH_LINEAR_ROUNDS")
         .map_or(10, |rounds| rounds.parse().expect("GPHASH_LINEAR_ROUNDS"));
     let mut rng = rng("linearizability");
