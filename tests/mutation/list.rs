@@ -294,7 +294,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a journal that the file does not name is replayed",
         file: "src/pm/journal/replay.rs",
-        find: "                leftover.complete = None;\n",
+        find: "                replay.complete = None;\n",
         replacement: "",
         suite: Suite::Unit("pm::journal"),
     },
