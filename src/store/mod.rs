@@ -37,6 +37,7 @@
 //! promises in each domain.
 
 mod commit;
+mod core;
 #[cfg(all(test, not(loom)))]
 mod crash_tests;
 #[cfg(all(test, not(loom)))]
@@ -63,21 +64,19 @@ use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
+use self::core::Core;
 pub use crate::Repair;
 use commit::REQUESTS_PER_THREAD_MIN;
 use commit::group::into_unit;
-use commit::queue::{Answer, Job, Leader, Queue, Work};
+use commit::queue::{Answer, Work};
 use commit::user_code;
-use files::dir::is_full;
 use inner::StoreInner;
-use lifecycle::background::Background;
 pub use lifecycle::recover::recover;
 pub use lifecycle::report::{FileReport, StoreFile, StoreReport};
 pub use merge::MergeOperator;
 pub use options::{Durability, StoreOptions};
-use parking_lot::Mutex;
 pub use range::Range;
 use rayon::prelude::*;
 pub use request::{Request, Response, WriteBatch};
@@ -85,7 +84,6 @@ use resident::budget::Budget;
 pub use stats::{LevelStats, SpillStats, Steps, StoreStats};
 pub use transaction::Transaction;
 
-use crate::pool::run_off_pool;
 use crate::process::Own;
 use crate::{Error, Result};
 
@@ -105,124 +103,6 @@ pub struct Store {
     /// There until it is closed.
     core: Own<Option<Arc<Core>>>,
     replayed_records: u64,
-}
-
-/// The store and the queue to it.
-struct Core {
-    state: StoreInner,
-    queue: Queue,
-    background: Background,
-    /// Callers whose batches wait or are being carried out.
-    callers: AtomicUsize,
-    /// Held by who takes a checkpoint.
-    checkpointing: Mutex<()>,
-    /// Checkpoints that were taken.
-    checkpoints: AtomicU64,
-}
-
-/// How often deletions are tried again on a full disk, each time after a checkpoint.
-const DELETE_RETRIES: u32 = 32;
-
-impl Leader for Arc<Core> {
-    fn commit_group(&self, group: &mut [Job]) -> Vec<Answer> {
-        let answers = self.state.commit_group(group);
-        self.background.wake(&self.state);
-        answers
-    }
-
-    fn broke(&self, words: String) -> Error {
-        self.state.broke(words)
-    }
-
-    fn share(&self) {
-        let core = Arc::clone(self);
-        let work = move || core.queue.lead_long(&core);
-        self.state.threads.queue.spawn(work);
-    }
-
-    fn discard(&self, work: Work) {
-        let requests = work.joined().map_or(0, <[Request]>::len);
-        self.state.threads.discard(requests, work);
-    }
-}
-
-impl Core {
-    fn submit(self: &Arc<Self>, work: Work) -> Answer {
-        user_code::may_change()?;
-        run_off_pool(|| {
-            let (work, answer) = self.submit_with_room(work);
-            self.discard(work);
-            answer
-        })
-    }
-
-    /// Has something done; again, on a full disk, once a checkpoint has made room.
-    fn submit_with_room(self: &Arc<Self>, mut work: Work) -> (Work, Answer) {
-        // What it makes may go to others who delete.
-        let mut left = match work.only_deletes() {
-            true => DELETE_RETRIES,
-            false => 1,
-        };
-        loop {
-            let seen = self.checkpoints.load(Ordering::Relaxed);
-            let (back, answer) = self.queue.submit(work, self);
-            if !is_full(&answer) || !back.can_be_repeated() || left == 0 {
-                return (back, answer);
-            }
-            left -= 1;
-            let is_made = self.checkpoints.load(Ordering::Relaxed) != seen;
-            if !is_made && !self.make_room() {
-                return (back, answer);
-            }
-            work = back;
-        }
-    }
-
-    /// Gives a full disk back what a checkpoint frees; `false` if there is nothing.
-    fn make_room(self: &Arc<Self>) -> bool {
-        let is_worth_it = || self.state.log.bytes() > 0;
-        let checkpoint = || {
-            let _alone = self.checkpointing.lock();
-            // Another caller may have taken one meanwhile.
-            match is_worth_it() {
-                true => self.take_checkpoint(),
-                false => Ok(()),
-            }
-        };
-        // What adds nothing may go on without a checkpoint if the disk has no room for one.
-        is_worth_it() && (checkpoint().is_ok() || self.state.is_unsaved.load(Ordering::Relaxed))
-    }
-
-    /// Ends all threads, waits for what is left to do, and closes the files. Nobody calls it any more.
-    fn end(self: Arc<Self>) -> Result<()> {
-        self.background.stop(&self.state);
-        self.queue.end(&self);
-        // A thread that has led until now may be about to let go of it.
-        let mut shared = self;
-        loop {
-            match Arc::try_unwrap(shared) {
-                Ok(core) => return core.state.close(),
-                Err(others) => shared = others,
-            }
-            std::thread::yield_now();
-        }
-    }
-
-    fn take_checkpoint(self: &Arc<Self>) -> Result<()> {
-        let (_, begun) = self.queue.submit(Work::Checkpoint, self);
-        begun?;
-        self.state.complete_checkpoint()?;
-        self.checkpoints.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn checkpoint(self: &Arc<Self>) -> Result<()> {
-        user_code::may_change()?;
-        run_off_pool(|| {
-            let _alone = self.checkpointing.lock();
-            self.take_checkpoint()
-        })
-    }
 }
 
 impl Store {
@@ -252,25 +132,7 @@ impl Store {
     /// [`Error::Io`]. Nothing is lost by an opening that fails.
     pub fn open(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Self> {
         let (state, replayed_records) = lifecycle::open::open(path.as_ref(), options)?;
-        let interval = match options.durability {
-            Durability::Interval(interval) if !state.durably => Some(interval),
-            _ => None,
-        };
-        let core = Arc::new(Core {
-            state,
-            queue: Queue::default(),
-            background: Background::new(interval, options.checkpoint_bytes),
-            callers: AtomicUsize::new(0),
-            checkpointing: Mutex::new(()),
-            checkpoints: AtomicU64::new(0),
-        });
-        core.background.attend(&core);
-        let served = Arc::downgrade(&core);
-        core.queue.server().set_work(move || {
-            let core = served.upgrade()?;
-            core.queue.serve(&core);
-            None
-        });
+        let core = Core::start(state, options);
         Ok(Self {
             core: Own::new(Some(core)),
             replayed_records,
