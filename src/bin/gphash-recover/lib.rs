@@ -1,4 +1,4 @@
-//! Recovers index files and the directories of stores, or looks whether they need it: what the program
+//! Recovers index files and the directories of stores, or checks whether they need it: what the program
 //! `gphash-recover` does, for programs that want to do it themselves.
 //!
 //! The report goes to standard output, progress and errors to standard error. A reader that
@@ -18,14 +18,14 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use object::Object;
 use output::Output;
 
-/// Recover gphash index files and stores after a crash, or look whether they need it.
+/// Recover gphash index files and stores after a crash, or check whether they need it.
 ///
 /// Opening an index or a store recovers it as well; this tool does the same without the program that
 /// owns it, and says what it found.
 #[derive(Parser)]
 #[command(version, after_help = EXIT_STATUS)]
 pub struct Arguments {
-    /// Only look, and leave every file as it is
+    /// Only check, and leave every file as it is
     #[arg(long)]
     pub check: bool,
     /// Throw away what is damaged, so that the rest can be used, and say what is lost; go on without a

@@ -1,4 +1,4 @@
-//! Recovers index files and the directories of stores, or looks whether they need it.
+//! Recovers index files and the directories of stores, or checks whether they need it.
 
 use std::io;
 use std::process::ExitCode;

@@ -159,7 +159,7 @@ fn state(state: ReportState) -> &'static str {
 fn advice(report: &Report) -> &'static str {
     match report.state {
         ReportState::Clean => "Nothing to do: the file can be opened.",
-        ReportState::Recovered => "The file is mended and can be opened.",
+        ReportState::Recovered => "The file is repaired and can be opened.",
         ReportState::NeedsRecovery => {
             "A program was interrupted; nothing durable is lost. Run gphash-recover without \
              --check, or open the file: opening recovers it too."
@@ -179,7 +179,7 @@ fn advice(report: &Report) -> &'static str {
 fn store_advice(report: &StoreReport) -> &'static str {
     match report.state {
         ReportState::Clean => "Nothing to do: the store can be opened.",
-        ReportState::Recovered => "The store is mended and can be opened.",
+        ReportState::Recovered => "The store is repaired and can be opened.",
         ReportState::NeedsRecovery => {
             "A program was interrupted; nothing durable is lost. Run gphash-recover without \
              --check, or open the store: opening recovers it too."
