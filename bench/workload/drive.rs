@@ -79,7 +79,7 @@ impl Mode {
 
 /// Runs the batches of each thread, all threads at once.
 ///
-/// Every answer's count is checked against what it has to be, and one value in [`STRIDE`]
+/// Every answer's count is checked against what it has to be, and one value in `STRIDE`
 /// against its key, so that no table can be fast by being wrong.
 pub fn drive<const K: usize, const V: usize>(
     target: &dyn Target<Words<K>, Words<V>>,
