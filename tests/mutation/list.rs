@@ -315,8 +315,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "both superblocks go home before one is durable",
         file: "src/pm/journal/reader.rs",
-        find: "            home.sync()?;\n        }\n",
-        replacement: "        }\n        home.sync()?;\n",
+        find: "            self.runs(file, nth..nth + 1, write)?;\n            home.sync()?;\n        }\n",
+        replacement: "            self.runs(file, nth..nth + 1, write)?;\n        }\n        home.sync()?;\n",
         suite: Suite::Unit("crash_tests::checkpoints"),
     },
     Mutation {
@@ -396,8 +396,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "other pages go home before the superblock is durable",
         file: "src/pm/journal/reader.rs",
-        find: "            home.sync()?;\n        }\n",
-        replacement: "        }\n",
+        find: "            self.runs(file, nth..nth + 1, write)?;\n            home.sync()?;\n        }\n",
+        replacement: "            self.runs(file, nth..nth + 1, write)?;\n        }\n",
         suite: Suite::Unit("crash_tests::checkpoints"),
     },
     Mutation {

@@ -455,8 +455,10 @@ pub fn disown(home: &PmFile) -> Result<()> {
         Some(newest) if newest.journal_id != 0 => {
             write_superblock(home, newest, newest.generation + 1, 0)
         }
-        // Whoever wrote that it names none may have died before it was durable.
-        _ => home.sync(),
+        // Whoever wrote that it names none may have died before it was durable. Written again: after a sync
+        // that failed, the next one may succeed without it.
+        Some(newest) => write_superblock(home, newest, newest.generation, 0),
+        None => home.sync(),
     }
 }
 

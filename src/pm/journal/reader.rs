@@ -194,6 +194,10 @@ impl CompleteJournal {
             order.push((self.spared_until(home, page * PAGE)?, nth));
         }
         order.sort_unstable();
+        if superblocks == SUPERBLOCKS.len() {
+            // The copy that is spared may be of a session that died before it was durable.
+            home.sync()?;
+        }
         let write = |at, bytes: &[u8]| home.write(bytes, at);
         for (_, nth) in order {
             self.runs(file, nth..nth + 1, write)?;
