@@ -188,7 +188,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a journal is removed before it is durable that the file needs none",
         file: "src/pm/journal/mod.rs",
-        find: "        _ => home.sync(),",
+        find: "        Some(newest) => write_superblock(home, newest, newest.generation, 0),\n        None => home.sync(),",
         replacement: "        _ => Ok(()),",
         suite: Suite::Unit("pm::journal"),
     },
