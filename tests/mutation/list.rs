@@ -181,7 +181,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a journal is replayed before it is durable",
         file: "src/pm/journal/replay.rs",
-        find: "            self.file.sync()?;\n",
+        find: "            complete.rewrite(&PmFile::open(self.file.entry(), true)?)?;\n",
         replacement: "",
         suite: Suite::Unit("pm::journal"),
     },

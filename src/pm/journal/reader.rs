@@ -183,6 +183,19 @@ impl CompleteJournal {
         self.pages.len()
     }
 
+    /// Writes the journal over itself, durably: after a sync that failed, the next one may succeed without
+    /// what the first one did not write.
+    pub(super) fn rewrite(&self, file: &PmFile) -> Result<()> {
+        let end = self.page_at(self.pages.len()) + 8;
+        let mut buffer = vec![0; to_usize(CHUNK as u64 * PAGE)];
+        for at in (0..end).step_by(buffer.len()) {
+            let bytes = &mut buffer[..to_usize((end - at).min(CHUNK as u64 * PAGE))];
+            file.read(bytes, at)?;
+            file.write(bytes, at)?;
+        }
+        file.sync()
+    }
+
     /// Writes the pages to their offsets in `home`, durably: those of the superblock before all others, and of
     /// these the one that the last checkpoint can spare. So a torn copy leaves either the last checkpoint,
     /// of which no page was written over, or a copy that names this journal.

@@ -150,7 +150,7 @@ impl JournalReplay {
         };
         if let Some(complete) = &self.complete {
             // The process may have died before it had made the journal durable.
-            self.file.sync()?;
+            complete.rewrite(&PmFile::open(self.file.entry(), true)?)?;
             self.file.sync_dir()?;
             complete.bring_home(&self.file, home)?;
         }
