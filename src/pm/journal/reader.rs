@@ -187,9 +187,10 @@ impl CompleteJournal {
     /// what the first one did not write.
     pub(super) fn rewrite(&self, file: &PmFile) -> Result<()> {
         let end = self.page_at(self.pages.len()) + 8;
-        let mut buffer = vec![0; to_usize(CHUNK as u64 * PAGE)];
+        let mut buffer = vec![0; CHUNK * to_usize(PAGE)];
         for at in (0..end).step_by(buffer.len()) {
-            let bytes = &mut buffer[..to_usize((end - at).min(CHUNK as u64 * PAGE))];
+            let len = buffer.len().min(to_usize(end - at));
+            let bytes = &mut buffer[..len];
             file.read(bytes, at)?;
             file.write(bytes, at)?;
         }
@@ -234,8 +235,8 @@ impl CompleteJournal {
         })
     }
 
-    /// Whether the journal's file is the one that begins with `head`, both copies of whose superblock may be
-    /// torn by an interrupted replay. Magic and file id stand in the first sector of a copy and never change:
+    /// Whether the journal's file is the one that begins with `head`, in which no copy of the superblock is
+    /// whole. Magic and file id stand in the first sector of a copy and never change:
     /// one copy at least bears them, and the other one does or was never written.
     pub(super) fn belongs_to(&self, head: &[u8]) -> bool {
         let id = std::mem::offset_of!(Superblock, file_id);

@@ -87,7 +87,7 @@ impl JournalReplay {
             // It is idle, or torn before it was sealed.
             (Ok(_), _) => {}
             (Err(error), _) => match &replay.complete {
-                // Both copies may be torn while they come home.
+                // No crash tears both copies. The journal holds whole ones all the same.
                 Some(complete) if complete.belongs_to(head) => {}
                 _ => return Err(error),
             },
@@ -144,10 +144,6 @@ impl JournalReplay {
     /// # Errors
     /// [`Error::Io`] and the like; the journal stays, and can be replayed again.
     pub fn replay(self, home: &PmFile, superblock: &Superblock, keep: bool) -> Result<Journal> {
-        let journal = Journal {
-            id: self.id(),
-            ..Journal::default()
-        };
         if let Some(complete) = &self.complete {
             // The process may have died before it had made the journal durable.
             complete.rewrite(&PmFile::open(self.file.entry(), true)?)?;
@@ -164,8 +160,9 @@ impl JournalReplay {
         {
             header.retire(&PmFile::open(self.file.entry(), true)?)?;
             return Ok(Journal {
+                id: header.journal_id,
                 is_made: true,
-                ..journal
+                ..Journal::default()
             });
         }
         disown(home)?;
