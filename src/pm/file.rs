@@ -30,6 +30,8 @@ pub enum Call {
     SetLen,
     /// `fallocate`.
     Allocate,
+    /// `fstatvfs` of the file's disk.
+    FreeSpace,
     /// `fstat`.
     Inspect,
     /// `mmap` of a part of the file.
@@ -400,6 +402,23 @@ impl PmFile {
                 }
                 _ => return Err(error),
             }
+        }
+    }
+
+    /// Fails if the disk has fewer bytes free than so many. An allocation that cannot succeed may still take
+    /// all that is left, and until it is given back, the writes of every other program fail.
+    ///
+    /// # Errors
+    /// [`StorageFull`](io::ErrorKind::StorageFull). If the disk does not say how much is free, none.
+    pub fn check_free_space(&self, needed: u64) -> io::Result<()> {
+        let disk = self
+            .before(Call::FreeSpace)
+            .and_then(|()| Ok(rustix::fs::fstatvfs(&self.file)?));
+        match disk {
+            Ok(disk) if disk.f_bavail.saturating_mul(disk.f_frsize) < needed => {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            _ => Ok(()),
         }
     }
 

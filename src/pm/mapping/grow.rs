@@ -33,12 +33,14 @@ impl Mapping {
             let actual = self.file.len()?;
             // A store into a hole of a file that is mapped as it is would kill the process where
             // the disk is full. (A copy may have holes where the file had zeros.)
-            let has_holes = self.sharing != Sharing::Private && self.file.allocated()? < mapped;
+            let allocated = self.file.allocated()?;
+            let has_holes = self.sharing != Sharing::Private && allocated < mapped;
             // A shorter one comes from a machine with smaller pages.
             if has_holes || actual < mapped {
                 let from = if has_holes { 0 } else { actual };
                 self.file
-                    .allocate(from, mapped)
+                    .check_free_space((mapped - from).saturating_sub(allocated))
+                    .and_then(|()| self.file.allocate(from, mapped))
                     .map_err(|source| self.no_room(mapped - from, source))?;
             }
         }
@@ -77,6 +79,7 @@ impl Mapping {
     fn try_extend(&self, from: u64, to: u64, threads: usize) -> io::Result<()> {
         // A longer file comes from a growth that a crash cut short; its bytes must not return.
         self.file.set_len(from)?;
+        self.file.check_free_space(to - from)?;
         self.file.set_len(to)?;
         match self.sharing {
             // No store reaches the file through the mapping, so what is new there stays zero.

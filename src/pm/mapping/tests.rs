@@ -332,6 +332,29 @@ fn growth_into_preallocated_room_makes_no_call() {
     }
 }
 
+/// Else it would take all that is left until it fails, and the writes of other programs fail with it.
+#[test]
+fn file_beyond_the_free_space_takes_none_of_it() {
+    let dir = on_disk();
+    let path = dir.path().join("table");
+    // If it is tried, it fails otherwise.
+    let tried = Failing::at(Call::Allocate, libc::EIO);
+    let mut options = options(Domain::Checkpointed);
+    options.faults = Some(tried.clone());
+    let disk = rustix::fs::statvfs(dir.path()).unwrap();
+    let len = align_up(disk.f_blocks * disk.f_frsize + LEN, HUGE_PAGE);
+    options.expected_len = 2 * len;
+    let refused = Mapping::create(&path, len, &options).unwrap_err();
+    assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
+    assert!(!path.exists());
+    tried.set(false);
+    let mapping = Mapping::create(&path, LEN, &options).unwrap();
+    tried.set(true);
+    let refused = mapping.grow(len).unwrap_err();
+    assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
+    assert_eq!(fs::metadata(&path).unwrap().len(), LEN);
+}
+
 #[test]
 fn preallocation_in_memory_is_in_huge_pages() {
     for (options, dir) in domains() {
