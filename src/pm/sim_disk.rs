@@ -1,7 +1,7 @@
 //! A disk that exists only in a test: it knows what a power cut may take back of the files in a
 //! directory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,8 @@ const SECTOR: usize = 512;
 /// Hears of all that is done to files. After a power cut each sector holds what was certain, or any
 /// version that was written since; the same goes for lengths, and for what a name leads to. An
 /// `fdatasync` makes the contents and the length of its file certain, and an `fsync` of the directory
-/// the names.
+/// the names. One that [fails](Disk::fail_sync) forgets, as Linux does, what it was to write: programs go on
+/// seeing it, and no later one makes it certain unless it is written again.
 #[derive(Debug, Default)]
 pub struct Disk(Mutex<DiskInner>);
 
@@ -31,6 +32,10 @@ struct DiskInner {
     recorded: Vec<(u64, DiskState)>,
     /// How often something was done to a file, by its name or else its extension.
     changes: BTreeMap<String, u64>,
+    /// How many `fdatasync` succeed before the one that fails.
+    syncs_left: Option<u64>,
+    /// What there was when one failed, with what was going on.
+    failed_sync: Option<(u64, DiskState)>,
 }
 
 /// What a power cut may leave.
@@ -55,6 +60,8 @@ struct FileState {
     lengths: Vec<usize>,
     /// What was written since the last sync, by the number of the sector.
     sectors: BTreeMap<usize, Vec<[u8; SECTOR]>>,
+    /// Those of them that a failed sync has forgotten.
+    forgotten: BTreeSet<usize>,
 }
 
 /// Contents of files by their paths.
@@ -106,6 +113,7 @@ impl FileState {
             let (part, rest) = bytes.split_at(bytes.len().min(room.len()));
             room[..part.len()].copy_from_slice(part);
             self.sectors.entry(at / SECTOR).or_default().push(version);
+            self.forgotten.remove(&(at / SECTOR));
             at += part.len();
             bytes = rest;
         }
@@ -134,9 +142,21 @@ impl FileState {
     }
 
     fn sync(&mut self) {
-        self.certain = Arc::new(self.contents());
+        let mut certain = self.certain.to_vec();
+        certain.resize(self.len(), 0);
+        self.sectors.retain(|number, versions| {
+            let is_forgotten = self.forgotten.contains(number);
+            if !is_forgotten {
+                put(&mut certain, *number, &versions[versions.len() - 1]);
+            }
+            is_forgotten
+        });
+        self.certain = Arc::new(certain);
         self.lengths.clear();
-        self.sectors.clear();
+    }
+
+    fn fail_sync(&mut self) {
+        self.forgotten = self.sectors.keys().copied().collect();
     }
 }
 
@@ -270,6 +290,21 @@ impl Disk {
         state.recorded.push((moment, now));
     }
 
+    /// Lets the `fdatasync` fail that comes after so many others, whatever it is of.
+    pub fn fail_sync(&self, after: u64) {
+        self.state().syncs_left = Some(after);
+    }
+
+    /// What there was when a sync [failed](Self::fail_sync), with what was going on.
+    pub fn failed_sync(&self) -> Option<(u64, DiskState)> {
+        self.state().failed_sync.clone()
+    }
+
+    /// What there is.
+    pub fn now(&self) -> DiskState {
+        self.state().now.clone()
+    }
+
     /// What a power cut would have left, each time that something was done, with what was going on.
     pub fn recorded(&self) -> Vec<(u64, DiskState)> {
         std::mem::take(&mut self.state().recorded)
@@ -286,8 +321,22 @@ impl Disk {
 }
 
 impl Faults for Disk {
-    fn before(&self, _: Call, _: &Path) -> io::Result<()> {
-        Ok(())
+    fn before(&self, call: Call, path: &Path) -> io::Result<()> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let Some(left) = state.syncs_left.filter(|_| call == Call::Sync) else {
+            return Ok(());
+        };
+        state.syncs_left = left.checked_sub(1);
+        if state.syncs_left.is_some() {
+            return Ok(());
+        }
+        let DiskState { names, files } = &mut state.now;
+        if let Some(number) = names.get(path).and_then(Name::now) {
+            files[number].fail_sync();
+        }
+        state.failed_sync = Some((state.moment, state.now.clone()));
+        Err(io::Error::from_raw_os_error(libc::EIO))
     }
 
     fn after(&self, change: Change, path: &Path) {
@@ -358,8 +407,7 @@ mod tests {
 
     fn outcomes(disk: &Disk) -> BTreeSet<Option<Vec<u8>>> {
         let mut rng = SmallRng::seed_from_u64(1);
-        let now = disk.state().now.clone();
-        let images = now.power_cuts(1000, &mut rng);
+        let images = disk.now().power_cuts(1000, &mut rng);
         images
             .into_iter()
             .map(|mut image| image.remove(Path::new("file")))
@@ -393,5 +441,39 @@ mod tests {
         assert_eq!(outcomes(&disk), [halves(0, 0)].into());
         disk.after(Change::Removed, path);
         assert_eq!(outcomes(&disk), [halves(0, 0), None].into());
+    }
+
+    #[test]
+    fn sync_that_fails_forgets_what_is_not_written_again() {
+        let disk = Disk::default();
+        let path = Path::new("file");
+        let file = |first: u8, second: u8| {
+            let mut file = vec![first; 2 * SECTOR];
+            file[SECTOR..].fill(second);
+            Some(file)
+        };
+        let sync = || {
+            disk.before(Call::Sync, path)?;
+            disk.after(Change::Synced, path);
+            io::Result::Ok(())
+        };
+        disk.after(Change::Created, path);
+        disk.after(Change::SyncedFolder, path);
+        disk.after(Change::Wrote(0, &[1; 2 * SECTOR]), path);
+        disk.fail_sync(1);
+        sync().unwrap();
+        disk.after(Change::Wrote(0, &[2; 2 * SECTOR]), path);
+        assert!(disk.failed_sync().is_none());
+        sync().unwrap_err();
+        assert!(disk.failed_sync().is_some());
+        let torn = [file(1, 1), file(1, 2), file(2, 1), file(2, 2)];
+        sync().unwrap();
+        assert_eq!(outcomes(&disk), torn.into());
+        disk.after(Change::Wrote(SECTOR as u64, &[2; SECTOR]), path);
+        sync().unwrap();
+        assert_eq!(outcomes(&disk), [file(1, 2), file(2, 2)].into());
+        disk.after(Change::Wrote(0, &[2]), path);
+        sync().unwrap();
+        assert_eq!(outcomes(&disk), [file(2, 2)].into());
     }
 }

@@ -3,6 +3,7 @@
 //! be durable.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -147,6 +148,16 @@ impl Run {
     }
 }
 
+/// Shows the first byte of each value alone, all of whose bytes are equal.
+struct Brief<'m>(&'m Model);
+
+impl fmt::Debug for Brief<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let brief = self.0.iter().map(|(key, value)| (key, value[0]));
+        f.debug_map().entries(brief).finish()
+    }
+}
+
 fn contents(store: &Store) -> Result<Model> {
     store.range(..).collect()
 }
@@ -158,6 +169,14 @@ fn make_folders(path: &Path) {
     }
 }
 
+/// A creation that has not come to its manifest has not come to them either.
+fn remove_early_folders(path: &Path) {
+    if !path.join("MANIFEST").exists() {
+        fs::remove_dir(path.join("wal")).unwrap();
+        fs::remove_dir(path.join("sst")).unwrap();
+    }
+}
+
 /// Puts an image of the files of `from` to `to`, and opens it.
 fn check(image: &Files, from: &Path, to: &Path, allowed: &[Model], nothing_yet: bool) {
     let _ = fs::remove_dir_all(to);
@@ -165,18 +184,17 @@ fn check(image: &Files, from: &Path, to: &Path, allowed: &[Model], nothing_yet: 
     for (path, contents) in image {
         fs::write(to.join(path.strip_prefix(from).unwrap()), contents).unwrap();
     }
-    if nothing_yet && !to.join("MANIFEST").exists() {
-        // A creation has not come to its manifest.
-        fs::remove_dir(to.join("wal")).unwrap();
-        fs::remove_dir(to.join("sst")).unwrap();
+    if nothing_yet {
+        remove_early_folders(to);
     }
     let options = options(Durability::None, None);
     let store = Store::open(to, &options).unwrap();
     let found = contents(&store).unwrap();
     assert!(
         allowed.contains(&found),
-        "found {found:?}, none of {} states",
-        allowed.len()
+        "found {:?}, none of {:?}",
+        Brief(&found),
+        allowed.iter().map(Brief).collect::<Vec<_>>()
     );
     // What was found is durable, whatever comes.
     drop(store);
@@ -297,4 +315,163 @@ fn power_cut_leaves_whole_batches() {
         "{images} images of {moments} moments; after {with_files} steps items were in files; changes of \
          files: {changes:?}"
     );
+}
+
+/// A store at work on a disk one of whose syncs fails, in sessions of which each may die of it.
+struct Sessions {
+    path: PathBuf,
+    disk: Arc<Disk>,
+    spills: bool,
+    store: Option<Store>,
+    /// What the store may hold after a crash, from one moment to the next.
+    promises: Vec<Vec<Model>>,
+    /// From when on there is one.
+    made: Option<u64>,
+    recorded: Vec<(u64, DiskState)>,
+}
+
+impl Sessions {
+    fn new(path: &Path, nth: u64, spills: bool) -> Self {
+        let disk = Disk::holding(&Files::new());
+        disk.fail_sync(nth);
+        let mut sessions = Self {
+            path: path.to_path_buf(),
+            disk,
+            spills,
+            store: None,
+            promises: Vec::new(),
+            made: None,
+            recorded: Vec::new(),
+        };
+        sessions.promise(vec![Model::new()]);
+        sessions
+    }
+
+    fn promise(&mut self, models: Vec<Model>) {
+        self.disk.begin(self.promises.len() as u64);
+        self.promises.push(models);
+    }
+
+    fn promised(&self) -> Vec<Model> {
+        self.promises.last().unwrap().clone()
+    }
+
+    fn open(&mut self) {
+        let mut options = options(Durability::Always, Some(&self.disk));
+        if self.spills {
+            options = options.memory_budget(StoreOptions::MIN_BUDGET);
+        }
+        let again = self.disk.failed_sync().is_some();
+        match Store::open(&self.path, &options) {
+            Ok(store) => {
+                let found = contents(&store).unwrap();
+                assert!(self.promised().contains(&found));
+                self.made.get_or_insert(self.promises.len() as u64);
+                self.promise(vec![found]);
+                self.store = Some(store);
+            }
+            Err(error) => assert!(!again, "no call fails now: {error}"),
+        }
+    }
+
+    /// Batches that have failed may have been executed, and may yet be.
+    fn write(&mut self, rng: &mut SmallRng) {
+        let key = vec![rng.random_range(0..8u8)];
+        let value = vec![rng.random(); if self.spills { 30_000 } else { 300 }];
+        let with: Vec<Model> = self
+            .promised()
+            .into_iter()
+            .map(|mut model| {
+                model.insert(key.clone(), value.clone());
+                model
+            })
+            .collect();
+        let mut either = self.promised();
+        either.extend(with.iter().cloned());
+        self.promise(either);
+        let store = self.store.as_ref().unwrap();
+        if store.put(key, value).is_ok() {
+            let _ = store.core().keep_within_budget();
+            self.promise(with);
+        }
+    }
+
+    fn step(&mut self, nth: u32, rng: &mut SmallRng) {
+        match (&self.store, nth % 8) {
+            (None, _) => self.open(),
+            (Some(store), 3) => drop(store.checkpoint()),
+            (Some(store), 5) => drop(store.flush()),
+            (Some(_), 7) => drop(self.store.take().map(Store::close)),
+            _ => self.write(rng),
+        }
+    }
+
+    /// The process dies at once of the sync that failed.
+    fn die(&mut self) {
+        let Some((moment, death)) = self.disk.failed_sync() else {
+            return;
+        };
+        drop(self.store.take());
+        let recorded = self.disk.recorded().into_iter();
+        self.recorded
+            .extend(recorded.filter(|(at, _)| *at <= moment));
+        fs::remove_dir_all(&self.path).unwrap();
+        make_folders(&self.path);
+        self.disk = Disk::after_death(&death);
+        remove_early_folders(&self.path);
+        self.promise(self.promises[usize::try_from(moment).unwrap()].clone());
+    }
+}
+
+/// Later syncs do not write what the failed one did not, and what is acknowledged stays none the less.
+#[test]
+fn sync_that_fails_loses_no_batch() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    let every = if most_images() == usize::MAX { 1 } else { 16 };
+    let mut images = 0;
+    for (goes_on, spills) in [(true, false), (true, true), (false, false), (false, true)] {
+        let first = rng.random_range(0..every);
+        let mut failed = 0;
+        for nth in (first..).step_by(every) {
+            let (was_met, opened) = sync_fails(nth as u64, goes_on, spills, &mut rng);
+            images += opened;
+            if !was_met {
+                break;
+            }
+            failed += 1;
+        }
+        assert!(failed > 2, "{failed} syncs");
+    }
+    println!("{images} images");
+}
+
+/// Whether there were so many syncs, and how many images of power cuts were opened.
+fn sync_fails(nth: u64, goes_on: bool, spills: bool, rng: &mut SmallRng) -> (bool, usize) {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("store");
+    let mut sessions = Sessions::new(&path, nth, spills);
+    let mut was_met = false;
+    for step in 0..24 {
+        sessions.step(step, rng);
+        if !was_met && sessions.disk.failed_sync().is_some() {
+            was_met = true;
+            if !goes_on {
+                sessions.die();
+            }
+        }
+    }
+    drop(sessions.store.take());
+    let mut states = std::mem::take(&mut sessions.recorded);
+    states.extend(sessions.disk.recorded());
+    states.shuffle(rng);
+    states.truncate(8);
+    let to = path.with_extension("image");
+    for (moment, state) in &states {
+        let allowed = &sessions.promises[usize::try_from(*moment).unwrap()];
+        let nothing_yet = sessions.made.is_none_or(|made| *moment < made);
+        for image in state.power_cuts(1, rng) {
+            check(&image, &path, &to, allowed, nothing_yet);
+        }
+    }
+    (was_met, states.len())
 }

@@ -193,6 +193,27 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("pm::journal"),
     },
     Mutation {
+        name: "a replay syncs a journal that it has not written again",
+        file: "src/pm/journal/replay.rs",
+        find: "            complete.rewrite(&PmFile::open(self.file.entry(), true)?)?;\n",
+        replacement: "            self.file.sync()?;\n",
+        suite: Suite::Unit("sync_that_fails"),
+    },
+    Mutation {
+        name: "a superblock at home that no sync has written is relied on",
+        file: "src/pm/journal/mod.rs",
+        find: "        Some(newest) => write_superblock(home, newest, newest.generation, 0),\n",
+        replacement: "        Some(_) => home.sync(),\n",
+        suite: Suite::Unit("sync_that_fails"),
+    },
+    Mutation {
+        name: "an opening relies on the end of a log that no sync has written",
+        file: "src/store/lifecycle/open.rs",
+        find: "    replay.make_durable(&store_dir)?;\n",
+        replacement: "",
+        suite: Suite::Unit("store::crash_tests"),
+    },
+    Mutation {
         name: "a recovery completes the commit that a crash has torn",
         file: "src/table/recovery/mod.rs",
         find: "superblock.generation += 2;",

@@ -232,6 +232,7 @@ pub fn open_in(
         progress,
         seen,
     };
+    replay.make_durable(&store_dir)?;
     replayer.replay()?;
     if replay.is_cut {
         replay.next = replay

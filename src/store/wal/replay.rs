@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::record;
 use super::record::{Entry, RECORD_HEADER, RecordHeader, seed};
-use crate::store::files::dir::StoreDir;
+use crate::store::files::dir::{Room, StoreDir};
 use crate::store::files::manifest::SEQUENCE_LIMIT;
 use crate::store::files::segment;
 use crate::store::files::segment::{SEGMENT_HEADER, Segment};
@@ -12,10 +12,18 @@ use crate::table::item::Mutation;
 use crate::width::to_usize;
 use crate::{Error, Result};
 
+/// A segment of a log that is replayed.
+struct ReplaySegment {
+    segment: Segment,
+    /// How many of its records count.
+    count: usize,
+    /// Where its last record ends.
+    end: u64,
+}
+
 /// What a recovery has to carry out.
 pub struct Replay {
-    /// The segments, and how many records of each count.
-    segments: Vec<(Segment, usize)>,
+    segments: Vec<ReplaySegment>,
     /// The number of the last segment.
     pub last: u64,
     /// The sequence number after the last one.
@@ -74,8 +82,12 @@ impl Replay {
             };
             let loaded = Loaded::read(&segment, bytes)?;
             let checked = loaded.check(&segment, &mut replay, until);
+            replay.segments.push(ReplaySegment {
+                segment,
+                count: checked.count,
+                end: loaded.end as u64,
+            });
             bytes = loaded.bytes;
-            replay.segments.push((segment, checked.count));
             if let Some(error) = checked.error {
                 forgive(&error, salvage)?;
                 replay.is_cut = true;
@@ -85,7 +97,26 @@ impl Replay {
         Ok(replay)
     }
 
-    /// Carries out the records in order: `apply` gets what `change` makes of the entries of one segment after
+    /// Makes the log durable, on which all that is done from now on relies. The process that wrote its end may have
+    /// died before it was, or of a sync that failed: then the next one may succeed without what the first one did
+    /// not write, so the end is written again. Whatever lies before the last segment that the manifest names was
+    /// durable before that one was.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] or [`Error::Io`]; the log is as it was.
+    pub fn make_durable(&self, store_dir: &StoreDir) -> Result<()> {
+        let named = store_dir.manifest().last_segment;
+        let is_last = |replayed: &&ReplaySegment| replayed.segment.number >= named;
+        self.segments
+            .iter()
+            .filter(is_last)
+            .try_for_each(|replayed| {
+                let end = replayed.end;
+                store_dir.with_room(Room::ALL, || replayed.segment.rewrite(store_dir.log(), end))
+            })
+    }
+
+    /// Carries out the records in order, of a log that is [durable](Self::make_durable): `apply` gets what `change` makes of the entries of one segment after
     /// the other, each with its sequence number, but for those of which it makes nothing. `progress` gets the bytes read, and all bytes.
     ///
     /// # Errors
@@ -96,19 +127,17 @@ impl Replay {
         change: impl for<'e> Fn(Entry<'e>, u64) -> Option<Mutation<'e>> + Sync,
         mut apply: impl FnMut(&[Mutation]) -> Result<()> + Send,
     ) -> Result<()> {
-        let len = |(segment, _): &(Segment, usize)| segment.len();
+        let len = |replayed: &ReplaySegment| replayed.segment.len();
         let all = self.segments.iter().map(len).sum::<Result<u64>>()?;
         let mut done = 0;
-        let read = |(segment, _): &(Segment, usize), bytes| Loaded::read(segment, bytes);
+        let read = |replayed: &ReplaySegment, bytes| Loaded::read(&replayed.segment, bytes);
         let first = self.segments.first();
         let mut loaded = first.map(|first| read(first, Vec::new())).transpose()?;
         // Memory that has been used is at hand sooner than any that the system clears first.
         let mut spare = Vec::new();
-        for (nth, (segment, count)) in self.segments.iter().enumerate() {
+        for (nth, replayed) in self.segments.iter().enumerate() {
             let Some(this) = loaded.take() else { break };
-            // Nothing may become durable in the index before it is in the log.
-            segment.sync()?;
-            let changes = this.entries(segment, *count, &change)?;
+            let changes = this.entries(&replayed.segment, replayed.count, &change)?;
             let changes: Vec<Mutation<'_>> = changes.into_iter().flatten().collect();
             let next = self.segments.get(nth + 1);
             let (applied, next) = rayon::join(

@@ -1,7 +1,7 @@
 //! What the file at home tells of its journal.
 
 use super::*;
-use crate::pm::sim_disk::{Disk, Files};
+use crate::pm::sim_disk::{Disk, DiskState, Files};
 
 /// Lets so many pages get home, and all else that does not go there.
 #[derive(Debug)]
@@ -331,4 +331,111 @@ fn journal_not_durably_idle_is_not_overwritten() {
     let found = contents(&mapping);
     drop(mapping);
     assert!(data(&fs::read(table.path()).unwrap()) == data(&found));
+}
+
+/// What a disk holds at a moment, and the digests of what may be found there then.
+type Moment = (DiskState, Vec<u64>);
+
+fn digest(contents: &[u8]) -> u64 {
+    xxh3_64(data(contents))
+}
+
+/// The moments of some sessions, of two checkpoints each, and whether a sync failed: the one after `nth` others.
+/// The session goes on then, or dies at once.
+fn sessions_with_a_failed_sync(
+    table: &Interrupted,
+    nth: u64,
+    goes_on: bool,
+) -> (Vec<Moment>, bool) {
+    table.put_closed();
+    let mut disk = Disk::holding(&[(table.path(), table.closed.clone())].into());
+    disk.fail_sync(nth);
+    let mut moments = Vec::new();
+    let mut allowed = vec![digest(&table.closed)];
+    let mut take = |disk: &Disk, allowed: &[u64]| {
+        let recorded = disk.recorded().into_iter();
+        moments.extend(recorded.map(|(_, state)| (state, allowed.to_vec())));
+    };
+    let mut mapping = None;
+    let (mut n, mut was_met) = (1, false);
+    for step in 0..13 {
+        let acknowledged = match &mapping {
+            None => {
+                let faults = Some(Arc::clone(&disk) as Arc<dyn Faults>);
+                let options = MapOptions {
+                    faults,
+                    ..options(None)
+                };
+                mapping = Mapping::open(&table.path(), &options).ok();
+                // Whoever reads it relies on it.
+                mapping.as_ref().map(contents)
+            }
+            Some(_) if step % 4 == 3 => {
+                mapping = None;
+                None
+            }
+            Some(session) => {
+                n += 1;
+                change(session, n);
+                let next = contents(session);
+                allowed.push(digest(&next));
+                session.checkpoint().ok().map(|()| next)
+            }
+        };
+        take(&disk, &allowed);
+        match disk.failed_sync().filter(|_| !was_met) {
+            Some((_, death)) if !goes_on => {
+                was_met = true;
+                mapping = None;
+                let _ = fs::remove_file(path_of(&table.path()));
+                disk = Disk::after_death(&death);
+            }
+            failed => {
+                was_met |= failed.is_some();
+                if let Some(state) = acknowledged {
+                    allowed = vec![digest(&state)];
+                }
+                disk.begin(0);
+                take(&disk, &allowed);
+            }
+        }
+    }
+    (moments, was_met)
+}
+
+/// Later syncs do not write what the failed one did not.
+#[test]
+fn sync_that_fails_loses_no_checkpoint() {
+    let table = Interrupted::new();
+    let mut rng = SmallRng::seed_from_u64(13);
+    let (mut failed, mut images) = (0, 0);
+    for goes_on in [true, false] {
+        for nth in 0.. {
+            let (moments, was_met) = sessions_with_a_failed_sync(&table, nth, goes_on);
+            for (state, allowed) in moments {
+                for image in state.power_cuts(3, &mut rng) {
+                    for path in [table.path(), path_of(&table.path())] {
+                        let _ = fs::remove_file(path);
+                    }
+                    for (path, bytes) in &image {
+                        fs::write(path, bytes).unwrap();
+                    }
+                    let mapping = Mapping::open(&table.path(), &options(None)).unwrap();
+                    assert!(
+                        allowed.contains(&digest(&contents(&mapping))),
+                        "sync {nth}, goes on: {goes_on}"
+                    );
+                    images += 1;
+                }
+            }
+            if !was_met {
+                break;
+            }
+            failed += 1;
+        }
+    }
+    assert!(
+        failed > 20 && images > 1000,
+        "{failed} syncs, {images} images"
+    );
 }
