@@ -327,7 +327,6 @@ struct Sessions {
     promises: Vec<Vec<Model>>,
     /// From when on there is one.
     made: Option<u64>,
-    recorded: Vec<(u64, DiskState)>,
 }
 
 impl Sessions {
@@ -341,7 +340,6 @@ impl Sessions {
             store: None,
             promises: Vec::new(),
             made: None,
-            recorded: Vec::new(),
         };
         sessions.promise(vec![Model::new()]);
         sessions
@@ -412,9 +410,6 @@ impl Sessions {
             return;
         };
         drop(self.store.take());
-        let recorded = self.disk.recorded().into_iter();
-        self.recorded
-            .extend(recorded.filter(|(at, _)| *at <= moment));
         fs::remove_dir_all(&self.path).unwrap();
         make_folders(&self.path);
         self.disk = Disk::after_death(&death);
@@ -445,26 +440,31 @@ fn sync_that_fails_loses_no_batch() {
     println!("{images} images");
 }
 
-/// Whether there were so many syncs, and how many images of power cuts were opened.
+/// Whether there were so many syncs, and how many images of power cuts since then were opened.
 fn sync_fails(nth: u64, goes_on: bool, spills: bool, rng: &mut SmallRng) -> (bool, usize) {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("store");
     let mut sessions = Sessions::new(&path, nth, spills);
-    let mut was_met = false;
     for step in 0..24 {
         sessions.step(step, rng);
-        if !was_met && sessions.disk.failed_sync().is_some() {
-            was_met = true;
-            if !goes_on {
-                sessions.die();
-            }
+        if sessions.disk.failed_sync().is_some() {
+            break;
         }
     }
+    let Some((failed, _)) = sessions.disk.failed_sync() else {
+        return (false, 0);
+    };
+    if !goes_on {
+        sessions.die();
+    }
+    for step in 0..9 {
+        sessions.step(step, rng);
+    }
     drop(sessions.store.take());
-    let mut states = std::mem::take(&mut sessions.recorded);
-    states.extend(sessions.disk.recorded());
+    let mut states = sessions.disk.recorded();
+    states.retain(|(moment, _)| *moment >= failed);
     states.shuffle(rng);
-    states.truncate(8);
+    states.truncate(12);
     let to = path.with_extension("image");
     for (moment, state) in &states {
         let allowed = &sessions.promises[usize::try_from(*moment).unwrap()];
@@ -473,5 +473,5 @@ fn sync_fails(nth: u64, goes_on: bool, spills: bool, rng: &mut SmallRng) -> (boo
             check(&image, &path, &to, allowed, nothing_yet);
         }
     }
-    (was_met, states.len())
+    (true, states.len())
 }
