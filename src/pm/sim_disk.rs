@@ -19,7 +19,7 @@ const SECTOR: usize = 512;
 /// Hears of all that is done to files. After a power cut each sector holds what was certain, or any
 /// version that was written since; the same goes for lengths, and for what a name leads to. An
 /// `fdatasync` makes the contents and the length of its file certain, and an `fsync` of the directory
-/// the names. One that [fails](Disk::fail_sync) forgets, as Linux does, what it was to write: programs go on
+/// the names. One that [fails](Disk::fail) forgets, as Linux does, what it was to write: programs go on
 /// seeing it, and no later one makes it certain unless it is written again.
 #[derive(Debug, Default)]
 pub struct Disk(Mutex<DiskInner>);
@@ -32,10 +32,10 @@ struct DiskInner {
     recorded: Vec<(u64, DiskState)>,
     /// How often something was done to a file, by its name or else its extension.
     changes: BTreeMap<String, u64>,
-    /// How many `fdatasync` succeed before the one that fails.
-    syncs_left: Option<u64>,
-    /// What there was when one failed, with what was going on.
-    failed_sync: Option<(u64, DiskState)>,
+    /// Which calls count, and how many of them succeed before the one that fails.
+    fails: Option<(fn(Call) -> bool, u64)>,
+    /// What there was when it failed, with what was going on.
+    failed: Option<(u64, DiskState)>,
 }
 
 /// What a power cut may leave.
@@ -290,14 +290,14 @@ impl Disk {
         state.recorded.push((moment, now));
     }
 
-    /// Lets the `fdatasync` fail that comes after so many others, whatever it is of.
-    pub fn fail_sync(&self, after: u64) {
-        self.state().syncs_left = Some(after);
+    /// Lets the call fail that comes after so many others that count, whatever they are of.
+    pub fn fail(&self, counts: fn(Call) -> bool, after: u64) {
+        self.state().fails = Some((counts, after));
     }
 
-    /// What there was when a sync [failed](Self::fail_sync), with what was going on.
-    pub fn failed_sync(&self) -> Option<(u64, DiskState)> {
-        self.state().failed_sync.clone()
+    /// What there was when a call [failed](Self::fail), with what was going on.
+    pub fn failed(&self) -> Option<(u64, DiskState)> {
+        self.state().failed.clone()
     }
 
     /// What there is.
@@ -324,18 +324,20 @@ impl Faults for Disk {
     fn before(&self, call: Call, path: &Path) -> io::Result<()> {
         let mut guard = self.state();
         let state = &mut *guard;
-        let Some(left) = state.syncs_left.filter(|_| call == Call::Sync) else {
+        let Some((counts, left)) = state.fails.filter(|(counts, _)| counts(call)) else {
             return Ok(());
         };
-        state.syncs_left = left.checked_sub(1);
-        if state.syncs_left.is_some() {
+        state.fails = left.checked_sub(1).map(|left| (counts, left));
+        if state.fails.is_some() {
             return Ok(());
         }
         let DiskState { names, files } = &mut state.now;
-        if let Some(number) = names.get(path).and_then(Name::now) {
+        if call == Call::Sync
+            && let Some(number) = names.get(path).and_then(Name::now)
+        {
             files[number].fail_sync();
         }
-        state.failed_sync = Some((state.moment, state.now.clone()));
+        state.failed = Some((state.moment, state.now.clone()));
         Err(io::Error::from_raw_os_error(libc::EIO))
     }
 
@@ -460,12 +462,12 @@ mod tests {
         disk.after(Change::Created, path);
         disk.after(Change::SyncedFolder, path);
         disk.after(Change::Wrote(0, &[1; 2 * SECTOR]), path);
-        disk.fail_sync(1);
+        disk.fail(|call| call == Call::Sync, 1);
         sync().unwrap();
         disk.after(Change::Wrote(0, &[2; 2 * SECTOR]), path);
-        assert!(disk.failed_sync().is_none());
+        assert!(disk.failed().is_none());
         sync().unwrap_err();
-        assert!(disk.failed_sync().is_some());
+        assert!(disk.failed().is_some());
         let torn = [file(1, 1), file(1, 2), file(2, 1), file(2, 2)];
         sync().unwrap();
         assert_eq!(outcomes(&disk), torn.into());

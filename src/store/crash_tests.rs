@@ -14,8 +14,8 @@ use rand::{RngExt, SeedableRng};
 
 use super::tests::seed;
 use super::{Durability, Store, StoreOptions, WriteBatch};
-use crate::pm::Faults;
 use crate::pm::sim_disk::{Disk, DiskState, Files, hash};
+use crate::pm::{Call, Faults};
 use crate::store::commit::queue::Work;
 use crate::{Domain, Result};
 
@@ -332,7 +332,7 @@ struct Sessions {
 impl Sessions {
     fn new(path: &Path, nth: u64, spills: bool) -> Self {
         let disk = Disk::holding(&Files::new());
-        disk.fail_sync(nth);
+        disk.fail(|call| call == Call::Sync, nth);
         let mut sessions = Self {
             path: path.to_path_buf(),
             disk,
@@ -359,7 +359,7 @@ impl Sessions {
         if self.spills {
             options = options.memory_budget(StoreOptions::MIN_BUDGET);
         }
-        let again = self.disk.failed_sync().is_some();
+        let again = self.disk.failed().is_some();
         match Store::open(&self.path, &options) {
             Ok(store) => {
                 let found = contents(&store).unwrap();
@@ -406,7 +406,7 @@ impl Sessions {
 
     /// The process dies at once of the sync that failed.
     fn die(&mut self) {
-        let Some((moment, death)) = self.disk.failed_sync() else {
+        let Some((moment, death)) = self.disk.failed() else {
             return;
         };
         drop(self.store.take());
@@ -447,11 +447,11 @@ fn sync_fails(nth: u64, goes_on: bool, spills: bool, rng: &mut SmallRng) -> (boo
     let mut sessions = Sessions::new(&path, nth, spills);
     for step in 0..24 {
         sessions.step(step, rng);
-        if sessions.disk.failed_sync().is_some() {
+        if sessions.disk.failed().is_some() {
             break;
         }
     }
-    let Some((failed, _)) = sessions.disk.failed_sync() else {
+    let Some((failed, _)) = sessions.disk.failed() else {
         return (false, 0);
     };
     if !goes_on {
@@ -474,4 +474,38 @@ fn sync_fails(nth: u64, goes_on: bool, spills: bool, rng: &mut SmallRng) -> (boo
         }
     }
     (true, states.len())
+}
+
+/// A checkpoint begins the next segment of the log. What is written after one that could not be made durable
+/// must not stand before it.
+#[test]
+fn checkpoint_of_which_a_call_fails_hides_no_later_record() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("store");
+    let mut failed = 0;
+    for nth in 0.. {
+        let disk = Disk::holding(&Files::new());
+        let store = Store::open(&path, &options(Durability::Always, Some(&disk))).unwrap();
+        store.put("a", "before").unwrap();
+        disk.fail(|_| true, nth);
+        let _ = store.checkpoint();
+        if disk.failed().is_none() {
+            break;
+        }
+        store.put("b", "after").unwrap();
+        let death = disk.now().files();
+        drop(store);
+        let both = [("a", "before"), ("b", "after")];
+        let both = both.map(|(key, value)| (key.into(), value.into()));
+        check(
+            &death,
+            &path,
+            &path.with_extension("image"),
+            &[both.into()],
+            false,
+        );
+        fs::remove_dir_all(&path).unwrap();
+        failed += 1;
+    }
+    assert!(failed > 10, "{failed} calls");
 }

@@ -727,6 +727,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Loom("loom_tests::records"),
     },
     Mutation {
+        name: "the log goes on in front of a segment that could not be made",
+        file: "src/store/wal/mod.rs",
+        find: "        tail.failed = true;\n        let segment",
+        replacement: "        let segment",
+        suite: Suite::Unit("checkpoint_of_which_a_call_fails"),
+    },
+    Mutation {
         name: "the store's index takes in a log that is not durable yet",
         file: "src/store/lifecycle/open.rs",
         find: "    replay.make_durable(&store_dir)?;\n",

@@ -295,6 +295,9 @@ impl Log {
         let number = tail.named + 1;
         let first = RecordHeader::first_of(&tail.unsynced).unwrap_or(tail.next);
         let store_id = self.store_dir.manifest().store_id;
+        // Even if this fails, a crash may leave the new segment, and a manifest that names it: from here on
+        // nothing may be appended to the one before, of which only what is before `first` counts then.
+        tail.failed = true;
         let segment = self.store_dir.with_room(Room::ALL, || {
             let spare = self.store_dir.take_spare(number);
             Segment::create(self.store_dir.log(), store_id, number, first, spare)
@@ -312,10 +315,7 @@ impl Log {
             segment.write(&records, start)?;
             segment.sync()?;
         }
-        // Even if the manifest cannot be written, a crash may leave it as if it had been: from here
-        // on nothing may be appended to the segment before.
         tail.named = number;
-        tail.failed = true;
         self.store_dir
             .edit(|manifest| manifest.last_segment = number)?;
         *tail = Tail {

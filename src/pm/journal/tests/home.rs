@@ -349,7 +349,7 @@ fn sessions_with_a_failed_sync(
 ) -> (Vec<Moment>, bool) {
     table.put_closed();
     let mut disk = Disk::holding(&[(table.path(), table.closed.clone())].into());
-    disk.fail_sync(nth);
+    disk.fail(|call| call == Call::Sync, nth);
     let mut moments = Vec::new();
     let mut allowed = vec![digest(&table.closed)];
     let mut take = |disk: &Disk, allowed: &[u64]| {
@@ -383,7 +383,7 @@ fn sessions_with_a_failed_sync(
             }
         };
         take(&disk, &allowed);
-        match disk.failed_sync().filter(|_| !was_met) {
+        match disk.failed().filter(|_| !was_met) {
             Some((_, death)) if !goes_on => {
                 was_met = true;
                 mapping = None;
