@@ -32,10 +32,18 @@ struct DiskInner {
     recorded: Vec<(u64, DiskState)>,
     /// How often something was done to a file, by its name or else its extension.
     changes: BTreeMap<String, u64>,
-    /// Which calls count, and how many of them succeed before the one that fails.
-    fails: Option<(fn(Call) -> bool, u64)>,
+    fails: Option<FailingCall>,
     /// What there was when it failed, with what was going on.
     failed: Option<(u64, DiskState)>,
+}
+
+/// A call that is to fail.
+#[derive(Debug, Clone, Copy)]
+struct FailingCall {
+    /// Which calls count.
+    counts: fn(Call) -> bool,
+    /// How many of them succeed before.
+    left: u64,
 }
 
 /// What a power cut may leave.
@@ -292,7 +300,10 @@ impl Disk {
 
     /// Lets the call fail that comes after so many others that count, whatever they are of.
     pub fn fail(&self, counts: fn(Call) -> bool, after: u64) {
-        self.state().fails = Some((counts, after));
+        self.state().fails = Some(FailingCall {
+            counts,
+            left: after,
+        });
     }
 
     /// What there was when a call [failed](Self::fail), with what was going on.
@@ -324,12 +335,15 @@ impl Faults for Disk {
     fn before(&self, call: Call, path: &Path) -> io::Result<()> {
         let mut guard = self.state();
         let state = &mut *guard;
-        let Some((counts, left)) = state.fails.filter(|(counts, _)| counts(call)) else {
-            return Ok(());
-        };
-        state.fails = left.checked_sub(1).map(|left| (counts, left));
-        if state.fails.is_some() {
-            return Ok(());
+        match &mut state.fails {
+            Some(fails) if (fails.counts)(call) => match fails.left.checked_sub(1) {
+                Some(left) => {
+                    fails.left = left;
+                    return Ok(());
+                }
+                None => state.fails = None,
+            },
+            _ => return Ok(()),
         }
         let DiskState { names, files } = &mut state.now;
         if call == Call::Sync
