@@ -330,9 +330,9 @@ struct Sessions {
 }
 
 impl Sessions {
-    fn new(path: &Path, nth: u64, spills: bool) -> Self {
+    fn new(path: &Path, counts: fn(Call) -> bool, nth: u64, spills: bool) -> Self {
         let disk = Disk::holding(&Files::new());
-        disk.fail(|call| call == Call::Sync, nth);
+        disk.fail(counts, nth);
         let mut sessions = Self {
             path: path.to_path_buf(),
             disk,
@@ -362,7 +362,10 @@ impl Sessions {
         let again = self.disk.failed().is_some();
         match Store::open(&self.path, &options) {
             Ok(store) => {
-                let found = contents(&store).unwrap();
+                let Ok(found) = contents(&store) else {
+                    assert!(!again, "no call fails now");
+                    return;
+                };
                 assert!(self.promised().contains(&found));
                 self.made.get_or_insert(self.promises.len() as u64);
                 self.promise(vec![found]);
@@ -410,7 +413,8 @@ impl Sessions {
             return;
         };
         drop(self.store.take());
-        fs::remove_dir_all(&self.path).unwrap();
+        // It is there unless its making failed.
+        let _ = fs::remove_dir_all(&self.path);
         make_folders(&self.path);
         self.disk = Disk::after_death(&death);
         remove_early_folders(&self.path);
@@ -421,39 +425,53 @@ impl Sessions {
 /// Later syncs do not write what the failed one did not, and what is acknowledged stays none the less.
 #[test]
 fn sync_that_fails_loses_no_batch() {
+    each_fails(|call| call == Call::Sync, 16);
+}
+
+#[test]
+fn call_that_fails_before_a_death_loses_no_batch() {
+    each_fails(|_| true, 200);
+}
+
+/// Lets every so many of the calls that count fail, or each one.
+fn each_fails(counts: fn(Call) -> bool, every: u64) {
     let mut rng = SmallRng::seed_from_u64(seed());
-    let every = if most_images() == usize::MAX { 1 } else { 16 };
+    let every = match most_images() {
+        usize::MAX => 1,
+        _ => every,
+    };
     let mut images = 0;
     for (goes_on, spills) in [(true, false), (true, true), (false, false), (false, true)] {
-        let first = rng.random_range(0..every);
+        let mut nth = rng.random_range(0..every);
         let mut failed = 0;
-        for nth in (first..).step_by(every) {
-            let (was_met, opened) = sync_fails(nth as u64, goes_on, spills, &mut rng);
+        while let Some(opened) = one_fails(counts, nth, goes_on, spills, &mut rng) {
             images += opened;
-            if !was_met {
-                break;
-            }
             failed += 1;
+            nth += every;
         }
-        assert!(failed > 2, "{failed} syncs");
+        assert!(failed > 2, "{failed} calls");
     }
     println!("{images} images");
 }
 
-/// Whether there were so many syncs, and how many images of power cuts since then were opened.
-fn sync_fails(nth: u64, goes_on: bool, spills: bool, rng: &mut SmallRng) -> (bool, usize) {
+/// How many images were opened of power cuts since a call failed, if there were so many.
+fn one_fails(
+    counts: fn(Call) -> bool,
+    nth: u64,
+    goes_on: bool,
+    spills: bool,
+    rng: &mut SmallRng,
+) -> Option<usize> {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("store");
-    let mut sessions = Sessions::new(&path, nth, spills);
+    let mut sessions = Sessions::new(&path, counts, nth, spills);
     for step in 0..24 {
         sessions.step(step, rng);
         if sessions.disk.failed().is_some() {
             break;
         }
     }
-    let Some((failed, _)) = sessions.disk.failed() else {
-        return (false, 0);
-    };
+    let (failed, _) = sessions.disk.failed()?;
     if !goes_on {
         sessions.die();
     }
@@ -473,7 +491,7 @@ fn sync_fails(nth: u64, goes_on: bool, spills: bool, rng: &mut SmallRng) -> (boo
             check(&image, &path, &to, allowed, nothing_yet);
         }
     }
-    (true, states.len())
+    Some(states.len())
 }
 
 /// A checkpoint begins the next segment of the log. What is written after one that could not be made durable
