@@ -7,15 +7,13 @@ use std::path::{Path, PathBuf};
 use gphash::layout::superblock::Flags;
 use gphash::layout::{DATA_START, ExtentEntry, SUPERBLOCKS, Superblock};
 use gphash::{Engine, Error, Index, Options, ReportState, recover};
+use gphash_test_support::setting;
 use tempfile::TempDir;
 
 type Table = Index<u64, [u64; 2]>;
 
 fn options() -> Options {
-    let engine = match std::env::var("GPHASH_TEST_ENGINE") {
-        Ok(name) => name.parse().expect("GPHASH_TEST_ENGINE"),
-        Err(_) => Engine::Cpu,
-    };
+    let engine = setting("GPHASH_TEST_ENGINE").unwrap_or(Engine::Cpu);
     Options::new().engine(engine)
 }
 

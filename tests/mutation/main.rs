@@ -8,6 +8,7 @@
 mod list;
 mod tree;
 
+use gphash_test_support::setting;
 use list::{MUTATIONS, Mutation, Suite};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -28,10 +29,7 @@ fn chosen() -> Vec<&'static Mutation> {
             return named;
         }
     };
-    let seed: u64 = match std::env::var("GPHASH_TEST_SEED") {
-        Ok(seed) => seed.parse().expect("GPHASH_TEST_SEED"),
-        Err(_) => rand::rng().random(),
-    };
+    let seed: u64 = setting("GPHASH_TEST_SEED").unwrap_or_else(|| rand::rng().random());
     println!("GPHASH_TEST_SEED={seed}, {count} of {}", MUTATIONS.len());
     let mut rng = StdRng::seed_from_u64(seed);
     MUTATIONS.sample(&mut rng, count).collect()

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use gphash::pm::{Call, Change, Faults};
 use gphash::store::{Durability, Store, StoreOptions, WriteBatch};
 use gphash::{Domain, Error, ReportState};
+use gphash_test_support::setting;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -333,8 +334,7 @@ impl Case {
 
 /// How often each case is tried: `GPHASH_FULL_DISKS` times, or once.
 fn rounds() -> u64 {
-    std::env::var("GPHASH_FULL_DISKS")
-        .map_or(1, |rounds| rounds.parse().expect("GPHASH_FULL_DISKS"))
+    setting("GPHASH_FULL_DISKS").unwrap_or(1)
 }
 
 fn try_all(domain: Domain, is_killed: bool) {

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use gphash::store::{Durability, Repair, Store, StoreOptions, WriteBatch, recover};
+use gphash_test_support::setting;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use xxhash_rust::xxh3::xxh3_64;
@@ -51,8 +52,7 @@ fn options() -> StoreOptions {
 }
 
 fn rounds() -> u64 {
-    let rounds = std::env::var("GPHASH_KILL_ROUNDS").ok();
-    rounds.map_or(ROUNDS, |rounds| rounds.parse().expect("GPHASH_KILL_ROUNDS"))
+    setting("GPHASH_KILL_ROUNDS").unwrap_or(ROUNDS)
 }
 
 /// The changes of a batch, which its number foretells: keys with their values, or `None`.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use gphash::Error;
 use gphash::store::{Store, StoreOptions, Transaction, WriteBatch};
+use gphash_test_support::setting;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -15,10 +16,7 @@ type Versions = BTreeMap<u32, u32>;
 
 /// How many operations a large transaction has.
 fn operations() -> u32 {
-    match std::env::var("GPHASH_TRANSACTION_OPERATIONS") {
-        Ok(count) => count.parse().expect("GPHASH_TRANSACTION_OPERATIONS"),
-        Err(_) => 50_000,
-    }
+    setting("GPHASH_TRANSACTION_OPERATIONS").unwrap_or(50_000)
 }
 
 fn key(number: u32) -> Vec<u8> {

@@ -23,13 +23,11 @@ mod verify;
 use std::sync::Arc;
 
 use gphash::store::MergeOperator;
+use gphash_test_support::setting;
 
 /// The seed of a random test, which says how to repeat it.
 fn seed() -> u64 {
-    let seed = match std::env::var("GPHASH_TEST_SEED") {
-        Ok(seed) => seed.parse().expect("GPHASH_TEST_SEED"),
-        Err(_) => rand::random(),
-    };
+    let seed = setting("GPHASH_TEST_SEED").unwrap_or_else(rand::random);
     println!("GPHASH_TEST_SEED={seed}");
     seed
 }

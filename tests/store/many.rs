@@ -4,6 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use gphash::store::{Durability, Store, StoreOptions};
+use gphash_test_support::setting;
 
 use super::place::folders;
 
@@ -12,8 +13,7 @@ const DESCRIPTORS: usize = 4;
 
 /// How many stores are open: `GPHASH_MANY_STORES`.
 fn count() -> usize {
-    let count = std::env::var("GPHASH_MANY_STORES");
-    count.map_or(100, |count| count.parse().expect("GPHASH_MANY_STORES"))
+    setting("GPHASH_MANY_STORES").unwrap_or(100)
 }
 
 /// The descriptors that lead to something in this folder.

@@ -1,4 +1,7 @@
-//! What several test programs do: they compile C++, and kill processes.
+//! What several test programs do: they read settings, compile C++, and kill processes.
 
 pub mod compiler;
 pub mod process;
+mod setting;
+
+pub use setting::setting;

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gphash::Domain;
+use gphash_test_support::setting;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -41,10 +42,7 @@ fn sweep<V: life::Value>(name: &str, domain: Domain, folder: &Path) {
     let faultless = life.live(driver, Fault::NEVER);
     assert_eq!(faultless.errors, 0);
     let calls = faultless.calls;
-    let seed = std::env::var("GPHASH_TEST_SEED").map_or_else(
-        |_| rand::random::<u32>().into(),
-        |seed| seed.parse().expect("GPHASH_TEST_SEED"),
-    );
+    let seed = setting("GPHASH_TEST_SEED").unwrap_or_else(|| rand::random::<u32>().into());
     let sample = match std::env::var("GPHASH_DRIVER_FAULTS").as_deref() {
         Ok("all") => calls,
         Ok(count) => count.parse().expect("GPHASH_DRIVER_FAULTS"),

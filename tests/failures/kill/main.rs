@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use gphash::{Domain, Engine, Index, Options};
 use gphash_test_support::process::kill;
+use gphash_test_support::setting;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
@@ -60,18 +61,8 @@ fn owner(key: u64) -> u64 {
 }
 
 fn options(domain: Domain) -> Options {
-    let engine = match std::env::var("GPHASH_TEST_ENGINE") {
-        Ok(name) => name.parse().expect("GPHASH_TEST_ENGINE"),
-        Err(_) => Engine::Cpu,
-    };
+    let engine = setting("GPHASH_TEST_ENGINE").unwrap_or(Engine::Cpu);
     Options::new().engine(engine).domain(domain).capacity(16)
-}
-
-fn from_environment(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(number) => number.parse().unwrap_or_else(|_| panic!("{name}={number}")),
-        Err(_) => default,
-    }
 }
 
 #[test]
@@ -127,11 +118,11 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn kill_repeatedly(place: &Path, domain: Domain, longest_ms: u64) -> Tally {
     let _alone = ONE_AT_A_TIME.lock();
-    let seed = from_environment("GPHASH_TEST_SEED", rand::random::<u64>());
+    let seed = setting("GPHASH_TEST_SEED").unwrap_or_else(rand::random::<u64>);
     println!("GPHASH_TEST_SEED={seed}");
-    let rounds = from_environment("GPHASH_KILL_ROUNDS", 60);
+    let rounds = setting("GPHASH_KILL_ROUNDS").unwrap_or(60);
     let cores = thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-    let workers = from_environment("GPHASH_KILL_WORKERS", cores.div_ceil(THREADS));
+    let workers = setting("GPHASH_KILL_WORKERS").unwrap_or(cores.div_ceil(THREADS));
     let begun = AtomicU64::new(0);
     let mut tally = Tally::default();
     thread::scope(|scope| {

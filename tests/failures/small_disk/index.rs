@@ -4,16 +4,14 @@ use std::fs;
 
 use gphash::layout::Superblock;
 use gphash::{Engine, Error, Index, Options};
+use gphash_test_support::setting;
 
 use super::SmallDisk;
 
 type Table = Index<u64, [u64; 2]>;
 
 fn options() -> Options {
-    let engine = match std::env::var("GPHASH_TEST_ENGINE") {
-        Ok(name) => name.parse().expect("GPHASH_TEST_ENGINE"),
-        Err(_) => Engine::Cpu,
-    };
+    let engine = setting("GPHASH_TEST_ENGINE").unwrap_or(Engine::Cpu);
     Options::new().engine(engine)
 }
 

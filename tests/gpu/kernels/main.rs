@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gphash_test_support::compiler::{compile, expect_success};
+use gphash_test_support::setting;
 
 /// Seeds of a run of the model that was not told one.
 const BATCHES: u64 = 16;
@@ -29,9 +30,9 @@ fn run(program: &Path, arguments: &[u64]) {
 
 /// Runs a program with so many seeds, or with the one that was given.
 fn run_seeds(program: &Path, most: u64) {
-    let (first, seeds) = match std::env::var("GPHASH_TEST_SEED") {
-        Ok(seed) => (seed.parse().expect("GPHASH_TEST_SEED"), 1),
-        Err(_) => (rand::random::<u32>().into(), most),
+    let (first, seeds) = match setting("GPHASH_TEST_SEED") {
+        Some(seed) => (seed, 1),
+        None => (rand::random::<u32>().into(), most),
     };
     println!("GPHASH_TEST_SEED={first} and the {} after it", seeds - 1);
     run(program, &[first, seeds]);

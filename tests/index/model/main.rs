@@ -23,16 +23,14 @@ use std::hash::Hash;
 
 use bytemuck::Pod;
 use gphash::{AddressOrder, Engine, Index, Options};
+use gphash_test_support::setting;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tempfile::TempDir;
 
 /// The engine under test.
 fn engine() -> Engine {
-    match std::env::var("GPHASH_TEST_ENGINE") {
-        Ok(name) => name.parse().expect("GPHASH_TEST_ENGINE"),
-        Err(_) => Engine::Cpu,
-    }
+    setting("GPHASH_TEST_ENGINE").unwrap_or(Engine::Cpu)
 }
 
 /// Options for the engine under test.
@@ -62,10 +60,7 @@ fn folder() -> TempDir {
 
 /// A seed, printed so that a failure can be run again: `GPHASH_TEST_SEED=… cargo test`.
 fn rng(name: &str) -> SmallRng {
-    let seed = std::env::var("GPHASH_TEST_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or_else(rand::random::<u64>);
+    let seed = setting("GPHASH_TEST_SEED").unwrap_or_else(rand::random::<u64>);
     println!("{name}: GPHASH_TEST_SEED={seed}");
     SmallRng::seed_from_u64(seed)
 }

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use gphash::{Index, Options};
+use gphash_test_support::setting;
 use rand::RngExt;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -174,8 +175,7 @@ fn run(options: &Options, seed: u64) -> History {
 
 #[test]
 fn history_has_an_order_that_explains_it() {
-    let rounds = std::env::var("GPHASH_LINEAR_ROUNDS")
-        .map_or(10, |rounds| rounds.parse().expect("GPHASH_LINEAR_ROUNDS"));
+    let rounds = setting("GPHASH_LINEAR_ROUNDS").unwrap_or(10);
     let mut rng = rng("linearizability");
     let (mut operations, mut histories) = (0, 0);
     for round in 0..rounds {
