@@ -320,7 +320,8 @@ impl Case {
         self.check(&store);
         let store = self.end(store);
         self.check(&store);
-        self.disk.free(4 << 20);
+        // More than the journal of a checkpoint of all that is left can need.
+        self.disk.free(16 << 20);
         for _ in 0..100 {
             assert!(self.put(&store, 500), "{}", self.name());
         }
