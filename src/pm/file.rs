@@ -15,6 +15,9 @@ use super::{Entry, lock};
 use crate::width::to_usize;
 use crate::{Error, Result};
 
+/// Bytes that are read before they are written again.
+const REWRITTEN_AT_ONCE: usize = 1 << 20;
+
 /// A call to the operating system about a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Call {
@@ -420,6 +423,23 @@ impl PmFile {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Writes the bytes up to `end` over themselves, durably: after a sync that failed, the next one may succeed
+    /// without what the first one did not write.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] or [`Error::Io`]; the contents are the same.
+    pub fn rewrite(&self, end: u64) -> Result<()> {
+        let mut buffer = vec![0; REWRITTEN_AT_ONCE.min(to_usize(end))];
+        let mut at = 0;
+        while at < end {
+            let len = buffer.len().min(to_usize(end - at));
+            let read = self.read(&mut buffer[..len], at)?;
+            self.write(&buffer[..read], at)?;
+            at += len as u64;
+        }
+        self.sync()
     }
 
     /// Waits until contents and length are durable.

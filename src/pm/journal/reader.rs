@@ -183,18 +183,9 @@ impl CompleteJournal {
         self.pages.len()
     }
 
-    /// Writes the journal over itself, durably: after a sync that failed, the next one may succeed without
-    /// what the first one did not write.
+    /// [Writes the journal over itself](PmFile::rewrite), durably.
     pub(super) fn rewrite(&self, file: &PmFile) -> Result<()> {
-        let end = self.page_at(self.pages.len()) + 8;
-        let mut buffer = vec![0; CHUNK * to_usize(PAGE)];
-        for at in (0..end).step_by(buffer.len()) {
-            let len = buffer.len().min(to_usize(end - at));
-            let bytes = &mut buffer[..len];
-            file.read(bytes, at)?;
-            file.write(bytes, at)?;
-        }
-        file.sync()
+        file.rewrite(self.page_at(self.pages.len()) + 8)
     }
 
     /// Writes the pages to their offsets in `home`, durably: those of the superblock before all others, and of

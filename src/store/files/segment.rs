@@ -245,21 +245,13 @@ impl Segment {
         self.file.write(bytes, at)
     }
 
-    /// Writes the bytes up to `end` over themselves, durably.
+    /// Writes the bytes up to `end` over themselves, durably, the name too.
     ///
     /// # Errors
     /// What the operating system answers.
     pub fn rewrite(&self, dir: &Dir, end: u64) -> Result<()> {
         let file = dir.open_file(&name(self.number), true)?;
-        let mut buffer = vec![0; PIECE.min(to_usize(end))];
-        let mut at = 0;
-        while at < end {
-            let len = buffer.len().min(to_usize(end - at));
-            let read = self.file.read(&mut buffer[..len], at)?;
-            file.write(&buffer[..read], at)?;
-            at += len as u64;
-        }
-        file.sync()?;
+        file.rewrite(end)?;
         file.sync_dir()
     }
 

@@ -116,8 +116,9 @@ impl Replay {
             })
     }
 
-    /// Carries out the records in order, of a log that is [durable](Self::make_durable): `apply` gets what `change` makes of the entries of one segment after
-    /// the other, each with its sequence number, but for those of which it makes nothing. `progress` gets the bytes read, and all bytes.
+    /// Carries out the records in order, of a log that is [durable](Self::make_durable): `apply` gets what
+    /// `change` makes of the entries of one segment after the other, each with its sequence number, but for
+    /// those of which it makes nothing. `progress` gets the bytes read, and all bytes.
     ///
     /// # Errors
     /// What `apply` and the operating system answer.
