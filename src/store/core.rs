@@ -103,27 +103,24 @@ impl Core {
                 return (back, answer);
             }
             left -= 1;
-            let is_made = self.checkpoints.load(Ordering::Relaxed) != seen;
-            if !is_made && !self.make_room() {
+            if !self.make_room(seen) {
                 return (back, answer);
             }
             work = back;
         }
     }
 
-    /// Gives a full disk back what a checkpoint frees; `false` if there is nothing.
-    fn make_room(self: &Arc<Self>) -> bool {
-        let is_worth_it = || self.state.log.bytes() > 0;
-        let checkpoint = || {
-            let _alone = self.checkpointing.lock();
-            // Another caller may have taken one meanwhile.
-            match is_worth_it() {
-                true => self.take_checkpoint(),
-                false => Ok(()),
-            }
-        };
+    /// Gives a full disk back what a checkpoint frees, unless one has since there were `seen` of them; `false`
+    /// if there is nothing.
+    fn make_room(self: &Arc<Self>, seen: u64) -> bool {
+        // One that has freed the log already may not have been counted yet.
+        let _alone = self.checkpointing.lock();
+        if self.checkpoints.load(Ordering::Relaxed) != seen {
+            return true;
+        }
         // What adds nothing may go on without a checkpoint if the disk has no room for one.
-        is_worth_it() && (checkpoint().is_ok() || self.state.is_unsaved.load(Ordering::Relaxed))
+        self.state.log.bytes() > 0
+            && (self.take_checkpoint().is_ok() || self.state.is_unsaved.load(Ordering::Relaxed))
     }
 
     /// Ends all threads, waits for what is left to do, and closes the files. Nobody calls it any more.
