@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
-use rayon::prelude::*;
 
 use super::cache::FileCache;
 use super::compaction::{Job, Plan, STALL_RUNS};
@@ -16,6 +15,7 @@ use super::version::LsmVersion;
 use super::{Catalog, Entry, LevelFile, SpillOptions};
 use crate::Result;
 use crate::pm::Dir;
+use crate::pool::parallel;
 use crate::pool::worker::Worker;
 
 /// The longest time that an addition waits for compaction.
@@ -54,7 +54,9 @@ impl Levels {
             let sst = Sst::open(&cache, options.store_id, file)?;
             Ok((file.level, Arc::new(sst)))
         };
-        let opened = files.par_iter().map(open).collect::<Result<Vec<_>>>()?;
+        let opened = parallel::map(files, open)
+            .into_iter()
+            .collect::<Result<Vec<_>>>()?;
         let dir = cache.dir();
         let version = LsmVersion::new(options.store_id, dir.path(), opened)?;
         let there = || names.iter().filter_map(|name| sst::number(name));

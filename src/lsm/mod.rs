@@ -22,10 +22,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use rayon::prelude::*;
 
 use crate::Result;
 use crate::pm::Dir;
+use crate::pool::parallel;
 use compaction::Workers;
 use levels::{Levels, Output};
 pub(crate) use sst::Checked;
@@ -205,9 +205,6 @@ impl Spill {
         let total = files.iter().map(|sst| sst.len()).sum();
         let done = AtomicU64::new(0);
         let told = |bytes| progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
-        files
-            .into_par_iter()
-            .map(|sst| (sst.path(), sst.check(&told)))
-            .collect()
+        parallel::map(files, |sst| (sst.path(), sst.check(&told)))
     }
 }

@@ -5,6 +5,7 @@
 //! among the threads of a pool of its own, and who comes on a thread of another pool is served on a
 //! thread outside of that.
 
+pub(crate) mod parallel;
 pub(crate) mod worker;
 
 #[cfg(feature = "cuda")]

@@ -78,12 +78,12 @@ pub use lifecycle::report::{FileReport, StoreFile, StoreReport};
 pub use merge::MergeOperator;
 pub use options::{Durability, StoreOptions};
 pub use range::Range;
-use rayon::prelude::*;
 pub use request::{Request, Response, WriteBatch};
 use resident::budget::Budget;
 pub use stats::{LevelStats, SpillStats, Steps, StoreStats};
 pub use transaction::Transaction;
 
+use crate::pool::parallel;
 use crate::process::Own;
 use crate::{Error, Result};
 
@@ -163,11 +163,14 @@ impl Store {
     }
 
     fn check(&self, requests: &[Request]) -> Result<()> {
-        let all = || requests.par_iter().with_min_len(REQUESTS_PER_THREAD_MIN);
-        all().try_for_each(Request::check)?;
-        match all().any(Request::is_merge) {
-            true => self.operator().map(|_| ()),
-            false => Ok(()),
+        let fails = |nth: usize| requests[nth].check().is_err();
+        if let Some(nth) = parallel::find_first(requests.len(), REQUESTS_PER_THREAD_MIN, fails) {
+            return requests[nth].check();
+        }
+        let is_none = |nth: usize| !requests[nth].is_merge();
+        match parallel::all(requests.len(), REQUESTS_PER_THREAD_MIN, is_none) {
+            true => Ok(()),
+            false => self.operator().map(|_| ()),
         }
     }
 
@@ -198,8 +201,8 @@ impl Store {
     /// was changed. [`Error::Unfinished`] when the index has no room.
     pub fn execute(&self, requests: Vec<Request>) -> Result<Vec<Response>> {
         self.check(&requests)?;
-        let kinds = requests.par_iter().with_min_len(REQUESTS_PER_THREAD_MIN);
-        match kinds.all(Request::is_get) {
+        let is_get = |nth: usize| requests[nth].is_get();
+        match parallel::all(requests.len(), REQUESTS_PER_THREAD_MIN, is_get) {
             true => {
                 let answers = self.state().answer(&requests);
                 self.state().threads.discard(requests.len(), requests);

@@ -12,11 +12,11 @@ mod pipeline;
 use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
-use rayon::prelude::*;
 
 use super::Write;
 use crate::Result;
 use crate::pm::{Mapping, Medium};
+use crate::pool::parallel;
 use crate::table::item::Mutation;
 use crate::table::key::{Identity, ProbeKey};
 use crate::table::maintenance::{Maintainer, Pace};
@@ -39,6 +39,9 @@ const PARTS_PER_THREAD_MAX: usize = 4;
 
 /// Operations after which a batch lets others reclaim, checkpoint and resize.
 const PINNED_OPS_MAX: usize = 2048;
+
+/// Words of answers that one thread puts together at a time.
+const UNION_BLOCKS: usize = 1024;
 
 /// Runs batches on threads of the CPU. Keys and values are packed bytes of the table's sizes.
 pub struct CpuEngine {
@@ -88,11 +91,10 @@ impl CpuEngine {
             return get_part(table, keys, values, 0);
         }
         let part = len.div_ceil(parts);
-        keys.par_chunks(part * key_size)
-            .zip(values.par_chunks_mut(part * value_size))
-            .enumerate()
-            .map(|(index, (keys, values))| get_part(table, keys, values, index * part))
-            .reduce(|| Ok(FixedBitSet::new()), union)
+        let values = values.chunks_mut(part * value_size);
+        let parts = keys.chunks(part * key_size).zip(values).enumerate();
+        let get = |(nth, (keys, values))| get_part(table, keys, values, nth * part);
+        union(len, parallel::map(parts, get))
     }
 
     /// Says which keys are there.
@@ -322,23 +324,21 @@ impl CpuEngine {
         if parts == 1 {
             return each(table, key, len, 0..len, stores, operation);
         }
+        let of_part = len.div_ceil(parts);
         let parts = u16::try_from(parts).expect("threads are few");
-        let owners: Vec<u16> = (0..len)
-            .into_par_iter()
-            .with_min_len(4096)
-            .map(|i| {
+        let mut owners = vec![0u16; len];
+        parallel::map(owners.chunks_mut(of_part).enumerate(), |(nth, owners)| {
+            for (i, owner) in (nth * of_part..).zip(owners) {
                 // The top bits choose buckets, so each thread gets buckets of its own as well.
                 let part = product_top(table.target(key(i)).hash.0, u64::from(parts));
-                u16::try_from(part).expect("a part below their number")
-            })
-            .collect();
-        (0..parts)
-            .into_par_iter()
-            .map(|part| {
-                let mine = (0..len).filter(|&i| owners[i] == part);
-                each(table, key, len, mine, stores, &operation)
-            })
-            .reduce(|| Ok(FixedBitSet::new()), union)
+                *owner = u16::try_from(part).expect("a part below their number");
+            }
+        });
+        let made = parallel::map(0..parts, |part| {
+            let mine = (0..len).filter(|&i| owners[i] == part);
+            each(table, key, len, mine, stores, &operation)
+        });
+        union(len, made)
     }
 }
 
@@ -367,10 +367,24 @@ fn packed<'k, M>(table: &Table<M>, keys: &'k [u8]) -> (usize, impl Fn(usize) -> 
     (keys.len() / size, move |i| nth(keys, size, i))
 }
 
-fn union(left: Result<FixedBitSet>, right: Result<FixedBitSet>) -> Result<FixedBitSet> {
-    let (mut left, right) = (left?, right?);
-    left.union_with(&right);
-    Ok(left)
+/// The answers to `len` operations, of which each part has some.
+fn union(len: usize, parts: Vec<Result<FixedBitSet>>) -> Result<FixedBitSet> {
+    let parts: Vec<FixedBitSet> = parts.into_iter().collect::<Result<_>>()?;
+    let mut answers = FixedBitSet::with_capacity(len);
+    let blocks = answers.as_mut_slice().chunks_mut(UNION_BLOCKS);
+    parallel::map(blocks.enumerate(), |(nth, blocks)| {
+        for part in &parts {
+            let of_part = part
+                .as_slice()
+                .get(nth * UNION_BLOCKS..)
+                .unwrap_or_default();
+            blocks
+                .iter_mut()
+                .zip(of_part)
+                .for_each(|(block, more)| *block |= more);
+        }
+    });
+    Ok(answers)
 }
 
 /// The bytes of element `i` of a packed slice.

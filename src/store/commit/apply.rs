@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
-use rayon::prelude::*;
 
 use super::REQUESTS_PER_THREAD_MIN;
+use crate::pool::parallel;
 use crate::store::files::dir::{Room, is_full};
 use crate::store::files::reserve;
 use crate::store::inner::{PARALLEL_LOOKUPS_MIN, StoreInner, Visible};
@@ -120,14 +120,13 @@ impl StoreInner {
         visible.changed.note(keys, commit_seq);
         let version = self.tiers.spill.version();
         let (is_evicting, precisely) = (visible.is_evicting, self.store_dir.is_tight());
-        let change = |entry| {
-            let entry: &Entry = entry;
+        let change = |nth: usize| {
+            let entry = &entries[nth];
             let sequence = first + u64::from(entry.position);
             self.tiers
                 .change(&version, entry, sequence, (is_evicting, precisely))
         };
-        let entries = entries.par_iter().with_min_len(REQUESTS_PER_THREAD_MIN);
-        let changes: Vec<Mutation> = entries.map(change).collect();
+        let changes = parallel::collect(entries.len(), REQUESTS_PER_THREAD_MIN, change);
         self.change_table(&mut visible, &changes)?;
         self.finished.store(commit_seq, Ordering::Release);
         Ok(())

@@ -4,11 +4,12 @@
 //! other, in the order of their arrival.
 
 use fixedbitset::FixedBitSet;
-use rayon::prelude::*;
+use rayon::slice::ParallelSliceMut;
 
 use super::REQUESTS_PER_THREAD_MIN;
 use super::key_writes::{KeyWrite, KeyWrites, position};
 use crate::engine::VersionSorter;
+use crate::pool::parallel;
 use crate::store::merge::{MergeOperator, merge};
 use crate::store::request::{Request, Response};
 use crate::store::resident::tiers::TieredItems;
@@ -56,8 +57,8 @@ impl<'r> Execution<'r, fn(u32) -> &'r [u8]> {
             merged: Vec::new(),
         };
         let has_merge = || {
-            let requests = requests.par_iter().with_min_len(REQUESTS_PER_THREAD_MIN);
-            requests.any(|request| request.is_merge())
+            let is_none = |nth: usize| !requests[nth].is_merge();
+            !parallel::all(requests.len(), REQUESTS_PER_THREAD_MIN, is_none)
         };
         if let Some(operator) = operator
             && has_merge()
@@ -88,13 +89,10 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         tiers.get_many(&keys, PARALLEL_REQUESTS_MIN, |nth, value| {
             bases[asked[nth]] = Some(value);
         })?;
-        let work = runs.par_iter().zip(&bases);
-        let run = |(run, base): (&&[KeyWrite], &Option<Vec<u8>>)| {
-            self.merge_run(run, base.as_deref(), operator)
-        };
+        let run = |nth: usize| self.merge_run(runs[nth], bases[nth].as_deref(), operator);
         let made: Vec<_> = match runs.len() {
-            PARALLEL_REQUESTS_MIN.. => work.map(run).collect(),
-            _ => runs.iter().zip(&bases).map(run).collect(),
+            PARALLEL_REQUESTS_MIN.. => parallel::collect(runs.len(), 1, run),
+            len => (0..len).map(run).collect(),
         };
         let mut merged = vec![None; self.requests.len()];
         for (position, value) in made.into_iter().flatten() {
@@ -198,7 +196,7 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
             Some(Err(error)) => Response::Failed(Box::new(error.clone())),
             _ => Response::Done,
         };
-        let unasked = |(position, request): (usize, &&Request)| match request {
+        let unasked = |position: usize| match self.requests[position] {
             Request::Get { .. } => Response::Value(None),
             Request::Merge { .. } => merge_answer(position),
             Request::Put { .. } | Request::Delete { .. } => Response::Done,
@@ -206,18 +204,11 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         let is_early = (0..early.len()).filter(|&nth| early[nth].is_some());
         let is_early: FixedBitSet = is_early.collect();
         let mut responses: Vec<Response> = match early.is_empty() {
-            true => {
-                let requests = self
-                    .requests
-                    .par_iter()
-                    .with_min_len(REQUESTS_PER_THREAD_MIN);
-                requests.enumerate().map(unasked).collect()
-            }
+            true => parallel::collect(self.requests.len(), REQUESTS_PER_THREAD_MIN, unasked),
             false => {
-                let requests = self.requests.iter().enumerate().zip(early);
                 let answer =
-                    |(request, early): (_, Option<_>)| early.unwrap_or_else(|| unasked(request));
-                requests.map(answer).collect()
+                    |(nth, early): (usize, Option<_>)| early.unwrap_or_else(|| unasked(nth));
+                early.into_iter().enumerate().map(answer).collect()
             }
         };
         let part = |(nth, responses): (usize, &mut [Response])| {
@@ -227,10 +218,9 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         let is_shared =
             responses.len() >= PARALLEL_REQUESTS_MIN && rayon::current_thread_index().is_some();
         match is_shared {
-            true => responses
-                .par_chunks_mut(CHUNK)
-                .enumerate()
-                .try_for_each(part)?,
+            true => parallel::map(responses.chunks_mut(CHUNK).enumerate(), part)
+                .into_iter()
+                .collect::<Result<()>>()?,
             false => part((0, &mut responses))?,
         }
         Ok(responses)

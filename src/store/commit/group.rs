@@ -7,9 +7,6 @@ mod tests;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use rayon::prelude::*;
-
-use super::REQUESTS_PER_THREAD_MIN;
 use super::execute::Execution;
 use super::optimistic_reads::OptimisticReads;
 use super::queue::{Answer, Job, Work};
@@ -72,7 +69,7 @@ impl StoreInner {
         let jobs = self.drop_conflicting(group);
         let mut all: Vec<&Request> = Vec::new();
         for requests in jobs.iter().copied().flatten() {
-            all.par_extend(requests.par_iter().with_min_len(REQUESTS_PER_THREAD_MIN));
+            all.extend(requests);
         }
         let finished = goes_before(finished, all.iter().copied());
         let early = self.still_valid(&jobs, early);

@@ -4,12 +4,13 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
+use rayon::slice::ParallelSliceMut;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::REQUESTS_PER_THREAD_MIN;
 use crate::Result;
 use crate::engine::VersionSorter;
+use crate::pool::parallel;
 use crate::width::{product_top, to_usize};
 
 /// A change of a key.
@@ -88,11 +89,31 @@ impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
             0..REQUESTS_PER_THREAD_MIN => {
                 self.table.chunk_by(shares_key).filter_map(each).collect()
             }
-            _ => {
-                let runs = self.table.par_chunk_by(shares_key);
-                runs.filter_map(each).collect()
+            len => {
+                let parts = parallel::parts(len, REQUESTS_PER_THREAD_MIN);
+                let of_part = |part| {
+                    let versions = self.of_keys_that_begin_in(part);
+                    let runs = versions.chunk_by(shares_key);
+                    runs.filter_map(&each).collect::<Vec<T>>()
+                };
+                parallel::map(parts, of_part)
+                    .into_iter()
+                    .flatten()
+                    .collect()
             }
         }
+    }
+
+    /// The versions of those keys whose oldest one stands in a part of the table.
+    fn of_keys_that_begin_in(&self, part: Range<usize>) -> &[KeyWrite] {
+        let begin = |from: usize| match from.checked_sub(1).map(|before| &self.table[before]) {
+            None => 0,
+            Some(before) => {
+                let behind = &self.table[from..];
+                from + behind.partition_point(|version| shares_key(version, before))
+            }
+        };
+        &self.table[begin(part.start)..begin(part.end)]
     }
 
     /// The versions older than the request at `position` of its key, newest first.
@@ -145,10 +166,12 @@ fn sort_on_cpu(
         table.sort_unstable();
         return table;
     }
-    let shares = (0..len).into_par_iter().step_by(REQUESTS_PER_THREAD_MIN);
-    let mut table: Vec<KeyWrite> = shares
-        .flat_map_iter(|from| versions(from..len.min(from + position(REQUESTS_PER_THREAD_MIN))))
-        .collect();
+    let parts = parallel::parts(len as usize, REQUESTS_PER_THREAD_MIN);
+    let of_part = |part: Range<usize>| {
+        let made = versions(position(part.start)..position(part.end));
+        made.collect::<Vec<KeyWrite>>()
+    };
+    let mut table: Vec<KeyWrite> = parallel::map(parts, of_part).concat();
     table.par_sort_unstable();
     table
 }
@@ -171,32 +194,22 @@ fn sort_on_gpu(
         let all = start..start + position(hashes.len());
         all.filter(|&nth| is_change(nth)).collect()
     };
-    let changes = hashes
-        .par_chunks_mut(REQUESTS_PER_THREAD_MIN)
-        .enumerate()
-        .map(hash);
+    let parts = hashes.chunks_mut(REQUESTS_PER_THREAD_MIN).enumerate();
     let mut count = 0;
-    for changes in changes.collect::<Vec<_>>() {
+    for changes in parallel::map(parts, hash) {
         positions[count..][..changes.len()].copy_from_slice(&changes);
         count += changes.len();
     }
     let sorted = batch.sort(count)?;
     let hashes = sorted.hashes();
-    let at = |&position: &u32| KeyWrite {
-        hash: hashes[position as usize],
-        position,
+    let order = sorted.order();
+    let version = |nth: usize| KeyWrite {
+        hash: hashes[order[nth] as usize],
+        position: order[nth],
     };
-    let order = sorted
-        .order()
-        .par_iter()
-        .with_min_len(REQUESTS_PER_THREAD_MIN);
-    let newest = sorted
-        .before()
-        .par_iter()
-        .with_min_len(REQUESTS_PER_THREAD_MIN);
     Ok((
-        order.map(at).collect(),
-        Lookup::Newest(newest.copied().collect()),
+        parallel::collect(order.len(), REQUESTS_PER_THREAD_MIN, version),
+        Lookup::Newest(sorted.before().to_vec()),
     ))
 }
 
@@ -212,13 +225,12 @@ fn sort_on_gpu(
 
 /// Whether versions of one hash are all of one key.
 fn tells_apart<'k>(table: &[KeyWrite], key: &(impl Fn(u32) -> &'k [u8] + Sync)) -> bool {
-    let is_apart = |pair: &[KeyWrite]| {
-        !shares_key(&pair[0], &pair[1]) || key(pair[0].position) == key(pair[1].position)
+    let is_apart = |nth: usize| {
+        let (this, next) = (&table[nth], &table[nth + 1]);
+        !shares_key(this, next) || key(this.position) == key(next.position)
     };
-    match table.len() {
-        0..REQUESTS_PER_THREAD_MIN => table.windows(2).all(is_apart),
-        _ => table.par_windows(2).all(is_apart),
-    }
+    let pairs = table.len().saturating_sub(1);
+    parallel::all(pairs, REQUESTS_PER_THREAD_MIN, is_apart)
 }
 
 /// See [`Lookup::Starts`]: as many values of the top bits as there are versions, more or less.

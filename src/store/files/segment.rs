@@ -16,11 +16,11 @@
 use std::path::Path;
 
 use bytemuck::{Pod, Zeroable};
-use rayon::prelude::*;
 use static_assertions::const_assert_eq;
 
 use crate::layout::preamble::{self, FileFormat, Preamble};
 use crate::pm::{Dir, PmFile};
+use crate::pool::parallel;
 use crate::store::files::manifest::SEQUENCE_LIMIT;
 use crate::width::to_usize;
 use crate::{Error, Result};
@@ -210,10 +210,9 @@ impl Segment {
     /// What the operating system answers.
     pub fn contents(&self, bytes: &mut Vec<u8>) -> Result<()> {
         bytes.resize(to_usize(self.len()?), 0);
-        let pieces = bytes.par_chunks_mut(PIECE).enumerate();
         let read = |(nth, piece): (usize, &mut [u8])| self.file.read(piece, (nth * PIECE) as u64);
-        let lens: Vec<usize> = pieces.map(read).collect::<Result<_>>()?;
-        bytes.truncate(lens.iter().sum());
+        let lens = parallel::map(bytes.chunks_mut(PIECE).enumerate(), read);
+        bytes.truncate(lens.into_iter().sum::<Result<usize>>()?);
         Ok(())
     }
 

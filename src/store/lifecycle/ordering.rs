@@ -1,13 +1,17 @@
 //! Making the ordered view, beside changes.
 
-use rayon::prelude::*;
+use rayon::slice::ParallelSliceMut;
 
+use crate::pool::parallel;
 use crate::pool::run_off_pool;
 use crate::store::inner::StoreInner;
 use crate::store::mvcc::old_versions::OldVersions;
 use crate::store::ordered::OrderedView;
 use crate::store::ordered::view::OrderedViewState;
 use crate::{Error, Result};
+
+/// Keys of which one thread takes the fingerprints.
+const KEYS_PER_THREAD_MIN: usize = 4096;
 
 impl StoreInner {
     /// Has `read` called with the ordered view, which is made if there is none. No change runs
@@ -72,8 +76,7 @@ impl StoreInner {
         };
         let fingerprinted = |nth| (key(nth), self.tiers.table.fingerprint(key(nth)));
         let sorted = || {
-            let all = (0..ends.len()).into_par_iter();
-            let mut keys: Vec<(&[u8], u64)> = all.map(fingerprinted).collect();
+            let mut keys = parallel::collect(ends.len(), KEYS_PER_THREAD_MIN, fingerprinted);
             keys.par_sort_unstable();
             keys
         };

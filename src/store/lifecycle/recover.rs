@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use rayon::prelude::*;
 
 use super::open::open_in;
 use super::rebuild;
@@ -16,6 +15,7 @@ use super::report::{FileReport, StoreFile, StoreReport, tell};
 use crate::index::repair::recover_with as recover_index;
 use crate::lsm::{Catalog, LevelFile, repair};
 use crate::pm::{Dir, Faults, MapOptions};
+use crate::pool::parallel;
 use crate::store::commit::sorter::Sorter;
 use crate::store::files::dir;
 use crate::store::files::dir::StoreDir;
@@ -167,7 +167,7 @@ fn check_spill(
             checked => Ok(FileReport::sst(root, &file.path(&dir), &checked)),
         }
     };
-    let files = manifest.files.par_iter().map(check);
+    let files = parallel::map(&manifest.files, check).into_iter();
     let mut files: Vec<FileReport> = files.collect::<Result<_>>()?;
     if let Err(error) = repair::check_levels(&dir, &manifest.files, manifest.store_id) {
         let mut levels = FileReport::new(root, dir.path(), StoreFile::Sst);

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fixedbitset::FixedBitSet;
 use parking_lot::Mutex;
-use rayon::prelude::*;
 
 use super::access_counts::AccessCounts;
 use super::room::Tombstones;
 use crate::index::bytes::BytesIndex;
 use crate::lsm::{LsmVersion, Spill};
+use crate::pool::parallel;
 use crate::pool::worker::Worker;
 use crate::store::mvcc::old_versions::Value;
 use crate::store::ordered;
@@ -186,13 +186,10 @@ impl TieredItems {
             })?;
             Ok(values)
         };
-        let chunks: Vec<Vec<(usize, Vec<u8>)>> = keys
-            .par_chunks(CHUNK)
-            .enumerate()
-            .map(chunk)
-            .collect::<Result<_>>()?;
-        for (nth, value) in chunks.into_iter().flatten() {
-            found(nth, value);
+        for values in parallel::map(keys.chunks(CHUNK).enumerate(), chunk) {
+            for (nth, value) in values? {
+                found(nth, value);
+            }
         }
         Ok(())
     }
@@ -285,13 +282,13 @@ impl TieredItems {
         }
         let part = changes.len().div_ceil(PARTS * rayon::current_num_threads());
         let part = part.clamp(LEAST_CHANGES, MOST_CHANGES);
-        let parts: Vec<FixedBitSet> = changes
-            .par_chunks(part)
-            .map(|changes| self.table.apply(changes))
-            .collect::<Result<_>>()?;
+        let apply = |changes| self.table.apply(changes);
         let mut were_there = FixedBitSet::with_capacity(changes.len());
-        for (nth, answers) in parts.iter().enumerate() {
-            were_there.extend(answers.ones().map(|bit| nth * part + bit));
+        for (nth, answers) in parallel::map(changes.chunks(part), apply)
+            .into_iter()
+            .enumerate()
+        {
+            were_there.extend(answers?.ones().map(|bit| nth * part + bit));
         }
         Ok(were_there)
     }

@@ -12,10 +12,10 @@ pub mod replay;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::Result;
+use crate::pool::parallel;
 use crate::store::files::dir::{Room, StoreDir};
 use crate::store::files::manifest::Manifest;
 use crate::store::files::segment::{EXTENSION, SEGMENT_HEADER, Segment};
@@ -398,13 +398,9 @@ impl Tail {
             let bytes = rest.split_off_mut(..len).expect("as long as all of them");
             (entries, bytes)
         };
-        let parts: Vec<(&[Entry], &mut [u8])> =
-            entries.chunks(ENTRIES_PER_THREAD).map(part).collect();
+        let parts = entries.chunks(ENTRIES_PER_THREAD).map(part);
         let put = |(entries, bytes)| Entry::put_all(entries, bytes);
-        match parts.len() {
-            0..2 => parts.into_iter().for_each(put),
-            _ => parts.into_par_iter().for_each(put),
-        }
+        parallel::map(parts, put);
         let (head, written) = self.unsynced[start..start + len].split_at_mut(RECORD_HEADER);
         let header = header.seal(seed, record::checksum(written, seed));
         head.copy_from_slice(bytemuck::bytes_of(&header));
@@ -448,12 +444,9 @@ impl Tail {
             Ok(xxh3_64_with_seed(&block, seed))
         };
         let blocks = to_usize(len.div_ceil(BLOCK as u64));
-        let blocks = (0..blocks)
-            .into_par_iter()
-            .with_min_len(blocks.div_ceil(WRITERS));
-        let sums = || blocks.map(write).collect::<Result<Vec<u64>>>();
+        let sums = || parallel::collect(blocks, blocks.div_ceil(WRITERS), write);
         let (sums, made) = rayon::join(sums, beside);
-        let (sums, made) = (sums?, made?);
+        let (sums, made) = (sums.into_iter().collect::<Result<Vec<u64>>>()?, made?);
         let header = header.seal(seed, record::of_blocks(&sums, seed));
         // The padding stays a hole, or what a record that failed or an older segment has left there.
         self.segment()

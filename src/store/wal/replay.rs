@@ -1,9 +1,10 @@
 //! Reading the log after a crash.
 
-use rayon::prelude::*;
+use std::ops::Range;
 
 use super::record;
 use super::record::{Entry, RECORD_HEADER, RecordHeader, seed};
+use crate::pool::parallel;
 use crate::store::files::dir::{Room, StoreDir};
 use crate::store::files::manifest::SEQUENCE_LIMIT;
 use crate::store::files::segment;
@@ -155,6 +156,9 @@ impl Replay {
     }
 }
 
+/// Words that one thread looks at for a record.
+const WORDS_PER_THREAD_MIN: usize = 64 << 10;
+
 /// How far the records of a segment must go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Until {
@@ -204,7 +208,8 @@ impl Loaded {
         }
         let holds =
             |&(at, ref header): &(usize, RecordHeader)| holds(&bytes, segment.salt, at, header);
-        if let Some(nth) = records.par_iter().position_first(|record| !holds(record)) {
+        let fails = |nth: usize| !holds(&records[nth]);
+        if let Some(nth) = parallel::find_first(records.len(), 1, fails) {
             end = records[nth].0;
             records.truncate(nth);
         }
@@ -277,16 +282,17 @@ impl Loaded {
 
     /// A valid record behind the end of the records that says that what was there was durable.
     fn witness(&self, salt: u64) -> Option<usize> {
-        let is_witness = |&at: &usize| match record_at(&self.bytes, salt, at) {
+        let first = self.end / 8 + 1;
+        let at = |nth| (first + nth) * 8;
+        let is_witness = |nth| match record_at(&self.bytes, salt, at(nth)) {
             Some((header, _)) => {
-                header.durable > self.end as u64 && holds(&self.bytes, salt, at, &header)
+                header.durable > self.end as u64 && holds(&self.bytes, salt, at(nth), &header)
             }
             None => false,
         };
         // An older segment may have left much behind the records.
-        let offsets = self.end / 8 + 1..self.bytes.len() / 8;
-        let offsets = offsets.into_par_iter().map(|word| word * 8);
-        offsets.find_first(is_witness)
+        let words = (self.bytes.len() / 8).saturating_sub(first);
+        parallel::find_first(words, WORDS_PER_THREAD_MIN, is_witness).map(at)
     }
 
     /// What `each` makes of the entries of the first `count` records and of their sequence numbers, in their order.
@@ -297,8 +303,8 @@ impl Loaded {
         each: impl Fn(Entry<'l>, u64) -> T + Sync,
     ) -> Result<Vec<T>> {
         let each = &each;
-        let of_record = |(at, header): &'_ (usize, RecordHeader)| {
-            let (at, header) = (*at, *header);
+        let of_record = |nth: usize| {
+            let (at, header) = self.records[nth];
             let start = at + RECORD_HEADER;
             let entries = record::entries(&self.bytes[start..start + to_usize(header.len)]);
             entries.map(move |entry| {
@@ -312,8 +318,12 @@ impl Loaded {
                 Ok(each(entry, sequence))
             })
         };
-        let records = self.records[..count].par_iter();
-        records.flat_map_iter(of_record).collect()
+        let of_part = |part: Range<usize>| part.flat_map(of_record).collect::<Result<Vec<T>>>();
+        let mut made = Vec::new();
+        for part in parallel::map(parallel::parts(count, 1), of_part) {
+            made.append(&mut part?);
+        }
+        Ok(made)
     }
 }
 

@@ -15,20 +15,22 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64 as Count;
 use std::time::{Duration, Instant};
 
-use rayon::prelude::*;
-
 use super::Table;
 use super::levels::Levels;
 use super::tags::Tags;
 use crate::layout::superblock::Flags;
 use crate::layout::{DATA_START, HUGE_PAGE, RecordWord, Superblock};
 use crate::pm::Medium;
+use crate::pool::parallel;
 use crate::sync::Ordering;
 use crate::table::alloc::free_list::FreeList;
 use crate::table::alloc::reachable::ReachableRecords;
 use crate::width::to_usize;
 use crate::{Domain, Error, Result};
 use scan::{Findings, Fix};
+
+/// Words of marks from which one thread makes free records.
+const WORDS_PER_THREAD_MIN: usize = 1024;
 
 /// What a recovery found in the file of an index, and what it repaired: that of an opening, or of [`recover`](crate::recover).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -187,8 +189,7 @@ impl<M: Medium> Table<M> {
                 .step_by(to_usize(HUGE_PAGE))
                 .map(move |at| (offset + at, HUGE_PAGE.min(len - at)))
         };
-        let parts: Vec<(u64, u64)> = ranges.into_iter().flat_map(part).collect();
-        parts.into_par_iter().for_each(|(at, len)| {
+        parallel::map(ranges.into_iter().flat_map(part), |(at, len)| {
             self.medium.write_back(at, len);
             self.medium.fence();
         });
@@ -290,27 +291,26 @@ impl<M: Medium> Table<M> {
                 (index as u64 + 1) * 64 - u64::from(word(index).leading_zeros())
             });
         self.arena.set_high_water(class, high_water);
-        (0..to_usize(high_water.div_ceil(64)))
-            .into_par_iter()
-            .with_min_len(1024)
-            .map(|word_index| {
-                let index = word_index as u64;
-                let below = (high_water - index * 64).min(64);
-                let mut free = !word(word_index);
-                if below < 64 {
-                    free &= (1 << below) - 1;
-                }
-                let mut records = Vec::with_capacity(free.count_ones() as usize);
-                while free != 0 {
-                    let ordinal = index * 64 + u64::from(free.trailing_zeros());
-                    records.extend(self.arena.offset(class, ordinal));
-                    free &= free - 1;
-                }
-                let count = records.len() as u64;
-                self.arena.give(records);
-                count
-            })
-            .sum()
+        let rebuild = |word_index: usize| {
+            let index = word_index as u64;
+            let below = (high_water - index * 64).min(64);
+            let mut free = !word(word_index);
+            if below < 64 {
+                free &= (1 << below) - 1;
+            }
+            let mut records = Vec::with_capacity(free.count_ones() as usize);
+            while free != 0 {
+                let ordinal = index * 64 + u64::from(free.trailing_zeros());
+                records.extend(self.arena.offset(class, ordinal));
+                free &= free - 1;
+            }
+            let count = records.len() as u64;
+            self.arena.give(records);
+            count
+        };
+        let parts = parallel::parts(to_usize(high_water.div_ceil(64)), WORDS_PER_THREAD_MIN);
+        let rebuilt = parallel::map(parts, |part| part.map(rebuild).sum::<u64>());
+        rebuilt.into_iter().sum()
     }
 
     /// Levels that a resize has still to empty.

@@ -3,12 +3,11 @@
 use std::fmt;
 use std::sync::atomic::AtomicU64 as Count;
 
-use rayon::prelude::*;
-
 use super::Progress;
 use crate::layout::bucket::SlotAddr;
 use crate::layout::{BUSY, EMPTY, KeyClass, KeyHash, RESERVED_WORD, RecordWord};
 use crate::pm::Medium;
+use crate::pool::parallel;
 use crate::sync::Ordering;
 use crate::table::Table;
 use crate::table::alloc::arena::ExtentMap;
@@ -101,30 +100,29 @@ impl<M: Medium> Table<M> {
                     .map(|first| (level, first)),
             );
         }
-        let mut findings = tasks
-            .into_par_iter()
-            .map(|(level, first)| {
-                let mut found = Findings::default();
-                let map = self.arena.map();
-                let end = (first + TASK_BUCKETS).min(1 << level);
-                for index in first..end {
-                    let at = self.levels.offset(level) + index * self.shape.bucket_size;
-                    self.scan_bucket(
-                        at,
-                        Home::Level { level, index },
-                        (&map, reachable),
-                        &mut found,
-                    );
-                }
-                let done = done.fetch_add(end - first, Ordering::Relaxed) + end - first;
-                progress(Progress {
-                    phase: "scan",
-                    done,
-                    total,
-                });
-                found
-            })
-            .reduce(Findings::default, Findings::merge);
+        let scan = |(level, first): (u32, u64)| {
+            let mut found = Findings::default();
+            let map = self.arena.map();
+            let end = (first + TASK_BUCKETS).min(1 << level);
+            for index in first..end {
+                let at = self.levels.offset(level) + index * self.shape.bucket_size;
+                self.scan_bucket(
+                    at,
+                    Home::Level { level, index },
+                    (&map, reachable),
+                    &mut found,
+                );
+            }
+            let done = done.fetch_add(end - first, Ordering::Relaxed) + end - first;
+            progress(Progress {
+                phase: "scan",
+                done,
+                total,
+            });
+            found
+        };
+        let found = parallel::map(tasks, scan).into_iter();
+        let mut findings = found.fold(Findings::default(), Findings::merge);
         self.scan_reserved(reachable, &mut findings);
         findings
     }

@@ -6,17 +6,17 @@
 
 use std::sync::atomic::AtomicU64 as Count;
 
-use rayon::prelude::*;
-
 use super::Progress;
 use super::scan::{DAMAGES_MAX, Damage, Home, TASK_BUCKETS};
 use crate::layout::bucket::SlotAddr;
 use crate::layout::{BUSY, EMPTY, EXTENT_TABLE, ExtentEntry, ExtentKind, RecordWord};
 use crate::pm::{Mapping, Medium};
+use crate::pool::parallel;
 use crate::sync::{Ordering, thread_number};
 use crate::table::Table;
 use crate::table::alloc::arena::ExtentMap;
 use crate::table::read_superblock;
+use crate::width::to_usize;
 
 /// What a walk has seen.
 #[derive(Debug, Default)]
@@ -69,11 +69,9 @@ impl Table<Mapping> {
                 });
                 found
             };
-            let found = (0..(1u64 << level).div_ceil(TASK_BUCKETS))
-                .into_par_iter()
-                .map(|nth| task(nth * TASK_BUCKETS))
-                .reduce(Verified::default, Verified::merge);
-            verified = verified.merge(found);
+            let tasks = (0..1 << level).step_by(to_usize(TASK_BUCKETS));
+            let found = parallel::map(tasks, task);
+            verified = found.into_iter().fold(verified, Verified::merge);
             level += 1;
         }
     }

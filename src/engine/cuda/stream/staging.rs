@@ -1,7 +1,6 @@
 //! The way of a batch's operands to the device, through pinned memory.
 
 use rayon::ThreadPool;
-use rayon::prelude::*;
 
 use super::event_on;
 use crate::Result;
@@ -9,6 +8,7 @@ use crate::gpu::event::Event;
 use crate::gpu::memory::Address;
 use crate::gpu::memory::{PinnedMemory, copy_in, is_pinned};
 use crate::gpu::stream::Stream;
+use crate::pool::parallel;
 
 /// Bytes that are copied at a time, while the bus carries those before them.
 const PIECE_BYTES: usize = 4 << 20;
@@ -78,9 +78,10 @@ fn copy(copiers: Option<&ThreadPool>, to: &mut [u8], from: &[u8]) {
     match copiers.filter(|_| to.len() >= 8 * COPY_PART_BYTES) {
         None => to.copy_from_slice(from),
         Some(copiers) => copiers.install(|| {
-            to.par_chunks_mut(COPY_PART_BYTES)
-                .zip(from.par_chunks(COPY_PART_BYTES))
-                .for_each(|(to, from)| to.copy_from_slice(from));
+            let parts = to
+                .chunks_mut(COPY_PART_BYTES)
+                .zip(from.chunks(COPY_PART_BYTES));
+            parallel::map(parts, |(to, from)| to.copy_from_slice(from));
         }),
     }
 }

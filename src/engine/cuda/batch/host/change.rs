@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use fixedbitset::FixedBitSet;
 use parking_lot::MutexGuard;
-use rayon::prelude::*;
 
 use super::{copied, keep, len_of, parts};
 use crate::engine::Write;
@@ -13,6 +12,7 @@ use crate::engine::cuda::batch::sizes;
 use crate::engine::cuda::stream::{BatchStream, Operands, Payload};
 use crate::engine::cuda::table::{DeviceTable, Integrity, Taken, Writer};
 use crate::pm::{Mapping, Medium};
+use crate::pool::parallel;
 use crate::table::Table;
 use crate::{Error, Result};
 
@@ -192,14 +192,12 @@ impl Changes<'_> {
         let (file, copied) = (&self.table.medium, copied(value_size));
         let (_, offsets) = batch_stream.offsets_mut(len)?;
         copiers.install(|| {
-            offsets
-                .par_chunks_mut(copied)
-                .zip(values.par_chunks(copied * value_size))
-                .enumerate()
-                .for_each(|(nth, (offsets, values))| {
-                    records.enter_runs(nth * copied, offsets);
-                    file.scatter(offsets, values);
-                });
+            let values = values.chunks(copied * value_size);
+            let parts = offsets.chunks_mut(copied).zip(values).enumerate();
+            parallel::map(parts, |(nth, (offsets, values))| {
+                records.enter_runs(nth * copied, offsets);
+                file.scatter(offsets, values);
+            });
         });
         // SAFETY: as above.
         unsafe { batch_stream.stage(Some(copiers), len, keys, Payload::Offsets) }

@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use fixedbitset::FixedBitSet;
 use rayon::ThreadPool;
-use rayon::prelude::*;
 
 use super::{copied, keep, len_of, parts};
 use crate::Result;
@@ -16,6 +15,7 @@ use crate::engine::cuda::stream::{BatchStream, Payload, event_on};
 use crate::engine::cuda::table::DeviceTable;
 use crate::gpu::event::Event;
 use crate::pm::Mapping;
+use crate::pool::parallel;
 use crate::table::Table;
 
 /// Parts that are looked up at a time.
@@ -108,8 +108,6 @@ fn copy_found(to: &mut [u8], from: &[u8], part: Range<usize>, answers: &FixedBit
 fn gather(file: &Mapping, offsets: &[u64], values: &mut [u8]) {
     let size = values.len() / offsets.len();
     let copied = copied(size);
-    values
-        .par_chunks_mut(copied * size)
-        .zip(offsets.par_chunks(copied))
-        .for_each(|(values, offsets)| file.gather(offsets, values));
+    let parts = values.chunks_mut(copied * size).zip(offsets.chunks(copied));
+    parallel::map(parts, |(values, offsets)| file.gather(offsets, values));
 }

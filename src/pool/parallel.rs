@@ -1,0 +1,109 @@
+//! Work in parts, on the threads of the caller's pool, or of rayon's own if it is in none.
+//!
+//! All of it goes through one function without type parameters: what rayon made of each closure by itself was
+//! a quarter of this crate's machine code.
+
+use std::ops::Range;
+
+use parking_lot::Mutex;
+use rayon::prelude::*;
+
+/// Parts for each thread: one that has other things to do leaves some to the others.
+const PARTS_PER_THREAD: usize = 4;
+
+/// A part of the work.
+enum Part<T, R> {
+    Waiting(T),
+    Taken,
+    Done(R),
+}
+
+/// What `work` makes of each part, in their order. Each part should be worth some microseconds.
+pub fn map<T: Send, R: Send>(
+    parts: impl IntoIterator<Item = T>,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    let waiting = |part| Mutex::new(Part::Waiting(part));
+    let parts: Vec<Mutex<Part<T, R>>> = parts.into_iter().map(waiting).collect();
+    run(parts.len(), &|nth| {
+        let part = std::mem::replace(&mut *parts[nth].lock(), Part::Taken);
+        let Part::Waiting(part) = part else {
+            unreachable!("each part is done once");
+        };
+        let done = work(part);
+        *parts[nth].lock() = Part::Done(done);
+    });
+    let done = |part: Mutex<Part<T, R>>| match part.into_inner() {
+        Part::Done(done) => done,
+        _ => unreachable!("all parts are done"),
+    };
+    parts.into_iter().map(done).collect()
+}
+
+/// What `make` makes of each position below `len`. A part has at least `least` of them.
+pub fn collect<R: Send>(len: usize, least: usize, make: impl Fn(usize) -> R + Sync) -> Vec<R> {
+    if len <= least {
+        return (0..len).map(make).collect();
+    }
+    let of_part = |part: Range<usize>| part.map(&make).collect::<Vec<R>>();
+    let mut made = Vec::with_capacity(len);
+    made.extend(map(parts(len, least), of_part).into_iter().flatten());
+    made
+}
+
+/// Whether `holds` holds of each position below `len`. A part has at least `least` of them.
+pub fn all(len: usize, least: usize, holds: impl Fn(usize) -> bool + Sync) -> bool {
+    if len <= least {
+        return (0..len).all(holds);
+    }
+    !map(parts(len, least), |mut part| part.all(&holds)).contains(&false)
+}
+
+/// The first position below `len` of which `holds` holds. A part has at least `least` of them.
+pub fn find_first(len: usize, least: usize, holds: impl Fn(usize) -> bool + Sync) -> Option<usize> {
+    let first = |mut part: Range<usize>| part.find(|&nth| holds(nth));
+    map(parts(len, least), first).into_iter().flatten().next()
+}
+
+/// The positions below `len` in parts of at least `least`, some for each thread if they are many.
+pub fn parts(len: usize, least: usize) -> impl Iterator<Item = Range<usize>> {
+    let most = PARTS_PER_THREAD * rayon::current_num_threads();
+    let part = len.div_ceil(most).max(least).max(1);
+    (0..len)
+        .step_by(part)
+        .map(move |start| start..len.min(start + part))
+}
+
+/// Has each of so many parts done.
+fn run(parts: usize, part: &(dyn Fn(usize) + Sync)) {
+    match parts {
+        0..2 => (0..parts).for_each(part),
+        _ => (0..parts).into_par_iter().with_max_len(1).for_each(part),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_done_once_and_in_order() {
+        for len in [0, 1, 2, 511, 512, 513, 100_000] {
+            assert!(parts(len, 512).flatten().eq(0..len));
+            assert!(collect(len, 512, |nth| nth).into_iter().eq(0..len));
+            let mut bytes = vec![0u8; len];
+            let lens = map(bytes.chunks_mut(100), |bytes| {
+                bytes.iter_mut().for_each(|byte| *byte += 1);
+                bytes.len()
+            });
+            assert_eq!(lens.into_iter().sum::<usize>(), len);
+            assert!(bytes.iter().all(|&byte| byte == 1));
+            for wanted in [0, 7, 511, 99_999] {
+                let is_inside = wanted < len;
+                let found = find_first(len, 512, |nth| nth >= wanted);
+                assert_eq!(found, is_inside.then_some(wanted));
+                assert_eq!(all(len, 512, |nth| nth < wanted), !is_inside);
+            }
+        }
+    }
+}
