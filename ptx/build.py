@@ -23,7 +23,7 @@ COMPILER = "nvidia-cuda-nvrtc-cu12==12.4.127"
 OPTIONS = ["--gpu-architecture=compute_70", "--std=c++17"]
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-KERNELS = ["batch.cu", "cache.cu", "index.cu", "order.cu", "recovery_scan.cu", "resize.cu"]
+KERNELS = ["batch.cu", "cache.cu", "index.cu", "mirror.cu", "order.cu", "recovery_scan.cu", "resize.cu"]
 # What each PTX file is made of, as one module, and with which options; the sources lie beside it or
 # in `kernels`.
 MODULES = {

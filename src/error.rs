@@ -93,6 +93,17 @@ pub enum Error {
         supported: u32,
     },
 
+    /// A file of an earlier format than this build reads.
+    #[error("{}: format version {found}; this build reads version {supported} alone: write its items into a new file with the build that made it", path.display())]
+    OlderFormat {
+        /// The file.
+        path: PathBuf,
+        /// Version in the file.
+        found: u32,
+        /// The version that this build reads.
+        supported: u32,
+    },
+
     /// The file is shorter than its superblock says.
     #[error("{}: the file has {found} bytes, its superblock speaks of {expected}: it was truncated", path.display())]
     Truncated {

@@ -75,8 +75,8 @@ extern "C" __global__ void write_128(byte *base, const u64 *places, u32 count) {
 }
 
 // What a change writes at least: a record behind the one before it and, in a bucket whose keys stand
-// behind its words, the key; a fence, and then one word (update) or two with a fence between (insert)
-// at the place of its slot.
+// behind its words, the key; a fence, and then the slot's record word (update) or both of its words, which
+// lie side by side (insert).
 extern "C" __global__ void change(byte *base, u64 records, const u64 *slots, u32 count, u32 words,
                                   u32 key_bytes) {
     constexpr u32 LANES = RECORD / sizeof(uint4);
@@ -93,11 +93,11 @@ extern "C" __global__ void change(byte *base, u64 records, const u64 *slots, u32
         __threadfence_system();
         __syncwarp(group);
         if (lane != 0) continue;
-        auto *slot = reinterpret_cast<volatile u64 *>(base + slots[i]);
-        slot[0] = i;
+        byte *slot = base + slots[i] + i % SLOTS * 2 * sizeof(u64);
         if (words > 1) {
-            __threadfence_system();
-            slot[SLOTS] = i;
+            *reinterpret_cast<uint4 *>(slot) = word;
+        } else {
+            *reinterpret_cast<volatile u64 *>(slot + sizeof(u64)) = i;
         }
         __threadfence_system();
     }

@@ -17,6 +17,7 @@
 #include "batch.cu"
 #include "cache.cu"
 #include "index.cu"
+#include "mirror.cu"
 #include "order.cu"
 #include "recovery_scan.cu"
 #include "resize.cu"
@@ -90,6 +91,7 @@ std::unordered_map<std::string, Kernel> kernels = {
     ENTRY(arrange), ENTRY(scatter), ENTRY(enter_free), ENTRY(write_back_free),
     ENTRY(cache_score), ENTRY(cache_select), ENTRY(cache_release), ENTRY(cache_assign),
     ENTRY(cache_fill), ENTRY(cache_link), ENTRY(cache_remove_level),
+    ENTRY(split_buckets),
     ENTRY(gather_changes), ENTRY(find_versions),
     {"count_digits", kernel(count_digits, true)},
     {"start_digits", kernel(start_digits, true)},

@@ -10,6 +10,9 @@ constexpr u64 EMPTY = 0;
 constexpr u64 BUSY = ~0ull;
 constexpr u64 RESERVED_WORD = 1;
 
+// A slot's state word and record word, side by side in the file.
+constexpr u64 SLOT_WORDS_BYTES = 16;
+
 // Record words (src/layout/record.rs).
 constexpr u64 RECORD_OFFSET = (1ull << 56) - 1;
 constexpr u64 FROZEN = 1ull << 61;

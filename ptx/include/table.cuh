@@ -51,6 +51,24 @@ __device__ inline u32 lines_in(u64 offset, u64 len) {
     return static_cast<u32>((offset + len - 1) / LINE - offset / LINE + 1);
 }
 
+// Puts the words of a bucket's slots, which lie side by side in the file, in the order of a copy: all state
+// words, then all record words. `to` may be `from`. A warp together.
+__device__ inline void split_slots(const u8 *from, u8 *to, u32 slots) {
+    u32 index = lane_number();
+    u64 state = 0;
+    u64 record = 0;
+    if (index < slots) {
+        state = load(from + index * SLOT_WORDS_BYTES);
+        record = load(from + index * SLOT_WORDS_BYTES + 8);
+    }
+    __syncwarp();
+    if (index < slots) {
+        store(to + index * 8, state);
+        store(to + (slots + index) * 8, record);
+    }
+    __syncwarp();
+}
+
 // WIDE: keys of more than 8 bytes, whose slots hold a fingerprint and the key.
 template <bool WIDE>
 struct Table {
@@ -115,19 +133,27 @@ struct Table {
 
     // ---- Slots.
 
-    __device__ u8 *state_of(const Slot &slot) const { return slot.bucket.probe + slot.index * 8; }
-
-    __device__ u8 *record_of(const Slot &slot) const {
-        return slot.bucket.probe + (view.slots + slot.index) * 8;
+    // The words of a slot where its bucket is probed. In the file they lie side by side, so that a change
+    // writes one line; in a copy all states come first, so that a lookup reads no record word of another key.
+    __device__ u8 *state_of(const Slot &slot) const {
+        return slot.bucket.probe + slot.index * (is_copy(slot.bucket) ? 8 : SLOT_WORDS_BYTES);
     }
 
+    __device__ u8 *record_of(const Slot &slot) const {
+        bool split = is_copy(slot.bucket);
+        return slot.bucket.probe + (split ? (view.slots + slot.index) * 8 : record_offset(slot.index));
+    }
+
+    // Where a slot's record word lies in its bucket of the file.
+    __device__ u64 record_offset(u32 index) const { return index * SLOT_WORDS_BYTES + 8; }
+
     __device__ u64 key_offset(u32 index) const {
-        return view.slots * 16 + static_cast<u64>(index) * view.key_size;
+        return view.slots * SLOT_WORDS_BYTES + static_cast<u64>(index) * view.key_size;
     }
 
     // Offset of a slot's state word in the file, by which a slot is named between launches.
     __device__ u64 offset_of(const Slot &slot) const {
-        return slot.bucket.offset + slot.index * 8;
+        return slot.bucket.offset + slot.index * SLOT_WORDS_BYTES;
     }
 
     // The slot whose state word lies at this offset.
@@ -135,7 +161,7 @@ struct Table {
         if (offset < DATA_START) {
             u32 number = offset >= RESERVED_BUCKETS + RESERVED_BUCKET_STRIDE;
             Bucket bucket = reserved_bucket(number);
-            return {bucket, static_cast<u32>(offset - bucket.offset) / 8};
+            return {bucket, static_cast<u32>((offset - bucket.offset) / SLOT_WORDS_BYTES)};
         }
         u32 level = view.bottom_level;
         #pragma unroll 1
@@ -144,7 +170,7 @@ struct Table {
         }
         u64 within = offset - view.level_offset[level];
         u64 number = within / view.bucket_size;
-        u32 index = static_cast<u32>(within - number * view.bucket_size) / 8;
+        u32 index = static_cast<u32>((within - number * view.bucket_size) / SLOT_WORDS_BYTES);
         return {bucket_at(level, number), index};
     }
 
@@ -176,7 +202,7 @@ struct Table {
     // The state word of this lane's slot of a stripe; BUSY, which is nobody's, past the last slot.
     __device__ u64 state_in(const Bucket &bucket, u32 stripe) const {
         u32 index = stripe * GROUP + group_lane();
-        return index < view.slots ? load(bucket.probe + index * 8) : BUSY;
+        return index < view.slots ? load(state_of({bucket, index})) : BUSY;
     }
 
     // Visits the candidate buckets of one round in levels `from` to `to` - 1, the highest level
@@ -254,7 +280,6 @@ struct Table {
 
     // The record of a slot if it holds the key's member.
     __device__ u64 record_if_member(const Key &key, const Slot &slot) {
-        touch_record(slot);
         #pragma unroll 1
         while (true) {
             u64 record = group_load_acquire(record_of(slot));
@@ -312,7 +337,7 @@ struct Table {
 
     __device__ void report_damage(const Slot &slot) {
         if (counters != nullptr && group_lane() == 0) {
-            counters->damaged = slot.bucket.offset + (view.slots + slot.index) * 8;
+            counters->damaged = slot.bucket.offset + record_offset(slot.index);
         }
     }
 
@@ -397,15 +422,13 @@ struct Table {
 
     // ---- Steps of a change, one lane an item. The callers persist between them.
 
-    __device__ void store_state(const Slot &slot, u64 word) {
-        store(view.file + offset_of(slot), word);
-        mark_dirty(offset_of(slot), 8);
-    }
-
-    __device__ void store_record(const Slot &slot, u64 word) {
-        u64 at = slot.bucket.offset + (view.slots + slot.index) * 8;
-        store(view.file + at, word);
-        mark_dirty(at, 8);
+    // Both words of the slot whose state word lies at an offset of the file, by one store. A crash that leaves
+    // one of them leaves no member, since the slot was durably empty before it was filled.
+    __device__ void store_words(u64 offset, u64 state, u64 record) const {
+        uint4 words{static_cast<u32>(state), static_cast<u32>(state >> 32), static_cast<u32>(record),
+                    static_cast<u32>(record >> 32)};
+        store_unit(reinterpret_cast<uint4 *>(view.file + offset), words);
+        mark_dirty(offset, SLOT_WORDS_BYTES);
     }
 
     // The same on the copy, where there is one.
@@ -417,14 +440,11 @@ struct Table {
         if (is_copy(slot.bucket)) store(record_of(slot), word);
     }
 
-    // Takes the item out of each lane's slot where `gone`, the record word first. All lanes call.
+    // Takes the item out of each lane's slot where `gone`. All lanes call.
     __device__ void clear(const Slot &slot, bool gone) {
-        if (gone) store_record(slot, 0);
+        if (gone) store_words(offset_of(slot), EMPTY, 0);
         persist();
-        if (gone) {
-            store_state(slot, EMPTY);
-            copy_record(slot, 0);
-        }
+        if (gone) copy_record(slot, 0);
         order();
         if (gone) copy_state(slot, EMPTY);
     }
@@ -467,12 +487,7 @@ struct Table {
     // ---- Touches of probing, where a bucket is probed in the file.
 
     __device__ void touch_states(const Bucket &bucket) {
-        if (!is_copy(bucket)) touches += lines_in(bucket.offset, view.slots * 8);
-    }
-
-    // The record word, if it lies past the lines of the state words.
-    __device__ void touch_record(const Slot &slot) {
-        if (!is_copy(slot.bucket)) touches += record_lies_apart(slot);
+        if (!is_copy(bucket)) touches += lines_in(bucket.offset, view.slots * SLOT_WORDS_BYTES);
     }
 
     __device__ void touch_key(const Slot &slot) {
@@ -481,20 +496,9 @@ struct Table {
 
     // ---- Touches of a change in one slot of the file, each lane for its own.
 
-    // Of the state word and the record word.
-    __device__ u32 slot_lines(const Slot &slot) const {
-        return 1 + (offset_of(slot) / LINE != (offset_of(slot) + view.slots * 8) / LINE);
-    }
-
     // Lines of the slot's key that hold no word of the slot.
     __device__ u32 key_lines(const Slot &slot) const {
         u64 at = slot.bucket.offset + key_offset(slot.index);
-        u64 record = offset_of(slot) + view.slots * 8;
-        return lines_in(at, view.key_size) - (at / LINE == record / LINE);
-    }
-
-    __device__ bool record_lies_apart(const Slot &slot) const {
-        u64 last_state = slot.bucket.offset + view.slots * 8 - 8;
-        return (offset_of(slot) + view.slots * 8) / LINE != last_state / LINE;
+        return lines_in(at, view.key_size) - (at / LINE == offset_of(slot) / LINE);
     }
 };

@@ -202,8 +202,10 @@ struct Incoming {
     // Copies the bucket itself, if its level has no copy.
     __device__ void copy_image(const TableView &view) const {
         if (image == nullptr) return;
+        split_slots(bucket.probe, image, view.slots);
+        u32 keys = view.slots * SLOT_WORDS_BYTES;
         #pragma unroll 1
-        for (u32 at = lane_number() * 8; at < view.bucket_size; at += WARP * 8) {
+        for (u32 at = keys + lane_number() * 8; at < view.bucket_size; at += WARP * 8) {
             store(image + at, load(bucket.probe + at));
         }
     }
@@ -211,8 +213,9 @@ struct Incoming {
     // The record in this lane's slot, 0 for none.
     __device__ u64 record(const TableView &view) const {
         if (lane_number() >= view.slots) return 0;
-        u64 word = load_acquire(bucket.probe + (view.slots + lane_number()) * 8);
-        bool valid = is_member(word) && Table<false>(view, nullptr).is_record(word & RECORD_OFFSET);
+        Table<false> table(view, nullptr);
+        u64 word = load_acquire(table.record_of({bucket, lane_number()}));
+        bool valid = is_member(word) && table.is_record(word & RECORD_OFFSET);
         return valid ? word & RECORD_OFFSET : 0;
     }
 

@@ -255,33 +255,22 @@ __device__ Change write_value(Table<WIDE> &table, const Records &records, const 
     return change;
 }
 
-// Writes the state word of a new item and the record word, two lanes an item: accesses of one line
-// that are made together are one on the way to host memory.
+// Writes both words of a new item's slot, or the record word of an old item's.
 template <bool WIDE>
 __device__ void write_words(Table<WIDE> &table, const Records &records, const Batch &batch,
                             const Change &change) {
-    const TableView &view = table.view;
-    u64 word = 0;
     u64 old = 0;
-    if (change.inserts()) {
-        word = table.prepare(table.key_at(batch, change.position)).word;
-    } else if (change.writes()) {
+    if (change.writes() && !change.inserts()) {
         old = load(table.record_of(table.slot_at(change.state_at()))) & RECORD_OFFSET;
     }
     retire_record(records, table.counters, old);
-    bool of_record = lane_number() % 2 != 0;
-    #pragma unroll
-    for (u32 half = 0; half < 2; half++) {
-        u32 from = half * (WARP / 2) + lane_number() / 2;
-        u64 state_at = __shfl_sync(ALL_LANES, change.state_at(), from);
-        u64 record = __shfl_sync(ALL_LANES, change.record, from);
-        u64 state = __shfl_sync(ALL_LANES, word, from);
-        u32 inserts = __shfl_sync(ALL_LANES, static_cast<u32>(change.inserts()), from);
-        if (of_record ? record != 0 : inserts != 0) {
-            u64 at = state_at + (of_record ? view.slots * 8 : 0);
-            store(view.file + at, of_record ? record : state);
-            table.mark_dirty(at, 8);
-        }
+    if (change.inserts()) {
+        u64 state = table.prepare(table.key_at(batch, change.position)).word;
+        table.store_words(change.state_at(), state, change.record);
+    } else if (change.writes()) {
+        u64 at = change.state_at() + 8;
+        store(table.view.file + at, change.record);
+        table.mark_dirty(at, 8);
     }
 }
 
@@ -319,15 +308,12 @@ __device__ void show(Table<WIDE> &table, const Batch &batch, const Change &chang
     }
     tally.added += inserts;
     tally.touches += lines_in(change.record, table.view.value_size);
-    if (table.is_copy(slot.bucket)) tally.touches += inserts ? table.slot_lines(slot) : 1;
+    tally.touches += table.is_copy(slot.bucket);
     if (WIDE && inserts) tally.touches += table.key_lines(slot);
 }
 
 // insert, upsert and update. A warp writes the values of several shares first, then their words,
 // with one fence between for all of them: a fence costs as much as some accesses of the file.
-//
-// State and record word need no order: a slot with only one of them is no member, and recovery
-// clears it.
 template <bool WIDE, Verb VERB>
 __device__ void write(const TableView &view, const Records &records, const Batch &batch,
                       Counters *counters) {
@@ -378,7 +364,7 @@ __device__ void take_out(const TableView &view, const Records &records, const Ba
         retire_record(records, counters, record);
         if (gone) {
             answer_yes(batch, position);
-            if (table.is_copy(slot.bucket)) tally.touches += table.slot_lines(slot);
+            tally.touches += table.is_copy(slot.bucket);
         }
         tally.removed += gone;
     }

@@ -148,6 +148,7 @@ __device__ u64 layout_words[] = {
     EMPTY,
     BUSY,
     RESERVED_WORD,
+    SLOT_WORDS_BYTES,
     RECORD_OFFSET,
     FROZEN,
     COLLIDED,

@@ -49,11 +49,12 @@ __device__ void drain_buckets(const TableView &view, u64 from, u64 to, Counters 
         bool moves = offset != 0;
         Slot above{};
         if (moves) above = table.slot_at(offset);
-        if constexpr (WIDE) table.store_keys(offset, own.bytes, moves);
-        if (moves) table.store_state(above, state);
-        persist();
-        __syncwarp();
-        if (moves) table.store_record(above, record & RECORD_OFFSET);
+        if constexpr (WIDE) {
+            table.store_keys(offset, own.bytes, moves);
+            persist();
+            __syncwarp();
+        }
+        if (moves) table.store_words(offset, state, record & RECORD_OFFSET);
         persist();
         if (moves) table.copy_state(above, state);
         order();
@@ -64,7 +65,7 @@ __device__ void drain_buckets(const TableView &view, u64 from, u64 to, Counters 
         if (moves || moved_before) uncache(view, below.bucket.ordinal, below.index);
         tally.operations += moves;
         tally.full += member && !moves && !moved_before;
-        if (moves) tally.touches += table.slot_lines(above) + table.slot_lines(below);
+        if (moves) tally.touches += 2;
     }
     tally.add_to(counters, table.touches);
 }

@@ -1,10 +1,12 @@
 //! Slots: their state words, and where the parts of a slot lie in its bucket.
 //!
-//! A bucket of *S* slots is `state[S]`, `record[S]`, and for keys of 16 bytes and more `keys[S]`.
+//! A bucket of *S* slots is `{state, record}[S]`, and for keys of 16 bytes and more `keys[S]`. The two words of
+//! a slot share a line, so that filling or clearing a slot writes one.
 //! The state word of an occupied slot is the key itself (8-byte keys; GPHash §3.1, in-place key
 //! placement) or the key's fingerprint.
 
 use super::Shape;
+use crate::width::u32_of;
 
 /// State word of a slot that holds nothing. Fresh extents are zero, hence all empty.
 pub const EMPTY: u64 = 0;
@@ -15,6 +17,9 @@ pub const BUSY: u64 = u64::MAX;
 /// State word of an occupied slot of a reserved bucket. A reserved bucket serves a single key,
 /// one that equals [`EMPTY`] or [`BUSY`], so any third word says "this key".
 pub const RESERVED_WORD: u64 = 1;
+
+/// Bytes of a slot's state word and record word, which lie side by side.
+pub const SLOT_WORDS_BYTES: u64 = 16;
 
 /// Offsets of one slot's parts in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,18 +36,24 @@ impl Shape {
     /// Where slot `slot` of the bucket at offset `bucket` lies.
     #[inline]
     pub fn slot_addr(&self, bucket: u64, slot: u32) -> SlotAddr {
-        let slots = u64::from(self.slots);
+        let keys = bucket + u64::from(self.slots) * SLOT_WORDS_BYTES;
         let slot = u64::from(slot);
-        let state = bucket + slot * 8;
+        let state = bucket + slot * SLOT_WORDS_BYTES;
         SlotAddr {
             state,
-            record: state + slots * 8,
+            record: state + 8,
             key: if self.key_size <= 8 {
                 state
             } else {
-                bucket + slots * 16 + slot * self.key_size
+                keys + slot * self.key_size
             },
         }
+    }
+
+    /// The number of the slot whose state word lies `offset` bytes into its bucket.
+    #[inline]
+    pub fn slot_at(&self, offset: u64) -> u32 {
+        u32_of(offset / SLOT_WORDS_BYTES)
     }
 }
 
@@ -50,6 +61,19 @@ impl Shape {
 mod tests {
     use super::*;
     use crate::width::to_usize;
+
+    #[test]
+    fn slot_words_share_a_line() {
+        for slots in 1..=32u32 {
+            let shape = Shape::new(8, 100, slots, 1, 1).unwrap();
+            for slot in 0..slots {
+                let addr = shape.slot_addr(shape.bucket_size, slot);
+                assert_eq!(addr.state % SLOT_WORDS_BYTES, 0);
+                assert_eq!(addr.state / 64, addr.record / 64);
+                assert_eq!(shape.slot_at(addr.state - shape.bucket_size), slot);
+            }
+        }
+    }
 
     #[test]
     fn slot_parts_fill_the_bucket_without_overlap() {

@@ -1,5 +1,6 @@
 //! The shape of a table: what its keys, buckets, levels and records measure.
 
+use super::bucket::SLOT_WORDS_BYTES;
 use super::size_class::{SIZE_CLASSES, SMALLEST_RECORD, class_size};
 use super::{HUGE_PAGE, PAGE, align_up};
 use crate::{Error, Result};
@@ -110,7 +111,7 @@ impl Shape {
                 expected: "each at least 1, their product at most 32".into(),
             });
         }
-        let slot = 16 + if key_size > 8 { key_size } else { 0 };
+        let slot = SLOT_WORDS_BYTES + if key_size > 8 { key_size } else { 0 };
         Ok(Self {
             key_size,
             value_size,

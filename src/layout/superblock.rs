@@ -19,7 +19,7 @@ use crate::{Error, Result};
 pub const MAGIC: [u8; 8] = *b"GPHASH\r\n";
 
 /// The format that this build writes, and the latest that it reads.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// What the counters of changes and of checkpoints never reach, and an attacker might set them to
 /// so that they overflow.
@@ -345,6 +345,13 @@ impl Superblock {
                 supported: FORMAT_VERSION,
             });
         }
+        if (1..FORMAT_VERSION).contains(&self.version) {
+            return Err(Error::OlderFormat {
+                path: path.to_path_buf(),
+                found: self.version,
+                supported: FORMAT_VERSION,
+            });
+        }
         if self.version == 0 || Flags::from_bits(self.flags).is_none() {
             return damaged(format!("version {}, flags {:#x}", self.version, self.flags));
         }
@@ -509,16 +516,23 @@ mod tests {
         assert!(matches!(parse(&[]), Err(Error::Foreign { .. })));
         assert!(matches!(parse(b"hello world"), Err(Error::Foreign { .. })));
         let mut newer = sealed(1);
-        newer.version = 2;
+        newer.version = 3;
         newer.seal();
         assert!(matches!(
             parse(&head([Some(newer), None])),
-            Err(Error::NewerFormat { found: 2, .. })
+            Err(Error::NewerFormat { found: 3, .. })
         ));
         newer.checksum ^= 1;
         assert!(matches!(
             parse(&head([Some(newer), None])),
-            Err(Error::NewerFormat { found: 2, .. })
+            Err(Error::NewerFormat { found: 3, .. })
+        ));
+        let mut older = sealed(1);
+        older.version = 1;
+        older.seal();
+        assert!(matches!(
+            parse(&head([Some(older), None])),
+            Err(Error::OlderFormat { found: 1, .. })
         ));
         let mut damaged = sealed(1);
         damaged.checksum ^= 1;

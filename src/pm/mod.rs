@@ -13,7 +13,6 @@ mod mapping;
 pub(crate) mod sim;
 #[cfg(all(any(test, feature = "testing"), not(loom)))]
 pub mod sim_disk;
-mod simd_match;
 mod write_back;
 
 pub(crate) use dir::Dir;
@@ -78,15 +77,6 @@ pub trait Medium: Send + Sync {
     #[inline]
     fn prefetch(&self, at: u64) {
         let _ = at;
-    }
-
-    /// Which of the eight words from `at` on equal `word`: bit *i* for the *i*th. A hint: what
-    /// matters is loaded again by itself.
-    #[inline]
-    fn match_eight(&self, at: u64, word: u64) -> u8 {
-        (0..8).fold(0, |mask, i| {
-            mask | u8::from(self.load(at + 8 * i) == word) << i
-        })
     }
 
     /// Makes at least `len` bytes accessible, the new ones zero, with room on the disk for them.

@@ -161,7 +161,6 @@ impl<M: Medium> Table<M> {
         visit: &mut (impl FnMut(SlotAddr, RecordWord) -> Walk + ?Sized),
     ) -> Walk {
         let record = RecordWord(self.medium.load(addr.record));
-        *touches += self.slot_touches(addr) - 1;
         if self.medium.load(addr.state) != target.word {
             return Walk::Next;
         }

@@ -159,9 +159,7 @@ impl<'t> ProbeHint<'t> {
                     let mask = tags.matching(target.tag);
                     mask == 0
                         || mask.is_power_of_two()
-                            && own.is_some_and(|own| {
-                                own.state == at + 8 * u64::from(mask.trailing_zeros())
-                            })
+                            && own == Some(table.shape.slot_addr(at, mask.trailing_zeros()))
                 })
             })
             && !table.overflow.is_any_set()

@@ -309,7 +309,7 @@ impl<M: Medium> Table<M> {
             };
             self.write_key(to.addr, target);
             medium.store(to.addr.state, target.word);
-            self.persist_key(to.addr);
+            self.write_back_slot(to.addr);
             medium.fence();
             medium.store(to.addr.record, record.with(0).0);
             to.show(target);

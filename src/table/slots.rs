@@ -6,7 +6,6 @@ use super::tags::{Tag, TagWord, Tags8};
 use crate::layout::bucket::SlotAddr;
 use crate::layout::{EMPTY, KeyClass, KeyHash, LINE, RecordWord};
 use crate::pm::Medium;
-use crate::width::u32_of;
 
 impl<M: Medium> Table<M> {
     /// Which slots of a bucket may hold the target's key, and whether the bucket itself was read
@@ -94,7 +93,7 @@ impl<M: Medium> Table<M> {
                 return None;
             }
             let bucket = self.bucket(level, index);
-            let slot = u32_of(inside % self.shape.bucket_size / 8);
+            let slot = self.shape.slot_at(inside % self.shape.bucket_size);
             let (word, number) = bucket.tags.slot(slot)?;
             Some((bucket, slot - number, word, number))
         })
@@ -103,11 +102,10 @@ impl<M: Medium> Table<M> {
     /// Which slots of a bucket have this state word: bit *i* for slot *i*.
     #[inline]
     pub fn matches(&self, bucket: Bucket, word: u64) -> u32 {
-        if self.shape.slots == 8 {
-            return u32::from(self.medium.match_eight(bucket.at, word));
-        }
         (0..self.shape.slots).fold(0, |mask, slot| {
-            let state = self.medium.load(bucket.at + u64::from(slot) * 8);
+            let state = self
+                .medium
+                .load(self.shape.slot_addr(bucket.at, slot).state);
             mask | u32::from(state == word) << slot
         })
     }
@@ -136,12 +134,6 @@ impl<M: Medium> Table<M> {
         for (at, bytes) in (addr.key..).step_by(8).zip(key.chunks_exact_mut(8)) {
             bytes.copy_from_slice(&self.medium.load(at).to_le_bytes());
         }
-    }
-
-    /// Lines that hold a slot's state word and record word.
-    #[inline]
-    pub(crate) fn slot_touches(&self, addr: SlotAddr) -> u64 {
-        1 + u64::from(addr.state / LINE != addr.record / LINE)
     }
 
     /// Lines that hold a slot's key, beside those of its words.

@@ -298,8 +298,30 @@ fn file_of_a_newer_format() {
         matches!(
             error,
             Error::NewerFormat {
-                found: 2,
-                supported: 1,
+                found: 3,
+                supported: 2,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn file_of_an_older_format() {
+    let (_folder, path) = file();
+    let mut bytes = fs::read(&path).unwrap();
+    let mut older = superblock(&bytes);
+    older.version -= 1;
+    write_superblock(&mut bytes, older);
+    fs::write(&path, &bytes).unwrap();
+    let error = refusal(&path);
+    assert!(
+        matches!(
+            error,
+            Error::OlderFormat {
+                found: 1,
+                supported: 2,
                 ..
             }
         ),

@@ -136,10 +136,10 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "the copy above is published before its key is durable",
         file: "src/table/resize.rs",
-        find: r"            self.persist_key(to.addr);
+        find: r"            self.write_back_slot(to.addr);
             medium.fence();
 ",
-        replacement: "            self.persist_key(to.addr);\n",
+        replacement: "            self.write_back_slot(to.addr);\n",
         suite: Suite::Unit("crash_tests::scripted::growth_of_levels"),
     },
     Mutation {
@@ -517,10 +517,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a slot is not given back in the file when its item is removed",
         file: "ptx/include/table.cuh",
-        find: r"            store_state(slot, EMPTY);
-            copy_record(slot, 0);
-",
-        replacement: "            copy_record(slot, 0);\n",
+        find: "        if (gone) store_words(offset_of(slot), EMPTY, 0);\n",
+        replacement: "",
         suite: Suite::Kernels,
     },
     Mutation {
@@ -601,7 +599,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "an item leaves its level on the device before it stands above",
         file: "ptx/kernels/resize.cu",
-        find: r"        if (moves) table.store_record(above, record & RECORD_OFFSET);
+        find: r"        if (moves) table.store_words(offset, state, record & RECORD_OFFSET);
         persist();
         if (moves) table.copy_state(above, state);
         order();
@@ -610,7 +608,7 @@ pub const MUTATIONS: &[Mutation] = &[
         table.clear(below, moves || moved_before);
 ",
         replacement: r"        table.clear(below, moves || moved_before);
-        if (moves) table.store_record(above, record & RECORD_OFFSET);
+        if (moves) table.store_words(offset, state, record & RECORD_OFFSET);
         persist();
         if (moves) table.copy_state(above, state);
         order();

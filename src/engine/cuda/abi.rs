@@ -431,6 +431,7 @@ mod tests {
                 layout::EMPTY,
                 layout::BUSY,
                 layout::RESERVED_WORD,
+                layout::bucket::SLOT_WORDS_BYTES,
                 RecordWord::OFFSET,
                 RecordWord::FROZEN,
                 RecordWord::COLLIDED,

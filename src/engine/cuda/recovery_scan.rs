@@ -11,7 +11,7 @@ use super::abi::{
 use super::kernels::declarations::RECOVERY_SCAN;
 use super::kernels::{Grid, WARP};
 use super::stream::BatchStream;
-use super::table::{DeviceTable, Mirror, Prepared};
+use super::table::{DeviceTable, Mirror, Prepared, Source};
 use crate::Result;
 use crate::gpu::memory::{DeviceMemory, copy_in, copy_out, fill, wait};
 use crate::layout::RecordWord;
@@ -20,7 +20,7 @@ use crate::pm::{Mapping, Medium};
 use crate::table::Table;
 use crate::table::alloc::reachable::ReachableRecords;
 use crate::table::recovery::scan::{Findings, Fix};
-use crate::width::{to_usize, u32_of};
+use crate::width::to_usize;
 
 /// Most slots to repair that a scan lists. A crash leaves one for each operation that was under
 /// way; more than this is left to the CPU.
@@ -52,7 +52,12 @@ impl CudaEngine {
         let batch_stream = BatchStream::new()?;
         let stream = &batch_stream.stream;
         let mut copies = Mirror::new(true, options.device_memory);
-        let mut view = copies.add_table(table, &registration, stream)?;
+        let mut view = copies.add_table(Source {
+            table,
+            registration: &registration,
+            kernels: &kernels,
+            stream,
+        })?;
         view.file_len = table.medium.len();
         tracing::debug!(took = ?started.elapsed(), "copied the levels to the device");
         let started = Instant::now();
@@ -167,7 +172,9 @@ fn fix(table: &Table<Mapping>, view: &TableView, repair: &Repair) -> Fix {
 /// The slot whose state word stands at `at`, in some level.
 fn slot_addr(table: &Table<Mapping>, view: &TableView, at: u64) -> SlotAddr {
     let (_, bucket) = bucket(table, view, at);
-    table.shape.slot_addr(bucket, u32_of((at - bucket) / 8))
+    table
+        .shape
+        .slot_addr(bucket, table.shape.slot_at(at - bucket))
 }
 
 /// The level and the offset of the bucket that `at` lies in.

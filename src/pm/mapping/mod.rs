@@ -13,7 +13,7 @@ use super::domain::FileSystem;
 use super::file::{Faults, PmFile};
 use super::journal::Journal;
 use super::write_back::WriteBack;
-use super::{Medium, Priority, simd_match};
+use super::{Medium, Priority};
 use crate::layout::PAGE;
 use crate::process::Opener;
 use crate::width::to_usize;
@@ -267,13 +267,6 @@ impl Medium for Mapping {
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = at;
-    }
-
-    #[inline]
-    fn match_eight(&self, at: u64, word: u64) -> u8 {
-        let words = self.bytes(at, 64);
-        // SAFETY: 64 mapped bytes; a misaligned `at` would give a wrong hint, no wild access.
-        unsafe { simd_match::match_eight(words.cast(), word) }
     }
 
     fn grow(&self, len: u64) -> Result<()> {

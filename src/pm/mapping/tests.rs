@@ -584,7 +584,6 @@ fn growth_runs_beside_accesses_of_threads() {
                         mapping.store(at, step);
                         mapping.write_back(at, 8);
                         mapping.fence();
-                        assert_eq!(mapping.match_eight(len - 64, step) & 1, 0);
                     }
                 });
             }
@@ -604,13 +603,12 @@ fn access_out_of_bounds_panics() {
     let dir = in_memory();
     let path = dir.path().join("table");
     let mapping = Mapping::create(&path, LEN, &options(Domain::Auto)).unwrap();
-    let accesses: [&dyn Fn(); 7] = [
+    let accesses: [&dyn Fn(); 6] = [
         &|| assert_eq!(mapping.load(LEN), 0),
         &|| assert_eq!(mapping.load(4), 0),
         &|| mapping.store(u64::MAX - 7, 1),
         &|| mapping.read(LEN - 1, &mut [0; 2]),
         &|| mapping.write(LEN + 1, &[]),
-        &|| assert_eq!(u64::from(mapping.match_eight(LEN - 56, 0)), 0),
         &|| assert_eq!(mapping.load(LEN - 4), 0),
     ];
     for access in accesses {

@@ -248,7 +248,9 @@ fn why_not(
         Ok(report) if report.key_size == 0 => Ok(None),
         Ok(_) => Ok(Some("an index of keys and values of fixed size".into())),
         Err(error) if error.is_refusal() || matches!(error, Error::InUse { .. }) => Err(error),
-        Err(error @ Error::NewerFormat { .. }) if mark.is_some() => Err(error),
+        Err(error @ (Error::NewerFormat { .. } | Error::OlderFormat { .. })) if mark.is_some() => {
+            Err(error)
+        }
         Err(error) => Ok(Some(error.to_string())),
     }
 }

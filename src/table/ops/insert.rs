@@ -12,7 +12,7 @@
 use std::ops::ControlFlow;
 
 use crate::Result;
-use crate::layout::bucket::SlotAddr;
+use crate::layout::bucket::{SLOT_WORDS_BYTES, SlotAddr};
 use crate::layout::{BUSY, EMPTY, KeyClass, KeyHash, RecordWord};
 use crate::pm::Medium;
 use crate::sync::{Ordering, fence, pause};
@@ -159,8 +159,7 @@ impl<'t, M: Medium> Session<'t, M> {
         medium.store(addr.state, target.word);
         table.persist_slot(addr, record);
         slot.show(target);
-        self.touches +=
-            table.record_touches(record) + table.slot_touches(addr) + table.key_touches(addr);
+        self.touches += table.record_touches(record) + 1 + table.key_touches(addr);
         let is_alone = hint.is_some_and(|hint| hint.is_alone(table, target, Some(addr)))
             && medium
                 .compare_exchange(addr.record, tentative.0, tentative.with(0).0)
@@ -247,14 +246,13 @@ impl<M: Medium> Table<M> {
     /// Makes a filled slot and its record persistent.
     pub(in crate::table) fn persist_slot(&self, addr: SlotAddr, record: u64) {
         self.persist_record(record);
-        self.persist_key(addr);
-        self.medium.write_back(addr.record, 8);
+        self.write_back_slot(addr);
         self.medium.fence();
     }
 
-    /// Starts the write-back of a slot's state word and key.
-    pub(crate) fn persist_key(&self, addr: SlotAddr) {
-        self.medium.write_back(addr.state, 8);
+    /// Starts the write-back of a slot's words and key.
+    pub(crate) fn write_back_slot(&self, addr: SlotAddr) {
+        self.medium.write_back(addr.state, SLOT_WORDS_BYTES);
         if self.shape.key_class() == KeyClass::Wide {
             self.medium.write_back(addr.key, self.shape.key_size);
         }

@@ -155,15 +155,15 @@ class Cache {
 
     u64 record_of(u64 ordinal, u32 index) const {
         const u8 *in_file = table.view.file + bucket_of_ordinal(table.view, ordinal).offset;
-        return ::load(in_file + (table.view.slots + index) * 8) & RECORD_OFFSET;
+        return ::load(in_file + index * SLOT_WORDS_BYTES + 8) & RECORD_OFFSET;
     }
 
     void verify_entry(const TableView &view, u64 ordinal, u32 entry) const {
         Bucket bucket = bucket_of_ordinal(view, ordinal);
         const u8 *in_file = view.file + bucket.offset;
         if (view.cache.buckets != nullptr &&
-            std::memcmp(view.cache.buckets + u64{entry} * view.bucket_size, in_file,
-                        view.bucket_size) != 0) {
+            !table.is_copy_of(view.cache.buckets + u64{entry} * view.bucket_size, in_file, 1,
+                              view.bucket_size)) {
             fail("the cached bucket %llu is not that of the file", ordinal);
         }
         for (u32 index = 0; index < view.slots; index++) {

@@ -13,6 +13,7 @@
 #include "batch.cu"
 #include "cache.cu"
 #include "index.cu"
+#include "mirror.cu"
 #include "order.cu"
 #include "recovery_scan.cu"
 #include "resize.cu"
@@ -183,6 +184,36 @@ class MemoryTable {
         expect_noted(0, levels_end);
         expect_noted(ARENA, supply_end);
         std::fill(dirty.begin(), dirty.end(), 0);
+    }
+
+    // What levels and records hold.
+    std::vector<u8> image() const {
+        std::vector<u8> bytes(view.file, view.file + levels_end);
+        bytes.insert(bytes.end(), view.file + ARENA, view.file + supply_end);
+        return bytes;
+    }
+
+    // Lines in which the file differs from an earlier image of it, as host memory gets them.
+    u64 lines_changed_since(const std::vector<u8> &image) const {
+        constexpr u64 HOST_LINE = 64;
+        std::vector<u8> now = this->image();
+        u64 lines = 0;
+        for (u64 at = 0; at < now.size(); at += HOST_LINE) {
+            u64 len = std::min(HOST_LINE, now.size() - at);
+            lines += std::memcmp(now.data() + at, image.data() + at, len) != 0;
+        }
+        return lines;
+    }
+
+    // Whether a copy of `count` buckets, `stride` bytes apart, holds what these of the file do.
+    bool is_copy_of(const u8 *copy, const u8 *in_file, u64 count, u32 stride) const {
+        std::vector<u64> words(count * stride / 8);
+        u8 *split = reinterpret_cast<u8 *>(words.data());
+        std::memcpy(split, in_file, count * stride);
+        u32 slots = view.slots;
+        emulated::Launch launch{1, THREADS, [=] { split_buckets(split, count, stride, slots); }};
+        emulated::run({launch});
+        return std::memcmp(copy, split, count * stride) == 0;
     }
 
     // Whether lookups may reach anything of the file but the values. Without access, the first

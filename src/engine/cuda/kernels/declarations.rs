@@ -101,6 +101,10 @@ pub const REPORT: Kernel<(Address, Address, u32, Address)> = Kernel::new("report
 pub const DRAIN: Kernel<(TableView, u64, u64, Address)> =
     Kernel::new("drain").by_key_size().writing();
 
+/// Puts the slots of copied buckets in the order in which they are probed: the address of the first, how many
+/// there are, the bytes from one to the next, and the slots of each.
+pub const SPLIT_BUCKETS: Kernel<(Address, u64, u32, u32)> = Kernel::new("split_buckets");
+
 /// Scans one level, and adds what it finds to the findings at an address.
 pub const RECOVERY_SCAN: Kernel<(TableView, u32, RecoveryScanView, Address)> =
     Kernel::new("recovery_scan").by_key_size();
@@ -203,6 +207,7 @@ mod tests {
         declare(&mut declared, SPREAD);
         declare(&mut declared, REPORT);
         declare(&mut declared, DRAIN);
+        declare(&mut declared, SPLIT_BUCKETS);
         declare(&mut declared, RECOVERY_SCAN);
         declare(&mut declared, CACHE_SCORE);
         declare(&mut declared, CACHE_SELECT);

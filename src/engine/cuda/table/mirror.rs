@@ -7,6 +7,8 @@ use bytemuck::Zeroable;
 use super::registration::Registration;
 use crate::Result;
 use crate::engine::cuda::abi::TableView;
+use crate::engine::cuda::kernels::declarations::SPLIT_BUCKETS;
+use crate::engine::cuda::kernels::{Grid, Kernels};
 use crate::gpu::memory::Address;
 use crate::gpu::memory::{DeviceMemory, copy_in, fill, free_memory, wait};
 use crate::gpu::stream::Stream;
@@ -15,6 +17,15 @@ use crate::layout::{RESERVED_BUCKET_STRIDE, RESERVED_BUCKETS};
 use crate::pm::{Mapping, Medium};
 use crate::table::Table;
 use crate::width::{to_usize, u32_of};
+
+/// What copies are made of, and with what.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    pub table: &'a Table<Mapping>,
+    pub registration: &'a Registration,
+    pub kernels: &'a Kernels,
+    pub stream: &'a Stream,
+}
 
 /// The copies of a table's levels, as far as the device has room for them.
 pub struct Mirror {
@@ -70,12 +81,8 @@ impl Mirror {
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu) when copying fails.
-    pub fn add_table(
-        &mut self,
-        table: &Table<Mapping>,
-        registration: &Registration,
-        stream: &Stream,
-    ) -> Result<TableView> {
+    pub fn add_table(&mut self, source: Source) -> Result<TableView> {
+        let table = source.table;
         let shape = &table.shape;
         let levels = table.levels.live();
         let mut view = TableView::zeroed();
@@ -90,15 +97,13 @@ impl Mirror {
         view.top_level = levels.top;
         view.bucket_size = u32_of(shape.bucket_size);
         view.record_stride = u32_of(shape.record_stride);
-        view.reserved_probe = self.add_reserved(table, registration, stream)?;
+        view.reserved_probe = self.add_reserved(source)?;
         for level in levels.bottom..=levels.top {
             let offset = table.levels.offset(level);
             view.level_offset[level as usize] = offset;
             // A recovery scan has copied the levels before.
             if self.levels[level as usize].is_none() {
-                let len = level_len(table, level);
-                self.levels[level as usize] =
-                    self.copy(table, registration, stream, offset, len)?;
+                self.levels[level as usize] = self.copy_level(source, level)?;
             }
             view.level_probe[level as usize] = self.probe(table, level, offset);
         }
@@ -162,34 +167,25 @@ impl Mirror {
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu) when copying fails.
-    pub fn refresh(
-        &self,
-        table: &Table<Mapping>,
-        registration: &Registration,
-        stream: &Stream,
-        buckets: &[(u32, u64)],
-    ) -> Result<()> {
+    pub fn refresh(&self, source: Source, buckets: &[(u32, u64)]) -> Result<()> {
+        let table = source.table;
         for &(level, bucket) in buckets {
             if let Some(copy) = &self.levels[level as usize] {
                 let within = bucket - table.levels.offset(level);
                 let to = copy.address() + within;
                 let len = table.shape.bucket_size;
-                copy_file(table, registration, stream, bucket..bucket + len, to)?;
+                source.copy_file(bucket..bucket + len, to)?;
+                source.split(to, 1, len)?;
             }
         }
-        wait(stream)
+        wait(source.stream)
     }
 
     /// Copies the reserved buckets and gives the address of each.
-    fn add_reserved(
-        &mut self,
-        table: &Table<Mapping>,
-        registration: &Registration,
-        stream: &Stream,
-    ) -> Result<[Address; 2]> {
+    fn add_reserved(&mut self, source: Source) -> Result<[Address; 2]> {
         let len = 2 * RESERVED_BUCKET_STRIDE;
-        self.reserved = self.copy(table, registration, stream, RESERVED_BUCKETS, len)?;
-        let file = table.medium.base() as Address + RESERVED_BUCKETS;
+        self.reserved = self.copy(source, RESERVED_BUCKETS, len, 2, RESERVED_BUCKET_STRIDE)?;
+        let file = source.table.medium.base() as Address + RESERVED_BUCKETS;
         let first = self.reserved.as_ref().map_or(file, DeviceMemory::address);
         Ok([first, first + RESERVED_BUCKET_STRIDE])
     }
@@ -199,13 +195,21 @@ impl Mirror {
         self.levels[level as usize] = None;
     }
 
+    fn copy_level(&self, source: Source, level: u32) -> Result<Option<DeviceMemory>> {
+        let table = source.table;
+        let (offset, len) = (table.levels.offset(level), level_len(table, level));
+        self.copy(source, offset, len, 1 << level, table.shape.bucket_size)
+    }
+
+    /// A copy of `len` bytes of the file from `offset` on, which begin with `count` buckets, each `stride`
+    /// bytes behind the one before.
     fn copy(
         &self,
-        table: &Table<Mapping>,
-        registration: &Registration,
-        stream: &Stream,
+        source: Source,
         offset: u64,
         len: u64,
+        count: u64,
+        stride: u64,
     ) -> Result<Option<DeviceMemory>> {
         if !self.fits(len) {
             return Ok(None);
@@ -213,10 +217,38 @@ impl Mirror {
         let Ok(copy) = DeviceMemory::new(to_usize(len)) else {
             return Ok(None);
         };
-        let bytes = offset..offset + len;
-        copy_file(table, registration, stream, bytes, copy.address())?;
-        wait(stream)?;
+        source.copy_file(offset..offset + len, copy.address())?;
+        source.split(copy.address(), count, stride)?;
+        wait(source.stream)?;
         Ok(Some(copy))
+    }
+}
+
+impl Source<'_> {
+    /// Puts copies of these bytes of the file on the stream; there must be room for them at `to`.
+    fn copy_file(&self, bytes: Range<u64>, to: Address) -> Result<()> {
+        let medium = &self.table.medium;
+        assert!(bytes.end <= medium.len(), "{bytes:?} of the file");
+        for part in self.registration.cut(bytes.clone()) {
+            // SAFETY: the range is mapped. It is copied by the device, and nothing changes it
+            // meanwhile: the engine is the only one who stores, and its caller is alone in it.
+            unsafe {
+                let from = medium.base().wrapping_add(to_usize(part.start));
+                let from = std::slice::from_raw_parts(from, to_usize(part.end - part.start));
+                copy_in(self.stream, to + (part.start - bytes.start), from)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the slots of copied buckets in the order in which kernels probe copies.
+    fn split(&self, at: Address, count: u64, stride: u64) -> Result<()> {
+        let arguments = (at, count, u32_of(stride), self.table.shape.slots);
+        // SAFETY: the copy is that long, and nobody else has it yet.
+        unsafe {
+            self.kernels
+                .launch(self.stream, SPLIT_BUCKETS, Grid::Warps(count), arguments)
+        }
     }
 }
 
@@ -241,25 +273,4 @@ pub fn zeroed_level(
 /// Bytes of the copy of a level.
 pub fn level_len(table: &Table<Mapping>, level: u32) -> u64 {
     table.shape.buckets_len(level) + table.shape.overflow_len(level)
-}
-
-/// Puts copies of these bytes of the file on a stream; there must be room for them at `to`.
-fn copy_file(
-    table: &Table<Mapping>,
-    registration: &Registration,
-    stream: &Stream,
-    bytes: Range<u64>,
-    to: Address,
-) -> Result<()> {
-    assert!(bytes.end <= table.medium.len(), "{bytes:?} of the file");
-    for part in registration.cut(bytes.clone()) {
-        // SAFETY: the range is mapped. It is copied by the device, and nothing changes it
-        // meanwhile: the engine is the only one who stores, and its caller is alone in it.
-        unsafe {
-            let from = table.medium.base().wrapping_add(to_usize(part.start));
-            let from = std::slice::from_raw_parts(from, to_usize(part.end - part.start));
-            copy_in(stream, to + (part.start - bytes.start), from)?;
-        }
-    }
-    Ok(())
 }

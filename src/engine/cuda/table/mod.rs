@@ -40,7 +40,7 @@ use resize::Draining;
 pub use bucket_cache::{Cache, Entries, OUTCOME_LEN, SCORES_LEN, buckets_of, value_stride};
 pub use counts::{WHOLE, check_damage};
 pub use exclusive::Exclusive;
-pub use mirror::Mirror;
+pub use mirror::{Mirror, Source};
 pub use record_pool::{RecordPool, Taken};
 pub use registration::Registration;
 pub use writer::{Integrity, Writer};
@@ -156,13 +156,14 @@ impl DeviceTable {
             fill(&batch_stream.stream, totals.address(), 0, totals.len())?;
         }
         let mut writer = device_table.writer()?;
-        let registration = &device_table.registration;
-        let mut view = writer
-            .mirror
-            .add_table(table, registration, &batch_stream.stream)?;
-        writer
-            .mirror
-            .refresh(table, registration, &batch_stream.stream, &repaired)?;
+        let source = Source {
+            table,
+            registration: &device_table.registration,
+            kernels: &device_table.kernels,
+            stream: &batch_stream.stream,
+        };
+        let mut view = writer.mirror.add_table(source)?;
+        writer.mirror.refresh(source, &repaired)?;
         (view.cache, _) = writer
             .cache
             .reach(&batch_stream.stream, view.top_level, view.cache)?;
