@@ -70,8 +70,8 @@ impl Feature {
         let power = 1.0 - self.exponent;
         let first = self.shift.powf(power);
         let last = (f64::from(present) + self.shift).powf(power);
-        let place = first + random.random::<f64>() * (last - first);
-        let rank = place.powf(1.0 / power) - self.shift;
+        let quantile = first + random.random::<f64>() * (last - first);
+        let rank = quantile.powf(1.0 / power) - self.shift;
         Some(rank.to_u32().map_or(0, |rank| rank.min(present - 1)))
     }
 }

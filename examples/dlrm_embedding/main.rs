@@ -13,10 +13,10 @@
 mod criteo;
 mod embedding;
 mod generate;
-mod place;
 mod report;
 mod rows;
 mod table;
+mod table_file;
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -30,10 +30,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use num_traits::ToPrimitive;
 
 use embedding::FEATURES;
-use place::Place;
 use report::Report;
 use rows::{Rows, Sample};
 use table::{Check, Table, Timing};
+use table_file::TableFile;
 
 /// Build or reopen a persistent embedding table for Criteo rows, look bags up, check all of it.
 ///
@@ -95,9 +95,9 @@ fn run(arguments: &Arguments) -> Result<Report, Box<dyn Error>> {
         None => Rows::generated(arguments.rows.unwrap_or(GENERATED_ROWS)),
     };
     let vectors = expected_vectors(rows.expected());
-    let place = match &arguments.path {
-        Some(path) => Place::at(path.clone()),
-        None => Place::temporary(vectors * ITEM_BYTES)?,
+    let file = match &arguments.path {
+        Some(path) => TableFile::at(path.clone()),
+        None => TableFile::temporary(vectors * ITEM_BYTES)?,
     };
     let options = Options::new().capacity(vectors).engine(arguments.engine);
     let batch = arguments.batch as usize;
@@ -105,14 +105,14 @@ fn run(arguments: &Arguments) -> Result<Report, Box<dyn Error>> {
     let mut sample = Sample::new();
     let mut timing = Timing::default();
 
-    let table = Table::open_or_create(&place.path, &options)?;
+    let table = Table::open_or_create(&file.path, &options)?;
     let bar = progress(arguments, "filling", rows.expected());
     let start = Instant::now();
     let count = table::fill(&table, &mut rows, batch, &mut sample, &mut check, &bar)?;
     let fill_seconds = start.elapsed().as_secs_f64();
     bar.finish_and_clear();
     if count == 0 {
-        let file = arguments.criteo.as_deref().unwrap_or(&place.path);
+        let file = arguments.criteo.as_deref().unwrap_or(&file.path);
         return Err(format!("{}: holds no rows", file.display()).into());
     }
 
@@ -134,7 +134,7 @@ fn run(arguments: &Arguments) -> Result<Report, Box<dyn Error>> {
     table.close()?;
 
     let start = Instant::now();
-    let table = Table::open(&place.path, &options)?;
+    let table = Table::open(&file.path, &options)?;
     let reopen_ms = start.elapsed().as_secs_f64() * 1e3;
     let bar = progress(arguments, "looking up again", bags - bags / 2);
     table::lookup(
@@ -156,13 +156,13 @@ fn run(arguments: &Arguments) -> Result<Report, Box<dyn Error>> {
     Ok(Report {
         rows: count,
         fill_seconds,
-        temporary: place.is_temporary(),
+        temporary: file.is_temporary(),
         cache: (
             first_half.cache_lookups - before.cache_lookups + stats.cache_lookups,
             first_half.cache_hits - before.cache_hits + stats.cache_hits,
         ),
         pm_touches: first_half.pm_touches - before.pm_touches + stats.pm_touches,
-        path: place.path.clone(),
+        path: file.path.clone(),
         stats,
         reopen_ms,
         timing,

@@ -96,8 +96,8 @@ impl Sample {
             self.rows.push(*row);
             return;
         }
-        let place = usize::try_from(self.random.random_range(0..self.offered)).unwrap();
-        if let Some(kept) = self.rows.get_mut(place) {
+        let slot = usize::try_from(self.random.random_range(0..self.offered)).unwrap();
+        if let Some(kept) = self.rows.get_mut(slot) {
             *kept = *row;
         }
     }

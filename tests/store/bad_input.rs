@@ -11,8 +11,8 @@ use gphash::store::{
 use gphash::{Domain, Error};
 
 use super::append;
+use super::disk::{copy, files};
 use super::model::{Model, contents};
-use super::place::{copy, files};
 
 fn options() -> StoreOptions {
     StoreOptions::new()

@@ -11,7 +11,7 @@ use gphash::pm::{Call, Faults};
 use gphash::store::{Durability, MergeOperator, Request, Response, Store, StoreOptions};
 use gphash::{Error, Result};
 
-use super::place::folders;
+use super::disk::folders;
 
 /// Runs a test that may hang; ends it then.
 fn within_a_minute(test: impl FnOnce() + Send + 'static) {

@@ -15,8 +15,8 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
+use super::disk::{copy, folders};
 use super::model::Model;
-use super::place::{copy, folders};
 use super::seed;
 
 /// Damages of each store, unless `GPHASH_DAMAGE` says how many, or `all`.
@@ -142,7 +142,7 @@ fn cases(folder: &Path, rng: &mut SmallRng) -> Vec<Case> {
 
 /// The files of a store, by their names in it.
 fn names(path: &Path) -> Vec<PathBuf> {
-    let files = super::place::files(path).into_keys();
+    let files = super::disk::files(path).into_keys();
     let within = files.map(|file| file.strip_prefix(path).unwrap().to_path_buf());
     within.filter(|name| name != Path::new("LOCK")).collect()
 }
@@ -273,7 +273,7 @@ fn try_with(case: &Case, name: &Path, what: &str, work: &Path, again: impl Fn() 
         assert!(is_right || is_tail, "{what}: silently another store");
     }
     again();
-    let before = super::place::files(work);
+    let before = super::disk::files(work);
     match recover(work, Repair::Recover, &|_| {}) {
         Ok(report) if report.state != ReportState::Damaged => {
             let answers = ask(case, work);
@@ -285,7 +285,7 @@ fn try_with(case: &Case, name: &Path, what: &str, work: &Path, again: impl Fn() 
             );
         }
         _ => assert!(
-            super::place::files(work) == before,
+            super::disk::files(work) == before,
             "{what}: refused, and changed"
         ),
     }

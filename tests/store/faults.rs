@@ -10,8 +10,8 @@ use gphash::store::{Durability, Store, StoreOptions, WriteBatch};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use super::disk::{Failing, copy, folders};
 use super::model::{Model, contents};
-use super::place::{Failing, copy, folders};
 use super::{append, seed};
 
 /// Options of a store, which spills unless it is always durable.

@@ -16,8 +16,8 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
+use super::disk::{copy, folders};
 use super::model::{Model, contents};
-use super::place::{copy, folders};
 use super::seed;
 
 const PAGE: u64 = 4096;

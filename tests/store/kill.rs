@@ -14,8 +14,8 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::disk::copy;
 use super::model::{Model, contents};
-use super::place::copy;
 use super::seed;
 
 /// Where the child works; says that this process is one.
@@ -100,7 +100,7 @@ fn child_writes_until_it_is_killed() {
 
 /// The sorted files of a store.
 fn sorted_files(path: &Path) -> BTreeSet<PathBuf> {
-    let all = super::place::files(path).into_keys();
+    let all = super::disk::files(path).into_keys();
     all.filter(|file| file.starts_with(path.join("sst")))
         .collect()
 }
@@ -181,7 +181,7 @@ fn eviction_and_compaction_lose_nothing_to_a_kill() {
         amid_files += u64::from(!left.is_subset(&sorted_files(&path)));
         let found = contents(&store);
         if found != model {
-            // The last one may have been carried out before it was answered.
+            // The last one may have been executed before it was answered.
             apply(&mut model, batches);
             assert!(
                 found == model,

@@ -9,8 +9,8 @@ use gphash::{Engine, Error};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use super::disk::{copy, folders};
 use super::model::{Model, contents, expect, was};
-use super::place::{copy, folders};
 use super::{append, seed};
 
 /// A value that can be longer than a block of a record of the log.

@@ -8,7 +8,7 @@ use gphash_test_support::setting;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::place::copy;
+use super::disk::copy;
 use super::seed;
 
 /// Which version of its value each key has, so that a map of millions is small.

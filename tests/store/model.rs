@@ -12,7 +12,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
-use super::place::{copy, folders};
+use super::disk::{copy, folders};
 use super::{append, seed};
 
 pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -8,8 +8,8 @@ use gphash::store::{Repair, Store, StoreOptions, WriteBatch, recover};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use super::disk::folders;
 use super::model::{Model, contents};
-use super::place::folders;
 use super::seed;
 
 /// Stanzas that are read, unless `GPHASH_STORE_PACKAGES` is `all`.

@@ -15,8 +15,8 @@ use gphash_recover::Arguments;
 use serde_json::Value;
 
 use super::append;
+use super::disk::{copy, files, folders};
 use super::model::{Model, contents};
-use super::place::{copy, files, folders};
 
 fn options() -> StoreOptions {
     StoreOptions::new()

@@ -14,8 +14,8 @@ use rand::rngs::SmallRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 
+use super::disk::folders;
 use super::model::{Model, contents};
-use super::place::folders;
 use super::{append, seed};
 
 const BUDGET: u64 = 256 << 10;

@@ -12,8 +12,8 @@ use rand::{RngExt, SeedableRng};
 use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
 
+use super::disk::{copy, folders};
 use super::model::{Expected, Model, contents, expect, was};
-use super::place::{copy, folders};
 use super::{append, seed};
 
 /// Each thread has keys of its own, so each answer is known; all write at the same time.

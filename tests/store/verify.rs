@@ -11,7 +11,7 @@ use gphash::{Domain, ReportState};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::place::folders;
+use super::disk::folders;
 use super::{append, seed};
 
 fn options() -> StoreOptions {

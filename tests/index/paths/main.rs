@@ -7,7 +7,7 @@ mod checkpoints;
 mod child;
 mod creation;
 mod fork;
-mod many;
+mod open_files;
 mod stores;
 
 use gphash::{Domain, Engine, Index, Options};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use gphash::store::{Durability, Store, StoreOptions};
 use gphash_test_support::setting;
 
-use super::place::folders;
+use super::disk::folders;
 
 /// Descriptors of a store that rests: its directory, its lock, its index, the segment of its log.
 const DESCRIPTORS: usize = 4;
@@ -54,7 +54,7 @@ fn stores_at_rest_have_no_threads_and_few_descriptors() {
         let status = std::process::Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "many::stores_at_rest_have_no_threads_and_few_descriptors",
+                "open_stores::stores_at_rest_have_no_threads_and_few_descriptors",
             ])
             .env(CHILD, "1")
             .status();

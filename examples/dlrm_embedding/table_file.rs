@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// A file that stays, or one that goes with this value.
-pub struct Place {
+pub struct TableFile {
     /// The index file.
     pub path: PathBuf,
     temporary: Option<TempDir>,
 }
 
-impl Place {
+impl TableFile {
     /// The caller's file.
     pub fn at(path: PathBuf) -> Self {
         Self {
