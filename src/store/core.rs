@@ -20,7 +20,7 @@ pub struct Core {
     pub(in crate::store) state: StoreInner,
     pub(in crate::store) queue: Queue,
     pub(in crate::store) background: Background,
-    /// Callers whose batches wait or are being carried out.
+    /// Callers whose batches wait or are being executed.
     pub(in crate::store) callers: AtomicUsize,
     /// Held by who takes a checkpoint.
     checkpointing: Mutex<()>,
@@ -44,7 +44,7 @@ impl Leader for Arc<Core> {
 
     fn share(&self) {
         let core = Arc::clone(self);
-        let work = move || core.queue.lead_long(&core);
+        let work = move || core.queue.run_long_groups(&core);
         self.state.threads.queue.spawn(work);
     }
 

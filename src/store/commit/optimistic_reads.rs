@@ -10,10 +10,10 @@ use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::width::to_usize;
 
 /// Requests of the longest batch that is read early. Longer ones are shared among threads in their turn.
-const LONGEST: usize = 1 << 12;
+const BATCH_REQUESTS_MAX: usize = 1 << 12;
 
-/// To look through so many answers that are there already takes as long as a request.
-const LIGHTER: usize = 8;
+/// So many answers that are there already take as long to check as one request to execute.
+const CHECKS_PER_REQUEST: usize = 8;
 
 /// Slots of [`Changed`]. A key has that of its hash.
 const CHANGE_SLOTS: usize = 1 << 16;
@@ -39,7 +39,7 @@ impl OptimisticReads {
         since: u64,
         alone: bool,
     ) -> Option<Self> {
-        if requests.len() > LONGEST {
+        if requests.len() > BATCH_REQUESTS_MAX {
             return None;
         }
         let gets = |(nth, request): (usize, &'r Request)| match request {
@@ -84,7 +84,7 @@ impl OptimisticReads {
 
 /// How much is left to do of so many requests when their `gets` have been read.
 fn left(requests: usize, gets: usize) -> usize {
-    requests - gets + gets / LIGHTER
+    requests - gets + gets / CHECKS_PER_REQUEST
 }
 
 /// When keys were last changed, in numbers of groups of changes. Keys that share a slot count as

@@ -20,15 +20,15 @@ use crate::store::resident::tiers::EntryMeta;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::{Error, Result};
 
-/// Most requests that are carried out together, but for those of a single caller.
-const GROUP: usize = 1 << 16;
+/// Most requests that are executed together, but for those of a single caller.
+const GROUP_REQUESTS_MAX: usize = 1 << 16;
 
 /// Most bytes of requests that wait without a caller who waits for them.
-const MOST_ASYNC: usize = 64 << 20;
+const ASYNC_BYTES_MAX: usize = 64 << 20;
 
 /// What is to be done.
 pub enum Work {
-    /// Requests, which may be carried out together with those of others, and what was read early.
+    /// Requests, which may be executed together with those of others, and what was read early.
     Batch(Vec<Request>, Option<OptimisticReads>),
     /// As a batch, if its reads still hold.
     Transaction(Vec<Request>, ReadSet),
@@ -98,7 +98,7 @@ impl Work {
         self.len() >= PARALLEL_REQUESTS_MIN
     }
 
-    /// Its requests, if they may be carried out together with those of others.
+    /// Its requests, if they may be executed together with those of others.
     pub fn joined(&self) -> Option<&[Request]> {
         match self {
             Self::Batch(requests, _) | Self::Transaction(requests, _) => Some(requests),
@@ -107,7 +107,7 @@ impl Work {
     }
 }
 
-/// Who carries out what is in a queue.
+/// What executes the jobs of a queue.
 pub trait Leader {
     /// Executes a group of jobs; gives an answer to each.
     fn commit_group(&self, group: &mut [Job]) -> Vec<Answer>;
@@ -115,10 +115,10 @@ pub trait Leader {
     /// Takes note that a group has panicked; gives what its callers are told.
     fn broke(&self, words: String) -> Error;
 
-    /// Has [`Queue::lead_long`] called by one of the threads that share long work.
+    /// Has [`Queue::run_long_groups`] called by one of the threads that share long work.
     fn share(&self);
 
-    /// Drops what has been carried out.
+    /// Drops what has been executed.
     fn discard(&self, work: Work);
 }
 
@@ -246,7 +246,7 @@ impl Queue {
             if let Some(outcome) = ticket.wait() {
                 return (outcome.work, outcome.answer);
             }
-            self.lead_once(leader);
+            self.run_next_group(leader);
         }
     }
 
@@ -254,7 +254,7 @@ impl Queue {
     /// callback: the thread that calls it is the one that makes room.
     pub fn submit_async(&self, work: Work, bytes: usize, callback: Callback, leader: &impl Leader) {
         let mut state = self.state.lock();
-        while state.bytes > MOST_ASYNC && !user_code::is_callback() {
+        while state.bytes > ASYNC_BYTES_MAX && !user_code::is_callback() {
             self.room.wait(&mut state);
         }
         state.bytes += bytes;
@@ -264,7 +264,7 @@ impl Queue {
         });
         drop(state);
         if let Err(error) = self.server.call() {
-            tracing::warn!(%error, "an asynchronous request is carried out by its caller");
+            tracing::warn!(%error, "an asynchronous request is executed by its caller");
             self.serve(leader);
         }
     }
@@ -296,7 +296,7 @@ impl Queue {
     }
 
     /// Does a group of jobs, and passes the leadership on.
-    fn lead_once(&self, leader: &impl Leader) {
+    fn run_next_group(&self, leader: &impl Leader) {
         let (state, outcomes) = self.run_group(leader);
         self.pass_on(state, leader);
         tell(outcomes);
@@ -304,7 +304,7 @@ impl Queue {
 
     /// What [`Leader::share`] asks for: does the groups of jobs that take long, as long as there is one
     /// next, so that none of them waits for a thread to wake up.
-    pub fn lead_long(&self, leader: &impl Leader) {
+    pub fn run_long_groups(&self, leader: &impl Leader) {
         loop {
             let (state, outcomes) = self.run_group(leader);
             let goes_on = state.waiting.front().is_some_and(|job| job.work.is_long());
@@ -365,7 +365,7 @@ impl Queue {
             } else if !state.waiting.is_empty() && !state.led {
                 state.led = true;
                 drop(state);
-                self.lead_once(leader);
+                self.run_next_group(leader);
                 state = self.state.lock();
             } else {
                 return;
@@ -402,7 +402,7 @@ impl QueueInner {
         while let Some(job) = self.waiting.front() {
             let Some(more) = job.work.joined() else { break };
             requests += more.len();
-            if !group.is_empty() && requests > GROUP {
+            if !group.is_empty() && requests > GROUP_REQUESTS_MAX {
                 return group;
             }
             group.extend(self.waiting.pop_front());

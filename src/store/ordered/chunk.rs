@@ -8,12 +8,12 @@ use super::Item;
 use crate::{Error, Result};
 
 /// Bytes of a key that a chunk holds behind the prefix that all its keys share.
-const TAIL: usize = 6;
+const TAIL_BYTES: usize = 6;
 
-type Tail = [u8; TAIL];
+type Tail = [u8; TAIL_BYTES];
 
 /// Most keys that are read without need when a range begins.
-const SHORT_RUN: usize = 4;
+const RUN_KEYS_MAX: usize = 4;
 
 /// Where the view finds the items of a fingerprint: mostly one.
 pub trait Items {
@@ -81,7 +81,7 @@ impl Chunk {
     /// Bytes of memory behind this.
     #[cfg(test)]
     pub fn memory(&self) -> usize {
-        self.prefix.len() + self.tails.capacity() * TAIL + self.fingerprints.capacity() * 8
+        self.prefix.len() + self.tails.capacity() * TAIL_BYTES + self.fingerprints.capacity() * 8
     }
 
     /// The items of some keys, in order.
@@ -194,7 +194,7 @@ impl Chunk {
     /// Those of the source.
     pub fn seek(&self, key: &[u8], source: &impl Items) -> Result<usize> {
         let run = self.run(key);
-        match run.len() <= SHORT_RUN {
+        match run.len() <= RUN_KEYS_MAX {
             true => Ok(run.start),
             false => self.rank(key, source),
         }
@@ -231,7 +231,7 @@ impl Chunk {
         if twins.len() == keys.len() {
             return Ok(());
         }
-        // All of one fingerprint come in again, in order: each then has its place.
+        // All of one fingerprint come in again, in order: each then has its position.
         for nth in twins.into_iter().rev() {
             self.tails.remove(nth);
             self.fingerprints.remove(nth);
@@ -334,14 +334,14 @@ impl Chunk {
 /// A number that orders tails: it is compared without a call.
 fn number(tail: Tail) -> u64 {
     let mut bytes = [0; 8];
-    bytes[8 - TAIL..].copy_from_slice(&tail);
+    bytes[8 - TAIL_BYTES..].copy_from_slice(&tail);
     u64::from_be_bytes(bytes)
 }
 
 fn tail_of(rest: &[u8]) -> Tail {
     // Most keys are long enough, and a copy of known length takes no call.
     rest.first_chunk().copied().unwrap_or_else(|| {
-        let mut tail = [0; TAIL];
+        let mut tail = [0; TAIL_BYTES];
         tail[..rest.len()].copy_from_slice(rest);
         tail
     })

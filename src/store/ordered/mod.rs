@@ -21,16 +21,16 @@ pub use chunk::{Chunk, Items};
 const CHUNK_KEYS_MAX: usize = 512;
 
 /// Keys of a chunk when a view is made.
-const FIRST: usize = 384;
+const CHUNK_KEYS_INITIAL: usize = 384;
 
 /// A chunk of fewer keys is put together with the next one.
-const FEWEST: usize = 64;
+const CHUNK_KEYS_MIN: usize = 64;
 
 /// Bytes of keys and values from which on a page takes no more.
 const PAGE_BYTES: usize = 1 << 20;
 
 /// Items that are read from the index at a time.
-const AT_ONCE: usize = 256;
+const READ_ITEMS_MAX: usize = 256;
 
 /// Keys of the store, in order.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl OrderedView {
     pub fn of(keys: &[(&[u8], u64)]) -> Self {
         let mut chunks = BTreeMap::new();
         let mut last: Option<&[u8]> = None;
-        for part in keys.chunks(FIRST) {
+        for part in keys.chunks(CHUNK_KEYS_INITIAL) {
             let first = part[0].0;
             let separator = last.map_or(&[][..], |last| &first[..=common(last, first)]);
             chunks.insert(separator.into(), Chunk::of(part));
@@ -103,7 +103,7 @@ impl OrderedView {
             let half = chunk.len() / 2;
             let (separator, upper) = chunk.split(half, source)?;
             self.chunks.insert(separator, upper);
-        } else if chunk.len() < before && chunk.len() < FEWEST {
+        } else if chunk.len() < before && chunk.len() < CHUNK_KEYS_MIN {
             let separator: Box<[u8]> = separator.into();
             self.join(&separator);
         }
@@ -115,7 +115,8 @@ impl OrderedView {
         let len = self.chunks[separator].len();
         let behind = (Bound::Excluded(separator), Bound::Unbounded);
         let next = self.chunks.range::<[u8], _>(behind).next();
-        let Some((next, _)) = next.filter(|(_, next)| len + next.len() <= FIRST) else {
+        let Some((next, _)) = next.filter(|(_, next)| len + next.len() <= CHUNK_KEYS_INITIAL)
+        else {
             return;
         };
         let next = next.clone();
@@ -237,7 +238,7 @@ struct Filling {
 impl Filling {
     fn new(most: usize) -> Self {
         Self {
-            items: Vec::with_capacity(most.min(AT_ONCE)),
+            items: Vec::with_capacity(most.min(READ_ITEMS_MAX)),
             most,
             bytes: 0,
         }
@@ -247,7 +248,7 @@ impl Filling {
     fn wanted(&self) -> usize {
         match self.bytes < PAGE_BYTES {
             // Values can be large.
-            true => (self.most - self.items.len()).min(AT_ONCE),
+            true => (self.most - self.items.len()).min(READ_ITEMS_MAX),
             false => 0,
         }
     }

@@ -27,7 +27,7 @@ impl Leader for Arc<Counter> {
 
     fn share(&self) {
         let counter = Arc::clone(self);
-        thread::spawn(move || counter.queue.lead_long(&counter));
+        thread::spawn(move || counter.queue.run_long_groups(&counter));
     }
 
     fn discard(&self, _: Work) {}
@@ -46,7 +46,11 @@ fn submit(counter: &Arc<Counter>, len: usize) {
 
 #[test]
 fn callers_queue_behind_more_than_a_background_group() {
-    for lens in [[GROUP, 1], [1000, GROUP - 10], [GROUP - 1, 2]] {
+    for lens in [
+        [GROUP_REQUESTS_MAX, 1],
+        [1000, GROUP_REQUESTS_MAX - 10],
+        [GROUP_REQUESTS_MAX - 1, 2],
+    ] {
         let counter = Arc::new(Counter::default());
         let answered = Arc::new(Mutex::new(0));
         // As many small jobs, and one more that does not fit into their group.
@@ -75,7 +79,13 @@ fn callers_queue_behind_more_than_a_background_group() {
             counter.queue.end(&counter);
         });
         assert_eq!(*answered.lock(), lens[0]);
-        assert!(counter.groups.lock().iter().all(|&len| len <= GROUP));
+        assert!(
+            counter
+                .groups
+                .lock()
+                .iter()
+                .all(|&len| len <= GROUP_REQUESTS_MAX)
+        );
     }
 }
 

@@ -30,12 +30,17 @@ const PART_OPS_MAX: usize = 1 << 18;
 /// Most bytes of keys and values of a part.
 const PART_BYTES_MAX: usize = 96 << 20;
 
-/// Most positions, and most bytes of keys and values, of a batch that the caller's thread serves alone:
-/// waking others would take longer.
-const SHORT: (usize, usize) = (8192, 1 << 20);
+/// Most positions of a batch that the caller's thread serves alone: waking others would take longer.
+const CALLER_ALONE_OPS_MAX: usize = 8192;
 
-/// Values that one thread copies at a time, and about how many bytes of them at most.
-const COPIED: (usize, usize) = (2048, 1 << 18);
+/// Most bytes of its keys and values.
+const CALLER_ALONE_BYTES_MAX: usize = 1 << 20;
+
+/// Values that one thread copies at a time.
+const COPY_VALUES_MAX: usize = 2048;
+
+/// About how many bytes of them at most.
+const COPY_BYTES_MAX: usize = 1 << 18;
 
 impl CudaEngine {
     /// Executes a batch that changes the table. `values` is empty for [`Write::Remove`].
@@ -113,8 +118,8 @@ impl CudaEngine {
     /// Whether the caller's thread serves a batch alone.
     fn is_short(&self, table: &Table<Mapping>, keys: &[u8], values: &[u8]) -> bool {
         let watch = self.service.options().write_trace.as_ref();
-        let most = watch.map_or(SHORT.0, |watch| watch.short());
-        keys.len() / sizes(table).0 <= most && keys.len() + values.len() <= SHORT.1
+        let most = watch.map_or(CALLER_ALONE_OPS_MAX, |watch| watch.short());
+        keys.len() / sizes(table).0 <= most && keys.len() + values.len() <= CALLER_ALONE_BYTES_MAX
     }
 }
 
@@ -141,5 +146,5 @@ fn keep(answers: &mut FixedBitSet, first: usize, words: impl Iterator<Item = u64
 
 /// How many values of so many bytes one thread copies at a time.
 fn copied(size: usize) -> usize {
-    (COPIED.1 / size).clamp(1, COPIED.0)
+    (COPY_BYTES_MAX / size).clamp(1, COPY_VALUES_MAX)
 }
