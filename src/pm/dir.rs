@@ -19,7 +19,7 @@ use crate::{Error, Result};
 
 /// Permissions of a new file and of a new directory, less what the process masks out.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
-const FOLDER_MODE: Mode = Mode::from_raw_mode(0o777);
+const DIR_MODE: Mode = Mode::from_raw_mode(0o777);
 
 /// A directory that knows the fault layer under its files. Its clones, and the directories
 /// [within](Self::within) it, share one descriptor.
@@ -93,7 +93,7 @@ impl Dir {
 
         let Root { path, descriptor } = &*self.root;
         if descriptor.get().is_none() {
-            before(&self.faults, Call::OpenFolder, &self.path)?;
+            before(&self.faults, Call::OpenDir, &self.path)?;
             let opened = rustix::fs::open(path, dir_flags(), Mode::empty())?;
             // Of two threads that open it at once one is enough.
             descriptor.get_or_init(|| opened);
@@ -142,11 +142,11 @@ impl Dir {
         if exists {
             return Ok(());
         }
-        before(&self.faults, Call::CreateFolder, &self.path)?;
+        before(&self.faults, Call::CreateDir, &self.path)?;
         if !is_root {
             let root = self.descriptor()?;
-            rustix::fs::mkdirat(root, &self.within, FOLDER_MODE)?;
-            before(&self.faults, Call::SyncFolder, &self.path)?;
+            rustix::fs::mkdirat(root, &self.within, DIR_MODE)?;
+            before(&self.faults, Call::SyncDir, &self.path)?;
             return Ok(rustix::fs::fsync(root)?);
         }
         match std::fs::create_dir(&self.path) {
@@ -158,7 +158,7 @@ impl Dir {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        before(&self.faults, Call::SyncFolder, &self.path)?;
+        before(&self.faults, Call::SyncDir, &self.path)?;
         File::open(parent)?.sync_all()
     }
 
@@ -291,7 +291,7 @@ impl Dir {
             return Ok(self.clone());
         }
         let followed = Self::at(self.path.join(path), self.faults.clone());
-        before(&self.faults, Call::OpenFolder, &followed.path)?;
+        before(&self.faults, Call::OpenDir, &followed.path)?;
         let path = self.within.join(path);
         let opened = rustix::fs::openat(self.descriptor()?, path, dir_flags(), Mode::empty())?;
         followed.root.descriptor.get_or_init(|| opened);

@@ -226,9 +226,9 @@ impl Entry {
     /// # Errors
     /// [`Error::Io`].
     pub fn sync_dir(&self) -> Result<()> {
-        before(self.dir.faults_ref(), Call::SyncFolder, &self.path)
+        before(self.dir.faults_ref(), Call::SyncDir, &self.path)
             .and_then(|()| self.dir.sync())
-            .inspect(|()| self.tell(Change::SyncedFolder))
+            .inspect(|()| self.tell(Change::SyncedDir))
             .map_err(|source| self.error("sync the directory of", source))
     }
 

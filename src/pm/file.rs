@@ -46,13 +46,13 @@ pub enum Call {
     /// `rename`.
     Rename,
     /// `fsync` of the directory.
-    SyncFolder,
+    SyncDir,
     /// `mkdir`.
-    CreateFolder,
+    CreateDir,
     /// `getdents` of the directory.
     List,
     /// `open` of the directory.
-    OpenFolder,
+    OpenDir,
 }
 
 /// What a call to the operating system has done to a file.
@@ -73,7 +73,7 @@ pub enum Change<'b> {
     /// The file was given another name in its directory, in place of what had that name.
     Renamed(&'b Path),
     /// The names in the file's directory became durable.
-    SyncedFolder,
+    SyncedDir,
 }
 
 /// What stands between an open file and the operating system in tests of faults.

@@ -382,7 +382,7 @@ impl Faults for Disk {
                 let name = names.entry(to.to_path_buf()).or_default();
                 name.pending.push(number);
             }
-            (Change::SyncedFolder, _) => {
+            (Change::SyncedDir, _) => {
                 let dir = path.parent();
                 for (_, name) in names.iter_mut().filter(|(path, _)| path.parent() == dir) {
                     name.certain = name.now();
@@ -436,7 +436,7 @@ mod tests {
         let path = Path::new("file");
         disk.after(Change::Created, path);
         assert_eq!(outcomes(&disk), [None, Some(vec![])].into());
-        disk.after(Change::SyncedFolder, path);
+        disk.after(Change::SyncedDir, path);
         assert_eq!(outcomes(&disk), [Some(vec![])].into());
         disk.after(Change::Wrote(510, &[1; 4]), path);
         let halves = |first: u8, second: u8| {
@@ -474,7 +474,7 @@ mod tests {
             io::Result::Ok(())
         };
         disk.after(Change::Created, path);
-        disk.after(Change::SyncedFolder, path);
+        disk.after(Change::SyncedDir, path);
         disk.after(Change::Wrote(0, &[1; 2 * SECTOR]), path);
         disk.fail(|call| call == Call::Sync, 1);
         sync().unwrap();
