@@ -272,7 +272,7 @@ impl<E: BytesEngine> BytesIndex<E> {
         (journal, growth)
     }
 
-    /// Gives the disk back what was made ahead of a growth.
+    /// Gives back to the disk what was preallocated for a growth.
     pub(crate) fn trim(&self) {
         self.table.medium.trim();
     }
@@ -312,7 +312,7 @@ impl<E: BytesEngine> BytesIndex<E> {
         self.table.verify(progress)
     }
 
-    /// Figures.
+    /// Statistics.
     pub(crate) fn stats(&self) -> Stats {
         self.table.stats(self.engine.engine())
     }

@@ -1,7 +1,7 @@
 //! What is done for a table between its batches, by a thread of its own, so that no batch has to
 //! wait for it: room in the file is made before it is needed, and a resize is driven on.
 //!
-//! Room made ahead is known to nobody but the medium; neither the superblock nor the extent table
+//! Preallocated room is known to nobody but the medium; neither the superblock nor the extent table
 //! speaks of it. So a growth that finds it there only writes these two, and a crash takes it
 //! back.
 
@@ -28,7 +28,7 @@ const FRESH_SHARES: [u64; 2] = [8, 32];
 /// is: they do so quicker than room is made.
 const BATCHES_IN_RESERVE: u64 = 16;
 
-/// Nothing is made ahead for a growth by fewer bytes, which has no huge page to itself.
+/// Nothing is preallocated for a growth by fewer bytes, which has no huge page to itself.
 const PREALLOCATION_BYTES_MIN: u64 = HUGE_PAGE;
 
 /// Bytes that are prepared before the thread looks again whether it is still wanted.
@@ -123,7 +123,7 @@ impl Room {
 }
 
 impl<M: Medium> Table<M> {
-    /// The level that the table will soon need on top, if it has none ahead.
+    /// The level that the table will soon need on top, if none is preallocated.
     pub(crate) fn coming_level(&self) -> Option<u32> {
         let levels = self.levels.live();
         let (begins, _) = self.level_times();
@@ -138,13 +138,14 @@ impl<M: Medium> Table<M> {
         let [earliest, latest, due] =
             LEVEL_FULL_PERCENTS.map(|percent| slots.saturating_mul(percent) / 100);
         (
-            due.saturating_sub(self.ahead()).clamp(earliest, latest),
+            due.saturating_sub(self.reserve_ops())
+                .clamp(earliest, latest),
             due,
         )
     }
 
-    /// Operations that should find room which was made ahead.
-    fn ahead(&self) -> u64 {
+    /// Operations that should find preallocated room.
+    fn reserve_ops(&self) -> u64 {
         BATCHES_IN_RESERVE * self.maintenance.longest_batch.load(Ordering::Relaxed)
     }
 
@@ -161,7 +162,7 @@ impl<M: Medium> Table<M> {
             let total = self.arena.total(class);
             let fresh = self.arena.fresh(class);
             let [earliest, latest] = FRESH_SHARES.map(|part| total / part);
-            if total > 0 && fresh <= self.ahead().clamp(latest, earliest) {
+            if total > 0 && fresh <= self.reserve_ops().clamp(latest, earliest) {
                 // The batches make none of it before the latest time: they may be the last ones.
                 let share = 1.0 - fresh as f64 / latest.max(1) as f64;
                 room.add(self.next_arena_len(class, self.arena.extent_count()), share);
@@ -207,10 +208,10 @@ impl<M: Medium> Table<M> {
     }
 
     /// Prepares a part of `room`. A full disk is no error before the room is needed.
-    fn prepare(&self, to: u64, room: &Room, haste: Priority) -> bool {
-        let prepared = self.medium.prepare(to, haste);
+    fn prepare(&self, to: u64, room: &Room, priority: Priority) -> bool {
+        let prepared = self.medium.prepare(to, priority);
         if let Err(error) = &prepared {
-            tracing::debug!(%error, wanted = room.all, "no room can be made ahead");
+            tracing::debug!(%error, wanted = room.all, "no room can be preallocated");
             self.maintenance.refused.store(room.all, Ordering::Relaxed);
         }
         prepared.is_ok()

@@ -60,7 +60,7 @@ pub struct Table<M> {
     /// Bytes of the records that items name. Counted from the creation or from
     /// [`count_record_bytes`](Self::count_record_bytes) on.
     record_bytes: AtomicI64,
-    // Figures order nothing, so models need not see them.
+    // Statistics order nothing, so models need not see them.
     pub(crate) touches: CachePadded<AtomicU64>,
     pub(crate) operations: CachePadded<AtomicU64>,
     superblock: Mutex<Superblock>,

@@ -28,8 +28,8 @@ const STEP_DISTANCE_OPS: usize = LOOKUPS_IN_FLIGHT / 4;
 /// that holds it has come.
 const VARIABLE_STEP_DISTANCE_OPS: usize = LOOKUPS_IN_FLIGHT / 5;
 
-/// Changes that are hashed ahead of their execution; their tags are asked for then, and their
-/// buckets and records half as far ahead.
+/// By how many operations a change is hashed, and its tags are prefetched, before its execution. Its buckets
+/// and records are prefetched at half that distance.
 const PREFETCH_DISTANCE_OPS: usize = 16;
 
 /// Bytes of a line of the CPU's cache.
@@ -41,8 +41,9 @@ const RECORD_LINES_MAX: u64 = 8;
 /// Bytes of a record of variable length that are asked for before its length is known.
 const UNKNOWN_RECORD_BYTES: u64 = 3 * LINE;
 
+/// A change whose memory is prefetched before it is executed.
 #[derive(Clone, Copy)]
-struct Change<'k, 't> {
+struct Prefetched<'k, 't> {
     target: ProbeKey<'k>,
     hint: ProbeHint<'t>,
     position: usize,
@@ -160,8 +161,7 @@ fn doubt(in_flight: &mut [Option<Lookup>; LOOKUPS_IN_FLIGHT], positions: Range<u
     }
 }
 
-/// Executes the operations at `positions` in order, asking ahead for what they will read and
-/// store to.
+/// Executes the operations at `positions` in order, prefetching what they will read and store to.
 #[inline]
 pub fn change<'k, 't, M: Medium>(
     session: &mut Session<'t, M>,
@@ -171,35 +171,37 @@ pub fn change<'k, 't, M: Medium>(
     mut execute: impl FnMut(&mut Session<'t, M>, &ProbeKey, &ProbeHint<'t>, usize) -> Result<()>,
 ) -> Result<()> {
     let table = session.table;
-    let mut ahead: [Option<Change>; PREFETCH_DISTANCE_OPS] = [None; PREFETCH_DISTANCE_OPS];
+    let mut prefetched: [Option<Prefetched>; PREFETCH_DISTANCE_OPS] = [None; PREFETCH_DISTANCE_OPS];
     let mut slots = (0..PREFETCH_DISTANCE_OPS).cycle();
-    // The entries of those ahead are gone through once more at the end, to empty them.
+    // Those prefetched are gone through once more at the end, to empty them.
     let coming = positions
         .map(Some)
         .chain(std::iter::repeat_n(None, PREFETCH_DISTANCE_OPS));
     for (position, slot) in coming.zip(&mut slots) {
-        if let Some(Change {
+        if let Some(Prefetched {
             target,
             hint,
             position,
-        }) = &ahead[slot]
+        }) = &prefetched[slot]
         {
             execute(session, target, hint, *position)?;
         }
         if table.shape.key_class() == KeyClass::Variable
-            && let Some(change) = &ahead[(slot + PREFETCH_DISTANCE_OPS / 4) % PREFETCH_DISTANCE_OPS]
+            && let Some(change) =
+                &prefetched[(slot + PREFETCH_DISTANCE_OPS / 4) % PREFETCH_DISTANCE_OPS]
             && let Some(addr) = change.hint.candidate(table)
         {
             prefetch_record(table, addr);
         }
-        if let Some(change) = &mut ahead[(slot + PREFETCH_DISTANCE_OPS / 2) % PREFETCH_DISTANCE_OPS]
+        if let Some(change) =
+            &mut prefetched[(slot + PREFETCH_DISTANCE_OPS / 2) % PREFETCH_DISTANCE_OPS]
         {
             change.hint.read_tags(&change.target);
             prefetch_stores(session, &change.hint, stores(change.position));
         }
-        ahead[slot] = position.map(|position| {
+        prefetched[slot] = position.map(|position| {
             let target = table.target(key(position));
-            Change {
+            Prefetched {
                 target,
                 hint: ProbeHint::new(table, &target),
                 position,

@@ -31,7 +31,7 @@ pub(super) enum Op {
     Recycle,
     /// Takes all free records away until the table is closed, as other threads might.
     UseUp,
-    /// Makes room ahead for whatever comes, as the maintenance does.
+    /// Preallocates room for whatever comes, as the maintenance does.
     MakeRoom,
     Sync,
     /// The halves of a sync; changes may come between them.

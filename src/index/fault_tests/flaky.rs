@@ -1,4 +1,4 @@
-//! Calls that fail now and then, also those of the thread that makes room ahead.
+//! Calls that fail now and then, also those of the thread that preallocates room.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use super::*;
 use crate::pm::Faults;
 use crate::{Engine, Error};
 
-/// So large that room is made ahead for some hundred of them.
+/// So large that room is preallocated for some hundred of them.
 type Large = [u64; 8192];
 
 /// Fails one call in four.

@@ -188,7 +188,7 @@ fn resize_preallocates_and_ends_by_itself() {
     index.close().unwrap();
     let len = std::fs::metadata(&path).unwrap().len();
     let index = Index::<u64, u64>::open(&path, &options).unwrap();
-    assert_eq!(len, index.stats().file_len, "room made ahead was kept");
+    assert_eq!(len, index.stats().file_len, "preallocated room was kept");
     assert_eq!(index.len(), next);
     assert_eq!(index.stats().longest_pause, Duration::ZERO);
 }

@@ -22,16 +22,16 @@ impl Shard {
         self.caches[class as usize].free.push(record);
     }
 
-    /// The record of `class`, of `stride` bytes, that will be taken after `ahead` others, as far as
+    /// The record of `class`, of `stride` bytes, that will be taken after `distance` others, as far as
     /// the shard has so many.
     #[inline]
-    pub fn upcoming(&self, class: u32, ahead: usize, stride: u64) -> Option<u64> {
+    pub fn upcoming(&self, class: u32, distance: usize, stride: u64) -> Option<u64> {
         let cache = &self.caches[class as usize];
         if cache.run.is_empty() {
-            let last = cache.free.len().checked_sub(ahead + 1)?;
+            let last = cache.free.len().checked_sub(distance + 1)?;
             return Some(cache.free[last]);
         }
-        let record = cache.run.start + ahead as u64 * stride;
+        let record = cache.run.start + distance as u64 * stride;
         (record < cache.run.end).then_some(record)
     }
 
