@@ -302,7 +302,7 @@ pub enum Error {
     },
 
     /// A change has panicked, so that nobody knows how much of it was made. Reads go on; changes and
-    /// checkpoints are refused. What was answered is in the log: the next opening carries it out.
+    /// checkpoints are refused. What was answered is in the log: the next opening replays it.
     #[error("{}: a change panicked: {found}; close the store and open it again", path.display())]
     Broken {
         /// The store's directory.

@@ -28,7 +28,7 @@
 //! - **Crashes** need no call: opening a file recovers it, and [`Index::recovery`] tells what was
 //!   found. [`recover`] does the same without knowing the types of keys and values; it is what the
 //!   tool `gphash-recover` calls.
-//! - **[`Stats`]** say how full the table is, which engine and domain it has, and how many places of
+//! - **[`Stats`]** say how full the table is, which engine and domain it has, and how many lines of
 //!   the file its operations touched.
 //! - **[`Error`]** is the one error type. Nothing panics on bad input.
 //!

@@ -75,8 +75,7 @@ impl FromStr for Domain {
     }
 }
 
-/// Whether the CUDA engine carries out a batch in the order of the places that it touches in the
-/// file, rather than in the order given. Answers are the same.
+/// Whether the CUDA engine executes a batch in the order of the file offsets that it touches, rather than in the order given. Answers are the same.
 ///
 /// Random access to a large file in host memory is limited by address translation: neighbours
 /// should be touched at the same time. Sorting has its price, which small batches do not earn.

@@ -1,5 +1,5 @@
 //! What the lock-free parts and the locks between them are made of: the real thing, or loom's
-//! under `--cfg loom`, where every use of it is a place at which threads may change. What the locks
+//! under `--cfg loom`, where every use of it is a point at which threads may change. What the locks
 //! guard is whole between any two statements, so a panic poisons none.
 
 #[cfg(not(loom))]

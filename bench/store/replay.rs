@@ -1,4 +1,4 @@
-//! How fast a store opens whose process has died: what the log holds is carried out again.
+//! How fast a store opens whose process has died: what the log holds is replayed.
 
 use std::path::Path;
 use std::process::Command;

@@ -189,7 +189,7 @@ impl Backend {
         }
     }
 
-    /// Brings the table's figures up to date.
+    /// Brings the table's statistics up to date.
     pub(crate) fn count(&self, table: &Table<Mapping>) {
         let _ = table;
         match self {

@@ -1,4 +1,4 @@
-//! Figures of an index.
+//! Statistics of an index.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::sync::Ordering;
 use crate::table::Table;
 use crate::{Domain, Engine};
 
-/// Figures of an index at one moment; counters begin at its opening.
+/// Statistics of an index at one moment; counters begin at its opening.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -35,8 +35,8 @@ pub struct Stats {
     /// Levels added since the file was opened, each of which began a resize.
     pub resizes: u64,
     /// The longest time since the file was opened that one step of its growth held up a batch:
-    /// adding a level, adding records, emptying a slice of a level. Room in the file is made ahead
-    /// of need by a thread of the index, so that such a step need not wait for the disk.
+    /// adding a level, adding records, emptying a slice of a level. Room in the file is preallocated
+    /// by a thread of the index, so that such a step need not wait for the disk.
     pub longest_pause: Duration,
     /// Operations that batches have done.
     pub operations: u64,
@@ -72,7 +72,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
 }
 
 impl<K: Pod, V: Pod> Index<K, V> {
-    /// Figures of the index. Batches that run at the same time count when they pause or end.
+    /// Statistics of the index. Batches that run at the same time count when they pause or end.
     ///
     /// # Examples
     /// ```
@@ -96,7 +96,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
 }
 
 impl<M: Medium> Table<M> {
-    /// Figures of the table that `engine` works on; nothing is cached.
+    /// Statistics of the table that `engine` works on; nothing is cached.
     pub(crate) fn stats(&self, engine: Engine) -> Stats {
         let levels = self.levels.live();
         let slots = self.slots();

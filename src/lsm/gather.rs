@@ -1,4 +1,4 @@
-//! Making one level of files whose place is not known: of each key what the newest request has left.
+//! Making one level of files whose levels are not known: of each key what the newest request has left.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

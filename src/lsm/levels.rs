@@ -188,7 +188,7 @@ impl Levels {
         &self.workers
     }
 
-    /// Carries out a job that was picked.
+    /// Executes a job that was picked.
     ///
     /// # Errors
     /// Those of [`Job::run`].

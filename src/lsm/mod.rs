@@ -176,7 +176,7 @@ impl Spill {
         Ok(())
     }
 
-    /// Carries out one compaction, if one is due that no thread is at; says whether there was one.
+    /// Executes one compaction, if one is due that no thread is at; says whether there was one.
     ///
     /// # Errors
     /// [`Error::Damaged`](crate::Error::Damaged), or what the operating system answers. What it holds
@@ -191,7 +191,7 @@ impl Spill {
         }
     }
 
-    /// Figures of this moment.
+    /// Statistics of this moment.
     pub fn stats(&self) -> SpillStats {
         SpillStats::of(&self.levels)
     }

@@ -1,4 +1,4 @@
-//! Figures of a spill.
+//! Statistics of a spill.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

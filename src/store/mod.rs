@@ -90,8 +90,8 @@ use crate::{Error, Result};
 /// A key-value store in a directory.
 ///
 /// Keys have 0 bytes to 64 KiB, values 0 bytes to 1 GiB. All methods take `&self` and may be called
-/// from many threads at once. Callers who change the store at the same time are carried out
-/// together, in the order of their arrival, with one record of the log (group commit); whoever reads
+/// from many threads at once. Batches of callers who change the store at the same time are
+/// executed together, in the order of their arrival, with one record of the log (group commit); whoever reads
 /// sees each batch wholly or not at all, unless it is [unfinished](Error::Unfinished).
 ///
 /// What was answered outlives the process, and from the moment that [`Durability`] names also the
@@ -107,7 +107,7 @@ pub struct Store {
 
 impl Store {
     /// Opens the store in the directory `path`, or makes one there if it does not exist or is empty.
-    /// After a crash, what the log holds beyond the last checkpoint is carried out again.
+    /// After a crash, what the log holds beyond the last checkpoint is replayed.
     ///
     /// # Examples
     /// ```
@@ -174,11 +174,11 @@ impl Store {
         }
     }
 
-    /// Carries out requests as if one came after the other, whatever keys they share. Answer *i* is
+    /// Executes requests as if one came after the other, whatever keys they share. Answer *i* is
     /// that to request *i*. The changes become visible, and survive a crash, together.
     ///
     /// A merge that fails is answered by [`Response::Failed`] and changes nothing; the others are
-    /// carried out as if it had not been there.
+    /// executed as if it had not been there.
     ///
     /// # Examples
     /// ```
@@ -362,7 +362,7 @@ impl Store {
 
     /// Gives a key a value without waiting. `callback` is called with the outcome by a thread of the
     /// store, which does nothing else meanwhile: it should be short. It may call the store; a panic of
-    /// it is logged. Requests of one thread are carried out in their order. While 64 MiB of them wait,
+    /// it is logged. Requests of one thread are executed in their order. While 64 MiB of them wait,
     /// this call waits too, but not in a callback.
     ///
     /// # Examples
@@ -529,7 +529,7 @@ impl Store {
         self.core().checkpoint()
     }
 
-    /// Figures.
+    /// Statistics of the store.
     pub fn stats(&self) -> StoreStats {
         let state = self.state();
         let table = &state.tiers.table;

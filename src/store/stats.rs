@@ -1,4 +1,4 @@
-//! Figures of a store.
+//! Statistics of a store.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ pub use crate::lsm::{LevelStats, SpillStats};
 
 use crate::Stats;
 
-/// Figures of a store, for [`Store::stats`](super::Store::stats).
+/// Statistics of a store, for [`Store::stats`](super::Store::stats).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct StoreStats {
@@ -23,7 +23,7 @@ pub struct StoreStats {
     pub snapshots: usize,
     /// Values that were replaced and are kept for them.
     pub kept_versions: usize,
-    /// Records of the log that opening has carried out again.
+    /// Records of the log that opening has replayed.
     pub replayed_records: u64,
     /// Bytes that the index's records take, counted if there is a memory budget.
     pub record_bytes: u64,
@@ -47,7 +47,7 @@ pub struct StoreStats {
     pub spill: SpillStats,
 }
 
-/// What carrying out groups of batches took since the opening, by its steps. Requests that are all gets
+/// What executing groups of batches took since the opening, by its steps. Requests that are all gets
 /// are not counted, nor is what callers read before it is their turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -3,7 +3,7 @@
 
 use crate::pool::Pool;
 
-/// From how many requests on several threads carry them out: others wait for the batch.
+/// From how many requests on several threads execute them: others wait for the batch.
 pub const PARALLEL_REQUESTS_MIN: usize = 384;
 
 /// From how many requests on nobody waits until they are dropped.
@@ -37,7 +37,7 @@ impl Threads {
     }
 
     /// Drops so many requests, or what belongs to them. To free the memory of very many takes about as long as to
-    /// carry them out, so another thread does that.
+    /// execute them, so another thread does that.
     pub fn discard<T: Send + 'static>(&self, requests: usize, them: T) {
         match requests {
             0..DROPPED_BY_CALLER_MIN => drop(them),

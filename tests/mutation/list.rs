@@ -746,7 +746,7 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Store("replay"),
     },
     Mutation {
-        name: "a request counts as carried out whatever value it has left",
+        name: "a request counts as executed whatever value it has left",
         file: "src/table/record.rs",
         find: r"
                 && self.medium.load(at + 16) == header.checksum",

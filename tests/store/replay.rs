@@ -1,4 +1,4 @@
-//! Logs that are carried out again.
+//! Logs that are replayed.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirEntry};
@@ -9,8 +9,8 @@ use std::path::Path;
 use gphash::store::{Store, StoreOptions};
 use gphash::{Domain, Error, ReportState};
 
+use super::disk::{copy, folders};
 use super::model::{Model, contents};
-use super::place::{copy, folders};
 
 fn options() -> StoreOptions {
     StoreOptions::new()

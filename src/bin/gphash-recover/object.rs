@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::finding::{Finding, hexadecimal, word};
 
-/// What `--json` prints for a file or a store, of which the figures are those of the index. What is
+/// What `--json` prints for a file or a store, of which the statistics are those of the index. What is
 /// unknown of a file that cannot be read is null.
 #[derive(Serialize)]
 pub(crate) struct Object<'f> {

@@ -46,7 +46,7 @@ impl Output<'_> {
     pub(crate) fn report(&mut self, path: &Path, finding: &Finding) {
         self.line(&format!("{}: {}", path.display(), state(finding.state())));
         match finding {
-            Finding::File(report) => self.figures(report),
+            Finding::File(report) => self.stats(report),
             Finding::Store(report) => self.files(report),
         }
         let (lost, reverted) = match finding.was_repaired() {
@@ -96,7 +96,7 @@ impl Output<'_> {
         }
     }
 
-    fn figures(&mut self, report: &Report) {
+    fn stats(&mut self, report: &Report) {
         let recovery = &report.recovery;
         self.row("format version", report.format_version);
         match report.key_size {

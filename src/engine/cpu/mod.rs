@@ -65,7 +65,7 @@ impl CpuEngine {
         Maintainer::start(table, move |table| table.maintain(&mut pace))
     }
 
-    /// How many parts operations are carried out in. If they are very many, a thread that has other
+    /// How many parts operations are executed in. If they are very many, a thread that has other
     /// things to do leaves the last parts to the others.
     fn parts(&self, operations: usize) -> usize {
         match operations {

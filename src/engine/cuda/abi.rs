@@ -121,7 +121,7 @@ pub struct OrderView {
     pub bin_count: u32,
     /// A bin holds 2^`shift` bytes of the file.
     pub shift: u32,
-    /// 1 to carry the batch out in this order.
+    /// 1 to execute the batch in this order.
     pub wanted: u32,
     /// Zero.
     pub reserved: u32,

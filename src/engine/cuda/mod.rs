@@ -170,7 +170,7 @@ impl CudaEngine {
         (asked, had)
     }
 
-    /// Adds what lookups have done that no call has waited for to the table's figures.
+    /// Adds what lookups have done that no call has waited for to the table's statistics.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu), and [`Error::Damaged`](crate::Error::Damaged) if they met damage.

@@ -87,7 +87,7 @@ impl Kind {
         bytemuck::cast_slice(&words).to_vec()
     }
 
-    /// Carries out a verb on keys, with those versions of them; gives the answers.
+    /// Executes a verb on keys, with those versions of them; gives the answers.
     pub(super) fn write<M: Medium>(
         &self,
         table: &Table<M>,

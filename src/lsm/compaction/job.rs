@@ -127,7 +127,7 @@ impl Job {
     }
 }
 
-/// Blocks that are read for the last time take no one's place in the cache.
+/// Blocks that are read for the last time displace nothing from the cache.
 fn past_cache(sst: &Sst, nth: usize) -> Result<Arc<Block>> {
     sst.read_block(nth).map(Arc::new)
 }

@@ -191,8 +191,8 @@ impl StoreInner {
         Ok(keys.into_iter().zip(values).collect())
     }
 
-    /// Puts what the index had no room for into the log once more, behind what a checkpoint takes the
-    /// place of.
+    /// Puts what the index had no room for into the log once more, behind what a checkpoint
+    /// replaces.
     pub(in crate::store) fn log_again(&self) -> Result<()> {
         for group in self.unfinished().iter_mut() {
             let entries = group.entries();

@@ -1,4 +1,4 @@
-//! Carrying out a batch (H-Rocks §4, §6): its requests are told apart into writes, merges and gets,
+//! Executing a batch (H-Rocks §4, §6): its requests are told apart into writes, merges and gets,
 //! and each kind is done at a time. All versions of a key that writes and merges make are kept until
 //! the gets have found the one before them, so that every answer is that of one request after the
 //! other, in the order of their arrival.
@@ -20,7 +20,7 @@ use crate::{Error, Result};
 /// Gets that one thread answers at a time.
 const CHUNK: usize = 512;
 
-/// A batch that is being carried out. What it changes is not in the index yet.
+/// A batch that is being executed. What it changes is not in the index yet.
 pub struct Execution<'r, K: Fn(u32) -> &'r [u8]> {
     requests: &'r [&'r Request],
     versions: KeyWrites<'r, K>,

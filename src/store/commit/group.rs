@@ -62,7 +62,7 @@ impl StoreInner {
         }
     }
 
-    /// Carries out batches and transactions as if one came after the other.
+    /// Executes batches and transactions as if one came after the other.
     fn run_joined(&self, group: &[&Work], early: Vec<Option<OptimisticReads>>) -> Vec<Answer> {
         // What is finished now is a change, too, that a transaction may not have seen.
         let finished = self.finish();
@@ -147,7 +147,7 @@ impl StoreInner {
         group.iter().enumerate().map(requests).collect()
     }
 
-    /// Carries out requests in their order, nothing being unfinished; with `whole`, all of them or none.
+    /// Executes requests in their order, nothing being unfinished; with `whole`, all of them or none.
     /// The `read_sets` of their transactions hold.
     fn run(
         &self,

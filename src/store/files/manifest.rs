@@ -315,7 +315,7 @@ impl Manifest {
     /// What the operating system answers.
     pub fn write_copy(&self, dir: &Dir, name: &str) -> Result<()> {
         if dir.has(name)? {
-            // In its place, which takes no room: the other copy is whole.
+            // In place, which takes no room: the other copy is whole.
             let file = dir.open_file(name, true)?;
             file.write(&self.to_bytes(), 0)?;
             return file.sync();

@@ -36,7 +36,7 @@ const REPLAY_PART_CHANGES: usize = 8192;
 /// The same on a full disk.
 const SMALL_PART: usize = 64;
 
-/// Opens the store at `path`, or makes it; tells how many records of the log were carried out again.
+/// Opens the store at `path`, or makes it; tells how many records of the log were replayed.
 pub fn open(path: &Path, options: &StoreOptions) -> Result<(StoreInner, u64)> {
     options.check()?;
     // Before anything is made.
@@ -84,7 +84,7 @@ impl Replayer<'_> {
             )
         });
         if is_full(&done) {
-            tracing::warn!("the disk is full; the log is carried out a little at a time");
+            tracing::warn!("the disk is full; the log is replayed a little at a time");
             done = self.replay_on_full_disk();
         }
         // What was held for parts of the log is not needed any more.
@@ -182,7 +182,7 @@ impl Replayer<'_> {
 
 /// Opens the store in a directory; `progress` gets the bytes of the log that were read, and all bytes, and
 /// `seen` each key that the log has.
-/// Tells how many records of the log were carried out again.
+/// Tells how many records of the log were replayed.
 pub fn open_in(
     store_dir: Arc<StoreDir>,
     sorter: Sorter,
@@ -310,7 +310,7 @@ fn log_after(
         segment_bytes,
     );
     // Else nothing is written: the disk may be full, and to make the index durable takes longer than to
-    // carry out the log, which may as well be carried out again. The next checkpoint takes its place.
+    // replay the log, which may as well be replayed again. The next checkpoint takes its place.
     if !manifest.complete || replay.is_cut {
         let sequence = Some(replay.next - 1);
         tiers

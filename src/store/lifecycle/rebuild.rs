@@ -255,7 +255,7 @@ fn why_not(
     }
 }
 
-/// Makes an empty index. The log that is there is carried out from as far back as it goes.
+/// Makes an empty index. The log that is there is replayed from as far back as it goes.
 fn make_index(root: &Dir, mut manifest: Manifest, why: &str, notes: &mut Vec<Note>) -> Result<()> {
     let log = root.within(LOG);
     let chain = inspect::chain(&log, manifest.store_id, manifest.first_segment)?;

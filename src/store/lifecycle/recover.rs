@@ -35,7 +35,7 @@ use crate::{Engine, Error, Progress, Recovery, Repair, Report, ReportState, Resu
 ///   sorted files what is whole. A manifest of which no copy is whole, and an index that is missing or cannot
 ///   be read at all, are made anew from the other files; what was there is kept under another name, with
 ///   `.damaged` behind it. An index whose journal is missing or damaged is used without it, and the log
-///   carried out over it. What an older sorted file has of a lost key, an older value or one that
+///   replayed over it. What an older sorted file has of a lost key, an older value or one that
 ///   was deleted since, comes to light again. The report counts what is lost and what has
 ///   reverted, and names the keys that are known.
 ///

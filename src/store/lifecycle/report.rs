@@ -42,7 +42,7 @@ pub struct FileReport {
     pub state: ReportState,
     /// Bytes of the file.
     pub bytes: u64,
-    /// Items of the index, records of the log that a recovery carries out, or entries of a sorted
+    /// Items of the index, records of the log that a recovery replays, or entries of a sorted
     /// file, whose checksums were checked; 1 for the manifest. An item that moves within the index
     /// meanwhile may count twice.
     pub checked: u64,
@@ -58,7 +58,7 @@ pub struct StoreReport {
     pub state: ReportState,
     /// Items of the index and entries of the sorted files: at least as many as there are keys.
     pub items: u64,
-    /// Records of the log that a recovery carries out, or has carried out.
+    /// Records of the log that a recovery replays, or has replayed.
     pub log_records: u64,
     /// The files: manifest, index, the segments of the log in their order, and the sorted files.
     pub files: Vec<FileReport>,
@@ -106,7 +106,7 @@ impl FileReport {
         self.damage.push(damage.to_string());
     }
 
-    /// A segment of a log; `with_records` is the state of one that has records to carry out.
+    /// A segment of a log; `with_records` is the state of one that has records to replay.
     pub(in crate::store) fn segment(
         root: &Dir,
         found: &InspectedSegment,

@@ -1,4 +1,4 @@
-//! Inspecting the log: every checksum of every segment, without carrying anything out.
+//! Inspecting the log: every checksum of every segment, without replaying it.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ pub struct InspectedSegment {
     pub path: PathBuf,
     /// Bytes of the file; 0 if it cannot be read.
     pub bytes: u64,
-    /// Records that a replay would carry out.
+    /// Records that a replay would apply.
     pub records: u64,
     /// What is wrong with it.
     pub error: Option<Error>,

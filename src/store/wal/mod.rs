@@ -2,7 +2,7 @@
 //! be asked to keep it.
 //!
 //! One rule holds at all times: **whatever is durable in the index is durable in the log**, until
-//! a checkpoint has taken the log's place. So a recovery may carry out the whole log again, whatever
+//! a checkpoint has replaced the log. So a recovery may replay the whole log, whatever
 //! part of it the index has.
 
 pub mod inspect;
@@ -120,7 +120,7 @@ impl Log {
     pub fn begin_segment(&self) -> Result<u64> {
         let _alone = self.only_sync();
         let mut tail = self.tail();
-        self.turn(&mut tail)?;
+        self.rotate(&mut tail)?;
         Ok(tail.named)
     }
 
@@ -198,7 +198,7 @@ impl Log {
                 alone = Some(self.only_sync());
                 tail = self.tail();
             }
-            self.turn(&mut tail)?;
+            self.rotate(&mut tail)?;
         }
         if in_blocks {
             // What is kept in memory is one stretch of the segment.
@@ -262,7 +262,7 @@ impl Log {
         let (segment, end) = {
             let mut tail = self.tail();
             if tail.failed {
-                return self.turn(&mut tail);
+                return self.rotate(&mut tail);
             }
             if tail.durable == tail.end {
                 return Ok(());
@@ -281,7 +281,7 @@ impl Log {
 
     /// Leaves the segment for another one, so that all of the log is durable. The caller holds
     /// `syncing`.
-    fn turn(&self, tail: &mut Tail) -> Result<()> {
+    fn rotate(&self, tail: &mut Tail) -> Result<()> {
         if !tail.failed && tail.durable < tail.end {
             let end = tail.end;
             match tail.segment().sync() {
@@ -340,11 +340,11 @@ impl Log {
         let mut tail = self.tail();
         let has_older = tail.segment.is_none() && tail.bytes > 0;
         if tail.failed || tail.end > SEGMENT_HEADER || has_older {
-            self.turn(&mut tail)?;
+            self.rotate(&mut tail)?;
         }
         if tail.end > SEGMENT_HEADER {
             // It began with records that could not be synced before.
-            self.turn(&mut tail)?;
+            self.rotate(&mut tail)?;
         }
         Ok(SealedPrefix {
             segment: match &tail.segment {

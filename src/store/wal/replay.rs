@@ -22,7 +22,7 @@ struct ReplaySegment {
     end: u64,
 }
 
-/// What a recovery has to carry out.
+/// What a recovery has to replay.
 pub struct Replay {
     segments: Vec<ReplaySegment>,
     /// The number of the last segment.
@@ -117,7 +117,7 @@ impl Replay {
             })
     }
 
-    /// Carries out the records in order, of a log that is [durable](Self::make_durable): `apply` gets what
+    /// Replays the records in order, of a log that is [durable](Self::make_durable): `apply` gets what
     /// `change` makes of the entries of one segment after the other, each with its sequence number, but for
     /// those of which it makes nothing. `progress` gets the bytes read, and all bytes.
     ///

@@ -1,4 +1,4 @@
-//! Jobs that are carried out together, against one after the other.
+//! Jobs that are executed together, against one after the other.
 
 use super::*;
 use crate::store::commit::apply::PendingApply;
