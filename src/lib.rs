@@ -10,8 +10,8 @@
 //! ```
 //! use gphash::{Index, Options};
 //!
-//! # let folder = tempfile::tempdir()?;
-//! # let path = folder.path().join("counters");
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("counters");
 //! let index = Index::<[u8; 16], u64>::open_or_create(&path, &Options::new())?;
 //! index.insert_one(b"sixteen bytes :)", &1)?;
 //! assert_eq!(index.get_one(b"sixteen bytes :)")?, Some(1));

@@ -9,6 +9,7 @@ mod damage_tests;
 mod device;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod fault_tests;
+mod iter;
 #[cfg(all(test, loom))]
 mod loom_tests;
 #[cfg(all(test, not(loom)))]
@@ -30,11 +31,12 @@ use crate::engine::{Backend, Write};
 use crate::pm::Mapping;
 use crate::process::Own;
 use crate::table::Table;
+use crate::table::iter::Items;
 use crate::table::maintenance::Maintainer;
 use crate::{Error, Result};
 
-pub use crate::table::iter::Iter;
 pub use crate::table::recovery::{Progress, Recovery};
+pub use iter::Iter;
 pub use repair::{Repair, Report, ReportState, recover};
 pub use stats::Stats;
 
@@ -331,11 +333,30 @@ impl<K: Pod, V: Pod> Index<K, V> {
     }
 
     /// Items in the index. Batches that run at the same time count when they end.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// index.insert(&[1, 2], &[10, 20])?;
+    /// assert_eq!(index.len(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn len(&self) -> u64 {
         self.table.len()
     }
 
     /// Whether there are no items.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// assert!(index.is_empty());
+    /// index.insert_one(&1, &10)?;
+    /// assert!(!index.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -356,14 +377,16 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// assert_eq!(items, [(1, 10), (2, 20)]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn iter(&self) -> impl Iterator<Item = (K, V)> + '_ {
+    pub fn iter(&self) -> Iter<'_, K, V> {
         #[cfg(feature = "cuda")]
         if let Backend::Cuda(engine) = &*self.backend
             && let Err(error) = engine.finish_draining(&self.table)
         {
             tracing::warn!(%error, "iterating although a resize is under way");
         }
-        Iter::new(&*self.table)
+        Iter {
+            items: Items::new(&self.table),
+        }
     }
 
     /// Makes room for `additional` more items, so that inserting them does not wait for the file
@@ -428,6 +451,18 @@ impl<K: Pod, V: Pod> Index<K, V> {
     }
 
     /// What opening the file found, and what it repaired.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// assert!(index.recovery().created);
+    /// index.close()?;
+    ///
+    /// let index = gphash::Index::<u64, u64>::open(dir.path().join("index"), &gphash::Options::new())?;
+    /// assert!(index.recovery().clean);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }

@@ -1,8 +1,11 @@
 //! What `gphash-recover` does to a file, without knowing the types of its keys and values.
 
+use std::fmt;
 use std::path::Path;
+use std::str::FromStr;
 use std::time::Instant;
 
+use crate::error::ParseOptionError;
 use crate::layout::Flags;
 use crate::pm::{Entry, MapOptions, Mapping, Medium};
 use crate::table::Table;
@@ -22,6 +25,33 @@ pub enum Repair {
     Salvage,
 }
 
+impl fmt::Display for Repair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Repair::Check => "check",
+            Repair::Recover => "recover",
+            Repair::Salvage => "salvage",
+        })
+    }
+}
+
+impl FromStr for Repair {
+    type Err = ParseOptionError;
+
+    /// `check`, `recover` or `salvage`.
+    fn from_str(text: &str) -> std::result::Result<Self, ParseOptionError> {
+        match text {
+            "check" => Ok(Repair::Check),
+            "recover" => Ok(Repair::Recover),
+            "salvage" => Ok(Repair::Salvage),
+            _ => {
+                let expected = "check, recover or salvage";
+                Err(ParseOptionError::new("repair", text, expected))
+            }
+        }
+    }
+}
+
 /// What became of a file, or what would.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -38,6 +68,7 @@ pub enum ReportState {
 
 /// What the file of an index is, and what a recovery found in it and repaired.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Report {
     /// The state of the file; after a recovery, the state before it if that was clean or damaged.
     pub state: ReportState,
@@ -188,4 +219,19 @@ fn without_journal(error: &Error) -> String {
         "journal: {found}. It was not used: each page may be of the last checkpoint or of the one before, \
          and items that are not named may be lost or have older values, too"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repair_is_parsed_from_its_text() {
+        for repair in [Repair::Check, Repair::Recover, Repair::Salvage] {
+            assert_eq!(repair.to_string().parse(), Ok(repair));
+        }
+        let error = "fix".parse::<Repair>().unwrap_err();
+        let expected = "repair \"fix\"; expected check, recover or salvage";
+        assert_eq!(error.to_string(), expected);
+    }
 }

@@ -530,6 +530,17 @@ impl Store {
     }
 
     /// Statistics of the store.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put(b"ada", b"lovelace")?;
+    /// let stats = store.stats();
+    /// assert_eq!((stats.keys, stats.sequence), (1, 1));
+    /// println!("a recovery would read {} bytes of the log", stats.log_bytes);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn stats(&self) -> StoreStats {
         let state = self.state();
         let table = &state.tiers.table;

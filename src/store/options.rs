@@ -1,6 +1,7 @@
 //! How a store is opened.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use super::merge::MergeOperator;
 use crate::lsm::SpillOptions;
 use crate::pm::Faults;
 use crate::store::files::manifest::{LONGEST_NAME, Manifest};
-use crate::{Domain, Engine, Error, Options, Result};
+use crate::{Domain, Engine, Error, Options, ParseOptionError, Result};
 
 /// From when on a change outlives a power cut. The death of the process alone loses nothing that
 /// was answered, whatever this says.
@@ -24,6 +25,66 @@ pub enum Durability {
     /// When [`flush`](super::Store::flush) or a checkpoint has returned, or the system has written
     /// it by itself. What survives is all that was done up to some moment.
     None,
+}
+
+/// Units of a [`Durability::Interval`] in text, the longest first, in nanoseconds.
+const INTERVAL_UNITS: [(&str, u64); 4] = [
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1000),
+    ("ns", 1),
+];
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Durability::Always => f.write_str("always"),
+            Durability::Interval(interval) => {
+                let nanoseconds = interval.as_nanos();
+                let (unit, length) = INTERVAL_UNITS
+                    .into_iter()
+                    .find(|&(_, length)| nanoseconds.is_multiple_of(length.into()))
+                    .expect("every interval is a number of nanoseconds");
+                write!(f, "{}{unit}", nanoseconds / u128::from(length))
+            }
+            Durability::None => f.write_str("none"),
+        }
+    }
+}
+
+impl FromStr for Durability {
+    type Err = ParseOptionError;
+
+    /// `always`, `none`, or an interval: a whole number of `s`, `ms`, `us` or `ns`.
+    ///
+    /// # Examples
+    /// ```
+    /// use gphash::store::Durability;
+    /// use std::time::Duration;
+    ///
+    /// let durability: Durability = "250ms".parse()?;
+    /// assert_eq!(durability, Durability::Interval(Duration::from_millis(250)));
+    /// assert_eq!(durability.to_string(), "250ms");
+    /// # Ok::<(), gphash::ParseOptionError>(())
+    /// ```
+    fn from_str(text: &str) -> std::result::Result<Self, ParseOptionError> {
+        let interval = || {
+            let digits = text.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
+            let (_, length) = INTERVAL_UNITS
+                .into_iter()
+                .find(|&(unit, _)| unit == &text[digits.len()..])?;
+            let nanoseconds = digits.parse::<u64>().ok()?.checked_mul(length)?;
+            Some(Durability::Interval(Duration::from_nanos(nanoseconds)))
+        };
+        match text {
+            "always" => Ok(Durability::Always),
+            "none" => Ok(Durability::None),
+            _ => interval().ok_or_else(|| {
+                let expected = "always, none or an interval such as 250ms";
+                ParseOptionError::new("durability", text, expected)
+            }),
+        }
+    }
 }
 
 /// The share of the memory budget that is for blocks of the files.
@@ -329,5 +390,46 @@ impl fmt::Debug for StoreOptions {
             .field("memory_budget", &self.memory_budget)
             .field("merge_operator", &self.operator_name())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durability_is_parsed_from_its_text() {
+        let intervals = [
+            (Duration::ZERO, "0s"),
+            (Duration::from_secs(90), "90s"),
+            (Duration::from_millis(1500), "1500ms"),
+            (Duration::from_micros(20), "20us"),
+            (Duration::from_nanos(1001), "1001ns"),
+        ];
+        let texts = intervals
+            .map(|(interval, text)| (Durability::Interval(interval), text))
+            .into_iter()
+            .chain([(Durability::Always, "always"), (Durability::None, "none")]);
+        for (durability, text) in texts {
+            assert_eq!(durability.to_string(), text);
+            assert_eq!(text.parse(), Ok(durability));
+        }
+        for text in [
+            "",
+            "Always",
+            "ms",
+            "5",
+            "-1s",
+            "1.5s",
+            "1 s",
+            "5min",
+            "18446744074s",
+        ] {
+            let error = text.parse::<Durability>().unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("durability {text:?}; expected ")),
+                "{error}"
+            );
+        }
     }
 }

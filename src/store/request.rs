@@ -113,12 +113,24 @@ pub struct WriteBatch {
 
 impl WriteBatch {
     /// A batch without changes.
+    ///
+    /// # Examples
+    /// ```
+    /// assert!(gphash::store::WriteBatch::new().is_empty());
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Gives `key` a value.
+    ///
+    /// # Examples
+    /// ```
+    /// let mut batch = gphash::store::WriteBatch::new();
+    /// batch.put(b"ada", b"lovelace");
+    /// assert_eq!(batch.len(), 1);
+    /// ```
     pub fn put(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) {
         self.requests.push(Request::Put {
             key: key.into(),
@@ -127,11 +139,25 @@ impl WriteBatch {
     }
 
     /// Takes the value of `key` away.
+    ///
+    /// # Examples
+    /// ```
+    /// let mut batch = gphash::store::WriteBatch::new();
+    /// batch.delete(b"ada");
+    /// assert_eq!(batch.len(), 1);
+    /// ```
     pub fn delete(&mut self, key: impl Into<Vec<u8>>) {
         self.requests.push(Request::Delete { key: key.into() });
     }
 
-    /// Merges `operand` into the value of `key`.
+    /// Merges `operand` into the value of `key`, by the store's [`MergeOperator`](super::MergeOperator).
+    ///
+    /// # Examples
+    /// ```
+    /// let mut batch = gphash::store::WriteBatch::new();
+    /// batch.merge(b"visits", b"1");
+    /// assert_eq!(batch.len(), 1);
+    /// ```
     pub fn merge(&mut self, key: impl Into<Vec<u8>>, operand: impl Into<Vec<u8>>) {
         self.requests.push(Request::Merge {
             key: key.into(),
@@ -140,11 +166,27 @@ impl WriteBatch {
     }
 
     /// How many changes there are.
+    ///
+    /// # Examples
+    /// ```
+    /// let mut batch = gphash::store::WriteBatch::new();
+    /// batch.put(b"ada", b"lovelace");
+    /// batch.delete(b"ada");
+    /// assert_eq!(batch.len(), 2); // the batch keeps both, in order
+    /// ```
     pub fn len(&self) -> usize {
         self.requests.len()
     }
 
     /// Whether there is none.
+    ///
+    /// # Examples
+    /// ```
+    /// let mut batch = gphash::store::WriteBatch::new();
+    /// assert!(batch.is_empty());
+    /// batch.delete(b"ada");
+    /// assert!(!batch.is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }

@@ -13,8 +13,8 @@ use crate::layout::{BUSY, EMPTY, KeyClass, RecordWord};
 use crate::pm::Medium;
 use crate::sync::thread_number;
 
-/// Iterator over the items of an index; see [`Index::iter`](crate::Index::iter).
-pub struct Iter<'t, M: Medium, K, V> {
+/// Iterator over the items of a table whose keys and values have one size.
+pub(crate) struct Items<'t, M: Medium, K, V> {
     buckets: Buckets<'t, M>,
     ready: Vec<(K, V)>,
     types: PhantomData<(K, V)>,
@@ -146,7 +146,7 @@ impl<M: Medium> Table<M> {
     }
 }
 
-impl<'t, M: Medium, K: Pod, V: Pod> Iter<'t, M, K, V> {
+impl<'t, M: Medium, K: Pod, V: Pod> Items<'t, M, K, V> {
     pub(crate) fn new(table: &'t Table<M>) -> Self {
         Self {
             buckets: Buckets::new(table),
@@ -187,7 +187,7 @@ impl<'t, M: Medium, K: Pod, V: Pod> Iter<'t, M, K, V> {
     }
 }
 
-impl<M: Medium, K: Pod, V: Pod> Iterator for Iter<'_, M, K, V> {
+impl<M: Medium, K: Pod, V: Pod> Iterator for Items<'_, M, K, V> {
     type Item = (K, V);
 
     fn next(&mut self) -> Option<(K, V)> {
