@@ -16,14 +16,14 @@ use crate::pool::worker::{REST, Worker};
 use crate::width::to_usize;
 
 /// Files that are kept open. Processes may often have no more than 1,024.
-const MOST_OPEN: usize = 400;
+const OPEN_FILES_MAX: usize = 400;
 
 /// Blocks that are longer in their file, in bytes, are not kept: each has a single value, and would
 /// take the place of many.
-const LONGEST_KEPT: u64 = 256 << 10;
+const CACHED_BLOCK_BYTES_MAX: u64 = 256 << 10;
 
 /// What a block takes beside its bytes.
-const OVERHEAD: usize = 128;
+const ENTRY_OVERHEAD_BYTES: usize = 128;
 
 /// Number of a file, and of a block in it.
 type BlockAddr = (u64, u32);
@@ -33,7 +33,7 @@ struct Bytes;
 
 impl Weighter<BlockAddr, Arc<Block>> for Bytes {
     fn weight(&self, _: &BlockAddr, block: &Arc<Block>) -> u64 {
-        (block.len() + OVERHEAD) as u64
+        (block.len() + ENTRY_OVERHEAD_BYTES) as u64
     }
 }
 
@@ -77,9 +77,9 @@ impl Handles {
 impl FileCache {
     /// One for the files of a directory, which keeps `bytes` bytes of data blocks.
     pub fn new(dir: Dir, bytes: u64) -> Self {
-        let blocks = to_usize(bytes) / (BLOCK_BYTES + OVERHEAD);
+        let blocks = to_usize(bytes) / (BLOCK_BYTES + ENTRY_OVERHEAD_BYTES);
         let files = Arc::new(Handles {
-            open: Cache::new(MOST_OPEN),
+            open: Cache::new(OPEN_FILES_MAX),
             are_open: AtomicBool::new(false),
             were_used: AtomicBool::new(false),
         });
@@ -131,7 +131,9 @@ impl FileCache {
     ) -> Result<Arc<Block>> {
         let read = || read().map(Arc::new);
         match u32::try_from(nth) {
-            Ok(nth) if len <= LONGEST_KEPT => self.blocks.get_or_insert_with(&(number, nth), read),
+            Ok(nth) if len <= CACHED_BLOCK_BYTES_MAX => {
+                self.blocks.get_or_insert_with(&(number, nth), read)
+            }
             _ => read(),
         }
     }

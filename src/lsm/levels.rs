@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use super::cache::FileCache;
-use super::compaction::{Job, Plan, STALL_RUNS};
+use super::compaction::{Job, Plan, STALL_RUNS_MIN};
 use super::sst;
 use super::sst::{Sst, Writer};
 use super::stats::Counts;
@@ -19,7 +19,7 @@ use crate::pool::parallel;
 use crate::pool::worker::Worker;
 
 /// The longest time that an addition waits for compaction.
-const LONGEST_STALL: Duration = Duration::from_secs(1);
+const STALL_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// What all threads of a spill share.
 pub struct Levels {
@@ -203,7 +203,7 @@ impl Levels {
 
     /// Waits while there are too many runs on level 0, but not long, and not if compaction fails.
     pub fn stall(&self) {
-        let is_behind = || self.version().newest().len() >= STALL_RUNS;
+        let is_behind = || self.version().newest().len() >= STALL_RUNS_MIN;
         let mut plan = self.plan();
         if self.options.threads == 0 || !is_behind() || plan.is_failing() {
             return;
@@ -211,7 +211,7 @@ impl Levels {
         let start = Instant::now();
         let goes_on = |plan: &mut Plan| is_behind() && !plan.is_failing() && !plan.is_stopping;
         self.changed
-            .wait_while_for(&mut plan, goes_on, LONGEST_STALL);
+            .wait_while_for(&mut plan, goes_on, STALL_TIME_MAX);
         drop(plan);
         self.counts.stalled(start.elapsed());
     }

@@ -15,7 +15,7 @@ use crate::store::mvcc::read_set::KeyRange;
 use crate::{Result, lsm};
 
 /// Items that are read at a time, at most.
-const PAGE: usize = 256;
+const PAGE_ITEMS_MAX: usize = 256;
 
 /// Iterator over the items of a range of keys in ascending order, from both ends.
 ///
@@ -99,7 +99,7 @@ impl<'s> Range<'s> {
 
     /// Reads so many items at first: as many as will be asked for.
     pub(in crate::store) fn expecting(mut self, items: usize) -> Self {
-        self.page = items.clamp(1, PAGE);
+        self.page = items.clamp(1, PAGE_ITEMS_MAX);
         self
     }
 
@@ -132,7 +132,7 @@ impl<'s> Range<'s> {
             })?;
             let with_value = |(key, value): Item| Some((key, value?));
             let items: Vec<_> = items.into_iter().filter_map(with_value).collect();
-            self.page = (2 * self.page).min(PAGE);
+            self.page = (2 * self.page).min(PAGE_ITEMS_MAX);
             match (rest, end) {
                 (None, _) => self.is_open = false,
                 (Some(key), End::Front) => self.front = Bound::Excluded(key),

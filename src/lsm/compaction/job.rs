@@ -12,7 +12,7 @@ use crate::lsm::sst::{Block, Sst};
 use crate::lsm::version::LsmVersion;
 
 /// Entries after which it is asked whether to stop.
-const STRETCH: u64 = 256;
+const STOP_CHECK_ENTRIES: u64 = 256;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl Job {
             }
             merge.advance()?;
             done += 1;
-            if done % STRETCH == 0 && levels.plan().is_stopping {
+            if done % STOP_CHECK_ENTRIES == 0 && levels.plan().is_stopping {
                 return Ok(None);
             }
         }

@@ -6,5 +6,5 @@ mod plan;
 mod worker;
 
 pub use job::Job;
-pub use plan::{Plan, STALL_RUNS};
+pub use plan::{Plan, STALL_RUNS_MIN};
 pub use worker::Workers;

@@ -9,16 +9,16 @@ use crate::lsm::sst::Sst;
 use crate::lsm::version::{LEVELS, LsmVersion};
 
 /// Runs of level 0 from which on they are compacted.
-const DUE_RUNS: usize = 4;
+const COMPACTION_RUNS_MIN: usize = 4;
 
 /// Runs of level 0 from which on additions wait.
-pub const STALL_RUNS: usize = 12;
+pub const STALL_RUNS_MIN: usize = 12;
 
 /// How many times more each level may have than the one above.
-const GROWTH: u64 = 10;
+const LEVEL_SIZE_RATIO: u64 = 10;
 
 /// The shortest and the longest time that nothing is tried after a failure.
-const REST: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+const RETRY_INTERVALS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
 /// Which files are being compacted, and where to go on.
 #[derive(Debug, Default)]
@@ -117,8 +117,8 @@ impl Plan {
             true => 0,
             false => self.failures + 1,
         };
-        let rest = REST.0 * 2u32.saturating_pow(self.failures.saturating_sub(1).min(16));
-        self.rest_until = (!succeeded).then(|| Instant::now() + rest.min(REST.1));
+        let rest = RETRY_INTERVALS.0 * 2u32.saturating_pow(self.failures.saturating_sub(1).min(16));
+        self.rest_until = (!succeeded).then(|| Instant::now() + rest.min(RETRY_INTERVALS.1));
     }
 
     /// Whether the last job has failed, so that it makes no sense to wait for the next one.
@@ -140,12 +140,12 @@ fn bytes(version: &LsmVersion, level: u32) -> u64 {
 
 /// Bytes that a level may have.
 fn limit(level: u32, level_bytes: u64) -> u64 {
-    let times = GROWTH.saturating_pow(level.saturating_sub(1));
+    let times = LEVEL_SIZE_RATIO.saturating_pow(level.saturating_sub(1));
     level_bytes.saturating_mul(times).max(1)
 }
 
 fn is_due(version: &LsmVersion, level: u32, level_bytes: u64) -> bool {
-    let many = level == 0 && version.newest().len() >= DUE_RUNS;
+    let many = level == 0 && version.newest().len() >= COMPACTION_RUNS_MIN;
     many || bytes(version, level) > limit(level, level_bytes)
 }
 

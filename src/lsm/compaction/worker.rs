@@ -7,10 +7,10 @@ use crate::lsm::levels::Levels;
 use crate::pool::worker::Worker;
 
 /// How often it is looked for readers who held files that are obsolete.
-const GLANCE: Duration = Duration::from_millis(100);
+const READERS_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How often it is looked whether a full disk has room again.
-const FULL_REST: Duration = Duration::from_secs(1);
+const FULL_DISK_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// See the [module](self). They end when this is dropped, what they are at being left undone.
 pub struct Workers {
@@ -50,10 +50,13 @@ fn work(levels: &Levels) -> Option<Duration> {
             return Some(rest);
         }
         if !levels.may_compact() {
-            return Some(FULL_REST);
+            return Some(FULL_DISK_POLL_INTERVAL);
         }
         let Some(job) = plan.pick(&levels.version(), levels.options().level_bytes) else {
-            return levels.cache().has_obsolete().then_some(GLANCE);
+            return levels
+                .cache()
+                .has_obsolete()
+                .then_some(READERS_POLL_INTERVAL);
         };
         drop(plan);
         if let Err(error) = levels.finish(&job) {

@@ -18,10 +18,10 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 pub const BLOCK_HEADER: usize = 16;
 
 /// LZ4 makes nothing smaller than this.
-const BEST_RATIO: u64 = 256;
+const COMPRESSION_RATIO_MAX: u64 = 256;
 
 /// Most blocks in a row that are written as they are because blocks before did not compress.
-const LONGEST_REST: u32 = 32;
+const UNCOMPRESSED_BLOCKS_MAX: u32 = 32;
 
 /// What the compressor needs from block to block.
 pub struct Compressor {
@@ -57,7 +57,7 @@ impl Compressor {
         let len = compressed.ok().filter(|len| *len < worth);
         self.rest = match len {
             Some(_) => 1,
-            None => (2 * self.rest).min(LONGEST_REST),
+            None => (2 * self.rest).min(UNCOMPRESSED_BLOCKS_MAX),
         };
         if len.is_none() {
             self.resting = self.rest;
@@ -136,7 +136,7 @@ pub fn open(bytes: Vec<u8>, seed: u64) -> Result<(Vec<u8>, usize), String> {
     if raw == 0 {
         return Ok((bytes, BLOCK_HEADER));
     }
-    if u64::from(raw) > u64::from(len) * BEST_RATIO {
+    if u64::from(raw) > u64::from(len) * COMPRESSION_RATIO_MAX {
         return Err(format!(
             "{len} bytes that were {raw} before their compression"
         ));

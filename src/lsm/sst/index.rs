@@ -10,7 +10,7 @@
 use super::block::BLOCK_HEADER;
 use super::data::common_prefix;
 use super::varint::{put, take, take_len};
-use super::{HEADER, LONGEST_KEY};
+use super::{HEADER, KEY_BYTES_MAX};
 
 /// Puts an index together.
 #[derive(Default)]
@@ -77,7 +77,7 @@ impl Index {
     }
 
     fn read_block(&mut self, bytes: &[u8], at: &mut usize) -> Option<()> {
-        let len = take_len(bytes, at, LONGEST_KEY)?;
+        let len = take_len(bytes, at, KEY_BYTES_MAX)?;
         self.separators
             .extend_from_slice(bytes.get(*at..*at + len)?);
         *at += len;

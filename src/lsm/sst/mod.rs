@@ -54,10 +54,10 @@ const FORMAT: FileFormat = FileFormat {
 };
 
 /// Longest key, in bytes.
-const LONGEST_KEY: usize = 64 << 10;
+const KEY_BYTES_MAX: usize = 64 << 10;
 
 /// Longest value, in bytes.
-const LONGEST_VALUE: usize = 1 << 30;
+const VALUE_BYTES_MAX: usize = 1 << 30;
 
 /// First bytes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]

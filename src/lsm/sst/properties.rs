@@ -9,7 +9,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::LONGEST_KEY;
+use super::KEY_BYTES_MAX;
 use crate::lsm::Entry;
 
 /// See the [module](self).
@@ -78,7 +78,7 @@ impl Properties {
             .ok_or_else(|| format!("{} bytes", bytes.len()))?;
         let fixed: Fixed = bytemuck::pod_read_unaligned(fixed);
         let lens = [fixed.smallest_len as usize, fixed.largest_len as usize];
-        if lens.iter().any(|&len| len > LONGEST_KEY) || lens[0] + lens[1] != keys.len() {
+        if lens.iter().any(|&len| len > KEY_BYTES_MAX) || lens[0] + lens[1] != keys.len() {
             let len = keys.len();
             return Err(format!("keys of {lens:?} bytes in {len}"));
         }

@@ -6,17 +6,17 @@ use super::data::Builder;
 use super::filter::Filter;
 use super::index;
 use super::properties::Properties;
-use super::{Footer, Header, LONGEST_KEY, LONGEST_VALUE, key_hash};
+use super::{Footer, Header, KEY_BYTES_MAX, VALUE_BYTES_MAX, key_hash};
 use crate::Result;
 use crate::lsm::Entry;
 use crate::pm::{Dir, PmFile};
 
 /// Values from this length on, in bytes, are written from where they are, as a block of their own
 /// that is not compressed.
-const LARGE_VALUE: usize = 1 << 20;
+const LARGE_VALUE_BYTES_MIN: usize = 1 << 20;
 
 /// Bytes that go to the file at a time, more or less.
-const PIECE: usize = 256 << 10;
+const PIECE_BYTES: usize = 256 << 10;
 
 /// A file that is being written. Unless it is finished, dropping it removes it.
 pub struct Writer {
@@ -65,7 +65,7 @@ impl Writer {
     /// What the operating system answers; the file is of no use then.
     pub fn add(&mut self, entry: &Entry) -> Result<()> {
         let value_len = entry.value.map_or(0, <[u8]>::len);
-        assert!(entry.key.len() <= LONGEST_KEY && value_len <= LONGEST_VALUE);
+        assert!(entry.key.len() <= KEY_BYTES_MAX && value_len <= VALUE_BYTES_MAX);
         debug_assert!(self.properties.entries == 0 || self.block.last_key() < entry.key);
         if self.block.is_full_for(entry) {
             self.end_block()?;
@@ -78,7 +78,7 @@ impl Writer {
             .push(key_hash(self.header.preamble.store_id, entry.key));
         match entry.value {
             // No other entry fits into its block.
-            Some(value) if value.len() >= LARGE_VALUE => self.add_large(entry, value),
+            Some(value) if value.len() >= LARGE_VALUE_BYTES_MIN => self.add_large(entry, value),
             _ => {
                 self.block.add(entry);
                 Ok(())
@@ -112,7 +112,7 @@ impl Writer {
             .write(self.block.content(), seed, &mut self.buffer);
         self.index.add(self.buffer.len() - start, entries);
         self.block.clear();
-        if self.buffer.len() >= PIECE {
+        if self.buffer.len() >= PIECE_BYTES {
             self.flush()?;
         }
         Ok(())

@@ -76,7 +76,7 @@ impl StoreInner {
 
     /// Has the index do what it must, with all of the disk's room but for a checkpoint's.
     fn with_last_room(&self, apply: impl Fn() -> Result<()>) -> Result<()> {
-        let keep = self.journal_bytes() + reserve::LAST;
+        let keep = self.journal_bytes() + reserve::ROOM_AFTER_GROWTH_BYTES;
         self.store_dir.with_room(Room::Reserve { keep }, || {
             let applied = apply();
             if !is_full(&applied) {

@@ -18,7 +18,7 @@ use crate::store::wal::record::Entry;
 use crate::{Error, Result};
 
 /// Gets that one thread answers at a time.
-const CHUNK: usize = 512;
+const TASK_GETS: usize = 512;
 
 /// A batch that is being executed. What it changes is not in the index yet.
 pub struct Execution<'r, K: Fn(u32) -> &'r [u8]> {
@@ -212,13 +212,13 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
             }
         };
         let part = |(nth, responses): (usize, &mut [Response])| {
-            self.answer_gets(tiers, nth * CHUNK, responses, &is_early)
+            self.answer_gets(tiers, nth * TASK_GETS, responses, &is_early)
         };
         // A caller who leads has little left to do, and shares no work with the threads of others.
         let is_shared =
             responses.len() >= PARALLEL_REQUESTS_MIN && rayon::current_thread_index().is_some();
         match is_shared {
-            true => parallel::map(responses.chunks_mut(CHUNK).enumerate(), part)
+            true => parallel::map(responses.chunks_mut(TASK_GETS).enumerate(), part)
                 .into_iter()
                 .collect::<Result<()>>()?,
             false => part((0, &mut responses))?,

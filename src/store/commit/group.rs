@@ -16,7 +16,7 @@ use crate::store::mvcc::read_set::ReadSet;
 use crate::store::request::{Request, Response};
 use crate::store::stats::Steps;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
-use crate::store::wal::LONGEST_IN_MEMORY;
+use crate::store::wal::IN_MEMORY_RECORD_BYTES_MAX;
 use crate::store::wal::record;
 use crate::store::wal::record::Entry;
 use crate::{Error, Result};
@@ -197,8 +197,8 @@ impl StoreInner {
         read_sets.iter().for_each(|read_set| read_set.release());
         let first = self.log.next_sequence();
         // Those threads have more changes than that already.
-        let takes_long =
-            finals.len() < PARALLEL_REQUESTS_MIN && record::len(finals) > LONGEST_IN_MEMORY;
+        let takes_long = finals.len() < PARALLEL_REQUESTS_MIN
+            && record::len(finals) > IN_MEMORY_RECORD_BYTES_MAX;
         let append = || self.log.append(span, finals, self.durably, room, answer);
         let (answers, took) = self.threads.run_for_leader(takes_long, append)?;
         self.steps.lock().answers += took;

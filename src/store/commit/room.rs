@@ -82,7 +82,7 @@ impl StoreInner {
         let record = record::len(entries) + 2 * LEAST_EXTENSION;
         let try_hold = || {
             let (journal, growth) = self.tiers.table.room_for(&self.need(entries));
-            let keep = journal + growth + reserve::KEPT;
+            let keep = journal + growth + reserve::ROOM_AFTER_DELETION_BYTES;
             let held = self.hold(keep + record);
             (held.map(|()| Room::Reserve { keep }), growth)
         };
@@ -108,7 +108,7 @@ impl StoreInner {
         let mut need = Need::default();
         need.add_removals(removals as u64);
         let (journal, _) = self.tiers.table.room_for(&need);
-        self.hold(journal + reserve::KEPT)
+        self.hold(journal + reserve::ROOM_AFTER_DELETION_BYTES)
     }
 
     /// Bytes that a checkpoint now may take of the disk, but for segments and manifest.

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::manifest;
-use super::manifest::{Copies, MOST_FILES, Manifest};
+use super::manifest::{Copies, FILES_MAX, Manifest};
 use super::reserve::Reserve;
 use crate::layout::mark::{MARKS, MARKS_LEN};
 use crate::layout::{Mark, PAGE};
@@ -409,12 +409,12 @@ impl Catalog for StoreDir {
 
     fn edit(&self, added: &[LevelFile], removed: &[u64]) -> Result<()> {
         let files = self.manifest().files.len() + added.len();
-        if files > MOST_FILES {
+        if files > FILES_MAX {
             return Err(Error::Limit {
                 path: self.manifest_path(),
                 what: "files below the table",
                 needed: files as u64,
-                limit: MOST_FILES as u64,
+                limit: FILES_MAX as u64,
             });
         }
         self.edit(|manifest| {

@@ -45,7 +45,7 @@ pub const LONGEST_NAME: usize = 1024;
 pub const SEQUENCE_LIMIT: u64 = 1 << 62;
 
 /// Most files below the table.
-pub const MOST_FILES: usize = 1 << 20;
+pub const FILES_MAX: usize = 1 << 20;
 
 /// The directory is whole; without it, a creation was cut short.
 const COMPLETE: u32 = 1;
@@ -265,7 +265,7 @@ impl Manifest {
             });
         }
         let file = dir.open_file(name, false)?;
-        let longest = HEADER + SECOND + LONGEST_NAME + MOST_FILES * size_of::<File>() + CHECKSUM;
+        let longest = HEADER + SECOND + LONGEST_NAME + FILES_MAX * size_of::<File>() + CHECKSUM;
         let len = file.len()?.min(longest as u64);
         let mut bytes = vec![0; to_usize(len)];
         let len = file.read(&mut bytes, 0)?;

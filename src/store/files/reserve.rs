@@ -17,13 +17,13 @@ use crate::{Error, Result};
 pub const RESERVE: &str = "RESERVE";
 
 /// Bytes beside those of journal and index that must be left after what adds to the store.
-pub const LEAST: u64 = 256 << 10;
+pub const ROOM_AFTER_ADDITION_BYTES: u64 = 256 << 10;
 
 /// The part of them that deletions leave to a checkpoint: a segment and the manifest.
-pub const KEPT: u64 = 96 << 10;
+pub const ROOM_AFTER_DELETION_BYTES: u64 = 96 << 10;
 
 /// What is left to a checkpoint by an index that must grow for what is in the log already.
-pub const LAST: u64 = 32 << 10;
+pub const ROOM_AFTER_GROWTH_BYTES: u64 = 32 << 10;
 
 /// What it is made longer by, if the disk has so much.
 const RESERVE_STEP_BYTES: u64 = 1 << 20;

@@ -40,7 +40,7 @@ pub const EXTENSION: u64 = 1 << 20;
 pub const LEAST_EXTENSION: u64 = 16 << 10;
 
 /// Bytes that a thread reads at a time.
-const PIECE: usize = 4 << 20;
+const PIECE_BYTES: usize = 4 << 20;
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -210,8 +210,9 @@ impl Segment {
     /// What the operating system answers.
     pub fn contents(&self, bytes: &mut Vec<u8>) -> Result<()> {
         bytes.resize(to_usize(self.len()?), 0);
-        let read = |(nth, piece): (usize, &mut [u8])| self.file.read(piece, (nth * PIECE) as u64);
-        let lens = parallel::map(bytes.chunks_mut(PIECE).enumerate(), read);
+        let read =
+            |(nth, piece): (usize, &mut [u8])| self.file.read(piece, (nth * PIECE_BYTES) as u64);
+        let lens = parallel::map(bytes.chunks_mut(PIECE_BYTES).enumerate(), read);
         bytes.truncate(lens.into_iter().sum::<Result<usize>>()?);
         Ok(())
     }

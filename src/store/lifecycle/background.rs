@@ -11,7 +11,7 @@ use crate::store::Core;
 use crate::store::inner::StoreInner;
 
 /// How long to wait before what has failed is tried again, and until items that are read again come up.
-const GLANCE: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// See the [module](self).
 pub struct Background {
@@ -87,7 +87,7 @@ impl Background {
 fn again(done: Result<()>, failure: &'static str) -> Option<Duration> {
     let error = done.err()?;
     tracing::warn!(%error, failure);
-    Some(GLANCE)
+    Some(RETRY_INTERVAL)
 }
 
 /// Syncs the log `interval` after the first record that is not durable.
@@ -121,11 +121,11 @@ fn keep_table(core: Weak<Core>) -> impl FnMut() -> Option<Duration> {
             && !is_beyond()
             && !std::mem::replace(&mut has_waited, true)
         {
-            return Some(GLANCE);
+            return Some(RETRY_INTERVAL);
         }
         has_waited = false;
         let kept = core.keep_within_budget();
         again(kept, "the table stays larger than its budget")
-            .or_else(|| is_beyond().then_some(GLANCE))
+            .or_else(|| is_beyond().then_some(RETRY_INTERVAL))
     }
 }

@@ -20,13 +20,13 @@ use crate::store::resident::tiers::EntryMeta;
 use crate::table::room::Need;
 
 /// Most bytes of items that leave at a time: they are sorted in memory.
-const ROUND: u64 = 64 << 20;
+const ROUND_BYTES_MAX: u64 = 64 << 20;
 
 /// Items that are taken out of the table at a time; changes wait meanwhile.
-const SLICE: usize = 1024;
+const SLICE_ITEMS: usize = 1024;
 
 /// The longest that a change waits for room.
-const LONGEST_STALL: Duration = Duration::from_secs(1);
+const STALL_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Items on their way out of the table, one behind the other.
 #[derive(Default)]
@@ -85,8 +85,8 @@ impl Core {
         budget.worker.call_if_possible();
         let started = Instant::now();
         let mut left = budget.left.lock();
-        while is_full() && started.elapsed() < LONGEST_STALL {
-            let rest = LONGEST_STALL.saturating_sub(started.elapsed());
+        while is_full() && started.elapsed() < STALL_TIME_MAX {
+            let rest = STALL_TIME_MAX.saturating_sub(started.elapsed());
             budget.has_left.wait_for(&mut left, rest);
         }
         drop(left);
@@ -143,7 +143,7 @@ impl Core {
             state.hold_to_add(&Need::default(), 0)?;
             let (batch, spilled) = {
                 let _guard = state.begin_eviction();
-                let batch = state.cold_items((used - least).min(ROUND), used);
+                let batch = state.cold_items((used - least).min(ROUND_BYTES_MAX), used);
                 if batch.items.is_empty() {
                     return Ok(());
                 }
@@ -151,7 +151,7 @@ impl Core {
                 (batch, spilled)
             };
             spilled?;
-            for slice in batch.items.chunks(SLICE) {
+            for slice in batch.items.chunks(SLICE_ITEMS) {
                 let item = |item| (batch.key(item).to_vec(), item.3);
                 self.submit(Work::Evict(slice.iter().map(item).collect()))?;
                 budget.has_left.notify_all();
@@ -223,7 +223,10 @@ impl StoreInner {
         }
         // A file is about as long as what it holds.
         let bytes = batch.bytes.len() as u64;
-        self.hold_to_add(&need.without_changes(), bytes + bytes / 8 + reserve::KEPT)?;
+        self.hold_to_add(
+            &need.without_changes(),
+            bytes + bytes / 8 + reserve::ROOM_AFTER_DELETION_BYTES,
+        )?;
         self.store_dir
             .reserve()
             .shrink(self.tiers.to_keep_free(&need.without_changes(), 0));

@@ -107,7 +107,8 @@ impl Replayer<'_> {
     fn apply(&self, changes: &[Mutation]) -> Result<()> {
         changes.chunks(REPLAY_PART_CHANGES).try_for_each(|part| {
             let (journal, _) = self.tiers.table.room_for(&self.tiers.need_of(part));
-            self.tiers.hold(self.store_dir, journal + reserve::KEPT)?;
+            self.tiers
+                .hold(self.store_dir, journal + reserve::ROOM_AFTER_DELETION_BYTES)?;
             self.tiers.table.apply(part).map(|_| ())
         })
     }
@@ -157,7 +158,7 @@ impl Replayer<'_> {
         let need = self.tiers.need_of(changes);
         let room_for = |need| {
             let (journal, growth) = table.room_for(need);
-            journal + growth + reserve::KEPT
+            journal + growth + reserve::ROOM_AFTER_DELETION_BYTES
         };
         let held = self.tiers.hold(self.store_dir, room_for(&need));
         if is_full(&held) {
@@ -168,7 +169,7 @@ impl Replayer<'_> {
         } else {
             held?;
         }
-        let keep = table.room_for(&Need::default()).0 + reserve::LAST;
+        let keep = table.room_for(&Need::default()).0 + reserve::ROOM_AFTER_GROWTH_BYTES;
         self.store_dir.with_room(Room::Reserve { keep }, || {
             let applied = table.apply(changes);
             if !is_full(&applied) {

@@ -13,7 +13,7 @@ use crate::store::wal::inspect::{Extent, inspect};
 use crate::{Progress, ReportState};
 
 /// Items after which progress is told.
-const PAGE: u64 = 4096;
+const PROGRESS_ITEMS: u64 = 4096;
 
 impl Store {
     /// Checks every checksum of every file of the store, and every pointer from the index to a
@@ -147,7 +147,7 @@ impl StoreInner {
             }
             last = Some(key);
             found += 1;
-            if found % PAGE == 0 {
+            if found % PROGRESS_ITEMS == 0 {
                 tell(progress, "order", found.min(keys), keys);
             }
         }

@@ -43,7 +43,7 @@ impl TieredItems {
             false => table.room_for(&tombstones.without_changes().and(need)),
         };
         (journal + growth)
-            .saturating_add(reserve::LEAST)
+            .saturating_add(reserve::ROOM_AFTER_ADDITION_BYTES)
             .saturating_add(more)
     }
 

@@ -21,14 +21,14 @@ use crate::table::item::Mutation;
 use crate::{Error, Result};
 
 /// Lookups that one thread does at a time.
-const CHUNK: usize = 256;
+const TASK_LOOKUPS: usize = 256;
 
 /// Fewest and most changes that one thread makes at a time.
-const LEAST_CHANGES: usize = 64;
-const MOST_CHANGES: usize = 4096;
+const TASK_CHANGES_MIN: usize = 64;
+const TASK_CHANGES_MAX: usize = 4096;
 
 /// Parts of changes for each thread: one that is late leaves some to the others.
-const PARTS: usize = 4;
+const TASKS_PER_THREAD: usize = 4;
 
 /// Keys that wait for their way up at most.
 const PROMOTABLE_KEYS_MAX: usize = 4096;
@@ -182,11 +182,11 @@ impl TieredItems {
         let chunk = |(chunk, keys): (usize, &[&[u8]])| {
             let mut values = Vec::with_capacity(keys.len());
             self.get_some(keys, |nth, value| {
-                values.push((chunk * CHUNK + nth, value));
+                values.push((chunk * TASK_LOOKUPS + nth, value));
             })?;
             Ok(values)
         };
-        for values in parallel::map(keys.chunks(CHUNK).enumerate(), chunk) {
+        for values in parallel::map(keys.chunks(TASK_LOOKUPS).enumerate(), chunk) {
             for (nth, value) in values? {
                 found(nth, value);
             }
@@ -280,8 +280,10 @@ impl TieredItems {
         if changes.len() < PARALLEL_REQUESTS_MIN {
             return self.table.apply(changes);
         }
-        let part = changes.len().div_ceil(PARTS * rayon::current_num_threads());
-        let part = part.clamp(LEAST_CHANGES, MOST_CHANGES);
+        let part = changes
+            .len()
+            .div_ceil(TASKS_PER_THREAD * rayon::current_num_threads());
+        let part = part.clamp(TASK_CHANGES_MIN, TASK_CHANGES_MAX);
         let apply = |changes| self.table.apply(changes);
         let mut were_there = FixedBitSet::with_capacity(changes.len());
         for (nth, answers) in parallel::map(changes.chunks(part), apply)

@@ -24,17 +24,17 @@ use record::{BLOCK, Entry, RECORD_HEADER, RecordHeader, seed};
 
 /// Longest record that is put together in memory, in bytes. A longer one goes to the file block by
 /// block, and is synced at once.
-pub const LONGEST_IN_MEMORY: u64 = 4 << 20;
+pub const IN_MEMORY_RECORD_BYTES_MAX: u64 = 4 << 20;
 
 /// Entries that one thread puts into a record at a time. So many come from threads that share work.
 const ENTRIES_PER_THREAD: usize = 512;
 
 /// Threads that write a record of many blocks. A file system lets one of them at a time write to a
 /// file, while others put their blocks together.
-const WRITERS: usize = 3;
+const RECORD_WRITER_THREADS: usize = 3;
 
 /// Most bytes that are kept in memory until they are durable.
-const MOST_UNSYNCED: usize = 32 << 20;
+const UNSYNCED_BYTES_MAX: usize = 32 << 20;
 
 /// The log of an open store. One thread at a time appends to it.
 #[derive(Debug)]
@@ -173,7 +173,7 @@ impl Log {
     /// Writes one record with the final values of a group of batches, which had the next `span`
     /// sequence numbers; `durably` says that it must outlive a power cut from now on. `beside` is done
     /// before the record counts, while it is written if that takes long: threads of the pool in which
-    /// the caller is write a record longer than [`LONGEST_IN_MEMORY`]. On a full disk, `room` may be given
+    /// the caller is write a record longer than [`IN_MEMORY_RECORD_BYTES_MAX`]. On a full disk, `room` may be given
     /// back for it.
     ///
     /// # Errors
@@ -188,7 +188,7 @@ impl Log {
         beside: impl FnOnce() -> Result<T> + Send,
     ) -> Result<T> {
         let len = record::len(entries);
-        let in_blocks = len > LONGEST_IN_MEMORY;
+        let in_blocks = len > IN_MEMORY_RECORD_BYTES_MAX;
         let mut alone = (durably || in_blocks).then(|| self.only_sync());
         let mut tail = self.tail();
         let full = tail.end + len > self.segment_bytes && tail.end > SEGMENT_HEADER;
@@ -238,7 +238,7 @@ impl Log {
             return Ok(made);
         }
         drop(alone);
-        if unsynced > MOST_UNSYNCED
+        if unsynced > UNSYNCED_BYTES_MAX
             && let Err(error) = self.sync()
         {
             // The record stays in memory, and the next one cannot be written before it.
@@ -444,7 +444,7 @@ impl Tail {
             Ok(xxh3_64_with_seed(&block, seed))
         };
         let blocks = to_usize(len.div_ceil(BLOCK as u64));
-        let sums = || parallel::collect(blocks, blocks.div_ceil(WRITERS), write);
+        let sums = || parallel::collect(blocks, blocks.div_ceil(RECORD_WRITER_THREADS), write);
         let (sums, made) = rayon::join(sums, beside);
         let (sums, made) = (sums.into_iter().collect::<Result<Vec<u64>>>()?, made?);
         let header = header.seal(seed, record::of_blocks(&sums, seed));

@@ -26,16 +26,16 @@ pub(crate) struct DeviceOperands {
 impl DeviceOperands {
     /// The batch in parts that the engine's own buffers are made for.
     fn parts(self, table: &Table<Mapping>) -> impl Iterator<Item = Operands> {
-        const MARKED_OPS_MAX: u32 = 1 << 24;
+        const PART_OPS_MAX: u32 = 1 << 24;
         let (key_size, value_size) = sizes(table);
         (0..self.len)
-            .step_by(MARKED_OPS_MAX as usize)
+            .step_by(PART_OPS_MAX as usize)
             .map(move |first| Operands {
                 keys: self.keys + (first * key_size) as u64,
                 values: self.values + (first * value_size) as u64,
                 answers: self.answers + first as u64 / 8,
                 len: u32::try_from(self.len - first)
-                    .map_or(MARKED_OPS_MAX, |rest| rest.min(MARKED_OPS_MAX)),
+                    .map_or(PART_OPS_MAX, |rest| rest.min(PART_OPS_MAX)),
                 on_host: false,
                 stored: false,
             })

@@ -22,7 +22,7 @@ pub use decoded::Decoded;
 
 use super::block::open;
 use super::varint::{take, take_len};
-use super::{LONGEST_KEY, LONGEST_VALUE};
+use super::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::width::to_usize;
 
 /// Bytes of entries in a block, unless a single one is longer.
@@ -94,10 +94,10 @@ impl Block {
     #[inline]
     fn take(&self, at: &mut usize) -> Option<RawEntry> {
         let bytes = &self.bytes[..self.end];
-        let shared = take_len(bytes, at, LONGEST_KEY)?;
-        let rest = take_len(bytes, at, LONGEST_KEY - shared)?;
+        let shared = take_len(bytes, at, KEY_BYTES_MAX)?;
+        let rest = take_len(bytes, at, KEY_BYTES_MAX - shared)?;
         let sequence = take(bytes, at)?;
-        let code = take_len(bytes, at, LONGEST_VALUE + 1)?;
+        let code = take_len(bytes, at, VALUE_BYTES_MAX + 1)?;
         let key_end = *at + rest;
         let value_end = key_end + code.saturating_sub(1);
         if value_end > bytes.len() {

@@ -27,7 +27,7 @@ fn evict(store: &Store, meanwhile: impl Fn(&str)) {
         batch
     };
     meanwhile("written");
-    for slice in batch.items.chunks(SLICE) {
+    for slice in batch.items.chunks(SLICE_ITEMS) {
         let item = |item| (batch.key(item).to_vec(), item.3);
         let work = Work::Evict(slice.iter().map(item).collect());
         store.core().submit(work).unwrap();
