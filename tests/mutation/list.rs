@@ -671,8 +671,22 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "the page of a new record word is not noted as changed",
         file: "ptx/kernels/index.cu",
-        find: "            table.mark_dirty(at, 8);\n",
-        replacement: "            if (!of_record) table.mark_dirty(at, 8);\n",
+        find: "        table.mark_dirty(at, 8);\n",
+        replacement: "",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "the page of a filled or cleared slot is not noted as changed",
+        file: "ptx/include/table.cuh",
+        find: "        mark_dirty(offset, SLOT_WORDS_BYTES);\n",
+        replacement: "",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "a copied bucket keeps the order of the file",
+        file: "ptx/kernels/mirror.cu",
+        find: "        split_slots(bucket, bucket, slots);\n",
+        replacement: "",
         suite: Suite::Kernels,
     },
     Mutation {

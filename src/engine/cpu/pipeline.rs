@@ -242,11 +242,10 @@ fn prefetch_probed<M: Medium>(table: &Table<M>, result: &ProbeResult) {
     }
 }
 
-/// Asks for the state and record words of a slot.
+/// Asks for the state and record words of a slot, which share a line.
 #[inline]
 fn prefetch_slot<M: Medium>(table: &Table<M>, addr: &SlotAddr) {
     table.medium.prefetch(addr.state);
-    table.medium.prefetch(addr.record);
 }
 
 /// Asks for the record that a slot names.
