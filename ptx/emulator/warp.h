@@ -54,7 +54,7 @@ constexpr size_t STACK = 32 << 10;
 enum class Meeting { NONE, BALLOT, ANY, MATCH, SHUFFLE, WARP, BLOCK };
 
 struct Lane {
-    ucontext_t begin; // at the kernel's beginning
+    ucontext_t begin; // at the beginning of its first kernel
     jmp_buf point;    // where it is since
     bool begun;
     bool done;
@@ -104,14 +104,18 @@ inline thread_local jmp_buf scheduler;
 inline thread_local Warp *running_warp;
 inline thread_local u32 running_lane;
 
+// A lane that is done waits for its warp's next launch.
 inline void run_kernel() {
-    running_warp->launch->kernel();
-    running_warp->lanes[running_lane].done = true;
-    _longjmp(scheduler, 1);
+    for (;;) {
+        running_warp->launch->kernel();
+        Lane &lane = running_warp->lanes[running_lane];
+        lane.done = true;
+        if (_setjmp(lane.point) == 0) _longjmp(scheduler, 1);
+    }
 }
 
-// Lets a lane run until it waits or is done. Only its beginning takes a ucontext: to change to one
-// takes a call of the kernel of the operating system, for the signals.
+// Lets a lane run until it waits or is done. Only its first launch takes a ucontext: to make one, or to
+// change to it, takes a call of the kernel of the operating system, for the signals.
 inline void resume(Warp &warp, u32 number) {
     running_warp = &warp;
     running_lane = number;
@@ -237,13 +241,27 @@ inline bool release_blocks(const Warps &warps) {
     fail("lanes wait for others that do not come");
 }
 
-// Stacks are costly to map anew for each warp.
+// Stacks are costly to map anew for each warp, and so are lanes to begin.
 inline thread_local Warps spare;
+
+inline std::unique_ptr<Warp> new_warp() {
+    auto warp = std::make_unique<Warp>();
+    for (u32 number = 0; number < LANES; number++) {
+        Lane &lane = warp->lanes[number];
+        lane.begun = false;
+        getcontext(&lane.begin);
+        lane.begin.uc_stack.ss_sp = warp->stacks.get() + number * STACK;
+        lane.begin.uc_stack.ss_size = STACK;
+        lane.begin.uc_link = nullptr;
+        makecontext(&lane.begin, run_kernel, 0);
+    }
+    return warp;
+}
 
 inline std::unique_ptr<Warp> make_warp(const Launch &launch, u32 block, u32 first_thread) {
     std::unique_ptr<Warp> warp;
     if (spare.empty()) {
-        warp = std::make_unique<Warp>();
+        warp = new_warp();
     } else {
         warp = std::move(spare.back());
         spare.pop_back();
@@ -251,17 +269,10 @@ inline std::unique_ptr<Warp> make_warp(const Launch &launch, u32 block, u32 firs
     warp->launch = &launch;
     warp->block = block;
     warp->first_thread = first_thread;
-    for (u32 number = 0; number < LANES; number++) {
-        Lane &lane = warp->lanes[number];
-        lane.begun = false;
+    for (Lane &lane : warp->lanes) {
         lane.done = false;
         lane.meeting = Meeting::NONE;
         lane.mask = 0;
-        getcontext(&lane.begin);
-        lane.begin.uc_stack.ss_sp = warp->stacks.get() + number * STACK;
-        lane.begin.uc_stack.ss_size = STACK;
-        lane.begin.uc_link = nullptr;
-        makecontext(&lane.begin, run_kernel, 0);
     }
     return warp;
 }
