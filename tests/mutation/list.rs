@@ -746,6 +746,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("checkpoint_of_which_a_call_fails"),
     },
     Mutation {
+        name: "nothing vouches for the records of the last sync",
+        file: "src/store/wal/mod.rs",
+        find: "                tail.write_witness();\n",
+        replacement: "",
+        suite: Suite::Store("flipped_bit_in_the_last_sync"),
+    },
+    Mutation {
         name: "the store's index takes in a log that is not durable yet",
         file: "src/store/lifecycle/open.rs",
         find: "    replay.make_durable(&store_dir)?;\n",

@@ -253,7 +253,7 @@ fn try_with(case: &Case, name: &Path, what: &str, work: &Path, again: impl Fn() 
     let looked = recover(work, Repair::Check, &|_| {});
     let is_named =
         looked.is_err() || looked.is_ok_and(|report| report.state == ReportState::Damaged);
-    // The tail of a log that nothing else witnesses: a power cut leaves the same.
+    // The tail of a log behind its last witness: a power cut leaves the same.
     let is_tail = name.starts_with("wal") && !is_named;
     let is_of_history = |items: &Model, which: &str| {
         for (key, value) in items {
@@ -337,6 +337,42 @@ fn damage_of_any_file_is_reported() {
             }
         });
         println!("{case}: {} of {} damages", drawn.len(), all.len());
+    }
+}
+
+/// No record comes after the last sync, whose records a witness vouches for.
+#[test]
+fn flipped_bit_in_the_last_sync_is_reported() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    for folder in folders() {
+        let [live, killed] = ["live", "killed"].map(|name| folder.path().join(name));
+        let slowly = StoreOptions::new().durability(Durability::None);
+        let store = Store::open(&live, &slowly).unwrap();
+        for key in 0..40u32 {
+            store.put(key.to_be_bytes(), vec![7; 40]).unwrap();
+        }
+        store.flush().unwrap();
+        copy(&live, &killed);
+        drop(store);
+        let state = |path: &Path| recover(path, Repair::Check, &|_| {}).map(|report| report.state);
+        assert_eq!(state(&killed).unwrap(), ReportState::NeedsRecovery);
+        let mut log = names(&killed).into_iter();
+        let log = killed.join(log.rfind(|name| name.starts_with("wal")).unwrap());
+        let whole = fs::read(&log).unwrap();
+        let last = whole
+            .windows(40)
+            .rposition(|bytes| bytes == [7; 40])
+            .unwrap();
+        for _ in 0..40 {
+            let mut bytes = whole.clone();
+            let at = rng.random_range(0..last + 40);
+            bytes[at] ^= 1 << rng.random_range(0..8);
+            fs::write(&log, &bytes).unwrap();
+            let found = state(&killed);
+            let is_named = !matches!(found, Ok(state) if state != ReportState::Damaged);
+            assert!(is_named, "byte {at}: {found:?}");
+            assert!(Store::open(&killed, &slowly).is_err(), "byte {at}");
+        }
     }
 }
 

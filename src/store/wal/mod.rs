@@ -273,7 +273,10 @@ impl Log {
         let synced = segment.sync();
         let mut tail = self.tail();
         match synced {
-            Ok(()) => tail.is_durable(end),
+            Ok(()) => {
+                tail.is_durable(end);
+                tail.write_witness();
+            }
             Err(_) => tail.failed = true,
         }
         synced
@@ -370,6 +373,18 @@ impl Tail {
         let len = to_usize(end - self.durable);
         self.unsynced.drain(..len.min(self.unsynced.len()));
         self.durable = end;
+    }
+
+    /// Says behind the last record that all before it is durable, until the next record takes that offset.
+    /// Without it, damage to the records of the last sync would pass for a torn tail. It may be missing.
+    fn write_witness(&self) {
+        let fits = self.end + RECORD_HEADER as u64 <= self.room;
+        if self.durable == self.end && fits {
+            let seed = self.seed();
+            let header = RecordHeader::new(0, self.next, 0, self.durable);
+            let header = header.seal(seed, record::checksum(&[], seed));
+            let _ = self.segment().write(bytemuck::bytes_of(&header), self.end);
+        }
     }
 
     fn seed(&self) -> u64 {

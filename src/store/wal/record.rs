@@ -14,6 +14,8 @@
 //! - All of the segment before *durable* was durable when the record was written. So what is
 //!   broken although a valid record behind it calls it durable is damage. Without such a record a
 //!   power cut may have broken it.
+//! - A header with *len* and *span* 0 is a **witness**. It is written after a sync where the next record
+//!   goes, so that the records of the last sync have one behind them, too.
 //!
 //! An entry is the final value of a key: what it has, or has no more, after the group.
 //!
@@ -100,6 +102,11 @@ impl RecordHeader {
     /// Whether `entries` are those of the record.
     pub fn holds(&self, entries: &[u8], seed: u64) -> bool {
         checksum(entries, seed) == self.checksum
+    }
+
+    /// Whether it is no record, but says that all before it is durable.
+    pub fn is_witness(&self) -> bool {
+        self.len == 0 && self.span == 0
     }
 
     /// Bytes from this record to the next; `None` if no file is so long.

@@ -202,7 +202,9 @@ impl Loaded {
         segment.contents(&mut bytes)?;
         let mut records = Vec::new();
         let mut end = to_usize(SEGMENT_HEADER);
-        while let Some((header, next)) = record_at(&bytes, segment.salt, end) {
+        while let Some((header, next)) = record_at(&bytes, segment.salt, end)
+            && !header.is_witness()
+        {
             records.push((end, header));
             end = next;
         }
