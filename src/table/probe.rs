@@ -136,7 +136,7 @@ impl<M: Medium> Table<M> {
         visit: &mut (impl FnMut(SlotAddr, RecordWord) -> Walk + ?Sized),
     ) -> ControlFlow<()> {
         let (mut mask, read) = self.candidate_slots(bucket, target);
-        // Buckets must be read in the walk's order, and a match of states is no atomic load.
+        // Buckets must be read in the walk's order.
         fence(Ordering::Acquire);
         if read || mask != 0 {
             *touches += 1;
