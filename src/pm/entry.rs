@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustix::fs::{FileType, OFlags, Stat};
 
 use super::Dir;
-use super::file::{Call, Change, Faults, PmFile, before};
+use super::file::{Call, Faults, FileEvent, PmFile, before};
 use crate::{Error, Result};
 
 /// A name in a directory that is held open. What stands there, if anything, may change.
@@ -191,7 +191,7 @@ impl Entry {
     pub fn remove(&self) -> Result<()> {
         before(self.dir.faults_ref(), Call::Remove, &self.path)
             .and_then(|()| self.dir.unlink(&self.name))
-            .inspect(|()| self.tell(Change::Removed))
+            .inspect(|()| self.tell(FileEvent::Removed))
             .map_err(|source| self.error("remove", source))
     }
 
@@ -217,7 +217,7 @@ impl Entry {
     /// that is being tidied up must not depend on the next one.
     pub(super) fn discard(&self) {
         if self.dir.unlink(&self.name).is_ok() {
-            self.tell(Change::Removed);
+            self.tell(FileEvent::Removed);
         }
     }
 
@@ -228,13 +228,13 @@ impl Entry {
     pub fn sync_dir(&self) -> Result<()> {
         before(self.dir.faults_ref(), Call::SyncDir, &self.path)
             .and_then(|()| self.dir.sync())
-            .inspect(|()| self.tell(Change::SyncedDir))
+            .inspect(|()| self.tell(FileEvent::SyncedDir))
             .map_err(|source| self.error("sync the directory of", source))
     }
 
-    pub(super) fn tell(&self, change: Change) {
+    pub(super) fn tell(&self, event: FileEvent) {
         if let Some(faults) = self.dir.faults_ref() {
-            faults.after(change, &self.path);
+            faults.after(event, &self.path);
         }
     }
 

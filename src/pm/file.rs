@@ -55,9 +55,9 @@ pub enum Call {
     OpenDir,
 }
 
-/// What a call to the operating system has done to a file.
+/// What a call to the operating system has done to a file or its directory.
 #[derive(Debug, Clone, Copy)]
-pub enum Change<'b> {
+pub enum FileEvent<'b> {
     /// The file was made, empty.
     Created,
     /// Bytes were written from an offset on.
@@ -85,8 +85,8 @@ pub trait Faults: Send + Sync + fmt::Debug {
     fn before(&self, call: Call, path: &Path) -> io::Result<()>;
 
     /// Told what a call has done.
-    fn after(&self, change: Change, path: &Path) {
-        let _ = (change, path);
+    fn after(&self, event: FileEvent, path: &Path) {
+        let _ = (event, path);
     }
 
     /// The most bytes that one `pread` or `pwrite` moves.
@@ -191,7 +191,7 @@ impl PmFile {
         };
         self.before(Call::Rename)
             .and_then(|()| entry.dir.name_new(&self.entry.name, &entry.name))
-            .inspect(|()| self.tell(Change::Renamed(&entry.path)))
+            .inspect(|()| self.tell(FileEvent::Renamed(&entry.path)))
             .map_err(|source| match source.kind() {
                 io::ErrorKind::AlreadyExists => Error::AlreadyExists { path: path.clone() },
                 _ => self.error("rename", source),
@@ -215,7 +215,7 @@ impl PmFile {
         before(entry.dir.faults_ref(), Call::Create, &entry.path)
             .and_then(|()| entry.dir.open_entry(&entry.name, flags))
             .map(|file| Self::of(file, entry))
-            .inspect(|file| file.tell(Change::Created))
+            .inspect(|file| file.tell(FileEvent::Created))
             .map_err(|source| match source.kind() {
                 io::ErrorKind::AlreadyExists => Error::AlreadyExists {
                     path: entry.path.clone(),
@@ -334,7 +334,7 @@ impl PmFile {
             match written {
                 Ok(0) => return Err(self.error("write", io::ErrorKind::WriteZero.into())),
                 Ok(count) => {
-                    self.tell(Change::Wrote(at, &bytes[..count]));
+                    self.tell(FileEvent::Wrote(at, &bytes[..count]));
                     bytes = &bytes[count..];
                     at += count as u64;
                 }
@@ -361,7 +361,7 @@ impl PmFile {
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         self.before(Call::SetLen)?;
         self.file.set_len(len)?;
-        self.tell(Change::SetLen(len));
+        self.tell(FileEvent::SetLen(len));
         Ok(())
     }
 
@@ -385,7 +385,7 @@ impl PmFile {
             self.before(Call::Allocate)?;
             // SAFETY: fallocate reads no memory of ours; the descriptor is open.
             if unsafe { libc::fallocate(self.file.as_raw_fd(), 0, offset, len) } == 0 {
-                self.tell(Change::Allocated(to));
+                self.tell(FileEvent::Allocated(to));
                 return Ok(());
             }
             let error = io::Error::last_os_error();
@@ -397,7 +397,7 @@ impl PmFile {
                     let code = unsafe { libc::posix_fallocate(self.file.as_raw_fd(), offset, len) };
                     return match code {
                         0 => {
-                            self.tell(Change::Allocated(to));
+                            self.tell(FileEvent::Allocated(to));
                             Ok(())
                         }
                         _ => Err(io::Error::from_raw_os_error(code)),
@@ -449,7 +449,7 @@ impl PmFile {
     pub fn sync(&self) -> Result<()> {
         self.before(Call::Sync)
             .and_then(|()| self.file.sync_data())
-            .inspect(|()| self.tell(Change::Synced))
+            .inspect(|()| self.tell(FileEvent::Synced))
             .map_err(|source| self.error("sync", source))
     }
 
@@ -469,7 +469,7 @@ impl PmFile {
         let to = self.entry.dir.entry(name);
         self.before(Call::Rename)
             .and_then(|()| to.dir.rename(&self.entry.name, &to.name))
-            .inspect(|()| self.tell(Change::Renamed(&to.path)))
+            .inspect(|()| self.tell(FileEvent::Renamed(&to.path)))
             .map_err(|source| self.error("rename", source))?;
         self.entry = to;
         Ok(())
@@ -488,8 +488,8 @@ impl PmFile {
         before(entry.dir.faults_ref(), call, &entry.path)
     }
 
-    fn tell(&self, change: Change) {
-        self.entry().tell(change);
+    fn tell(&self, event: FileEvent) {
+        self.entry().tell(event);
     }
 
     fn error(&self, action: &'static str, source: io::Error) -> Error {

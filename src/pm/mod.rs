@@ -19,7 +19,7 @@ pub(crate) use dir::Dir;
 pub(crate) use entry::Entry;
 pub(crate) use file::PmFile;
 #[doc(hidden)]
-pub use file::{Call, Change, Faults};
+pub use file::{Call, Faults, FileEvent};
 pub use mapping::{MapOptions, Mapping};
 
 use crate::{Domain, Result};

@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rand::{Rng, RngExt};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Call, Change, Faults};
+use super::{Call, Faults, FileEvent};
 
 /// Bytes that reach the disk whole or not at all.
 const SECTOR: usize = 512;
@@ -355,7 +355,7 @@ impl Faults for Disk {
         Err(io::Error::from_raw_os_error(libc::EIO))
     }
 
-    fn after(&self, change: Change, path: &Path) {
+    fn after(&self, event: FileEvent, path: &Path) {
         let mut guard = self.state();
         let state = &mut *guard;
         let kind = path.extension().or_else(|| path.file_name());
@@ -363,26 +363,26 @@ impl Faults for Disk {
         *state.changes.entry(kind).or_default() += 1;
         let DiskState { names, files } = &mut state.now;
         let name = names.entry(path.to_path_buf()).or_default();
-        if matches!(change, Change::Created) {
+        if matches!(event, FileEvent::Created) {
             name.pending.push(Some(files.len()));
             files.push(FileState::default());
         }
         let file = name.now().map(|number| &mut files[number]);
-        match (change, file) {
-            (Change::Wrote(at, bytes), Some(file)) => file.write(in_memory(at), bytes),
-            (Change::SetLen(len), Some(file)) => file.set_len(in_memory(len)),
-            (Change::Allocated(len), Some(file)) if in_memory(len) > file.len() => {
+        match (event, file) {
+            (FileEvent::Wrote(at, bytes), Some(file)) => file.write(in_memory(at), bytes),
+            (FileEvent::SetLen(len), Some(file)) => file.set_len(in_memory(len)),
+            (FileEvent::Allocated(len), Some(file)) if in_memory(len) > file.len() => {
                 file.set_len(in_memory(len));
             }
-            (Change::Synced, Some(file)) => file.sync(),
-            (Change::Removed, _) => name.pending.push(None),
-            (Change::Renamed(to), Some(_)) => {
+            (FileEvent::Synced, Some(file)) => file.sync(),
+            (FileEvent::Removed, _) => name.pending.push(None),
+            (FileEvent::Renamed(to), Some(_)) => {
                 let number = name.now();
                 name.pending.push(None);
                 let name = names.entry(to.to_path_buf()).or_default();
                 name.pending.push(number);
             }
-            (Change::SyncedDir, _) => {
+            (FileEvent::SyncedDir, _) => {
                 let dir = path.parent();
                 for (_, name) in names.iter_mut().filter(|(path, _)| path.parent() == dir) {
                     name.certain = name.now();
@@ -434,11 +434,11 @@ mod tests {
     fn sync_makes_names_lengths_and_sectors_certain() {
         let disk = Disk::default();
         let path = Path::new("file");
-        disk.after(Change::Created, path);
+        disk.after(FileEvent::Created, path);
         assert_eq!(outcomes(&disk), [None, Some(vec![])].into());
-        disk.after(Change::SyncedDir, path);
+        disk.after(FileEvent::SyncedDir, path);
         assert_eq!(outcomes(&disk), [Some(vec![])].into());
-        disk.after(Change::Wrote(510, &[1; 4]), path);
+        disk.after(FileEvent::Wrote(510, &[1; 4]), path);
         let halves = |first: u8, second: u8| {
             let mut file = vec![0; 514];
             file[510..512].fill(first);
@@ -448,14 +448,14 @@ mod tests {
         let torn = [halves(0, 0), halves(0, 1), halves(1, 0), halves(1, 1)];
         let all: BTreeSet<_> = torn.into_iter().chain([Some(vec![])]).collect();
         assert_eq!(outcomes(&disk), all);
-        disk.after(Change::Synced, path);
+        disk.after(FileEvent::Synced, path);
         assert_eq!(outcomes(&disk), [halves(1, 1)].into());
-        disk.after(Change::SetLen(0), path);
-        disk.after(Change::SetLen(514), path);
+        disk.after(FileEvent::SetLen(0), path);
+        disk.after(FileEvent::SetLen(514), path);
         assert_eq!(outcomes(&disk).len(), 5);
-        disk.after(Change::Synced, path);
+        disk.after(FileEvent::Synced, path);
         assert_eq!(outcomes(&disk), [halves(0, 0)].into());
-        disk.after(Change::Removed, path);
+        disk.after(FileEvent::Removed, path);
         assert_eq!(outcomes(&disk), [halves(0, 0), None].into());
     }
 
@@ -470,25 +470,25 @@ mod tests {
         };
         let sync = || {
             disk.before(Call::Sync, path)?;
-            disk.after(Change::Synced, path);
+            disk.after(FileEvent::Synced, path);
             io::Result::Ok(())
         };
-        disk.after(Change::Created, path);
-        disk.after(Change::SyncedDir, path);
-        disk.after(Change::Wrote(0, &[1; 2 * SECTOR]), path);
+        disk.after(FileEvent::Created, path);
+        disk.after(FileEvent::SyncedDir, path);
+        disk.after(FileEvent::Wrote(0, &[1; 2 * SECTOR]), path);
         disk.fail(|call| call == Call::Sync, 1);
         sync().unwrap();
-        disk.after(Change::Wrote(0, &[2; 2 * SECTOR]), path);
+        disk.after(FileEvent::Wrote(0, &[2; 2 * SECTOR]), path);
         assert!(disk.failed().is_none());
         sync().unwrap_err();
         assert!(disk.failed().is_some());
         let torn = [file(1, 1), file(1, 2), file(2, 1), file(2, 2)];
         sync().unwrap();
         assert_eq!(outcomes(&disk), torn.into());
-        disk.after(Change::Wrote(SECTOR as u64, &[2; SECTOR]), path);
+        disk.after(FileEvent::Wrote(SECTOR as u64, &[2; SECTOR]), path);
         sync().unwrap();
         assert_eq!(outcomes(&disk), [file(1, 2), file(2, 2)].into());
-        disk.after(Change::Wrote(0, &[2]), path);
+        disk.after(FileEvent::Wrote(0, &[2]), path);
         sync().unwrap();
         assert_eq!(outcomes(&disk), [file(2, 2)].into());
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use gphash::pm::{Call, Change, Faults};
+use gphash::pm::{Call, Faults, FileEvent};
 use gphash::store::{Durability, Store, StoreOptions, WriteBatch};
 use gphash::{Domain, Error, ReportState};
 use gphash_test_support::setting;
@@ -80,18 +80,18 @@ impl Faults for Disk {
         Ok(())
     }
 
-    fn after(&self, change: Change, path: &Path) {
+    fn after(&self, event: FileEvent, path: &Path) {
         let mut pages = self.pages();
-        match change {
-            Change::SetLen(len) => {
+        match event {
+            FileEvent::SetLen(len) => {
                 if let Some(count) = pages.of_file.get_mut(path) {
                     *count = (*count).min(len.div_ceil(PAGE));
                 }
             }
-            Change::Removed => {
+            FileEvent::Removed => {
                 pages.of_file.remove(path);
             }
-            Change::Renamed(to) => {
+            FileEvent::Renamed(to) => {
                 let count = pages.of_file.remove(path).unwrap_or(0);
                 pages.of_file.insert(to.to_path_buf(), count);
             }
