@@ -40,7 +40,7 @@ fn agree(table: &Table<Mapping>) -> (u64, u64) {
                         tags.empty() & bit != 0
                     } else {
                         let hash = KeyHash::of_word(state, table.hash_seed);
-                        tags.matching(Tag::of(hash)) & bit != 0
+                        tags.match_mask(Tag::of(hash)) & bit != 0
                     };
                     assert!(
                         agrees,

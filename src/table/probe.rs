@@ -251,7 +251,7 @@ impl<M: Medium> Table<M> {
         let top = self.levels.live().top;
         let home = self.bucket(top, KeyHash::bucket(target.hash.location(0), top));
         let mask = match home.tags.only().and_then(TagWord::load) {
-            Some(tags) => tags.matching(target.tag),
+            Some(tags) => tags.match_mask(target.tag),
             None => 0,
         };
         match mask {
@@ -269,7 +269,7 @@ impl<M: Medium> Table<M> {
         }
         let candidate = self.candidates(target, 0, levels.top, levels.bottom, |bucket| {
             for (first, word) in bucket.tags.words() {
-                let mask = word.load().map_or(1, |tags| tags.matching(target.tag));
+                let mask = word.load().map_or(1, |tags| tags.match_mask(target.tag));
                 if mask != 0 {
                     let slot = first + mask.trailing_zeros();
                     return ControlFlow::Break(self.shape.slot_addr(bucket.at, slot));

@@ -79,7 +79,7 @@ impl<'t> ProbeHint<'t> {
         let mut most = 0;
         for (nth, (_, word)) in (0..).zip(self.buckets.iter().flatten()) {
             let tags = word.load();
-            let mask = tags.map_or(1, |tags| tags.matching(target.tag));
+            let mask = tags.map_or(1, |tags| tags.match_mask(target.tag));
             if mask != 0 {
                 self.seen = Seen::Candidate(nth, mask.trailing_zeros());
                 return;
@@ -156,7 +156,7 @@ impl<'t> ProbeHint<'t> {
             && !levels.draining(table.shape.levels)
             && self.buckets.iter().flatten().all(|&(at, word)| {
                 word.load().is_some_and(|tags| {
-                    let mask = tags.matching(target.tag);
+                    let mask = tags.match_mask(target.tag);
                     mask == 0
                         || mask.is_power_of_two()
                             && own == Some(table.shape.slot_addr(at, mask.trailing_zeros()))

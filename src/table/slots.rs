@@ -21,7 +21,7 @@ impl<M: Medium> Table<M> {
                 read = true;
                 self.learn(bucket, first, word)
             });
-            mask |= tags.matching(target.tag) << first;
+            mask |= tags.match_mask(target.tag) << first;
         }
         (mask, read)
     }
@@ -76,7 +76,7 @@ impl<M: Medium> Table<M> {
         match self.tags_of(addr) {
             Some((.., word, slot)) => word
                 .load()
-                .is_some_and(|tags| tags.matching(target.tag) >> slot & 1 == 1),
+                .is_some_and(|tags| tags.match_mask(target.tag) >> slot & 1 == 1),
             // Those of reserved buckets are found by their states.
             None => true,
         }

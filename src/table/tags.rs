@@ -158,7 +158,7 @@ impl Tags8 {
 
     /// Which slots have this tag: bit *i* for slot *i*.
     #[inline]
-    pub fn matching(self, tag: Tag) -> u32 {
+    pub fn match_mask(self, tag: Tag) -> u32 {
         self.equal(tag.0)
     }
 
@@ -407,15 +407,15 @@ mod tests {
         let tags = TagWord::new(&word);
         assert_eq!(tags.load(), None);
         let known = tags.fill(Tags8::of([None, Some(Tag(7)), None].into_iter()));
-        assert_eq!((known.empty(), known.matching(Tag(7))), (0b101, 0b10));
+        assert_eq!((known.empty(), known.match_mask(Tag(7))), (0b101, 0b10));
         assert_eq!(tags.fill(Tags8::of(std::iter::empty())), known);
         assert!(tags.take(2) && !tags.take(2) && !tags.take(1) && !tags.take(3));
         assert_eq!(tags.load().unwrap().empty(), 1);
         tags.show(2, Tag(7));
-        assert_eq!(tags.load().unwrap().matching(Tag(7)), 0b110);
+        assert_eq!(tags.load().unwrap().match_mask(Tag(7)), 0b110);
         tags.release(1);
         let now = tags.load().unwrap();
-        assert_eq!((now.empty(), now.matching(Tag(7))), (0b11, 0b100));
+        assert_eq!((now.empty(), now.match_mask(Tag(7))), (0b11, 0b100));
     }
 
     #[test]

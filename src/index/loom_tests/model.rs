@@ -367,6 +367,6 @@ fn item(table: &Table<Modelled>, bucket: Bucket, slot: u32) -> Option<(u64, u64)
     };
     let target = key_bytes(table, key);
     let tag = table.target(&target).tag;
-    assert!(tags.is_none_or(|tags| tags.matching(tag) >> slot & 1 == 1));
+    assert!(tags.is_none_or(|tags| tags.match_mask(tag) >> slot & 1 == 1));
     Some((key, record.offset()))
 }
