@@ -86,12 +86,12 @@ pub trait Medium: Send + Sync {
     fn grow(&self, len: u64) -> Result<()>;
 
     /// Does ahead of time what a [`grow`](Self::grow) to `len` bytes would have to wait for, with
-    /// as many threads as the `haste` allows. The bytes stay out of reach, and zero, until it comes.
+    /// as many threads as the `priority` allows. The bytes stay out of reach, and zero, until it comes.
     /// May take long, but holds up a growth or a checkpoint beside it only for a moment.
     ///
     /// # Errors
     /// Those of [`grow`](Self::grow); what could be prepared stays so.
-    fn prepare(&self, len: u64, haste: Priority) -> Result<()>;
+    fn prepare(&self, len: u64, priority: Priority) -> Result<()>;
 
     /// Bytes to which the medium can grow at once; at least [`len`](Self::len).
     fn prepared(&self) -> u64;

@@ -127,14 +127,14 @@ impl Mapping {
     }
 
     /// See [`Medium::prepare`].
-    pub(super) fn prepare_to(&self, len: u64, haste: Priority) -> Result<()> {
+    pub(super) fn prepare_to(&self, len: u64, priority: Priority) -> Result<()> {
         // What is gathered begins and ends with whole huge pages, however it is asked for.
         let unit = match self.is_gathered() {
             true => self.file_system.unit.max(HUGE_PAGE),
             false => self.file_system.unit,
         };
         let len = align_up(self.within_limits(len)?, unit).min(self.range.len());
-        let threads = match haste {
+        let threads = match priority {
             Priority::WaitedFor => cores(),
             // The batches that run beside it need the other cores.
             Priority::Beside => (cores() / 4).max(1),

@@ -273,8 +273,8 @@ impl Medium for Mapping {
         self.grow_to(len)
     }
 
-    fn prepare(&self, len: u64, haste: Priority) -> Result<()> {
-        self.prepare_to(len, haste)
+    fn prepare(&self, len: u64, priority: Priority) -> Result<()> {
+        self.prepare_to(len, priority)
     }
 
     #[inline]

@@ -359,9 +359,9 @@ fn file_beyond_the_free_space_takes_none_of_it() {
 fn preallocation_in_memory_is_in_huge_pages() {
     for (options, dir) in domains() {
         let mapping = Mapping::create(&dir.path().join("table"), LEN, &options).unwrap();
-        for haste in [Priority::Beside, Priority::WaitedFor] {
+        for priority in [Priority::Beside, Priority::WaitedFor] {
             let wanted = mapping.prepared() + HUGE_PAGE + PAGE;
-            mapping.prepare(wanted, haste).unwrap();
+            mapping.prepare(wanted, priority).unwrap();
             let prepared = mapping.prepared();
             if mapping.is_gathered() {
                 assert_eq!(prepared, align_up(wanted, HUGE_PAGE));
