@@ -281,9 +281,9 @@ pub enum Error {
     #[error("the transaction read what another one has changed; run it again")]
     Conflict,
 
-    /// The batch is in the log, and the index has no room to take all of it in. It will be carried
-    /// out, before any other change, once there is room: do not repeat it. Until then a reader may
-    /// see a part of it.
+    /// The batch is in the log, and the index has no room for all of it. It will be executed before
+    /// any other change, once there is room: do not repeat it. Until then a reader may see a part
+    /// of it.
     #[error("the batch is in the log, but not yet wholly in the index: {source}")]
     Unfinished {
         /// Why the index could not take it.

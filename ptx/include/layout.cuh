@@ -108,7 +108,7 @@ struct Order {
     u32 *sums;      // positions in each chunk, zero before and after; at MOST_CHUNKS, in all
     u32 bin_count;
     u32 shift;
-    u32 wanted; // 0: the batch is carried out in the order of its positions
+    u32 wanted; // 0: the batch is executed in the order of its positions
     u32 reserved;
 };
 

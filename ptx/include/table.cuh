@@ -1,4 +1,4 @@
-// The table's operations on one item, each carried out by a group of lanes, four items side by
+// The table's operations on one item, each executed by a group of lanes, four items side by
 // side in a warp. All lanes of a group call together and get the same answer.
 //
 // Who may run beside whom: lookups run beside anything; what changes the table never beside

@@ -211,7 +211,7 @@ __device__ void resolve(const TableView &view, const Records &records, const Bat
     tally.add_to(counters, table.touches);
 }
 
-// One operation of a change, in the lane that carries it out.
+// One operation of a change, in the lane that executes it.
 struct Change {
     u64 offset;  // of its slot, as `resolve` has left it; 0 for none
     u64 record; // the new one; 0 for none

@@ -95,7 +95,7 @@ fn callbacks_call_every_verb() {
                 store.put_async([nth], [nth], move |answer| {
                     answer.unwrap();
                     let store = store_too;
-                    // Behind requests that nobody waits for, which no other thread would carry out.
+                    // Behind requests that nobody waits for, which no other thread would execute.
                     for more in 0..20u8 {
                         store.put_async([nth, more], "more", |answer| answer.unwrap());
                     }

@@ -1,4 +1,4 @@
-//! Batches so long that several threads carry them out, and a GPU sorts their versions if there is one,
+//! Batches so long that several threads execute them, and a GPU sorts their versions if there is one,
 //! against a sorted map.
 
 use std::fs;

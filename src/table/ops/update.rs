@@ -14,7 +14,7 @@ use crate::table::record::Content;
 
 impl<'t, M: Medium> Session<'t, M> {
     /// Stores `content` under the target's key if the key is present; says whether it was. A request of
-    /// a store that has been carried out before is not carried out again.
+    /// a store that has been executed before is not executed again.
     pub(crate) fn update(
         &mut self,
         target: &ProbeKey,

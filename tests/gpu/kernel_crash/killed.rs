@@ -66,7 +66,7 @@ enum Verb {
 const VERBS: [Verb; 4] = [Verb::Insert, Verb::Upsert, Verb::Update, Verb::Remove];
 
 impl Verb {
-    /// The items after it was carried out whole.
+    /// The items after it was executed whole.
     fn apply(self, model: &Model, operations: u64, version: u64) -> Model {
         let mut model = model.clone();
         for key in 1..=operations {

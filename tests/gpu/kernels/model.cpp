@@ -1,4 +1,4 @@
-// Random batches of every verb, carried out by the kernels on a table in memory and, one operation
+// Random batches of every verb, executed by the kernels on a table in memory and, one operation
 // after the other, on a std::map. Arguments: the first seed, and how many.
 
 #include <map>
