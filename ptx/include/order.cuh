@@ -1,6 +1,6 @@
 // A batch in the order of the offsets that it touches in the file. What limits random access to
 // host memory is address translation, so neighbours in the file should be touched at the same
-// time (docs/performance.md has the figures).
+// time (docs/performance.md has the measurements).
 //
 // A counting sort by the upper bits of the offset: whoever finds a position's offset counts it into
 // its bin, `start_bins` and `arrange` then give each position its number, and the launch after

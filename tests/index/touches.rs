@@ -1,5 +1,5 @@
 //! PM touches of the CPU engine: the distinct places of the file that an operation reads or writes,
-//! held to the figures of `docs/performance.md`.
+//! held to the numbers of `docs/performance.md`.
 
 use bytemuck::Pod;
 use gphash::{Engine, Index, Options, Stats};

@@ -1,5 +1,5 @@
 // PM touches of the kernels: the distinct lines of the file that an operation reads or writes, on a
-// table whose buckets are copied to device memory, held to the figures of docs/performance.md. And
+// table whose buckets are copied to device memory, held to the numbers of docs/performance.md. And
 // lookups there must not reach the file's buckets at all. Beside them the lines of 64 bytes that an operation
 // changes, of which the bus takes so many a second.
 

@@ -14,7 +14,7 @@ use crate::width::{saturating_u64, u32_of};
 pub const WHOLE: u32 = 1 << 10;
 
 impl DeviceTable {
-    /// Adds what lookups have done that no call has waited for to the table's figures.
+    /// Adds what lookups have done that no call has waited for to the statistics of the table.
     pub fn count_lookups(&self, table: &Table<Mapping>) -> Result<()> {
         let batch_stream = self.batch_stream()?;
         let mut totals = Counters::default();
