@@ -73,7 +73,7 @@ pub trait Medium: Send + Sync {
     /// Waits until all that this thread has written back is durable.
     fn fence(&self);
 
-    /// Asks for the line at `at` ahead of its use.
+    /// Prefetches the line at `at`.
     #[inline]
     fn prefetch(&self, at: u64) {
         let _ = at;
@@ -85,7 +85,7 @@ pub trait Medium: Send + Sync {
     /// [`Error::NoSpace`](crate::Error::NoSpace) and the like; the medium is as it was.
     fn grow(&self, len: u64) -> Result<()>;
 
-    /// Does ahead of time what a [`grow`](Self::grow) to `len` bytes would have to wait for, with
+    /// Preallocates what a [`grow`](Self::grow) to `len` bytes would have to wait for, with
     /// as many threads as the `priority` allows. The bytes stay out of reach, and zero, until it comes.
     /// May take long, but holds up a growth or a checkpoint beside it only for a moment.
     ///

@@ -44,10 +44,10 @@ pub struct Range<'s> {
     front: Bound<Vec<u8>>,
     back: Bound<Vec<u8>>,
     is_open: bool,
-    /// Items from before `front`, the first one first.
-    ahead: VecDeque<(Vec<u8>, Vec<u8>)>,
-    /// Items from behind `back`, the last one first.
-    behind: VecDeque<(Vec<u8>, Vec<u8>)>,
+    /// Items that were read before `front`, the first one first.
+    front_page: VecDeque<(Vec<u8>, Vec<u8>)>,
+    /// Items that were read behind `back`, the last one first.
+    back_page: VecDeque<(Vec<u8>, Vec<u8>)>,
     page: usize,
 }
 
@@ -91,8 +91,8 @@ impl<'s> Range<'s> {
             own,
             front,
             back,
-            ahead: VecDeque::new(),
-            behind: VecDeque::new(),
+            front_page: VecDeque::new(),
+            back_page: VecDeque::new(),
             page: 32,
         }
     }
@@ -141,8 +141,8 @@ impl<'s> Range<'s> {
             let found = !items.is_empty();
             // What was read before is used up.
             match end {
-                End::Front => self.ahead = items.into(),
-                End::Back => self.behind = items.into(),
+                End::Front => self.front_page = items.into(),
+                End::Back => self.back_page = items.into(),
             }
             if found {
                 break;
@@ -153,19 +153,25 @@ impl<'s> Range<'s> {
 
     fn take(&mut self, end: End) -> Option<<Self as Iterator>::Item> {
         let is_used = match end {
-            End::Front => self.ahead.is_empty(),
-            End::Back => self.behind.is_empty(),
+            End::Front => self.front_page.is_empty(),
+            End::Back => self.back_page.is_empty(),
         };
         if is_used && let Err(error) = self.read(end) {
             self.is_open = false;
-            self.ahead.clear();
-            self.behind.clear();
+            self.front_page.clear();
+            self.back_page.clear();
             return Some(Err(error));
         }
         // What was read from the other end is all that is left, once the range is read.
         let item = match end {
-            End::Front => self.ahead.pop_front().or_else(|| self.behind.pop_back()),
-            End::Back => self.behind.pop_front().or_else(|| self.ahead.pop_back()),
+            End::Front => self
+                .front_page
+                .pop_front()
+                .or_else(|| self.back_page.pop_back()),
+            End::Back => self
+                .back_page
+                .pop_front()
+                .or_else(|| self.front_page.pop_back()),
         };
         item.map(Ok)
     }

@@ -222,7 +222,7 @@ impl<M: Medium> Table<M> {
     pub(crate) fn maintain(&self, pace: &mut Pace) -> Option<Duration> {
         while self.make_room() {}
         let started = Instant::now();
-        let more = self.drain_ahead();
+        let more = self.drain_between_batches();
         more.then(|| pace.rest(self, started.elapsed()))
     }
 

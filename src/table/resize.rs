@@ -37,7 +37,7 @@ const DRAIN_AFTER_EPOCHS: u64 = GRACE + 1;
 /// as the level has slots, and a batch empties a slice every 2,048 to 4,096 operations.
 const SLICE_SLOTS_MAX: u64 = 2048;
 
-/// Buckets by which the walk through the bottom level is ahead of itself.
+/// While a bucket is emptied, the destinations of the bucket so many further on are prefetched.
 const PREFETCH_DISTANCE_BUCKETS: u64 = 3;
 
 /// Growth is refused below this share of full slots: keys that all go to the same buckets must
@@ -140,7 +140,7 @@ impl<M: Medium> Table<M> {
 
     /// Empties a slice of the bottom level between batches, and gives away the levels that no one
     /// reads any more; `false` when there is nothing more to do, or nothing can be done.
-    pub(in crate::table) fn drain_ahead(&self) -> bool {
+    pub(in crate::table) fn drain_between_batches(&self) -> bool {
         let mut resize = self.resize();
         if resize.by_engine || self.step(&mut resize).is_err() {
             return false;
@@ -478,7 +478,7 @@ pub(in crate::table) mod tests {
         let mut slices = 0;
         while table.levels.live().bottom == levels.bottom {
             let (moved, before) = (table.resize().cursor, table.medium.steps());
-            assert!(table.drain_ahead());
+            assert!(table.drain_between_batches());
             let after = table.resize().cursor;
             assert!(after == 0 || after - moved <= slice);
             // Freezing, key, state and record words, and fences, of each item.

@@ -126,7 +126,7 @@ impl<'t> TagWord<'t> {
         self.0.fetch_xor(at(mine ^ EMPTY, slot), Ordering::SeqCst);
     }
 
-    /// Asks for the word ahead of its use.
+    /// Prefetches the word.
     #[inline]
     pub fn prefetch(self) {
         #[cfg(all(target_arch = "x86_64", not(loom)))]
@@ -224,7 +224,7 @@ impl<'t> BucketTags<'t> {
         Some((TagWord(word), slot % SLOTS))
     }
 
-    /// Asks for the first word ahead of its use.
+    /// Prefetches the first word.
     #[inline]
     pub fn prefetch(self) {
         if let Some(word) = self.0.first() {

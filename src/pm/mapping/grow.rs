@@ -53,7 +53,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// The lock of growth, ahead of a long preparation that is under way.
+    /// The lock of growth, which a running preallocation gives up for this caller.
     pub(super) fn growth_now(&self) -> MutexGuard<'_, Growth> {
         self.hurried.fetch_add(1, Ordering::Relaxed);
         let growth = self.growth.lock();

@@ -59,7 +59,7 @@ pub struct Mapping {
     /// Bytes of the file that are mapped, a multiple of the file system's unit. Changes under `growth`.
     mapped: AtomicU64,
     growth: Mutex<Growth>,
-    /// Growths and checkpoints that wait for a preparation to let them go first.
+    /// Growths and checkpoints that wait for a running preallocation to let them go first.
     hurried: AtomicUsize,
     /// In `Checkpointed`: where stores are noted until they are saved.
     dirty: Option<DirtyMap>,

@@ -1,4 +1,4 @@
-//! The table's maintenance, and room that is made ahead of need.
+//! The maintenance of the table: room is preallocated, and pinned, between batches.
 
 use std::time::{Duration, Instant};
 
@@ -24,12 +24,12 @@ impl DeviceTable {
     pub fn maintain(&self, table: &Table<Mapping>, pace: &mut Pace) -> Result<Option<Duration>> {
         loop {
             let more = table.make_room();
-            self.pin_ahead(table)?;
+            self.pin_preallocated(table)?;
             if !more {
                 break;
             }
         }
-        self.mirror_ahead(table)?;
+        self.preallocate_mirror(table)?;
         if !table.levels.live().draining(table.shape.levels) {
             return Ok(None);
         }
@@ -42,7 +42,7 @@ impl DeviceTable {
     }
 
     /// Pins room that was preallocated.
-    fn pin_ahead(&self, table: &Table<Mapping>) -> Result<()> {
+    fn pin_preallocated(&self, table: &Table<Mapping>) -> Result<()> {
         let ready = table.medium.prepared();
         while self.registration.len() < ready {
             let end = ready.min(self.registration.len() + PIN_STEP_BYTES);
@@ -54,7 +54,7 @@ impl DeviceTable {
     }
 
     /// Makes the copy of the level that will soon be added.
-    fn mirror_ahead(&self, table: &Table<Mapping>) -> Result<()> {
+    fn preallocate_mirror(&self, table: &Table<Mapping>) -> Result<()> {
         let Some(level) = table.coming_level() else {
             return Ok(());
         };
