@@ -1,9 +1,10 @@
 // A CPU that steps the lanes of warps together.
 //
 // Each lane is a fiber that runs until it meets others of its warp (a vote, a shuffle) or of its
-// block (__syncthreads). It goes on when all whom it named have come there and named the same lanes;
-// if they never do, which on a GPU is undefined or hangs, the program says who waits where and aborts.
-// Now and then a lane also pauses before an access that is meant for others to see, or at a fence.
+// block (__syncthreads). It goes on when all lanes that it named have come there and named the same
+// lanes. If they never do, which on a GPU is undefined or hangs, the program says which lane waits
+// where and aborts. Now and then a lane also pauses before an access that is meant for others to
+// see, or at a fence.
 //
 // In which order lanes and warps go on, and how far ahead of others, is drawn from a seed. Memory is
 // that of one CPU thread: each access takes effect at once and for all, so missing fences are not

@@ -2,10 +2,10 @@
 // the buckets themselves where their level has no copy there. Which buckets it holds changes in
 // refreshes alone (cache.cu), which run beside all other launches.
 //
-// A cached value goes by the record that it is of: its tag is the record's offset, and since a
-// record is not stored to while anyone may read it, a value whose tag is the record in the slot is
-// the right one. Whoever puts another value there makes the tag 0 first, so a reader that
-// finds the tag as it was after copying has copied one whole value.
+// The tag of a cached value is the offset of its record. A record is not stored to while a reader
+// may read it, so a value whose tag is the record in the slot is the right one. A writer that puts
+// another value there makes the tag 0 first. So a reader that finds the tag unchanged after copying
+// has copied one whole value.
 //
 // A bucket that is being filled in is linked already, marked FILLING: readers pass it by, and who
 // changes one of its slots makes the tag 0. A refresh that has read the slot before the change may
@@ -19,9 +19,9 @@
 // Of a link: the entry is being filled.
 constexpr u32 FILLING = 1u << 31;
 
-// Of a bucket that was used more often than so, one use in so many is counted, for all of them: the
-// many buckets that are used now and then are told apart exactly, and those used by every batch cost
-// few atomics.
+// Of a bucket that was used more often than this, one use in so many is counted, for all of them.
+// So the many buckets that are used now and then are told apart exactly. Those used by every batch
+// cost few atomics.
 constexpr u32 SAMPLE = 32;
 
 // Where a value is in the cache.

@@ -4,7 +4,7 @@
 #include "memory.cuh"
 
 // Moves units of a value with as many lanes as it needs, so that a warp has several values in
-// flight: what limits a record in host memory is how many reads are under way at once.
+// flight. What limits records in host memory is how many reads are in flight at once.
 template <class Unit>
 __device__ void copy_units(const u8 *from, u8 *to, u32 size, bool wanted) {
     u32 units = size / sizeof(Unit);

@@ -1,7 +1,7 @@
-// Groups of lanes. A warp looks at four keys at a time, eight lanes each: the state words of a
-// bucket of eight slots are one access of a group (GPHash §3.2.1 takes a whole warp for a key; a
-// group leaves room for four keys' accesses side by side, and ends at the first bucket that
-// answers).
+// Groups of lanes. A warp probes four keys at a time, eight lanes each. The state words of a bucket
+// of eight slots are one access of a group. GPHash §3.2.1 takes a whole warp for a key. With
+// groups, four keys' accesses are in flight side by side, and each group ends at the first bucket
+// that answers.
 //
 // The lanes of a group stay together, and get the same answers; groups need not.
 #pragma once

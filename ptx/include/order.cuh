@@ -2,9 +2,9 @@
 // host memory is address translation, so neighbours in the file should be touched at the same
 // time (docs/performance.md has the measurements).
 //
-// A counting sort by the upper bits of the offset: whoever finds a position's offset counts it into
-// its bin, `start_bins` and `arrange` then give each position its number, and the launch after
-// that goes by those numbers. There are some bins for each position, so that hardly two share
+// A counting sort by the upper bits of the offset. The launch that finds a position's offset counts
+// it into its bin. `start_bins` and `arrange` then give each position its number, and the next
+// launch goes by those numbers. There are some bins for each position, so that hardly two share
 // one; within a bin the order is arbitrary.
 #pragma once
 

@@ -1,7 +1,7 @@
 // Equal keys of a batch. Operations of one verb with one key come down to a single one: the first
-// insert or remove wins, the last update or upsert does, so the kernels of index.cu execute one
-// position a key and may execute the keys in any order. Lookups find all positions, and are brought to
-// agree if a change ran beside them.
+// insert or remove, the last update or upsert. So the kernels of index.cu execute one position a
+// key, and the keys in any order. Lookups find all positions, and are brought to agree if a change
+// ran beside them.
 //
 // The groups are found by a hash table in device memory, made anew for each batch, by a hash with a seed
 // that nobody can know who chooses the keys.
@@ -77,9 +77,9 @@ KERNEL group_keys(const __grid_constant__ Groups groups, const u8 *keys, u32 len
     }
 }
 
-// Gives every position of a group the answer of its last one, and its value of `size` bytes, if there are
-// values: of an update the last one was executed for all, and the positions of a lookup agree so, although
-// changes came between them.
+// Gives every position of a group the answer of its last one, and its value of `size` bytes, if
+// there are values. Of an update the last one was executed for all. The positions of a lookup so
+// agree, although changes came between them.
 KERNEL spread(const __grid_constant__ Groups groups, u32 *answers, u8 *values, u32 size, u32 len) {
     #pragma unroll 1
     for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;

@@ -1,10 +1,9 @@
 // The verbs. Each kernel comes for keys of 8 bytes (`_word`) and for longer ones (`_wide`).
 //
-// A lookup is `get`, `contains` or `locate`: it finds the records, and copies the values or says where
-// they are; of a batch that is put in order (order.cuh) `get` leaves the values in the file to `fetch`. A
-// change is two launches:
-// one that finds the slots, claims among them, and one that stores into the file, in between the
-// batch may be put in order.
+// A lookup is `get`, `contains` or `locate`. It finds the records, and copies the values or says
+// where they are. Of a batch that is put in order (order.cuh) `get` leaves the values in the file
+// to `fetch`. A change is two launches. The first finds the slots, claims among them. The second
+// stores into the file. In between the batch may be put in order.
 //
 // Launches of lookups may run beside any other; those of changes, `drain` included, one after
 // another.

@@ -1,6 +1,6 @@
-// The versions that a batch of the store makes (H-Rocks §5: the G-memtable): its changes sorted by
-// the hashes of their keys, those of equal hashes in the order of their positions, and for each
-// request the newest version before it.
+// The versions that a batch of the store makes (H-Rocks §5: the G-memtable). Its changes are sorted
+// by the hashes of their keys, those of equal hashes by position. For each request it finds the
+// newest version before it.
 //
 // A radix sort from the lowest digit of the hash to the highest. Each pass keeps the order of equal
 // digits, so positions, which come in order, stay so. All 64 bits take part: to sort by half of them
