@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 /// Everything that can go wrong, with what was found and what was expected.
 ///
-/// An operation that returns an error has left the file as it was, but for the
-/// batch verbs of [`Index`](crate::Index): when a batch fails half way (a full
-/// disk while the table grows, for example), some of its operations may have
-/// been applied, each of them whole.
+/// An operation that returns an error has left the file as it was, but for the batch verbs of
+/// [`Index`](crate::Index). When a batch fails half way, for example on a full disk while the table
+/// grows, some of its operations may have been applied, each of them whole.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -128,9 +127,9 @@ pub enum Error {
         found: String,
     },
 
-    /// A checkpoint may be half way home, and the journal that its superblock names, with which it is
-    /// whole, is not beside the file: one of the two was renamed, moved or copied alone, or the file has
-    /// another name. The file is untouched.
+    /// A checkpoint may be half way home, and the journal that its superblock names is not beside
+    /// the file. One of the two was renamed, moved or copied alone, or the file has another name.
+    /// With that journal the file is whole. The file is untouched.
     #[error("{}: a checkpoint may be half done, and its journal {} {found}; put the journal back beside the file, under the file's name with .journal behind it, or let `gphash-recover --salvage` go on without it", path.display(), journal.display())]
     JournalMissing {
         /// The file.

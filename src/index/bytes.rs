@@ -223,9 +223,9 @@ impl<E: BytesEngine> BytesIndex<E> {
         visited.expect("nothing fails but what is visited");
     }
 
-    /// Writes into the file which store it belongs to, that all requests up to `sequence` are in it, or
-    /// up to the one said before, and that it relies on a `generation` of the store's manifest. As
-    /// durable as a change is.
+    /// Writes the mark into the file, as durable as a change is. It says which store the file
+    /// belongs to, and that all requests up to `sequence` are in it, or up to the one said before.
+    /// And it names the `generation` of the store's manifest on which the file relies.
     pub(crate) fn mark(&self, store_id: [u64; 2], sequence: Option<u64>, generation: u64) {
         self.table.write_mark(store_id, sequence, generation);
     }

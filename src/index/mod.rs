@@ -46,12 +46,14 @@ pub use stats::Stats;
 /// Every key is legal. All methods take `&self` and may be called from many threads at once.
 ///
 /// A batch behaves as if its operations ran one after another in the order given, also for equal
-/// keys inside it. Batches of several threads run side by side; two operations on one key then
-/// take effect in one order or the other, each whole. (Gets of one key in one batch may see the changes
-/// of another thread, made meanwhile, in any order if the batch lies in device memory, or has 16,384 keys or
-/// more on the CPU engine, whose threads share it then.) A value is never seen torn, and a key that was there
-/// before a [`get`](Self::get) began and is not removed is found, also while the table grows. When a batch
-/// returns, its changes are as durable as the [`Domain`](crate::Domain) says.
+/// keys inside it. Batches of several threads run side by side; two operations on one key then take
+/// effect in one order or the other, each whole. A value is never seen torn. A key that was there
+/// before a [`get`](Self::get) began and is not removed is found, also while the table grows. When
+/// a batch returns, its changes are as durable as the [`Domain`](crate::Domain) says.
+///
+/// Gets of one key in one batch may see the changes of another thread, made meanwhile, in any order
+/// in two cases. Either the batch lies in device memory, or it has 16,384 keys or more on the CPU
+/// engine, whose threads share it then.
 ///
 /// The structure is that of GPHash (USENIX ATC 2025) §3: levels of buckets with several slots,
 /// several hash locations, buckets of lower levels shared by those above.

@@ -97,10 +97,11 @@ pub struct Report {
 /// so it does with [`Repair::Recover`] if the file is damaged: the file and its journal stay as they are, byte
 /// for byte. [`Repair::Salvage`] drops the items that damage has made unusable, and the report names them.
 ///
-/// Where the journal that the file needs is missing or damaged, a salvage goes on without it, and the report
-/// says so. Each page may then be of the last checkpoint or of the one before: items may have an older value
-/// or be missing without being counted, and a value of fixed size, which bears no checksum, may be another
-/// key's. A damaged journal is kept beside the file, with `.damaged` behind its name.
+/// Where the journal that the file needs is missing or damaged, a salvage goes on without it, and
+/// the report says so. Each page may then be of the last checkpoint or of the one before. Items may
+/// have an older value, or be missing without being counted. A value of fixed size, which bears no
+/// checksum, may be another key's. A damaged journal is kept beside the file, with `.damaged`
+/// behind its name.
 ///
 /// `progress` is called now and then, from any thread.
 ///

@@ -158,9 +158,9 @@ impl Shape {
 
     /// Bytes of the overflow map of `level`: one bit a bucket, in whole 64-bit words.
     ///
-    /// Bit *b* says that while this level was the top one, an item whose location 0 is bucket
-    /// *b* found all buckets of its first hash locations full and went to those of a further
-    /// set. So only a lookup that passes such a bucket has more than one set to read.
+    /// Bit *b* is of the items whose location 0 is bucket *b*. It says that one of them found all
+    /// buckets of its first hash locations full while this level was the top one. It went to those
+    /// of a further set. So only a lookup that passes such a bucket has more than one set to read.
     #[inline]
     pub fn overflow_len(&self, level: u32) -> u64 {
         (1u64 << level).div_ceil(64) * 8

@@ -5,10 +5,10 @@
 //! multiple of 8, and the bytes of the value. Its slot in the arena is as long as its size class
 //! says; the rest of that slot means nothing.
 //!
-//! Classes are numbered from 0 (32 bytes) on: one for every 8 bytes up to 256, then four in every
-//! doubling: 32, 40, 48, … 248, 256, 320, 384, 448, 512, 640, … So a slot is less than 8 bytes, or
-//! less than a quarter, longer than the record that needs it: most records are short, and there are
-//! most of them where they are.
+//! Classes are numbered from 0 (32 bytes) on. There is one for every 8 bytes up to 256: 32, 40, 48,
+//! … 248, 256. Above, there are four in every doubling: 320, 384, 448, 512, 640, and so on. So a
+//! slot is less than 8 bytes, or less than a quarter, longer than the record that needs it. Most
+//! records are short, so most classes are of short ones.
 
 use bytemuck::{Pod, Zeroable};
 use static_assertions::{const_assert, const_assert_eq};

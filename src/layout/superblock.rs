@@ -201,10 +201,10 @@ impl Superblock {
     /// Reads the newer valid copy out of `head`, the first bytes of the file at `path`, which
     /// has `actual_len` bytes, and checks every field that does not need more of the file.
     ///
-    /// Where the other copy is not whole, a newer state may have been lost with it: torn by a crash before
-    /// anything relied on it, or damaged long after. So the extent that it may have committed counts, if its
-    /// entry is whole; and whatever the older state says, the file was not cleanly closed, nor is it where the
-    /// other copy is not the one before.
+    /// Where the other copy is not whole, a newer state may have been lost with it: torn by a crash
+    /// before anything relied on it, or damaged long after. So the extent that it may have
+    /// committed counts, if its entry is whole. Whatever the older state says, the file then counts
+    /// as not cleanly closed. So it does where the other copy is not the one before.
     ///
     /// # Errors
     /// [`Error::Foreign`], [`Error::NewerFormat`], [`Error::Truncated`] or [`Error::Damaged`].

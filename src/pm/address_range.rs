@@ -179,9 +179,9 @@ impl Range {
         }
     }
 
-    /// Gives every page in `from..to` of a file in memory its memory, and backs the whole huge pages
-    /// by huge ones, if the system has some: random access to a large table is bound by address
-    /// translation. Small pages do as well, so nothing is said of failure.
+    /// Gives every page in `from..to` of a file in memory its memory. Backs the whole huge pages by
+    /// huge ones, if the system has some, because address translation limits random access to a
+    /// large table. Small pages do as well, so a failure is not reported.
     ///
     /// Only this call asks for them whatever the mount options of the tmpfs say; it wants at least
     /// one small page in each of them to begin with.

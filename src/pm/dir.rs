@@ -1,7 +1,7 @@
 //! A directory that is held open, and its calls to the operating system.
 //!
-//! Names are relative to an open descriptor, so that a directory stays the same one whatever becomes of
-//! the path by which it was found: the process may change its directory, the directory may be renamed.
+//! Names are relative to an open descriptor. So a directory stays the same one when the process
+//! changes its own directory, or when the path by which it was found is renamed.
 
 use std::ffi::OsStr;
 use std::fs::File;

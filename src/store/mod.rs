@@ -1,9 +1,8 @@
 //! A key-value store of byte strings in a directory: [`Store`].
 //!
 //! It puts around the index what a table of fixed values has no need for: keys and values of any
-//! length, batches of mixed requests, groups of changes that are made together, ranges in order,
-//! transactions, merges, and a write-ahead log, so that nothing that was answered is lost on an
-//! ordinary disk either.
+//! length, batches of mixed requests, atomic batches, ranges in order, transactions and merges. A
+//! write-ahead log keeps what was answered, on an ordinary disk, too.
 //!
 //! ```
 //! use gphash::store::{Request, Response, Store, StoreOptions, WriteBatch};
@@ -90,9 +89,9 @@ use crate::{Error, Result};
 /// A key-value store in a directory.
 ///
 /// Keys have 0 bytes to 64 KiB, values 0 bytes to 1 GiB. All methods take `&self` and may be called
-/// from many threads at once. Batches of callers who change the store at the same time are
-/// executed together, in the order of their arrival, with one record of the log (group commit); whoever reads
-/// sees each batch wholly or not at all, unless it is [unfinished](Error::Unfinished).
+/// from many threads at once. Batches of callers that change the store at the same time are
+/// executed together, in the order of their arrival, with one record of the log (group commit). A
+/// reader sees each batch wholly or not at all, unless it is [unfinished](Error::Unfinished).
 ///
 /// What was answered outlives the process, and from the moment that [`Durability`] names also the
 /// machine. An error says that a change was not made, but for [`Error::Unfinished`]; after one of the
@@ -125,11 +124,15 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidOption`], [`Error::Gpu`] if a GPU is asked for by name and cannot be had,
-    /// [`Error::ForeignDirectory`], [`Error::InUse`], [`Error::OptionMismatch`]; [`Error::Foreign`], [`Error::NewerFormat`], [`Error::Damaged`],
-    /// [`Error::DamagedLog`] or [`Error::Missing`] of a file of the store, those of the index's
-    /// file ([`Index::open`](crate::Index::open)), [`Error::NoSpace`], [`Error::ReadOnly`] and
-    /// [`Error::Io`]. Nothing is lost by an opening that fails.
+    /// Nothing is lost by an opening that fails.
+    ///
+    /// - of options: [`Error::InvalidOption`], [`Error::OptionMismatch`], and [`Error::Gpu`] if a
+    ///   GPU is asked for by name and cannot be had
+    /// - of the directory: [`Error::ForeignDirectory`], [`Error::InUse`]
+    /// - of a file of the store: [`Error::Foreign`], [`Error::NewerFormat`], [`Error::Damaged`],
+    ///   [`Error::DamagedLog`] or [`Error::Missing`]
+    /// - those of the index's file ([`Index::open`](crate::Index::open))
+    /// - [`Error::NoSpace`], [`Error::ReadOnly`] and [`Error::Io`]
     pub fn open(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Self> {
         let (state, replayed_records) = lifecycle::open::open(path.as_ref(), options)?;
         let core = Core::start(state, options);

@@ -16,9 +16,9 @@ use crate::store::mvcc::read_set::ReadSet;
 use crate::store::range::Range;
 use crate::store::request::{Request, check_key, check_value};
 
-/// Changes that are made together, or not at all, if nothing that was read has been changed by
-/// others: so all transactions have the effects of one after the other, in the order of their
-/// commits.
+/// Changes that are made together if nothing that was read has been changed by others, else not at
+/// all. So transactions are serializable: they have the effects of one after the other, in the
+/// order of their commits.
 ///
 /// It reads the store as it was when the transaction began, and its own changes. Nobody else sees
 /// these before [`commit`](Self::commit), which is one record of the log: a crash leaves all of them

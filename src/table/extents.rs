@@ -16,9 +16,10 @@ const EXTENT_SHARE_MIN: u64 = 2048;
 /// Most bytes, and the share of the arena, by which it grows while a batch waits for that.
 pub(super) const HURRIED_GROWTH_MAX: (u64, u64) = (16 << 20, 64);
 
-/// The least bytes by which the arena of a file may grow: as many entries as the extent table has left,
-/// less those that further levels will take, must do until the file has its greatest length. Shorter extents
-/// on a disk that is nearly full would use the table up, and the file could never grow again.
+/// The least bytes by which the arena of a file may grow. The entries that the extent table has
+/// left, less those of further levels, must do until the file has its greatest length. Shorter
+/// extents on a disk that is nearly full would use the table up, and the file could never grow
+/// again.
 pub(crate) fn least_growth(superblock: &Superblock) -> u64 {
     let levels = 2 * (Shape::MAX_LEVEL - superblock.top_level);
     let left = MAX_EXTENTS.saturating_sub(superblock.extent_count + levels);

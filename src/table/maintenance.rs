@@ -1,5 +1,5 @@
-//! What is done for a table between its batches, by a thread of its own, so that no batch has to
-//! wait for it: room in the file is made before it is needed, and a resize is driven on.
+//! The maintenance of a table between its batches, by a thread of its own, so that no batch waits
+//! for it. It preallocates room in the file, and drives a resize on.
 //!
 //! Preallocated room is known to nobody but the medium; neither the superblock nor the extent table
 //! speaks of it. So a growth that finds it there only writes these two, and a crash takes it
@@ -44,8 +44,8 @@ const REST_MIN: Duration = Duration::from_micros(200);
 /// While batches run, a slice is followed by a rest of so many times its length.
 const REST_WHILE_BUSY: u32 = 3;
 
-/// Percentage of the slots above the bottom level that are full when there is no more time to rest:
-/// a resize begins at about half, and the next one should not have to wait for it.
+/// Percentage of the slots above the bottom level that are full when there is no more time to rest.
+/// A resize begins at about half, and the next one should not have to wait for it.
 const PRESSING_PERCENT: u64 = 70;
 
 /// What the maintenance of a table knows, whether it has a thread or not.

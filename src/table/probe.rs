@@ -1,8 +1,8 @@
 //! Finding the member of a key: the probe that every operation begins with.
 //!
-//! A slot is read as record, state, record: when both reads of the record word agree, the record
-//! was there all the while, because a record does not come back to any slot while someone is
-//! pinned who may have seen it (see [`epoch`](super::alloc::epoch)). So state and record belong together.
+//! A slot is read as record, state, record. When both reads of the record word agree, the record
+//! was there all the while. A record does not come back to any slot while a session is pinned that
+//! may have seen it (see [`epoch`](super::alloc::epoch)). So state and record belong together.
 
 use std::ops::ControlFlow;
 

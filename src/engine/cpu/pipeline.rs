@@ -146,9 +146,9 @@ pub fn lookup<'k, M: Medium>(
     Ok(())
 }
 
-/// Has lookups for the same state word done again that have ended before one that is in front of
-/// them in the batch: someone may have changed the item in between, and equal keys of a batch must not
-/// see that in the wrong order.
+/// Repeats lookups of the same state word that have ended before one that is in front of them in
+/// the batch. Another thread may have changed the item in between, and equal keys of a batch must
+/// not see that in the wrong order.
 #[inline(always)]
 fn doubt(in_flight: &mut [Option<Lookup>; LOOKUPS_IN_FLIGHT], positions: Range<usize>, word: u64) {
     for position in positions {

@@ -1,9 +1,9 @@
 //! Who serves a table: the device, and the CPU once the device has failed for good.
 //!
-//! A call of the driver that fails is an error of the batch that needed it. What that batch has done is
-//! then unknown if the device had begun to change the table. Nobody goes on from there: the table is
-//! taken back from the engine and recovered as by an opening, without being closed, and then taken over
-//! anew, by the device if its driver does again, else by the CPU.
+//! A call of the driver that fails is an error of the batch that needed it. What that batch has
+//! done is then unknown if the device had begun to change the table. No batch goes on from there.
+//! The table is taken back from the engine and recovered as by an opening, without being closed.
+//! Then the device takes it over anew if its driver works again, else the CPU.
 
 use std::time::Duration;
 

@@ -1,10 +1,11 @@
 //! What threads have done to each key, and which of it a crash may leave.
 //!
-//! Durable linearizability (Izraelevitz, Mendes and Scott, *Linearizability of persistent memory
-//! objects*, DISC 2016), key by key: what a crash leaves must be the end of some order of all
-//! operations that were answered and any of those under way, each between its invocation and its
-//! answer. An operation that changed nothing only saw something, and what it saw of others need
-//! not have been durable (`docs/design.md`, Visible before durable); so it is left out.
+//! Durable linearizability, key by key (Izraelevitz, Mendes and Scott, *Linearizability of
+//! persistent memory objects*, DISC 2016). What a crash leaves must be the end of some order of
+//! operations: all that were answered, and any of those under way. Each stands between its
+//! invocation and its answer. An operation that changed nothing only saw something, and what it saw
+//! of others need not have been durable (`docs/design.md`, Visible before durable); so it is left
+//! out.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! A model: what each of a few threads does to a table. loom runs them in every order, and each
-//! time the answers and what is left must be those of some order of the operations.
+//! A model is what each of a few threads does to a table. loom runs them in every order. Each time
+//! the answers and what is left must be those of some order of the operations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

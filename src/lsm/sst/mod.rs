@@ -12,10 +12,10 @@
 //!  | filter | index | properties | checksum | magic |
 //! ```
 //!
-//! The words *filter*, *index* and *properties* say at which byte of the file these blocks begin. All
-//! blocks have the form that [`block`] draws. Every checksum behind the header has the header's
-//! checksum plus its own offset as its seed, and from the filter on the complement of that sum: so a block
-//! counts at its offset in its file alone, and none behind the data can be taken for data.
+//! The words *filter*, *index* and *properties* say at which byte of the file these blocks begin.
+//! All blocks have the form that [`block`] draws. The seed of every checksum behind the header is
+//! the header's checksum plus its own offset, from the filter on the complement of that sum. So a
+//! block counts at its offset in its file alone, and none behind the data can be taken for data.
 
 mod block;
 mod check;

@@ -1,8 +1,10 @@
-//! The atomic checkpoint of an ordinary file: changed pages are copied to a journal beside it, the
-//! journal is made durable, and only then do they go home, from the journal: in memory they may have
-//! changed again. A crash at any moment leaves the last checkpoint or this one. The superblock goes home
-//! before all other pages, and the journal becomes idle when all of them are there: so the superblock at home
-//! says of a journal that is neither complete nor idle whether it was ever sealed.
+//! The atomic checkpoint of an ordinary file. Changed pages are copied to a journal beside it, and
+//! the journal is made durable. Only then do they go home, from the journal, because in memory they
+//! may have changed again. A crash at any moment leaves the last checkpoint or this one.
+//!
+//! The superblock goes home before all other pages, and the journal becomes idle when all of them
+//! are there. So of a journal that is neither complete nor idle, the superblock at home says
+//! whether it was ever sealed.
 //!
 //! The journal of `path` is `path.journal`. Between checkpoints it is an idle header alone. All numbers are
 //! little endian:
@@ -17,9 +19,9 @@
 //!
 //! - *file id* and *checkpoints* are those of the newest superblock at that moment. They tie the
 //!   journal to its file, and tell one that the file has outgrown.
-//! - *journal id* is random. Both copies of the superblock at home bear it, durably, before any other
-//!   page goes home, and until the file is closed: whoever opens the file without that journal is
-//!   told so, whatever has become of the file's name.
+//! - *journal id* is random. Both copies of the superblock at home bear it, durably, before any
+//!   other page goes home, and until the file is closed. So an opening without that journal is
+//!   refused, whatever has become of the file's name.
 //! - *page count* is zero while the journal is idle, which says that it means nothing.
 //! - *checksum* is the XXH3 of the 64 bytes before it. The header lies in one sector, so no crash tears it.
 //! - *trailer* is the XXH3 of all that stands before it. The journal is complete exactly when

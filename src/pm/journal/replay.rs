@@ -22,11 +22,14 @@ impl JournalReplay {
     /// will be after the replay. A journal that `home` does not name means nothing.
     ///
     /// # Errors
-    /// [`Error::JournalMissing`] if the file needs another journal than what is there,
-    /// [`Error::Foreign`] if another program's file stands there,
-    /// [`Error::NewerFormat`], [`Error::Damaged`] if the journal is another file's or older than the file,
-    /// [`Error::Truncated`] if the file is too short for it, [`Error::Io`], or what
-    /// [`Superblock::parse`] says of a file that is not ours; nothing was changed.
+    /// Nothing was changed.
+    ///
+    /// - [`Error::JournalMissing`] if the file needs another journal than what is there
+    /// - [`Error::Foreign`] if another program's file stands there
+    /// - [`Error::Damaged`] if the journal is another file's or older than the file
+    /// - [`Error::Truncated`] if the file is too short for it
+    /// - [`Error::NewerFormat`] and [`Error::Io`]
+    /// - what [`Superblock::parse`] says of a file that is not ours
     pub fn find(home: &PmFile, head: &mut Vec<u8>) -> Result<Option<Self>> {
         let entry = entry_of(home.entry());
         let at_home = Superblock::parse(head, u64::MAX, home.path());

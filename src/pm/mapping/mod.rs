@@ -117,9 +117,9 @@ impl Mapping {
         }
     }
 
-    /// Notes pages that another processor has stored to: one bit a page in `words`, which stand
-    /// for the pages from 64 × `first_word` on, all of them within [`len`](Medium::len) but for
-    /// the rest of the last word.
+    /// Notes pages that another processor has stored to. `words` has one bit a page, from page 64 ×
+    /// `first_word` on. All of these pages are within [`len`](Medium::len), but for the rest of the
+    /// last word.
     pub fn merge_dirty(&self, first_word: usize, words: &[u64]) {
         if let Some(dirty) = &self.dirty {
             dirty.merge(first_word, words);

@@ -198,8 +198,9 @@ fn open_file(entry: &Entry, write: bool) -> Result<PmFile> {
     PmFile::open(&resolved, write)
 }
 
-/// Checks the head of a file as it will be when its journal has been replayed, or, where that is lost and
-/// need not be there, as it is; then tells what is wrong with the journal, too. Changes nothing.
+/// Checks the head of a file as it will be when its journal has been replayed. Where the journal is
+/// lost and need not be there, it checks the head as it is. Tells what is wrong with the journal,
+/// too. Changes nothing.
 fn inspect(
     file: &PmFile,
     options: &MapOptions,

@@ -1,6 +1,6 @@
-//! Executing a batch (H-Rocks §4, §6): its requests are told apart into writes, merges and gets,
-//! and each kind is done at a time. All versions of a key that writes and merges make are kept until
-//! the gets have found the one before them, so that every answer is that of one request after the
+//! Executing a batch (H-Rocks §4, §6). Its requests are told apart into writes, merges and gets,
+//! and each kind is executed at a time. All versions of a key that writes and merges make are kept
+//! until each get has found the one before it. So every answer is that of one request after the
 //! other, in the order of their arrival.
 
 use fixedbitset::FixedBitSet;

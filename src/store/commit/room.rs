@@ -1,10 +1,11 @@
 //! The room on the disk that a store sees to before it does anything: so that on a full disk puts are
 //! refused, and nothing else is.
 //!
-//! What is free on the disk and what the [reserve](crate::store::files::reserve) holds are one sum, if nobody else writes
-//! there. At any moment it is enough for a checkpoint of all that has changed. Whatever adds to the store
-//! leaves as much besides that all keys can be deleted: the log of some deletions, which the next
-//! checkpoint gives back, and the tombstones of all items that have left the index.
+//! What is free on the disk and what the [reserve](crate::store::files::reserve) holds are one sum,
+//! if nobody else writes there. At any moment it is enough for a checkpoint of all that has
+//! changed. A change that adds to the store leaves room to delete all keys. That is room for the
+//! log of some deletions, which the next checkpoint gives back, and for the tombstones of all
+//! evicted items.
 
 use std::sync::atomic::Ordering;
 

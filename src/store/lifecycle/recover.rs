@@ -30,14 +30,14 @@ use crate::{Engine, Error, Progress, Recovery, Repair, Report, ReportState, Resu
 ///
 /// - [`Repair::Recover`] does what an opening does after a crash: it loses nothing. A store of which a file is
 ///   damaged stays as it is, byte for byte.
-/// - [`Repair::Salvage`] keeps what is whole. Items of the index whose records are damaged are dropped,
-///   and come back as far as the log has them. A damaged log is used up to the damage, and of damaged
-///   sorted files what is whole. A manifest of which no copy is whole, and an index that is missing or cannot
-///   be read at all, are made anew from the other files; what was there is kept under another name, with
-///   `.damaged` behind it. An index whose journal is missing or damaged is used without it, and the log
-///   replayed over it. What an older sorted file has of a lost key, an older value or one that
-///   was deleted since, comes to light again. The report counts what is lost and what has
-///   reverted, and names the keys that are known.
+/// - [`Repair::Salvage`] keeps what is whole. Items of the index whose records are damaged are
+///   dropped, and come back as far as the log has them. A damaged log is used up to the damage, and
+///   of damaged sorted files what is whole. A manifest of which no copy is whole is made anew from
+///   the other files. So is an index that is missing or cannot be read at all. What was there is
+///   kept under another name, with `.damaged` behind it. An index whose journal is missing or
+///   damaged is used without it, and the log replayed over it. What an older sorted file has of a
+///   lost key, an older value or one that was deleted since, comes to light again. The report
+///   counts what is lost and what has reverted, and names the keys that are known.
 ///
 /// With [`Repair::Check`] every file stays as it is, byte for byte, and others may check it at the same
 /// time. The report says of each file how it was; files that were repaired are
@@ -62,9 +62,10 @@ use crate::{Engine, Error, Progress, Recovery, Repair, Report, ReportState, Resu
 /// ```
 ///
 /// # Errors
-/// [`Error::ForeignDirectory`], [`Error::Missing`] without a manifest, [`Error::InUse`], what is wrong
-/// with the manifest, unless a salvage can make it anew, and what the operating system answers, also where a file cannot be read: nothing
-/// was given up then, and the call can be repeated. Damage of the other files is reported, not an error.
+/// [`Error::ForeignDirectory`], [`Error::Missing`] without a manifest, [`Error::InUse`], and what
+/// is wrong with the manifest, unless a salvage can make it anew. Errors of the operating system,
+/// also where a file cannot be read: nothing was given up then, and the call can be repeated.
+/// Damage of the other files is reported, not an error.
 pub fn recover(
     path: impl AsRef<Path>,
     repair: Repair,

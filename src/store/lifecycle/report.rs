@@ -69,9 +69,9 @@ pub struct StoreReport {
     pub view_damage: Vec<String>,
     /// Whether [`recover`](crate::store::recover) has left a store that is whole.
     pub was_repaired: bool,
-    /// Items that are lost, or that [`Repair::Salvage`](crate::Repair::Salvage) would lose before it looks
-    /// for them in the log: those of the index whose records are damaged, and entries of damaged
-    /// sorted files, as far as anything says how many there were.
+    /// Items that are lost, or that [`Repair::Salvage`](crate::Repair::Salvage) would lose before
+    /// it looks for them in the log. These are items of the index whose records are damaged, and
+    /// entries of damaged sorted files, as far as their number is known.
     pub items_lost: u64,
     /// The keys of those of which they are known, in order, up to 65,536.
     pub keys_lost: Vec<Vec<u8>>,

@@ -187,8 +187,9 @@ impl Chunk {
         Ok(run.start)
     }
 
-    /// An entry from which on all keys are that are not less than `key`; those of the first entries may
-    /// be less all the same: reading them with the others takes less time than asking for them first.
+    /// An entry at or before the first one whose key is not less than `key`. Keys of the first
+    /// entries may be less: reading them with the others takes less time than asking for them
+    /// first.
     ///
     /// # Errors
     /// Those of the source.

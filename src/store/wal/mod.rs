@@ -298,8 +298,9 @@ impl Log {
         let number = tail.named + 1;
         let first = RecordHeader::first_of(&tail.unsynced).unwrap_or(tail.next);
         let store_id = self.store_dir.manifest().store_id;
-        // Even if this fails, a crash may leave the new segment, and a manifest that names it: from here on
-        // nothing may be appended to the one before, of which only what is before `first` counts then.
+        // Even if this fails, a crash may leave the new segment, and a manifest that names it. Of
+        // the segment before, only what is before `first` counts then. So from here on nothing may
+        // be appended to that one.
         tail.failed = true;
         let segment = self.store_dir.with_room(Room::ALL, || {
             let spare = self.store_dir.take_spare(number);

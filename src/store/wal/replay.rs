@@ -98,10 +98,10 @@ impl Replay {
         Ok(replay)
     }
 
-    /// Makes the log durable, on which all that is done from now on relies. The process that wrote its end may have
-    /// died before it was, or of a sync that failed: then the next one may succeed without what the first one did
-    /// not write, so the end is written again. Whatever lies before the last segment that the manifest names was
-    /// durable before that one was.
+    /// Makes the log durable, on which all that is done from now on relies. The process that wrote
+    /// its end may have died before it was durable, or after a sync that failed. The next sync may
+    /// then succeed without what that one did not write. So the end is written again. Whatever lies
+    /// before the last segment that the manifest names was durable before that one was.
     ///
     /// # Errors
     /// [`Error::NoSpace`] or [`Error::Io`]; the log is as it was.
@@ -117,9 +117,9 @@ impl Replay {
             })
     }
 
-    /// Replays the records in order, of a log that is [durable](Self::make_durable): `apply` gets what
-    /// `change` makes of the entries of one segment after the other, each with its sequence number, but for
-    /// those of which it makes nothing. `progress` gets the bytes read, and all bytes.
+    /// Replays the records of a log that is [durable](Self::make_durable), in order. `change` makes
+    /// a mutation, or nothing, of each entry and its sequence number. `apply` gets the mutations of
+    /// one segment after the other. `progress` gets the bytes read, and all bytes.
     ///
     /// # Errors
     /// What `apply` and the operating system answer.

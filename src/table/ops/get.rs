@@ -1,7 +1,7 @@
 //! get and contains.
 //!
-//! The record of a member does not change and is not used again while anyone is pinned who may
-//! have found it, so the value is copied out without a check afterwards and is never torn.
+//! The record of a member does not change, and is not used again while a session is pinned that may
+//! have found it. So the value is copied out without a check afterwards, and is never torn.
 
 use crate::Result;
 use crate::layout::LINE;

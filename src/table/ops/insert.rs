@@ -28,8 +28,8 @@ use crate::table::{Session, Table};
 pub(crate) const HOME_EMPTY_SLOTS_MIN: u32 = 2;
 
 /// How often one insertion may lose to rivals that are gone when it looks for them. Threads that
-/// insert and remove its key all the while do not get there; a slot of a damaged file that looks
-/// like a rival only while the insertion stands there does, and each attempt takes a record.
+/// insert and remove its key all the while do not get there. A slot of a damaged file does, if it
+/// looks like a rival only while the insertion stands there. Each attempt takes a record.
 const LOSSES_MAX: u32 = 1000;
 
 /// What became of an insertion.
@@ -181,9 +181,9 @@ impl<'t, M: Medium> Session<'t, M> {
 }
 
 impl<M: Medium> Table<M> {
-    /// Claims an empty slot: in the home bucket while it has [`HOME_EMPTY_SLOTS_MIN`] of them, so that most
-    /// lookups end there; else in the candidate bucket with most of them, of the first round
-    /// that has any; ties go to the higher level. `None` when all rounds are full.
+    /// Claims an empty slot in the home bucket while it has [`HOME_EMPTY_SLOTS_MIN`] of them, so
+    /// that most lookups end there. Else in the candidate bucket with most of them, of the first
+    /// round that has any. Ties go to the higher level. `None` when all rounds are full.
     pub(crate) fn claim(&self, target: &ProbeKey) -> Result<Option<EmptySlot<'_>>> {
         let rounds = if target.reserved.is_some() { 1 } else { ROUNDS };
         for round in 0..rounds {

@@ -9,8 +9,8 @@ use crate::table::alloc::epoch::GRACE;
 use crate::table::alloc::reachable::ReachableRecords;
 
 impl<M: Medium> Table<M> {
-    /// Recovers the table as the next opening would: what the engine has left half done is finished or
-    /// undone, free records are found anew, and everything that the host keeps of the file in volatile
+    /// Recovers the table as the next opening would. What the engine has left half done is finished
+    /// or undone, and free records are found anew. All that the host keeps of the file in volatile
     /// memory is made anew. Then any engine may go on with it.
     ///
     /// No batch may be under way, and the engine must have stored its last word.

@@ -71,9 +71,9 @@ pub fn missed_share(unlinked: &[u32], linked: &[u32], selection: &Selection) -> 
     if all == 0.0 { 1.0 } else { 1.0 - held / all }
 }
 
-/// How many entries of `entry_len` bytes a cache gets that should have `wanted`: as many as fit into
-/// `free` bytes of the device, of which it leaves an eighth to batches under way, and into the
-/// `allowed` ones.
+/// How many entries of `entry_len` bytes a cache gets that should have `wanted`. They must fit into
+/// the `allowed` bytes, and into the `free` bytes of the device less an eighth, which is left to
+/// running batches.
 pub fn affordable(wanted: u64, entry_len: u64, free: u64, allowed: u64) -> u64 {
     /// Entries have numbers of 31 bits, and one is no number.
     const ENTRIES_MAX: u64 = (1 << 31) - 2;

@@ -101,9 +101,9 @@ impl Kernels {
         })
     }
 
-    /// How many positions a warp should take at a time in a batch of `len`: few in a small
-    /// batch, so that all of the device works on it, and up to a warp's width in a large one, so
-    /// that its operations share fences and atomics. At least a byte of answers.
+    /// How many positions a warp should take at a time in a batch of `len`, at least a byte of
+    /// answers. Few in a small batch, so that all of the device works on it. Up to a warp's width
+    /// in a large one, so that its operations share fences and atomics.
     pub fn tile(&self, len: u32) -> u32 {
         let warps = self.blocks * (THREADS / WARP);
         let share = (len / warps).clamp(TILE_MIN, WARP);

@@ -1,8 +1,8 @@
 //! Putting batches in the order of the offsets that they touch in the file, and finding out from
 //! which length on that pays.
 //!
-//! What limits random access to host memory is address translation, so it depends on the machine
-//! and on the size of the file, and is measured on both: batches of made-up offsets are read once in
+//! Address translation limits random access to host memory. So the limit depends on the machine and
+//! on the size of the file, and is measured on both. Batches of made-up offsets are read once in
 //! random order and once in order, sorting included.
 
 use bytemuck::Zeroable;

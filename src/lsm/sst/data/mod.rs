@@ -6,10 +6,10 @@
 //!  entry:  shared | rest | sequence | value | rest of the key ... | value ...
 //! ```
 //!
-//! The first four of an entry are numbers of [variable length](super::varint): how many bytes the key has from
-//! the one before, how many stand here, the sequence number, and 0 for a tombstone or else one more than
-//! the length of the value. At a restart point, which is the offset of an entry in the block, *shared*
-//! is 0.
+//! The first four fields of an entry are numbers of [variable length](super::varint). *shared* is
+//! how many bytes the key has from the one before, *rest* how many stand here. *value* is one more
+//! than the length of the value, or 0 for a tombstone. At a restart point, which is the offset of
+//! an entry in the block, *shared* is 0.
 
 mod builder;
 mod decoded;

@@ -201,8 +201,8 @@ fn journal_taken_over_leaves_one_checkpoint_or_the_next() {
     }
 }
 
-/// The process dies while it saves or closes the file, and the power goes while the next one opens it: what the
-/// first one wrote last may not have arrived, and its journal may be gone by then.
+/// The process dies while it saves or closes the file, and the power goes while the next one opens
+/// it. What the first one wrote last may not have arrived, and its journal may be gone by then.
 #[test]
 fn open_relies_on_nothing_that_a_death_left_undurable() {
     let table = Interrupted::new();

@@ -115,8 +115,9 @@ fn names(contents: &[u8]) -> Vec<u64> {
         .collect()
 }
 
-/// The complete journal that brings the table at `path` from state `n - 1` to state `n` in the session that
-/// has saved both, what stands at home before the first page of it comes, and after the last.
+/// The complete journal that brings the table at `path` from state `n - 1` to state `n`, in the
+/// session that has saved both. With it what stands at home before its first page comes, and after
+/// its last.
 fn complete_journal(path: &Path, n: u64) -> (Vec<u8>, [Vec<u8>; 2]) {
     let before = fs::read(path).unwrap();
     (0..)
