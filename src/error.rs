@@ -141,7 +141,7 @@ pub enum Error {
     },
 
     /// Another process, or another handle of this one, has the file open, and did not close it
-    /// within half a second: so long a driver may hold the file of a process that has died.
+    /// within half a second. So long a driver may hold the file of a process that has died.
     #[error("{}: in use by another handle or process; close that one first", path.display())]
     InUse {
         /// The file.

@@ -1,6 +1,6 @@
-//! What the lock-free parts and the locks between them are made of: the real thing, or loom's
-//! under `--cfg loom`, where every use of it is a point at which threads may change. What the locks
-//! guard is whole between any two statements, so a panic poisons none.
+//! Atomics and locks: the real ones, or loom's under `--cfg loom`. There every use of one is a
+//! point at which loom may switch threads. What the locks guard is whole between any two
+//! statements, so a panic poisons none.
 
 #[cfg(not(loom))]
 pub(crate) use crossbeam_queue::SegQueue;

@@ -1,5 +1,5 @@
-// A driver whose device is the CPU of warp.h: as much of libcuda.so.1 as the CUDA engine calls, so
-// that all of the engine runs where there is no GPU, with the kernels of ptx/.
+// A driver whose device is the CPU of warp.h: as much of libcuda.so.1 as the CUDA engine calls. So
+// all of the engine runs without a GPU, with the kernels of ptx/.
 //
 // Everything is done when it is asked for, by the thread that asks. Device memory is the host's. A
 // program takes it for the driver once it has been loaded by its path.

@@ -1,5 +1,5 @@
-// From a key to its buckets (src/layout/hash.rs): XXH3-64 with a seed, for the key lengths that
-// the table has (8 to 128 bytes in multiples of 8), and the hash locations that come from it.
+// From a key to its buckets (src/layout/hash.rs). XXH3-64 with a seed, for keys of 8 to 128 bytes
+// in multiples of 8, and the hash locations that come from it.
 #pragma once
 
 #include "layout.cuh"

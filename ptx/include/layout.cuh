@@ -1,6 +1,6 @@
-// What the host and the kernels share: the words of the file (mirror of src/layout) and the
-// structs that a launch passes (mirror of src/engine/cuda/abi.rs, whose test compares the
-// offsets that layout.cu states).
+// What the host and the kernels share: the words of the file (mirror of src/layout) and the structs
+// that a launch passes (mirror of src/engine/cuda/abi.rs). A test of abi.rs compares the offsets
+// that layout.cu states.
 #pragma once
 
 #include "memory.cuh"

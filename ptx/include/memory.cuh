@@ -66,8 +66,8 @@ __device__ inline void store(u8 *at, u64 word) { *reinterpret_cast<volatile u64 
 template <class Unit>
 __device__ inline void store_unit(Unit *at, Unit unit) { __stcs(at, unit); }
 
-// Atomic among the warps of this device, also on the file: no processor promises more there
-// without native host atomics, and none is needed, because the engine alone changes the file.
+// Atomic among the warps of this device, also on the file. No processor promises more there without
+// native host atomics. None is needed, because the engine alone changes the file.
 __device__ inline u64 compare_exchange(u8 *at, u64 current, u64 wanted) {
     return atomicCAS(reinterpret_cast<u64 *>(at), current, wanted);
 }

@@ -5,7 +5,7 @@
 // another launch that changes it, and never two of its operations on one key. So a claim is the
 // only point where two groups compete, and every other store is plain.
 //
-// Stores follow the slot protocol on the file; where a level is copied to device memory, the copy
+// Stores follow the slot protocol on the file. Where a level is copied to device memory, the copy
 // is changed after the file, and claims are taken on the copy alone.
 #pragma once
 
@@ -133,8 +133,9 @@ struct Table {
 
     // ---- Slots.
 
-    // The words of a slot where its bucket is probed. In the file they lie side by side, so that a change
-    // writes one line; in a copy all states come first, so that a lookup reads no record word of another key.
+    // The words of a slot where its bucket is probed. In the file they lie side by side, so that a
+    // change writes one line. In a copy all states come first, so that a lookup reads no record
+    // word of another key.
     __device__ u8 *state_of(const Slot &slot) const {
         return slot.bucket.probe + (slot.index << (is_copy(slot.bucket) ? 3 : 4));
     }
@@ -361,8 +362,8 @@ struct Table {
         return {};
     }
 
-    // The home bucket while it has HOME_SPARE empty slots, so that most lookups end there; else
-    // the candidate with most of them, the higher level in a tie; none if all are full.
+    // The home bucket while it has HOME_SPARE empty slots, so that most lookups end there. Else the
+    // candidate with most of them, the higher level in a tie. None if all are full.
     __device__ Bucket roomiest(const Key &key, u32 round) {
         Bucket best{};
         u32 most = 0;

@@ -312,7 +312,7 @@ __device__ void show(Table<WIDE> &table, const Batch &batch, const Change &chang
 }
 
 // insert, upsert and update. A warp writes the values of several shares first, then their words,
-// with one fence between for all of them: a fence costs as much as some accesses of the file.
+// with one fence between for all of them. A fence costs as much as some accesses of the file.
 template <bool WIDE, Verb VERB>
 __device__ void write(const TableView &view, const Records &records, const Batch &batch,
                       Counters *counters) {

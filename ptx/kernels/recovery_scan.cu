@@ -1,6 +1,6 @@
-// Looking over the levels of a file that was not cleanly closed: which slots a crash left half
-// done, which records are in use, and what no crash can have left. Nothing is changed here; the
-// host mends what is reported.
+// The recovery scan of the levels of a file that was not cleanly closed. It finds the slots that a
+// crash left half done, the records in use, and what no crash can have left. Nothing is changed
+// here; the host mends what is reported.
 #include "table.cuh"
 #include "tile.cuh"
 

@@ -1,5 +1,5 @@
-// Emptying the bottom level of a table that has grown (GPHash §3.3.5): every item is inserted
-// above and only then removed below, so a lookup that reads below first always finds it.
+// Emptying the bottom level of a table that has grown (GPHash §3.3.5). Every item is inserted above
+// and only then removed below, so a lookup that reads below first always finds it.
 #include "cache.cuh"
 #include "table.cuh"
 #include "tile.cuh"

@@ -1,5 +1,5 @@
-//! The versions that a batch of the store makes, sorted and found on the device (H-Rocks §5, §6:
-//! keys are sorted there, versions found by binary search, values stay where they are).
+//! The versions that a batch of the store makes, sorted and found on the device (H-Rocks §5, §6).
+//! Keys are sorted there, versions are found by binary search, values stay where they are.
 
 use std::mem::ManuallyDrop;
 

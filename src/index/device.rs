@@ -14,10 +14,11 @@ use crate::{Error, Result};
 /// begins after what is on `stream`. `answers` needs [`answer_words`] words, all of which are
 /// overwritten. Keys must be aligned to 8 bytes.
 ///
-/// They are done when the call returns: lookups because the slices are the caller's again then, changes
-/// because the host makes the table grow where they need it to. The `_async` ones put a lookup on the
-/// stream like a kernel and return at once, which is for whoever can promise that nobody touches the
-/// slices before the stream has come past it. Lookups and changes on other streams run beside.
+/// They are done when the call returns: lookups because the slices are the caller's again then,
+/// changes because the host makes the table grow where they need it to. The `_async` ones put a
+/// lookup on the stream like a kernel and return at once. They are for a caller that can promise
+/// that nothing touches the slices before the stream has come past it. Lookups and changes on other
+/// streams run beside.
 ///
 /// The slices must be of the primary context of the index's device, which the caller has retained for
 /// them (with `cust`, by a `Context` of the device). The context that is current for the caller stays so.

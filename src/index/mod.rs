@@ -89,8 +89,8 @@ pub struct Index<K: Pod, V: Pod> {
 
 impl<K: Pod, V: Pod> Index<K, V> {
     /// Stores the value of every key that is absent. Bit *i* of the answer says that key *i* was
-    /// absent and is now stored; a key that is present keeps its value, and of equal keys in the
-    /// batch the first is stored.
+    /// absent and is now stored. A key that is present keeps its value. Of equal keys in the batch
+    /// the first is stored.
     ///
     /// # Examples
     /// ```

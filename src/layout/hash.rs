@@ -3,8 +3,8 @@
 //!
 //! The hash is XXH3 with the file's random seed. [`KeyHash::location`] gives location 0 from the
 //! hash itself and every further one from a full mix of it, so that locations are independent of
-//! each other. Levels take the **top** bits of a location: the bucket of level *i* − 1 is the
-//! bucket of level *i* shifted right by one, which is the inter-level sharing of GPHash §3.1.
+//! each other. Levels take the **top** bits of a location. So the bucket of level *i* − 1 is the
+//! bucket of level *i* shifted right by one: the inter-level sharing of GPHash §3.1.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 

@@ -15,7 +15,7 @@ use crate::width::to_usize;
 const ADDRESSES: u64 = 1 << 47;
 
 /// Each file gets such a part of the addresses that are left: 256 GiB at first, and after every 256
-/// files half as much, so that a process can have thousands open.
+/// files half as much. So a process can have thousands open.
 const FILES_PER_HALVING: u64 = 256;
 
 /// Addresses that this process has reserved.

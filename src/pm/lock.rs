@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::{Error, Result};
 
 /// How often a lock that someone else has is asked for again, and how long after the last time:
-/// half a second in all. After the death of a process a GPU's driver may hold its files so long, and
-/// a child that another thread has just begun has all files until it becomes another program.
+/// half a second in all. After the death of a process a GPU's driver may hold its files so long. A
+/// child that another thread has just begun has all files until it becomes another program.
 pub(super) const TRIES: u32 = 100;
 pub(super) const PAUSE: Duration = Duration::from_millis(5);
 

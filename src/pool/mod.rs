@@ -1,9 +1,9 @@
 //! Threads that share work for whoever holds locks meanwhile.
 //!
-//! A thread of a pool does other tasks of its pool while it waits for the parts of its own. If it held
-//! a lock meanwhile, and such a task wanted that lock, it would wait for itself. So such work is shared
-//! among the threads of a pool of its own, and who comes on a thread of another pool is served on a
-//! thread outside of that.
+//! A thread of a pool does other tasks of its pool while it waits for the parts of its own. If it
+//! held a lock meanwhile, and such a task wanted that lock, it would wait for itself. So such work
+//! is shared among the threads of a pool of its own. A caller on a thread of another pool is served
+//! on a thread outside of that.
 
 pub(crate) mod parallel;
 pub(crate) mod worker;

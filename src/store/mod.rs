@@ -1,8 +1,8 @@
 //! A key-value store of byte strings in a directory: [`Store`].
 //!
-//! It puts around the index what a table of fixed values has no need for: keys and values of any
-//! length, batches of mixed requests, atomic batches, ranges in order, transactions and merges. A
-//! write-ahead log keeps what was answered, on an ordinary disk, too.
+//! It adds to the index keys and values of any length, batches of mixed requests, atomic batches,
+//! ranges in order, transactions and merges. A write-ahead log keeps what was answered, on an
+//! ordinary disk, too.
 //!
 //! ```
 //! use gphash::store::{Request, Response, Store, StoreOptions, WriteBatch};
@@ -94,8 +94,9 @@ use crate::{Error, Result};
 /// reader sees each batch wholly or not at all, unless it is [unfinished](Error::Unfinished).
 ///
 /// What was answered outlives the process, and from the moment that [`Durability`] names also the
-/// machine. An error says that a change was not made, but for [`Error::Unfinished`]; after one of the
-/// disk, the process or the machine may still stop so early that the next opening finds it made.
+/// machine. An error says that a change was not made, but for [`Error::Unfinished`]. After an error
+/// of the disk, the process or the machine may still stop so early that the next opening finds the
+/// change made.
 ///
 /// Dropping a store closes it as well as it can; only [`close`](Self::close) can report an error.
 pub struct Store {
@@ -407,9 +408,9 @@ impl Store {
     }
 
     /// The items of a range of keys in ascending order, or from its end with
-    /// [`rev`](Iterator::rev), as they are now: what changes while the iterator is used, it does not
-    /// see. The first range after an opening makes the ordered view, in time proportional to *n* log
-    /// *n*; one of *k* items then takes time proportional to log *n* + *k*.
+    /// [`rev`](Iterator::rev), as they are now. The iterator does not see later changes. The first
+    /// range after an opening makes the ordered view, in time proportional to *n* log *n*; one of
+    /// *k* items then takes time proportional to log *n* + *k*.
     ///
     /// The items are `Result`s: [`Error::Unordered`] if the store has no ordered view,
     /// [`Error::Damaged`] if the index names a record outside its file.

@@ -1,5 +1,5 @@
-//! The threads that share the work of a store: one pool for what is done for the queue, one thing at a
-//! time, and one for lookups, which take no lock there.
+//! The threads that share the work of a store. One pool executes what the queue has, one group at a
+//! time. The other one is for lookups, which take no lock there.
 
 use crate::pool::Pool;
 

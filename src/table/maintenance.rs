@@ -16,8 +16,8 @@ use crate::pm::{Medium, Priority};
 use crate::pool::worker::Worker;
 use crate::width::saturating_u64;
 
-/// Percentages of the slots that are full when room for a further level begins to be made, at the
-/// earliest and at the latest, and when all of it should be there. Tables grow when about 93 are.
+/// Percentages of full slots at which preallocation of a further level begins, at the earliest and
+/// at the latest, and at which all of it should be there. Tables grow when about 93 are.
 const LEVEL_FULL_PERCENTS: [u64; 3] = [70, 80, 90];
 
 /// Room for further records begins to be made when fewer than one in so many was never taken, at the

@@ -2,9 +2,8 @@
 //!
 //! All candidate buckets of a key may be full while most of the table is not. Then the item goes to
 //! a further set of hash locations, and the bit of its home bucket (location 0, top level) says so.
-//! Fewer than one item in a thousand has done so when the table grows, so that lookups that find
-//! nothing read one set in all but a hundredth of the cases. A bit stays until its level is
-//! emptied.
+//! Fewer than one item in a thousand has done so when the table grows. So lookups that find nothing
+//! read one set in all but a hundredth of the cases. A bit stays until its level is emptied.
 
 use std::sync::OnceLock;
 

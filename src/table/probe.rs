@@ -62,8 +62,8 @@ impl<M: Medium> Table<M> {
     /// Walks over all slots of the live levels that hold the target's key; one that two rounds
     /// lead to may come twice.
     ///
-    /// While a resize moves items up, all of a level is read before the levels above it: what
-    /// leaves a level has arrived above before, so such a walk misses nothing.
+    /// While a resize moves items up, all of a level is read before the levels above it. An item
+    /// that leaves a level has arrived above before, so such a walk misses nothing.
     #[inline(always)]
     pub fn walk(
         &self,
@@ -400,8 +400,8 @@ impl<M: Medium> Session<'_, M> {
 }
 
 impl<M: Medium> Table<M> {
-    /// The error for an item that is marked as being moved, or is there twice, while nobody is
-    /// moving anything: a file that was cleanly closed is believed, and none is closed like this.
+    /// The error for an item that is marked as being moved, or is there twice, while no resize
+    /// runs. A file that was cleanly closed is believed, and none is closed like this.
     #[cold]
     fn stuck(&self, target: &ProbeKey) -> Option<crate::Error> {
         let _nobody_moves = self.resize.try_lock()?;

@@ -19,7 +19,7 @@ use crate::table::ops::insert::{EmptySlot, HOME_EMPTY_SLOTS_MIN};
 const BUCKETS_MAX: usize = 6;
 
 /// The candidate buckets of a key's first round and what their tags said. All of it is a hint, and
-/// may be missing: of keys that equal a slot state, and in shapes with more candidates or with
+/// may be missing: for keys that equal a slot state, and in shapes with more candidates or with
 /// buckets of more than eight slots.
 #[derive(Clone, Copy)]
 pub struct ProbeHint<'t> {

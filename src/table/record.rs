@@ -1,8 +1,8 @@
 //! Records: what stands in them, and how much of it can be believed.
 //!
 //! In a table of fixed sizes a record is a value. In one of variable length it begins with a header
-//! and the key (see [`size_class`]), so comparing keys reads records. Whoever holds a record word
-//! that he read while pinned may do that: a record goes through the epochs before it is used again,
+//! and the key (see [`size_class`]), so comparing keys reads records. A session may do that with a
+//! record word that it read while pinned. A record goes through the epochs before it is used again,
 //! also that of an insertion that lost. The lengths in a header are checked against the file before
 //! anything behind it is read.
 

@@ -138,8 +138,8 @@ impl<M: Medium> Table<M> {
         let _ = self.step(&mut resize);
     }
 
-    /// Empties a slice of the bottom level between batches, and gives away the levels that no one
-    /// reads any more; `false` when there is nothing more to do, or nothing can be done.
+    /// Empties a slice of the bottom level between batches, and gives away the levels that no
+    /// session reads any more. `false` when there is nothing more to do, or nothing can be done.
     pub(in crate::table) fn drain_between_batches(&self) -> bool {
         let mut resize = self.resize();
         if resize.by_engine || self.step(&mut resize).is_err() {

@@ -132,8 +132,8 @@ impl<'t, M: Medium> Session<'t, M> {
     }
 
     /// Takes a record out of those that wait for their epoch to pass, or that batches which have
-    /// ended keep for the next one: with no room for further ones, changes live on these. `false`
-    /// if there is none, or if others keep them for long. The caller is not pinned.
+    /// ended keep for the next one. With no room for further records, changes live on these.
+    /// `false` if there is none, or if others keep them for long. The caller is not pinned.
     fn reclaim(&mut self, class: u32) -> bool {
         let Table { arena, epochs, .. } = self.table;
         let started = Instant::now();

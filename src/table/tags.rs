@@ -1,10 +1,10 @@
 //! Tags: one byte of hash for each slot, in volatile memory, so that an operation touches only
 //! the buckets of the file that hold its key or take it.
 //!
-//! A byte says what is in its slot: nothing, something without a key yet, or an item with that
-//! tag. It also says who owns the slot: who brings it from [`EMPTY`] to [`TAKEN`] may store into the
-//! slot, and after who brings it back nothing of the previous owner is stored there any more. So
-//! the file needs no claims.
+//! A byte says what is in its slot: nothing, something without a key yet, or an item with that tag.
+//! It is also the claim of the slot. The thread that brings it from [`EMPTY`] to [`TAKEN`] owns the
+//! slot and may store into it. Once the byte is [`EMPTY`] again, nothing of that owner is stored
+//! there any more. So the file needs no claims.
 //!
 //! A word of zero is not known yet: opening a file reads no slot, and the first who comes to the
 //! bucket reads its states. Nobody changes a state in a bucket whose tags are not known, so a late

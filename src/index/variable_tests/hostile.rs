@@ -1,5 +1,5 @@
-//! Files made to attack, with checksums that match: whatever they say, nobody reads or writes outside
-//! of them or waits for ever, and what a scan cannot believe is refused with its offset.
+//! Files made to attack, with checksums that match. Whatever they say, no access is outside of them
+//! and no wait is for ever. What a scan cannot believe is refused with its offset.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
-//! Gets that a caller answers himself, beside others who are at work, before it is his batch's turn: an
-//! optimistic reading, which is checked when the turn comes (Kung and Robinson 1981, §3). Those whose
-//! keys have changed since are asked again then.
+//! Gets that a caller executes itself, beside running groups, before its batch's turn. They are
+//! optimistic, and validated when the turn comes (Kung and Robinson 1981, §3). Those whose keys
+//! have changed since are asked again then.
 
 use xxhash_rust::xxh3::xxh3_64;
 

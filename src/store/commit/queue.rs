@@ -1,6 +1,6 @@
-//! The queue of what changes a store: callers who come while others are at work wait in it, and one
-//! of them does the work of all who wait (group commit). What takes long is done by threads of the store,
-//! which go on with what waits then.
+//! The queue of what changes a store (group commit). Callers that come while a group is executed
+//! wait in it, and one of them executes the batches of all that wait. What takes long is done by
+//! threads of the store, which go on with what waits then.
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -302,8 +302,8 @@ impl Queue {
         tell(outcomes);
     }
 
-    /// What [`Leader::share`] asks for: does the groups of jobs that take long, as long as there is one
-    /// next, so that none of them waits for a thread to wake up.
+    /// What [`Leader::share`] asks for. Executes the groups of jobs that take long, as long as
+    /// there is one next, so that none of them waits for a thread to wake up.
     pub fn run_long_groups(&self, leader: &impl Leader) {
         loop {
             let (state, outcomes) = self.run_group(leader);

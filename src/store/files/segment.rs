@@ -6,8 +6,8 @@
 //! ```
 //!
 //! *first* is the first sequence number that is not in the segments before. A segment can hold
-//! records from *first* of the next one on, if the next was begun because their sync had failed: the
-//! next one has them again, or they were answered with an error.
+//! records from *first* of the next one on, if the next was begun because their sync had failed.
+//! The next one has them again, or they were answered with an error.
 //!
 //! The file may be that of a segment that no longer counted: its room is there already, so a sync has
 //! nothing but the records to make durable. What it had is behind the new records then, and no record

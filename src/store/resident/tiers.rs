@@ -33,8 +33,8 @@ const TASKS_PER_THREAD: usize = 4;
 /// Keys that wait for their way up at most.
 const PROMOTABLE_KEYS_MAX: usize = 4096;
 
-/// What a record of the table says of its request: four times its sequence number, one more if it is a
-/// tombstone, and two more if it has come up from a file.
+/// What a record of the table says of its request: four times its sequence number. One more if it
+/// is a tombstone, and two more if it was promoted from a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryMeta(pub u64);
 

@@ -171,10 +171,10 @@ impl Log {
     }
 
     /// Writes one record with the final values of a group of batches, which had the next `span`
-    /// sequence numbers; `durably` says that it must outlive a power cut from now on. `beside` is done
-    /// before the record counts, while it is written if that takes long: threads of the pool in which
-    /// the caller is write a record longer than [`IN_MEMORY_RECORD_BYTES_MAX`]. On a full disk, `room` may be given
-    /// back for it.
+    /// sequence numbers. `durably` says that it must outlive a power cut from now on. `beside` is
+    /// done before the record counts, while it is written if that takes long: threads of the pool
+    /// in which the caller is write a record longer than [`IN_MEMORY_RECORD_BYTES_MAX`]. On a full
+    /// disk, `room` may be given back for it.
     ///
     /// # Errors
     /// That of `beside`, or what the operating system answers. The record is not in the log, unless the

@@ -5,10 +5,10 @@
 //!  | check | len | first | span | durable | checksum | entries ... | zeros to 8 |
 //! ```
 //!
-//! - *check* is the XXH3 of the 40 bytes behind it, *checksum* that of the entries; if they are longer
-//!   than 1 MiB, that of the XXH3s of each MiB of them, the rest included. All have as their seed the
-//!   segment's salt plus the record's offset, so that a record is valid only at its offset, and
-//!   nothing that a user has written can look like one.
+//! - *check* is the XXH3 of the 40 bytes behind it, *checksum* that of the entries. If they are
+//!   longer than 1 MiB, it is that of the XXH3s of each MiB of them, the rest included. All have as
+//!   their seed the segment's salt plus the record's offset. So a record is valid only at its
+//!   offset, and nothing that a user has written can look like one.
 //! - *len* is the length of the entries in bytes.
 //! - The batches had the sequence numbers from *first* on, *span* of them.
 //! - All of the segment before *durable* was durable when the record was written. So what is

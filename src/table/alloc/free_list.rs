@@ -33,7 +33,7 @@ impl FreeList {
     }
 
     /// Whether the chain goes on at a link that it has not come from (Brent, *An improved Monte
-    /// Carlo factorization algorithm*, 1980: the link looked for is changed ever less often).
+    /// Carlo factorization algorithm*, 1980). The link that is compared is changed ever less often.
     fn is_new(&mut self, next: u64) -> bool {
         let (link, ago) = &mut self.passed;
         if next == *link {

@@ -1,7 +1,7 @@
 //! update and upsert: write the new value into a fresh record, then swing the record word.
 //!
-//! GPHash §3.2.3, update. The CAS expects the record that was found in the slot, so it fails if
-//! the item has been removed, changed or moved meanwhile, also when another item sits there now.
+//! GPHash §3.2.3, update. The CAS expects the record that was found in the slot. So it fails if the
+//! item has been removed, changed or moved meanwhile, also when another item is there now.
 
 use super::insert::Inserted;
 use crate::Result;

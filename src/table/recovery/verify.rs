@@ -1,8 +1,8 @@
 //! A walk over a table in use that checks all it says, and changes nothing.
 //!
-//! Batches, growth and checkpoints run beside it. A slot that someone changes while it is looked at
-//! is looked at again; a record stays whole while the walk is pinned, because its bytes go through
-//! the epochs before it is used again.
+//! Batches, growth and checkpoints run beside it. A slot that changes while it is checked is
+//! checked again. A record stays whole while the walk is pinned, because its bytes go through the
+//! epochs before it is used again.
 
 use std::sync::atomic::AtomicU64 as Count;
 
@@ -42,9 +42,9 @@ impl Verified {
 }
 
 impl Table<Mapping> {
-    /// Checks the superblock, the extent table, and every item of a table of variable length: its
-    /// record starts where one can, has the checksum that it states, and a key that belongs into the
-    /// slot. An item that is there all the while is checked at least once.
+    /// Checks the superblock, the extent table, and every item of a table of variable length. Its
+    /// record must start where one can, and have the checksum that it states and a key that belongs
+    /// into the slot. An item that is there all the while is checked at least once.
     pub(crate) fn verify(&self, progress: &(dyn Fn(Progress) + Sync)) -> Verified {
         let mut verified = Verified::default();
         self.verify_extents(&mut verified);

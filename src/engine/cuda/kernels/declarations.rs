@@ -101,8 +101,8 @@ pub const REPORT: Kernel<(Address, Address, u32, Address)> = Kernel::new("report
 pub const DRAIN: Kernel<(TableView, u64, u64, Address)> =
     Kernel::new("drain").by_key_size().writing();
 
-/// Puts the slots of copied buckets in the order in which they are probed: the address of the first, how many
-/// there are, the bytes from one to the next, and the slots of each.
+/// Puts the slots of copied buckets in the order in which they are probed. It is passed the address
+/// of the first, how many there are, the bytes from one to the next, and the slots of each.
 pub const SPLIT_BUCKETS: Kernel<(Address, u64, u32, u32)> = Kernel::new("split_buckets");
 
 /// Scans one level, and adds what it finds to the findings at an address.

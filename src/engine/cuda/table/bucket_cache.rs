@@ -2,7 +2,7 @@
 //! `cache/` how it is filled.
 //!
 //! Buckets have ordinals, `1 << level` plus their number in the level. For each there is a link to
-//! the entry that holds it and a count of its uses; these arrays are there from the beginning, and
+//! the entry that holds it and a count of its uses. These arrays are there from the beginning, and
 //! twice as long with each new level. Entries are allocated by the first refresh.
 
 use bytemuck::Zeroable;
