@@ -332,14 +332,14 @@ inline void run_in_turns(const Launch &launch) {
     }
 }
 
-// A launch under way: whole other launches may begin and end between two of its steps.
-class UnderWay {
+// A running launch: whole other launches may begin and end between two of its steps.
+class RunningLaunch {
   public:
-    explicit UnderWay(Launch begun) : launch(std::move(begun)) {
+    explicit RunningLaunch(Launch begun) : launch(std::move(begun)) {
         for (u32 block = 0; block < launch.blocks; block++) add_block(warps, launch, block);
     }
 
-    UnderWay(const UnderWay &) = delete;
+    RunningLaunch(const RunningLaunch &) = delete;
 
     bool done() const { return warps.empty(); }
 

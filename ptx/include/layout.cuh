@@ -99,7 +99,7 @@ struct Records {
 constexpr u32 BIN_CHUNK = 4096;
 constexpr u32 MOST_CHUNKS = 256;
 
-struct Order {
+struct AddressSort {
     u64 *offsets;   // one a position: where it goes in the file, 0 for nowhere
     u32 *ranks;     // one a position: how many of its bin came before it
     u32 *positions; // the positions that have an offset, in order
@@ -130,7 +130,7 @@ struct Batch {
     u32 depth; // tiles that share their fences in a change: up to DEEPEST
     u32 sample; // differs from launch to launch: which lookups are counted
     u32 stored; // 1: the values are in records already, whose offsets `values` holds, one a position
-    Order order;
+    AddressSort order;
 };
 
 // The groups of equal keys of a batch: a hash table whose entries are groups, and the entry of each
@@ -174,12 +174,12 @@ struct CacheRefresh {
     u64 enter; // how many others of that score come in
     u64 room;  // how many buckets come in, whatever their score
     u32 threshold; // buckets of a higher score are held
-    u32 round;     // LRU: the tick now; random: differs from load to load
+    u32 round;     // LRU: the tick now; random: differs from refresh to refresh
     u32 ages;      // LFU: 1 if earlier uses count half from now on
     u32 reserved;
 };
 
-// What a load has come to. Zero before it.
+// What a refresh has come to. Zero before it.
 struct CacheOutcome {
     u64 evicted;
     u64 incoming;
@@ -187,7 +187,7 @@ struct CacheOutcome {
     u64 kept;  // tickets drawn for `keep`, `enter` and `room`; may exceed them
     u64 entered;
     u64 admitted;
-    u64 linked; // buckets that are held since this load
+    u64 linked; // buckets that are held since this refresh
 };
 
 // A range of the file that holds records, which are numbered over all ranges.
@@ -197,7 +197,7 @@ struct RecordRange {
     u64 first_ordinal;
 };
 
-// What is wrong with a slot and how it is mended.
+// What is wrong with a slot and how it is repaired.
 constexpr u64 REPAIR_CLEAR = 1;     // half inserted or half removed: state EMPTY, record 0
 constexpr u64 REPAIR_DUPLICATE = 2; // moved up already: the same
 constexpr u64 REPAIR_THAW = 3;      // about to be moved: record without FROZEN

@@ -10,13 +10,13 @@
 
 #include "layout.cuh"
 
-__device__ inline u32 bin_of(const Order &order, u64 offset) {
+__device__ inline u32 bin_of(const AddressSort &order, u64 offset) {
     u64 bin = offset >> order.shift;
     return bin < order.bin_count ? static_cast<u32>(bin) : order.bin_count - 1;
 }
 
 // Counts a position in, `offset` being 0 if it goes nowhere.
-__device__ inline void enter_order(const Order &order, u64 position, u64 offset) {
+__device__ inline void enter_order(const AddressSort &order, u64 position, u64 offset) {
     __stcs(order.offsets + position, offset);
     if (offset == 0) return;
     u32 bin = bin_of(order, offset);
@@ -25,6 +25,6 @@ __device__ inline void enter_order(const Order &order, u64 position, u64 offset)
 }
 
 // How many positions there are in order.
-__device__ inline u32 arranged(const Order &order) {
+__device__ inline u32 arranged(const AddressSort &order) {
     return order.sums[MOST_CHUNKS];
 }

@@ -259,7 +259,7 @@ struct Table {
     // The member with this key in one bucket.
     __device__ Found match(const Key &key, Bucket bucket) {
         if (view.cache.buckets != nullptr) {
-            // A load may show or evict the bucket between two lanes' looks at its link.
+            // A refresh may show or evict the bucket between two lanes' reads of its link.
             u64 probe = group_word(reinterpret_cast<u64>(bucket.probe), 0);
             bucket.probe = reinterpret_cast<u8 *>(probe);
         }

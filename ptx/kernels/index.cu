@@ -211,7 +211,7 @@ __device__ void resolve(const TableView &view, const Records &records, const Bat
 }
 
 // One operation of a change, in the lane that executes it.
-struct Change {
+struct Mutation {
     u64 offset;  // of its slot, as `resolve` has left it; 0 for none
     u64 record; // the new one; 0 for none
     u32 position;
@@ -226,10 +226,10 @@ struct Change {
 // Writes the value of a new item or a new value of an old one into a fresh record, unless it is in one
 // already, and the key of a new wide item.
 template <bool WIDE>
-__device__ Change write_value(Table<WIDE> &table, const Records &records, const Batch &batch,
-                              const Share &share, u32 nth, Tally &tally) {
+__device__ Mutation write_value(Table<WIDE> &table, const Records &records, const Batch &batch,
+                                const Share &share, u32 nth, Tally &tally) {
     const TableView &view = table.view;
-    Change change{};
+    Mutation change{};
     change.position = share.position(nth, &change.offset);
     bool wants = change.offset != 0;
     if (batch.stored != 0) {
@@ -257,7 +257,7 @@ __device__ Change write_value(Table<WIDE> &table, const Records &records, const 
 // Writes both words of a new item's slot, or the record word of an old item's.
 template <bool WIDE>
 __device__ void write_words(Table<WIDE> &table, const Records &records, const Batch &batch,
-                            const Change &change) {
+                            const Mutation &change) {
     u64 old = 0;
     if (change.writes() && !change.inserts()) {
         old = load(table.record_of(table.slot_at(change.state_at()))) & RECORD_OFFSET;
@@ -274,7 +274,7 @@ __device__ void write_words(Table<WIDE> &table, const Records &records, const Ba
 }
 
 // Replaces the old value by the new one where its bucket is cached.
-__device__ inline void show_cached(const TableView &view, const Batch &batch, const Change &change,
+__device__ inline void show_cached(const TableView &view, const Batch &batch, const Mutation &change,
                                    const Slot &slot) {
     if (view.cache.links == nullptr) return;
     order();
@@ -288,7 +288,7 @@ __device__ inline void show_cached(const TableView &view, const Batch &batch, co
 
 // Shows lookups what now stands in the file, and answers.
 template <bool WIDE, Verb VERB>
-__device__ void show(Table<WIDE> &table, const Batch &batch, const Change &change, Tally &tally) {
+__device__ void show(Table<WIDE> &table, const Batch &batch, const Mutation &change, Tally &tally) {
     bool writes = change.writes();
     bool inserts = change.inserts();
     Slot slot{};
@@ -320,7 +320,7 @@ __device__ void write(const TableView &view, const Records &records, const Batch
     Tally tally;
     #pragma unroll 1
     for (Share share(batch, batch.depth); share.exists(); share.next()) {
-        Change changes[DEEPEST];
+        Mutation changes[DEEPEST];
         #pragma unroll 1
         for (u32 nth = 0; nth < batch.depth; nth++) {
             changes[nth] = write_value<WIDE>(table, records, batch, share, nth, tally);

@@ -7,7 +7,7 @@
 constexpr u32 BINS_OF_A_THREAD = BIN_CHUNK / BLOCK_THREADS;
 
 // The counts of this thread's share of its block's chunk of bins, four at a time.
-__device__ inline u32 load_bins(const Order &order, uint4 *counts) {
+__device__ inline u32 load_bins(const AddressSort &order, uint4 *counts) {
     auto bins = reinterpret_cast<const uint4 *>(order.bins + blockIdx.x * BIN_CHUNK);
     u32 sum = 0;
     #pragma unroll
@@ -19,7 +19,7 @@ __device__ inline u32 load_bins(const Order &order, uint4 *counts) {
 }
 
 // A block a chunk of bins.
-KERNEL start_bins(const __grid_constant__ Order order) {
+KERNEL start_bins(const __grid_constant__ AddressSort order) {
     __shared__ u32 chunk_start;
     static_assert(MOST_CHUNKS <= BLOCK_THREADS, "a thread a chunk");
     u32 chunk = threadIdx.x < gridDim.x ? order.sums[threadIdx.x] : 0;
@@ -45,7 +45,7 @@ KERNEL start_bins(const __grid_constant__ Order order) {
 }
 
 // Puts the positions in their order, and leaves the bins as the next batch needs them.
-KERNEL arrange(const __grid_constant__ Order order, u32 len) {
+KERNEL arrange(const __grid_constant__ AddressSort order, u32 len) {
     if (blockIdx.x == 0 && threadIdx.x < order.bin_count / BIN_CHUNK) order.sums[threadIdx.x] = 0;
     #pragma unroll 1
     for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
@@ -60,7 +60,7 @@ KERNEL arrange(const __grid_constant__ Order order, u32 len) {
 }
 
 // Gives each position an offset of its own, spread over the file, and others with each seed.
-KERNEL scatter(const __grid_constant__ Order order, u32 len, u64 file_len, u32 value_size,
+KERNEL scatter(const __grid_constant__ AddressSort order, u32 len, u64 file_len, u32 value_size,
                u64 seed) {
     u64 choices = (file_len - DATA_START - value_size) / LINE;
     #pragma unroll 1
@@ -78,7 +78,7 @@ KERNEL scatter(const __grid_constant__ Order order, u32 len, u64 file_len, u32 v
 // Free records are handed out in the order in which they stand in the ring. Sorted, a batch's values
 // go to neighbouring offsets, although they were freed one here, one there.
 KERNEL enter_free(const __grid_constant__ Records records, u64 first, u32 len,
-                  const __grid_constant__ Order order) {
+                  const __grid_constant__ AddressSort order) {
     #pragma unroll 1
     for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
          at += static_cast<u64>(gridDim.x) * blockDim.x) {
@@ -87,7 +87,7 @@ KERNEL enter_free(const __grid_constant__ Records records, u64 first, u32 len,
 }
 
 KERNEL write_back_free(const __grid_constant__ Records records, u64 first, u32 len,
-                  const __grid_constant__ Order order) {
+                  const __grid_constant__ AddressSort order) {
     #pragma unroll 1
     for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < len;
          at += static_cast<u64>(gridDim.x) * blockDim.x) {

@@ -1,10 +1,10 @@
 // The recovery scan of the levels of a file that was not cleanly closed. It finds the slots that a
 // crash left half done, the records in use, and what no crash can have left. Nothing is changed
-// here; the host mends what is reported.
+// here; the host repairs what is reported.
 #include "table.cuh"
 #include "tile.cuh"
 
-// Notes a slot to mend; past the capacity only the count goes on.
+// Notes a slot to repair; past the capacity only the count goes on.
 __device__ inline void note_repair(const RecoveryScan &scan, Findings *findings, u64 at, u64 kind) {
     u64 number = atomicAdd(&findings->repairs, 1ull);
     if (number < scan.repair_capacity) scan.repairs[number] = {at, kind};

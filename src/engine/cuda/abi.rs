@@ -104,7 +104,7 @@ pub const DEEPEST: u32 = 4;
 /// How a batch is put in the order of the offsets that it touches.
 #[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
-pub struct OrderView {
+pub struct AddressSortView {
     /// Offset of each position in the file, 0 for none.
     pub offsets: Address,
     /// Number of each position within its bin.
@@ -158,7 +158,7 @@ pub struct BatchView {
     /// 1 if the values are in records already, whose offsets `values` holds, one a position.
     pub stored: u32,
     /// Its order.
-    pub order: OrderView,
+    pub order: AddressSortView,
 }
 
 /// The groups of equal keys of a batch.
@@ -394,7 +394,7 @@ mod tests {
             [
                 layout_of!(BatchView: keys values answers pending entry first last len tile retry
                     depth sample stored order),
-                layout_of!(OrderView: offsets ranks positions bins starts sums bin_count
+                layout_of!(AddressSortView: offsets ranks positions bins starts sums bin_count
                     shift wanted),
             ]
             .concat()

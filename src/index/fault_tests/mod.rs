@@ -61,7 +61,7 @@ enum Step {
 
 use Step::{Close, Insert, Open, Remove, Reserve, Sync, Update, Upsert};
 
-/// All that an index does: growth of levels and records, resizes, checkpoints, closes in order.
+/// All that an index does: growth of levels and records, resizes, checkpoints, clean closes.
 fn life() -> Vec<Step> {
     vec![
         Insert(0..30),

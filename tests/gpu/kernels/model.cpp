@@ -277,7 +277,7 @@ class Model {
         manner.ordered = true;
         Operations free(table, Operation::REMOVE, std::vector<std::string>(len, key(0)),
                         std::vector<std::string>(len, std::string(table.view.value_size, 0)), manner);
-        Order order = free.batch.order;
+        AddressSort order = free.batch.order;
         emulated::run({{manner.blocks, THREADS, [=] { enter_free(supply, supply.head, len, order); }}});
         free.arrange_places();
         emulated::run({{manner.blocks, THREADS, [=] { write_back_free(supply, supply.head, len, order); }}});

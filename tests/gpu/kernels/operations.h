@@ -134,7 +134,7 @@ class Operations {
     // Between the two launches of a change.
     void arrange_places() {
         if (!manner.ordered) return;
-        Order order = batch.order;
+        AddressSort order = batch.order;
         emulated::run_in_turns({manner.chunks, BLOCK_THREADS, [=] { start_bins(order); }});
         emulated::run({launch([=, this] { arrange(order, len); })});
         expect_order();
@@ -221,7 +221,7 @@ class Operations {
         bins.assign(bin_count / 4, uint4{});
         starts.resize(bin_count / 4);
         sums.assign(MOST_CHUNKS + 1, 0);
-        Order &order = batch.order;
+        AddressSort &order = batch.order;
         order.offsets = offsets.data();
         order.ranks = ranks.data();
         order.positions = positions.data();
@@ -234,7 +234,7 @@ class Operations {
 
     // Every position that has an offset is there once, in the order of the bins.
     void expect_order() const {
-        const Order &order = batch.order;
+        const AddressSort &order = batch.order;
         std::vector<u32> arranged_ones(positions.begin(), positions.begin() + arranged(order));
         for (size_t at = 1; at < arranged_ones.size(); at++) {
             u32 before = bin_of(order, offsets[arranged_ones[at - 1]]);

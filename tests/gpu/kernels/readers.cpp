@@ -35,7 +35,7 @@ struct Change {
     std::optional<std::string> after;
     Operations operations;
     bool stores = false; // the launch is the second one of two
-    std::optional<emulated::UnderWay> launch;
+    std::optional<emulated::RunningLaunch> launch;
 
     Change(MemoryTable &table, Operation what, Item &of, const std::string &value)
         : item(of), operations(table, what, {of.key}, {value}, {1, 4, 1, false, 1, 14, 0}) {
@@ -59,7 +59,7 @@ struct Change {
 struct LookUp {
     Counters counters{};
     Operations operations;
-    emulated::UnderWay launch;
+    emulated::RunningLaunch launch;
 
     LookUp(MemoryTable &table, const std::vector<std::string> &keys,
            const std::vector<std::string> &values, u32 sample)

@@ -7,7 +7,7 @@ mod write;
 
 use std::sync::atomic::Ordering;
 
-use super::abi::OrderView;
+use super::abi::AddressSortView;
 use super::table::DeviceTable;
 use crate::pm::Mapping;
 use crate::table::Table;
@@ -17,9 +17,9 @@ pub(crate) use device::DeviceOperands;
 
 impl DeviceTable {
     /// Says whether a batch that reads or writes `len` offsets of the file is put in order.
-    fn order_of(&self, order: OrderView, len: u32) -> OrderView {
+    fn order_of(&self, order: AddressSortView, len: u32) -> AddressSortView {
         let wanted = len >= self.ordered_from.load(Ordering::Relaxed);
-        OrderView {
+        AddressSortView {
             wanted: wanted.into(),
             ..order
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use bytemuck::Zeroable;
 
 use crate::Result;
-use crate::engine::cuda::abi::{BatchView, OrderView, TableView};
+use crate::engine::cuda::abi::{AddressSortView, BatchView, TableView};
 use crate::engine::cuda::kernels::declarations::REPORT;
 use crate::engine::cuda::kernels::{Grid, Read};
 use crate::engine::cuda::stream::{BatchStream, Operands};
@@ -45,7 +45,7 @@ impl DeviceTable {
     ) -> Result<ReadBatch> {
         let counters = batch_stream.counters()?;
         let (words, to) = batch_stream.outcome(&operands)?;
-        let mut order = OrderView::zeroed();
+        let mut order = AddressSortView::zeroed();
         let size = match verb {
             Read::Get => {
                 order = batch_stream.order(operands.len, table.file_len)?;
@@ -135,7 +135,7 @@ impl DeviceTable {
         table: TableView,
         verb: Read,
         operands: Operands,
-        order: OrderView,
+        order: AddressSortView,
         counters: Address,
     ) -> Result<()> {
         let mut view = BatchView::zeroed();

@@ -10,7 +10,7 @@ use super::{Grid, Kernels, Read, TILE_MIN};
 use crate::Result;
 use crate::engine::Write;
 use crate::engine::cuda::abi::{
-    BIN_CHUNK, BatchView, GroupsView, OrderView, RecordsView, TableView,
+    AddressSortView, BIN_CHUNK, BatchView, GroupsView, RecordsView, TableView,
 };
 use crate::gpu::launch::Launch;
 use crate::gpu::memory::Address;
@@ -93,7 +93,7 @@ impl Kernels {
         records: RecordsView,
         first: u64,
         len: u32,
-        order: OrderView,
+        order: AddressSortView,
     ) -> Result<()> {
         let arguments = (records, first, len, order);
         // SAFETY: the caller keeps every address in these arguments valid, and others away, as `launch` asks.
@@ -108,7 +108,7 @@ impl Kernels {
     ///
     /// # Safety
     /// As [`launch`](Self::launch).
-    unsafe fn arrange(&self, mut on: impl Launch, order: OrderView, len: u32) -> Result<()> {
+    unsafe fn arrange(&self, mut on: impl Launch, order: AddressSortView, len: u32) -> Result<()> {
         if order.wanted == 0 {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use super::Read;
 use super::kernel::Kernel;
 use crate::engine::Write;
 use crate::engine::cuda::abi::{
-    BatchView, CacheRefresh, GroupsView, OrderView, RecordsView, RecoveryScanView, TableView,
+    AddressSortView, BatchView, CacheRefresh, GroupsView, RecordsView, RecoveryScanView, TableView,
 };
 use crate::engine::cuda::write_trace::LogView;
 use crate::gpu::memory::Address;
@@ -68,19 +68,19 @@ pub const fn read(verb: Read) -> Kernel<ReadArguments> {
 pub const FETCH: Kernel<(TableView, BatchView)> = Kernel::new("fetch");
 
 /// Makes up the offsets of so many positions in a file of so many bytes, for values of so many, from a seed.
-pub const SCATTER: Kernel<(OrderView, u32, u64, u32, u64)> = Kernel::new("scatter");
+pub const SCATTER: Kernel<(AddressSortView, u32, u64, u32, u64)> = Kernel::new("scatter");
 
 /// Sums up the bins of a batch.
-pub const START_BINS: Kernel<(OrderView,)> = Kernel::new("start_bins");
+pub const START_BINS: Kernel<(AddressSortView,)> = Kernel::new("start_bins");
 
 /// Puts so many positions in the order of their bins.
-pub const ARRANGE: Kernel<(OrderView, u32)> = Kernel::new("arrange");
+pub const ARRANGE: Kernel<(AddressSortView, u32)> = Kernel::new("arrange");
 
 /// Enters entries of the ring of records, from a first one on so many, as offsets to be put in order.
-pub const ENTER_FREE: Kernel<(RecordsView, u64, u32, OrderView)> = Kernel::new("enter_free");
+pub const ENTER_FREE: Kernel<(RecordsView, u64, u32, AddressSortView)> = Kernel::new("enter_free");
 
 /// Writes them back to the ring in that order.
-pub const WRITE_BACK_FREE: Kernel<(RecordsView, u64, u32, OrderView)> =
+pub const WRITE_BACK_FREE: Kernel<(RecordsView, u64, u32, AddressSortView)> =
     Kernel::new("write_back_free");
 
 /// Clears so many entries of groups, so many words of the answers at an address, and the counters at another.

@@ -9,7 +9,7 @@ use bytemuck::Zeroable;
 
 use super::BatchStream;
 use crate::Result;
-use crate::engine::cuda::abi::{BIN_CHUNK, BatchView, MOST_CHUNKS, OrderView, TableView};
+use crate::engine::cuda::abi::{AddressSortView, BIN_CHUNK, BatchView, MOST_CHUNKS, TableView};
 use crate::engine::cuda::kernels::Kernels;
 use crate::gpu::event::Event;
 use crate::gpu::memory::{DeviceMemory, fill};
@@ -94,7 +94,7 @@ impl OrderMemory {
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
-    pub fn view(&mut self, stream: &Stream, len: u32, bins: Bins) -> Result<OrderView> {
+    pub fn view(&mut self, stream: &Stream, len: u32, bins: Bins) -> Result<AddressSortView> {
         let bytes = bins.count as usize * 4;
         if self.bins.len() < bytes {
             self.bins.reserve(bytes)?;
@@ -109,7 +109,7 @@ impl OrderMemory {
         let positions = u64::from(len);
         self.block.reserve(len as usize * 16)?;
         let offsets = self.block.address();
-        Ok(OrderView {
+        Ok(AddressSortView {
             offsets,
             ranks: offsets + positions * 8,
             positions: offsets + positions * 12,
@@ -118,7 +118,7 @@ impl OrderMemory {
             sums: self.sums.address(),
             bin_count: bins.count,
             shift: bins.shift,
-            ..OrderView::default()
+            ..AddressSortView::default()
         })
     }
 }
@@ -176,7 +176,7 @@ fn is_faster_in_order(
     view.sample = len;
     let mut took = [0.0; 2];
     for (wanted, took) in (0..).zip(&mut took) {
-        view.order = OrderView { wanted, ..order };
+        view.order = AddressSortView { wanted, ..order };
         // Not the first run, which finds nothing ready, and no offset twice, whose translation
         // would be at hand.
         for _ in 0..2 {

@@ -6,7 +6,7 @@ mod staging;
 
 use rayon::ThreadPool;
 
-use super::abi::{Counters, GroupsView, OrderView};
+use super::abi::{AddressSortView, Counters, GroupsView};
 use crate::Result;
 use crate::gpu::event::Event;
 use crate::gpu::launch::{Graphs, Launches};
@@ -179,7 +179,7 @@ impl BatchStream {
     }
 
     /// Memory for the order of `len` positions in a file of `file_len` bytes.
-    pub fn order(&mut self, len: u32, file_len: u64) -> Result<OrderView> {
+    pub fn order(&mut self, len: u32, file_len: u64) -> Result<AddressSortView> {
         self.order.view(&self.stream, len, Bins::of(len, file_len))
     }
 

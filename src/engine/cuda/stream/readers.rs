@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::address_sort::{Bins, OrderMemory};
 use crate::Result;
-use crate::engine::cuda::abi::OrderView;
+use crate::engine::cuda::abi::AddressSortView;
 use crate::gpu::event::Event;
 use crate::gpu::launch::{Graphs, Launches};
 use crate::gpu::stream::Stream;
@@ -72,7 +72,7 @@ impl Reader {
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
-    pub fn order(&mut self, stream: &Stream, len: u32, file_len: u64) -> Result<OrderView> {
+    pub fn order(&mut self, stream: &Stream, len: u32, file_len: u64) -> Result<AddressSortView> {
         let bins = Bins::of(len, file_len);
         if !self.order.fits(len, bins) {
             self.wait();

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::exclusive::Exclusive;
 use super::{DeviceTable, Integrity};
 use crate::Result;
-use crate::engine::cuda::abi::{OrderView, RecordsView};
+use crate::engine::cuda::abi::{AddressSortView, RecordsView};
 use crate::engine::cuda::stream::BatchStream;
 use crate::gpu::memory::wait;
 use crate::width::{to_usize, u32_of};
@@ -119,7 +119,7 @@ impl DeviceTable {
     ) -> Result<()> {
         for first in freed.clone().step_by(to_usize(SORTED)) {
             let len = u32_of((freed.end - first).min(SORTED));
-            let order = OrderView {
+            let order = AddressSortView {
                 wanted: 1,
                 ..batch_stream.order(len, file_len)?
             };
