@@ -63,6 +63,9 @@ pub enum Payload<'v> {
     Offsets,
 }
 
+/// Longest batch whose groups of equal keys are found in a large table.
+const SHORT_BATCH_MAX: u32 = 1 << 14;
+
 /// Words of the answers of `len` positions.
 fn answer_words(len: u32) -> u32 {
     len.div_ceil(64)
@@ -190,7 +193,10 @@ impl BatchStream {
 
     /// Memory for the groups of `len` positions, whatever it holds.
     pub fn groups(&mut self, len: u32) -> Result<GroupsView> {
-        let entries = (len as usize * 2).next_power_of_two();
+        // A short batch waits for the key with the most neighbours, so these get few; to clear the entries of
+        // a long one takes time, too.
+        let room = if len <= SHORT_BATCH_MAX { 8 } else { 2 };
+        let entries = (len as usize * room).next_power_of_two();
         self.groups.reserve((entries * 3 + len as usize) * 4)?;
         let claims = self.groups.address();
         let array = entries as u64 * 4;
