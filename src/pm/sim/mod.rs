@@ -46,6 +46,15 @@ pub struct Simulated {
     accesses: AtomicU64,
 }
 
+/// A store that may survive.
+#[derive(Debug, Clone, Copy)]
+struct Stored {
+    step: u64,
+    /// Number of the word.
+    number: usize,
+    word: u64,
+}
+
 #[derive(Debug)]
 struct SimState {
     /// What loads see.
@@ -53,10 +62,12 @@ struct SimState {
     /// What is certain to survive.
     certain: Pages,
     certain_hash: u64,
-    /// What may survive, by the number of the word: what was stored since it was last certain,
-    /// oldest first, each with its step.
-    pending: BTreeMap<usize, Vec<(u64, u64)>>,
-    /// Words whose lines a thread has written back since its last fence, each as of a step.
+    /// What may survive, by the number of the line: what was stored since it was last certain, oldest first.
+    /// By lines, since they are written back whole and most have several words stored to.
+    pending: BTreeMap<usize, Vec<Stored>>,
+    /// Room of lines that are certain, for the next ones.
+    spare: Vec<Vec<Stored>>,
+    /// Lines that a thread has written back since its last fence, each as of a step.
     written_back: HashMap<ThreadId, Vec<(Range<usize>, u64)>>,
     max_len: u64,
     /// Bytes that were prepared.
@@ -80,9 +91,16 @@ impl SimState {
     fn store(&mut self, number: usize, word: u64) {
         self.words.set(number, word);
         self.steps += 1;
-        let stored = self.pending.entry(number).or_default();
-        stored.push((self.steps, word));
+        let step = self.steps;
+        self.pend(Stored { step, number, word });
         self.note();
+    }
+
+    fn pend(&mut self, stored: Stored) {
+        let line = self.pending.entry(stored.number / LINE_WORDS);
+        let spare = &mut self.spare;
+        line.or_insert_with(|| spare.pop().unwrap_or_default())
+            .push(stored);
     }
 
     fn note(&mut self) {
@@ -93,40 +111,47 @@ impl SimState {
     }
 
     fn crash_state(&self) -> CrashState {
-        let word = |(&number, stored): (&usize, &Vec<(u64, u64)>)| Word {
-            number,
-            certain: self.certain.get(number),
-            stored: stored.clone(),
-        };
+        let mut pending: Vec<Word> = Vec::new();
+        for (line, stored) in &self.pending {
+            let numbers = line * LINE_WORDS..(line + 1) * LINE_WORDS;
+            for number in numbers {
+                let of_word = stored.iter().filter(|stored| stored.number == number);
+                let stored: Vec<_> = of_word.map(|stored| (stored.step, stored.word)).collect();
+                if !stored.is_empty() {
+                    pending.push(Word {
+                        number,
+                        certain: self.certain.get(number),
+                        stored,
+                    });
+                }
+            }
+        }
         CrashState {
             step: self.steps,
             certain: self.certain.clone(),
             certain_hash: self.certain_hash,
-            pending: self.pending.iter().map(word).collect(),
+            pending,
             max_len: self.max_len,
         }
     }
 
-    /// Makes the stores to some words up to `step` certain.
-    fn persist(&mut self, numbers: Range<usize>, step: u64) {
+    /// Makes the stores to some lines up to `step` certain.
+    fn persist(&mut self, lines: Range<usize>, step: u64) {
         let mut emptied = Vec::new();
-        for (&number, stored) in self.pending.range_mut(numbers) {
-            let arrived = stored.partition_point(|&(at, _)| at <= step);
-            let Some(last) = arrived.checked_sub(1) else {
-                continue;
-            };
-            let word = stored[last].1;
-            let before = mark(number, self.certain.get(number));
-            let hash = self.certain_hash.wrapping_sub(before);
-            self.certain_hash = hash.wrapping_add(mark(number, word));
-            self.certain.set(number, word);
-            stored.drain(..arrived);
+        for (&line, stored) in self.pending.range_mut(lines) {
+            let arrived = stored.partition_point(|stored| stored.step <= step);
+            for Stored { number, word, .. } in stored.drain(..arrived) {
+                let before = mark(number, self.certain.get(number));
+                let hash = self.certain_hash.wrapping_sub(before);
+                self.certain_hash = hash.wrapping_add(mark(number, word));
+                self.certain.set(number, word);
+            }
             if stored.is_empty() {
-                emptied.push(number);
+                emptied.push(line);
             }
         }
-        for number in emptied {
-            self.pending.remove(&number);
+        for line in emptied {
+            self.spare.extend(self.pending.remove(&line));
         }
     }
 
@@ -163,6 +188,7 @@ impl Simulated {
             words,
             max_len,
             pending: BTreeMap::new(),
+            spare: Vec::new(),
             written_back: HashMap::new(),
             prepared: 0,
             steps: 0,
@@ -181,10 +207,19 @@ impl Simulated {
         let memory = Self::holding(crash.certain.clone(), crash.certain_hash, crash.max_len);
         let mut state = memory.state();
         for word in &crash.pending {
-            state.pending.insert(word.number, word.stored.clone());
+            for &(step, stored) in &word.stored {
+                state.pend(Stored {
+                    step,
+                    number: word.number,
+                    word: stored,
+                });
+            }
             if let Some(&(_, last)) = word.stored.last() {
                 state.words.set(word.number, last);
             }
+        }
+        for stored in state.pending.values_mut() {
+            stored.sort_unstable_by_key(|stored| stored.step);
         }
         state.steps = crash.step;
         drop(state);
@@ -323,8 +358,8 @@ impl Medium for Simulated {
         }
         self.give_way();
         let mut state = self.state();
-        let first = to_usize(at) / LINE * LINE_WORDS;
-        let last = to_usize((at + len).div_ceil(LINE as u64)) * LINE_WORDS;
+        let first = to_usize(at) / LINE;
+        let last = to_usize((at + len).div_ceil(LINE as u64));
         let now = state.steps;
         let mine = state.written_back.entry(thread::current().id());
         mine.or_default().push((first..last, now));
@@ -339,8 +374,8 @@ impl Medium for Simulated {
             return;
         }
         let mine = state.written_back.remove(&thread::current().id());
-        for (numbers, step) in mine.unwrap_or_default() {
-            state.persist(numbers, step);
+        for (lines, step) in mine.unwrap_or_default() {
+            state.persist(lines, step);
         }
         state.note();
     }
