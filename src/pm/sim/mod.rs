@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -27,9 +27,11 @@ use pages::Pages;
 /// Words of a cache line.
 const LINE_WORDS: usize = LINE / 8;
 
-/// Most turns for which an access waits for those of other threads: they may be waiting, too, or there
-/// may be none.
+/// Most turns for which an access waits for those of other threads: they may be stopped by something else.
 const TURNS: u64 = 4000;
+
+/// After so many of them it looks whether all others wait as well.
+const TURNS_PER_LOOK: u64 = 32;
 
 /// A medium in the `Dax` domain, with crashes to order.
 ///
@@ -44,6 +46,10 @@ pub struct Simulated {
     unrest: AtomicU64,
     /// Accesses since it was stirred.
     accesses: AtomicU64,
+    /// Threads that were to work on it when it was stirred and have not [left](Self::leave).
+    present: AtomicUsize,
+    /// The accesses that give way just now, by their numbers.
+    waiting: Mutex<Vec<u64>>,
 }
 
 /// A store that may survive.
@@ -199,6 +205,8 @@ impl Simulated {
             state: Mutex::new(state),
             unrest: AtomicU64::new(0),
             accesses: AtomicU64::new(0),
+            present: AtomicUsize::new(0),
+            waiting: Mutex::default(),
         }
     }
 
@@ -256,9 +264,15 @@ impl Simulated {
         self.state().forgotten = Some(step);
     }
 
-    /// Makes accesses give way to other threads now and then, so that these meet in more ways.
-    pub fn stir(&self, seed: u64) {
+    /// Makes accesses of so many threads give way to others now and then, so that these meet in more ways.
+    pub fn stir(&self, seed: u64, threads: usize) {
+        self.present.store(threads, Ordering::Relaxed);
         self.unrest.store(seed | 1, Ordering::Relaxed);
+    }
+
+    /// One of these threads is at its end.
+    pub fn leave(&self) {
+        self.present.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Waits, now and then, for a few accesses of other threads, or many.
@@ -274,9 +288,11 @@ impl Simulated {
             return;
         }
         let others = 1 << (next >> 32 & 7);
+        self.waiting.lock().push(now);
         for turn in 1..=TURNS {
-            if self.accesses.load(Ordering::Relaxed) > now + others {
-                return;
+            let is_enough = self.accesses.load(Ordering::Relaxed) > now + others;
+            if is_enough || turn % TURNS_PER_LOOK == 1 && self.is_first_of_all(now) {
+                break;
             }
             // On a machine with other work to do, the processor is not soon had back.
             if turn % (TURNS / 8) == 0 {
@@ -285,6 +301,15 @@ impl Simulated {
                 std::hint::spin_loop();
             }
         }
+        self.waiting.lock().retain(|&waiting| waiting != now);
+    }
+
+    /// Whether all threads wait, and the access `now` has for the longest time: it would be the first to
+    /// give up.
+    fn is_first_of_all(&self, now: u64) -> bool {
+        let waiting = self.waiting.lock();
+        waiting.len() >= self.present.load(Ordering::Relaxed)
+            && waiting.iter().all(|&other| other >= now)
     }
 
     fn state(&self) -> MutexGuard<'_, SimState> {
