@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -50,7 +51,8 @@ struct FailingCall {
 #[derive(Debug, Clone, Default)]
 pub struct DiskState {
     names: BTreeMap<PathBuf, Name>,
-    files: Vec<FileState>,
+    /// Shared with the states before and after in which they are the same: there is one at each change.
+    files: Vec<Arc<FileState>>,
 }
 
 /// Which file a name leads to, by its number.
@@ -67,7 +69,7 @@ struct FileState {
     /// Lengths since the last sync.
     lengths: Vec<usize>,
     /// What was written since the last sync, by the number of the sector.
-    sectors: BTreeMap<usize, Vec<[u8; SECTOR]>>,
+    sectors: BTreeMap<usize, Arc<Vec<[u8; SECTOR]>>>,
     /// Those of them that a failed sync has forgotten.
     forgotten: BTreeSet<usize>,
 }
@@ -120,7 +122,8 @@ impl FileState {
             let room = &mut version[at % SECTOR..];
             let (part, rest) = bytes.split_at(bytes.len().min(room.len()));
             room[..part.len()].copy_from_slice(part);
-            self.sectors.entry(at / SECTOR).or_default().push(version);
+            let versions = self.sectors.entry(at / SECTOR).or_default();
+            Arc::make_mut(versions).push(version);
             self.forgotten.remove(&(at / SECTOR));
             at += part.len();
             bytes = rest;
@@ -141,25 +144,39 @@ impl FileState {
     }
 
     fn contents(&self) -> Vec<u8> {
-        let mut contents = self.certain.to_vec();
-        contents.resize(self.len(), 0);
-        for (&number, versions) in &self.sectors {
-            put(&mut contents, number, &versions[versions.len() - 1]);
+        let last = self.sectors.values().map(|versions| versions.len());
+        let ways: Vec<usize> = iter::once(self.lengths.len()).chain(last).collect();
+        self.chosen(&ways)
+    }
+
+    /// What is left where the length and each sector went these ways, 0 being what was certain.
+    fn chosen(&self, ways: &[usize]) -> Vec<u8> {
+        let len = match ways[0] {
+            0 => self.certain.len(),
+            nth => self.lengths[nth - 1],
+        };
+        let mut contents = vec![0; len];
+        let kept = len.min(self.certain.len());
+        contents[..kept].copy_from_slice(&self.certain[..kept]);
+        for ((&number, versions), way) in self.sectors.iter().zip(&ways[1..]) {
+            if let Some(nth) = way.checked_sub(1) {
+                put(&mut contents, number, &versions[nth]);
+            }
         }
         contents
     }
 
     fn sync(&mut self) {
-        let mut certain = self.certain.to_vec();
-        certain.resize(self.len(), 0);
+        let len = self.len();
+        let certain = Arc::make_mut(&mut self.certain);
+        certain.resize(len, 0);
         self.sectors.retain(|number, versions| {
             let is_forgotten = self.forgotten.contains(number);
             if !is_forgotten {
-                put(&mut certain, *number, &versions[versions.len() - 1]);
+                put(certain, *number, &versions[versions.len() - 1]);
             }
             is_forgotten
         });
-        self.certain = Arc::new(certain);
         self.lengths.clear();
     }
 
@@ -211,38 +228,28 @@ impl DiskState {
         }
     }
 
-    /// How many ways there are for each name, length and sector, in the order of
-    /// [`image`](Self::image).
+    /// How many ways there are for each name, length and sector.
     fn options(&self) -> Vec<usize> {
-        let mut options = Vec::new();
-        self.image(|count| {
-            options.push(count);
-            0
-        });
-        // The files that a name may lead to have all been asked for.
-        options
+        let of_file = |file: &Arc<FileState>| {
+            let sectors = file.sectors.values().map(|versions| 1 + versions.len());
+            let sectors: Vec<usize> = sectors.collect();
+            iter::once(1 + file.lengths.len()).chain(sectors)
+        };
+        let names = self.names.values().map(|name| 1 + name.pending.len());
+        self.files.iter().flat_map(of_file).chain(names).collect()
     }
 
     /// The image in which `choose` says of each name, length and sector which of so many ways it
     /// went, the last one being the newest.
     fn image(&self, mut choose: impl FnMut(usize) -> usize) -> Files {
-        let contents: Vec<Vec<u8>> = self
+        // Contents are made of those alone that have a name: of most files that there have been, none has.
+        let chosen: Vec<Vec<usize>> = self
             .files
             .iter()
             .map(|file| {
-                let len = match choose(1 + file.lengths.len()) {
-                    0 => file.certain.len(),
-                    nth => file.lengths[nth - 1],
-                };
-                let mut contents = file.certain.to_vec();
-                contents.resize(len, 0);
-                for (&number, versions) in &file.sectors {
-                    let nth = choose(1 + versions.len());
-                    if let Some(nth) = nth.checked_sub(1) {
-                        put(&mut contents, number, &versions[nth]);
-                    }
-                }
-                contents
+                let sectors = file.sectors.values().map(|versions| versions.len());
+                let options = iter::once(file.lengths.len()).chain(sectors);
+                options.map(|later| choose(1 + later)).collect()
             })
             .collect();
         let named = |(path, name): (&PathBuf, &Name)| {
@@ -250,7 +257,7 @@ impl DiskState {
                 0 => name.certain,
                 nth => name.pending[nth - 1],
             };
-            Some((path.clone(), contents[file?].clone()))
+            Some((path.clone(), self.files[file?].chosen(&chosen[file?])))
         };
         self.names.iter().filter_map(named).collect()
     }
@@ -267,10 +274,10 @@ impl Disk {
                 pending: Vec::new(),
             };
             now.names.insert(path.clone(), name);
-            now.files.push(FileState {
+            now.files.push(Arc::new(FileState {
                 certain: Arc::new(contents.clone()),
                 ..FileState::default()
-            });
+            }));
         }
         Arc::new(Self(Mutex::new(DiskInner {
             now,
@@ -349,7 +356,7 @@ impl Faults for Disk {
         if call == Call::Sync
             && let Some(number) = names.get(path).and_then(Name::now)
         {
-            files[number].fail_sync();
+            Arc::make_mut(&mut files[number]).fail_sync();
         }
         state.failed = Some((state.moment, state.now.clone()));
         Err(io::Error::from_raw_os_error(libc::EIO))
@@ -365,9 +372,9 @@ impl Faults for Disk {
         let name = names.entry(path.to_path_buf()).or_default();
         if matches!(event, FileEvent::Created) {
             name.pending.push(Some(files.len()));
-            files.push(FileState::default());
+            files.push(Arc::default());
         }
-        let file = name.now().map(|number| &mut files[number]);
+        let file = name.now().map(|number| Arc::make_mut(&mut files[number]));
         match (event, file) {
             (FileEvent::Wrote(at, bytes), Some(file)) => file.write(in_memory(at), bytes),
             (FileEvent::SetLen(len), Some(file)) => file.set_len(in_memory(len)),

@@ -46,6 +46,7 @@ fn work(kind: &Kind, table: &Table<Simulated>, ops: &[Op], mut version: u64) -> 
             op => maintain(table, op),
         }
     }
+    table.medium.leave();
     events
 }
 
@@ -73,7 +74,7 @@ fn explore_threads(what: &str, percent: u64, resizes: bool) {
             ..
         } = Run::new(kind, rng.random(), &prepare);
         table.arena.hurry();
-        table.medium.stir(rng.random());
+        table.medium.stir(rng.random(), threads.len());
         history.threads = thread::scope(|scope| {
             let table = &table;
             let started: Vec<_> = (1..)

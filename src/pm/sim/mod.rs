@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -27,9 +27,11 @@ use pages::Pages;
 /// Words of a cache line.
 const LINE_WORDS: usize = LINE / 8;
 
-/// Most turns for which an access waits for those of other threads: they may be waiting, too, or there
-/// may be none.
+/// Most turns for which an access waits for those of other threads: they may be stopped by something else.
 const TURNS: u64 = 4000;
+
+/// After so many of them it looks whether all others wait as well.
+const TURNS_PER_LOOK: u64 = 32;
 
 /// A medium in the `Dax` domain, with crashes to order.
 ///
@@ -44,6 +46,19 @@ pub struct Simulated {
     unrest: AtomicU64,
     /// Accesses since it was stirred.
     accesses: AtomicU64,
+    /// Threads that were to work on it when it was stirred and have not [left](Self::leave).
+    present: AtomicUsize,
+    /// The accesses that give way just now, by their numbers.
+    waiting: Mutex<Vec<u64>>,
+}
+
+/// A store that may survive.
+#[derive(Debug, Clone, Copy)]
+struct Stored {
+    step: u64,
+    /// Number of the word.
+    number: usize,
+    word: u64,
 }
 
 #[derive(Debug)]
@@ -53,10 +68,12 @@ struct SimState {
     /// What is certain to survive.
     certain: Pages,
     certain_hash: u64,
-    /// What may survive, by the number of the word: what was stored since it was last certain,
-    /// oldest first, each with its step.
-    pending: BTreeMap<usize, Vec<(u64, u64)>>,
-    /// Words whose lines a thread has written back since its last fence, each as of a step.
+    /// What may survive, by the number of the line: what was stored since it was last certain, oldest first.
+    /// By lines, since they are written back whole and most have several words stored to.
+    pending: BTreeMap<usize, Vec<Stored>>,
+    /// Room of lines that are certain, for the next ones.
+    spare: Vec<Vec<Stored>>,
+    /// Lines that a thread has written back since its last fence, each as of a step.
     written_back: HashMap<ThreadId, Vec<(Range<usize>, u64)>>,
     max_len: u64,
     /// Bytes that were prepared.
@@ -80,9 +97,16 @@ impl SimState {
     fn store(&mut self, number: usize, word: u64) {
         self.words.set(number, word);
         self.steps += 1;
-        let stored = self.pending.entry(number).or_default();
-        stored.push((self.steps, word));
+        let step = self.steps;
+        self.pend(Stored { step, number, word });
         self.note();
+    }
+
+    fn pend(&mut self, stored: Stored) {
+        let line = self.pending.entry(stored.number / LINE_WORDS);
+        let spare = &mut self.spare;
+        line.or_insert_with(|| spare.pop().unwrap_or_default())
+            .push(stored);
     }
 
     fn note(&mut self) {
@@ -93,40 +117,47 @@ impl SimState {
     }
 
     fn crash_state(&self) -> CrashState {
-        let word = |(&number, stored): (&usize, &Vec<(u64, u64)>)| Word {
-            number,
-            certain: self.certain.get(number),
-            stored: stored.clone(),
-        };
+        let mut pending: Vec<Word> = Vec::new();
+        for (line, stored) in &self.pending {
+            let numbers = line * LINE_WORDS..(line + 1) * LINE_WORDS;
+            for number in numbers {
+                let of_word = stored.iter().filter(|stored| stored.number == number);
+                let stored: Vec<_> = of_word.map(|stored| (stored.step, stored.word)).collect();
+                if !stored.is_empty() {
+                    pending.push(Word {
+                        number,
+                        certain: self.certain.get(number),
+                        stored,
+                    });
+                }
+            }
+        }
         CrashState {
             step: self.steps,
             certain: self.certain.clone(),
             certain_hash: self.certain_hash,
-            pending: self.pending.iter().map(word).collect(),
+            pending,
             max_len: self.max_len,
         }
     }
 
-    /// Makes the stores to some words up to `step` certain.
-    fn persist(&mut self, numbers: Range<usize>, step: u64) {
+    /// Makes the stores to some lines up to `step` certain.
+    fn persist(&mut self, lines: Range<usize>, step: u64) {
         let mut emptied = Vec::new();
-        for (&number, stored) in self.pending.range_mut(numbers) {
-            let arrived = stored.partition_point(|&(at, _)| at <= step);
-            let Some(last) = arrived.checked_sub(1) else {
-                continue;
-            };
-            let word = stored[last].1;
-            let before = mark(number, self.certain.get(number));
-            let hash = self.certain_hash.wrapping_sub(before);
-            self.certain_hash = hash.wrapping_add(mark(number, word));
-            self.certain.set(number, word);
-            stored.drain(..arrived);
+        for (&line, stored) in self.pending.range_mut(lines) {
+            let arrived = stored.partition_point(|stored| stored.step <= step);
+            for Stored { number, word, .. } in stored.drain(..arrived) {
+                let before = mark(number, self.certain.get(number));
+                let hash = self.certain_hash.wrapping_sub(before);
+                self.certain_hash = hash.wrapping_add(mark(number, word));
+                self.certain.set(number, word);
+            }
             if stored.is_empty() {
-                emptied.push(number);
+                emptied.push(line);
             }
         }
-        for number in emptied {
-            self.pending.remove(&number);
+        for line in emptied {
+            self.spare.extend(self.pending.remove(&line));
         }
     }
 
@@ -163,6 +194,7 @@ impl Simulated {
             words,
             max_len,
             pending: BTreeMap::new(),
+            spare: Vec::new(),
             written_back: HashMap::new(),
             prepared: 0,
             steps: 0,
@@ -173,6 +205,8 @@ impl Simulated {
             state: Mutex::new(state),
             unrest: AtomicU64::new(0),
             accesses: AtomicU64::new(0),
+            present: AtomicUsize::new(0),
+            waiting: Mutex::default(),
         }
     }
 
@@ -181,10 +215,19 @@ impl Simulated {
         let memory = Self::holding(crash.certain.clone(), crash.certain_hash, crash.max_len);
         let mut state = memory.state();
         for word in &crash.pending {
-            state.pending.insert(word.number, word.stored.clone());
+            for &(step, stored) in &word.stored {
+                state.pend(Stored {
+                    step,
+                    number: word.number,
+                    word: stored,
+                });
+            }
             if let Some(&(_, last)) = word.stored.last() {
                 state.words.set(word.number, last);
             }
+        }
+        for stored in state.pending.values_mut() {
+            stored.sort_unstable_by_key(|stored| stored.step);
         }
         state.steps = crash.step;
         drop(state);
@@ -221,9 +264,15 @@ impl Simulated {
         self.state().forgotten = Some(step);
     }
 
-    /// Makes accesses give way to other threads now and then, so that these meet in more ways.
-    pub fn stir(&self, seed: u64) {
+    /// Makes accesses of so many threads give way to others now and then, so that these meet in more ways.
+    pub fn stir(&self, seed: u64, threads: usize) {
+        self.present.store(threads, Ordering::Relaxed);
         self.unrest.store(seed | 1, Ordering::Relaxed);
+    }
+
+    /// One of these threads is at its end.
+    pub fn leave(&self) {
+        self.present.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Waits, now and then, for a few accesses of other threads, or many.
@@ -239,9 +288,11 @@ impl Simulated {
             return;
         }
         let others = 1 << (next >> 32 & 7);
+        self.waiting.lock().push(now);
         for turn in 1..=TURNS {
-            if self.accesses.load(Ordering::Relaxed) > now + others {
-                return;
+            let is_enough = self.accesses.load(Ordering::Relaxed) > now + others;
+            if is_enough || turn % TURNS_PER_LOOK == 1 && self.is_first_of_all(now) {
+                break;
             }
             // On a machine with other work to do, the processor is not soon had back.
             if turn % (TURNS / 8) == 0 {
@@ -250,6 +301,15 @@ impl Simulated {
                 std::hint::spin_loop();
             }
         }
+        self.waiting.lock().retain(|&waiting| waiting != now);
+    }
+
+    /// Whether all threads wait, and the access `now` has for the longest time: it would be the first to
+    /// give up.
+    fn is_first_of_all(&self, now: u64) -> bool {
+        let waiting = self.waiting.lock();
+        waiting.len() >= self.present.load(Ordering::Relaxed)
+            && waiting.iter().all(|&other| other >= now)
     }
 
     fn state(&self) -> MutexGuard<'_, SimState> {
@@ -323,8 +383,8 @@ impl Medium for Simulated {
         }
         self.give_way();
         let mut state = self.state();
-        let first = to_usize(at) / LINE * LINE_WORDS;
-        let last = to_usize((at + len).div_ceil(LINE as u64)) * LINE_WORDS;
+        let first = to_usize(at) / LINE;
+        let last = to_usize((at + len).div_ceil(LINE as u64));
         let now = state.steps;
         let mine = state.written_back.entry(thread::current().id());
         mine.or_default().push((first..last, now));
@@ -339,8 +399,8 @@ impl Medium for Simulated {
             return;
         }
         let mine = state.written_back.remove(&thread::current().id());
-        for (numbers, step) in mine.unwrap_or_default() {
-            state.persist(numbers, step);
+        for (lines, step) in mine.unwrap_or_default() {
+            state.persist(lines, step);
         }
         state.note();
     }

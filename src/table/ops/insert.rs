@@ -360,7 +360,7 @@ mod tests {
                 table.add_level(table.levels.live()).unwrap();
                 assert!(table.levels.live().draining(shape.levels));
             }
-            table.medium.stir(1);
+            table.medium.stir(1, 3);
             let key = 7u64.to_ne_bytes();
             let target = table.target(&key);
             let rounds = 15_000u64;
@@ -374,6 +374,7 @@ mod tests {
                     let inserted = session.insert(&target, &hint, &Content::fixed(&content));
                     balance += i64::from(inserted.unwrap() == Inserted::New);
                 }
+                table.medium.leave();
                 balance
             };
             let balance: i64 = thread::scope(|scope| {
@@ -388,6 +389,7 @@ mod tests {
                     let updated = session.update(&target, &hint, &Content::fixed(&content));
                     updated.unwrap();
                 }
+                table.medium.leave();
                 threads.map(|thread| thread.join().unwrap()).iter().sum()
             });
             let mut copies = 0;
