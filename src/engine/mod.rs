@@ -141,11 +141,14 @@ impl Backend {
         keys: &[u8],
         values: &[u8],
     ) -> Result<FixedBitSet> {
-        match self {
+        let written = match self {
             Backend::Cpu(engine) => engine.write(table, verb, keys, values),
             #[cfg(feature = "cuda")]
             Backend::Cuda(engine) => engine.write(table, verb, keys, values),
-        }
+        };
+        // Also after an error, which some changes may have come before.
+        table.note_change();
+        written
     }
 
     /// Copies the values of the keys that are there.
@@ -180,10 +183,10 @@ impl Backend {
         }
     }
 
-    /// Takes a checkpoint, where the domain has them.
+    /// Publishes a version, in one checkpoint where the domain has them.
     pub(crate) fn sync(&self, table: &Table<Mapping>) -> Result<()> {
         match self {
-            Backend::Cpu(_) => table.sync(),
+            Backend::Cpu(_) => table.publish(),
             #[cfg(feature = "cuda")]
             Backend::Cuda(engine) => engine.sync(table),
         }

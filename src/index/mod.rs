@@ -28,6 +28,7 @@ use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use fixedbitset::FixedBitSet;
 
 use crate::engine::{Backend, Write};
+use crate::layout::Metadata;
 use crate::pm::Mapping;
 use crate::process::Own;
 use crate::table::Table;
@@ -412,6 +413,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// returned; a crash leaves it or the one before. Waits for running batches to pause, and lets them
     /// go on once it has copied what has changed. In other domains what has returned is durable already.
     ///
+    /// In all domains it publishes the next [version](Self::metadata), which covers these batches.
+    ///
     /// # Examples
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -425,7 +428,64 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// [`Error::NoSpace`] and [`Error::Io`]; the last checkpoint stands, and a further `sync` may
     /// try again.
     pub fn sync(&self) -> Result<()> {
+        self.table.opener().check(self.table.path())?;
         self.backend.sync(&self.table)
+    }
+
+    /// What the file says of itself: kind of the keys, columns of a value, version, bytes of the user.
+    ///
+    /// The **version** is the number of the state that was published last. A new index has version 1. Each
+    /// successful [`sync`](Self::sync) publishes the next one, and so does a clean close after changes. A sync
+    /// that fails uses its number up. A version that was reported is never reported for another published
+    /// state, also after a crash:
+    ///
+    /// - In the domain `Checkpointed` a crash leaves the state of a version, exactly: that of the last
+    ///   `sync`, or of one that was under way.
+    /// - In the other domains a crash leaves such a state with what was changed since.
+    /// - Opening a file that was not cleanly closed publishes what it has found as a version of its own,
+    ///   unless it can tell that it is the state of the last one, as mostly in `Checkpointed`.
+    ///
+    /// What was changed since the last version has none yet. With threads at work, a version covers every
+    /// batch that returned before the `sync` was called, and may cover later ones.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// index.insert_one(&1, &10)?;
+    /// assert_eq!(index.metadata().version, 1);
+    /// index.sync()?;
+    /// assert_eq!(index.metadata().version, 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn metadata(&self) -> Metadata {
+        self.table.metadata()
+    }
+
+    /// Replaces the bytes of the user in the file, at most 2,048; they begin empty. They mean what the
+    /// program wants: a model's name, a position in a stream of updates. Calls at the same time take effect
+    /// one after the other, and [`metadata`](Self::metadata) gives the new bytes from then on.
+    ///
+    /// They are as durable as a batch: in the domain `Checkpointed` with the next [`sync`](Self::sync) or
+    /// close, in one checkpoint with the items; in the others when the call returns. A crash leaves the
+    /// old bytes or the new ones, whole.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let index = gphash::Index::<u64, u64>::create(dir.path().join("index"), &gphash::Options::new())?;
+    /// index.insert_one(&1, &10)?;
+    /// index.set_user_metadata(b"offset 17")?;
+    /// index.sync()?; // both are durable now
+    /// assert_eq!(index.metadata().user, b"offset 17");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::TooLong`] and [`Error::Forked`]; nothing was done.
+    pub fn set_user_metadata(&self, user: &[u8]) -> Result<()> {
+        self.table.opener().check(self.table.path())?;
+        self.table.set_user_metadata(user)
     }
 
     /// Chooses the buckets of the cache in device memory anew, by the lookups so far, and fills in
@@ -468,7 +528,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     }
 
     /// Closes the index cleanly, so that the next open scans nothing. Finishes a resize under
-    /// way. (Dropping does the same but cannot say what failed.)
+    /// way, and publishes a [version](Self::metadata) if something was changed since the last one. (Dropping does the same but cannot say what failed.)
     ///
     /// # Examples
     /// ```
@@ -492,6 +552,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
         self.table.opener().check(self.table.path())?;
         self.maintainer.stop();
         self.backend.detach(&self.table)?;
+        self.table.begin_last_version();
         self.table.close()
     }
 }

@@ -4,11 +4,12 @@ use bytemuck::{Pod, Zeroable};
 use static_assertions::const_assert_eq;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{DATA_START, EXTENT_TABLE};
+use super::{EXTENT_TABLE, EXTENT_TABLE_END};
 use crate::width::u32_of;
 
 /// Most extents a file can have.
-pub const MAX_EXTENTS: u32 = u32_of((DATA_START - EXTENT_TABLE) / size_of::<ExtentEntry>() as u64);
+pub const MAX_EXTENTS: u32 =
+    u32_of((EXTENT_TABLE_END - EXTENT_TABLE) / size_of::<ExtentEntry>() as u64);
 
 /// What an extent holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

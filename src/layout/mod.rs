@@ -6,7 +6,9 @@
 //!    8192  reserved buckets: one for each key value that equals a slot state
 //!          (keys of variable length: the table of size classes, and a store's mark)
 //!   16384  extent table: one entry for each extent, appended
-//!   65536  extents: levels and record arenas, in the order of their making
+//!   65536  metadata block, copy 0
+//!   69632  metadata block, copy 1
+//!   73728  extents: levels and record arenas, in the order of their making
 //! ```
 //!
 //! Offsets are bytes from the start of the file, never addresses. All numbers are little endian.
@@ -14,9 +16,11 @@
 //! The files beside it that make a store share a [`preamble`] (`docs/store.md`).
 
 pub mod bucket;
+pub mod column;
 pub mod extent;
 pub mod hash;
 pub mod mark;
+pub mod metadata;
 pub mod preamble;
 pub mod record;
 pub mod shape;
@@ -24,9 +28,11 @@ pub mod size_class;
 pub mod superblock;
 
 pub use bucket::{BUSY, EMPTY, RESERVED_WORD};
+pub use column::{Column, ColumnRole, DType};
 pub use extent::{ExtentEntry, ExtentKind};
 pub use hash::KeyHash;
 pub use mark::Mark;
+pub use metadata::{KeyKind, Metadata, MetadataPage};
 pub use preamble::{FileFormat, Preamble};
 pub use record::RecordWord;
 pub use shape::{KeyClass, Shape};
@@ -58,8 +64,14 @@ pub const RESERVED_BUCKET_STRIDE: u64 = PAGE;
 /// Offset of the extent table.
 pub const EXTENT_TABLE: u64 = 4 * PAGE;
 
+/// Offset behind the extent table.
+pub const EXTENT_TABLE_END: u64 = 16 * PAGE;
+
+/// Offsets of the two copies of the metadata block.
+pub const METADATA: [u64; 2] = [EXTENT_TABLE_END, EXTENT_TABLE_END + PAGE];
+
 /// Offset of the first extent.
-pub const DATA_START: u64 = 16 * PAGE;
+pub const DATA_START: u64 = 18 * PAGE;
 
 /// Largest file, in bytes: what the offset of a [`RecordWord`] can name.
 pub const MAX_FILE: u64 = 1 << 56;

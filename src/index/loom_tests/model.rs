@@ -12,7 +12,7 @@ use super::medium::Modelled;
 use crate::Domain;
 use crate::engine::Write;
 use crate::engine::cpu::CpuEngine;
-use crate::layout::{BUSY, EMPTY, KeyClass, RecordWord, Shape, Superblock};
+use crate::layout::{BUSY, EMPTY, KeyClass, Metadata, RecordWord, Shape, Superblock};
 use crate::pm::Medium;
 use crate::sync::{Ordering, be_thread};
 use crate::table::Table;
@@ -158,7 +158,15 @@ impl Model {
         let shape = shape.unwrap();
         let superblock = Superblock::new(&shape, [1, 2], SEED);
         let medium = Modelled::new(self.domain);
-        Table::create_with(medium, superblock, shape, self.capacity, Path::new("model")).unwrap()
+        Table::create_with(
+            medium,
+            superblock,
+            shape,
+            Metadata::default(),
+            self.capacity,
+            Path::new("model"),
+        )
+        .unwrap()
     }
 }
 

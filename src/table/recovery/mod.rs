@@ -125,6 +125,7 @@ impl<M: Medium> Table<M> {
     ) -> Result<(Self, Recovery)> {
         let started = Instant::now();
         let shape = superblock.shape(path)?;
+        let metadata = Self::find_metadata(&medium, &shape, path, policy.repair_damage)?;
         let table = Self::with_superblock(medium, superblock, shape, path);
         let (lost_levels, lacking) = table.read_extents(&superblock, policy.is_torn)?;
         table.persist_found(&superblock);
@@ -161,6 +162,7 @@ impl<M: Medium> Table<M> {
             superblock.set_flag(Flags::CLEAN, false);
             table.commit(&mut superblock);
         }
+        table.restore_metadata(metadata, &superblock, policy.is_torn, &mut recovery);
         for (offset, len) in lost_levels {
             table.level_to_arena(offset, len);
         }
