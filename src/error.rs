@@ -104,6 +104,16 @@ pub enum Error {
         supported: u32,
     },
 
+    /// The file has something in it that a reader must know of, and this build does not. The file is
+    /// untouched.
+    #[error("{}: needs features that this build does not know: {found}; open it with the build that has used them, or a later one", path.display())]
+    UnknownFeatures {
+        /// The file.
+        path: PathBuf,
+        /// Names of the features, as far as this build has names for them, or their bits.
+        found: String,
+    },
+
     /// The file is shorter than its superblock says.
     #[error("{}: the file has {found} bytes, its superblock speaks of {expected}: it was truncated", path.display())]
     Truncated {

@@ -24,7 +24,7 @@ constexpr u64 PAGE = 4096;
 constexpr u64 LINE = 128;
 constexpr u64 RESERVED_BUCKETS = 2 * PAGE;
 constexpr u64 RESERVED_BUCKET_STRIDE = PAGE;
-constexpr u64 DATA_START = 18 * PAGE;
+constexpr u64 DATA_START = 30 * PAGE;
 
 // How kernels are launched (src/gpu/launch.rs): threads of a block, and how many blocks of
 // the verbs' kernels fit on a multiprocessor, which bounds their registers to 64.

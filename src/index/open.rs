@@ -75,7 +75,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// # Errors
     /// [`Error::SizeMismatch`] for keys or values of another size; [`Error::OptionMismatch`] for another key
     /// kind or other columns; [`Error::WrongKind`], [`Error::Foreign`],
-    /// [`Error::NewerFormat`], [`Error::Truncated`], [`Error::Damaged`], [`Error::InUse`],
+    /// [`Error::NewerFormat`], [`Error::UnknownFeatures`], [`Error::Truncated`], [`Error::Damaged`], [`Error::InUse`],
     /// [`Error::NotAFile`], [`Error::ReadOnly`], [`Error::Io`]. The file stays as it was.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         let path = path.as_ref();

@@ -19,7 +19,9 @@ use super::Table;
 use super::levels::Levels;
 use super::tags::Tags;
 use crate::layout::superblock::Flags;
-use crate::layout::{DATA_START, HUGE_PAGE, RecordWord, Superblock};
+use crate::layout::{
+    EXTENT_TABLES, ExtentEntry, HUGE_PAGE, METADATA, PAGE, RecordWord, Superblock,
+};
 use crate::pm::Medium;
 use crate::pool::parallel;
 use crate::sync::Ordering;
@@ -177,7 +179,12 @@ impl<M: Medium> Table<M> {
         if self.medium.domain() != Domain::Dax {
             return;
         }
-        let mut ranges = vec![(0, DATA_START)];
+        let entries = u64::from(superblock.extent_count) * size_of::<ExtentEntry>() as u64;
+        let mut ranges = vec![
+            (0, EXTENT_TABLES[0]),
+            (superblock.entry_offset(0), entries),
+            (METADATA[0], METADATA.len() as u64 * PAGE),
+        ];
         if !superblock.is_clean() {
             ranges.extend(
                 (superblock.bottom_level..=superblock.top_level).map(|level| {
