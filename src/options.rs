@@ -368,8 +368,8 @@ impl Options {
         self
     }
 
-    /// The columns of a value, in the order of their offsets: what its bytes are, for whoever reads the
-    /// file. At most 16; they may leave gaps, and may not
+    /// The columns of a value, in the order of their offsets: what its bytes are, for whoever reads the file
+    /// and for [`get_column`](crate::Index::get_column). At most 16; they may leave gaps, and may not
     /// overlap. Where values have more than 64 bytes, a column of the role
     /// [`OptimizerState`](crate::ColumnRole::OptimizerState) may not lie in a 64-byte line of another column,
     /// so that a lookup fetches nothing of it; the error says which padding is needed.

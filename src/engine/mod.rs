@@ -16,6 +16,7 @@ use crate::pm::Mapping;
 use crate::table::Table;
 use crate::table::alloc::reachable::ReachableRecords;
 use crate::table::maintenance::Maintainer;
+use crate::table::record::ValuePart;
 use crate::table::recovery::scan::Findings;
 use crate::{Error, Result};
 use cpu::CpuEngine;
@@ -151,17 +152,18 @@ impl Backend {
         written
     }
 
-    /// Copies the values of the keys that are there.
+    /// Copies a part of the values of the keys that are there. `values` holds such parts.
     pub(crate) fn get(
         &self,
         table: &Table<Mapping>,
+        wanted: ValuePart,
         keys: &[u8],
         values: &mut [u8],
     ) -> Result<FixedBitSet> {
         match self {
-            Backend::Cpu(engine) => engine.get(table, keys, values),
+            Backend::Cpu(engine) => engine.get(table, wanted, keys, values),
             #[cfg(feature = "cuda")]
-            Backend::Cuda(engine) => engine.get(table, keys, values),
+            Backend::Cuda(engine) => engine.get(table, wanted, keys, values),
         }
     }
 

@@ -28,12 +28,13 @@ use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use fixedbitset::FixedBitSet;
 
 use crate::engine::{Backend, Write};
-use crate::layout::Metadata;
+use crate::layout::{Column, Metadata};
 use crate::pm::Mapping;
 use crate::process::Own;
 use crate::table::Table;
 use crate::table::iter::Items;
 use crate::table::maintenance::Maintainer;
+use crate::table::record::ValuePart;
 use crate::{Error, Result};
 
 pub use crate::table::recovery::{Progress, Recovery};
@@ -81,6 +82,8 @@ pub struct Index<K: Pod, V: Pod> {
     maintainer: Own<Maintainer<Mapping>>,
     backend: Own<Backend>,
     table: Own<std::sync::Arc<Table<Mapping>>>,
+    /// Those of the file, which never change.
+    columns: Vec<Column>,
     recovery: Recovery,
     closed: bool,
     types: std::marker::PhantomData<fn(K) -> V>,
@@ -185,8 +188,73 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// record outside the file.
     pub fn get(&self, keys: &[K], values: &mut [V]) -> Result<FixedBitSet> {
         same_length(keys.len(), values.len())?;
+        let whole = ValuePart::whole(&self.table.shape);
         self.backend
-            .get(&self.table, cast_slice(keys), cast_slice_mut(values))
+            .get(&self.table, whole, cast_slice(keys), cast_slice_mut(values))
+    }
+
+    /// Copies one column of the values of the keys that are present, and reads no other bytes of them. Bit *i*
+    /// of the answer says that key *i* is. Its bytes are those of `out` from *i* × *n* on, where *n* is the
+    /// [length](crate::Column::len) of the column; they are untouched if the key is absent.
+    ///
+    /// `column` is the name of one of the [columns](crate::Options::columns) that the index was made with. Beside
+    /// running changes each column is read whole, as by [`get`](Self::get).
+    ///
+    /// # Examples
+    /// ```
+    /// use gphash::{Column, ColumnRole, DType, Index, Options};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("index");
+    /// let options = Options::new().columns([
+    ///     Column::new("weight", DType::F32, [2], 0),
+    ///     Column::new("momentum", DType::F32, [2], 8).with_role(ColumnRole::OptimizerState),
+    /// ]);
+    /// let index = Index::<u64, [f32; 4]>::create(&path, &options)?;
+    /// index.insert_one(&7, &[0.5, 1.5, 0.0, 0.25])?;
+    /// let mut momentum = [[-1.0f32; 2]; 2];
+    /// let found = index.get_column("momentum", &[7, 8], bytemuck::cast_slice_mut(&mut momentum))?;
+    /// assert_eq!(found.ones().collect::<Vec<_>>(), [0]);
+    /// assert_eq!(momentum, [[0.0, 0.25], [-1.0, -1.0]]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] if there is no such column, or `out` has not *n* bytes a key, before anything
+    /// is done. Others as those of [`get`](Self::get).
+    pub fn get_column(&self, column: &str, keys: &[K], out: &mut [u8]) -> Result<FixedBitSet> {
+        let part = self.part_of(column)?;
+        let size = part.len as usize;
+        if keys.len().checked_mul(size) != Some(out.len()) {
+            return Err(Error::InvalidOption {
+                option: "out",
+                found: format!("{} bytes for {} keys", out.len(), keys.len()),
+                expected: format!("{size} bytes a key, those of the column {column:?}"),
+            });
+        }
+        self.backend.get(&self.table, part, cast_slice(keys), out)
+    }
+
+    /// The bytes of a column in each value.
+    fn part_of(&self, name: &str) -> Result<ValuePart> {
+        let column = self.columns.iter().find(|column| column.name() == name);
+        let part = column.and_then(|column| {
+            Some(ValuePart {
+                offset: u32::try_from(column.offset()).ok()?,
+                len: u32::try_from(column.len()?).ok()?,
+            })
+        });
+        part.ok_or_else(|| {
+            let names: Vec<&str> = self.columns.iter().map(Column::name).collect();
+            Error::InvalidOption {
+                option: "column",
+                found: format!("{name:?}"),
+                expected: match names.is_empty() {
+                    true => "an index that was made with columns; this one has none".into(),
+                    false => format!("one of {}", names.join(", ")),
+                },
+            }
+        })
     }
 
     /// Says of every key whether it is present.

@@ -151,6 +151,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
         Ok(Self {
             maintainer: Own::new(backend.maintain(&table)),
             backend: Own::new(backend),
+            columns: table.metadata().columns,
             table: Own::new(table),
             recovery,
             closed: false,

@@ -224,6 +224,20 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("crash_tests::superblocks"),
     },
     Mutation {
+        name: "a feature that nobody knows is passed over",
+        file: "src/layout/superblock.rs",
+        find: "        if !unknown.is_empty() {\n",
+        replacement: "        if self.features == u64::MAX && !unknown.is_empty() {\n",
+        suite: Suite::Unit("layout::superblock"),
+    },
+    Mutation {
+        name: "a column of a cached value begins with the value",
+        file: "ptx/kernels/index.cu",
+        find: "        copy_values(cached.value, value, batch.values, view.value_size, is_cached, view.value_offset);",
+        replacement: "        copy_values(cached.value, value, batch.values, view.value_size, is_cached);",
+        suite: Suite::Kernels,
+    },
+    Mutation {
         name: "the metadata block is written over the copy that holds",
         file: "src/table/metadata.rs",
         find: "        block.generation += 1;\n",

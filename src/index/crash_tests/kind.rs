@@ -8,6 +8,7 @@ use crate::layout::{BUSY, DATA_START, EMPTY, EXTENT_TABLES, PAGE, Shape, Superbl
 use crate::pm::Medium;
 use crate::pm::sim::Simulated;
 use crate::table::Table;
+use crate::table::record::ValuePart;
 use crate::table::recovery::{Policy, Recovery};
 use crate::width::{low_byte, to_usize};
 use crate::{Error, Result};
@@ -135,7 +136,9 @@ impl Kind {
             return versions;
         }
         let mut values = vec![0; keys.len() * self.value_size];
-        let found = engine.get(table, &bytes.concat(), &mut values).unwrap();
+        let whole = ValuePart::whole(&table.shape);
+        let found = engine.get(table, whole, &bytes.concat(), &mut values);
+        let found = found.unwrap();
         for nth in found.ones() {
             let value = &values[nth * self.value_size..][..self.value_size];
             versions[nth] = Some(self.version(keys[nth], value));

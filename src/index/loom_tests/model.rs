@@ -17,6 +17,7 @@ use crate::pm::Medium;
 use crate::sync::{Ordering, be_thread};
 use crate::table::Table;
 use crate::table::key::{Bucket, reserved_bucket_at};
+use crate::table::record::ValuePart;
 use crate::table::tags::BucketTags;
 
 /// What a thread does. The first number stands for the key, the second one for its value.
@@ -255,6 +256,7 @@ fn get(table: &Table<Modelled>, key: u64) -> Option<u64> {
     let found = CpuEngine::new(1)
         .get(
             table,
+            ValuePart::whole(&table.shape),
             &key_bytes(table, key),
             bytemuck::cast_slice_mut(&mut held),
         )
