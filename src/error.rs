@@ -103,6 +103,16 @@ pub enum Error {
         supported: u32,
     },
 
+    /// The file has something in it that a reader must know of, and this build does not. The file is
+    /// untouched.
+    #[error("{}: needs features that this build does not know: {found}; open it with the build that has used them, or a later one", path.display())]
+    UnknownFeatures {
+        /// The file.
+        path: PathBuf,
+        /// Names of the features, as far as this build has names for them, or their bits.
+        found: String,
+    },
+
     /// The file is shorter than its superblock says.
     #[error("{}: the file has {found} bytes, its superblock speaks of {expected}: it was truncated", path.display())]
     Truncated {
@@ -213,10 +223,10 @@ pub enum Error {
         limit: u64,
     },
 
-    /// A key or a value is longer than the limit. Nothing was done.
+    /// A key, a value or the user's metadata is longer than the limit. Nothing was done.
     #[error("a {what} of {found} bytes; the limit is {limit}")]
     TooLong {
-        /// `"key"`, `"value"` or `"merged value"`.
+        /// `"key"`, `"value"`, `"merged value"` or `"user metadata"`.
         what: &'static str,
         /// Its length in bytes.
         found: u64,
@@ -242,14 +252,15 @@ pub enum Error {
         advice: &'static str,
     },
 
-    /// A store was made with another value of an option that cannot change.
-    #[error("{}: the store was made with {option} = {found}, the program asks for {expected}", path.display())]
+    /// An index or a store was made with another value of an option that cannot change. It is untouched.
+    #[error("{}: made with {option} = {found}, the program asks for {expected}", path.display())]
     OptionMismatch {
-        /// The store's manifest.
+        /// The file, or the store's manifest.
         path: PathBuf,
-        /// Name of the option as in [`StoreOptions`](crate::store::StoreOptions).
+        /// Name of the option as in [`Options`](crate::Options) or
+        /// [`StoreOptions`](crate::store::StoreOptions).
         option: &'static str,
-        /// What the store was made with.
+        /// What it was made with.
         found: String,
         /// What the program gave.
         expected: String,

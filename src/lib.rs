@@ -79,6 +79,7 @@ pub use error::{Error, ParseOptionError, Result};
 #[doc(hidden)]
 pub use gpu::sort::{SortedVersions, VersionBatch, VersionSorter};
 pub use index::{Index, Iter, Progress, Recovery, Repair, Report, ReportState, Stats, recover};
+pub use layout::{Column, ColumnRole, DType, KeyKind, Metadata};
 pub use options::{AddressOrder, CachePolicy, Engine, Options};
 #[cfg(feature = "cuda")]
 #[doc(hidden)]

@@ -1,14 +1,16 @@
 //! How an index is created and opened.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::domain::Domain;
 use crate::error::ParseOptionError;
-use crate::layout::Shape;
+use crate::layout::{Column, KeyKind, Metadata, Shape, column};
 use crate::pm::Faults;
+use crate::width::to_usize;
 use crate::{Error, Result};
 
 /// Which processor executes the batches of an [`Index`](crate::Index).
@@ -190,6 +192,8 @@ pub struct Options {
     pub(crate) slots: u32,
     pub(crate) levels: u32,
     pub(crate) locations: u32,
+    pub(crate) key_kind: Option<KeyKind>,
+    pub(crate) columns: Option<Vec<Column>>,
     #[cfg(feature = "cuda")]
     pub(crate) write_trace: Option<Arc<dyn crate::WriteTrace>>,
 }
@@ -213,6 +217,8 @@ impl Default for Options {
             slots: 8,
             levels: 2,
             locations: 2,
+            key_kind: None,
+            columns: None,
             #[cfg(feature = "cuda")]
             write_trace: None,
         }
@@ -349,6 +355,49 @@ impl Options {
         self
     }
 
+    /// What the bytes of a key are; it is written into the file for whoever reads it. Integers have 8 or 16
+    /// bytes. It changes nothing about how keys are found: they are compared byte by byte.
+    ///
+    /// A new index takes it. Opening one that was made with another is refused with
+    /// [`Error::OptionMismatch`]; without this option any is opened.
+    ///
+    /// Default: [`KeyKind::Bytes`] for a new index.
+    #[must_use]
+    pub fn key_kind(mut self, kind: KeyKind) -> Self {
+        self.key_kind = Some(kind);
+        self
+    }
+
+    /// The columns of a value, in the order of their offsets: what its bytes are, for whoever reads the file
+    /// and for [`get_column`](crate::Index::get_column). At most 16; they may leave gaps, and may not
+    /// overlap. Where values have more than 64 bytes, a column of the role
+    /// [`OptimizerState`](crate::ColumnRole::OptimizerState) may not lie in a 64-byte line of another column,
+    /// so that a lookup fetches nothing of it; the error says which padding is needed.
+    ///
+    /// A new index takes them. Opening one that was made with others is refused with
+    /// [`Error::OptionMismatch`]; without this option any is opened.
+    ///
+    /// Default: none for a new index.
+    ///
+    /// ```
+    /// use gphash::{Column, ColumnRole, DType, Index, KeyKind, Options};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("index");
+    /// let options = Options::new().key_kind(KeyKind::Unsigned).columns([
+    ///     Column::new("weight", DType::F32, [16], 0),
+    ///     Column::new("momentum", DType::F32, [16], 64).with_role(ColumnRole::OptimizerState),
+    /// ]);
+    /// let index = Index::<u64, [f32; 32]>::create(&path, &options)?;
+    /// assert_eq!(index.metadata().columns[1].name(), "momentum");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn columns(mut self, columns: impl IntoIterator<Item = Column>) -> Self {
+        self.columns = Some(columns.into_iter().collect());
+        self
+    }
+
     /// Treats the file as DAX although it cannot be mapped with `MAP_SYNC`: the CPU writes back
     /// and fences as on persistent memory. For tests of that path on tmpfs.
     #[doc(hidden)]
@@ -386,6 +435,65 @@ impl Options {
             self.levels,
             self.locations,
         )
+    }
+
+    /// What the file of a new table of `shape` says of itself.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] for a key kind or columns that such keys and values cannot have.
+    pub(crate) fn metadata_for(&self, shape: &Shape) -> Result<Metadata> {
+        let key_kind = self.key_kind.unwrap_or_default();
+        if !key_kind.fits(shape.key_size) {
+            return Err(Error::InvalidOption {
+                option: "key_kind",
+                found: format!("{key_kind} for keys of {} bytes", shape.key_size),
+                expected: "an integer of 8 or 16 bytes".into(),
+            });
+        }
+        let columns = self.columns.clone().unwrap_or_default();
+        let value_size = to_usize(shape.value_size);
+        column::check(&columns, value_size)
+            .and_then(|()| column::check_lines(&columns, value_size))
+            .map_err(|(found, expected)| Error::InvalidOption {
+                option: "columns",
+                found,
+                expected,
+            })?;
+        Ok(Metadata {
+            key_kind,
+            columns,
+            version: Metadata::FIRST_VERSION,
+            ..Metadata::default()
+        })
+    }
+
+    /// Checks that a file at `path` which says `found` of itself was made with the key kind and the columns
+    /// of these options, if they name any.
+    ///
+    /// # Errors
+    /// [`Error::OptionMismatch`].
+    pub(crate) fn check_metadata(&self, found: &Metadata, path: &Path) -> Result<()> {
+        let mismatch = |option, found, expected| {
+            Err(Error::OptionMismatch {
+                path: path.to_path_buf(),
+                option,
+                found,
+                expected,
+            })
+        };
+        match (&self.key_kind, &self.columns) {
+            (Some(kind), _) if *kind != found.key_kind => {
+                mismatch("key_kind", found.key_kind.to_string(), kind.to_string())
+            }
+            (_, Some(columns)) if *columns != found.columns => {
+                let listed = |columns: &[Column]| {
+                    let columns: Vec<String> = columns.iter().map(Column::to_string).collect();
+                    format!("[{}]", columns.join("; "))
+                };
+                mismatch("columns", listed(&found.columns), listed(columns))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// As [`shape_for`](Self::shape_for), for keys and values of variable length.

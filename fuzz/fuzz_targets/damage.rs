@@ -43,7 +43,7 @@ impl Damage {
             }
             (Part::Journal, Some(journal)) => Some(&mut journal[..]),
             _ => {
-                let start = usize::try_from(ExtentEntry::entry_offset(0)).unwrap();
+                let start = usize::try_from(ExtentEntry::entry_offset(0, 0)).unwrap();
                 home.get_mut(start..usize::try_from(DATA_START).unwrap())
             }
         };

@@ -419,7 +419,7 @@ fn apply(patch: &Patch, bytes: &mut Vec<u8>, superblock: &mut Superblock) {
             };
             let (offset, extent) = (offset.value(len), bytes_of_it.value(len));
             let entry = ExtentEntry::new(kind, u32::from(class), offset, extent);
-            let place = ExtentEntry::entry_offset(u32::from(index % 16));
+            let place = ExtentEntry::entry_offset(0, u32::from(index % 16));
             put(bytes, place, bytemuck::bytes_of(&entry));
         }
         Patch::Slot {

@@ -24,7 +24,7 @@ constexpr u64 PAGE = 4096;
 constexpr u64 LINE = 128;
 constexpr u64 RESERVED_BUCKETS = 2 * PAGE;
 constexpr u64 RESERVED_BUCKET_STRIDE = PAGE;
-constexpr u64 DATA_START = 16 * PAGE;
+constexpr u64 DATA_START = 30 * PAGE;
 
 // How kernels are launched (src/gpu/launch.rs): threads of a block, and how many blocks of
 // the verbs' kernels fit on a multiprocessor, which bounds their registers to 64.
@@ -70,7 +70,7 @@ struct TableView {
     u32 top_level;
     u32 bucket_size;
     u32 record_stride;
-    u32 reserved;
+    u32 value_offset; // of what a lookup copies of each value; `value_size` bytes of it
     u8 *reserved_probe[2];
     u32 *dirty; // one bit for each page of the file, or null
     u64 level_offset[DIRECTORY];

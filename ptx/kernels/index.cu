@@ -32,7 +32,8 @@ struct Hit {
     u32 index;
 };
 
-// Copies the values that are cached, and if the batch is not put in order the others too.
+// Copies what is wanted of the values that are cached, and if the batch is not put in order of the others
+// too.
 __device__ inline void copy_found(const TableView &view, const Batch &batch, u64 position,
                                   bool mine, const Hit &hit, Tally &tally) {
     u8 *value = batch.values + position * view.value_size;
@@ -43,16 +44,17 @@ __device__ inline void copy_found(const TableView &view, const Batch &batch, u64
         CachedValue cached{};
         if (found) cached = cached_value(view, hit.ordinal, hit.index, record);
         bool is_cached = cached.value != nullptr;
-        copy_values(cached.value, value, batch.values, view.value_size, is_cached);
+        copy_values(cached.value, value, batch.values, view.value_size, is_cached, view.value_offset);
         if (still_cached(cached, record) && is_cached) record = 0;
         tally.cache_lookups += found;
         tally.cache_hits += found && record == 0;
     }
-    if (record != 0) tally.touches += lines_in(record, view.value_size);
+    if (record != 0) tally.touches += lines_in(record + view.value_offset, view.value_size);
     if (batch.order.wanted != 0) {
         if (mine) enter_order(batch.order, position, record);
     } else {
-        copy_values(view.file + record, value, batch.values, view.value_size, record != 0);
+        copy_values(view.file + record, value, batch.values, view.value_size, record != 0,
+                    view.value_offset);
     }
 }
 
@@ -84,14 +86,15 @@ __device__ void lookup(const TableView &view, const Batch &batch, Counters *coun
             copy_found(view, batch, position, mine, hit, tally);
         }
         if constexpr (OUTPUT == Output::OFFSETS) {
-            if (mine) __stcs(reinterpret_cast<u64 *>(batch.values) + position, hit.record);
-            if (hit.record != 0) tally.touches += lines_in(hit.record, view.value_size);
+            u64 wanted = hit.record == 0 ? 0 : hit.record + view.value_offset;
+            if (mine) __stcs(reinterpret_cast<u64 *>(batch.values) + position, wanted);
+            if (wanted != 0) tally.touches += lines_in(wanted, view.value_size);
         }
     }
     tally.add_to(counters, table.touches);
 }
 
-// Copies one record for each lane that has one, many of them under way at once: a few warps are
+// Copies what is wanted of one record for each lane that has one, many of them under way at once: a few warps are
 // enough to keep the bus busy.
 template <class Unit>
 __device__ void fetch_units(const TableView &view, const Batch &batch, u64 record, u64 position) {
@@ -117,7 +120,8 @@ __device__ void fetch_units(const TableView &view, const Batch &batch, u64 recor
                 to[nth] = nullptr;
                 if (which >= WARP || from == 0 || unit >= units) continue;
                 to[nth] = reinterpret_cast<Unit *>(batch.values + at * view.value_size) + unit;
-                held[nth] = load_unit(reinterpret_cast<const Unit *>(view.file + from) + unit);
+                const u8 *wanted = view.file + from + view.value_offset;
+                held[nth] = load_unit(reinterpret_cast<const Unit *>(wanted) + unit);
             }
             #pragma unroll
             for (u32 nth = 0; nth < UNDER_WAY; nth++) {
@@ -135,7 +139,7 @@ KERNEL fetch(const __grid_constant__ TableView view, const __grid_constant__ Bat
     for (; share.exists(); share.next()) {
         u64 record;
         u64 position = share.position(0, &record);
-        switch (common_alignment(batch.values, view.value_size)) {
+        switch (common_alignment(batch.values, view.value_size | view.value_offset)) {
         case 16: fetch_units<uint4>(view, batch, record, position); break;
         case 8: fetch_units<u64>(view, batch, record, position); break;
         case 4: fetch_units<u32>(view, batch, record, position); break;

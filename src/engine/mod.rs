@@ -16,6 +16,7 @@ use crate::pm::Mapping;
 use crate::table::Table;
 use crate::table::alloc::reachable::ReachableRecords;
 use crate::table::maintenance::Maintainer;
+use crate::table::record::ValuePart;
 use crate::table::recovery::scan::Findings;
 use crate::{Error, Result};
 use cpu::CpuEngine;
@@ -141,24 +142,28 @@ impl Backend {
         keys: &[u8],
         values: &[u8],
     ) -> Result<FixedBitSet> {
-        match self {
+        let written = match self {
             Backend::Cpu(engine) => engine.write(table, verb, keys, values),
             #[cfg(feature = "cuda")]
             Backend::Cuda(engine) => engine.write(table, verb, keys, values),
-        }
+        };
+        // Also after an error, which some changes may have come before.
+        table.note_change();
+        written
     }
 
-    /// Copies the values of the keys that are there.
+    /// Copies a part of the values of the keys that are there. `values` holds such parts.
     pub(crate) fn get(
         &self,
         table: &Table<Mapping>,
+        wanted: ValuePart,
         keys: &[u8],
         values: &mut [u8],
     ) -> Result<FixedBitSet> {
         match self {
-            Backend::Cpu(engine) => engine.get(table, keys, values),
+            Backend::Cpu(engine) => engine.get(table, wanted, keys, values),
             #[cfg(feature = "cuda")]
-            Backend::Cuda(engine) => engine.get(table, keys, values),
+            Backend::Cuda(engine) => engine.get(table, wanted, keys, values),
         }
     }
 
@@ -180,10 +185,10 @@ impl Backend {
         }
     }
 
-    /// Takes a checkpoint, where the domain has them.
+    /// Publishes a version, in one checkpoint where the domain has them.
     pub(crate) fn sync(&self, table: &Table<Mapping>) -> Result<()> {
         match self {
-            Backend::Cpu(_) => table.sync(),
+            Backend::Cpu(_) => table.publish(),
             #[cfg(feature = "cuda")]
             Backend::Cuda(engine) => engine.sync(table),
         }

@@ -17,9 +17,7 @@ use super::bytes::BytesIndex;
 use super::repair::recover;
 use crate::index::fault_tests::faults::TestDir;
 use crate::layout::size_class::{CLASS_TABLE, ClassTable};
-use crate::layout::{
-    DATA_START, EXTENT_TABLE, ExtentEntry, PAGE, RESERVED_BUCKETS, SUPERBLOCKS, Superblock,
-};
+use crate::layout::{DATA_START, METADATA, PAGE, RESERVED_BUCKETS, SUPERBLOCKS, Superblock};
 use crate::pm::{Call, Entry, Faults};
 use crate::table::item::Mutation;
 use crate::width::to_usize;
@@ -395,9 +393,12 @@ impl Case {
         for at in SUPERBLOCKS.map(to_usize) {
             self.flip_all(left, false, at..at + size_of::<Superblock>());
         }
-        let entries =
-            to_usize(EXTENT_TABLE)..to_usize(ExtentEntry::entry_offset(superblock.extent_count));
+        let entries = to_usize(superblock.entry_offset(0))
+            ..to_usize(superblock.entry_offset(superblock.extent_count));
         self.flip_all(left, false, entries.start..entries.end + 32);
+        for at in METADATA.map(to_usize) {
+            self.flip_all(left, false, at..at + to_usize(PAGE));
+        }
         if self.kind == Kind::Variable {
             let table = to_usize(CLASS_TABLE);
             self.flip_all(left, false, table..table + size_of::<ClassTable>());

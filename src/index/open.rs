@@ -38,6 +38,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         let path = path.as_ref();
         let shape = options.shape_for(size_of::<K>(), size_of::<V>())?;
+        let metadata = options.metadata_for(&shape)?;
         let backend = Backend::choose(options)?;
         let entry = Entry::at(path, options.faults.clone())?;
         let map_options = MapOptions {
@@ -45,7 +46,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
             ..map_options(options)
         };
         let medium = Mapping::create_at(&entry, DATA_START, &map_options)?;
-        let table = Table::create(medium, shape, options.capacity, path)?;
+        let table = Table::create_described(medium, shape, metadata, options.capacity, path)?;
         table.sync()?;
         let recovery = Recovery {
             created: true,
@@ -72,9 +73,9 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::SizeMismatch`] for keys or values of another size; [`Error::WrongKind`],
-    /// [`Error::Foreign`],
-    /// [`Error::NewerFormat`], [`Error::Truncated`], [`Error::Damaged`], [`Error::InUse`],
+    /// [`Error::SizeMismatch`] for keys or values of another size; [`Error::OptionMismatch`] for another key
+    /// kind or other columns; [`Error::WrongKind`], [`Error::Foreign`],
+    /// [`Error::NewerFormat`], [`Error::UnknownFeatures`], [`Error::Truncated`], [`Error::Damaged`], [`Error::InUse`],
     /// [`Error::NotAFile`], [`Error::ReadOnly`], [`Error::Io`]. The file stays as it was.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         let path = path.as_ref();
@@ -105,6 +106,9 @@ impl<K: Pod, V: Pod> Index<K, V> {
                 });
             }
         }
+        let shape = superblock.shape(path)?;
+        let found = Table::find_metadata(&medium, &shape, path, false)?;
+        options.check_metadata(&found.metadata, path)?;
         let (table, recovery) =
             Table::open_with(medium, superblock, path, Policy::INDEX, |table, used| {
                 backend.scan(table, used)
@@ -147,6 +151,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
         Ok(Self {
             maintainer: Own::new(backend.maintain(&table)),
             backend: Own::new(backend),
+            columns: table.metadata().columns,
             table: Own::new(table),
             recovery,
             closed: false,

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use crate::error::ParseOptionError;
-use crate::layout::Flags;
+use crate::layout::{Flags, Metadata};
 use crate::pm::{Entry, MapOptions, Mapping, Medium};
 use crate::table::Table;
 use crate::table::read_superblock;
@@ -78,6 +78,8 @@ pub struct Report {
     pub key_size: u64,
     /// Bytes of a value; 0 for variable length.
     pub value_size: u64,
+    /// What the file says of itself; no key kind, columns and bytes of the user if that is damaged.
+    pub metadata: Metadata,
     /// Domain in which the file was opened.
     pub domain: Domain,
     /// Live levels.
@@ -195,6 +197,7 @@ pub(crate) fn recover_with(
         format_version: superblock.version,
         key_size: table.shape.key_size,
         value_size: table.shape.value_size,
+        metadata: table.metadata(),
         domain: table.medium.domain(),
         levels: levels.top - levels.bottom + 1,
         capacity,

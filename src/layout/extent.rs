@@ -4,11 +4,11 @@ use bytemuck::{Pod, Zeroable};
 use static_assertions::const_assert_eq;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{DATA_START, EXTENT_TABLE};
+use super::{EXTENT_TABLE_LEN, EXTENT_TABLES};
 use crate::width::u32_of;
 
 /// Most extents a file can have.
-pub const MAX_EXTENTS: u32 = u32_of((DATA_START - EXTENT_TABLE) / size_of::<ExtentEntry>() as u64);
+pub const MAX_EXTENTS: u32 = u32_of(EXTENT_TABLE_LEN / size_of::<ExtentEntry>() as u64);
 
 /// What an extent holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,11 +17,13 @@ pub enum ExtentKind {
     Level,
     /// Records; `class` is the size class (0: the fixed records of the table).
     Arena,
+    /// Nothing: it was emptied and given back. An arena of any class may take it.
+    Free,
 }
 
 /// One entry of the extent table. Entries are appended and never change; the superblock's count
-/// says how many there are. A level that a resize has emptied becomes an arena extent by a
-/// second, later entry over the same range.
+/// says how many there are. A level that a resize has emptied, or a range that is free, becomes an arena
+/// extent by a second, later entry over the same range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct ExtentEntry {
@@ -51,6 +53,7 @@ impl ExtentEntry {
             kind: match kind {
                 ExtentKind::Level => 1,
                 ExtentKind::Arena => 2,
+                ExtentKind::Free => 3,
             },
             class,
             checksum: 0,
@@ -71,24 +74,29 @@ impl ExtentEntry {
         match self.kind {
             1 => Some(ExtentKind::Level),
             2 => Some(ExtentKind::Arena),
+            3 => Some(ExtentKind::Free),
             _ => None,
         }
     }
 
-    /// Offset of entry `index` in the file.
-    pub fn entry_offset(index: u32) -> u64 {
-        EXTENT_TABLE + u64::from(index) * size_of::<Self>() as u64
+    /// Offset of entry `index` of the table in area `table`, 0 or 1.
+    pub fn entry_offset(table: u32, index: u32) -> u64 {
+        EXTENT_TABLES[usize::from(table != 0)] + u64::from(index) * size_of::<Self>() as u64
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::DATA_START;
 
     #[test]
     fn extent_entry_that_is_damaged_has_no_kind() {
-        let entry = ExtentEntry::new(ExtentKind::Arena, 0, 65536, 4096);
-        assert_eq!(entry.kind(), Some(ExtentKind::Arena));
+        for kind in [ExtentKind::Level, ExtentKind::Arena, ExtentKind::Free] {
+            let entry = ExtentEntry::new(kind, 0, DATA_START, 4096);
+            assert_eq!(entry.kind(), Some(kind));
+        }
+        let entry = ExtentEntry::new(ExtentKind::Arena, 0, DATA_START, 4096);
         let mut bytes = bytemuck::bytes_of(&entry).to_vec();
         for byte in 0..bytes.len() {
             bytes[byte] ^= 1;

@@ -5,8 +5,11 @@
 //!    4096  superblock, copy 1
 //!    8192  reserved buckets: one for each key value that equals a slot state
 //!          (keys of variable length: the table of size classes, and a store's mark)
-//!   16384  extent table: one entry for each extent, appended
-//!   65536  extents: levels and record arenas, in the order of their making
+//!   16384  extent table, area 0: one entry for each extent, appended
+//!   65536  metadata block, copy 0
+//!   69632  metadata block, copy 1
+//!   73728  extent table, area 1: the superblock says which one holds
+//!  122880  extents: levels and record arenas, in the order of their making
 //! ```
 //!
 //! Offsets are bytes from the start of the file, never addresses. All numbers are little endian.
@@ -14,9 +17,11 @@
 //! The files beside it that make a store share a [`preamble`] (`docs/store.md`).
 
 pub mod bucket;
+pub mod column;
 pub mod extent;
 pub mod hash;
 pub mod mark;
+pub mod metadata;
 pub mod preamble;
 pub mod record;
 pub mod shape;
@@ -24,13 +29,15 @@ pub mod size_class;
 pub mod superblock;
 
 pub use bucket::{BUSY, EMPTY, RESERVED_WORD};
+pub use column::{Column, ColumnRole, DType};
 pub use extent::{ExtentEntry, ExtentKind};
 pub use hash::KeyHash;
 pub use mark::Mark;
+pub use metadata::{KeyKind, Metadata, MetadataPage};
 pub use preamble::{FileFormat, Preamble};
 pub use record::RecordWord;
 pub use shape::{KeyClass, Shape};
-pub use superblock::{Flags, Superblock};
+pub use superblock::{Features, Flags, Superblock};
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("the file is little endian and used without conversion, so the machine must be too");
@@ -55,11 +62,17 @@ pub const RESERVED_BUCKETS: u64 = 2 * PAGE;
 /// Distance of the two reserved buckets, in bytes.
 pub const RESERVED_BUCKET_STRIDE: u64 = PAGE;
 
-/// Offset of the extent table.
-pub const EXTENT_TABLE: u64 = 4 * PAGE;
+/// Offsets of the two areas for the extent table.
+pub const EXTENT_TABLES: [u64; 2] = [4 * PAGE, 18 * PAGE];
+
+/// Bytes of an extent table.
+pub const EXTENT_TABLE_LEN: u64 = 12 * PAGE;
+
+/// Offsets of the two copies of the metadata block.
+pub const METADATA: [u64; 2] = [16 * PAGE, 17 * PAGE];
 
 /// Offset of the first extent.
-pub const DATA_START: u64 = 16 * PAGE;
+pub const DATA_START: u64 = EXTENT_TABLES[1] + EXTENT_TABLE_LEN;
 
 /// Largest file, in bytes: what the offset of a [`RecordWord`] can name.
 pub const MAX_FILE: u64 = 1 << 56;

@@ -42,6 +42,33 @@ bitflags::bitflags! {
     }
 }
 
+bitflags::bitflags! {
+    /// What a reader must know of, or else leave the file alone.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Features: u64 {
+        /// The extent table may have entries of the kind [`ExtentKind::Free`].
+        const FREE_EXTENTS = 1;
+        /// A shrink may be under way: `shrink_level` may be a level.
+        const SHRINK = 2;
+    }
+}
+
+impl Features {
+    /// Those that this build knows. It takes nothing from free extents, and goes on with no shrink.
+    pub const KNOWN: Self = Self::FREE_EXTENTS;
+
+    /// The names of features, or their bits.
+    fn names(self) -> String {
+        let names = self.iter_names().map(|(name, _)| name.to_owned());
+        let others = self.bits() & !Self::all().bits();
+        let others = (0..u64::BITS).filter(|bit| others >> bit & 1 != 0);
+        let names: Vec<String> = names
+            .chain(others.map(|bit| format!("bit {bit}")))
+            .collect();
+        names.join(", ")
+    }
+}
+
 /// The superblock as it stands in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
@@ -77,8 +104,8 @@ pub struct Superblock {
     pub bottom_level: u32,
     /// Entries of the extent table.
     pub extent_count: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Area of the extent table that holds, 0 or 1.
+    pub extent_table: u32,
     /// Bytes of the file that are in use.
     pub file_len: u64,
     /// Items in the table, if `CLEAN`.
@@ -91,6 +118,12 @@ pub struct Superblock {
     pub free_count: u64,
     /// Checkpoints taken.
     pub checkpoints: u64,
+    /// [`Features`].
+    pub features: u64,
+    /// The level above `top_level` that an unfinished shrink empties downward; 0 for none.
+    pub shrink_level: u32,
+    /// Zero.
+    pub reserved: u32,
     /// Offset of each level by its number; 0 where there is none.
     pub level_directory: [u64; LEVEL_ENTRIES],
     /// Random name of the journal without which the file must not be opened; 0 for none.
@@ -99,7 +132,7 @@ pub struct Superblock {
     pub checksum: u64,
 }
 
-const_assert_eq!(size_of::<Superblock>(), 528);
+const_assert_eq!(size_of::<Superblock>(), 544);
 const_assert_eq!(std::mem::offset_of!(Superblock, flags), 12);
 const_assert_eq!(std::mem::offset_of!(Superblock, generation), 16);
 const_assert_eq!(std::mem::offset_of!(Superblock, file_id), 24);
@@ -109,16 +142,19 @@ const_assert_eq!(std::mem::offset_of!(Superblock, slots), 56);
 const_assert_eq!(std::mem::offset_of!(Superblock, hash_function), 68);
 const_assert_eq!(std::mem::offset_of!(Superblock, top_level), 72);
 const_assert_eq!(std::mem::offset_of!(Superblock, extent_count), 80);
+const_assert_eq!(std::mem::offset_of!(Superblock, extent_table), 84);
 const_assert_eq!(std::mem::offset_of!(Superblock, file_len), 88);
 const_assert_eq!(std::mem::offset_of!(Superblock, items), 96);
 const_assert_eq!(std::mem::offset_of!(Superblock, free_list), 112);
 const_assert_eq!(std::mem::offset_of!(Superblock, checkpoints), 128);
-const_assert_eq!(std::mem::offset_of!(Superblock, level_directory), 136);
+const_assert_eq!(std::mem::offset_of!(Superblock, features), 136);
+const_assert_eq!(std::mem::offset_of!(Superblock, shrink_level), 144);
+const_assert_eq!(std::mem::offset_of!(Superblock, level_directory), 152);
 const_assert_eq!(
     std::mem::offset_of!(Superblock, journal_id),
-    136 + 8 * LEVEL_ENTRIES
+    152 + 8 * LEVEL_ENTRIES
 );
-const_assert_eq!(std::mem::offset_of!(Superblock, checksum), 520);
+const_assert_eq!(std::mem::offset_of!(Superblock, checksum), 536);
 static_assertions::const_assert!((Shape::MAX_LEVEL as usize) < LEVEL_ENTRIES);
 
 impl Superblock {
@@ -157,6 +193,16 @@ impl Superblock {
     /// Offset of the copy that this generation is written to.
     pub fn file_offset(&self) -> u64 {
         SUPERBLOCKS[(self.generation % 2) as usize]
+    }
+
+    /// Offset of entry `index` of the extent table that holds.
+    pub fn entry_offset(&self, index: u32) -> u64 {
+        ExtentEntry::entry_offset(self.extent_table, index)
+    }
+
+    /// Whether the extent table may have free extents.
+    pub fn has_free_extents(&self) -> bool {
+        Features::from_bits_retain(self.features).contains(Features::FREE_EXTENTS)
     }
 
     /// Whether the file was cleanly closed.
@@ -207,7 +253,8 @@ impl Superblock {
     /// as not cleanly closed. So it does where the other copy is not the one before.
     ///
     /// # Errors
-    /// [`Error::Foreign`], [`Error::NewerFormat`], [`Error::Truncated`] or [`Error::Damaged`].
+    /// [`Error::Foreign`], [`Error::NewerFormat`], [`Error::UnknownFeatures`], [`Error::Truncated`] or
+    /// [`Error::Damaged`].
     pub fn parse(head: &[u8], actual_len: u64, path: &Path) -> Result<Self> {
         let copies = SUPERBLOCKS.map(|at| {
             head.get(to_usize(at)..to_usize(at) + size_of::<Self>())
@@ -271,8 +318,9 @@ impl Superblock {
     /// would have committed next. Each commit enters one extent at most, so there are no others. One that was
     /// never committed is zero, and does no harm.
     fn commit_next_extent(&mut self, shape: &Shape, head: &[u8], actual_len: u64) {
+        let table = self.extent_table;
         let entry = |index: u32| {
-            let at = usize::try_from(ExtentEntry::entry_offset(index)).ok()?;
+            let at = usize::try_from(ExtentEntry::entry_offset(table, index)).ok()?;
             let bytes = head.get(at..at + size_of::<ExtentEntry>())?;
             let entry: ExtentEntry = bytemuck::pod_read_unaligned(bytes);
             Some((entry.kind()?, entry))
@@ -307,16 +355,15 @@ impl Superblock {
                 self.file_len = end;
             }
             (ExtentKind::Arena, Some(_)) => {
-                // The space of a level that was emptied, unless that is an arena already.
-                let mut earlier = (0..self.extent_count).filter_map(entry);
+                // The space of a level that was emptied, or free space, unless that is an arena already.
+                let mut earlier = (0..self.extent_count).rev().filter_map(entry);
                 let is_same = |(_, entry): &(ExtentKind, ExtentEntry)| {
                     (entry.offset, entry.len) == (next.offset, next.len)
                 };
-                let is_level = earlier
+                let is_unused = earlier
                     .find(is_same)
-                    .is_some_and(|(kind, _)| kind == ExtentKind::Level);
-                if !is_level
-                    || earlier.any(|entry| is_same(&entry))
+                    .is_some_and(|(kind, _)| kind != ExtentKind::Arena);
+                if !is_unused
                     || self.level_directory.contains(&next.offset)
                     || next.class >= shape.classes()
                     || next.len < shape.record_size(next.class)
@@ -354,6 +401,19 @@ impl Superblock {
         }
         if self.version == 0 || Flags::from_bits(self.flags).is_none() {
             return damaged(format!("version {}, flags {:#x}", self.version, self.flags));
+        }
+        let unknown = Features::from_bits_retain(self.features).difference(Features::KNOWN);
+        if !unknown.is_empty() {
+            return Err(Error::UnknownFeatures {
+                path: path.to_path_buf(),
+                found: unknown.names(),
+            });
+        }
+        if self.extent_table > 1 || self.shrink_level != 0 {
+            return damaged(format!(
+                "extent table {} and shrink level {}; expected table 0 or 1 and, without the feature SHRINK, no level",
+                self.extent_table, self.shrink_level
+            ));
         }
         if self.hash_function != hash::XXH3 {
             return damaged(format!("hash function {}; expected 1", self.hash_function));
@@ -480,7 +540,7 @@ mod tests {
             let mut head = head([Some(older), other]);
             head.resize(usize::try_from(DATA_START).unwrap(), 0);
             if let Some(entry) = entry {
-                let at = usize::try_from(ExtentEntry::entry_offset(older.extent_count)).unwrap();
+                let at = usize::try_from(older.entry_offset(older.extent_count)).unwrap();
                 head[at..at + 32].copy_from_slice(bytemuck::bytes_of(&entry));
             }
             parse(&head).unwrap()
@@ -509,6 +569,56 @@ mod tests {
             let entry = ExtentEntry::new(kind, class, offset, len);
             assert_eq!(with(Some(entry), None), older, "{entry:?}");
         }
+    }
+
+    #[test]
+    fn superblock_recovers_an_arena_in_free_space() {
+        let mut older = sealed(8);
+        (older.extent_table, older.features) = (1, Features::FREE_EXTENTS.bits());
+        (older.extent_count, older.file_len) = (1, older.file_len + 8 * PAGE);
+        older.seal();
+        let parsed = |entries: &[ExtentEntry]| {
+            let mut head = head([Some(older), None]);
+            head.resize(usize::try_from(DATA_START).unwrap(), 0);
+            for (index, entry) in (0..).zip(entries) {
+                let at = usize::try_from(older.entry_offset(index)).unwrap();
+                head[at..at + 32].copy_from_slice(bytemuck::bytes_of(entry));
+            }
+            parse(&head).unwrap().extent_count
+        };
+        let offset = older.file_len - 8 * PAGE;
+        let [free, arena] = [ExtentKind::Free, ExtentKind::Arena]
+            .map(|kind| ExtentEntry::new(kind, 0, offset, 8 * PAGE));
+        assert_eq!(parsed(&[free, arena]), 2);
+        assert_eq!(parsed(&[arena, arena]), 1);
+        assert_eq!(parsed(&[arena, free]), 1);
+    }
+
+    #[test]
+    fn superblock_with_unknown_features_is_refused() {
+        for (bits, names) in [
+            (2, "SHRINK"),
+            (3, "SHRINK"),
+            (1 << 63 | 2 | 16, "SHRINK, bit 4, bit 63"),
+        ] {
+            let mut superblock = sealed(8);
+            superblock.features = bits;
+            // What means nothing without the feature is not read.
+            superblock.shrink_level = 2;
+            superblock.key_size = 7;
+            superblock.seal();
+            match parse(&head([Some(superblock), Some(sealed(7))])) {
+                Err(Error::UnknownFeatures { found, .. }) => assert_eq!(found, names),
+                parsed => panic!("{parsed:?}"),
+            }
+        }
+        let mut superblock = sealed(8);
+        superblock.features = Features::FREE_EXTENTS.bits();
+        superblock.seal();
+        assert_eq!(
+            parse(&head([Some(superblock), Some(sealed(7))])).unwrap(),
+            superblock
+        );
     }
 
     #[test]
@@ -548,7 +658,7 @@ mod tests {
 
     #[test]
     fn superblock_with_sealed_nonsense_is_damaged() {
-        let spoil: [fn(&mut Superblock); 10] = [
+        let spoil: [fn(&mut Superblock); 13] = [
             |s| s.key_size = 7,
             |s| s.slots = 0,
             |s| s.locations = 1 << 31,
@@ -559,6 +669,9 @@ mod tests {
             |s| s.hash_function = 9,
             |s| s.generation = u64::MAX,
             |s| s.checkpoints = u64::MAX,
+            |s| s.extent_table = 2,
+            |s| s.shrink_level = 2,
+            |s| s.shrink_level = u32::MAX,
         ];
         for spoil in spoil {
             let mut superblock = sealed(1);

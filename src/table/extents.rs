@@ -62,7 +62,7 @@ impl<M: Medium> Table<M> {
     /// Appends an entry to the extent table.
     pub(crate) fn enter_extent(&self, superblock: &mut Superblock, entry: ExtentEntry) {
         self.persist_later(
-            ExtentEntry::entry_offset(superblock.extent_count),
+            superblock.entry_offset(superblock.extent_count),
             bytemuck::bytes_of(&entry),
         );
         superblock.extent_count += 1;

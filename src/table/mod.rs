@@ -8,6 +8,7 @@ pub(crate) mod iter;
 pub(crate) mod key;
 pub(crate) mod levels;
 pub(crate) mod maintenance;
+mod metadata;
 pub(crate) mod ops;
 pub(crate) mod overflow;
 pub(crate) mod probe;
@@ -21,11 +22,11 @@ mod slots;
 pub(crate) mod tags;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 
 use crossbeam_utils::CachePadded;
 
-use crate::layout::{ExtentKind, KeyClass, Shape, Superblock};
+use crate::layout::{ExtentKind, KeyClass, Metadata, Shape, Superblock};
 use crate::pm::Medium;
 use crate::sync::{Mutex, Ordering, RwLock};
 use crate::{Error, Result};
@@ -35,6 +36,7 @@ use alloc::free_list::FreeList;
 pub(crate) use checkpoint::read_superblock;
 use levels::{LevelTable, Levels};
 use maintenance::Maintenance;
+use metadata::MetadataBlock;
 use overflow::OverflowMaps;
 use resize::Resize;
 pub use session::Session;
@@ -64,6 +66,10 @@ pub struct Table<M> {
     pub(crate) touches: CachePadded<AtomicU64>,
     pub(crate) operations: CachePadded<AtomicU64>,
     superblock: Mutex<Superblock>,
+    metadata: Mutex<MetadataBlock>,
+    /// Whether the table may differ from the version that was published last. No operation reads it, so
+    /// models need not see it.
+    is_changed: AtomicBool,
     /// Held shared by whoever stores into a `Checkpointed` medium, alone by a checkpoint.
     gate: RwLock<()>,
     /// Held by who makes a checkpoint, so that nobody waits for another one with the gate in hand.
@@ -79,19 +85,32 @@ impl<M: Medium> Table<M> {
     /// # Errors
     /// [`Error::NoSpace`] and [`Error::Limit`].
     pub fn create(medium: M, shape: Shape, capacity: u64, path: &Path) -> Result<Self> {
-        let superblock = Superblock::new(&shape, rand::random(), rand::random());
-        Self::create_with(medium, superblock, shape, capacity, path)
+        Self::create_described(medium, shape, Metadata::default(), capacity, path)
     }
 
-    /// As [`create`](Self::create), with the file id and the seed of a superblock.
+    /// As [`create`](Self::create), with what the file says of itself.
+    pub(crate) fn create_described(
+        medium: M,
+        shape: Shape,
+        metadata: Metadata,
+        capacity: u64,
+        path: &Path,
+    ) -> Result<Self> {
+        let superblock = Superblock::new(&shape, rand::random(), rand::random());
+        Self::create_with(medium, superblock, shape, metadata, capacity, path)
+    }
+
+    /// As [`create_described`](Self::create_described), with the file id and the seed of a superblock.
     pub(crate) fn create_with(
         medium: M,
         superblock: Superblock,
         shape: Shape,
+        metadata: Metadata,
         capacity: u64,
         path: &Path,
     ) -> Result<Self> {
         let table = Self::with_superblock(medium, superblock, shape, path);
+        table.create_metadata(metadata);
         let top = shape.top_level_for(capacity);
         if top > Shape::MAX_LEVEL {
             return Err(table.limit("the top level", u64::from(top), u64::from(Shape::MAX_LEVEL)));
@@ -158,6 +177,8 @@ impl<M: Medium> Table<M> {
             touches: CachePadded::new(AtomicU64::new(0)),
             operations: CachePadded::new(AtomicU64::new(0)),
             superblock: Mutex::new(superblock),
+            metadata: Mutex::default(),
+            is_changed: AtomicBool::new(false),
             gate: RwLock::new(()),
             syncing: Mutex::new(()),
             verifies_records: true,

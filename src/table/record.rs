@@ -6,6 +6,8 @@
 //! also that of an insertion that lost. The lengths in a header are checked against the file before
 //! anything behind it is read.
 
+use std::ops::Range;
+
 use bytemuck::Zeroable;
 
 use super::Table;
@@ -16,9 +18,9 @@ use crate::layout::size_class;
 use crate::layout::size_class::{
     MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE, RecordHeader, SMALLEST_RECORD, class_of,
 };
-use crate::layout::{DATA_START, KeyClass, LINE, RecordWord};
+use crate::layout::{DATA_START, KeyClass, LINE, RecordWord, Shape};
 use crate::pm::Medium;
-use crate::width::{low_half, to_usize};
+use crate::width::{low_half, to_usize, u32_of};
 
 /// Bytes of a record's header.
 const HEADER: u64 = size_of::<RecordHeader>() as u64;
@@ -69,6 +71,33 @@ impl<'v> Content<'v> {
     #[inline]
     pub(crate) fn class(key: usize, value: usize) -> u32 {
         class_of(size_class::record_len(key as u64, value as u64)).expect(CHECKED)
+    }
+}
+
+/// Bytes of each value of fixed size that a lookup copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ValuePart {
+    /// The first of them.
+    pub(crate) offset: u32,
+    /// How many, at least one.
+    pub(crate) len: u32,
+}
+
+impl ValuePart {
+    /// All of a value.
+    #[inline]
+    pub(crate) fn whole(shape: &Shape) -> Self {
+        Self {
+            offset: 0,
+            len: u32_of(shape.value_size),
+        }
+    }
+
+    /// The bytes of the record at `at`.
+    #[inline]
+    pub(crate) fn range_in(self, at: u64) -> Range<u64> {
+        let start = at + u64::from(self.offset);
+        start..start + u64::from(self.len)
     }
 }
 

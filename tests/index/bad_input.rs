@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use gphash::layout::superblock::Flags;
-use gphash::layout::{DATA_START, ExtentEntry, SUPERBLOCKS, Superblock};
+use gphash::layout::{DATA_START, SUPERBLOCKS, Superblock};
 use gphash::{Engine, Error, Index, Options, ReportState, recover};
 use gphash_test_support::setting;
 use tempfile::TempDir;
@@ -370,8 +370,8 @@ fn superblock_with_any_byte_damaged() {
 fn extent_table_with_any_byte_damaged() {
     let (_folder, path) = file();
     let whole = fs::read(&path).unwrap();
-    let entries = superblock(&whole).extent_count;
-    for byte in ExtentEntry::entry_offset(0)..ExtentEntry::entry_offset(entries) {
+    let superblock = superblock(&whole);
+    for byte in superblock.entry_offset(0)..superblock.entry_offset(superblock.extent_count) {
         let mut bytes = whole.clone();
         bytes[usize::try_from(byte).unwrap()] ^= 0x10;
         fs::write(&path, &bytes).unwrap();

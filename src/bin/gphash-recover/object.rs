@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use gphash::store::FileReport;
-use gphash::{Domain, Error};
+use gphash::{Column, Domain, Error, KeyKind};
 use serde::Serialize;
 
 use super::finding::{Finding, hexadecimal, word};
@@ -17,6 +17,10 @@ pub(crate) struct Object<'f> {
     format_version: Option<u32>,
     key_size: Option<u64>,
     value_size: Option<u64>,
+    key_kind: Option<KeyKind>,
+    columns: Option<&'f [Column]>,
+    version: Option<u64>,
+    user_bytes: Option<usize>,
     domain: Option<Domain>,
     levels: Option<u32>,
     items: Option<u64>,
@@ -49,6 +53,9 @@ impl<'f> Object<'f> {
         let finding = outcome.as_ref().ok();
         let index = finding.and_then(Finding::index);
         let recovery = index.map(|report| &report.recovery);
+        // That of a store says nothing.
+        let fixed = index.filter(|report| report.key_size != 0);
+        let metadata = fixed.map(|report| &report.metadata);
         let (state, error) = match outcome {
             Ok(finding) => {
                 let damage = finding.damage();
@@ -79,6 +86,10 @@ impl<'f> Object<'f> {
             format_version: index.map(|report| report.format_version),
             key_size: index.map(|report| report.key_size),
             value_size: index.map(|report| report.value_size),
+            key_kind: metadata.map(|metadata| metadata.key_kind),
+            columns: metadata.map(|metadata| metadata.columns.as_slice()),
+            version: metadata.map(|metadata| metadata.version),
+            user_bytes: metadata.map(|metadata| metadata.user.len()),
             domain: index.map(|report| report.domain),
             levels: index.map(|report| report.levels),
             items: recovery.map(|recovery| recovery.items),

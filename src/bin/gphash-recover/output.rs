@@ -96,6 +96,20 @@ impl Output<'_> {
         }
     }
 
+    /// What the file says of itself. That of a store says nothing.
+    fn metadata(&mut self, report: &Report) {
+        if report.key_size == 0 {
+            return;
+        }
+        let metadata = &report.metadata;
+        self.row("key kind", metadata.key_kind);
+        for column in &metadata.columns {
+            self.row("column", column);
+        }
+        self.row("version", HumanCount(metadata.version));
+        self.row("user bytes", HumanCount(metadata.user.len() as u64));
+    }
+
     fn stats(&mut self, report: &Report) {
         let recovery = &report.recovery;
         self.row("format version", report.format_version);
@@ -106,6 +120,7 @@ impl Output<'_> {
                 format_args!("{key} and {} bytes", report.value_size),
             ),
         }
+        self.metadata(report);
         self.row("domain", report.domain);
         self.row("levels", report.levels);
         self.row(

@@ -23,7 +23,7 @@ use crate::table::maintenance::{Maintainer, Pace};
 use crate::table::ops::insert::Inserted;
 use crate::table::probe::Occupied;
 use crate::table::probe_hint::ProbeHint;
-use crate::table::record::{Check, Content};
+use crate::table::record::{Check, Content, ValuePart};
 use crate::table::{Session, Table};
 use crate::width::{product_top, to_usize};
 use pipeline::{Stores, change, lookup};
@@ -77,23 +77,24 @@ impl CpuEngine {
         }
     }
 
-    /// Copies the values of those keys that are there.
+    /// Copies a part of the values of those keys that are there. `values` holds such parts.
     pub fn get<M: Medium>(
         &self,
         table: &Table<M>,
+        wanted: ValuePart,
         keys: &[u8],
         values: &mut [u8],
     ) -> Result<FixedBitSet> {
-        let (key_size, value_size) = sizes(table);
+        let key_size = sizes(table).0;
         let len = keys.len() / key_size;
         let parts = self.parts(len);
         if parts == 1 {
-            return get_part(table, keys, values, 0);
+            return get_part(table, wanted, keys, values, 0);
         }
         let part = len.div_ceil(parts);
-        let values = values.chunks_mut(part * value_size);
+        let values = values.chunks_mut(part * wanted.len as usize);
         let parts = keys.chunks(part * key_size).zip(values).enumerate();
-        let get = |(nth, (keys, values))| get_part(table, keys, values, nth * part);
+        let get = |(nth, (keys, values))| get_part(table, wanted, keys, values, nth * part);
         union(len, parallel::map(parts, get))
     }
 
@@ -228,7 +229,8 @@ impl CpuEngine {
         for start in (0..keys.len()).step_by(PINNED_OPS_MAX) {
             let part = PINNED_OPS_MAX.min(keys.len() - start);
             let target = |i: usize| table.target(keys[start + i]);
-            lookup(&mut session, part, target, |session, member, i| {
+            let whole = ValuePart::whole(&table.shape);
+            lookup(&mut session, whole, part, target, |session, member, i| {
                 each(session, member, start + i)
             })?;
             session.count(part as u64);
@@ -259,6 +261,7 @@ impl CpuEngine {
             let target = |i: usize| ProbeKey::of_fingerprint(fingerprints[i], Identity::Any);
             lookup(
                 &mut session,
+                ValuePart::whole(&table.shape),
                 fingerprints.len(),
                 target,
                 |session, member, i| {
@@ -430,21 +433,22 @@ fn each<'k, 't, M: Medium>(
 /// Looks up packed keys that stand from position `first` on.
 fn get_part<M: Medium>(
     table: &Table<M>,
+    wanted: ValuePart,
     keys: &[u8],
     values: &mut [u8],
     first: usize,
 ) -> Result<FixedBitSet> {
-    let (key_size, value_size) = sizes(table);
+    let (key_size, value_size) = (sizes(table).0, wanted.len as usize);
     let len = keys.len() / key_size;
     let mut answers = FixedBitSet::with_capacity(first + len);
     let mut session = table.session();
     for start in (0..len).step_by(PINNED_OPS_MAX) {
         let part = PINNED_OPS_MAX.min(len - start);
         let target = |i| table.target(nth(keys, key_size, start + i));
-        lookup(&mut session, part, target, |session, member, i| {
+        lookup(&mut session, wanted, part, target, |session, member, i| {
             answers.insert(first + start + i);
             let value = &mut values[(start + i) * value_size..][..value_size];
-            session.read(member, value)
+            session.read(member, wanted, value)
         })?;
         session.count(part as u64);
         if start + part < len {

@@ -15,6 +15,7 @@ use crate::pm::Medium;
 use crate::table::key::ProbeKey;
 use crate::table::probe::{Occupied, ProbeResult};
 use crate::table::probe_hint::ProbeHint;
+use crate::table::record::ValuePart;
 use crate::table::{Session, Table};
 
 /// Lookups under way: those from their first step to before their last. The first three steps are:
@@ -66,10 +67,12 @@ pub enum Stores {
     RecordAndSlot(u32),
 }
 
-/// Looks up `len` targets in order, and calls `found` with the position of each that is there.
+/// Looks up `len` targets in order, and calls `found` with the position of each that is there. Of values of
+/// fixed size it asks for the bytes that are `wanted`.
 #[inline]
 pub fn lookup<'k, M: Medium>(
     session: &mut Session<M>,
+    wanted: ValuePart,
     len: usize,
     target: impl Fn(usize) -> ProbeKey<'k>,
     mut found: impl FnMut(&mut Session<M>, Occupied, usize) -> Result<()>,
@@ -96,7 +99,7 @@ pub fn lookup<'k, M: Medium>(
             && matches!(result, ProbeResult::Candidate(_) | ProbeResult::Unsure)
         {
             *result = table.find_probed(target, *result, &mut session.touches);
-            prefetch_probed(table, result);
+            prefetch_probed(table, result, wanted);
             let (word, behind) = (
                 target.word,
                 position + 1..position + compared - 2 * distance,
@@ -117,11 +120,11 @@ pub fn lookup<'k, M: Medium>(
                 ProbeResult::Candidate(addr) if is_variable => prefetch_record(table, addr),
                 ProbeResult::Candidate(addr) => {
                     *result = table.probe_slot(addr, target, &mut session.touches);
-                    prefetch_probed(table, result);
+                    prefetch_probed(table, result, wanted);
                 }
                 _ => {
                     *result = table.probe_tags(target);
-                    prefetch_probed(table, result);
+                    prefetch_probed(table, result, wanted);
                 }
             }
         }
@@ -225,17 +228,23 @@ fn prefetch_tags<M: Medium>(table: &Table<M>, target: &ProbeKey) {
     }
 }
 
-/// Asks for the slot that may hold a key, or the record that does.
+/// Asks for the slot that may hold a key, or what is wanted of the record that does.
 #[inline(always)]
-fn prefetch_probed<M: Medium>(table: &Table<M>, result: &ProbeResult) {
+fn prefetch_probed<M: Medium>(table: &Table<M>, result: &ProbeResult, wanted: ValuePart) {
     match result {
         ProbeResult::Found(member) => {
             let at = member.record.offset();
-            let asked = match table.shape.key_class() {
-                KeyClass::Word | KeyClass::Wide => 0,
-                KeyClass::Variable => UNKNOWN_RECORD_BYTES,
-            };
-            prefetch_lines(table, at, asked, table.record_len(at));
+            match table.shape.key_class() {
+                KeyClass::Word | KeyClass::Wide => {
+                    let bytes = wanted.range_in(at);
+                    // Lines are asked for one after the other, so from the start of the first one.
+                    let line = bytes.start - bytes.start % LINE;
+                    prefetch_lines(table, line, 0, bytes.end - line);
+                }
+                KeyClass::Variable => {
+                    prefetch_lines(table, at, UNKNOWN_RECORD_BYTES, table.record_len(at));
+                }
+            }
         }
         ProbeResult::Candidate(addr) => prefetch_slot(table, addr),
         ProbeResult::Absent | ProbeResult::Unsure => {}

@@ -135,13 +135,13 @@ impl CudaEngine {
         })
     }
 
-    /// Takes a checkpoint, where the domain has them.
+    /// Publishes a version, in one checkpoint where the domain has them.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu), and those of [`Table::sync`].
+    /// [`Error::Gpu`](crate::Error::Gpu), and those of [`Table::publish`].
     pub(crate) fn sync(&self, table: &Table<Mapping>) -> Result<()> {
         self.service.serve(table, |server| match server {
-            Server::Host(_) => table.sync(),
+            Server::Host(_) => table.publish(),
             Server::Device(device_table) => device_table.sync(table),
         })
     }

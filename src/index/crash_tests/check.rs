@@ -125,7 +125,7 @@ fn check_extents(table: &Table<Simulated>) {
     let entries = (0..superblock.extent_count).map(|index| {
         let mut entry = ExtentEntry::new(ExtentKind::Arena, 0, 0, 0);
         let bytes = bytemuck::bytes_of_mut(&mut entry);
-        table.medium.read(ExtentEntry::entry_offset(index), bytes);
+        table.medium.read(superblock.entry_offset(index), bytes);
         entry
     });
     let entries: Vec<ExtentEntry> = entries.collect();

@@ -19,7 +19,7 @@ use super::history::Model;
 use super::kind::{FRESH, keys};
 use super::operation::{Op, maintain, write};
 use super::random::{VERBS, any_key, any_kind};
-use crate::layout::DATA_START;
+use crate::layout::{DATA_START, Metadata};
 use crate::pm::sim_disk::{Disk, DiskState, Files, hash};
 use crate::pm::{Entry, Faults, MapOptions, Mapping, Medium};
 use crate::table::Table;
@@ -34,6 +34,10 @@ const DEPTH: u32 = 3;
 /// The moment before the first checkpoint.
 const NEVER: u64 = u64::MAX;
 
+/// What a model has the version of a table under, and the user's bytes: keys that no operation uses.
+const VERSION: u64 = u64::MAX - 1;
+const USER: u64 = u64::MAX - 2;
+
 fn options(disk: Option<&Arc<Disk>>) -> MapOptions {
     MapOptions {
         domain: Domain::Checkpointed,
@@ -43,14 +47,32 @@ fn options(disk: Option<&Arc<Disk>>) -> MapOptions {
     }
 }
 
-fn open(path: &Path, disk: Option<&Arc<Disk>>) -> Result<(Table<Mapping>, Recovery)> {
+/// Opens a table; gives what its file said before of itself, too.
+fn open(path: &Path, disk: Option<&Arc<Disk>>) -> Result<(Table<Mapping>, Recovery, Metadata)> {
     let medium = Mapping::open(path, &options(disk))?;
     let superblock = read_superblock(&medium, path)?;
-    Table::open(medium, superblock, path, Policy::INDEX)
+    let metadata = Table::find_metadata(&medium, &superblock.shape(path)?, path, false)?.metadata;
+    let (table, recovery) = Table::open(medium, superblock, path, Policy::INDEX)?;
+    let opened = table.metadata();
+    assert_eq!(opened.user, metadata.user);
+    let further = opened.version - metadata.version;
+    // Where a checkpoint tells what the file holds, that is the version. It cannot tell of damage.
+    assert!(
+        further <= u64::from(!recovery.clean),
+        "{further} versions more"
+    );
+    Ok((table, recovery, metadata))
+}
+
+/// What a model says of metadata.
+fn model_of(metadata: Metadata) -> impl IntoIterator<Item = (u64, u64)> {
+    let Metadata { version, user, .. } = metadata;
+    let user = (!user.is_empty()).then(|| (USER, bytemuck::pod_read_unaligned(&user)));
+    [(VERSION, version)].into_iter().chain(user)
 }
 
 fn any_op(count: u64, rng: &mut SmallRng) -> Op {
-    match rng.random_range(0..17) {
+    match rng.random_range(0..19) {
         0..9 => {
             let len = rng.random_range(1..6);
             let keys = (0..len).map(|_| any_key(count, rng)).collect();
@@ -63,7 +85,9 @@ fn any_op(count: u64, rng: &mut SmallRng) -> Op {
         13 => Op::Capture,
         14 => Op::CompleteJournal,
         15 => Op::Reopen,
-        _ => Op::Kill,
+        16 => Op::Kill,
+        17 => Op::Publish,
+        _ => Op::SetUser(rng.random()),
     }
 }
 
@@ -94,7 +118,7 @@ impl Run {
             path: path.to_path_buf(),
             disk,
             table: Some(table),
-            model: Model::new(),
+            model: [(VERSION, 0)].into(),
             version: 1,
             checkpoints: Vec::new(),
             captured: None,
@@ -131,6 +155,16 @@ impl Run {
                 self.captured = None;
                 self.checkpoint(Table::sync);
             }
+            Op::Publish => {
+                self.captured = None;
+                let version = self.table.as_ref().unwrap().metadata().version;
+                self.model.insert(VERSION, version + 1);
+                self.checkpoint(Table::publish);
+            }
+            Op::SetUser(user) => {
+                self.model.insert(USER, *user);
+                maintain(self.table.as_ref().unwrap(), op);
+            }
             Op::Capture => {
                 self.captured = Some(self.model.clone());
                 self.table.as_ref().unwrap().capture().unwrap();
@@ -140,7 +174,13 @@ impl Run {
             }
             Op::Reopen => {
                 self.captured = None;
-                self.checkpoint(Table::close);
+                let table = self.table.as_ref().unwrap();
+                table.note_change();
+                *self.model.get_mut(&VERSION).unwrap() = table.metadata().version + 1;
+                self.checkpoint(|table| {
+                    table.begin_last_version();
+                    table.close()
+                });
                 self.reopen();
             }
             Op::Kill => {
@@ -155,7 +195,9 @@ impl Run {
 
     fn reopen(&mut self) {
         self.table = None;
-        self.table = Some(open(&self.path, Some(&self.disk)).unwrap().0);
+        let table = open(&self.path, Some(&self.disk)).unwrap().0;
+        self.model.extend(model_of(table.metadata()));
+        self.table = Some(table);
     }
 }
 
@@ -210,23 +252,24 @@ impl Cuts<'_> {
         for (path, contents) in image {
             fs::write(path, contents).unwrap();
         }
-        let (table, recovery) = open(self.path, None)
+        let (table, recovery, metadata) = open(self.path, None)
             .inspect_err(|error| {
                 if !may_be_refused {
                     println!("{error}");
                 }
             })
             .ok()?;
-        let found = lookup(self.kind, &table, keys(self.count));
+        let mut found = lookup(self.kind, &table, keys(self.count));
         assert_eq!(table.len(), found.len() as u64, "items of {found:?}");
         assert_eq!(recovery.items, found.len() as u64, "items of {found:?}");
         let model = exercise(self.kind, &table, self.count, &found);
         table.close().unwrap();
         drop(table);
-        let (table, recovery) = open(self.path, None).unwrap();
+        let (table, recovery, _) = open(self.path, None).unwrap();
         assert!(recovery.clean);
         let all = keys(self.count).chain(FRESH);
         assert_eq!(lookup(self.kind, &table, all), model);
+        found.extend(model_of(metadata));
         Some(found)
     }
 

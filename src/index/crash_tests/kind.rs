@@ -4,10 +4,11 @@ use std::path::Path;
 
 use crate::engine::Write;
 use crate::engine::cpu::CpuEngine;
-use crate::layout::{BUSY, DATA_START, EMPTY, Shape, Superblock};
+use crate::layout::{BUSY, DATA_START, EMPTY, EXTENT_TABLES, PAGE, Shape, Superblock};
 use crate::pm::Medium;
 use crate::pm::sim::Simulated;
 use crate::table::Table;
+use crate::table::record::ValuePart;
 use crate::table::recovery::{Policy, Recovery};
 use crate::width::{low_byte, to_usize};
 use crate::{Error, Result};
@@ -135,7 +136,9 @@ impl Kind {
             return versions;
         }
         let mut values = vec![0; keys.len() * self.value_size];
-        let found = engine.get(table, &bytes.concat(), &mut values).unwrap();
+        let whole = ValuePart::whole(&table.shape);
+        let found = engine.get(table, whole, &bytes.concat(), &mut values);
+        let found = found.unwrap();
         for nth in found.ones() {
             let value = &values[nth * self.value_size..][..self.value_size];
             versions[nth] = Some(self.version(keys[nth], value));
@@ -174,7 +177,8 @@ pub(super) fn killed(memory: &Simulated) -> Simulated {
 }
 
 pub(super) fn superblock(memory: &Simulated) -> Superblock {
-    let mut head = vec![0; to_usize(DATA_START)];
+    // The tables of the tests are short.
+    let mut head = vec![0; to_usize(EXTENT_TABLES[0] + PAGE)];
     memory.read(0, &mut head);
     match Superblock::parse(&head, memory.len(), Path::new("memory")) {
         // The commit of a recovery may complete the commit that a crash has torn, since both go

@@ -2,7 +2,8 @@
 //! recovery and compared with what had been acknowledged.
 //!
 //! [`scripted`] and [`random`] run one thread, [`threads`] several, [`checkpoints`] one on an ordinary
-//! file; recoveries are crashed and recovered themselves. [`superblocks`] tears and damages superblocks.
+//! file; recoveries are crashed and recovered themselves. [`superblocks`] tears and damages superblocks; [`metadata`]
+//! stops changes of the metadata block.
 //!
 //! `GPHASH_TEST_SEED` repeats a run, `GPHASH_CRASH_IMAGES` says how many images it checks.
 
@@ -12,6 +13,7 @@ mod explorer;
 mod forgotten;
 mod history;
 mod kind;
+mod metadata;
 mod operation;
 mod random;
 mod scripted;

@@ -34,6 +34,10 @@ pub(super) enum Op {
     /// Preallocates room for whatever comes, as the maintenance does.
     MakeRoom,
     Sync,
+    /// A sync that publishes a version.
+    Publish,
+    /// Replaces the user's metadata by the bytes of a number.
+    SetUser(u64),
     /// The halves of a sync; changes may come between them.
     Capture,
     CompleteJournal,
@@ -88,6 +92,8 @@ pub(super) fn maintain<M: Medium>(table: &Table<M>, op: &Op) {
             .prepare(table.medium.len() + (1 << 20), Priority::Beside)
             .unwrap(),
         Op::Sync => table.sync().unwrap(),
+        Op::Publish => table.publish().unwrap(),
+        Op::SetUser(user) => table.set_user_metadata(&user.to_ne_bytes()).unwrap(),
         Op::Capture => table.capture().unwrap(),
         Op::CompleteJournal => table.medium.complete().unwrap(),
         _ => unreachable!("{op:?} changes items or the handle"),

@@ -25,6 +25,9 @@ type Table = Index<u64, Value>;
 /// The version of each key.
 type Model = BTreeMap<u64, u64>;
 
+/// What a model has the user's metadata under.
+const USER: u64 = u64::MAX - 1;
+
 /// Numbers of the keys that are used.
 const KEYS: Range<u64> = 0..200;
 
@@ -54,24 +57,28 @@ enum Step {
     Update(Range<u64>),
     Remove(Range<u64>),
     Reserve(u64),
+    SetUser,
     Sync,
     Close,
     Open,
 }
 
-use Step::{Close, Insert, Open, Remove, Reserve, Sync, Update, Upsert};
+use Step::{Close, Insert, Open, Remove, Reserve, SetUser, Sync, Update, Upsert};
 
 /// All that an index does: growth of levels and records, resizes, checkpoints, clean closes.
 fn life() -> Vec<Step> {
     vec![
+        SetUser,
         Insert(0..30),
         Sync,
+        SetUser,
         Insert(20..90),
         Update(0..80),
         Sync,
         Remove(30..60),
         Upsert(50..150),
         Reserve(300),
+        SetUser,
         Close,
         Open,
         Update(0..200),
@@ -103,6 +110,7 @@ impl Step {
             }
             Remove(numbers) => index.remove(&keys(numbers)).map(drop),
             Reserve(items) => index.reserve(items),
+            SetUser => index.set_user_metadata(&version.to_ne_bytes()),
             _ => index.sync(),
         }
     }
@@ -123,10 +131,18 @@ impl Step {
             Remove(numbers) => numbers.for_each(|n| {
                 model.remove(&key(n));
             }),
+            SetUser => {
+                model.insert(USER, version);
+            }
             _ => {}
         }
         model
     }
+}
+
+/// Items of a model.
+fn items(model: &Model) -> u64 {
+    model.keys().filter(|&&key| key != USER).count() as u64
 }
 
 /// The versions of all keys, looked up, once it is sure that every value is whole.
@@ -134,14 +150,14 @@ fn contents(index: &Table) -> Model {
     let keys = keys(KEYS);
     let mut held = vec![[0; 128]; keys.len()];
     let found = index.get(&keys, &mut held).unwrap();
-    found
-        .ones()
-        .map(|i| {
-            let version = held[i][0];
-            assert_eq!(held[i], value(keys[i], version), "key {} is torn", keys[i]);
-            (keys[i], version)
-        })
-        .collect()
+    let user = index.metadata().user;
+    let user = (!user.is_empty()).then(|| (USER, bytemuck::pod_read_unaligned(&user)));
+    let found = found.ones().map(|i| {
+        let version = held[i][0];
+        assert_eq!(held[i], value(keys[i], version), "key {} is torn", keys[i]);
+        (keys[i], version)
+    });
+    found.chain(user).collect()
 }
 
 /// Opens what a crash has left, and checks that it is one of the `allowed` states and works.
@@ -149,8 +165,8 @@ fn check(test_dir: &TestDir, allowed: &[Model]) {
     let index = Table::open(test_dir.path(), &test_dir.options(None)).unwrap();
     let found = contents(&index);
     assert!(allowed.contains(&found), "{found:?} is none of {allowed:?}");
-    assert_eq!(index.len(), found.len() as u64);
-    assert_eq!(index.iter().count(), found.len());
+    assert_eq!(index.len(), items(&found));
+    assert_eq!(index.iter().count() as u64, items(&found));
     let fresh: Vec<u64> = (1000..1100).collect();
     let stored = index.insert(&fresh, &values(&fresh, 7)).unwrap();
     assert_eq!(stored.count_ones(..), 100);
@@ -172,6 +188,8 @@ struct Subject<'p> {
     /// What a crash may leave.
     saved: Vec<Model>,
     steps: u64,
+    /// Version that the index has reported last.
+    reported: u64,
 }
 
 impl<'p> Subject<'p> {
@@ -191,6 +209,7 @@ impl<'p> Subject<'p> {
             now: Model::new(),
             saved: vec![Model::new()],
             steps: 0,
+            reported: 1,
         }
     }
 
@@ -212,6 +231,13 @@ impl<'p> Subject<'p> {
             Table::open(self.test_dir.path(), &self.options).unwrap()
         });
         assert_eq!(contents(&opened), self.now);
+        let version = opened.metadata().version;
+        assert!(
+            version >= self.reported,
+            "{version} after {}",
+            self.reported
+        );
+        self.reported = version;
         self.index = Some(opened);
     }
 
@@ -240,6 +266,9 @@ impl<'p> Subject<'p> {
         let Err(error) = done else {
             self.now = after;
             assert_eq!(contents(index), self.now, "after {step:?}");
+            let published = index.metadata().version;
+            assert_eq!(published > self.reported, matches!(step, Sync));
+            self.reported = published;
             if matches!(step, Sync) || self.test_dir.domain == Domain::Shared {
                 self.saved = vec![self.now.clone()];
             }
@@ -253,13 +282,14 @@ impl<'p> Subject<'p> {
             assert!(whole, "key {key} has version {version:?} after {error}");
         }
         self.now = found;
-        assert_eq!(index.len(), self.now.len() as u64);
+        assert_eq!(index.len(), items(&self.now));
         self.save();
         self.check_crash();
         self.use_what_is_there();
         self.faults.cure(true);
         let index = self.index.as_ref().expect("it is open");
         step.run(index, version).unwrap();
+        self.reported = index.metadata().version;
         self.now = step.model(&self.now, version);
         assert_eq!(contents(index), self.now, "after {step:?}, tried again");
         self.save();
@@ -277,7 +307,8 @@ impl<'p> Subject<'p> {
     /// Changes that need no further room, while calls may still fail.
     fn use_what_is_there(&mut self) {
         let index = self.index.as_ref().expect("it is open");
-        let held: Vec<u64> = self.now.keys().copied().take(8).collect();
+        let held = self.now.keys().copied().filter(|&key| key != USER);
+        let held: Vec<u64> = held.take(8).collect();
         let Some((&first, others)) = held.split_first() else {
             return;
         };

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64 as Count;
 
 use loom::cell::UnsafeCell;
 
-use crate::layout::{DATA_START, EXTENT_TABLE, PAGE, RESERVED_BUCKETS, align_up};
+use crate::layout::{DATA_START, EXTENT_TABLES, PAGE, RESERVED_BUCKETS, align_up};
 use crate::pm::{Medium, Priority};
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::key::reserved_bucket_at;
@@ -23,7 +23,7 @@ pub struct Modelled {
     words: std::sync::Mutex<BTreeMap<u64, Arc<Word>>>,
     len: Count,
     domain: Domain,
-    /// Superblock and extent table: who writes them, not what. No operation reads them.
+    /// Superblock, extent tables and metadata: who writes them, not what. No operation reads them.
     head: Accesses,
     /// Shared by whoever stores, a checkpoint's alone.
     stores: Accesses,
@@ -103,7 +103,7 @@ impl Accesses {
 }
 
 fn is_head(at: u64) -> bool {
-    at < RESERVED_BUCKETS || (EXTENT_TABLE..DATA_START).contains(&at)
+    at < RESERVED_BUCKETS || (EXTENT_TABLES[0]..DATA_START).contains(&at)
 }
 
 impl Medium for Modelled {

@@ -12,11 +12,12 @@ use super::medium::Modelled;
 use crate::Domain;
 use crate::engine::Write;
 use crate::engine::cpu::CpuEngine;
-use crate::layout::{BUSY, EMPTY, KeyClass, RecordWord, Shape, Superblock};
+use crate::layout::{BUSY, EMPTY, KeyClass, Metadata, RecordWord, Shape, Superblock};
 use crate::pm::Medium;
 use crate::sync::{Ordering, be_thread};
 use crate::table::Table;
 use crate::table::key::{Bucket, reserved_bucket_at};
+use crate::table::record::ValuePart;
 use crate::table::tags::BucketTags;
 
 /// What a thread does. The first number stands for the key, the second one for its value.
@@ -158,7 +159,15 @@ impl Model {
         let shape = shape.unwrap();
         let superblock = Superblock::new(&shape, [1, 2], SEED);
         let medium = Modelled::new(self.domain);
-        Table::create_with(medium, superblock, shape, self.capacity, Path::new("model")).unwrap()
+        Table::create_with(
+            medium,
+            superblock,
+            shape,
+            Metadata::default(),
+            self.capacity,
+            Path::new("model"),
+        )
+        .unwrap()
     }
 }
 
@@ -247,6 +256,7 @@ fn get(table: &Table<Modelled>, key: u64) -> Option<u64> {
     let found = CpuEngine::new(1)
         .get(
             table,
+            ValuePart::whole(&table.shape),
             &key_bytes(table, key),
             bytemuck::cast_slice_mut(&mut held),
         )

@@ -306,7 +306,7 @@ fn class_tables_that_are_invalid() {
 fn extents_of_other_classes() {
     let file = Hostile::new();
     let entry = |index: u32| -> ExtentEntry {
-        let at = to_usize(ExtentEntry::entry_offset(index));
+        let at = to_usize(file.superblock.entry_offset(index));
         bytemuck::pod_read_unaligned(&file.bytes[at..][..size_of::<ExtentEntry>()])
     };
     let arena = (0..file.superblock.extent_count)
@@ -322,7 +322,7 @@ fn extents_of_other_classes() {
     ] {
         let mut spoilt = file.clone();
         let other = ExtentEntry::new(ExtentKind::Arena, class, honest.offset, honest.len);
-        let at = to_usize(ExtentEntry::entry_offset(arena));
+        let at = to_usize(file.superblock.entry_offset(arena));
         spoilt.bytes[at..][..size_of::<ExtentEntry>()].copy_from_slice(bytemuck::bytes_of(&other));
         let name = format!("an extent of class {class}");
         let opened = spoilt.clone().attack(&name);

@@ -11,17 +11,24 @@ use crate::table::item::Item;
 use crate::table::key::{Identity, ProbeKey};
 use crate::table::probe::{Occupied, Walk};
 use crate::table::probe_hint::ProbeHint;
-use crate::table::record::Check;
+use crate::table::record::{Check, ValuePart};
 
 impl<M: Medium> Session<'_, M> {
-    /// Copies the value of a member that was found while this session was pinned.
+    /// Copies a part of the value of a member that was found while this session was pinned. It is as long
+    /// as `value`.
     #[inline]
-    pub(crate) fn read(&mut self, member: Occupied, value: &mut [u8]) -> Result<()> {
+    pub(crate) fn read(
+        &mut self,
+        member: Occupied,
+        part: ValuePart,
+        value: &mut [u8],
+    ) -> Result<()> {
         if !self.table.record_in_bounds(member.record) {
             return Err(self.table.dangling(member));
         }
-        self.touches += self.table.record_touches(member.record.offset());
-        self.table.medium.read(member.record.offset(), value);
+        let bytes = part.range_in(member.record.offset());
+        self.touches += (bytes.end - 1) / LINE - bytes.start / LINE + 1;
+        self.table.medium.read(bytes.start, value);
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use crate::table::Table;
 use crate::table::alloc::free_list::FreeList;
 
 impl<M: Medium> Table<M> {
-    /// Checks the extent table and gives the arena its extents. Gives the ranges of emptied
+    /// Checks the extent table and gives the arena its extents; free ones stay free. Gives the ranges of emptied
     /// levels that a crash kept from becoming part of the arena. With `may_lack`, entries that are not whole
     /// are made such as stand for nothing; gives how many were.
     pub(in crate::table) fn read_extents(
@@ -21,6 +21,7 @@ impl<M: Medium> Table<M> {
         may_lack: bool,
     ) -> Result<(Vec<(u64, u64)>, u32)> {
         let mut emptied = Vec::new();
+        let mut free = Vec::new();
         let mut lacking = 0;
         let mut ranges: Vec<(u64, u64)> = (superblock.bottom_level..=superblock.top_level)
             .map(|level| {
@@ -32,7 +33,7 @@ impl<M: Medium> Table<M> {
         // of a record goes through all of them.
         let mut run: Option<(u32, u64, u64)> = None;
         for index in 0..superblock.extent_count {
-            let at = ExtentEntry::entry_offset(index);
+            let at = superblock.entry_offset(index);
             let mut entry = ExtentEntry::new(ExtentKind::Arena, 0, 0, 0);
             self.medium.read(at, bytemuck::bytes_of_mut(&mut entry));
             let inside = entry.offset >= DATA_START
@@ -63,9 +64,14 @@ impl<M: Medium> Table<M> {
                         }
                     }
                 }
+                // What is there is nobody's. Only a build that fills it in again may take it.
+                Some(ExtentKind::Free) if inside && superblock.has_free_extents() => {
+                    free.push((entry.offset, entry.len));
+                }
                 Some(ExtentKind::Arena)
                     if inside && self.arena.classes().contains(&entry.class) =>
                 {
+                    free.retain(|&range| range != (entry.offset, entry.len));
                     ranges.push((entry.offset, entry.len));
                     run = match run {
                         Some((class, offset, len))
@@ -95,6 +101,7 @@ impl<M: Medium> Table<M> {
         if let Some((class, offset, len)) = run {
             self.arena.add_extent(class, offset, len);
         }
+        ranges.extend(free);
         emptied.retain(|level| !ranges.contains(level));
         // What becomes part of the arena must be nobody's, too.
         ranges.extend(&emptied);
@@ -105,7 +112,7 @@ impl<M: Medium> Table<M> {
         {
             Some(pair) => Err(self.damaged(
                 "extent table",
-                crate::layout::EXTENT_TABLE,
+                superblock.entry_offset(0),
                 format!("extents at bytes {} and {} overlap", pair[0].0, pair[1].0),
             )),
             None => Ok((emptied, lacking)),

@@ -19,7 +19,9 @@ use super::Table;
 use super::levels::Levels;
 use super::tags::Tags;
 use crate::layout::superblock::Flags;
-use crate::layout::{DATA_START, HUGE_PAGE, RecordWord, Superblock};
+use crate::layout::{
+    EXTENT_TABLES, ExtentEntry, HUGE_PAGE, METADATA, PAGE, RecordWord, Superblock,
+};
 use crate::pm::Medium;
 use crate::pool::parallel;
 use crate::sync::Ordering;
@@ -125,6 +127,7 @@ impl<M: Medium> Table<M> {
     ) -> Result<(Self, Recovery)> {
         let started = Instant::now();
         let shape = superblock.shape(path)?;
+        let metadata = Self::find_metadata(&medium, &shape, path, policy.repair_damage)?;
         let table = Self::with_superblock(medium, superblock, shape, path);
         let (lost_levels, lacking) = table.read_extents(&superblock, policy.is_torn)?;
         table.persist_found(&superblock);
@@ -161,6 +164,7 @@ impl<M: Medium> Table<M> {
             superblock.set_flag(Flags::CLEAN, false);
             table.commit(&mut superblock);
         }
+        table.restore_metadata(metadata, &superblock, policy.is_torn, &mut recovery);
         for (offset, len) in lost_levels {
             table.level_to_arena(offset, len);
         }
@@ -175,7 +179,12 @@ impl<M: Medium> Table<M> {
         if self.medium.domain() != Domain::Dax {
             return;
         }
-        let mut ranges = vec![(0, DATA_START)];
+        let entries = u64::from(superblock.extent_count) * size_of::<ExtentEntry>() as u64;
+        let mut ranges = vec![
+            (0, EXTENT_TABLES[0]),
+            (superblock.entry_offset(0), entries),
+            (METADATA[0], METADATA.len() as u64 * PAGE),
+        ];
         if !superblock.is_clean() {
             ranges.extend(
                 (superblock.bottom_level..=superblock.top_level).map(|level| {

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64 as Count;
 use super::Progress;
 use super::scan::{DAMAGES_MAX, Damage, Home, TASK_BUCKETS};
 use crate::layout::bucket::SlotAddr;
-use crate::layout::{BUSY, EMPTY, EXTENT_TABLE, ExtentEntry, ExtentKind, RecordWord};
+use crate::layout::{BUSY, DATA_START, EMPTY, ExtentEntry, ExtentKind, RecordWord};
 use crate::pm::{Mapping, Medium};
 use crate::pool::parallel;
 use crate::sync::{Ordering, thread_number};
@@ -92,13 +92,13 @@ impl Table<Mapping> {
             Err(error) => verified.complain("superblock", 0, error.to_string()),
         }
         for index in 0..superblock.extent_count {
-            let at = ExtentEntry::entry_offset(index);
+            let at = superblock.entry_offset(index);
             let mut entry = ExtentEntry::new(ExtentKind::Arena, 0, 0, 0);
             self.medium.read(at, bytemuck::bytes_of_mut(&mut entry));
             let is_inside = entry
                 .offset
                 .checked_add(entry.len)
-                .is_some_and(|end| end <= superblock.file_len && entry.offset > EXTENT_TABLE);
+                .is_some_and(|end| end <= superblock.file_len && entry.offset >= DATA_START);
             if entry.kind().is_none() || !is_inside {
                 let found = format!("entry {index} is torn or lies outside the file: {entry:?}");
                 verified.complain("extent table", at, found);

@@ -21,6 +21,8 @@ struct Manner {
     u32 shift;  // of bins
     u32 sample;
     bool stored; // the host writes the values, if there are records enough
+    u32 value_offset; // of the part of each value that a lookup copies
+    u32 value_size;   // of that part; 0: all of the value
 };
 
 inline Manner drawn_manner(std::mt19937_64 &rng, Operation operation) {
@@ -36,6 +38,16 @@ inline Manner drawn_manner(std::mt19937_64 &rng, Operation operation) {
     return manner;
 }
 
+// Lets a lookup copy a part of each value, of so many bytes.
+inline void draw_part(std::mt19937_64 &rng, Manner &manner, u32 value_size) {
+    if (rng() % 2 == 0) return;
+    manner.value_offset = static_cast<u32>(rng() % value_size);
+    // Often such as columns have: whole words at whole words.
+    if (rng() % 2 == 0) manner.value_offset &= ~7u;
+    manner.value_size = 1 + static_cast<u32>(rng() % (value_size - manner.value_offset));
+    if (rng() % 2 == 0 && manner.value_size > 8) manner.value_size &= ~7u;
+}
+
 class Operations {
   public:
     Batch batch{};
@@ -45,7 +57,7 @@ class Operations {
     Operations(MemoryTable &on, Operation what, const std::vector<std::string> &keys,
                const std::vector<std::string> &given, const Manner &how, u32 skew = 0)
         : table(on), operation(what), manner(how), len(static_cast<u32>(keys.size())) {
-        const TableView &view = table.view;
+        const TableView view = lookup_view();
         key_words.resize(u64{len} * view.key_size / 8);
         value_words.resize(u64{len} * view.value_size / 16 + 2);
         auto key_bytes = reinterpret_cast<u8 *>(key_words.data());
@@ -53,7 +65,8 @@ class Operations {
         batch.values = reinterpret_cast<u8 *>(value_words.data()) + skew;
         for (u32 at = 0; at < len; at++) {
             std::memcpy(key_bytes + u64{at} * view.key_size, keys[at].data(), view.key_size);
-            std::memcpy(batch.values + u64{at} * view.value_size, given[at].data(), view.value_size);
+            std::memcpy(batch.values + u64{at} * view.value_size, given[at].data() + view.value_offset,
+                        view.value_size);
         }
         // What is there before must not matter.
         answer_words.assign((len + 63) / 64, ~0ull);
@@ -74,15 +87,21 @@ class Operations {
     bool answer(u32 at) const { return answer_words[at / 64] >> at % 64 & 1; }
 
     std::string value(u32 at) const {
-        u32 size = table.view.value_size;
+        u32 size = lookup_view().value_size;
         return {reinterpret_cast<const char *>(batch.values) + u64{at} * size, size};
+    }
+
+    // What a lookup copies of a value.
+    std::string part_of(const std::string &value) const {
+        TableView view = lookup_view();
+        return value.substr(view.value_offset, view.value_size);
     }
 
     // ---- Lookups.
 
     // The launch that finds the items, and copies their values unless they are wanted in order.
     emulated::Launch lookup(Counters *counters) {
-        TableView view = table.view;
+        TableView view = lookup_view();
         if (operation == Operation::GET) {
             return launch([=, this] { BY_KEY(table, get, view, batch, counters); });
         }
@@ -93,7 +112,7 @@ class Operations {
     void fetch_ordered() {
         if (operation != Operation::GET || !manner.ordered) return;
         arrange_places();
-        TableView view = table.view;
+        TableView view = lookup_view();
         emulated::run({launch([=, this] { fetch(view, batch); })});
         expect_empty_bins();
     }
@@ -188,6 +207,14 @@ class Operations {
     std::vector<u64> offsets;
     std::vector<u32> ranks, positions, sums;
     std::vector<uint4> bins, starts;
+
+    // The table as a lookup sees it.
+    TableView lookup_view() const {
+        TableView view = table.view;
+        view.value_offset = manner.value_offset;
+        if (manner.value_size != 0) view.value_size = manner.value_size;
+        return view;
+    }
 
     emulated::Launch launch(std::function<void()> kernel) const {
         return {manner.blocks, THREADS, std::move(kernel)};

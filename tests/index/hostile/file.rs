@@ -96,12 +96,12 @@ impl Hostile {
     }
 
     pub fn set_extent(&mut self, index: u32, entry: ExtentEntry) {
-        let at = usize::try_from(ExtentEntry::entry_offset(index)).unwrap();
+        let at = usize::try_from(self.superblock.entry_offset(index)).unwrap();
         self.bytes[at..][..size_of::<ExtentEntry>()].copy_from_slice(bytemuck::bytes_of(&entry));
     }
 
     pub fn extent(&self, index: u32) -> ExtentEntry {
-        let at = usize::try_from(ExtentEntry::entry_offset(index)).unwrap();
+        let at = usize::try_from(self.superblock.entry_offset(index)).unwrap();
         bytemuck::pod_read_unaligned(&self.bytes[at..][..size_of::<ExtentEntry>()])
     }
 

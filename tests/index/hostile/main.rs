@@ -9,6 +9,7 @@ mod holes;
 mod items;
 mod journals;
 mod memory;
+mod metadata;
 
 #[global_allocator]
 static ALLOCATOR: memory::Counting = memory::Counting;

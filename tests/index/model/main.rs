@@ -9,6 +9,7 @@
 
 mod between_engines;
 mod cache;
+mod columns;
 mod concurrent;
 mod growth;
 mod linear;

@@ -8,10 +8,10 @@ use crate::pm::Mapping;
 use crate::table::Table;
 
 impl DeviceTable {
-    /// Takes a checkpoint, where the domain has them.
+    /// Publishes a version, in one checkpoint where the domain has them.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu), and those of [`Table::sync`].
+    /// [`Error::Gpu`](crate::Error::Gpu), and those of [`Table::publish`].
     pub fn sync(&self, table: &Table<Mapping>) -> Result<()> {
         // The writer's lock keeps the GPU's stores away from the checkpoint.
         let mut writer = self.writer()?;
@@ -20,7 +20,7 @@ impl DeviceTable {
             .save_dirty()?;
         self.give(batch_stream);
         self.count_lookups(table)?;
-        table.sync()
+        table.publish()
     }
 }
 

@@ -8,6 +8,7 @@ use rayon::ThreadPool;
 
 use super::{copied, keep, len_of, parts};
 use crate::Result;
+use crate::engine::cuda::abi::TableView;
 use crate::engine::cuda::batch::read::ReadBatch;
 use crate::engine::cuda::batch::sizes;
 use crate::engine::cuda::kernels::Read;
@@ -17,26 +18,33 @@ use crate::gpu::event::Event;
 use crate::pm::Mapping;
 use crate::pool::parallel;
 use crate::table::Table;
+use crate::table::record::ValuePart;
 
 /// Parts that are looked up at a time.
 const PARTS_IN_FLIGHT: usize = 2;
 
 impl DeviceTable {
-    /// Looks up a batch in parts. While the values of one are copied, the next ones are under way.
+    /// Looks up a batch in parts, and copies what is `wanted` of each value. While the values of one are copied, the next ones are under way.
     pub(super) fn lookup(
         &self,
         table: &Table<Mapping>,
         verb: Read,
+        wanted: ValuePart,
         keys: &[u8],
         mut values: &mut [u8],
     ) -> Result<FixedBitSet> {
         let device_table = self;
-        let (key_size, value_size) = sizes(table);
+        let (key_size, value_size) = (sizes(table).0, wanted.len as usize);
         let fetched_size = if verb == Read::Get { value_size } else { 0 };
         let len = keys.len() / key_size;
         let mut answers = FixedBitSet::with_capacity(len);
         // What was found is not used again while this is held.
         let view = device_table.hold_view();
+        let view_of_part = TableView {
+            value_offset: wanted.offset,
+            value_size: wanted.len,
+            ..*view
+        };
         let mut before: Option<Event> = None;
         let mut begin = |range: Range<usize>, copiers: Option<&ThreadPool>| {
             let mut batch_stream = device_table.batch_stream()?;
@@ -52,8 +60,9 @@ impl DeviceTable {
             }
             // SAFETY: the operands are buffers of this stream, which goes on to another batch only after
             // this one has ended, and frees them only after a wait. The view is held meanwhile.
-            let batch =
-                unsafe { device_table.begin_read(*view, &mut batch_stream, verb, operands)? };
+            let batch = unsafe {
+                device_table.begin_read(view_of_part, &mut batch_stream, verb, operands)?
+            };
             if range.end < len {
                 before = Some(event_on(&batch_stream.stream)?);
             }

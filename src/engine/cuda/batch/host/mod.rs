@@ -20,6 +20,7 @@ use crate::engine::cuda::service::Server;
 use crate::pm::Mapping;
 use crate::pool::run_off_pool;
 use crate::table::Table;
+use crate::table::record::ValuePart;
 use crate::width::to_usize;
 use change::Transfer;
 
@@ -68,22 +69,23 @@ impl CudaEngine {
         })
     }
 
-    /// Copies the values of the keys that are there.
+    /// Copies a part of the values of the keys that are there. `values` holds such parts.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu), [`Error::Damaged`](crate::Error::Damaged).
     pub(crate) fn get(
         &self,
         table: &Table<Mapping>,
+        wanted: ValuePart,
         keys: &[u8],
         values: &mut [u8],
     ) -> Result<FixedBitSet> {
         let is_short = self.is_short(table, keys, values);
         self.serve(table, is_short, |server| match server {
-            Server::Host(engine) => engine.get(table, keys, values),
+            Server::Host(engine) => engine.get(table, wanted, keys, values),
             Server::Device(device_table) => {
                 let verb = if is_short { Read::Get } else { Read::Locate };
-                device_table.lookup(table, verb, keys, values)
+                device_table.lookup(table, verb, wanted, keys, values)
             }
         })
     }
@@ -97,7 +99,8 @@ impl CudaEngine {
         self.serve(table, is_short, |server| match server {
             Server::Host(engine) => engine.contains(table, keys),
             Server::Device(device_table) => {
-                device_table.lookup(table, Read::Contains, keys, &mut [])
+                let whole = ValuePart::whole(&table.shape);
+                device_table.lookup(table, Read::Contains, whole, keys, &mut [])
             }
         })
     }
