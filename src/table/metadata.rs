@@ -65,7 +65,7 @@ impl<M: Medium> Table<M> {
         let found = match MetadataPage::find(&copies) {
             None => Err((
                 METADATA[0],
-                "neither copy has a matching checksum".to_owned(),
+                "neither copy has a valid checksum".to_owned(),
             )),
             Some((newest, is_whole)) => newest
                 .decode(shape.key_size, shape.value_size)
