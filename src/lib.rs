@@ -41,8 +41,8 @@
 //! hidden in this documentation are for tests, and no part of the API.
 //!
 //! The file format has a version of its own, [`layout::superblock::FORMAT_VERSION`]. It may change with any
-//! minor version of the crate before 1.0. A file of an earlier format version can be opened if it
-//! was cleanly closed. A file of a later one is refused, unchanged, with [`Error::NewerFormat`].
+//! minor version of the crate before 1.0. A file of another format version is refused, unchanged, with
+//! [`Error::OlderFormat`] or [`Error::NewerFormat`].
 
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
 compile_error!(

@@ -62,7 +62,7 @@ impl Exclusive<'_> {
             first: groups.map_or(0, |groups| groups.first),
             last: groups.map_or(0, |groups| groups.last),
             len,
-            tile: kernels.tile(len),
+            tile: kernels.changed_tile(len),
             retry: 0,
             depth: kernels.depth(len),
             sample: 0,

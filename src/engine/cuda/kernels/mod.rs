@@ -27,8 +27,11 @@ use kernel::{Arguments, Kernel};
 /// Lanes of a warp.
 pub const WARP: u32 = 32;
 
-/// Least positions of a tile.
+/// Least positions of a tile of a lookup, whose answers are whole bytes.
 const TILE_MIN: u32 = 8;
+
+/// Least positions of a tile of a change: one for each group of a warp.
+const CHANGED_TILE_MIN: u32 = 4;
 
 /// How much of the device a launch takes.
 #[derive(Debug, Clone, Copy)]
@@ -105,15 +108,24 @@ impl Kernels {
     /// answers. Few in a small batch, so that all of the device works on it. Up to a warp's width
     /// in a large one, so that its operations share fences and atomics.
     pub fn tile(&self, len: u32) -> u32 {
+        self.tile_from(TILE_MIN, len)
+    }
+
+    /// The same of a batch that changes the table.
+    pub fn changed_tile(&self, len: u32) -> u32 {
+        self.tile_from(CHANGED_TILE_MIN, len)
+    }
+
+    fn tile_from(&self, least: u32, len: u32) -> u32 {
         let warps = self.blocks * (THREADS / WARP);
-        let share = (len / warps).clamp(TILE_MIN, WARP);
+        let share = (len / warps).clamp(least, WARP);
         1 << share.ilog2()
     }
 
     /// How many tiles of a change should share their fences: as many as leave work for all warps.
     pub fn depth(&self, len: u32) -> u32 {
         let warps = self.blocks * (THREADS / WARP);
-        (len / (warps * self.tile(len))).clamp(1, DEEPEST)
+        (len / (warps * self.changed_tile(len))).clamp(1, DEEPEST)
     }
 
     /// Puts a kernel on a stream.
