@@ -261,15 +261,15 @@ __device__ void write_words(Table<WIDE> &table, const Records &records, const Ba
                             const Change &change) {
     u64 old = 0;
     if (change.writes() && !change.inserts()) {
-        old = load(table.record_of(table.slot_at(change.state_at()))) & RECORD_OFFSET;
+        old = load(table.record_of(table.slot_at(change.state_at())));
     }
-    retire_record(records, table.counters, old);
+    retire_record(records, table.counters, old & RECORD_OFFSET);
     if (change.inserts()) {
         u64 state = table.prepare(table.key_at(batch, change.position)).word;
-        table.store_words(change.state_at(), state, change.record);
+        table.store_words(change.state_at(), state, member_word(state, change.record));
     } else if (change.writes()) {
         u64 at = change.state_at() + 8;
-        store(table.view.file + at, change.record);
+        store(table.view.file + at, member_word(old, change.record));
         table.mark_dirty(at, 8);
     }
 }
@@ -296,7 +296,10 @@ __device__ void show(Table<WIDE> &table, const Batch &batch, const Change &chang
     if (writes) slot = table.slot_at(change.state_at());
     if (inserts) table.copy_state(slot, table.prepare(table.key_at(batch, change.position)).word);
     order();
-    if (writes) table.copy_record(slot, change.record);
+    if (writes && table.is_copy(slot.bucket)) {
+        u64 beside = load(inserts ? table.state_of(slot) : table.record_of(slot));
+        table.copy_record(slot, member_word(beside, change.record));
+    }
     show_cached(table.view, batch, change, slot);
     if (!writes) return;
 

@@ -150,6 +150,8 @@ __device__ u64 layout_words[] = {
     RESERVED_WORD,
     SLOT_WORDS_BYTES,
     RECORD_OFFSET,
+    INSERTION,
+    PARITY,
     FROZEN,
     COLLIDED,
     TENTATIVE,

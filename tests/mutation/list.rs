@@ -454,7 +454,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "the record of a replaced value is not retired",
         file: "ptx/kernels/index.cu",
-        find: "    retire_record(records, table.counters, old);\n",
+        find: "    retire_record(records, table.counters, old & RECORD_OFFSET);\n",
         replacement: "",
         suite: Suite::Kernels,
     },
@@ -578,7 +578,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a new record word is missing from the copy of its level",
         file: "ptx/kernels/index.cu",
-        find: "    if (writes) table.copy_record(slot, change.record);\n",
+        find: "        table.copy_record(slot, member_word(beside, change.record));\n",
         replacement: "",
         suite: Suite::Kernels,
     },
@@ -599,20 +599,20 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "an item leaves its level on the device before it stands above",
         file: "ptx/kernels/resize.cu",
-        find: r"        if (moves) table.store_words(offset, state, record & RECORD_OFFSET);
+        find: r"        if (moves) table.store_words(offset, state, moved);
         persist();
         if (moves) table.copy_state(above, state);
         order();
-        if (moves) table.copy_record(above, record & RECORD_OFFSET);
+        if (moves) table.copy_record(above, moved);
         order();
         table.clear(below, moves || moved_before);
 ",
         replacement: r"        table.clear(below, moves || moved_before);
-        if (moves) table.store_words(offset, state, record & RECORD_OFFSET);
+        if (moves) table.store_words(offset, state, moved);
         persist();
         if (moves) table.copy_state(above, state);
         order();
-        if (moves) table.copy_record(above, record & RECORD_OFFSET);
+        if (moves) table.copy_record(above, moved);
         order();
 ",
         suite: Suite::KernelCrash("crash_images"),

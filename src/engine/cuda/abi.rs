@@ -433,6 +433,8 @@ mod tests {
                 layout::RESERVED_WORD,
                 layout::bucket::SLOT_WORDS_BYTES,
                 RecordWord::OFFSET,
+                RecordWord::INSERTION,
+                RecordWord::PARITY,
                 RecordWord::FROZEN,
                 RecordWord::COLLIDED,
                 RecordWord::TENTATIVE,

@@ -94,7 +94,9 @@ class Model {
             EXPECT(probe == in_file ||
                    table.is_copy_of(probe, in_file, 1, view.slots * SLOT_WORDS_BYTES));
             for (u32 index = 0; index < view.slots; index++) {
-                reserved += load(in_file + index * SLOT_WORDS_BYTES) != EMPTY;
+                u64 state = load(in_file + index * SLOT_WORDS_BYTES);
+                reserved += state != EMPTY;
+                EXPECT(is_sound(state, load(in_file + index * SLOT_WORDS_BYTES + 8)));
             }
         }
         Findings findings = recovery_scan();
