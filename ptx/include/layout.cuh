@@ -72,7 +72,7 @@ struct TableView {
     u32 top_level;
     u32 bucket_size;
     u32 record_stride;
-    u32 reserved;
+    u32 checksum_offset; // of the checksum in a record, 0 if records have none
     u8 *reserved_probe[2];
     u32 *dirty; // one bit for each page of the file, or null
     u64 level_offset[DIRECTORY];

@@ -486,6 +486,11 @@ struct Table {
         }
     }
 
+    // Bytes of a record that mean something.
+    __device__ u32 record_len() const {
+        return view.checksum_offset != 0 ? view.checksum_offset + 8 : view.value_size;
+    }
+
     // Notes that pages of the file differ from the last checkpoint.
     __device__ void mark_dirty(u64 at, u64 len) const {
         if (view.dirty == nullptr) return;

@@ -247,7 +247,13 @@ __device__ Change write_value(Table<WIDE> &table, const Records &records, const 
         }
         const u8 *value = batch.values + static_cast<u64>(change.position) * view.value_size;
         copy_values(value, view.file + change.record, batch.values, view.value_size, change.writes());
-        if (change.writes()) table.mark_dirty(change.record, view.value_size);
+        if (view.checksum_offset != 0) {
+            // Of what lies in device memory: the file is not read.
+            u64 hash = change.writes() ? table.prepare(table.key_at(batch, change.position)).hash : 0;
+            u64 sum = checksum_values(value, hash, batch.values, view.value_size, change.writes());
+            if (change.writes()) store(view.file + change.record + view.checksum_offset, sum);
+        }
+        if (change.writes()) table.mark_dirty(change.record, table.record_len());
     }
     if constexpr (WIDE) {
         table.store_keys(change.state_at(), table.key_at(batch, change.position), change.inserts());
@@ -310,7 +316,7 @@ __device__ void show(Table<WIDE> &table, const Batch &batch, const Change &chang
                                                  : __ldcs(batch.first + __ldcs(batch.entry + change.position)));
     }
     tally.added += inserts;
-    tally.touches += lines_in(change.record, table.view.value_size);
+    tally.touches += lines_in(change.record, table.record_len());
     tally.touches += table.is_copy(slot.bucket);
     if (WIDE && inserts) tally.touches += table.key_lines(slot);
 }

@@ -20,6 +20,7 @@ __device__ u64 layout_table_view[] = {
     OFFSET(TableView, top_level),
     OFFSET(TableView, bucket_size),
     OFFSET(TableView, record_stride),
+    OFFSET(TableView, checksum_offset),
     OFFSET(TableView, reserved_probe),
     OFFSET(TableView, dirty),
     OFFSET(TableView, level_offset),

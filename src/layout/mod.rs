@@ -14,6 +14,7 @@
 //! The files beside it that make a store share a [`preamble`] (`docs/store.md`).
 
 pub mod bucket;
+pub mod checksum;
 pub mod extent;
 pub mod hash;
 pub mod mark;

@@ -56,8 +56,8 @@ pub struct TableView {
     pub bucket_size: u32,
     /// Bytes of a record.
     pub record_stride: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Offset of the checksum in a record, or 0.
+    pub checksum_offset: u32,
     /// Where the reserved buckets are probed.
     pub reserved_probe: [Address; 2],
     /// One bit for each page of the file, or 0.
@@ -378,7 +378,7 @@ mod tests {
             stated("table_view"),
             [
                 layout_of!(TableView: file file_len hash_seed key_size value_size slots levels
-                    locations bottom_level top_level bucket_size record_stride reserved_probe
+                    locations bottom_level top_level bucket_size record_stride checksum_offset reserved_probe
                     dirty level_offset level_probe cache),
                 layout_of!(CacheView: links access_counts records values buckets value_stride policy),
             ]

@@ -14,14 +14,22 @@ use crate::table::probe_hint::ProbeHint;
 use crate::table::record::Check;
 
 impl<M: Medium> Session<'_, M> {
-    /// Copies the value of a member that was found while this session was pinned.
+    /// Copies the value of the member of `key` that was found while this session was pinned.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged) if the slot names no record, or one without the checksum of the
+    /// value and the key where that is compared.
     #[inline]
-    pub(crate) fn read(&mut self, member: Occupied, value: &mut [u8]) -> Result<()> {
-        if !self.table.record_in_bounds(member.record) {
-            return Err(self.table.dangling(member));
+    pub(crate) fn read(&mut self, member: Occupied, key: &[u8], value: &mut [u8]) -> Result<()> {
+        let (table, at) = (self.table, member.record.offset());
+        if !table.record_in_bounds(member.record) {
+            return Err(table.dangling(member));
         }
-        self.touches += self.table.record_touches(member.record.offset());
-        self.table.medium.read(member.record.offset(), value);
+        self.touches += table.record_touches(at);
+        table.medium.read(at, value);
+        if table.verifies_values() && !table.value_is_whole(at, table.target(key).hash) {
+            return Err(table.spoilt(at));
+        }
         Ok(())
     }
 

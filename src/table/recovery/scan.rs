@@ -14,6 +14,7 @@ use crate::table::alloc::arena::ExtentMap;
 use crate::table::alloc::reachable::ReachableRecords;
 use crate::table::key::{ProbeKey, ROUNDS, reserved_bucket_at};
 use crate::table::probe::Occupied;
+use crate::table::record::CHECKSUM_DIFFERS;
 use crate::width::to_usize;
 
 /// Buckets that one task scans.
@@ -118,8 +119,12 @@ impl Findings {
 /// Where a bucket lies, as the scan counts.
 #[derive(Clone, Copy)]
 pub(in crate::table) enum Home {
-    Level { level: u32, index: u64 },
-    Reserved,
+    Level {
+        level: u32,
+        index: u64,
+    },
+    /// The reserved bucket of this key.
+    Reserved(u64),
 }
 
 impl<M: Medium> Table<M> {
@@ -167,9 +172,9 @@ impl<M: Medium> Table<M> {
     pub(crate) fn scan_reserved(&self, reachable: &ReachableRecords, findings: &mut Findings) {
         if self.shape.key_class() == KeyClass::Word {
             let scan = self.scan_of(reachable);
-            for bucket in 0..2 {
+            for (bucket, key) in (0..).zip([EMPTY, BUSY]) {
                 let at = reserved_bucket_at(bucket);
-                self.scan_bucket(at, Home::Reserved, &scan, findings);
+                self.scan_bucket(at, Home::Reserved(key), &scan, findings);
             }
         }
     }
@@ -264,7 +269,10 @@ impl<M: Medium> Table<M> {
             &content[..]
         } else {
             let key = &mut buffer[..to_usize(self.shape.key_size)];
-            self.medium.read(addr.key, key);
+            match home {
+                Home::Level { .. } => self.medium.read(addr.key, key),
+                Home::Reserved(word) => key.copy_from_slice(&word.to_le_bytes()),
+            }
             key
         };
         let target = self.target(key);
@@ -279,6 +287,12 @@ impl<M: Medium> Table<M> {
             // Of an 8-byte key nobody knows whether it is the word that was damaged.
             let key = (self.shape.key_class() != KeyClass::Word).then(|| key.to_vec());
             return found.drop_item(addr, Damage::parity(addr), key);
+        }
+        if self.shape.key_class() != KeyClass::Variable
+            && !self.value_is_whole(record.offset(), target.hash)
+        {
+            let key = Some(key.to_vec());
+            return damaged("record", record.offset(), CHECKSUM_DIFFERS.into(), key);
         }
         if let Home::Level { level, .. } = home
             && self.levels_to_drain().any(|draining| draining == level)
@@ -312,8 +326,8 @@ impl<M: Medium> Table<M> {
         home: Home,
     ) -> Result<(), String> {
         match home {
-            Home::Reserved if state == RESERVED_WORD => Ok(()),
-            Home::Reserved => Err(format!("state {state:#x} in a reserved bucket")),
+            Home::Reserved(_) if state == RESERVED_WORD => Ok(()),
+            Home::Reserved(_) => Err(format!("state {state:#x} in a reserved bucket")),
             Home::Level { .. } if state != target.word => Err(format!(
                 "fingerprint {state:#x}; the key beside it has {:#x}",
                 target.word

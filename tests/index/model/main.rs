@@ -9,6 +9,7 @@
 
 mod between_engines;
 mod cache;
+mod checksums;
 mod concurrent;
 mod growth;
 mod linear;
@@ -39,8 +40,11 @@ fn options() -> Options {
         Ok(order) => order.parse().expect("GPHASH_TEST_ADDRESS_ORDER"),
         Err(_) => AddressOrder::Auto,
     };
+    let checksums = std::env::var_os("GPHASH_TEST_CHECKSUMS").is_some();
     Options::new()
         .engine(engine())
+        .checksums(checksums)
+        .verify_checksums(checksums)
         .device_mirror(std::env::var_os("GPHASH_TEST_NO_MIRROR").is_none())
         .address_order(order)
         .cache_ratio(match std::env::var_os("GPHASH_TEST_NO_CACHE") {
