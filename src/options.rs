@@ -183,8 +183,9 @@ pub struct Options {
     pub(crate) cache_period: Option<Duration>,
     pub(crate) device_memory: Option<u64>,
     pub(crate) threads: usize,
-    /// Of records of variable length, those of a store.
-    pub(crate) verify_checksums: bool,
+    pub(crate) checksums: bool,
+    /// By default those of records of variable length, which are of a store, and no others.
+    pub(crate) verify_checksums: Option<bool>,
     pub(crate) assume_dax: bool,
     pub(crate) faults: Option<Arc<dyn Faults>>,
     pub(crate) device_mirror: bool,
@@ -209,7 +210,8 @@ impl Default for Options {
             cache_period: Some(Duration::from_secs(1)),
             device_memory: None,
             threads: 0,
-            verify_checksums: true,
+            checksums: false,
+            verify_checksums: None,
             assume_dax: false,
             faults: None,
             device_mirror: true,
@@ -398,6 +400,35 @@ impl Options {
         self
     }
 
+    /// Whether a new index keeps a checksum beside each value, by which a value that has changed on the medium,
+    /// or is another key's, is found: by [`recover`](crate::recover), by an opening after a crash, and by
+    /// lookups if [`verify_checksums`](Self::verify_checksums) says so. A checksum takes 8 bytes of the record.
+    /// An opening after a crash reads all values then. Opening ignores this option: the file knows.
+    ///
+    /// A store ignores it: its records always have checksums.
+    ///
+    /// Default: `false`.
+    #[must_use]
+    pub fn checksums(mut self, checksums: bool) -> Self {
+        self.checksums = checksums;
+        self
+    }
+
+    /// Whether lookups compare the checksums of values, in an index that has [them](Self::checksums). If one
+    /// does not match, [`get`](crate::Index::get) fails with [`Error::Damaged`], which names the record's offset;
+    /// nothing is changed, and the other items can be read. Neither the iterator nor lookups into device memory
+    /// compare them.
+    ///
+    /// With the CUDA engine the host then copies the values, and the cache serves only device memory.
+    ///
+    /// Default: `false`. For stores there is
+    /// [`StoreOptions::verify_checksums`](crate::store::StoreOptions::verify_checksums).
+    #[must_use]
+    pub fn verify_checksums(mut self, verify: bool) -> Self {
+        self.verify_checksums = Some(verify);
+        self
+    }
+
     /// Treats the file as DAX although it cannot be mapped with `MAP_SYNC`: the CPU writes back
     /// and fences as on persistent memory. For tests of that path on tmpfs.
     #[doc(hidden)]
@@ -428,13 +459,14 @@ impl Options {
     /// Checks what does not depend on a file, and gives the shape of a new table.
     pub(crate) fn shape_for(&self, key_size: usize, value_size: usize) -> Result<Shape> {
         self.check()?;
-        Shape::new(
+        let shape = Shape::new(
             key_size as u64,
             value_size as u64,
             self.slots,
             self.levels,
             self.locations,
-        )
+        )?;
+        Ok(shape.with_checksums(self.checksums))
     }
 
     /// What the file of a new table of `shape` says of itself.

@@ -57,6 +57,8 @@ impl<const K: usize> Setting<K> {
             theta: 0.99,
             key_size: 8 * K,
             value_size: 128,
+            checksums: false,
+            verify_checksums: false,
             cache_ratio: self.cache_ratio,
             cache_policy: self.cache_policy,
             address_order: self.address_order,

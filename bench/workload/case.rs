@@ -26,6 +26,10 @@ pub struct Case {
     pub key_size: usize,
     /// Bytes of a value.
     pub value_size: usize,
+    /// Whether records have checksums.
+    pub checksums: bool,
+    /// Whether lookups compare them.
+    pub verify_checksums: bool,
     pub cache_ratio: f64,
     pub cache_policy: CachePolicy,
     pub address_order: AddressOrder,
@@ -72,10 +76,16 @@ impl Case {
             0.0 => "no cache".into(),
             ratio => format!("cache ratio {ratio} {:?}", self.cache_policy),
         };
+        let checksums = match (self.checksums, self.verify_checksums) {
+            (false, _) => "",
+            (true, false) => "checksums, ",
+            (true, true) => "checksums verified, ",
+        };
         format!(
-            "{cache}, address order {:?}, {}{} threads",
+            "{cache}, address order {:?}, {}{}{} threads",
             self.address_order,
             if self.mirror { "" } else { "no mirror, " },
+            checksums,
             self.threads
         )
     }
@@ -108,6 +118,8 @@ impl Case {
             .capacity(self.capacity())
             .engine(self.engine)
             .domain(self.domain)
+            .checksums(self.checksums)
+            .verify_checksums(self.verify_checksums)
             .cache_ratio(self.cache_ratio)
             .device_mirror(self.mirror)
             .address_order(self.address_order)

@@ -69,6 +69,12 @@ struct Arguments {
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "128",
         value_parser = sizes(run::VALUE_SIZES))]
     value_size: Vec<usize>,
+    /// Keep a checksum beside each value
+    #[arg(long)]
+    checksums: bool,
+    /// Compare the checksums in lookups
+    #[arg(long, requires = "checksums")]
+    verify_checksums: bool,
     /// Share of the buckets that the bucket cache in device memory may hold
     #[arg(long, value_name = "X", value_delimiter = ',', default_value = "0.2")]
     cache_ratio: Vec<f64>,
@@ -195,6 +201,8 @@ fn cases(arguments: &Arguments, path: &Path) -> Vec<Case> {
         theta: 0.0,
         key_size: 0,
         value_size: 0,
+        checksums: arguments.checksums,
+        verify_checksums: arguments.verify_checksums,
         cache_ratio: 0.0,
         cache_policy: arguments.cache_policy,
         address_order: arguments.address_order,

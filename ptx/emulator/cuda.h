@@ -54,6 +54,7 @@ inline void __threadfence_system() { __threadfence(); }
 inline int __ffs(u32 word) { return __builtin_ffs(static_cast<int>(word)); }
 
 inline int __popc(u32 word) { return __builtin_popcount(word); }
+inline int __popcll(u64 word) { return __builtin_popcountll(word); }
 
 inline int __clz(u32 word) { return word == 0 ? 32 : __builtin_clz(word); }
 

@@ -1,6 +1,7 @@
 // Values between a batch and the records, copied by a whole warp, several values at a time.
 #pragma once
 
+#include "hash.cuh"
 #include "memory.cuh"
 
 // Moves units of a value, from a byte of it on, with as many lanes as it needs, so that a warp has several
@@ -51,4 +52,54 @@ __device__ __noinline__ void copy_values(const u8 *from, u8 *to, const u8 *value
     case 4: copy_units<u32>(from, to, size, wanted, offset); break;
     default: copy_units<u8>(from, to, size, wanted, offset);
     }
+}
+
+// A word of a value, filled up with zeros, where values are aligned to `alignment` bytes.
+__device__ inline u64 value_word(const u8 *value, u32 word, u32 size, u32 alignment) {
+    const u8 *at = value + u64{word} * 8;
+    if (alignment >= 8) return load_unit(reinterpret_cast<const u64 *>(at));
+    u64 bits = 0;
+    #pragma unroll 1
+    for (u32 byte = size - word * 8 < 8 ? size - word * 8 : 8; byte-- > 0;) bits = bits << 8 | load_unit(at + byte);
+    return bits;
+}
+
+// The checksum of a value for each lane that wants it, under the hash of its key (src/layout/checksum.rs).
+// All lanes of the warp take part, each value with as many of them as it has words.
+__device__ __noinline__ u64 checksum_values(const u8 *from, u64 hash, const u8 *values, u32 size,
+                                            bool wanted) {
+    u32 alignment = common_alignment(values, size);
+    u32 words = (size + 7) / 8;
+    u32 lanes = WARP;
+    #pragma unroll 1
+    while (lanes > 1 && lanes / 2 >= words) lanes /= 2;
+    u32 lane = lane_number();
+    u32 present = __ballot_sync(ALL_LANES, wanted);
+    u64 own = 0;
+    #pragma unroll 1
+    while (present != 0) {
+        u32 rest = present;
+        #pragma unroll 1
+        for (u32 skip = lane / lanes; skip != 0; skip--) rest &= rest - 1;
+        u32 which = rest == 0 ? 0 : __ffs(rest) - 1;
+        u64 source = __shfl_sync(ALL_LANES, reinterpret_cast<u64>(from), which);
+        u64 salt = __shfl_sync(ALL_LANES, hash, which);
+        u64 sum = 0;
+        if (rest != 0) {
+            #pragma unroll 1
+            for (u32 word = lane % lanes; word < words; word += lanes) {
+                u64 bits = value_word(reinterpret_cast<const u8 *>(source), word, size, alignment);
+                sum += mix(bits ^ (salt + (word + 1) * LOCATION_STRIDE));
+            }
+        }
+        #pragma unroll 1
+        for (u32 apart = lanes / 2; apart != 0; apart /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, apart);
+        // The value of the nth lane that is present was summed by the nth group of lanes.
+        u32 nth = __popc(present & ((1u << lane) - 1));
+        u64 given = __shfl_sync(ALL_LANES, sum, nth * lanes % WARP);
+        if ((present >> lane & 1) != 0 && nth < WARP / lanes) own = given;
+        #pragma unroll 1
+        for (u32 served = WARP / lanes; served != 0; served--) present &= present - 1;
+    }
+    return mix(own);
 }

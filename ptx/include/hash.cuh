@@ -70,13 +70,19 @@ __device__ inline u64 fingerprint(u64 hash) {
     return hash;
 }
 
-// The nth hash location of a key.
-__device__ inline u64 location(u64 hash, u32 nth) {
-    if (nth == 0) return hash;
-    u64 word = hash ^ nth * 0x9e3779b97f4a7c15;
+// An odd number that sets locations, and the words of a value, apart.
+constexpr u64 LOCATION_STRIDE = 0x9e3779b97f4a7c15;
+
+// SplitMix64's finalizer.
+__device__ inline u64 mix(u64 word) {
     word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9;
     word = (word ^ word >> 27) * 0x94d049bb133111eb;
     return word ^ word >> 31;
+}
+
+// The nth hash location of a key.
+__device__ inline u64 location(u64 hash, u32 nth) {
+    return nth == 0 ? hash : mix(hash ^ nth * LOCATION_STRIDE);
 }
 
 // The bucket of a location in a level.

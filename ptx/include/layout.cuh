@@ -15,6 +15,8 @@ constexpr u64 SLOT_WORDS_BYTES = 16;
 
 // Record words (src/layout/record.rs).
 constexpr u64 RECORD_OFFSET = (1ull << 56) - 1;
+constexpr u64 INSERTION = 1ull << 59;
+constexpr u64 PARITY = 1ull << 60;
 constexpr u64 FROZEN = 1ull << 61;
 constexpr u64 COLLIDED = 1ull << 62;
 constexpr u64 TENTATIVE = 1ull << 63;
@@ -71,6 +73,8 @@ struct TableView {
     u32 bucket_size;
     u32 record_stride;
     u32 value_offset; // of what a lookup copies of each value; `value_size` bytes of it
+    u32 checksum_offset; // of the checksum in a record, 0 if records have none
+    u32 reserved;
     u8 *reserved_probe[2];
     u32 *dirty; // one bit for each page of the file, or null
     u64 level_offset[DIRECTORY];
@@ -211,6 +215,7 @@ struct Repair {
 constexpr u64 DAMAGE_NO_RECORD = 1;      // the record word names no record
 constexpr u64 DAMAGE_SHARED_RECORD = 2;  // another item has the same record
 constexpr u64 DAMAGE_FOREIGN_BUCKET = 3; // the key cannot stand in this bucket
+constexpr u64 DAMAGE_UNSOUND_WORD = 4;   // the record word is nobody's, or has the wrong parity
 
 // Where a recovery scan of the levels puts what it finds.
 struct RecoveryScan {

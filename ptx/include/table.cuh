@@ -46,6 +46,19 @@ __device__ inline bool is_member(u64 record) {
     return (record & RECORD_OFFSET) != 0 && (record & (TENTATIVE | COLLIDED)) == 0;
 }
 
+// The record word of a member, beside its state word or in place of another word of its slot: they have
+// the same parity.
+__device__ inline u64 member_word(u64 other, u64 record) {
+    return (__popcll(other ^ record) & 1) != 0 ? record | PARITY : record;
+}
+
+// Whether a record word can stand beside a state word (RecordWord::is_sound in src/layout/record.rs).
+__device__ inline bool is_sound(u64 state, u64 record) {
+    if (record == 0) return true;
+    if (is_member(record)) return (__popcll(state ^ record) & 1) == 0;
+    return (record & INSERTION) != 0;
+}
+
 // Number of lines in a range of the file.
 __device__ inline u32 lines_in(u64 offset, u64 len) {
     return static_cast<u32>((offset + len - 1) / LINE - offset / LINE + 1);
@@ -472,6 +485,11 @@ struct Table {
             u64 key = __shfl_sync(ALL_LANES, reinterpret_cast<u64>(bytes), at);
             if (wanting >> at & 1) store_key(slot_at(there), reinterpret_cast<const u8 *>(key));
         }
+    }
+
+    // Bytes of a record that mean something.
+    __device__ u32 record_len() const {
+        return view.checksum_offset != 0 ? view.checksum_offset + 8 : view.value_size;
     }
 
     // Notes that pages of the file differ from the last checkpoint.

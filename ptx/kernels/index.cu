@@ -250,7 +250,13 @@ __device__ Mutation write_value(Table<WIDE> &table, const Records &records, cons
         }
         const u8 *value = batch.values + static_cast<u64>(change.position) * view.value_size;
         copy_values(value, view.file + change.record, batch.values, view.value_size, change.writes());
-        if (change.writes()) table.mark_dirty(change.record, view.value_size);
+        if (view.checksum_offset != 0) {
+            // Of what lies in device memory: the file is not read.
+            u64 hash = change.writes() ? table.prepare(table.key_at(batch, change.position)).hash : 0;
+            u64 sum = checksum_values(value, hash, batch.values, view.value_size, change.writes());
+            if (change.writes()) store(view.file + change.record + view.checksum_offset, sum);
+        }
+        if (change.writes()) table.mark_dirty(change.record, table.record_len());
     }
     if constexpr (WIDE) {
         table.store_keys(change.state_at(), table.key_at(batch, change.position), change.inserts());
@@ -264,15 +270,15 @@ __device__ void write_words(Table<WIDE> &table, const Records &records, const Ba
                             const Mutation &change) {
     u64 old = 0;
     if (change.writes() && !change.inserts()) {
-        old = load(table.record_of(table.slot_at(change.state_at()))) & RECORD_OFFSET;
+        old = load(table.record_of(table.slot_at(change.state_at())));
     }
-    retire_record(records, table.counters, old);
+    retire_record(records, table.counters, old & RECORD_OFFSET);
     if (change.inserts()) {
         u64 state = table.prepare(table.key_at(batch, change.position)).word;
-        table.store_words(change.state_at(), state, change.record);
+        table.store_words(change.state_at(), state, member_word(state, change.record));
     } else if (change.writes()) {
         u64 at = change.state_at() + 8;
-        store(table.view.file + at, change.record);
+        store(table.view.file + at, member_word(old, change.record));
         table.mark_dirty(at, 8);
     }
 }
@@ -299,7 +305,10 @@ __device__ void show(Table<WIDE> &table, const Batch &batch, const Mutation &cha
     if (writes) slot = table.slot_at(change.state_at());
     if (inserts) table.copy_state(slot, table.prepare(table.key_at(batch, change.position)).word);
     order();
-    if (writes) table.copy_record(slot, change.record);
+    if (writes && table.is_copy(slot.bucket)) {
+        u64 beside = load(inserts ? table.state_of(slot) : table.record_of(slot));
+        table.copy_record(slot, member_word(beside, change.record));
+    }
     show_cached(table.view, batch, change, slot);
     if (!writes) return;
 
@@ -310,7 +319,7 @@ __device__ void show(Table<WIDE> &table, const Batch &batch, const Mutation &cha
                                                  : __ldcs(batch.first + __ldcs(batch.entry + change.position)));
     }
     tally.added += inserts;
-    tally.touches += lines_in(change.record, table.view.value_size);
+    tally.touches += lines_in(change.record, table.record_len());
     tally.touches += table.is_copy(slot.bucket);
     if (WIDE && inserts) tally.touches += table.key_lines(slot);
 }

@@ -79,6 +79,7 @@ __device__ void scan_level(const TableView &view, u32 level, const RecoveryScan 
         u64 at = table.offset_of(slot);
         bool member = state != EMPTY && state != BUSY && is_member(record);
         if (!member && (state != EMPTY || record != 0)) note_repair(scan, findings, at, REPAIR_CLEAR);
+        if (!is_member(record) && !is_sound(state, record)) note_damage(findings, at, DAMAGE_UNSOUND_WORD);
 
         bool duplicate = false;
         if (level < table.resting_bottom()) {
@@ -102,6 +103,8 @@ __device__ void scan_level(const TableView &view, u32 level, const RecoveryScan 
             note_damage(findings, at, DAMAGE_FOREIGN_BUCKET);
         } else if (number == NO_NUMBER) {
             note_damage(findings, at, DAMAGE_NO_RECORD);
+        } else if (!is_sound(state, record)) {
+            note_damage(findings, at, DAMAGE_UNSOUND_WORD);
         } else if (duplicate) {
             note_repair(scan, findings, at, REPAIR_DUPLICATE);
         } else {

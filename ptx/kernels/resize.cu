@@ -47,6 +47,7 @@ __device__ void drain_buckets(const TableView &view, u64 from, u64 to, Counters 
         }
 
         bool moves = offset != 0;
+        u64 moved = member_word(record, record & RECORD_OFFSET);
         Slot above{};
         if (moves) above = table.slot_at(offset);
         if constexpr (WIDE) {
@@ -54,11 +55,11 @@ __device__ void drain_buckets(const TableView &view, u64 from, u64 to, Counters 
             persist();
             __syncwarp();
         }
-        if (moves) table.store_words(offset, state, record & RECORD_OFFSET);
+        if (moves) table.store_words(offset, state, moved);
         persist();
         if (moves) table.copy_state(above, state);
         order();
-        if (moves) table.copy_record(above, record & RECORD_OFFSET);
+        if (moves) table.copy_record(above, moved);
         order();
         table.clear(below, moves || moved_before);
         order();

@@ -94,7 +94,7 @@ impl<E: BytesEngine> BytesIndex<E> {
     }
 
     fn with_table(engine: E, mut table: Table<Mapping>, options: &Options) -> Self {
-        table.verify_records(options.verify_checksums);
+        table.verify_records(options.verify_checksums.unwrap_or(true));
         let table = Arc::new(table);
         Self {
             maintainer: Own::new(engine.maintain(&table)),

@@ -9,6 +9,8 @@ mod damage_tests;
 mod device;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod fault_tests;
+#[cfg(all(test, not(loom)))]
+mod flip_tests;
 mod iter;
 #[cfg(all(test, loom))]
 mod loom_tests;

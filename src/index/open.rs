@@ -141,11 +141,12 @@ impl<K: Pod, V: Pod> Index<K, V> {
     }
 
     fn with_table(
-        table: Table<Mapping>,
+        mut table: Table<Mapping>,
         recovery: Recovery,
         mut backend: Backend,
         options: &Options,
     ) -> Result<Self> {
+        table.verify_records(options.verify_checksums.unwrap_or(false));
         let table = Arc::new(table);
         backend.attach(&table, options)?;
         Ok(Self {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use crate::error::ParseOptionError;
-use crate::layout::{Flags, Metadata};
+use crate::layout::{Flags, KeyClass, Metadata};
 use crate::pm::{Entry, MapOptions, Mapping, Medium};
 use crate::table::Table;
 use crate::table::read_superblock;
@@ -80,6 +80,8 @@ pub struct Report {
     pub value_size: u64,
     /// What the file says of itself; no key kind, columns and bytes of the user if that is damaged.
     pub metadata: Metadata,
+    /// Whether values have checksums, which were then compared: those of variable length always have.
+    pub checksums: bool,
     /// Domain in which the file was opened.
     pub domain: Domain,
     /// Live levels.
@@ -101,9 +103,9 @@ pub struct Report {
 ///
 /// Where the journal that the file needs is missing or damaged, a salvage goes on without it, and
 /// the report says so. Each page may then be of the last checkpoint or of the one before. Items may
-/// have an older value, or be missing without being counted. A value of fixed size, which bears no
-/// checksum, may be another key's. A damaged journal is kept beside the file, with `.damaged`
-/// behind its name.
+/// have an older value, or be missing without being counted. A value of fixed size without a
+/// [checksum](crate::Options::checksums) may be another key's. A damaged journal is kept beside the
+/// file, with `.damaged` behind its name.
 ///
 /// `progress` is called now and then, from any thread.
 ///
@@ -198,6 +200,7 @@ pub(crate) fn recover_with(
         key_size: table.shape.key_size,
         value_size: table.shape.value_size,
         metadata: table.metadata(),
+        checksums: table.shape.checksums || table.shape.key_class() == KeyClass::Variable,
         domain: table.medium.domain(),
         levels: levels.top - levels.bottom + 1,
         capacity,

@@ -58,14 +58,14 @@ impl KeyHash {
 }
 
 /// Odd constant that sets the locations apart (2^64 divided by the golden ratio).
-const LOCATION_STRIDE: u64 = 0x9E37_79B9_7F4A_7C15;
+pub(super) const LOCATION_STRIDE: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Multipliers of [`mix`]; any two words that are no slot state also serve for the remapping.
 const MIX: [u64; 2] = [0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB];
 
 /// SplitMix64's finalizer: every input bit moves every output bit with probability one half.
 #[inline]
-fn mix(mut word: u64) -> u64 {
+pub(super) fn mix(mut word: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(MIX[0]);
     word = (word ^ (word >> 27)).wrapping_mul(MIX[1]);
     word ^ (word >> 31)

@@ -17,6 +17,7 @@
 //! The files beside it that make a store share a [`preamble`] (`docs/store.md`).
 
 pub mod bucket;
+pub mod checksum;
 pub mod column;
 pub mod extent;
 pub mod hash;

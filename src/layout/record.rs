@@ -3,6 +3,8 @@
 //! | bits | meaning |
 //! | --- | --- |
 //! | 0 to 55 | offset of the record in the file, 0 for none |
+//! | 59 | `INSERTION`: set beside `TENTATIVE` and `COLLIDED` |
+//! | 60 | `PARITY`: the slot's state word and this word together have an even number of ones |
 //! | 61 | `FROZEN`: a member that a resize is moving to another slot; no one else changes it |
 //! | 62 | `COLLIDED`: an insertion that lost to another one of the same key |
 //! | 63 | `TENTATIVE`: an insertion that has not yet been decided |
@@ -10,6 +12,10 @@
 //! An item is a **member** of the table exactly when its slot's state word is a key or
 //! fingerprint and its record word has an offset and neither `TENTATIVE` nor `COLLIDED`. So one
 //! word decides an item's fate: publishing, updating and removing are each one CAS on it.
+//!
+//! One flipped bit of a member's slot is noticed by its parity. A crash may leave an insertion that is no member
+//! beside the state word of the slot's item before, so its parity says nothing. `INSERTION` does: a member
+//! of which one bit is flipped has it not, and is not taken for an insertion that a crash cut short.
 
 /// A record word. See the [module](self) for its bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,6 +26,10 @@ impl RecordWord {
     pub const NONE: Self = Self(0);
     /// Bits of the offset.
     pub const OFFSET: u64 = super::MAX_FILE - 1;
+    /// Set beside [`COLLIDED`](Self::COLLIDED) and [`TENTATIVE`](Self::TENTATIVE).
+    pub const INSERTION: u64 = 1 << 59;
+    /// Makes the number of ones in the state word and the record word even.
+    pub const PARITY: u64 = 1 << 60;
     /// A member that a resize is moving.
     pub const FROZEN: u64 = 1 << 61;
     /// An insertion that lost.
@@ -27,11 +37,18 @@ impl RecordWord {
     /// An undecided insertion.
     pub const TENTATIVE: u64 = 1 << 63;
 
-    /// The word of a member whose record is at `offset`.
+    /// The word of a member whose record is at `offset`, beside the state word `state`.
     #[inline]
-    pub fn member(offset: u64) -> Self {
+    pub fn member(state: u64, offset: u64) -> Self {
         debug_assert!(offset != 0 && offset & !Self::OFFSET == 0);
-        Self(offset)
+        Self::even(offset, state)
+    }
+
+    /// `bits` with the parity that makes the ones in it and in `other` even.
+    #[inline]
+    fn even(bits: u64, other: u64) -> Self {
+        let odd = (bits ^ other).count_ones() & 1;
+        Self(bits | (Self::PARITY * u64::from(odd)))
     }
 
     /// Offset of the record in bytes; 0 for none.
@@ -58,10 +75,24 @@ impl RecordWord {
         self.0 & Self::FROZEN != 0
     }
 
-    /// The same record with `flag` as its only flag.
+    /// The same record with `flag` as its only flag, in the same slot.
     #[inline]
     pub fn with(self, flag: u64) -> Self {
-        Self(self.offset() | flag)
+        let is_insertion = flag & (Self::TENTATIVE | Self::COLLIDED) != 0;
+        let beside = if is_insertion { Self::INSERTION } else { 0 };
+        // The ones of this word are even or odd as those of the state word are.
+        Self::even(self.offset() | flag | beside, self.0)
+    }
+
+    /// Whether this can be the word of a slot whose state word is `state`, as far as one flipped bit of a
+    /// member goes. Words of insertions are right beside any state.
+    #[inline]
+    pub fn is_sound(self, state: u64) -> bool {
+        match self {
+            Self::NONE => true,
+            word if word.is_member() => (word.0 ^ state).count_ones().is_multiple_of(2),
+            word => word.0 & Self::INSERTION != 0,
+        }
     }
 }
 
@@ -69,6 +100,8 @@ impl std::fmt::Debug for RecordWord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "RecordWord({:#x}", self.offset())?;
         for (flag, name) in [
+            (Self::INSERTION, "insertion"),
+            (Self::PARITY, "parity"),
             (Self::FROZEN, "frozen"),
             (Self::COLLIDED, "collided"),
             (Self::TENTATIVE, "tentative"),
@@ -87,12 +120,46 @@ mod tests {
 
     #[test]
     fn record_words_of_members_are_plain_or_frozen() {
-        let plain = RecordWord::member(64);
+        let plain = RecordWord::member(7, 64);
         assert!(plain.is_member());
         assert!(plain.with(RecordWord::FROZEN).is_member());
         assert!(!plain.with(RecordWord::TENTATIVE).is_member());
         assert!(!plain.with(RecordWord::COLLIDED).is_member());
         assert!(!RecordWord::NONE.is_member());
         assert_eq!(plain.with(RecordWord::FROZEN).with(0), plain);
+    }
+
+    #[test]
+    fn record_words_with_their_state_have_an_even_number_of_ones() {
+        for state in [1, 2, 3, 0x0123_4567_89AB_CDEF, u64::MAX - 1] {
+            for offset in [8, 24, 65536, (1 << 56) - 8] {
+                let member = RecordWord::member(state, offset);
+                let flags = [
+                    0,
+                    RecordWord::FROZEN,
+                    RecordWord::COLLIDED,
+                    RecordWord::TENTATIVE,
+                ];
+                for flag in flags {
+                    let word = member.with(flag);
+                    let ones = word.0.count_ones() + state.count_ones();
+                    assert_eq!(ones % 2, 0, "{word:?} beside {state:#x}");
+                    assert!(word.is_sound(state) && word.offset() == offset);
+                    assert_eq!(word.with(0), member);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn record_words_of_members_show_one_flipped_bit() {
+        for flag in [0, RecordWord::FROZEN] {
+            let (state, member) = (0xFEED, RecordWord::member(0xFEED, 0x12340).with(flag));
+            for bit in 0..64 {
+                assert!(!member.is_sound(state ^ 1 << bit), "bit {bit} of the state");
+                let flipped = RecordWord(member.0 ^ 1 << bit);
+                assert!(!flipped.is_sound(state), "bit {bit} of {member:?}");
+            }
+        }
     }
 }

@@ -31,9 +31,14 @@ pub struct Shape {
     pub locations: u32,
     /// Bytes from one bucket to the next.
     pub bucket_size: u64,
+    /// Whether a record of fixed size has a checksum behind its value.
+    pub checksums: bool,
     /// Bytes from one record of the arena to the next; of the smallest class if there are several.
     pub record_stride: u64,
 }
+
+/// Bytes of the checksum of a value.
+pub const CHECKSUM_BYTES: u64 = 8;
 
 impl Shape {
     /// Slots that one warp can look at at once: the limit of levels × locations × slots.
@@ -119,8 +124,32 @@ impl Shape {
             levels,
             locations,
             bucket_size: align_up(u64::from(slots) * slot, 64),
+            checksums: false,
             record_stride,
         })
+    }
+
+    /// The same, where records of fixed size have checksums or not.
+    #[must_use]
+    pub fn with_checksums(mut self, checksums: bool) -> Self {
+        if self.key_class() != KeyClass::Variable {
+            self.checksums = checksums;
+            self.record_stride = record_stride(self.value_record_len());
+        }
+        self
+    }
+
+    /// Where the checksum stands in a record of fixed size that has one.
+    #[inline]
+    pub fn checksum_offset(&self) -> Option<u64> {
+        self.checksums.then(|| align_up(self.value_size, 8))
+    }
+
+    /// Bytes of a record of fixed size that mean something.
+    #[inline]
+    pub fn value_record_len(&self) -> u64 {
+        self.checksum_offset()
+            .map_or(self.value_size, |offset| offset + CHECKSUM_BYTES)
     }
 
     /// Size classes of records.
@@ -202,13 +231,13 @@ pub fn extent_alignment(len: u64) -> u64 {
     if len >= HUGE_PAGE { HUGE_PAGE } else { PAGE }
 }
 
-/// A stride that makes a value touch as few lines as it can without wasting much: a power of
+/// A stride that makes a record touch as few lines as it can without wasting much: a power of
 /// two up to one line, multiples of a cache line above.
-fn record_stride(value_size: u64) -> u64 {
-    if value_size <= super::LINE {
-        value_size.next_power_of_two().max(8)
+fn record_stride(len: u64) -> u64 {
+    if len <= super::LINE {
+        len.next_power_of_two().max(8)
     } else {
-        align_up(value_size, 64)
+        align_up(len, 64)
     }
 }
 
@@ -222,6 +251,19 @@ mod tests {
         assert_eq!(shape.bucket_size, 128);
         assert_eq!(Shape::new(32, 128, 8, 2, 2).unwrap().bucket_size, 384);
         assert_eq!(shape.record_stride, 128);
+    }
+
+    #[test]
+    fn record_has_room_for_its_checksum() {
+        for (value_size, offset, stride) in
+            [(1, 8, 16), (8, 8, 16), (100, 104, 128), (128, 128, 192)]
+        {
+            let plain = Shape::new(8, value_size, 8, 2, 2).unwrap();
+            let shape = plain.with_checksums(true);
+            assert_eq!(shape.checksum_offset(), Some(offset));
+            assert_eq!(shape.record_stride, stride);
+            assert_eq!(shape.with_checksums(false), plain);
+        }
     }
 
     #[test]

@@ -39,6 +39,8 @@ bitflags::bitflags! {
         const CLEAN = 1;
         /// Keys and values of variable length.
         const VARIABLE = 2;
+        /// Records of fixed size have a checksum behind the value.
+        const CHECKSUMS = 4;
     }
 }
 
@@ -164,6 +166,7 @@ impl Superblock {
         superblock.magic = MAGIC;
         superblock.version = FORMAT_VERSION;
         superblock.set_flag(Flags::VARIABLE, shape.key_class() == KeyClass::Variable);
+        superblock.set_flag(Flags::CHECKSUMS, shape.checksums);
         superblock.file_id = file_id;
         superblock.hash_seed = hash_seed;
         superblock.key_size = u32_of(shape.key_size);
@@ -215,6 +218,11 @@ impl Superblock {
         Flags::from_bits_retain(self.flags).contains(Flags::VARIABLE)
     }
 
+    /// Whether records of fixed size have checksums.
+    pub fn has_checksums(&self) -> bool {
+        Flags::from_bits_retain(self.flags).contains(Flags::CHECKSUMS)
+    }
+
     /// Sets or clears one flag.
     pub fn set_flag(&mut self, flag: Flags, on: bool) {
         let mut flags = Flags::from_bits_retain(self.flags);
@@ -227,6 +235,11 @@ impl Superblock {
         let sizes = (u64::from(self.key_size), u64::from(self.value_size));
         let (slots, levels, locations) = (self.slots, self.levels, self.locations);
         let shape = match sizes {
+            (0, 0) if self.is_variable() && self.has_checksums() => Err(Error::InvalidOption {
+                option: "flags",
+                found: format!("{:#x}", self.flags),
+                expected: "no checksums of values where records have their own".into(),
+            }),
             (0, 0) if self.is_variable() => Shape::variable(slots, levels, locations),
             // The flag without zeros is no shape, either.
             (key, value) if self.is_variable() => Err(Error::InvalidOption {
@@ -234,7 +247,8 @@ impl Superblock {
                 found: format!("{key} and {value} bytes"),
                 expected: "0 and 0 where lengths are variable".into(),
             }),
-            (key, value) => Shape::new(key, value, slots, levels, locations),
+            (key, value) => Shape::new(key, value, slots, levels, locations)
+                .map(|shape| shape.with_checksums(self.has_checksums())),
         };
         shape.map_err(|error| Error::Damaged {
             path: path.to_path_buf(),

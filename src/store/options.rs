@@ -245,7 +245,7 @@ impl StoreOptions {
     /// Default: `true`.
     #[must_use]
     pub fn verify_checksums(mut self, verify: bool) -> Self {
-        self.index.verify_checksums = verify;
+        self.index.verify_checksums = Some(verify);
         self
     }
 
@@ -384,7 +384,10 @@ impl fmt::Debug for StoreOptions {
             .field("durability", &self.durability)
             .field("ordered", &self.ordered)
             .field("salvage", &self.salvage)
-            .field("verify_checksums", &self.index.verify_checksums)
+            .field(
+                "verify_checksums",
+                &self.index.verify_checksums.unwrap_or(true),
+            )
             .field("segment_bytes", &self.segment_bytes)
             .field("checkpoint_bytes", &self.checkpoint_bytes)
             .field("memory_budget", &self.memory_budget)

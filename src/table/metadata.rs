@@ -1,4 +1,4 @@
-//! The metadata block of a table: read at the opening, changed in the copy that does not hold.
+//! The metadata block of a table: read at the opening, changed in one copy after the other.
 
 use std::path::Path;
 
@@ -36,14 +36,12 @@ pub(crate) struct FoundMetadata {
 }
 
 impl<M: Medium> Table<M> {
-    /// Writes both copies of a new table's metadata block.
+    /// Writes a new table's metadata block.
     pub(super) fn create_metadata(&self, metadata: Metadata) {
         let mut block = self.metadata.lock();
         block.published = metadata.version;
         block.current = metadata;
-        for _ in METADATA {
-            self.write_metadata(&mut block);
-        }
+        self.write_metadata(&mut block);
     }
 
     /// Finds what the file says of itself.
@@ -63,10 +61,7 @@ impl<M: Medium> Table<M> {
             copy
         });
         let found = match MetadataPage::find(&copies) {
-            None => Err((
-                METADATA[0],
-                "neither copy has a valid checksum".to_owned(),
-            )),
+            None => Err((METADATA[0], "neither copy has a valid checksum".to_owned())),
             Some((newest, is_whole)) => newest
                 .decode(shape.key_size, shape.value_size)
                 .map(|metadata| FoundMetadata {
@@ -121,15 +116,19 @@ impl<M: Medium> Table<M> {
         // The copy that was lost may have been newer, by one version.
         block.current.version += if found.is_whole { 1 } else { 2 };
         self.write_metadata(&mut block);
-        if !found.is_whole {
-            self.write_metadata(&mut block);
-        }
         block.published = block.current.version;
     }
 
-    /// Writes the next generation to the copy that does not hold, durably as far as the domain goes. Only the
-    /// lines of it that change are stored.
+    /// Writes the block into both copies, one durably after the other as far as the domain goes, so that a copy
+    /// that is damaged later loses nothing.
     fn write_metadata(&self, block: &mut MetadataBlock) {
+        for _ in METADATA {
+            self.write_copy(block);
+        }
+    }
+
+    /// Writes the next generation to the copy that does not hold. Only the lines of it that change are stored.
+    fn write_copy(&self, block: &mut MetadataBlock) {
         block.generation += 1;
         let page = MetadataPage::new(&block.current, block.generation);
         let mut before = MetadataPage::zeroed();

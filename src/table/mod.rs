@@ -74,7 +74,7 @@ pub struct Table<M> {
     gate: RwLock<()>,
     /// Held by who makes a checkpoint, so that nobody waits for another one with the gate in hand.
     syncing: Mutex<()>,
-    /// Whether readers compare the checksums of records of variable length.
+    /// Whether readers compare the checksums of records.
     verifies_records: bool,
     path: PathBuf,
 }
@@ -186,7 +186,7 @@ impl<M: Medium> Table<M> {
         }
     }
 
-    /// Says whether readers compare the checksums of records of variable length; by default they do.
+    /// Says whether readers compare the checksums of records; by default they do.
     pub(crate) fn verify_records(&mut self, verify: bool) {
         self.verifies_records = verify;
     }

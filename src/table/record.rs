@@ -14,11 +14,12 @@ use super::Table;
 use super::key::{Identity, ProbeKey};
 use super::probe::Occupied;
 use crate::Result;
+use crate::layout::checksum::{checksum_of_words, value_checksum};
 use crate::layout::size_class;
 use crate::layout::size_class::{
     MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE, RecordHeader, SMALLEST_RECORD, class_of,
 };
-use crate::layout::{DATA_START, KeyClass, LINE, RecordWord, Shape};
+use crate::layout::{DATA_START, KeyClass, KeyHash, LINE, RecordWord, Shape};
 use crate::pm::Medium;
 use crate::width::{low_half, to_usize, u32_of};
 
@@ -27,6 +28,9 @@ const HEADER: u64 = size_of::<RecordHeader>() as u64;
 
 /// Bytes of a long value that are copied and hashed at a time: they stay in the cache in between.
 const COPY_PART_BYTES: usize = 64 << 10;
+
+/// What is wrong with a record that something has changed since it was written.
+pub(in crate::table) const CHECKSUM_DIFFERS: &str = "its checksum does not match";
 
 /// Why no record is too long.
 const CHECKED: &str = "lengths are checked before a batch begins";
@@ -226,7 +230,12 @@ impl<M: Medium> Table<M> {
     #[inline]
     pub(crate) fn write_record(&self, at: u64, target: &ProbeKey, content: &Content) {
         let Some(header) = &content.header else {
-            return self.medium.write(at, content.value);
+            self.medium.write(at, content.value);
+            if let Some(offset) = self.shape.checksum_offset() {
+                let sum = value_checksum(target.hash, content.value);
+                self.medium.write(at + offset, &sum.to_le_bytes());
+            }
+            return;
         };
         self.medium.write(at, bytemuck::bytes_of(header));
         let (words, rest) = target.key.as_chunks::<8>();
@@ -245,7 +254,7 @@ impl<M: Medium> Table<M> {
     #[inline]
     pub(crate) fn record_len(&self, at: u64) -> u64 {
         match self.shape.key_class() {
-            KeyClass::Word | KeyClass::Wide => self.shape.value_size,
+            KeyClass::Word | KeyClass::Wide => self.shape.value_record_len(),
             KeyClass::Variable => self.lengths(at).map_or(HEADER, Lengths::record),
         }
     }
@@ -318,10 +327,33 @@ impl<M: Medium> Table<M> {
         })
     }
 
+    /// Whether the record of fixed size at `at` has the checksum of its value under a key with this hash, if
+    /// records have checksums.
+    #[inline]
+    pub(crate) fn value_is_whole(&self, at: u64, key: KeyHash) -> bool {
+        let Some(offset) = self.shape.checksum_offset() else {
+            return true;
+        };
+        let value_size = self.shape.value_size;
+        // What fills up the last word means nothing.
+        let mask = u64::MAX >> ((offset - value_size) * 8);
+        let word = |nth: u64| match self.medium.load(at + nth * 8) {
+            last if nth * 8 + 8 == offset => last & mask,
+            word => word,
+        };
+        checksum_of_words(key, (0..offset / 8).map(word)) == self.medium.load(at + offset)
+    }
+
+    /// Whether lookups compare the checksums of values of fixed size.
+    #[inline]
+    pub(crate) fn verifies_values(&self) -> bool {
+        self.shape.checksums && self.verifies_records
+    }
+
     /// The error for a record that does not have the checksum that it states.
     #[cold]
-    fn spoilt(&self, at: u64) -> crate::Error {
-        self.damaged("record", at, "its checksum does not match".into())
+    pub(crate) fn spoilt(&self, at: u64) -> crate::Error {
+        self.damaged("record", at, CHECKSUM_DIFFERS.into())
     }
 
     /// Puts key and value of a member into buffers; gives the sequence number. The caller is pinned.
@@ -381,7 +413,7 @@ impl<M: Medium> Table<M> {
         if self.check_value(at, lengths, &key, &mut Vec::new()) {
             Ok(key)
         } else {
-            Err("its checksum does not match".into())
+            Err(CHECKSUM_DIFFERS.into())
         }
     }
 

@@ -496,7 +496,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "the record of a replaced value is not retired",
         file: "ptx/kernels/index.cu",
-        find: "    retire_record(records, table.counters, old);\n",
+        find: "    retire_record(records, table.counters, old & RECORD_OFFSET);\n",
         replacement: "",
         suite: Suite::Kernels,
     },
@@ -578,6 +578,118 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Kernels,
     },
     Mutation {
+        name: "an insertion gives the record word the parity of no state word",
+        file: "src/table/ops/insert.rs",
+        find: "RecordWord::member(target.word, record).with(",
+        replacement: "RecordWord::member(0, record).with(",
+        suite: Suite::Unit("flip_tests"),
+    },
+    Mutation {
+        name: "an update gives the record word the parity of no state word",
+        file: "src/table/ops/update.rs",
+        find: "RecordWord::member(target.word, record);",
+        replacement: "RecordWord::member(0, record);",
+        suite: Suite::Unit("flip_tests"),
+    },
+    Mutation {
+        name: "a flag does not change the parity of its record word",
+        file: "src/layout/record.rs",
+        find: "        Self::even(self.offset() | flag | beside, self.0)\n",
+        replacement: "        Self(self.0 & (Self::OFFSET | Self::PARITY) | flag | beside)\n",
+        suite: Suite::Unit("layout::record"),
+    },
+    Mutation {
+        name: "the recovery scan compares no parity",
+        file: "src/table/recovery/scan.rs",
+        find: "        if !record.is_sound(state) {\n",
+        replacement: "        if false {\n",
+        suite: Suite::Unit("flip_tests"),
+    },
+    Mutation {
+        name: "a member whose flag has flipped passes for an insertion that a crash cut short",
+        file: "src/table/recovery/scan.rs",
+        find: "        if !record.is_member() && !record.is_sound(state) {\n",
+        replacement: "        if false {\n",
+        suite: Suite::Unit("flip_tests"),
+    },
+    Mutation {
+        name: "a slot half done is no damage in a file that was cleanly closed",
+        file: "src/table/recovery/scan.rs",
+        find: "        } else if scan.is_clean {\n",
+        replacement: "        } else if false {\n",
+        suite: Suite::Unit("flip_tests"),
+    },
+    Mutation {
+        name: "the device stores a new item's record word without its parity",
+        file: "ptx/kernels/index.cu",
+        find: "table.store_words(change.state_at(), state, member_word(state, change.record));",
+        replacement: "table.store_words(change.state_at(), state, change.record);",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "the device stores an updated record word without its parity",
+        file: "ptx/kernels/index.cu",
+        find: "store(table.view.file + at, member_word(old, change.record));",
+        replacement: "store(table.view.file + at, change.record);",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "the device moves an item up without the parity of its words",
+        file: "ptx/kernels/resize.cu",
+        find: "        u64 moved = member_word(record, record & RECORD_OFFSET);\n",
+        replacement: "        u64 moved = record & RECORD_OFFSET;\n",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "the recovery scan of the device compares no parity",
+        file: "ptx/kernels/recovery_scan.cu",
+        find: "        } else if (!is_sound(state, record)) {\n",
+        replacement: "        } else if (false) {\n",
+        suite: Suite::KernelCrash("flipped_bits"),
+    },
+    Mutation {
+        name: "a value is stored without its checksum",
+        file: "src/table/record.rs",
+        find: "                self.medium.write(at + offset, &sum.to_le_bytes());\n",
+        replacement: "                let _ = (offset, sum);\n",
+        suite: Suite::Unit("flip_tests"),
+    },
+    Mutation {
+        name: "a checksum is not bound to its key",
+        file: "src/layout/checksum.rs",
+        find: "    let mut salt = key.0;\n",
+        replacement: "    let mut salt = key.0 & 0;\n",
+        suite: Suite::Unit("layout::checksum"),
+    },
+    Mutation {
+        name: "the recovery scan compares no checksums of values",
+        file: "src/table/recovery/scan.rs",
+        find: "            && !self.value_is_whole(record.offset(), target.hash)\n",
+        replacement: "            && false\n",
+        suite: Suite::Unit("flip_tests"),
+    },
+    Mutation {
+        name: "a lookup compares no checksum although it was told to",
+        file: "src/table/ops/get.rs",
+        find: "if table.verifies_values() && !table",
+        replacement: "if false && !table",
+        suite: Suite::Unit("flip_tests"),
+    },
+    Mutation {
+        name: "the device stores a value without its checksum",
+        file: "ptx/kernels/index.cu",
+        find: "            if (change.writes()) store(view.file + change.record + view.checksum_offset, sum);\n",
+        replacement: "",
+        suite: Suite::Kernels,
+    },
+    Mutation {
+        name: "the page of a checksum is not noted as changed",
+        file: "ptx/kernels/index.cu",
+        find: "table.mark_dirty(change.record, table.record_len());",
+        replacement: "table.mark_dirty(change.record, view.value_size);",
+        suite: Suite::Kernels,
+    },
+    Mutation {
         name: "a request of a batch sees the version that it makes itself",
         file: "ptx/kernels/versions.cu",
         find: "changes.positions[middle] < at",
@@ -620,7 +732,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a new record word is missing from the copy of its level",
         file: "ptx/kernels/index.cu",
-        find: "    if (writes) table.copy_record(slot, change.record);\n",
+        find: "        table.copy_record(slot, member_word(beside, change.record));\n",
         replacement: "",
         suite: Suite::Kernels,
     },
@@ -641,20 +753,20 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "an item leaves its level on the device before it stands above",
         file: "ptx/kernels/resize.cu",
-        find: r"        if (moves) table.store_words(offset, state, record & RECORD_OFFSET);
+        find: r"        if (moves) table.store_words(offset, state, moved);
         persist();
         if (moves) table.copy_state(above, state);
         order();
-        if (moves) table.copy_record(above, record & RECORD_OFFSET);
+        if (moves) table.copy_record(above, moved);
         order();
         table.clear(below, moves || moved_before);
 ",
         replacement: r"        table.clear(below, moves || moved_before);
-        if (moves) table.store_words(offset, state, record & RECORD_OFFSET);
+        if (moves) table.store_words(offset, state, moved);
         persist();
         if (moves) table.copy_state(above, state);
         order();
-        if (moves) table.copy_record(above, record & RECORD_OFFSET);
+        if (moves) table.copy_record(above, moved);
         order();
 ",
         suite: Suite::KernelCrash("crash_images"),

@@ -120,6 +120,7 @@ impl Output<'_> {
                 format_args!("{key} and {} bytes", report.value_size),
             ),
         }
+        self.row("checksums", if report.checksums { "yes" } else { "no" });
         self.metadata(report);
         self.row("domain", report.domain);
         self.row("levels", report.levels);

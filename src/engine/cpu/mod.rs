@@ -444,11 +444,12 @@ fn get_part<M: Medium>(
     let mut session = table.session();
     for start in (0..len).step_by(PINNED_OPS_MAX) {
         let part = PINNED_OPS_MAX.min(len - start);
-        let target = |i| table.target(nth(keys, key_size, start + i));
+        let key = |i| nth(keys, key_size, start + i);
+        let target = |i| table.target(key(i));
         lookup(&mut session, wanted, part, target, |session, member, i| {
             answers.insert(first + start + i);
             let value = &mut values[(start + i) * value_size..][..value_size];
-            session.read(member, wanted, value)
+            session.read(member, key(i), wanted, value)
         })?;
         session.count(part as u64);
         if start + part < len {

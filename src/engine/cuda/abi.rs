@@ -58,6 +58,10 @@ pub struct TableView {
     pub record_stride: u32,
     /// First byte of each value that a lookup copies; `value_size` says how many.
     pub value_offset: u32,
+    /// Offset of the checksum in a record, or 0.
+    pub checksum_offset: u32,
+    /// Zero.
+    pub reserved: u32,
     /// Where the reserved buckets are probed.
     pub reserved_probe: [Address; 2],
     /// One bit for each page of the file, or 0.
@@ -378,7 +382,8 @@ mod tests {
             stated("table_view"),
             [
                 layout_of!(TableView: file file_len hash_seed key_size value_size slots levels
-                    locations bottom_level top_level bucket_size record_stride value_offset reserved_probe
+                    locations bottom_level top_level bucket_size record_stride value_offset
+                    checksum_offset reserved_probe
                     dirty level_offset level_probe cache),
                 layout_of!(CacheView: links access_counts records values buckets value_stride policy),
             ]
@@ -433,6 +438,8 @@ mod tests {
                 layout::RESERVED_WORD,
                 layout::bucket::SLOT_WORDS_BYTES,
                 RecordWord::OFFSET,
+                RecordWord::INSERTION,
+                RecordWord::PARITY,
                 RecordWord::FROZEN,
                 RecordWord::COLLIDED,
                 RecordWord::TENTATIVE,

@@ -28,6 +28,8 @@ pub(super) struct Kind {
     /// 0 for keys and values of variable length.
     pub(super) key_size: usize,
     pub(super) value_size: usize,
+    /// Whether values of fixed size have checksums.
+    pub(super) checksums: bool,
 }
 
 /// The keys from 1 on, and those two that equal slot states if they are 8 bytes long.
@@ -44,6 +46,7 @@ impl Kind {
             slots,
             key_size,
             value_size: 24,
+            checksums: key_size > 8,
         }
     }
 
@@ -52,7 +55,8 @@ impl Kind {
             return Shape::variable(self.slots, self.levels, self.locations).unwrap();
         }
         let sizes = (self.key_size as u64, self.value_size as u64);
-        Shape::new(sizes.0, sizes.1, self.slots, self.levels, self.locations).unwrap()
+        let shape = Shape::new(sizes.0, sizes.1, self.slots, self.levels, self.locations);
+        shape.unwrap().with_checksums(self.checksums)
     }
 
     fn is_variable(&self) -> bool {

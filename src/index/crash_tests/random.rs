@@ -28,6 +28,7 @@ pub(super) fn any_kind(rng: &mut SmallRng) -> Kind {
     let shape = *SHAPES.choose(rng).unwrap();
     Kind {
         value_size: *[8, 24, 72].choose(rng).unwrap(),
+        checksums: rng.random(),
         ..Kind::of(shape, *[8, 8, 16, 32, 0, 0].choose(rng).unwrap())
     }
 }

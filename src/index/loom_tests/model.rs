@@ -366,6 +366,7 @@ fn item(table: &Table<Modelled>, bucket: Bucket, slot: u32) -> Option<(u64, u64)
         return None;
     }
     assert!(record.is_member() && !record.is_frozen(), "{record:?}");
+    assert!(record.is_sound(state), "{record:?} beside {state:#x}");
     let key = match bucket.at {
         // Behind the header and the key's first word.
         _ if table.shape.key_class() == KeyClass::Variable => {

@@ -14,21 +14,30 @@ use crate::table::probe_hint::ProbeHint;
 use crate::table::record::{Check, ValuePart};
 
 impl<M: Medium> Session<'_, M> {
-    /// Copies a part of the value of a member that was found while this session was pinned. It is as long
-    /// as `value`.
+    /// Copies a part of the value of the member of `key` that was found while this session was pinned. It is
+    /// as long as `value`.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged) if the slot names no record, or one without the checksum of the
+    /// value and the key where that is compared.
     #[inline]
     pub(crate) fn read(
         &mut self,
         member: Occupied,
+        key: &[u8],
         part: ValuePart,
         value: &mut [u8],
     ) -> Result<()> {
-        if !self.table.record_in_bounds(member.record) {
-            return Err(self.table.dangling(member));
+        let (table, at) = (self.table, member.record.offset());
+        if !table.record_in_bounds(member.record) {
+            return Err(table.dangling(member));
         }
-        let bytes = part.range_in(member.record.offset());
+        let bytes = part.range_in(at);
         self.touches += (bytes.end - 1) / LINE - bytes.start / LINE + 1;
-        self.table.medium.read(bytes.start, value);
+        table.medium.read(bytes.start, value);
+        if table.verifies_values() && !table.value_is_whole(at, table.target(key).hash) {
+            return Err(table.spoilt(at));
+        }
         Ok(())
     }
 

@@ -152,7 +152,7 @@ impl<'t, M: Medium> Session<'t, M> {
         let table = self.table;
         let addr = slot.addr;
         let medium = &table.medium;
-        let tentative = RecordWord::member(record).with(RecordWord::TENTATIVE);
+        let tentative = RecordWord::member(target.word, record).with(RecordWord::TENTATIVE);
         table.write_record(record, target, content);
         medium.store(addr.record, tentative.0);
         table.write_key(addr, target);

@@ -39,7 +39,7 @@ impl<'t, M: Medium> Session<'t, M> {
             table.write_record(record, target, content);
             table.persist_record(record);
             medium.fence();
-            let new = RecordWord::member(record);
+            let new = RecordWord::member(target.word, record);
             let swung = medium.compare_exchange(member.addr.record, member.record.0, new.0);
             if swung.is_ok() {
                 medium.write_back(member.addr.record, 8);

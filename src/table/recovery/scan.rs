@@ -14,6 +14,7 @@ use crate::table::alloc::arena::ExtentMap;
 use crate::table::alloc::reachable::ReachableRecords;
 use crate::table::key::{ProbeKey, ROUNDS, reserved_bucket_at};
 use crate::table::probe::Occupied;
+use crate::table::record::CHECKSUM_DIFFERS;
 use crate::width::to_usize;
 
 /// Buckets that one task scans.
@@ -39,6 +40,26 @@ pub(crate) struct Damage {
     pub(crate) found: String,
 }
 
+impl Damage {
+    /// That of a member's slot whose words do not have an even number of ones.
+    pub(in crate::table) fn parity(addr: SlotAddr) -> Self {
+        Self {
+            what: "record word",
+            at: addr.record,
+            found: "its parity does not match".into(),
+        }
+    }
+
+    /// That of a record word that is nobody's.
+    pub(in crate::table) fn unsound(addr: SlotAddr, record: RecordWord) -> Self {
+        Self {
+            what: "record word",
+            at: addr.record,
+            found: format!("{record:?} is neither a member's nor an insertion's"),
+        }
+    }
+}
+
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at byte {}: {}", self.what, self.at, self.found)
@@ -60,7 +81,28 @@ pub(crate) struct Findings {
     pub(crate) lost_keys: Vec<Vec<u8>>,
 }
 
+/// What a scan goes by.
+struct Scan<'s> {
+    map: ExtentMap,
+    reachable: &'s ReachableRecords,
+    /// The file was cleanly closed, so no slot is half done.
+    is_clean: bool,
+}
+
 impl Findings {
+    /// Empties a slot that is damaged, and notes the damage and, if it is known, the key.
+    fn drop_item(&mut self, addr: SlotAddr, damage: Damage, key: Option<Vec<u8>>) {
+        self.lost += 1;
+        self.lost_keys.extend(key);
+        self.lost_keys.truncate(LOST_KEYS_MAX);
+        self.damage.push(damage);
+        self.damage.truncate(DAMAGES_MAX);
+        self.fixes.push(Fix::Clear {
+            addr,
+            duplicate: false,
+        });
+    }
+
     fn merge(mut self, mut other: Self) -> Self {
         self.slots += other.slots;
         self.items += other.items;
@@ -77,8 +119,12 @@ impl Findings {
 /// Where a bucket lies, as the scan counts.
 #[derive(Clone, Copy)]
 pub(in crate::table) enum Home {
-    Level { level: u32, index: u64 },
-    Reserved,
+    Level {
+        level: u32,
+        index: u64,
+    },
+    /// The reserved bucket of this key.
+    Reserved(u64),
 }
 
 impl<M: Medium> Table<M> {
@@ -102,16 +148,11 @@ impl<M: Medium> Table<M> {
         }
         let scan = |(level, first): (u32, u64)| {
             let mut found = Findings::default();
-            let map = self.arena.map();
+            let scan = self.scan_of(reachable);
             let end = (first + TASK_BUCKETS).min(1 << level);
             for index in first..end {
                 let at = self.levels.offset(level) + index * self.shape.bucket_size;
-                self.scan_bucket(
-                    at,
-                    Home::Level { level, index },
-                    (&map, reachable),
-                    &mut found,
-                );
+                self.scan_bucket(at, Home::Level { level, index }, &scan, &mut found);
             }
             let done = done.fetch_add(end - first, Ordering::Relaxed) + end - first;
             progress(Progress {
@@ -130,21 +171,23 @@ impl<M: Medium> Table<M> {
     /// Scans the reserved buckets.
     pub(crate) fn scan_reserved(&self, reachable: &ReachableRecords, findings: &mut Findings) {
         if self.shape.key_class() == KeyClass::Word {
-            let records = (&self.arena.map(), reachable);
-            for bucket in 0..2 {
+            let scan = self.scan_of(reachable);
+            for (bucket, key) in (0..).zip([EMPTY, BUSY]) {
                 let at = reserved_bucket_at(bucket);
-                self.scan_bucket(at, Home::Reserved, records, findings);
+                self.scan_bucket(at, Home::Reserved(key), &scan, findings);
             }
         }
     }
 
-    fn scan_bucket(
-        &self,
-        at: u64,
-        home: Home,
-        records: (&ExtentMap, &ReachableRecords),
-        found: &mut Findings,
-    ) {
+    fn scan_of<'s>(&self, reachable: &'s ReachableRecords) -> Scan<'s> {
+        Scan {
+            map: self.arena.map(),
+            reachable,
+            is_clean: self.superblock().is_clean(),
+        }
+    }
+
+    fn scan_bucket(&self, at: u64, home: Home, scan: &Scan, found: &mut Findings) {
         found.slots += u64::from(self.shape.slots);
         for slot in 0..self.shape.slots {
             let addr = self.shape.slot_addr(at, slot);
@@ -154,13 +197,36 @@ impl<M: Medium> Table<M> {
                 continue;
             }
             if state == EMPTY || state == BUSY || !record.is_member() {
-                found.fixes.push(Fix::Clear {
-                    addr,
-                    duplicate: false,
-                });
+                self.scan_half_done(addr, state, record, scan, found);
                 continue;
             }
-            self.scan_member(addr, state, record, home, records, found);
+            self.scan_member(addr, state, record, home, scan, found);
+        }
+    }
+
+    /// Looks at a slot that is neither empty nor a member's.
+    fn scan_half_done(
+        &self,
+        addr: SlotAddr,
+        state: u64,
+        record: RecordWord,
+        scan: &Scan,
+        found: &mut Findings,
+    ) {
+        if !record.is_member() && !record.is_sound(state) {
+            found.drop_item(addr, Damage::unsound(addr, record), None);
+        } else if scan.is_clean {
+            let damage = Damage {
+                what: "slot",
+                at: addr.state,
+                found: "half done, in a file that was cleanly closed".into(),
+            };
+            found.drop_item(addr, damage, None);
+        } else {
+            found.fixes.push(Fix::Clear {
+                addr,
+                duplicate: false,
+            });
         }
     }
 
@@ -170,26 +236,19 @@ impl<M: Medium> Table<M> {
         state: u64,
         record: RecordWord,
         home: Home,
-        (map, reachable): (&ExtentMap, &ReachableRecords),
+        scan: &Scan,
         found: &mut Findings,
     ) {
         let mut damaged = |what, at, text: String, key: Option<Vec<u8>>| {
-            found.lost += 1;
-            found.lost_keys.extend(key);
-            found.lost_keys.truncate(LOST_KEYS_MAX);
-            found.damage.push(Damage {
+            let damage = Damage {
                 what,
                 at,
                 found: text,
-            });
-            found.damage.truncate(DAMAGES_MAX);
-            found.fixes.push(Fix::Clear {
-                addr,
-                duplicate: false,
-            });
+            };
+            found.drop_item(addr, damage, key);
         };
         let nowhere = || format!("no record starts at byte {}", record.offset());
-        let numbered = map.record(record.offset());
+        let numbered = scan.map.record(record.offset());
         let mut buffer = [0u8; to_usize(crate::layout::Shape::MAX_KEY)];
         let content;
         let key = if self.shape.key_class() == KeyClass::Variable {
@@ -210,7 +269,10 @@ impl<M: Medium> Table<M> {
             &content[..]
         } else {
             let key = &mut buffer[..to_usize(self.shape.key_size)];
-            self.medium.read(addr.key, key);
+            match home {
+                Home::Level { .. } => self.medium.read(addr.key, key),
+                Home::Reserved(word) => key.copy_from_slice(&word.to_le_bytes()),
+            }
             key
         };
         let target = self.target(key);
@@ -221,6 +283,17 @@ impl<M: Medium> Table<M> {
             let key = Some(key.to_vec());
             return damaged("record word", addr.record, nowhere(), key);
         };
+        if !record.is_sound(state) {
+            // Of an 8-byte key nobody knows whether it is the word that was damaged.
+            let key = (self.shape.key_class() != KeyClass::Word).then(|| key.to_vec());
+            return found.drop_item(addr, Damage::parity(addr), key);
+        }
+        if self.shape.key_class() != KeyClass::Variable
+            && !self.value_is_whole(record.offset(), target.hash)
+        {
+            let key = Some(key.to_vec());
+            return damaged("record", record.offset(), CHECKSUM_DIFFERS.into(), key);
+        }
         if let Home::Level { level, .. } = home
             && self.levels_to_drain().any(|draining| draining == level)
             && self.has_copy(&target, addr)
@@ -231,7 +304,7 @@ impl<M: Medium> Table<M> {
             });
             return;
         }
-        if reachable.set(class, ordinal) {
+        if scan.reachable.set(class, ordinal) {
             return damaged(
                 "record word",
                 addr.record,
@@ -253,8 +326,8 @@ impl<M: Medium> Table<M> {
         home: Home,
     ) -> Result<(), String> {
         match home {
-            Home::Reserved if state == RESERVED_WORD => Ok(()),
-            Home::Reserved => Err(format!("state {state:#x} in a reserved bucket")),
+            Home::Reserved(_) if state == RESERVED_WORD => Ok(()),
+            Home::Reserved(_) => Err(format!("state {state:#x} in a reserved bucket")),
             Home::Level { .. } if state != target.word => Err(format!(
                 "fingerprint {state:#x}; the key beside it has {:#x}",
                 target.word

@@ -136,14 +136,18 @@ impl Table<Mapping> {
         loop {
             let record = RecordWord(self.medium.load(addr.record));
             let state = self.medium.load(addr.state);
-            if state == EMPTY || state == BUSY || !record.is_member() {
+            let is_item = state != EMPTY && state != BUSY && record.is_member();
+            let checked = if is_item {
+                self.check_item(addr, state, record, home, map)
+            } else if record.is_member() || record.is_sound(state) {
                 return;
-            }
-            let checked = self.check_item(addr, state, record, home, map);
+            } else {
+                Err(Damage::unsound(addr, record))
+            };
             if self.medium.load(addr.record) != record.0 || self.medium.load(addr.state) != state {
                 continue;
             }
-            verified.items += 1;
+            verified.items += u64::from(is_item);
             if let Err(Damage { what, at, found }) = checked {
                 verified.complain(what, at, found);
             }
@@ -181,6 +185,10 @@ impl Table<Mapping> {
                 what: "slot",
                 at: addr.state,
                 found,
-            })
+            })?;
+        match record.is_sound(state) {
+            true => Ok(()),
+            false => Err(Damage::parity(addr)),
+        }
     }
 }

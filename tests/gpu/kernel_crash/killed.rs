@@ -48,6 +48,7 @@ fn operations(is_emulated: bool) -> u64 {
 fn options(engine: Engine, operations: u64) -> Options {
     Options::new()
         .engine(engine)
+        .checksums(true)
         // Room for all keys and all records: nothing has to grow.
         .capacity(3 * operations)
         .cache_ratio(0.0)

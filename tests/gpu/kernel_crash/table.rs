@@ -174,6 +174,7 @@ pub fn run<K: Key, V: Value>(folder: &Path, seed: u64, engine: Engine) -> Tally 
     let shape = Options::new()
         .engine(Engine::Cpu)
         .shape(levels, locations, slots)
+        .checksums(rng.random())
         .capacity(1 << rng.random_range(0..8));
     Index::<K, V>::create(&run.path, &shape)
         .unwrap()

@@ -81,6 +81,9 @@ class Model {
             u64 buckets = 1ull << level;
             u64 len = buckets * view.bucket_size;
             const u8 *probe = view.level_probe[level];
+            for (u64 at = 0; at < len; at += view.bucket_size) {
+                EXPECT(table.has_checksums(in_file + at, nullptr));
+            }
             if (probe == in_file) continue;
             EXPECT(table.is_copy_of(probe, in_file, buckets, view.bucket_size));
             EXPECT(std::memcmp(probe + len, in_file + len, table.level_len(level) - len) == 0);
@@ -95,8 +98,12 @@ class Model {
             const u8 *probe = view.reserved_probe[number];
             EXPECT(probe == in_file ||
                    table.is_copy_of(probe, in_file, 1, view.slots * SLOT_WORDS_BYTES));
+            u64 key = number == 0 ? EMPTY : BUSY;
+            EXPECT(view.key_size != 8 || table.has_checksums(in_file, &key));
             for (u32 index = 0; index < view.slots; index++) {
-                reserved += load(in_file + index * SLOT_WORDS_BYTES) != EMPTY;
+                u64 state = load(in_file + index * SLOT_WORDS_BYTES);
+                reserved += state != EMPTY;
+                EXPECT(is_sound(state, load(in_file + index * SLOT_WORDS_BYTES + 8)));
             }
         }
         Findings findings = recovery_scan();
@@ -314,13 +321,14 @@ void run_seed() {
     auto one_of = [&](const auto &choices) { return choices[rng() % std::size(choices)]; };
     Shape shapes[] = {{2, 2, 8}, {1, 2, 8}, {3, 1, 4}, {2, 1, 16}, {1, 1, 32}, {2, 2, 3}, {1, 3, 2}, {2, 2, 1}};
     u32 key_sizes[] = {8, 8, 8, 16, 24, 32, 72, 128};
-    u32 value_sizes[] = {1, 4, 7, 8, 16, 24, 48, 128, 129, 256, 1000};
+    u32 value_sizes[] = {1, 4, 7, 8, 16, 24, 48, 128, 129, 256, 1000, 4096};
     Settings settings{};
     settings.shape = one_of(shapes);
     settings.key_size = one_of(key_sizes);
     settings.value_size = one_of(value_sizes);
     settings.copies = rng() % 2 != 0;
     settings.notes_pages = rng() % 2 != 0;
+    settings.checksums = rng() % 2 != 0;
     settings.hash_seed = rng();
     u64 space = 50 + rng() % 1000;
     // Now and then so few that they are soon used again.

@@ -224,7 +224,13 @@ class Operations {
     void store_values() {
         u32 size = table.view.value_size;
         records = table.take(len);
-        for (u32 at = 0; at < len; at++) table.write(records[at], batch.values + u64{at} * size, size);
+        for (u32 at = 0; at < len; at++) {
+            const u8 *value = batch.values + u64{at} * size;
+            table.write(records[at], value, size);
+            if (table.view.checksum_offset == 0) continue;
+            u64 sum = table.checksum(batch.keys + u64{at} * table.view.key_size, value);
+            table.write(records[at] + table.view.checksum_offset, reinterpret_cast<u8 *>(&sum), 8);
+        }
         batch.values = reinterpret_cast<u8 *>(records.data());
         batch.stored = 1;
     }

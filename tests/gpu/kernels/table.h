@@ -39,6 +39,7 @@ struct Settings {
     Shape shape;
     bool copies;        // whether levels are copied to device memory
     bool notes_pages;   // whether changed pages are noted
+    bool checksums;     // whether records have checksums
     u32 bottom_level;
     u32 records;
     u64 hash_seed;
@@ -66,7 +67,8 @@ class MemoryTable {
         view.locations = settings.shape.locations;
         u32 slot_len = 16 + (view.key_size == 8 ? 0 : view.key_size);
         view.bucket_size = static_cast<u32>(round_up(u64{view.slots} * slot_len, 64));
-        view.record_stride = stride_of(view.value_size);
+        if (settings.checksums) view.checksum_offset = static_cast<u32>(round_up(view.value_size, 8));
+        view.record_stride = stride_of(settings.checksums ? view.checksum_offset + 8 : view.value_size);
         if (settings.notes_pages) {
             dirty.resize(FILE_LEN / PAGE / 32);
             saved.resize(FILE_LEN);
@@ -214,6 +216,39 @@ class MemoryTable {
         emulated::Launch launch{1, THREADS, [=] { split_buckets(split, count, stride, slots); }};
         emulated::run({launch});
         return std::memcmp(copy, split, count * stride) == 0;
+    }
+
+    u64 hash_of(const u8 *key) const {
+        auto words = reinterpret_cast<const u64 *>(key);
+        if (view.key_size == 8) return hash_word(*words, view.hash_seed);
+        return fingerprint(hash_words(words, view.key_size / 8, view.hash_seed));
+    }
+
+    // The checksum of a value and its key, a word after the other.
+    u64 checksum(const u8 *key, const u8 *value) const {
+        u64 hash = hash_of(key);
+        u64 sum = 0;
+        for (u32 at = 0; at < view.value_size; at += 8) {
+            u64 word = 0;
+            std::memcpy(&word, value + at, std::min(8u, view.value_size - at));
+            sum += mix(word ^ (hash + (at / 8 + 1) * LOCATION_STRIDE));
+        }
+        return mix(sum);
+    }
+
+    // Whether the record of each item in a bucket of the file has its checksum. The keys of a reserved bucket
+    // are all `reserved`.
+    bool has_checksums(const u8 *bucket, const u64 *reserved) const {
+        for (u32 index = 0; view.checksum_offset != 0 && index < view.slots; index++) {
+            const u8 *slot = bucket + index * SLOT_WORDS_BYTES;
+            u64 record = load(slot + 8);
+            if (!is_member(record)) continue;
+            const u8 *key = view.key_size == 8 ? slot : bucket + view.slots * SLOT_WORDS_BYTES + index * view.key_size;
+            if (reserved != nullptr) key = reinterpret_cast<const u8 *>(reserved);
+            const u8 *value = view.file + (record & RECORD_OFFSET);
+            if (load(value + view.checksum_offset) != checksum(key, value)) return false;
+        }
+        return true;
     }
 
     // Whether lookups may reach anything of the file but the values. Without access, the first

@@ -20,7 +20,7 @@ fn wrong_records(file: &Hostile) -> Vec<(&'static str, u64)> {
         ("at the end", end),
         ("across the end", end - 4),
         ("far away", (1 << 56) - 8),
-        ("with bits that mean nothing", arena.offset | 31 << 56),
+        ("with bits that mean nothing", arena.offset | 7 << 56),
     ]
 }
 
@@ -58,10 +58,19 @@ fn marks_that_are_forged() {
     for (name, mark) in marks {
         for resizing in [false, true] {
             let mut file = Hostile::new();
+            let mut flipped = file.clone();
             for slot in file.members() {
-                let word = file.word(slot.record);
-                file.put(slot.record, word | mark);
+                let word = RecordWord(file.word(slot.record));
+                file.put(slot.record, word.with(mark).0);
+                flipped.put(slot.record, word.0 | mark);
             }
+            flipped
+                .clone()
+                .attack(&format!("the bit of {name}"))
+                .unwrap();
+            flipped
+                .unclean()
+                .must_be_refused(&format!("the bit of {name}, unclean"));
             if resizing {
                 // As if the resize from one level fewer had been left for the next open.
                 file.superblock.levels = 1;

@@ -9,6 +9,7 @@
 
 mod between_engines;
 mod cache;
+mod checksums;
 mod columns;
 mod concurrent;
 mod growth;
@@ -40,8 +41,11 @@ fn options() -> Options {
         Ok(order) => order.parse().expect("GPHASH_TEST_ADDRESS_ORDER"),
         Err(_) => AddressOrder::Auto,
     };
+    let checksums = std::env::var_os("GPHASH_TEST_CHECKSUMS").is_some();
     Options::new()
         .engine(engine())
+        .checksums(checksums)
+        .verify_checksums(checksums)
         .device_mirror(std::env::var_os("GPHASH_TEST_NO_MIRROR").is_none())
         .address_order(order)
         .cache_ratio(match std::env::var_os("GPHASH_TEST_NO_CACHE") {

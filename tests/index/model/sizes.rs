@@ -1,7 +1,7 @@
 //! Every key size and value sizes of each class, and every legal shape.
 
 use bytemuck::Pod;
-use gphash::{Index, Options};
+use gphash::{Index, Options, Repair, ReportState, recover};
 use rand::RngExt;
 use rand::rngs::SmallRng;
 
@@ -14,6 +14,10 @@ fn exercise<const K: usize, V: Pod + PartialEq + std::fmt::Debug>(
 ) {
     let folder = folder();
     let path = folder.path().join("f");
+    let options = &options
+        .clone()
+        .checksums(rng.random())
+        .verify_checksums(rng.random());
     let key = |n: u64| -> [u64; K] {
         // Keys that differ in their last word only, or in their first.
         std::array::from_fn(|i| match n % 2 {
@@ -44,6 +48,8 @@ fn exercise<const K: usize, V: Pod + PartialEq + std::fmt::Debug>(
     checked.check();
     let Checked { index, model } = checked;
     index.close().unwrap();
+    let report = recover(&path, Repair::Check, &|_| {}).unwrap();
+    assert_eq!(report.state, ReportState::Clean, "{report:?}");
     let reopened = Checked {
         index: Index::open(&path, options).unwrap(),
         model,

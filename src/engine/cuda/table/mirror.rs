@@ -97,6 +97,7 @@ impl Mirror {
         view.top_level = levels.top;
         view.bucket_size = u32_of(shape.bucket_size);
         view.record_stride = u32_of(shape.record_stride);
+        view.checksum_offset = u32_of(shape.checksum_offset().unwrap_or(0));
         view.reserved_probe = self.add_reserved(source)?;
         for level in levels.bottom..=levels.top {
             let offset = table.levels.offset(level);

@@ -11,9 +11,12 @@ use crate::engine::Write;
 use crate::engine::cuda::batch::sizes;
 use crate::engine::cuda::stream::{BatchStream, Operands, Payload};
 use crate::engine::cuda::table::{DeviceTable, Integrity, Taken, Writer};
+use crate::layout::checksum::value_checksum;
+use crate::layout::shape::CHECKSUM_BYTES;
 use crate::pm::{Mapping, Medium};
 use crate::pool::parallel;
 use crate::table::Table;
+use crate::width::to_usize;
 use crate::{Error, Result};
 
 /// How values come to their records.
@@ -189,14 +192,21 @@ impl Changes<'_> {
                 batch_stream.stage(Some(copiers), len, keys, Payload::Values(values))
             };
         };
-        let (file, copied) = (&self.table.medium, copied(value_size));
+        let (table, copied) = (self.table, copied(value_size));
         let (_, offsets) = batch_stream.offsets_mut(len)?;
         copiers.install(|| {
             let values = values.chunks(copied * value_size);
-            let parts = offsets.chunks_mut(copied).zip(values).enumerate();
-            parallel::map(parts, |(nth, (offsets, values))| {
+            let operands = values.zip(keys.chunks(copied * key_size));
+            let parts = offsets.chunks_mut(copied).zip(operands).enumerate();
+            parallel::map(parts, |(nth, (offsets, (values, keys)))| {
                 records.enter_runs(nth * copied, offsets);
-                file.scatter(offsets, values);
+                match table.shape.checksum_offset() {
+                    None => table.medium.scatter(offsets, values),
+                    Some(_) => {
+                        let records = with_checksums(table, keys, values);
+                        table.medium.scatter(offsets, &records);
+                    }
+                }
             });
         });
         // SAFETY: as above.
@@ -220,6 +230,22 @@ impl Changes<'_> {
             }
         }
     }
+}
+
+/// The records of values, each with the checksum of its value and its key.
+fn with_checksums(table: &Table<Mapping>, keys: &[u8], values: &[u8]) -> Vec<u8> {
+    let (key_size, value_size) = sizes(table);
+    let record_len = to_usize(table.shape.value_record_len());
+    let items = keys
+        .chunks_exact(key_size)
+        .zip(values.chunks_exact(value_size));
+    let mut records = vec![0; items.len() * record_len];
+    for (record, (key, value)) in records.chunks_exact_mut(record_len).zip(items) {
+        record[..value_size].copy_from_slice(value);
+        let sum = value_checksum(table.target(key).hash, value);
+        record[record_len - to_usize(CHECKSUM_BYTES)..].copy_from_slice(&sum.to_le_bytes());
+    }
+    records
 }
 
 impl Part {

@@ -81,6 +81,8 @@ impl DeviceTable {
             let of_part = values.len().min(range.len() * value_size);
             let (to, behind) = std::mem::take(&mut values).split_at_mut(of_part);
             values = behind;
+            let part_keys = &keys[range.start * key_size..range.end * key_size];
+            let mut gathered = Ok(());
             let next = copiers.in_place_scope(|scope| {
                 let mut sharers = Some(copiers);
                 match verb {
@@ -88,7 +90,7 @@ impl DeviceTable {
                     Read::Get => copy_found(to, batch_stream.fetched_values(), range, &answers),
                     Read::Locate => {
                         let offsets = batch_stream.offsets(len_of(&range));
-                        scope.spawn(|_| gather(&table.medium, offsets, to));
+                        scope.spawn(|_| gathered = gather(table, part_keys, offsets, to));
                         // They have enough to do.
                         sharers = None;
                     }
@@ -96,6 +98,7 @@ impl DeviceTable {
                 parts.next().map(|range| begin(range, sharers)).transpose()
             });
             in_flight.extend(next?);
+            gathered?;
             device_table.give(batch_stream);
         }
         Ok(answers)
@@ -113,10 +116,24 @@ fn copy_found(to: &mut [u8], from: &[u8], part: Range<usize>, answers: &FixedBit
     }
 }
 
-/// Copies the values of a part from their offsets in the file, 0 for none, on several threads.
-fn gather(file: &Mapping, offsets: &[u64], values: &mut [u8]) {
-    let size = values.len() / offsets.len();
+/// Copies the values of a part from their offsets in the file, 0 for none, on several threads, and compares
+/// their checksums if the table wants that.
+fn gather(table: &Table<Mapping>, keys: &[u8], offsets: &[u64], values: &mut [u8]) -> Result<()> {
+    let (key_size, size) = sizes(table);
     let copied = copied(size);
+    let keys = keys.chunks(copied * key_size);
     let parts = values.chunks_mut(copied * size).zip(offsets.chunks(copied));
-    parallel::map(parts, |(values, offsets)| file.gather(offsets, values));
+    let gathered = parallel::map(parts.zip(keys), |((values, offsets), keys)| {
+        table.medium.gather(offsets, values);
+        if !table.verifies_values() {
+            return Ok(());
+        }
+        let keys = keys.chunks_exact(key_size);
+        let mut found = offsets.iter().zip(keys).filter(|&(&at, _)| at != 0);
+        match found.find(|&(&at, key)| !table.value_is_whole(at, table.target(key).hash)) {
+            None => Ok(()),
+            Some((&at, _)) => Err(table.spoilt(at)),
+        }
+    });
+    gathered.into_iter().collect()
 }
