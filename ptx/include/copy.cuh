@@ -4,10 +4,10 @@
 #include "hash.cuh"
 #include "memory.cuh"
 
-// Moves units of a value, from a byte of it on, with as many lanes as it needs, so that a warp has several
-// values in flight. What limits records in host memory is how many reads are in flight at once.
+// Moves units of a value with as many lanes as it needs, so that a warp has several values in
+// flight. What limits records in host memory is how many reads are in flight at once.
 template <class Unit>
-__device__ void copy_units(const u8 *from, u8 *to, u32 size, bool wanted, u32 offset) {
+__device__ void copy_units(const u8 *from, u8 *to, u32 size, bool wanted) {
     u32 units = size / sizeof(Unit);
     u32 lanes = WARP;
     #pragma unroll 1
@@ -26,7 +26,7 @@ __device__ void copy_units(const u8 *from, u8 *to, u32 size, bool wanted, u32 of
         if (rest != 0) {
             #pragma unroll 1
             for (u32 unit = lane % lanes; unit < units; unit += lanes) {
-                Unit part = load_unit(reinterpret_cast<const Unit *>(source + offset) + unit);
+                Unit part = load_unit(reinterpret_cast<const Unit *>(source) + unit);
                 store_unit(reinterpret_cast<Unit *>(target) + unit, part);
             }
         }
@@ -35,22 +35,27 @@ __device__ void copy_units(const u8 *from, u8 *to, u32 size, bool wanted, u32 of
     }
 }
 
-// The largest unit, up to 16 bytes, in which values can be copied that are as aligned as these. Bits of
-// the offset of a part may be among those of its size.
+// The largest unit, up to 16 bytes, in which values can be copied that are as aligned as these.
 __device__ inline u32 common_alignment(const u8 *values, u32 size) {
     u64 alignment = reinterpret_cast<u64>(values) | size | 16;
     return static_cast<u32>(alignment & -alignment);
 }
 
-// Copies `size` bytes, from byte `offset` of a value on, for each lane that wants it. All lanes of the warp take part; records, cached
+// A pointer that is as aligned as the values of a batch and as a part of each value, from a byte of it on, are
+// both. Nothing lies there.
+__device__ inline const u8 *aligned_as_part(const u8 *values, u32 offset) {
+    return reinterpret_cast<const u8 *>(reinterpret_cast<u64>(values) | offset);
+}
+
+// Copies `size` bytes for each lane that wants it. All lanes of the warp take part; records, cached
 // values and `values`, the batch's, are aligned to 16 bytes or to the size of a value.
 __device__ __noinline__ void copy_values(const u8 *from, u8 *to, const u8 *values, u32 size,
-                                   bool wanted, u32 offset = 0) {
-    switch (common_alignment(values, size | offset)) {
-    case 16: copy_units<uint4>(from, to, size, wanted, offset); break;
-    case 8: copy_units<u64>(from, to, size, wanted, offset); break;
-    case 4: copy_units<u32>(from, to, size, wanted, offset); break;
-    default: copy_units<u8>(from, to, size, wanted, offset);
+                                   bool wanted) {
+    switch (common_alignment(values, size)) {
+    case 16: copy_units<uint4>(from, to, size, wanted); break;
+    case 8: copy_units<u64>(from, to, size, wanted); break;
+    case 4: copy_units<u32>(from, to, size, wanted); break;
+    default: copy_units<u8>(from, to, size, wanted);
     }
 }
 

@@ -37,6 +37,7 @@ struct Hit {
 __device__ inline void copy_found(const TableView &view, const Batch &batch, u64 position,
                                   bool mine, const Hit &hit, Tally &tally) {
     u8 *value = batch.values + position * view.value_size;
+    const u8 *aligned = aligned_as_part(batch.values, view.value_offset);
     u64 record = hit.record;
     if (view.cache.links != nullptr) {
         bool found = record != 0;
@@ -44,7 +45,7 @@ __device__ inline void copy_found(const TableView &view, const Batch &batch, u64
         CachedValue cached{};
         if (found) cached = cached_value(view, hit.ordinal, hit.index, record);
         bool is_cached = cached.value != nullptr;
-        copy_values(cached.value, value, batch.values, view.value_size, is_cached, view.value_offset);
+        copy_values(cached.value + view.value_offset, value, aligned, view.value_size, is_cached);
         if (still_cached(cached, record) && is_cached) record = 0;
         tally.cache_lookups += found;
         tally.cache_hits += found && record == 0;
@@ -53,8 +54,8 @@ __device__ inline void copy_found(const TableView &view, const Batch &batch, u64
     if (batch.order.wanted != 0) {
         if (mine) enter_order(batch.order, position, record);
     } else {
-        copy_values(view.file + record, value, batch.values, view.value_size, record != 0,
-                    view.value_offset);
+        const u8 *wanted = view.file + record + view.value_offset;
+        copy_values(wanted, value, aligned, view.value_size, record != 0);
     }
 }
 
@@ -94,8 +95,8 @@ __device__ void lookup(const TableView &view, const Batch &batch, Counters *coun
     tally.add_to(counters, table.touches);
 }
 
-// Copies what is wanted of one record for each lane that has one, many of them under way at once: a few warps are
-// enough to keep the bus busy.
+// Copies what is wanted for each lane that has a place in the file, much of it under way at once: a few warps
+// are enough to keep the bus busy.
 template <class Unit>
 __device__ void fetch_units(const TableView &view, const Batch &batch, u64 record, u64 position) {
     constexpr u32 UNDER_WAY = 8;
@@ -120,8 +121,7 @@ __device__ void fetch_units(const TableView &view, const Batch &batch, u64 recor
                 to[nth] = nullptr;
                 if (which >= WARP || from == 0 || unit >= units) continue;
                 to[nth] = reinterpret_cast<Unit *>(batch.values + at * view.value_size) + unit;
-                const u8 *wanted = view.file + from + view.value_offset;
-                held[nth] = load_unit(reinterpret_cast<const Unit *>(wanted) + unit);
+                held[nth] = load_unit(reinterpret_cast<const Unit *>(view.file + from) + unit);
             }
             #pragma unroll
             for (u32 nth = 0; nth < UNDER_WAY; nth++) {
@@ -139,6 +139,7 @@ KERNEL fetch(const __grid_constant__ TableView view, const __grid_constant__ Bat
     for (; share.exists(); share.next()) {
         u64 record;
         u64 position = share.position(0, &record);
+        if (record != 0) record += view.value_offset;
         switch (common_alignment(batch.values, view.value_size | view.value_offset)) {
         case 16: fetch_units<uint4>(view, batch, record, position); break;
         case 8: fetch_units<u64>(view, batch, record, position); break;

@@ -24,7 +24,8 @@ use crate::table::record::ValuePart;
 const PARTS_IN_FLIGHT: usize = 2;
 
 impl DeviceTable {
-    /// Looks up a batch in parts, and copies what is `wanted` of each value. While the values of one are copied, the next ones are under way.
+    /// Looks up a batch in parts, and copies what is `wanted` of each value. While the values of one are
+    /// copied, the next ones are under way.
     pub(super) fn lookup(
         &self,
         table: &Table<Mapping>,
@@ -90,7 +91,7 @@ impl DeviceTable {
                     Read::Get => copy_found(to, batch_stream.fetched_values(), range, &answers),
                     Read::Locate => {
                         let offsets = batch_stream.offsets(len_of(&range));
-                        scope.spawn(|_| gathered = gather(table, part_keys, offsets, to));
+                        scope.spawn(|_| gathered = gather(table, wanted, part_keys, offsets, to));
                         // They have enough to do.
                         sharers = None;
                     }
@@ -116,10 +117,17 @@ fn copy_found(to: &mut [u8], from: &[u8], part: Range<usize>, answers: &FixedBit
     }
 }
 
-/// Copies the values of a part from their offsets in the file, 0 for none, on several threads, and compares
+/// Copies what is `wanted` of the values of a part from their offsets in the file, 0 for none, on several threads, and compares
 /// their checksums if the table wants that.
-fn gather(table: &Table<Mapping>, keys: &[u8], offsets: &[u64], values: &mut [u8]) -> Result<()> {
-    let (key_size, size) = sizes(table);
+fn gather(
+    table: &Table<Mapping>,
+    wanted: ValuePart,
+    keys: &[u8],
+    offsets: &[u64],
+    values: &mut [u8],
+) -> Result<()> {
+    let (key_size, size) = (sizes(table).0, wanted.len as usize);
+    let record = |at: u64| at - u64::from(wanted.offset);
     let copied = copied(size);
     let keys = keys.chunks(copied * key_size);
     let parts = values.chunks_mut(copied * size).zip(offsets.chunks(copied));
@@ -130,9 +138,9 @@ fn gather(table: &Table<Mapping>, keys: &[u8], offsets: &[u64], values: &mut [u8
         }
         let keys = keys.chunks_exact(key_size);
         let mut found = offsets.iter().zip(keys).filter(|&(&at, _)| at != 0);
-        match found.find(|&(&at, key)| !table.value_is_whole(at, table.target(key).hash)) {
+        match found.find(|&(&at, key)| !table.value_is_whole(record(at), table.target(key).hash)) {
             None => Ok(()),
-            Some((&at, _)) => Err(table.spoilt(at)),
+            Some((&at, _)) => Err(table.spoilt(record(at))),
         }
     });
     gathered.into_iter().collect()
