@@ -95,7 +95,7 @@ __device__ void lookup(const TableView &view, const Batch &batch, Counters *coun
     tally.add_to(counters, table.touches);
 }
 
-// Copies what is wanted for each lane that has a place in the file, much of it under way at once: a few warps
+// Copies what is wanted for each lane that has an offset in the file, much of it under way at once: a few warps
 // are enough to keep the bus busy.
 template <class Unit>
 __device__ void fetch_units(const TableView &view, const Batch &batch, u64 record, u64 position) {
