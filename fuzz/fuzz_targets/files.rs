@@ -7,12 +7,17 @@ use std::sync::{Arc, LazyLock};
 
 use arbitrary::Arbitrary;
 use bytemuck::Pod;
-use gphash::layout::{DATA_START, ExtentEntry, ExtentKind, Flags, SUPERBLOCKS, Superblock};
+use gphash::layout::{
+    DATA_START, ExtentEntry, ExtentKind, Flags, METADATA, SUPERBLOCKS, Superblock,
+};
 use gphash::pm::{Call, Faults};
 use gphash::{Domain, Engine, Index, Options, Result};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::folder;
+
+/// Bytes of a copy of the metadata block.
+const METADATA_LEN: u64 = 4096;
 
 /// A key that is made of a number.
 pub trait Key: Pod {
@@ -255,10 +260,16 @@ pub enum Patch {
     },
     /// Whether the superblock says that the file was cleanly closed.
     Clean(bool),
+    /// A word of a copy of the metadata block.
+    Metadata {
+        second: bool,
+        word: u16,
+        value: Number,
+    },
     /// An entry of the extent table, with its checksum.
     Extent {
         index: u8,
-        arena: bool,
+        kind: u8,
         class: u8,
         offset: Number,
         len: Number,
@@ -328,6 +339,9 @@ impl Patches {
         }
         if self.seal {
             superblock.seal();
+            for at in METADATA {
+                seal_metadata(&mut files.home, at);
+            }
         }
         for at in SUPERBLOCKS {
             put(&mut files.home, at, bytemuck::bytes_of(&superblock));
@@ -361,6 +375,16 @@ impl Patches {
         if self.seal_journal {
             seal_journal(journal);
         }
+    }
+}
+
+/// Makes the checksum of a copy of the metadata block match.
+fn seal_metadata(home: &mut [u8], at: u64) {
+    let start = usize::try_from(at).unwrap();
+    let end = start + usize::try_from(METADATA_LEN).unwrap() - 8;
+    if let Some(page) = home.get(start..end) {
+        let sum = xxh3_64(page);
+        put(home, end as u64, &sum.to_le_bytes());
     }
 }
 
@@ -405,18 +429,24 @@ fn apply(patch: &Patch, bytes: &mut Vec<u8>, superblock: &mut Superblock) {
             words[usize::from(word) % count] = value.value(len);
         }
         Patch::Clean(clean) => superblock.set_flag(Flags::CLEAN, clean),
+        Patch::Metadata {
+            second,
+            word,
+            value,
+        } => {
+            let word = u64::from(word) % (METADATA_LEN / 8);
+            let value = value.value(len).to_le_bytes();
+            put(bytes, METADATA[usize::from(second)] + word * 8, &value);
+        }
         Patch::Extent {
             index,
-            arena,
+            kind,
             class,
             offset,
             len: bytes_of_it,
         } => {
-            let kind = if arena {
-                ExtentKind::Arena
-            } else {
-                ExtentKind::Level
-            };
+            let kinds = [ExtentKind::Level, ExtentKind::Arena, ExtentKind::Free];
+            let kind = kinds[usize::from(kind) % kinds.len()];
             let (offset, extent) = (offset.value(len), bytes_of_it.value(len));
             let entry = ExtentEntry::new(kind, u32::from(class), offset, extent);
             let place = ExtentEntry::entry_offset(0, u32::from(index % 16));
