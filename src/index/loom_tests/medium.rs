@@ -23,7 +23,7 @@ pub struct Modelled {
     words: std::sync::Mutex<BTreeMap<u64, Arc<Word>>>,
     len: Count,
     domain: Domain,
-    /// Superblock, extent tables and metadata: who writes them, not what. No operation reads them.
+    /// Superblock, extent tables and metadata: who writes them, not what. Operations on items read none.
     head: Accesses,
     /// Shared by whoever stores, a checkpoint's alone.
     stores: Accesses,
@@ -137,6 +137,11 @@ impl Medium for Modelled {
     }
 
     fn read(&self, at: u64, bytes: &mut [u8]) {
+        if is_head(at) {
+            self.head.shared();
+            bytes.fill(0);
+            return;
+        }
         for (at, chunk) in (at..).step_by(8).zip(bytes.chunks_exact_mut(8)) {
             let word = self.word(at);
             // SAFETY: loom ends the test if someone stores to the word meanwhile.
