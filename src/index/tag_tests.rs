@@ -1,6 +1,7 @@
 //! Tags agree with the file, whatever threads did to it.
 
 use std::path::Path;
+use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -20,7 +21,14 @@ const KEYS: u64 = 6000;
 
 /// Words of tags that are known and those that are not, once all of them agree with the file.
 fn agree(table: &Table<Mapping>) -> (u64, u64) {
-    let levels = table.levels.live();
+    let levels = loop {
+        let levels = table.levels.live();
+        if levels.top + 1 - levels.bottom <= table.shape.levels {
+            break levels;
+        }
+        // The index's thread goes on with a resize, and fills slots.
+        std::thread::sleep(Duration::from_millis(1));
+    };
     let (mut known, mut unknown) = (0, 0);
     for level in levels.bottom..=levels.top {
         for index in 0..1 << level {

@@ -233,8 +233,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a column of a cached value begins with the value",
         file: "ptx/kernels/index.cu",
-        find: "        copy_values(cached.value, value, batch.values, view.value_size, is_cached, view.value_offset);",
-        replacement: "        copy_values(cached.value, value, batch.values, view.value_size, is_cached);",
+        find: "        copy_values(cached.value + view.value_offset, value, aligned, view.value_size, is_cached);",
+        replacement: "        copy_values(cached.value, value, aligned, view.value_size, is_cached);",
         suite: Suite::Kernels,
     },
     Mutation {

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use gphash::layout::RecordWord;
 use gphash::store::{Durability, Store, StoreFile, StoreOptions, StoreReport, WriteBatch};
 use gphash::{Domain, ReportState};
 use rand::rngs::SmallRng;
@@ -217,8 +218,10 @@ fn verify_names_each_damaged_file() {
         spoil(&index, at);
     }
     // The slot that names the record; the entry of an extent that begins with it comes before.
-    let named = header.to_le_bytes();
-    let slot = bytes.windows(8).rposition(|bytes| bytes == named);
+    let slot = bytes.windows(8).rposition(|bytes| {
+        let word = u64::from_le_bytes(bytes.try_into().unwrap());
+        RecordWord(word).offset() == header
+    });
     let record = slot.unwrap() as u64;
     spoil(&index, record);
     damaged(StoreFile::Index);
