@@ -4,22 +4,33 @@
 #include "hash.cuh"
 #include "memory.cuh"
 
+// How many lanes share a value of so many units: a power of two.
+__device__ inline u32 lanes_for(u32 units) {
+    u32 lanes = WARP;
+    #pragma unroll 1
+    while (lanes > 1 && lanes / 2 >= units) lanes /= 2;
+    return lanes;
+}
+
+// A set of lanes without so many of its first ones.
+__device__ inline u32 without_first(u32 set, u32 count) {
+    #pragma unroll 1
+    for (; count != 0; count--) set &= set - 1;
+    return set;
+}
+
 // Moves units of a value with as many lanes as it needs, so that a warp has several values in
 // flight. What limits records in host memory is how many reads are in flight at once.
 template <class Unit>
 __device__ void copy_units(const u8 *from, u8 *to, u32 size, bool wanted) {
     u32 units = size / sizeof(Unit);
-    u32 lanes = WARP;
-    #pragma unroll 1
-    while (lanes > 1 && lanes / 2 >= units) lanes /= 2;
+    u32 lanes = lanes_for(units);
     u32 lane = lane_number();
     u32 present = __ballot_sync(ALL_LANES, wanted);
     #pragma unroll 1
     while (present != 0) {
         // Group g of `lanes` lanes serves the g-th value still to copy.
-        u32 rest = present;
-        #pragma unroll 1
-        for (u32 skip = lane / lanes; skip != 0; skip--) rest &= rest - 1;
+        u32 rest = without_first(present, lane / lanes);
         u32 which = rest == 0 ? 0 : __ffs(rest) - 1;
         u64 source = __shfl_sync(ALL_LANES, reinterpret_cast<u64>(from), which);
         u64 target = __shfl_sync(ALL_LANES, reinterpret_cast<u64>(to), which);
@@ -30,8 +41,7 @@ __device__ void copy_units(const u8 *from, u8 *to, u32 size, bool wanted) {
                 store_unit(reinterpret_cast<Unit *>(target) + unit, part);
             }
         }
-        #pragma unroll 1
-        for (u32 served = WARP / lanes; served != 0; served--) present &= present - 1;
+        present = without_first(present, WARP / lanes);
     }
 }
 
@@ -75,17 +85,13 @@ __device__ __noinline__ u64 checksum_values(const u8 *from, u64 hash, const u8 *
                                             bool wanted) {
     u32 alignment = common_alignment(values, size);
     u32 words = (size + 7) / 8;
-    u32 lanes = WARP;
-    #pragma unroll 1
-    while (lanes > 1 && lanes / 2 >= words) lanes /= 2;
+    u32 lanes = lanes_for(words);
     u32 lane = lane_number();
     u32 present = __ballot_sync(ALL_LANES, wanted);
     u64 own = 0;
     #pragma unroll 1
     while (present != 0) {
-        u32 rest = present;
-        #pragma unroll 1
-        for (u32 skip = lane / lanes; skip != 0; skip--) rest &= rest - 1;
+        u32 rest = without_first(present, lane / lanes);
         u32 which = rest == 0 ? 0 : __ffs(rest) - 1;
         u64 source = __shfl_sync(ALL_LANES, reinterpret_cast<u64>(from), which);
         u64 salt = __shfl_sync(ALL_LANES, hash, which);
@@ -103,8 +109,7 @@ __device__ __noinline__ u64 checksum_values(const u8 *from, u64 hash, const u8 *
         u32 nth = __popc(present & ((1u << lane) - 1));
         u64 given = __shfl_sync(ALL_LANES, sum, nth * lanes % WARP);
         if ((present >> lane & 1) != 0 && nth < WARP / lanes) own = given;
-        #pragma unroll 1
-        for (u32 served = WARP / lanes; served != 0; served--) present &= present - 1;
+        present = without_first(present, WARP / lanes);
     }
     return mix(own);
 }

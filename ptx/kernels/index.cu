@@ -101,9 +101,7 @@ template <class Unit>
 __device__ void fetch_units(const TableView &view, const Batch &batch, u64 record, u64 position) {
     constexpr u32 UNDER_WAY = 8;
     u32 units = view.value_size / sizeof(Unit);
-    u32 lanes = WARP;
-    #pragma unroll 1
-    while (lanes > 1 && lanes / 2 >= units) lanes /= 2;
+    u32 lanes = lanes_for(units);
     u32 group = lane_number() / lanes;
     u32 groups = WARP / lanes;
     #pragma unroll 1
