@@ -16,6 +16,7 @@ use rand::{RngExt, SeedableRng};
 use super::bytes::BytesIndex;
 use super::repair::recover;
 use crate::index::fault_tests::faults::TestDir;
+use crate::index::fault_tests::seed;
 use crate::layout::size_class::{CLASS_TABLE, ClassTable};
 use crate::layout::{DATA_START, METADATA, PAGE, RESERVED_BUCKETS, SUPERBLOCKS, Superblock};
 use crate::pm::{Call, Entry, Faults};
@@ -464,11 +465,7 @@ impl Case {
 
 #[test]
 fn damage_is_refused_or_changes_no_answer() {
-    let seed = std::env::var("GPHASH_TEST_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or_else(rand::random::<u64>);
-    println!("GPHASH_TEST_SEED={seed}");
+    let seed = seed();
     for kind in [Kind::Word, Kind::Wide, Kind::Variable] {
         for dir in TestDir::all() {
             if dir.is_slow() {

@@ -11,6 +11,7 @@ use rand::{RngExt, SeedableRng};
 use super::damage_tests::{Kind, Open};
 use super::repair::recover;
 use crate::index::fault_tests::faults::TestDir;
+use crate::index::fault_tests::seed;
 use crate::layout::bucket::SlotAddr;
 use crate::layout::{
     BUSY, EMPTY, ExtentEntry, KeyClass, METADATA, Metadata, MetadataPage, PAGE, RESERVED_BUCKETS,
@@ -212,11 +213,7 @@ fn to_next_word(len: u64) -> u64 {
 
 #[test]
 fn flipped_bits_are_noticed_unless_they_are_listed() {
-    let seed = std::env::var("GPHASH_TEST_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or_else(rand::random::<u64>);
-    println!("GPHASH_TEST_SEED={seed}");
+    let seed = seed();
     let mut rng = SmallRng::seed_from_u64(seed);
     for kind in [Kind::Word, Kind::Wide] {
         for checksums in [false, true] {

@@ -12,6 +12,7 @@ use rand::{RngExt, SeedableRng};
 use super::damage_tests::{Home, Kind, Model, Open};
 use super::repair::{recover, recover_with};
 use crate::index::fault_tests::faults::{Failing, TestDir};
+use crate::index::fault_tests::seed;
 use crate::layout::{PAGE, SUPERBLOCKS};
 use crate::pm::{Entry, MapOptions};
 use crate::width::to_usize;
@@ -107,14 +108,6 @@ impl Half {
             Kind::Word | Kind::Wide => self.ever.contains_key(key),
         })
     }
-}
-
-fn seed() -> u64 {
-    let seed = std::env::var("GPHASH_TEST_SEED").ok();
-    let seed = seed.and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(rand::random::<u64>);
-    println!("GPHASH_TEST_SEED={seed}");
-    seed
 }
 
 #[test]

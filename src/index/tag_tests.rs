@@ -7,6 +7,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::Index;
+use super::fault_tests::seed;
 use crate::Options;
 use crate::layout::{EMPTY, KeyHash};
 use crate::pm::{Mapping, Medium};
@@ -114,11 +115,7 @@ fn agree_after_changes(path: &Path, options: &Options, seed: u64) {
 
 #[test]
 fn tags_agree_with_the_file_after_changes_and_growth() {
-    let seed = std::env::var("GPHASH_TEST_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or_else(rand::random::<u64>);
-    println!("GPHASH_TEST_SEED={seed}");
+    let seed = seed();
     for (levels, locations, slots) in [(2, 2, 8), (2, 2, 4), (1, 2, 12), (4, 8, 1)] {
         let dir = tempfile::tempdir().unwrap();
         let options = Options::new()

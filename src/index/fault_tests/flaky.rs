@@ -55,11 +55,7 @@ fn contents(index: &Index<u64, Large>) -> Model {
 
 #[test]
 fn flaky_calls_lose_nothing() {
-    let seed = std::env::var("GPHASH_TEST_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or_else(rand::random::<u64>);
-    println!("GPHASH_TEST_SEED={seed}");
+    let seed = seed();
     for test_dir in TestDir::all().iter().filter(|test_dir| !test_dir.is_slow()) {
         let mut rng = SmallRng::seed_from_u64(seed);
         let flaky = Arc::new(Flaky {

@@ -31,6 +31,15 @@ const USER: u64 = u64::MAX - 1;
 /// Numbers of the keys that are used.
 const KEYS: Range<u64> = 0..200;
 
+/// The seed of a random test: `GPHASH_TEST_SEED`, or a random one. Prints how to repeat it.
+pub(crate) fn seed() -> u64 {
+    let seed = std::env::var("GPHASH_TEST_SEED").ok();
+    let seed = seed.and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(rand::random);
+    println!("GPHASH_TEST_SEED={seed}");
+    seed
+}
+
 /// Key `n`; the two that equal slot states are among them.
 fn key(n: u64) -> u64 {
     if n == 1 { u64::MAX } else { n }

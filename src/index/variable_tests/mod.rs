@@ -12,6 +12,7 @@ use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
 use super::bytes::BytesIndex;
+use super::fault_tests::seed;
 use crate::pm::Entry;
 use crate::table::recovery::Recovery;
 use crate::{Engine, Options, Result};
@@ -36,11 +37,7 @@ pub(super) fn open(path: &Path) -> BytesIndex {
 }
 
 pub(super) fn rng() -> SmallRng {
-    let seed = std::env::var("GPHASH_TEST_SEED").ok();
-    let seed = seed.and_then(|seed| seed.parse().ok());
-    let seed: u64 = seed.unwrap_or_else(rand::random);
-    println!("GPHASH_TEST_SEED={seed}");
-    SmallRng::seed_from_u64(seed)
+    SmallRng::seed_from_u64(seed())
 }
 
 pub(super) fn bytes(len: usize, rng: &mut SmallRng) -> Vec<u8> {

@@ -127,11 +127,9 @@ struct Tally {
 
 #[test]
 fn kill_of_a_process_inside_kernels() {
-    if !Path::new(FOLDER).is_dir() {
-        println!("skipped: no {FOLDER} here");
+    let Some(_alone) = crate::alone() else {
         return;
-    }
-    let _alone = crate::ONE_AT_A_TIME.lock();
+    };
     let (engine, emulator) = device();
     let operations = operations(emulator.is_some());
     let rounds = setting("GPHASH_KILL_ROUNDS").unwrap_or(ROUNDS);

@@ -14,8 +14,8 @@ mod recovery_scan;
 mod table;
 
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use gphash::Engine;
@@ -32,6 +32,16 @@ const FOLDER: &str = "/dev/shm";
 /// A child that one test starts holds, until it runs its own program, the lock of any file that
 /// another test has open.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Keeps the other tests away; `None` where there is no folder for their files.
+fn alone() -> Option<MutexGuard<'static, ()>> {
+    if Path::new(FOLDER).is_dir() {
+        let alone = ONE_AT_A_TIME.lock();
+        return Some(alone.unwrap_or_else(PoisonError::into_inner));
+    }
+    println!("skipped: no {FOLDER} here");
+    None
+}
 
 fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
@@ -66,11 +76,9 @@ fn run(seed: u64, engine: Engine, emulator: Option<&Emulator>) -> Tally {
 
 #[test]
 fn crash_images() {
-    if !Path::new(FOLDER).is_dir() {
-        println!("skipped: no {FOLDER} here");
+    let Some(_alone) = alone() else {
         return;
-    }
-    let _alone = ONE_AT_A_TIME.lock();
+    };
     let (engine, emulator) = device();
     let given = setting("GPHASH_TEST_SEED");
     let first = given.unwrap_or_else(|| rand::random::<u32>().into());
