@@ -11,14 +11,12 @@ use static_assertions::const_assert_eq;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::column::{self, COLUMN_NAME_MAX, COLUMNS_MAX, Column, ColumnRole, DType, RANK_MAX};
+use super::superblock::MAX_CHANGES;
 use super::{METADATA, PAGE};
 use crate::width::{to_usize, u32_of};
 
 /// Most bytes of the user.
 pub const USER_METADATA_MAX: usize = 2048;
-
-/// What generations and versions never reach, and an attacker might set them to so that they overflow.
-const MAX_CHANGES: u64 = 1 << 63;
 
 /// What the bytes of a key are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]

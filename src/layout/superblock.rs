@@ -21,9 +21,9 @@ pub const MAGIC: [u8; 8] = *b"GPHASH\r\n";
 /// The format that this build writes, and the latest that it reads.
 pub const FORMAT_VERSION: u32 = 2;
 
-/// What the counters of changes and of checkpoints never reach, and an attacker might set them to
+/// What the counters of changes, of checkpoints and of versions never reach, and an attacker might set them to
 /// so that they overflow.
-const MAX_CHANGES: u64 = 1 << 63;
+pub(super) const MAX_CHANGES: u64 = 1 << 63;
 
 /// Entries for levels in memory, by their numbers.
 pub const DIRECTORY: usize = 48;

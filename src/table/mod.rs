@@ -67,9 +67,9 @@ pub struct Table<M> {
     pub(crate) operations: CachePadded<AtomicU64>,
     superblock: Mutex<Superblock>,
     metadata: Mutex<MetadataBlock>,
-    /// Whether the table may differ from the version that was published last. No operation reads it, so
-    /// models need not see it.
-    is_changed: AtomicBool,
+    /// Whether the table may differ from the version that was published last. Every batch that changes it
+    /// stores here, so it shares no line with what others read. No operation reads it, so models need not see it.
+    is_changed: CachePadded<AtomicBool>,
     /// Held shared by whoever stores into a `Checkpointed` medium, alone by a checkpoint.
     gate: RwLock<()>,
     /// Held by who makes a checkpoint, so that nobody waits for another one with the gate in hand.
@@ -178,7 +178,7 @@ impl<M: Medium> Table<M> {
             operations: CachePadded::new(AtomicU64::new(0)),
             superblock: Mutex::new(superblock),
             metadata: Mutex::default(),
-            is_changed: AtomicBool::new(false),
+            is_changed: CachePadded::new(AtomicBool::new(false)),
             gate: RwLock::new(()),
             syncing: Mutex::new(()),
             verifies_records: true,

@@ -117,8 +117,8 @@ fn copy_found(to: &mut [u8], from: &[u8], part: Range<usize>, answers: &FixedBit
     }
 }
 
-/// Copies what is `wanted` of the values of a part from their offsets in the file, 0 for none, on several threads, and compares
-/// their checksums if the table wants that.
+/// Copies what is `wanted` of the values of a part from their offsets in the file, 0 for none, on several
+/// threads, and compares their checksums if the table wants that.
 fn gather(
     table: &Table<Mapping>,
     wanted: ValuePart,
