@@ -36,12 +36,17 @@ enum Argument {
 }
 
 /// Keys of the object that `--json` prints.
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 22] = [
     "file",
     "state",
     "format_version",
     "key_size",
     "value_size",
+    "checksums",
+    "key_kind",
+    "columns",
+    "version",
+    "user_bytes",
     "domain",
     "levels",
     "items",
