@@ -190,7 +190,7 @@ impl Faults for Home {
     }
 
     fn most_bytes(&self) -> usize {
-        20_001
+        60_001
     }
 }
 

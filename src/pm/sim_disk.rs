@@ -404,10 +404,11 @@ impl Faults for Disk {
 }
 
 /// Equal for equal files.
-pub fn hash(files: &Files) -> u64 {
+pub fn hash(files: &BTreeMap<PathBuf, impl AsRef<[u8]>>) -> u64 {
     let mut hash = Xxh3::new();
     for (path, contents) in files {
         hash.update(path.as_os_str().as_encoded_bytes());
+        let contents = contents.as_ref();
         hash.update(&(contents.len() as u64).to_le_bytes());
         hash.update(contents);
     }

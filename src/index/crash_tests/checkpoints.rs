@@ -2,7 +2,7 @@
 //! and of its journal arrive or not, as they like. What is opened then must hold exactly one
 //! checkpoint or the next.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -212,29 +212,31 @@ struct Cuts<'k> {
 }
 
 impl Cuts<'_> {
-    /// Puts the files of an image, which came about in another directory or in this one.
-    fn put(&self, image: &Files) -> Files {
-        let journal = self.path.with_extension("journal");
-        for path in [self.path, &journal] {
-            let _ = fs::remove_file(path);
-        }
-        let moved = |(path, contents): (&PathBuf, &Vec<u8>)| {
+    /// The files of an image, which came about in another directory or in this one, by their paths here.
+    fn here<'i>(&self, image: &'i Files) -> BTreeMap<PathBuf, &'i [u8]> {
+        let here = |(path, contents): (&PathBuf, &'i Vec<u8>)| {
             let path = match path.extension().and_then(OsStr::to_str) {
-                None => self.path,
-                Some("journal") => &journal,
+                None => self.path.to_path_buf(),
+                Some("journal") => self.path.with_extension("journal"),
                 // The name that it has while it is made.
                 Some(_) => return None,
             };
-            Some((path.to_path_buf(), contents.clone()))
+            Some((path, contents.as_slice()))
         };
-        image.iter().filter_map(moved).collect()
+        image.iter().filter_map(here).collect()
+    }
+
+    fn remove_files(&self) {
+        for path in [self.path, &self.path.with_extension("journal")] {
+            let _ = fs::remove_file(path);
+        }
     }
 
     /// Checks an image unless an equal one has been. `None` is allowed where the file may be
     /// refused: before its first checkpoint.
     fn visit(&mut self, image: &Files, allowed: &[Option<&Model>]) {
         self.explorer.all += 1;
-        let image = self.put(image);
+        let image = self.here(image);
         let hash = hash(&image);
         if !self.seen.contains_key(&hash) {
             let found = self.check(&image, allowed.contains(&None));
@@ -248,7 +250,8 @@ impl Cuts<'_> {
         );
     }
 
-    fn check(&self, image: &Files, may_be_refused: bool) -> Option<Model> {
+    fn check(&self, image: &BTreeMap<PathBuf, &[u8]>, may_be_refused: bool) -> Option<Model> {
+        self.remove_files();
         for (path, contents) in image {
             fs::write(path, contents).unwrap();
         }
@@ -281,7 +284,10 @@ impl Cuts<'_> {
         depth: u32,
         rng: &mut SmallRng,
     ) {
-        let disk = Disk::holding(&self.put(image));
+        let image = self.here(image);
+        self.remove_files();
+        let owned = |(path, contents): (&PathBuf, &&[u8])| (path.clone(), contents.to_vec());
+        let disk = Disk::holding(&image.iter().map(owned).collect());
         disk.begin(0);
         drop(open(self.path, Some(&disk)));
         let states = disk.recorded();

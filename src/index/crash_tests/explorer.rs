@@ -12,13 +12,16 @@ use super::Kind;
 use super::check::{check, explain};
 use super::history::{Allowed, History, Model};
 use super::kind::{keys, open};
-use crate::pm::sim::{CrashState, Image, Simulated};
+use crate::pm::sim::{Image, Recording, Simulated};
 
 /// Distinct images that all tests together check, unless `GPHASH_CRASH_IMAGES` says otherwise.
 const IMAGES: u64 = 150_000;
 
 /// How deep crashes of recoveries are nested.
 const DEPTH: u32 = 3;
+
+/// So many states are had from a recording at a time.
+const STATES: usize = 64;
 
 /// One in so many images is also recovered with crashes in between.
 const NESTED: u32 = 6;
@@ -105,41 +108,45 @@ impl Explorer {
         self.distinct >= self.budget
     }
 
-    /// Checks images of `states`, at most `most` of each, in random order: after power cuts, after
+    /// Checks images of the states of a recording, at most `most` of each, in random order: after power cuts, after
     /// the death of the process, and after crashes of their recoveries. Stops at `limit` distinct
     /// ones.
     pub(super) fn explore(
         &mut self,
         kind: &Kind,
         history: &History,
-        mut states: Vec<CrashState>,
+        recording: &Recording,
         count: u64,
         (most, limit): (usize, u64),
         rng: &mut SmallRng,
     ) {
         self.seen.clear();
-        states.shuffle(rng);
+        let mut order: Vec<usize> = (0..recording.count()).collect();
+        order.shuffle(rng);
         let limit = self.distinct.saturating_add(limit).min(self.budget);
-        for state in &states {
-            if self.distinct >= limit {
-                return;
-            }
-            let allowed = history.allowed(state.step, keys(count));
-            let mut case = Case {
-                kind,
-                count,
-                allowed,
-                trail: vec![state.step],
-            };
-            let mut images = vec![state.process_crash()];
-            images.extend(state.power_cuts(most, rng));
-            for image in images {
-                if self.visit(&case, &image) && rng.random_ratio(1, NESTED) {
-                    self.recover(&mut case, image.memory(), DEPTH, rng);
+        for numbers in order.chunks_mut(STATES) {
+            numbers.sort_unstable();
+            for state in recording.states_at(numbers) {
+                if self.distinct >= limit {
+                    return;
                 }
-            }
-            if rng.random_ratio(1, 2) {
-                self.recover(&mut case, state.after_kill(), DEPTH, rng);
+                let allowed = history.allowed(state.step, keys(count));
+                let mut case = Case {
+                    kind,
+                    count,
+                    allowed,
+                    trail: vec![state.step],
+                };
+                let mut images = vec![state.process_crash()];
+                images.extend(state.power_cuts(most, rng));
+                for image in images {
+                    if self.visit(&case, &image) && rng.random_ratio(1, NESTED) {
+                        self.recover(&mut case, image.memory(), DEPTH, rng);
+                    }
+                }
+                if rng.random_ratio(1, 2) {
+                    self.recover(&mut case, state.after_kill(), DEPTH, rng);
+                }
             }
         }
     }
@@ -165,8 +172,9 @@ impl Explorer {
     /// Recovers `memory`, and crashes and recovers that, `depth` times.
     fn recover(&mut self, case: &mut Case, memory: Simulated, depth: u32, rng: &mut SmallRng) {
         memory.record();
-        let states = open(memory).0.medium.recorded();
-        let state = &states[rng.random_range(0..states.len())];
+        let recording = open(memory).0.medium.recorded();
+        let states = recording.states_at(&[rng.random_range(0..recording.count())]);
+        let state = &states[0];
         case.trail.push(state.step);
         self.visit(case, &state.process_crash());
         for image in state.power_cuts(4, rng) {

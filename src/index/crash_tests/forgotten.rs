@@ -1,6 +1,7 @@
 //! The explorer finds what is wrong: every fence that an operation needs is left out once, and then
 //! some image must fail.
 
+use std::mem::replace;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::Kind;
@@ -10,17 +11,20 @@ use super::operation::Run;
 use crate::index::crash_tests::operation::Op::{
     AddLevel, Drain, Insert, Recycle, Remove, Reopen, Update, UseUp,
 };
-use crate::pm::sim::CrashState;
+use crate::pm::sim::Recording;
 
 const KEYS: u64 = 6;
 
 /// The steps of `ops` that are fences: nothing but them takes pending stores away, and a fence that
 /// takes none away is not needed.
-fn fences(states: &[CrashState]) -> Vec<u64> {
-    states
-        .windows(2)
-        .filter(|pair| pair[1].pending_stores() < pair[0].pending_stores())
-        .map(|pair| pair[1].step)
+fn fences(recording: &Recording) -> Vec<u64> {
+    let mut before = 0;
+    let mut takes_away = |&(_, pending): &(u64, usize)| pending < replace(&mut before, pending);
+    recording
+        .states()
+        .map(|state| (state.step, state.pending_stores()))
+        .filter(&mut takes_away)
+        .map(|(step, _)| step)
         .collect()
 }
 
@@ -29,18 +33,18 @@ fn not_missed(key_size: usize, prepare: &[Op], ops: &[Op]) -> (usize, Vec<u64>) 
     let kind = Kind::of((1, 2, 4), key_size);
     let run = || Run::new(kind, 7, prepare);
     let begin = run().table.medium.steps();
-    let (_, states) = ops.iter().fold(run(), Run::apply).end();
-    let mut fences = fences(&states);
+    let (_, recording) = ops.iter().fold(run(), Run::apply).end();
+    let mut fences = fences(&recording);
     fences.retain(|&fence| fence > begin);
     let is_missed = |&fence: &u64| {
         let run = run();
         run.table.medium.forget_fence(fence);
         let explored = catch_unwind(AssertUnwindSafe(|| {
-            let (history, states) = ops.iter().fold(run, Run::apply).end();
+            let (history, recording) = ops.iter().fold(run, Run::apply).end();
             let mut explorer = Explorer::new(u64::MAX);
             // An entry that is not durable shows only where all words of its superblock are.
             let most = (256, u64::MAX);
-            explorer.explore(&kind, &history, states, KEYS, most, &mut rng(fence));
+            explorer.explore(&kind, &history, &recording, KEYS, most, &mut rng(fence));
         }));
         explored.is_err()
     };

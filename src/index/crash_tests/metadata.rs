@@ -105,11 +105,11 @@ fn metadata_after_a_crash_is_old_or_new() {
         let first = versions[0];
         let steps: Vec<u64> = versions.iter().map(|version| version - first).collect();
         assert_eq!(steps, [0, 0, 0, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5]);
-        let (_, states) = run.end();
+        let (_, recording) = run.end();
         let mut images = 0;
         // What comes before is the opening of the run.
         let begun = reported[0].from;
-        for state in states.iter().filter(|state| state.step >= begun) {
+        for state in recording.states().filter(|state| state.step >= begun) {
             let mut memories = vec![state.process_crash().memory(), state.after_kill()];
             memories.extend(
                 state
@@ -119,20 +119,20 @@ fn metadata_after_a_crash_is_old_or_new() {
             );
             images += memories.len();
             for memory in memories {
-                check(memory, state, &reported);
+                check(memory, &state, &reported);
             }
             if state.step % 7 == 0 {
                 // A crash of the recovery.
                 let memory = state.power_cut(&mut rng).memory();
                 memory.record();
                 let (table, _) = open(memory);
-                for inner in table.medium.recorded() {
-                    check(inner.power_cut(&mut rng).memory(), state, &reported);
+                for inner in table.medium.recorded().states() {
+                    check(inner.power_cut(&mut rng).memory(), &state, &reported);
                     images += 1;
                 }
             }
         }
-        println!("{images} images of {} steps", states.len());
+        println!("{images} images of {} steps", recording.count());
     });
 }
 

@@ -5,7 +5,7 @@ use super::history::{Event, History, Model};
 use super::kind::open;
 use crate::Error;
 use crate::engine::Write;
-use crate::pm::sim::{CrashState, Simulated};
+use crate::pm::sim::{Recording, Simulated};
 use crate::pm::{Medium, Priority};
 use crate::table::Table;
 use crate::width::to_usize;
@@ -182,7 +182,7 @@ impl Run {
     }
 
     /// What was done, and what a crash would have left at each step.
-    pub(super) fn end(self) -> (History, Vec<CrashState>) {
+    pub(super) fn end(self) -> (History, Recording) {
         (self.history, self.table.medium.recorded())
     }
 }

@@ -82,9 +82,9 @@ fn explore_sequences(what: &str, percent: u64, key_sizes: &[usize]) {
             text: format!("{kind:?}, {prepare:?}, then {ops:?}"),
         };
         let run = Run::new(kind, rng.random(), &prepare);
-        let (history, states) = ops.iter().fold(run, Run::apply).end();
+        let (history, recording) = ops.iter().fold(run, Run::apply).end();
         let most = *[(8, 200), (24, 400), (96, 1500)].choose(rng).unwrap();
-        explorer.explore(&kind, &history, states, count, most, rng);
+        explorer.explore(&kind, &history, &recording, count, most, rng);
     });
 }
 

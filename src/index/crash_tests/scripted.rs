@@ -28,12 +28,12 @@ fn stop_everywhere(kind: Kind, prepare: &[Op], ops: &[Op]) {
     let mut explorer = Explorer::new(u64::MAX);
     let most = budget(20) / (SEQUENCES * STEPS) * 2 / 3;
     let run = Run::new(kind, seed, prepare);
-    let (history, states) = ops.iter().fold(run, Run::apply).end();
-    let steps = states.len();
+    let (history, recording) = ops.iter().fold(run, Run::apply).end();
+    let steps = recording.count();
     explorer.explore(
         &kind,
         &history,
-        states,
+        &recording,
         KEYS,
         (most.max(3) as usize, u64::MAX),
         &mut rng,

@@ -17,7 +17,7 @@ use crate::index::crash_tests::operation::Op::{
 use crate::layout::bucket::SlotAddr;
 use crate::layout::{EMPTY, PAGE, Superblock};
 use crate::pm::Medium;
-use crate::pm::sim::Simulated;
+use crate::pm::sim::{CrashState, Simulated};
 use crate::table::recovery::Policy;
 
 /// Keys that are used.
@@ -66,7 +66,6 @@ fn superblock_damage_in_the_newest_copy_loses_nothing() {
         for key_size in [8, 32, 0] {
             let kind = Kind::of((1, 2, 4), key_size);
             let mut run = Run::new(kind, seed, &[Insert(1), Insert(2), Insert(3)]);
-            let _ = run.table.medium.recorded();
             for op in life() {
                 // So many records of all size classes take long.
                 if key_size == 0 && matches!(op, UseUp) {
@@ -111,11 +110,11 @@ fn superblock_of_a_torn_close_stays_unclean() {
         let run = Run::new(kind, 5, &[Insert(1), Insert(2), Insert(3)]);
         run.table.close().unwrap();
         // All of the close but for the generation of its superblock.
-        let states = run.table.medium.recorded();
-        let is_closed = |state: &&crate::pm::sim::CrashState| {
+        let recording = run.table.medium.recorded();
+        let is_closed = |state: &CrashState| {
             state.pending_stores() > 0 && superblock(&state.process_crash().memory()).is_clean()
         };
-        let state = states.iter().rev().find(is_closed).unwrap();
+        let state = recording.states().filter(is_closed).last().unwrap();
         let generation = superblock(&run.table.medium).file_offset()
             + std::mem::offset_of!(Superblock, generation) as u64;
         let torn = state.power_cut_but_for(|at| at != generation).memory();
@@ -131,7 +130,7 @@ fn superblock_of_a_torn_close_stays_unclean() {
         };
         let (table, recovery) = open_with(torn, policy);
         assert_eq!((recovery.items, recovery.damage.len()), (2, 1));
-        for state in table.medium.recorded() {
+        for state in table.medium.recorded().states() {
             for word in (0..2 * PAGE).step_by(8) {
                 let memory = state.power_cut_but_for(|at| at == word).memory();
                 if superblock(&memory).is_clean() {
@@ -162,9 +161,9 @@ fn insertion_makes_another_threads_removal_durable() {
             std::thread::scope(|scope| scope.spawn(removal).join().unwrap());
             let removed = medium.steps();
             assert_eq!(kind.write(&run.table, Write::Insert, &[key], &[99]), [true]);
-            let states = run.table.medium.recorded();
-            let answered = states.len() - 1;
-            for (nth, state) in states.iter().enumerate() {
+            let recording = run.table.medium.recorded();
+            let answered = recording.count() - 1;
+            for (nth, state) in recording.states().enumerate() {
                 if state.step < removed {
                     continue;
                 }

@@ -85,10 +85,10 @@ fn explore_threads(what: &str, percent: u64, resizes: bool) {
         });
         // By a thread that has not taken part, so that it answers for what these have left undone.
         table.close().unwrap();
-        let states = table.medium.recorded();
+        let recording = table.medium.recorded();
         drop(table);
         let most = *[(2, 40), (8, 80), (24, 200)].choose(rng).unwrap();
-        explorer.explore(&kind, &history, states, count, most, rng);
+        explorer.explore(&kind, &history, &recording, count, most, rng);
     });
 }
 

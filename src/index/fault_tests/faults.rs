@@ -99,7 +99,7 @@ impl Faults for Failing {
 
     /// Every read and write of more than that is a short one.
     fn most_bytes(&self) -> usize {
-        20_001
+        60_001
     }
 }
 

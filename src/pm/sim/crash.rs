@@ -4,8 +4,9 @@ use std::path::Path;
 
 use rand::{Rng, RngExt};
 
+use super::durable::mark;
 use super::pages::Pages;
-use super::{LINE_WORDS, Simulated, mark};
+use super::{LINE_WORDS, Simulated};
 use crate::layout::Superblock;
 use crate::pm::journal::HEAD;
 use crate::width::to_usize;

@@ -1,6 +1,6 @@
 //! Persistent memory that exists only in a test: it knows what a crash may take back.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -16,16 +16,22 @@ use crate::width::to_usize;
 use crate::{Domain, Error, Result};
 
 mod crash;
+mod durable;
 mod pages;
+mod recording;
 #[cfg(test)]
 mod tests;
 
-use crash::Word;
 pub use crash::{CrashState, Image};
+use durable::{Durable, Event};
 use pages::Pages;
+pub use recording::Recording;
 
 /// Words of a cache line.
 const LINE_WORDS: usize = LINE / 8;
+
+/// Events that are kept while nobody records.
+const EVENTS_MAX: usize = 1 << 16;
 
 /// Most turns for which an access waits for those of other threads: they may be stopped by something else.
 const TURNS: u64 = 4000;
@@ -52,112 +58,35 @@ pub struct Simulated {
     waiting: Mutex<Vec<u64>>,
 }
 
-/// A store that may survive.
-#[derive(Debug, Clone, Copy)]
-struct Stored {
-    step: u64,
-    /// Number of the word.
-    number: usize,
-    word: u64,
-}
-
 #[derive(Debug)]
 struct SimState {
     /// What loads see.
     words: Pages,
-    /// What is certain to survive.
-    certain: Pages,
-    certain_hash: u64,
-    /// What may survive, by the number of the line: what was stored since it was last certain, oldest first.
-    /// By lines, since they are written back whole and most have several words stored to.
-    pending: BTreeMap<usize, Vec<Stored>>,
-    /// Room of lines that are certain, for the next ones.
-    spare: Vec<Vec<Stored>>,
+    /// What has happened since a state in which it is known what a crash may leave. That is found out when it is
+    /// asked for: most memories are never asked.
+    recording: Recording,
+    /// Whether the states since then will be asked for.
+    is_recording: bool,
     /// Lines that a thread has written back since its last fence, each as of a step.
     written_back: HashMap<ThreadId, Vec<(Range<usize>, u64)>>,
     max_len: u64,
     /// Bytes that were prepared.
     prepared: u64,
-    /// Stores of words and fences so far.
-    steps: u64,
-    /// The state before the first step, and after each one.
-    recorded: Option<Vec<CrashState>>,
     /// The step of a fence that does nothing.
     forgotten: Option<u64>,
-}
-
-/// What a word adds to the hash of a memory; zeros add nothing, so that growing does not.
-fn mark(number: usize, word: u64) -> u64 {
-    let mix = word.wrapping_mul(0xBF58_476D_1CE4_E5B9) ^ word >> 29;
-    let mix = mix.wrapping_mul((number as u64) << 1 | 1);
-    (mix ^ mix >> 32).wrapping_mul(0x94D0_49BB_1331_11EB) ^ mix >> 27
 }
 
 impl SimState {
     fn store(&mut self, number: usize, word: u64) {
         self.words.set(number, word);
-        self.steps += 1;
-        let step = self.steps;
-        self.pend(Stored { step, number, word });
-        self.note();
+        self.happen(Event::Store { number, word });
     }
 
-    fn pend(&mut self, stored: Stored) {
-        let line = self.pending.entry(stored.number / LINE_WORDS);
-        let spare = &mut self.spare;
-        line.or_insert_with(|| spare.pop().unwrap_or_default())
-            .push(stored);
-    }
-
-    fn note(&mut self) {
-        if self.recorded.is_some() {
-            let now = self.crash_state();
-            self.recorded.get_or_insert_default().push(now);
-        }
-    }
-
-    fn crash_state(&self) -> CrashState {
-        let mut pending: Vec<Word> = Vec::new();
-        for (line, stored) in &self.pending {
-            let numbers = line * LINE_WORDS..(line + 1) * LINE_WORDS;
-            for number in numbers {
-                let of_word = stored.iter().filter(|stored| stored.number == number);
-                let stored: Vec<_> = of_word.map(|stored| (stored.step, stored.word)).collect();
-                if !stored.is_empty() {
-                    pending.push(Word {
-                        number,
-                        certain: self.certain.get(number),
-                        stored,
-                    });
-                }
-            }
-        }
-        CrashState {
-            step: self.steps,
-            certain: self.certain.clone(),
-            certain_hash: self.certain_hash,
-            pending,
-            max_len: self.max_len,
-        }
-    }
-
-    /// Makes the stores to some lines up to `step` certain.
-    fn persist(&mut self, lines: Range<usize>, step: u64) {
-        let mut emptied = Vec::new();
-        for (&line, stored) in self.pending.range_mut(lines) {
-            let arrived = stored.partition_point(|stored| stored.step <= step);
-            for Stored { number, word, .. } in stored.drain(..arrived) {
-                let before = mark(number, self.certain.get(number));
-                let hash = self.certain_hash.wrapping_sub(before);
-                self.certain_hash = hash.wrapping_add(mark(number, word));
-                self.certain.set(number, word);
-            }
-            if stored.is_empty() {
-                emptied.push(line);
-            }
-        }
-        for line in emptied {
-            self.spare.extend(self.pending.remove(&line));
+    /// Lets a crash know of an event.
+    fn happen(&mut self, event: Event) {
+        self.recording.add(event);
+        if !self.is_recording && self.recording.events() >= EVENTS_MAX {
+            self.recording.conclude();
         }
     }
 
@@ -189,16 +118,12 @@ impl Simulated {
     /// Memory that holds `words`, whose marks add up to `hash`.
     fn holding(words: Pages, hash: u64, max_len: u64) -> Self {
         let state = SimState {
-            certain: words.clone(),
-            certain_hash: hash,
+            recording: Recording::new(Durable::new(words.clone(), hash, max_len)),
+            is_recording: false,
             words,
             max_len,
-            pending: BTreeMap::new(),
-            spare: Vec::new(),
             written_back: HashMap::new(),
             prepared: 0,
-            steps: 0,
-            recorded: None,
             forgotten: None,
         };
         Self {
@@ -215,21 +140,11 @@ impl Simulated {
         let memory = Self::holding(crash.certain.clone(), crash.certain_hash, crash.max_len);
         let mut state = memory.state();
         for word in &crash.pending {
-            for &(step, stored) in &word.stored {
-                state.pend(Stored {
-                    step,
-                    number: word.number,
-                    word: stored,
-                });
-            }
             if let Some(&(_, last)) = word.stored.last() {
                 state.words.set(word.number, last);
             }
         }
-        for stored in state.pending.values_mut() {
-            stored.sort_unstable_by_key(|stored| stored.step);
-        }
-        state.steps = crash.step;
+        state.recording.resume(crash);
         drop(state);
         memory
     }
@@ -237,26 +152,31 @@ impl Simulated {
     /// Stores of words and fences so far.
     #[must_use]
     pub fn steps(&self) -> u64 {
-        self.state().steps
+        self.state().recording.steps()
     }
 
     /// The memory as a crash now may leave it.
     #[must_use]
     pub fn crash_state(&self) -> CrashState {
-        self.state().crash_state()
+        let state = self.state();
+        state.recording.last()
     }
 
     /// Begins to record what a crash would leave before and after each step.
     pub fn record(&self) {
         let mut state = self.state();
-        state.recorded = Some(Vec::new());
-        state.note();
+        state.recording.conclude();
+        state.is_recording = true;
     }
 
     /// Ends the recording, and gives what was recorded.
     #[must_use]
-    pub fn recorded(&self) -> Vec<CrashState> {
-        self.state().recorded.take().unwrap_or_default()
+    pub fn recorded(&self) -> Recording {
+        let mut state = self.state();
+        state.is_recording = false;
+        let recording = state.recording.clone();
+        state.recording.conclude();
+        recording
     }
 
     /// Lets the fence that will be step `step` do nothing, as if the program had none there.
@@ -385,7 +305,7 @@ impl Medium for Simulated {
         let mut state = self.state();
         let first = to_usize(at) / LINE;
         let last = to_usize((at + len).div_ceil(LINE as u64));
-        let now = state.steps;
+        let now = state.recording.steps();
         let mine = state.written_back.entry(thread::current().id());
         mine.or_default().push((first..last, now));
     }
@@ -393,16 +313,12 @@ impl Medium for Simulated {
     fn fence(&self) {
         self.give_way();
         let mut state = self.state();
-        state.steps += 1;
-        if state.forgotten == Some(state.steps) {
-            state.note();
-            return;
-        }
-        let mine = state.written_back.remove(&thread::current().id());
-        for (lines, step) in mine.unwrap_or_default() {
-            state.persist(lines, step);
-        }
-        state.note();
+        let is_forgotten = state.forgotten == Some(state.recording.steps() + 1);
+        let arrived = match is_forgotten {
+            true => None,
+            false => state.written_back.remove(&thread::current().id()),
+        };
+        state.happen(Event::Fence(arrived.unwrap_or_default()));
     }
 
     fn grow(&self, len: u64) -> Result<()> {
@@ -413,7 +329,7 @@ impl Medium for Simulated {
         }
         if words > state.words.len() {
             state.words.resize(words);
-            state.certain.resize(words);
+            state.happen(Event::Grow(words));
         }
         Ok(())
     }

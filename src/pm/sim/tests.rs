@@ -84,7 +84,9 @@ fn steps_are_all_recorded() {
     memory.record();
     memory.fence();
     memory.write(0, &[1; 16]);
-    let states = memory.recorded();
+    let recording = memory.recorded();
+    let states: Vec<CrashState> = recording.states().collect();
+    assert_eq!(recording.count(), states.len());
     let steps: Vec<u64> = states.iter().map(|state| state.step).collect();
     assert_eq!(steps, [1, 2, 3, 4]);
     let first = u64::from_ne_bytes([1; 8]);
@@ -92,7 +94,11 @@ fn steps_are_all_recorded() {
     assert_eq!(outcomes(&states[2], 9), [[0, 0, 5], [first, 0, 5]].into());
     let killed = states[3].process_crash().memory();
     assert_eq!([0, 8, 64].map(|at| killed.load(at)), [first, first, 5]);
-    assert!(memory.recorded().is_empty());
+    let some = recording.states_at(&[1, 3]);
+    assert_eq!(
+        some.iter().map(|state| state.step).collect::<Vec<_>>(),
+        [2, 4]
+    );
 }
 
 #[test]
