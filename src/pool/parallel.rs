@@ -40,6 +40,19 @@ pub fn map<T: Send, R: Send>(
     parts.into_iter().map(done).collect()
 }
 
+/// As [`map`], on the caller's thread alone if the work is no longer than `least`: waking others would take
+/// more time than they save.
+pub fn map_if_long<T: Send, R: Send>(
+    (len, least): (u64, u64),
+    parts: impl IntoIterator<Item = T>,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    match len <= least {
+        true => parts.into_iter().map(work).collect(),
+        false => map(parts, work),
+    }
+}
+
 /// What `make` makes of each position below `len`. A part has at least `least` of them.
 pub fn collect<R: Send>(len: usize, least: usize, make: impl Fn(usize) -> R + Sync) -> Vec<R> {
     if len <= least {

@@ -198,7 +198,9 @@ impl<M: Medium> Table<M> {
                 .step_by(to_usize(HUGE_PAGE))
                 .map(move |at| (offset + at, HUGE_PAGE.min(len - at)))
         };
-        parallel::map(ranges.into_iter().flat_map(part), |(at, len)| {
+        let bytes = ranges.iter().map(|(_, len)| len).sum();
+        let parts = ranges.into_iter().flat_map(part);
+        parallel::map_if_long((bytes, HUGE_PAGE), parts, |(at, len)| {
             self.medium.write_back(at, len);
             self.medium.fence();
         });

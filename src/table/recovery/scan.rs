@@ -162,7 +162,7 @@ impl<M: Medium> Table<M> {
             });
             found
         };
-        let found = parallel::map(tasks, scan).into_iter();
+        let found = parallel::map_if_long((total, TASK_BUCKETS), tasks, scan).into_iter();
         let mut findings = found.fold(Findings::default(), Findings::merge);
         self.scan_reserved(reachable, &mut findings);
         findings
