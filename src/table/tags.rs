@@ -48,9 +48,9 @@ const INITIAL: Ordering = Ordering::SeqCst;
 /// A word with 1 in every byte.
 const ONES: u64 = u64::MAX / 255;
 
-/// Bytes of the largest unit of the CPU's caches.
+/// Words from which on a level's tags have pages of their own.
 #[cfg(not(loom))]
-const LINE: usize = 64;
+const LARGE_WORDS_MIN: usize = 1 << 13;
 
 /// The byte that stands for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -337,20 +337,24 @@ impl<'t> TagsOfLevel<'t> {
     }
 }
 
-/// Zeroed words that cost memory only where they have been stored to.
+/// Zeroed words. Those of a large level cost memory only where they have been stored to; for a small one
+/// the system is not asked, which would interrupt all other threads when it takes its pages back.
 #[cfg(not(loom))]
-struct LevelTags {
-    memory: MmapRaw,
-    words: usize,
+enum LevelTags {
+    Small(Box<[AtomicU64]>),
+    Large { memory: MmapRaw, words: usize },
 }
 
 #[cfg(not(loom))]
 impl LevelTags {
     fn new(words: usize) -> io::Result<Self> {
-        let memory = MmapOptions::new().len((words * 8).max(LINE)).map_anon()?;
+        if words < LARGE_WORDS_MIN {
+            return Ok(Self::Small((0..words).map(|_| AtomicU64::new(0)).collect()));
+        }
+        let memory = MmapOptions::new().len(words * 8).map_anon()?;
         // Small pages do as well, so nothing is said of failure.
         let _ = memory.advise(Advice::HugePage);
-        Ok(Self {
+        Ok(Self::Large {
             memory: MmapRaw::from(memory),
             words,
         })
@@ -358,10 +362,15 @@ impl LevelTags {
 
     /// Makes all words zero again.
     fn forget(&self) {
-        // SAFETY: the pages are private and anonymous, so they become zeros, and zero is a word
-        // that any reader may meet: one that is not known.
-        let forgotten = unsafe { self.memory.unchecked_advise(UncheckedAdvice::DontNeed) };
-        if forgotten.is_err() {
+        let is_forgotten = match self {
+            Self::Small(_) => false,
+            Self::Large { memory, .. } => {
+                // SAFETY: the pages are private and anonymous, so they become zeros, and zero is a word
+                // that any reader may meet: one that is not known.
+                unsafe { memory.unchecked_advise(UncheckedAdvice::DontNeed) }.is_ok()
+            }
+        };
+        if !is_forgotten {
             for word in self.words() {
                 word.store(0, Ordering::SeqCst);
             }
@@ -370,9 +379,14 @@ impl LevelTags {
 
     #[inline]
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is page aligned, zeroed, long enough, lives as long as `self`, and is
-        // only ever reached through these atomic words.
-        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), self.words) }
+        match self {
+            Self::Small(words) => words,
+            // SAFETY: the mapping is page aligned, zeroed, long enough, lives as long as `self`, and is
+            // only ever reached through these atomic words.
+            Self::Large { memory, words } => unsafe {
+                std::slice::from_raw_parts(memory.as_ptr().cast(), *words)
+            },
+        }
     }
 }
 
