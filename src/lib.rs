@@ -63,6 +63,7 @@ mod options;
 #[doc(hidden)]
 pub mod pm;
 mod pool;
+mod prefetch;
 mod process;
 pub mod store;
 mod sync;

@@ -23,6 +23,7 @@ use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 
 use crate::layout::superblock::DIRECTORY;
 use crate::layout::{KeyHash, Shape};
+use crate::prefetch;
 use crate::sync::{AtomicU64, Ordering};
 use crate::width::{low_byte, low_half, to_usize};
 
@@ -129,13 +130,7 @@ impl<'t> TagWord<'t> {
     /// Prefetches the word.
     #[inline]
     pub fn prefetch(self) {
-        #[cfg(all(target_arch = "x86_64", not(loom)))]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-
-            // SAFETY: a prefetch of any address is harmless.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(self.0).cast()) };
-        }
+        prefetch::line(self.0);
     }
 }
 

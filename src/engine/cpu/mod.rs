@@ -7,6 +7,7 @@
 //! Within a thread, operations go through a [pipeline], so that the memory's latency is paid by
 //! many of them at a time.
 
+mod partition;
 mod pipeline;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use super::Write;
 use crate::Result;
 use crate::pm::{Mapping, Medium};
 use crate::pool::parallel;
+use crate::prefetch;
 use crate::table::item::Mutation;
 use crate::table::key::{Identity, ProbeKey};
 use crate::table::maintenance::{Maintainer, Pace};
@@ -26,6 +28,7 @@ use crate::table::probe_hint::ProbeHint;
 use crate::table::record::{Check, Content, ValuePart};
 use crate::table::{Session, Table};
 use crate::width::{product_top, to_usize};
+use partition::Partition;
 use pipeline::{Stores, change, lookup};
 
 /// Batches below this length run on the caller's thread alone.
@@ -39,6 +42,12 @@ const PARTS_PER_THREAD_MAX: usize = 4;
 
 /// Operations after which a batch lets others reclaim, checkpoint and resize.
 const PINNED_OPS_MAX: usize = 2048;
+
+/// By how many operations what the caller has passed for one is prefetched before the operation is begun.
+const INPUT_DISTANCE_OPS: usize = 16;
+
+/// Most lines of a key or a value that are asked for; the processor sees the pattern of longer ones.
+const VALUE_LINES_MAX: usize = 8;
 
 /// Words of answers that one thread puts together at a time.
 const UNION_BLOCKS: usize = 1024;
@@ -104,7 +113,7 @@ impl CpuEngine {
         self.split(
             table,
             len,
-            key,
+            (key, |i| prefetch::lines(key(i), 1)),
             |_| Stores::Nothing,
             |session, target, hint, _| Ok(session.contains(target, hint)),
         )
@@ -121,11 +130,15 @@ impl CpuEngine {
         let size = sizes(table).1;
         let content = |i| Content::fixed(nth(values, size, i));
         let (len, key) = packed(table, keys);
+        let key_and_value = |i| {
+            prefetch::lines(key(i), VALUE_LINES_MAX);
+            prefetch::lines(nth(values, size, i), VALUE_LINES_MAX);
+        };
         match verb {
             Write::Insert => self.split(
                 table,
                 len,
-                key,
+                (key, key_and_value),
                 |_| Stores::RecordAndSlot(0),
                 |session, target, hint, i| {
                     Ok(session.insert(target, hint, &content(i))? == Inserted::New)
@@ -134,21 +147,21 @@ impl CpuEngine {
             Write::Upsert => self.split(
                 table,
                 len,
-                key,
+                (key, key_and_value),
                 |_| Stores::RecordAndSlot(0),
                 |session, target, hint, i| session.upsert(target, hint, &content(i)),
             ),
             Write::Update => self.split(
                 table,
                 len,
-                key,
+                (key, key_and_value),
                 |_| Stores::Record(0),
                 |session, target, hint, i| session.update(target, hint, &content(i)),
             ),
             Write::Remove => self.split(
                 table,
                 len,
-                key,
+                (key, |i| prefetch::lines(key(i), 1)),
                 |_| Stores::Nothing,
                 |session, target, hint, _| session.remove(target, hint),
             ),
@@ -166,10 +179,16 @@ impl CpuEngine {
             .iter()
             .try_for_each(|change| table.check_lengths(change))?;
         let key = |i: usize| changes[i].key();
+        let key_and_value = |i: usize| {
+            prefetch::lines(changes[i].key(), VALUE_LINES_MAX);
+            if let Mutation::Put { value, .. } = changes[i] {
+                prefetch::lines(value, VALUE_LINES_MAX);
+            }
+        };
         self.split(
             table,
             changes.len(),
-            key,
+            (key, key_and_value),
             |i| changes[i].stores(),
             |session, target, hint, i| match changes[i] {
                 Mutation::Put {
@@ -314,12 +333,16 @@ impl CpuEngine {
         }
     }
 
-    /// Runs an operation on `len` keys, on each thread those of its own keys in order.
+    /// Runs an operation on `len` keys, on each thread those of its own keys in order. `prefetch` asks for what
+    /// the caller has passed for one: threads that take every some of it do not find it in their caches.
     fn split<'k, 't, M: Medium>(
         &self,
         table: &'t Table<M>,
         len: usize,
-        key: impl Fn(usize) -> &'k [u8] + Copy + Sync,
+        (key, prefetch): (
+            impl Fn(usize) -> &'k [u8] + Copy + Sync,
+            impl Fn(usize) + Copy + Sync,
+        ),
         stores: impl Fn(usize) -> Stores + Copy + Sync,
         operation: impl Fn(&mut Session<'t, M>, &ProbeKey, &ProbeHint<'t>, usize) -> Result<bool> + Sync,
     ) -> Result<FixedBitSet> {
@@ -327,18 +350,17 @@ impl CpuEngine {
         if parts == 1 {
             return each(table, key, len, 0..len, stores, operation);
         }
-        let of_part = len.div_ceil(parts);
-        let parts = u16::try_from(parts).expect("threads are few");
-        let mut owners = vec![0u16; len];
-        parallel::map(owners.chunks_mut(of_part).enumerate(), |(nth, owners)| {
-            for (i, owner) in (nth * of_part..).zip(owners) {
-                // The top bits choose buckets, so each thread gets buckets of its own as well.
-                let part = product_top(table.target(key(i)).hash.0, u64::from(parts));
-                *owner = u16::try_from(part).expect("a part below their number");
-            }
-        });
+        // The top bits choose buckets, so each thread gets buckets of its own as well.
+        let part_of = |i| to_usize(product_top(table.target(key(i)).hash.0, parts as u64));
+        let partition = Partition::new(len, parts, part_of);
         let made = parallel::map(0..parts, |part| {
-            let mine = (0..len).filter(|&i| owners[i] == part);
+            let mut coming = partition.positions(part);
+            coming.by_ref().take(INPUT_DISTANCE_OPS).for_each(prefetch);
+            let mine = partition.positions(part).inspect(|_| {
+                if let Some(position) = coming.next() {
+                    prefetch(position);
+                }
+            });
             each(table, key, len, mine, stores, &operation)
         });
         union(len, made)

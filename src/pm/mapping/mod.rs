@@ -15,6 +15,7 @@ use super::journal::Journal;
 use super::write_back::WriteBack;
 use super::{Medium, Priority};
 use crate::layout::PAGE;
+use crate::prefetch;
 use crate::process::Opener;
 use crate::width::to_usize;
 use crate::{Domain, Error, Result};
@@ -257,16 +258,7 @@ impl Medium for Mapping {
 
     #[inline]
     fn prefetch(&self, at: u64) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-
-            let address = self.range.base().wrapping_add(to_usize(at));
-            // SAFETY: a prefetch of any address is harmless.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = at;
+        prefetch::line(self.range.base().wrapping_add(to_usize(at)));
     }
 
     fn grow(&self, len: u64) -> Result<()> {
