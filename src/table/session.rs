@@ -60,6 +60,10 @@ impl<'t, M: Medium> Session<'t, M> {
     pub fn unpin_briefly(&mut self) {
         self.pin = None;
         self.flush();
+        // So that a long batch uses again what it has replaced.
+        if self.table.arena.has_limbo() {
+            self.table.epochs.try_advance();
+        }
         if self.table.levels.live().draining(self.table.shape.levels) {
             self.table
                 .maintenance

@@ -49,6 +49,9 @@ const INPUT_DISTANCE_OPS: usize = 16;
 /// Most lines of a key or a value that are asked for; the processor sees the pattern of longer ones.
 const VALUE_LINES_MAX: usize = 8;
 
+/// Bytes of new records after which it does so, too: what they replace is then soon there for further ones.
+const PINNED_BYTES_MAX: u64 = 1 << 20;
+
 /// Words of answers that one thread puts together at a time.
 const UNION_BLOCKS: usize = 1024;
 
@@ -432,7 +435,14 @@ fn each<'k, 't, M: Medium>(
     let mut positions = positions.peekable();
     while positions.peek().is_some() {
         let mut done = 0;
-        let part = positions.by_ref().take(PINNED_OPS_MAX);
+        let (mut taken, mut bytes) = (0, 0);
+        let part = std::iter::from_fn(|| {
+            let is_full = taken >= PINNED_OPS_MAX || bytes >= PINNED_BYTES_MAX;
+            let position = if is_full { None } else { positions.next() }?;
+            taken += 1;
+            bytes += stores(position).record_bytes(&table.shape);
+            Some(position)
+        });
         change(
             &mut session,
             part,

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::Result;
 use crate::layout::bucket::SlotAddr;
-use crate::layout::{KeyClass, KeyHash, RecordWord};
+use crate::layout::{KeyClass, KeyHash, RecordWord, Shape};
 use crate::pm::Medium;
 use crate::table::key::ProbeKey;
 use crate::table::probe::{Occupied, ProbeResult};
@@ -65,6 +65,17 @@ pub enum Stores {
     Record(u32),
     /// A new record of this class, and an empty slot if the key is absent.
     RecordAndSlot(u32),
+}
+
+impl Stores {
+    /// Bytes of the new record.
+    #[inline]
+    pub fn record_bytes(self, shape: &Shape) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::Record(class) | Self::RecordAndSlot(class) => shape.record_size(class),
+        }
+    }
 }
 
 /// Looks up `len` targets in order, and calls `found` with the position of each that is there. Of values of

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use gphash::{Error, Index};
+use gphash::{Engine, Error, Index, Options};
 
 use crate::{Checked, folder, options};
 
@@ -49,6 +49,26 @@ fn reserve_preallocates_room() {
         (len, top)
     );
     assert_eq!(index.get_one(&2).unwrap(), Some(2));
+}
+
+#[test]
+fn replaced_records_are_used_again_within_a_batch() {
+    const CHANGES: usize = 20_000;
+    let folder = folder();
+    let options = Options::new().capacity(10).engine(Engine::Cpu).threads(2);
+    for batch in [8192, CHANGES] {
+        let path = folder.path().join(batch.to_string());
+        let index = Index::<u64, [u8; 4096]>::create(&path, &options).unwrap();
+        let keys: Vec<u64> = (0..CHANGES as u64).map(|n| n % 10).collect();
+        let values = vec![[7; 4096]; batch];
+        for keys in keys.chunks(batch) {
+            index.upsert(keys, &values[..keys.len()]).unwrap();
+        }
+        // What threads have replaced waits until all of them have let go of it.
+        let most = 40 << 20;
+        let len = index.stats().file_len;
+        assert!(len < most, "{len} bytes after batches of {batch}");
+    }
 }
 
 #[test]
