@@ -7,7 +7,7 @@ use fixedbitset::FixedBitSet;
 use super::cpu::CpuEngine;
 use crate::pm::Mapping;
 use crate::table::Table;
-use crate::table::item::{Item, Mutation};
+use crate::table::item::{Item, Mutation, Wanted};
 use crate::table::maintenance::Maintainer;
 use crate::{Engine, Result};
 
@@ -27,12 +27,12 @@ pub(crate) trait BytesEngine {
     fn get(&self, table: &Table<Mapping>, key: &[u8], value: &mut Vec<u8>) -> Result<Option<u64>>;
 
     /// Calls `found` with the position, the sequence number and the value of each of `keys` that is there, in
-    /// their order.
+    /// their order. `found` may take the value out of the buffer.
     fn get_many(
         &self,
         table: &Table<Mapping>,
         keys: &[&[u8]],
-        found: impl FnMut(usize, u64, &[u8]),
+        found: impl FnMut(usize, u64, &mut Vec<u8>),
     ) -> Result<()>;
 
     /// As [`get_many`](Self::get_many), without the values, which are not read.
@@ -43,16 +43,18 @@ pub(crate) trait BytesEngine {
         found: impl FnMut(usize, u64),
     ) -> Result<()>;
 
-    /// Gives every item of a fingerprint, in no order.
-    fn find(&self, table: &Table<Mapping>, fingerprint: u64) -> Result<Vec<Item>>;
+    /// Gives every item of a fingerprint, in no order, with what is `wanted` of them.
+    fn find(&self, table: &Table<Mapping>, fingerprint: u64, wanted: Wanted) -> Result<Vec<Item>>;
 
     /// Calls `found` with the position, key, sequence number and value of one item of each of `fingerprints`
-    /// that has one, in their order.
+    /// that has one, in their order. Before, `wanted` is told its key and the bytes of its value: of one of
+    /// which only the key is wanted, the value is empty. `found` may take the value out of the buffer.
     fn find_many(
         &self,
         table: &Table<Mapping>,
         fingerprints: &[u64],
-        found: impl FnMut(usize, &[u8], u64, &[u8]),
+        wanted: impl FnMut(&[u8], u64) -> Wanted,
+        found: impl FnMut(usize, &[u8], u64, &mut Vec<u8>),
     ) -> Result<()>;
 
     /// Executes changes, each whole, those of one key in the order given. Bit *i* of the result says that the key
@@ -82,7 +84,7 @@ impl BytesEngine for CpuEngine {
         &self,
         table: &Table<Mapping>,
         keys: &[&[u8]],
-        found: impl FnMut(usize, u64, &[u8]),
+        found: impl FnMut(usize, u64, &mut Vec<u8>),
     ) -> Result<()> {
         CpuEngine::get_many(self, table, keys, found)
     }
@@ -96,17 +98,18 @@ impl BytesEngine for CpuEngine {
         CpuEngine::sequences(self, table, keys, found)
     }
 
-    fn find(&self, table: &Table<Mapping>, fingerprint: u64) -> Result<Vec<Item>> {
-        table.session().find_all(fingerprint)
+    fn find(&self, table: &Table<Mapping>, fingerprint: u64, wanted: Wanted) -> Result<Vec<Item>> {
+        table.session().find_all(fingerprint, wanted)
     }
 
     fn find_many(
         &self,
         table: &Table<Mapping>,
         fingerprints: &[u64],
-        found: impl FnMut(usize, &[u8], u64, &[u8]),
+        wanted: impl FnMut(&[u8], u64) -> Wanted,
+        found: impl FnMut(usize, &[u8], u64, &mut Vec<u8>),
     ) -> Result<()> {
-        CpuEngine::find_many(self, table, fingerprints, found)
+        CpuEngine::find_many(self, table, fingerprints, wanted, found)
     }
 
     fn apply(&self, table: &Table<Mapping>, changes: &[Mutation]) -> Result<FixedBitSet> {

@@ -17,7 +17,7 @@ use crate::options::Options;
 use crate::pm::{Entry, Mapping, Medium};
 use crate::process::Own;
 use crate::table::Table;
-use crate::table::item::{Item, Mutation};
+use crate::table::item::{Item, Mutation, Wanted};
 use crate::table::maintenance::Maintainer;
 use crate::table::read_superblock;
 use crate::table::record::{Check, Content};
@@ -112,23 +112,23 @@ impl<E: BytesEngine> BytesIndex<E> {
     pub(crate) fn get<R>(
         &self,
         key: &[u8],
-        read: impl FnOnce(u64, &[u8]) -> R,
+        read: impl FnOnce(u64, Vec<u8>) -> R,
     ) -> Result<Option<R>> {
         let mut value = Vec::new();
         let sequence = self.engine.get(&self.table, key, &mut value)?;
-        Ok(sequence.map(|sequence| read(sequence, &value)))
+        Ok(sequence.map(|sequence| read(sequence, value)))
     }
 
     /// Calls `found` with the position, the sequence number and the value of each of `keys` that is
-    /// there, in their order. `found` must not use these records: a checkpoint or a change may wait
-    /// for this lookup.
+    /// there, in their order. `found` may [take](crate::table::item::take_value) the value, but must not use
+    /// these records: a checkpoint or a change may wait for this lookup.
     ///
     /// # Errors
     /// As [`get`](Self::get).
     pub(crate) fn get_many(
         &self,
         keys: &[&[u8]],
-        found: impl FnMut(usize, u64, &[u8]),
+        found: impl FnMut(usize, u64, &mut Vec<u8>),
     ) -> Result<()> {
         self.engine.get_many(&self.table, keys, found)
     }
@@ -157,26 +157,29 @@ impl<E: BytesEngine> BytesIndex<E> {
         self.table.target(key).word
     }
 
-    /// Keys, sequence numbers and values of the items that have a fingerprint, in no order: mostly
-    /// one, or none. Changes that run at the same time are seen or not.
+    /// Keys, sequence numbers and, if they are `wanted`, values of the items that have a fingerprint, in no
+    /// order: mostly one, or none. Changes that run at the same time are seen or not.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
-    pub(crate) fn find(&self, fingerprint: u64) -> Result<Vec<Item>> {
-        self.engine.find(&self.table, fingerprint)
+    /// As [`get`](Self::get); where only keys are read, only they are checked.
+    pub(crate) fn find(&self, fingerprint: u64, wanted: Wanted) -> Result<Vec<Item>> {
+        self.engine.find(&self.table, fingerprint, wanted)
     }
 
     /// Calls `found` with the position, key, sequence number and value of an item of each of `fingerprints` that
-    /// has one, in their order.
+    /// has one, in their order. Before, `wanted` is told its key and the bytes of its value: of one of which
+    /// only the key is wanted, the value is empty. `found` may [take](crate::table::item::take_value) the value.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// As [`find`](Self::find).
     pub(crate) fn find_many(
         &self,
         fingerprints: &[u64],
-        found: impl FnMut(usize, &[u8], u64, &[u8]),
+        wanted: impl FnMut(&[u8], u64) -> Wanted,
+        found: impl FnMut(usize, &[u8], u64, &mut Vec<u8>),
     ) -> Result<()> {
-        self.engine.find_many(&self.table, fingerprints, found)
+        self.engine
+            .find_many(&self.table, fingerprints, wanted, found)
     }
 
     /// Calls `visit` with the key of every item, in no order. What others change meanwhile may be seen

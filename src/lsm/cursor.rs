@@ -28,9 +28,18 @@ pub struct Cursor<'r> {
     /// The file and the block in which the cursor is.
     file: usize,
     block: usize,
-    decoded: Option<Decoded>,
-    /// The entry in that block.
-    nth: usize,
+    position: Position,
+}
+
+/// Where in its run a cursor is.
+enum Position {
+    /// At this entry of its block.
+    Entry(Decoded, usize),
+    /// Before all entries of its block, which has not been read. Blocks can be long, and most often the reader
+    /// stops before the next one.
+    Unread,
+    /// Behind the last entry.
+    End,
 }
 
 impl<'r> Cursor<'r> {
@@ -50,114 +59,157 @@ impl<'r> Cursor<'r> {
             fetch,
             file: 0,
             block: 0,
-            decoded: None,
-            nth: 0,
+            position: Position::End,
         };
-        let key = match from {
-            Bound::Included(key) | Bound::Excluded(key) => Some(key),
-            Bound::Unbounded => None,
+        let is_before = |key: &[u8]| match (direction, from) {
+            (_, Bound::Unbounded) => false,
+            (Direction::Forward, Bound::Included(from)) => key < from,
+            (Direction::Forward, Bound::Excluded(from)) => key <= from,
+            (Direction::Backward, Bound::Included(from)) => key > from,
+            (Direction::Backward, Bound::Excluded(from)) => key >= from,
         };
-        let file = match (direction, key) {
-            (Direction::Forward, None) => Some(0),
-            (Direction::Backward, None) => run.len().checked_sub(1),
-            (Direction::Forward, Some(key)) => {
-                Some(run.partition_point(|sst| *sst.properties().largest < *key))
+        let file = match direction {
+            Direction::Forward => {
+                Some(run.partition_point(|sst| is_before(&sst.properties().largest)))
             }
-            (Direction::Backward, Some(key)) => run
-                .partition_point(|sst| *sst.properties().smallest <= *key)
+            Direction::Backward => run
+                .partition_point(|sst| !is_before(&sst.properties().smallest))
                 .checked_sub(1),
         };
         let Some(file) = file.filter(|&file| file < run.len()) else {
             return Ok(cursor);
         };
         let sst = &run[file];
-        let block = match (direction, key) {
-            (_, Some(key)) => sst.find(key),
-            (Direction::Forward, None) => 0,
-            (Direction::Backward, None) => sst.blocks() - 1,
+        let key = match from {
+            Bound::Included(key) | Bound::Excluded(key) => key,
+            Bound::Unbounded => &[],
         };
-        cursor.enter(file, block)?;
-        if let Some(decoded) = &cursor.decoded {
-            let before = decoded.partition(|found| match (direction, from) {
-                (Direction::Forward, Bound::Included(key)) => found < key,
-                (Direction::Forward, Bound::Excluded(key)) => found <= key,
-                (Direction::Backward, Bound::Included(key)) => found <= key,
-                (Direction::Backward, Bound::Excluded(key)) => found < key,
-                (Direction::Forward, Bound::Unbounded) => false,
-                (Direction::Backward, Bound::Unbounded) => true,
-            });
-            match direction {
-                Direction::Forward => cursor.nth = before,
-                // One too far, and a step back.
-                Direction::Backward => {
-                    cursor.nth = before;
-                    return cursor.advance().map(|()| cursor);
-                }
+        match direction {
+            Direction::Forward if !is_before(&sst.properties().smallest) => cursor.enter(file, 0),
+            Direction::Backward if !is_before(&sst.properties().largest) => {
+                cursor.enter(file, sst.blocks() - 1);
+            }
+            _ => {
+                cursor.enter(file, sst.find(key));
+                cursor.read()?;
+                cursor.skip(is_before);
             }
         }
-        cursor.leave_ends()?;
         Ok(cursor)
     }
 
-    fn enter(&mut self, file: usize, block: usize) -> Result<()> {
-        let sst = &self.run[file];
-        let decoded = sst.decode(block, (self.fetch)(sst, block)?)?;
-        (self.file, self.block) = (file, block);
-        self.nth = match self.direction {
-            Direction::Forward => 0,
-            Direction::Backward => decoded.len(),
-        };
-        self.decoded = Some(decoded);
-        Ok(())
+    /// Goes to the beginning of a block.
+    fn enter(&mut self, file: usize, block: usize) {
+        (self.file, self.block, self.position) = (file, block, Position::Unread);
     }
 
-    /// Goes on to another block while there is no entry left in this one.
-    fn leave_ends(&mut self) -> Result<()> {
-        while let Some(decoded) = &self.decoded {
-            let next = match self.direction {
-                Direction::Forward if self.nth < decoded.len() => return Ok(()),
-                Direction::Forward if self.block + 1 < self.run[self.file].blocks() => {
-                    Some((self.file, self.block + 1))
-                }
-                Direction::Forward => Some((self.file + 1, 0)),
-                // `nth` has no number for what is before the first entry.
-                Direction::Backward if self.nth > 0 => {
-                    self.nth -= 1;
-                    return Ok(());
-                }
-                Direction::Backward if self.block > 0 => Some((self.file, self.block - 1)),
-                Direction::Backward => self.file.checked_sub(1).map(|file| {
-                    let blocks = self.run[file].blocks();
-                    (file, blocks - 1)
-                }),
+    /// Goes to the beginning of the next block.
+    fn enter_next(&mut self) {
+        let (file, block) = (self.file, self.block);
+        match self.direction {
+            Direction::Forward if block + 1 < self.run[file].blocks() => {
+                self.enter(file, block + 1)
+            }
+            Direction::Forward if file + 1 < self.run.len() => self.enter(file + 1, 0),
+            Direction::Backward if block > 0 => self.enter(file, block - 1),
+            Direction::Backward if file > 0 => {
+                self.enter(file - 1, self.run[file - 1].blocks() - 1)
+            }
+            Direction::Forward | Direction::Backward => self.position = Position::End,
+        }
+    }
+
+    /// Goes past entries of its block, which has been read.
+    fn skip(&mut self, is_before: impl Fn(&[u8]) -> bool) {
+        let Position::Entry(decoded, nth) = &mut self.position else {
+            return;
+        };
+        let next = match self.direction {
+            Direction::Forward => Some(decoded.partition(is_before)),
+            Direction::Backward => decoded.partition(|key| !is_before(key)).checked_sub(1),
+        };
+        match next.filter(|&next| next < decoded.len()) {
+            Some(next) => *nth = next,
+            None => self.enter_next(),
+        }
+    }
+
+    /// Bytes that its block has in the file.
+    pub fn block_bytes(&self) -> u64 {
+        let (from, to) = self.run[self.file].index().range(self.block);
+        to - from
+    }
+
+    /// Whether it is at an entry, or at the end.
+    pub fn is_read(&self) -> bool {
+        !matches!(self.position, Position::Unread)
+    }
+
+    /// Reads the block that it is before.
+    ///
+    /// # Errors
+    /// Those of [`seek`](Self::seek).
+    pub fn read(&mut self) -> Result<()> {
+        while !self.is_read() {
+            let sst = &self.run[self.file];
+            let decoded = sst.decode(self.block, (self.fetch)(sst, self.block)?)?;
+            let first = match self.direction {
+                Direction::Forward => 0,
+                Direction::Backward => decoded.len().saturating_sub(1),
             };
-            match next.filter(|&(file, _)| file < self.run.len()) {
-                Some((file, block)) => self.enter(file, block)?,
-                None => self.decoded = None,
+            match decoded.len() {
+                0 => self.enter_next(),
+                _ => self.position = Position::Entry(decoded, first),
             }
         }
         Ok(())
     }
 
-    /// The entry at which the cursor is; `None` behind the last one.
+    /// The entry at which the cursor is; `None` behind the last one, and before a block that has not been
+    /// [read](Self::read).
     pub fn entry(&self) -> Option<Entry<'_>> {
-        self.decoded.as_ref().map(|decoded| decoded.entry(self.nth))
+        match &self.position {
+            Position::Entry(decoded, nth) => Some(decoded.entry(*nth)),
+            Position::Unread | Position::End => None,
+        }
     }
 
-    /// The key of that entry.
+    /// The key of that entry. Before a block that has not been read, one that no key of the block comes before.
     #[inline]
     pub fn key(&self) -> Option<&[u8]> {
-        self.decoded.as_ref().map(|decoded| decoded.key(self.nth))
+        match &self.position {
+            Position::Entry(decoded, nth) => Some(decoded.key(*nth)),
+            Position::Unread => {
+                let sst = &self.run[self.file];
+                Some(match self.direction {
+                    Direction::Forward => sst.not_behind(self.block),
+                    Direction::Backward => sst.not_before(self.block),
+                })
+            }
+            Position::End => None,
+        }
     }
 
-    /// Goes on to the next entry.
-    ///
-    /// # Errors
-    /// Those of [`seek`](Self::seek).
-    pub fn advance(&mut self) -> Result<()> {
-        if self.direction == Direction::Forward {
-            self.nth += 1;
+    /// Takes the value of the entry at which the cursor is. After that it can only be asked for the key.
+    pub fn take_value(&mut self) -> Option<Vec<u8>> {
+        match &mut self.position {
+            Position::Entry(decoded, nth) => decoded.take_value(*nth),
+            Position::Unread | Position::End => None,
         }
-        self.leave_ends()
+    }
+
+    /// Goes on to the next entry, or before the next block.
+    pub fn advance(&mut self) {
+        let Position::Entry(decoded, nth) = &mut self.position else {
+            return;
+        };
+        let next = match self.direction {
+            Direction::Forward => Some(*nth + 1),
+            Direction::Backward => nth.checked_sub(1),
+        };
+        match next.filter(|&next| next < decoded.len()) {
+            Some(next) => *nth = next,
+            None => self.enter_next(),
+        }
     }
 }

@@ -15,16 +15,41 @@ pub struct Merge<'r> {
 
 impl<'r> Merge<'r> {
     /// Merges from where these cursors are, the newest first, which all go in this direction.
-    pub fn new(cursors: Vec<Cursor<'r>>, direction: Direction) -> Self {
+    ///
+    /// # Errors
+    /// Those of [`advance`](Self::advance).
+    pub fn new(cursors: Vec<Cursor<'r>>, direction: Direction) -> Result<Self> {
         let mut merge = Self {
             cursors,
             direction,
             at: Vec::new(),
         };
         merge.choose();
-        merge
+        merge.find()?;
+        Ok(merge)
     }
 
+    /// Reads the blocks that may have the next key, and no others.
+    ///
+    /// # Errors
+    /// Those of [`advance`](Self::advance).
+    pub fn find(&mut self) -> Result<()> {
+        loop {
+            let Some(nth) = self.unread().next() else {
+                return Ok(());
+            };
+            self.cursors[nth].read()?;
+            self.choose();
+        }
+    }
+
+    /// The cursors that may be before the next key in a block that has not been read.
+    fn unread(&self) -> impl Iterator<Item = usize> {
+        let at = self.at.iter().copied();
+        at.filter(|&nth| !self.cursors[nth].is_read())
+    }
+
+    /// Chooses the cursors at the next key, or before a block that can have it.
     fn choose(&mut self) {
         self.at.clear();
         let mut best: Option<&[u8]> = None;
@@ -51,15 +76,29 @@ impl<'r> Merge<'r> {
         self.cursors[*self.at.first()?].entry()
     }
 
+    /// Takes the value of that entry. After that the merge can only go on.
+    pub fn take_value(&mut self) -> Option<Vec<u8>> {
+        self.cursors[*self.at.first()?].take_value()
+    }
+
+    /// Leaves the key at which the merge is. Gives the bytes of the blocks that must be read to
+    /// [find](Self::find) the next one, or `None` if there is none.
+    pub fn leave(&mut self) -> Option<u64> {
+        for &nth in &self.at {
+            self.cursors[nth].advance();
+        }
+        self.choose();
+        let unread = self.unread().map(|nth| self.cursors[nth].block_bytes());
+        let bytes = unread.sum();
+        (!self.at.is_empty()).then_some(bytes)
+    }
+
     /// Goes on to the next key.
     ///
     /// # Errors
     /// [`Error::Damaged`](crate::Error::Damaged), or what the operating system answers.
     pub fn advance(&mut self) -> Result<()> {
-        for &nth in &self.at {
-            self.cursors[nth].advance()?;
-        }
-        self.choose();
-        Ok(())
+        self.leave();
+        self.find()
     }
 }

@@ -14,7 +14,7 @@ use crate::{Error, Result};
 pub const LEVELS: u32 = 8;
 
 /// Most bytes of keys and values in a page, unless a single item is longer.
-const PAGE_BYTES: usize = 4 << 20;
+const PAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Files in the order of their keys, no two of which have a key in common.
 #[derive(Debug, Clone)]
@@ -168,7 +168,7 @@ impl LsmVersion {
             if let Some(found) = found {
                 let value = found.value.map(|range| match Arc::try_unwrap(block) {
                     // A long one that is not in the cache.
-                    Ok(block) => block.into_value(&range),
+                    Ok(mut block) => block.take_value(&range),
                     Err(block) => block.value(&range).to_vec(),
                 });
                 return Ok(Some((found.sequence, value)));
@@ -179,7 +179,11 @@ impl LsmVersion {
 
     /// The first items of a range, or the last ones `from_end`, in the direction in which they are met:
     /// each key once with its newest value, tombstones among them. There are at most `limit`, and fewer
-    /// if their keys and values are long; at least one if there is one.
+    /// if their keys and values are long; at least one if there is one. Unless they are `with_values`, all
+    /// values are empty.
+    ///
+    /// Blocks are read whole, as each has one checksum. So a long value is read for the sake of its key, too,
+    /// but no block behind the page is.
     ///
     /// # Errors
     /// [`Error::Damaged`], or what the operating system answers.
@@ -188,6 +192,7 @@ impl LsmVersion {
         range: (Bound<&[u8]>, Bound<&[u8]>),
         from_end: bool,
         limit: usize,
+        with_values: bool,
     ) -> Result<Page> {
         let (direction, from, to) = match from_end {
             false => (Direction::Forward, range.0, range.1),
@@ -198,7 +203,7 @@ impl LsmVersion {
             .iter()
             .map(|run| Cursor::seek(&run.files, from, direction, Sst::block))
             .collect::<Result<_>>()?;
-        let mut merge = Merge::new(cursors, direction);
+        let mut merge = Merge::new(cursors, direction)?;
         let mut page = Page {
             items: Vec::new(),
             is_last: false,
@@ -215,16 +220,29 @@ impl LsmVersion {
             if !inside {
                 break;
             }
-            if page.items.len() >= limit || bytes >= PAGE_BYTES {
+            let value_bytes = entry.value.filter(|_| with_values).map_or(0, <[u8]>::len);
+            bytes += entry.key.len() + value_bytes;
+            if !page.items.is_empty() && bytes > PAGE_BYTES_MAX {
                 return Ok(page);
             }
-            bytes += entry.key.len() + entry.value.map_or(0, <[u8]>::len);
+            let (key, sequence) = (entry.key.to_vec(), entry.sequence);
+            let value = match with_values {
+                true => merge.take_value(),
+                false => entry.value.map(|_| Vec::new()),
+            };
             page.items.push(Item {
-                key: entry.key.to_vec(),
-                sequence: entry.sequence,
-                value: entry.value.map(<[u8]>::to_vec),
+                key,
+                sequence,
+                value,
             });
-            merge.advance()?;
+            let Some(unread) = merge.leave() else {
+                break;
+            };
+            let has_room = !with_values || bytes as u64 + unread <= PAGE_BYTES_MAX as u64;
+            if page.items.len() >= limit || !has_room {
+                return Ok(page);
+            }
+            merge.find()?;
         }
         page.is_last = true;
         Ok(page)

@@ -58,7 +58,6 @@ mod threads;
 mod transaction;
 mod wal;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::path::Path;
@@ -76,7 +75,8 @@ pub use lifecycle::recover::recover;
 pub use lifecycle::report::{FileReport, StoreFile, StoreReport};
 pub use merge::MergeOperator;
 pub use options::{Durability, StoreOptions};
-pub use range::Range;
+pub use range::{Keys, Range};
+use range::{PagesOf, Writes};
 pub use request::{Request, Response, WriteBatch};
 use resident::budget::Budget;
 pub use stats::{LevelStats, SpillStats, Steps, StoreStats};
@@ -269,7 +269,8 @@ impl Store {
         into_unit(self.submit(Work::Batch(requests, None)))
     }
 
-    /// Gives a key a value, whether it had one or not.
+    /// Gives a key a value, whether it had one or not. A `Vec` is used as it is; other bytes are copied into
+    /// one.
     ///
     /// # Examples
     /// ```
@@ -431,9 +432,40 @@ impl Store {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn range(&self, range: impl RangeBounds<Vec<u8>>) -> Range<'_> {
-        let limits = (range.start_bound().cloned(), range.end_bound().cloned());
+        Range::new(self.pages_of(range))
+    }
+
+    fn pages_of(&self, range: impl RangeBounds<Vec<u8>>) -> PagesOf<'_> {
         let state = self.state();
-        Range::new(state, state.snapshot(), limits, BTreeMap::new())
+        PagesOf {
+            state,
+            snapshot: state.snapshot(),
+            range: (range.start_bound().cloned(), range.end_bound().cloned()),
+            writes: Writes::new(),
+        }
+    }
+
+    /// The keys of a range in ascending order, or from its end with [`rev`](Iterator::rev), as they are now.
+    /// As [`range`](Self::range), but values are not read: of a record of the table only the key is. A sorted
+    /// file, which has items only where the store has a [budget](StoreOptions::memory_budget), is read as for a
+    /// range, because each of its blocks has one checksum; values are not copied out of it.
+    ///
+    /// The keys are `Result`s, with the errors of [`range`](Self::range). [`Error::Damaged`] is also given for
+    /// a record of the table whose key is damaged. One whose value is damaged is noticed when that is read.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// for key in ["ada", "alan", "grace"] {
+    ///     store.put(key, "")?;
+    /// }
+    /// let keys: Vec<Vec<u8>> = store.keys(b"al".to_vec()..).collect::<gphash::Result<_>>()?;
+    /// assert_eq!(keys, [b"alan".to_vec(), b"grace".to_vec()]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn keys(&self, range: impl RangeBounds<Vec<u8>>) -> Keys<'_> {
+        Keys::new(self.pages_of(range))
     }
 
     /// The first `n` items from the key `start` on. See [`range`](Self::range).

@@ -1,9 +1,9 @@
 //! Transactions: reads of one moment, and changes that are made together if nobody has changed
 //! meanwhile what was read.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeBounds;
+use std::sync::Arc;
 
 use crate::Result;
 use crate::store::Store;
@@ -11,9 +11,8 @@ use crate::store::commit::group::into_unit;
 use crate::store::commit::queue::Work;
 use crate::store::commit::user_code;
 use crate::store::merge::merge;
-use crate::store::mvcc::old_versions::Value;
 use crate::store::mvcc::read_set::ReadSet;
-use crate::store::range::Range;
+use crate::store::range::{Keys, PagesOf, Range, Writes};
 use crate::store::request::{Request, check_key, check_value};
 
 /// Changes that are made together if nothing that was read has been changed by others, else not at
@@ -49,7 +48,7 @@ use crate::store::request::{Request, check_key, check_value};
 /// ```
 pub struct Transaction<'s> {
     store: &'s Store,
-    writes: BTreeMap<Vec<u8>, Value>,
+    writes: Writes,
     read_set: ReadSet,
 }
 
@@ -65,7 +64,7 @@ impl<'s> Transaction<'s> {
     pub(in crate::store) fn new(store: &'s Store) -> Self {
         Self {
             store,
-            writes: BTreeMap::new(),
+            writes: Writes::new(),
             read_set: ReadSet::new(store.state().snapshot()),
         }
     }
@@ -87,7 +86,7 @@ impl<'s> Transaction<'s> {
     /// As [`Store::get`].
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         if let Some(value) = self.writes.get(key) {
-            return Ok(value.clone());
+            return Ok(value.as_deref().cloned());
         }
         let value = self.store.state().get_at(key, self.read_set.commit_seq)?;
         if !self.read_set.keys.contains(key) {
@@ -110,15 +109,43 @@ impl<'s> Transaction<'s> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn range(&mut self, range: impl RangeBounds<Vec<u8>>) -> Range<'s> {
-        let limits = (range.start_bound().cloned(), range.end_bound().cloned());
-        let own = self.writes.iter();
-        let own = own.filter(|(key, _)| limits.contains(key));
-        let own = own.map(|(key, value)| (key.clone(), value.clone()));
-        let own = own.collect();
-        self.read_set.ranges.push(limits.clone());
+        Range::new(self.pages_of(range))
+    }
+
+    /// The keys of a range, as [`Store::keys`], with the transaction's own changes. `commit` checks the range
+    /// as one of items: it is in conflict with who changes only a value, too.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put(b"ada", b"lovelace")?;
+    /// let mut transaction = store.transaction();
+    /// transaction.delete(b"ada")?;
+    /// transaction.put(b"alan", b"turing")?;
+    /// let keys: Vec<Vec<u8>> = transaction.keys(..).collect::<gphash::Result<_>>()?;
+    /// assert_eq!(keys, [b"alan".to_vec()]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn keys(&mut self, range: impl RangeBounds<Vec<u8>>) -> Keys<'s> {
+        Keys::new(self.pages_of(range))
+    }
+
+    /// Reads of a range, which counts as read.
+    fn pages_of(&mut self, range: impl RangeBounds<Vec<u8>>) -> PagesOf<'s> {
+        let range = (range.start_bound().cloned(), range.end_bound().cloned());
+        let writes = self.writes.iter();
+        let writes = writes.filter(|(key, _)| range.contains(key));
+        let writes = writes.map(|(key, value)| (key.clone(), value.clone()));
+        let writes = writes.collect();
+        self.read_set.ranges.push(range.clone());
         let state = self.store.state();
-        let snapshot = state.snapshots.take(self.read_set.commit_seq);
-        Range::new(state, snapshot, limits, own)
+        PagesOf {
+            state,
+            snapshot: state.snapshots.take(self.read_set.commit_seq),
+            range,
+            writes,
+        }
     }
 
     /// Gives a key a value.
@@ -141,7 +168,7 @@ impl<'s> Transaction<'s> {
         let (key, value) = (key.into(), value.into());
         check_key(&key)?;
         check_value("value", &value)?;
-        self.writes.insert(key, Some(value));
+        self.writes.insert(key, Some(Arc::new(value)));
         Ok(())
     }
 
@@ -198,7 +225,7 @@ impl<'s> Transaction<'s> {
         let operator = self.store.operator()?;
         let value = self.get(&key)?;
         let merged = merge(operator, &key, value.as_deref(), operand)?;
-        self.writes.insert(key, Some(merged));
+        self.writes.insert(key, Some(Arc::new(merged)));
         Ok(())
     }
 
@@ -234,7 +261,10 @@ impl<'s> Transaction<'s> {
     /// What the store has to do.
     pub(in crate::store) fn into_work(self) -> Work {
         let request = |(key, value)| match value {
-            Some(value) => Request::Put { key, value },
+            Some(value) => Request::Put {
+                key,
+                value: Arc::unwrap_or_clone(value),
+            },
             None => Request::Delete { key },
         };
         let requests = self.writes.into_iter().map(request).collect();

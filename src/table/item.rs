@@ -1,7 +1,29 @@
 //! An item of variable length, and a change of one.
 
+/// From how many bytes on it takes less time to make another buffer than to copy a value out of it.
+const LONG_VALUE_BYTES_MIN: usize = 64 << 10;
+
 /// A key, its sequence number and its value.
 pub(crate) type Item = (Vec<u8>, u64, Vec<u8>);
+
+/// What is to be read of an item whose key is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Key and value.
+    Item,
+    /// The key alone.
+    Key,
+    /// Nothing, of no later item either.
+    End,
+}
+
+/// The value in a buffer. A long one leaves with the buffer's memory: it is never there twice.
+pub(crate) fn take_value(buffer: &mut Vec<u8>) -> Vec<u8> {
+    match buffer.len() {
+        0..LONG_VALUE_BYTES_MIN => buffer.as_slice().to_vec(),
+        _ => std::mem::take(buffer),
+    }
+}
 
 /// A change of one key.
 #[derive(Debug, Clone, Copy)]

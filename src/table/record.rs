@@ -11,6 +11,7 @@ use std::ops::Range;
 use bytemuck::Zeroable;
 
 use super::Table;
+use super::item::Wanted;
 use super::key::{Identity, ProbeKey};
 use super::probe::Occupied;
 use crate::Result;
@@ -370,6 +371,36 @@ impl<M: Medium> Table<M> {
         self.read_value(at, lengths, key, value, check)
     }
 
+    /// Puts the key of a member into a buffer and, if `wanted` says so of this key and a value of so many
+    /// bytes, its value into another one, which is empty else. Gives the sequence number, or `None` at the
+    /// end. The caller is pinned.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged) for a key that has not the fingerprint of its slot, or, where
+    /// the value is read, a record that does not have the checksum that it states.
+    pub(crate) fn read_wanted(
+        &self,
+        member: Occupied,
+        fingerprint: u64,
+        (key, value): (&mut Vec<u8>, &mut Vec<u8>),
+        wanted: impl FnOnce(&[u8], u64) -> Wanted,
+    ) -> Result<Option<u64>> {
+        let at = member.record.offset();
+        let lengths = self.member_lengths(member)?;
+        self.read_key_of(at, lengths, key);
+        match wanted(key, lengths.value) {
+            Wanted::Item => self
+                .read_value(at, lengths, key, value, Check::AsTold)
+                .map(Some),
+            Wanted::Key => {
+                value.clear();
+                self.check_fingerprint(at, fingerprint, key)?;
+                Ok(Some(self.medium.load(at + 8)))
+            }
+            Wanted::End => Ok(None),
+        }
+    }
+
     /// Puts the key of a member into a buffer, if it has the fingerprint of its slot. The caller is
     /// pinned.
     ///
@@ -384,6 +415,11 @@ impl<M: Medium> Table<M> {
         let at = member.record.offset();
         let lengths = self.member_lengths(member)?;
         self.read_key_of(at, lengths, key);
+        self.check_fingerprint(at, fingerprint, key)
+    }
+
+    /// Checks that the key of the record at `at` has the fingerprint of its slot.
+    fn check_fingerprint(&self, at: u64, fingerprint: u64, key: &[u8]) -> Result<()> {
         match self.target(key).word == fingerprint {
             true => Ok(()),
             false => Err(self.damaged(

@@ -1099,6 +1099,27 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("lsm::tests::model"),
     },
     Mutation {
+        name: "a page of a range has room for any number of bytes",
+        file: "src/store/ordered/mod.rs",
+        find: "self.is_full = self.bytes > 0 && bytes > PAGE_BYTES_MAX;",
+        replacement: "self.is_full = false;",
+        suite: Suite::Store("memory"),
+    },
+    Mutation {
+        name: "a get copies a long value out of its buffer",
+        file: "src/table/item.rs",
+        find: "0..LONG_VALUE_BYTES_MIN => buffer.as_slice().to_vec(),",
+        replacement: "0.. => buffer.as_slice().to_vec(),\n        #[allow(unreachable_patterns)]",
+        suite: Suite::Store("memory"),
+    },
+    Mutation {
+        name: "a block that has not been read is taken to be behind the next key",
+        file: "src/lsm/merge.rs",
+        find: "                Some(std::cmp::Ordering::Equal) => self.at.push(nth),\n",
+        replacement: "                Some(std::cmp::Ordering::Equal) if cursor.is_read() => self.at.push(nth),\n                Some(std::cmp::Ordering::Equal) => {}\n",
+        suite: Suite::Unit("lsm::tests::model"),
+    },
+    Mutation {
         name: "an older run of level 0 comes before a newer one",
         file: "src/lsm/version.rs",
         find: "        runs[..newest].reverse();\n",

@@ -81,6 +81,10 @@ fn corruption_of_a_byte_is_an_error_of_every_read() {
         store.range(key(SPOILT + 1)..).count(),
         (KEYS - SPOILT - 1) as usize
     );
+    // What reads no value does not meet it.
+    let keys = store.keys(..).collect::<Result<Vec<_>>>().unwrap();
+    assert!(keys.into_iter().eq((0..KEYS).map(key)));
+    assert_eq!(store.keys(..).rev().flatten().count(), KEYS as usize);
     assert_eq!(store.verify(&|_| {}).state, ReportState::Damaged);
     no_other_is_lost(&store);
     store.put(damaged.clone(), "anew").unwrap();
@@ -105,6 +109,7 @@ fn corruption_of_a_key_is_no_absence() {
     // Whoever names the key makes up for what is wrong with it.
     assert_eq!(store.get(&key(SPOILT)).unwrap(), Some(value(SPOILT)));
     assert!(is_damage(store.range(..).collect::<Result<Vec<_>>>()));
+    assert!(is_damage(store.keys(..).collect::<Result<Vec<_>>>()));
     no_other_is_lost(&store);
     assert!(store.get(b"another").unwrap().is_none());
     store.delete(key(SPOILT)).unwrap();

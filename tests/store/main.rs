@@ -10,6 +10,7 @@ mod full_disk;
 mod kill;
 mod large_batches;
 mod large_transactions;
+mod memory;
 mod model;
 mod open_stores;
 mod packages;

@@ -41,6 +41,13 @@ impl Open<'_> {
                 let limits = (Bound::Included(vec![key]), Bound::Excluded(vec![end]));
                 let seen = self.seen.range(limits);
                 assert!(found.iter().map(|(key, value)| (key, value)).eq(seen));
+                let keys: Vec<_> = self
+                    .transaction
+                    .keys(vec![key]..vec![end])
+                    .rev()
+                    .flatten()
+                    .collect();
+                assert!(keys.iter().rev().eq(found.iter().map(|(key, _)| key)));
                 self.ranges.push((key, end));
             }
             3 => {

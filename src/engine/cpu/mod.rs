@@ -19,13 +19,13 @@ use crate::Result;
 use crate::pm::{Mapping, Medium};
 use crate::pool::parallel;
 use crate::prefetch;
-use crate::table::item::Mutation;
+use crate::table::item::{Mutation, Wanted};
 use crate::table::key::{Identity, ProbeKey};
 use crate::table::maintenance::{Maintainer, Pace};
 use crate::table::ops::insert::Inserted;
 use crate::table::probe::Occupied;
 use crate::table::probe_hint::ProbeHint;
-use crate::table::record::{Check, Content, ValuePart};
+use crate::table::record::{Content, ValuePart};
 use crate::table::{Session, Table};
 use crate::width::{product_top, to_usize};
 use partition::Partition;
@@ -208,7 +208,7 @@ impl CpuEngine {
     }
 
     /// Calls `found` with the position, the sequence number and the value of each of `keys` that is
-    /// there, in their order, in a table of variable length.
+    /// there, in their order, in a table of variable length. It may take the value out of the buffer.
     ///
     /// # Errors
     /// [`Error::Damaged`](crate::Error::Damaged) when a slot names a record outside the file, or one
@@ -217,12 +217,12 @@ impl CpuEngine {
         &self,
         table: &Table<M>,
         keys: &[&[u8]],
-        mut found: impl FnMut(usize, u64, &[u8]),
+        mut found: impl FnMut(usize, u64, &mut Vec<u8>),
     ) -> Result<()> {
         let mut value = Vec::new();
         self.for_members(table, keys, |session, member, i| {
             let sequence = session.read_variable(member, keys[i], &mut value)?;
-            found(i, sequence, &value);
+            found(i, sequence, &mut value);
             Ok(())
         })
     }
@@ -264,18 +264,23 @@ impl CpuEngine {
     }
 
     /// Calls `found` with the position, key, sequence number and value of one item of each of `fingerprints`
-    /// that has one, in their order, in a table of variable length.
+    /// that has one, in their order, in a table of variable length. Before, `wanted` is told its key and the
+    /// bytes of its value: of one of which only the key is wanted, the value is empty. `found` may take the
+    /// value out of the buffer.
     ///
     /// # Errors
-    /// [`Error::Damaged`](crate::Error::Damaged) when a slot names a record outside the file.
+    /// [`Error::Damaged`](crate::Error::Damaged) when a slot names a record outside the file, or one whose
+    /// key has another fingerprint, or, where the value is read, one whose checksum does not match.
     pub fn find_many<M: Medium>(
         &self,
         table: &Table<M>,
         fingerprints: &[u64],
-        mut found: impl FnMut(usize, &[u8], u64, &[u8]),
+        mut wanted: impl FnMut(&[u8], u64) -> Wanted,
+        mut found: impl FnMut(usize, &[u8], u64, &mut Vec<u8>),
     ) -> Result<()> {
         let mut session = table.session();
         let (mut key, mut value) = (Vec::new(), Vec::new());
+        let mut has_ended = false;
         for (part, fingerprints) in fingerprints.chunks(PINNED_OPS_MAX).enumerate() {
             if part > 0 {
                 session.unpin_briefly();
@@ -287,15 +292,24 @@ impl CpuEngine {
                 fingerprints.len(),
                 target,
                 |session, member, i| {
-                    let sequence =
-                        session
-                            .table
-                            .read_item(member, &mut key, &mut value, Check::AsTold)?;
-                    found(part * PINNED_OPS_MAX + i, &key, sequence, &value);
+                    if has_ended {
+                        return Ok(());
+                    }
+                    let buffers = (&mut key, &mut value);
+                    let table = session.table;
+                    match table.read_wanted(member, fingerprints[i], buffers, &mut wanted)? {
+                        Some(sequence) => {
+                            found(part * PINNED_OPS_MAX + i, &key, sequence, &mut value);
+                        }
+                        None => has_ended = true,
+                    }
                     Ok(())
                 },
             )?;
             session.count(fingerprints.len() as u64);
+            if has_ended {
+                break;
+            }
         }
         Ok(())
     }

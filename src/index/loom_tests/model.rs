@@ -239,7 +239,7 @@ fn get(table: &Table<Modelled>, key: u64) -> Option<u64> {
     if table.shape.key_class() == KeyClass::Variable {
         let mut held = None;
         let key_bytes = key_bytes(table, key);
-        let found = |_, sequence, bytes: &[u8]| {
+        let found = |_, sequence, bytes: &mut Vec<u8>| {
             let own = value(key, sequence);
             assert!(
                 bytes == bytemuck::cast_slice::<_, u8>(&own),

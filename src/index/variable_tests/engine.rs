@@ -10,7 +10,7 @@ use crate::engine::cpu::CpuEngine;
 use crate::index::bytes::BytesIndex;
 use crate::pm::{Entry, Mapping};
 use crate::table::Table;
-use crate::table::item::{Item, Mutation};
+use crate::table::item::{Item, Mutation, Wanted};
 use crate::table::maintenance::Maintainer;
 use crate::{Engine, Error, Result};
 
@@ -44,7 +44,7 @@ impl BytesEngine for Refusing {
         &self,
         _: &Table<Mapping>,
         _: &[&[u8]],
-        _: impl FnMut(usize, u64, &[u8]),
+        _: impl FnMut(usize, u64, &mut Vec<u8>),
     ) -> Result<()> {
         refused()
     }
@@ -53,7 +53,7 @@ impl BytesEngine for Refusing {
         refused()
     }
 
-    fn find(&self, _: &Table<Mapping>, _: u64) -> Result<Vec<Item>> {
+    fn find(&self, _: &Table<Mapping>, _: u64, _: Wanted) -> Result<Vec<Item>> {
         refused()
     }
 
@@ -61,7 +61,8 @@ impl BytesEngine for Refusing {
         &self,
         _: &Table<Mapping>,
         _: &[u64],
-        _: impl FnMut(usize, &[u8], u64, &[u8]),
+        _: impl FnMut(&[u8], u64) -> Wanted,
+        _: impl FnMut(usize, &[u8], u64, &mut Vec<u8>),
     ) -> Result<()> {
         refused()
     }
@@ -90,8 +91,14 @@ fn batch_goes_to_the_engine() {
         index.get(keys[0], |_, _| ()).map(drop),
         index.get_many(&keys, |_, _, _| ()),
         index.sequences(&keys, |_, _| ()),
-        index.find(index.fingerprint(keys[0])).map(drop),
-        index.find_many(&[index.fingerprint(keys[0])], |_, _, _, _| ()),
+        index
+            .find(index.fingerprint(keys[0]), Wanted::Key)
+            .map(drop),
+        index.find_many(
+            &[index.fingerprint(keys[0])],
+            |_, _| Wanted::Item,
+            |_, _, _, _| (),
+        ),
     ];
     for (nth, outcome) in outcomes.iter().enumerate() {
         assert!(

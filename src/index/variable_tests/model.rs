@@ -48,7 +48,7 @@ fn lookup(records: &BytesIndex, model: &Model, keys: &[Vec<u8>]) {
         .unwrap();
     for (key, found) in keys.iter().zip(found) {
         assert_eq!(found.as_ref(), model.get(key), "key {key:x?}");
-        let alone = records.get(key, |sequence, value| (sequence, value.to_vec()));
+        let alone = records.get(key, |sequence, value| (sequence, value));
         assert_eq!(alone.unwrap(), found);
     }
 }
@@ -323,7 +323,7 @@ fn request_that_was_executed_is_not_written_again() {
             sequence,
         };
         let was_there = records.apply(&[put]).unwrap().contains(0);
-        let read = |stored, bytes: &[u8]| assert_eq!((stored, bytes), (sequence, value));
+        let read = |stored, bytes: Vec<u8>| assert_eq!((stored, &bytes[..]), (sequence, value));
         records.get(b"key", read).unwrap().unwrap();
         (was_there, records.stats().pm_touches - before)
     };

@@ -109,7 +109,7 @@ impl Job {
             .iter()
             .map(|run| Cursor::seek(run, Bound::Unbounded, Direction::Forward, past_cache))
             .collect::<Result<_>>()?;
-        let mut merge = Merge::new(cursors, Direction::Forward);
+        let mut merge = Merge::new(cursors, Direction::Forward)?;
         let mut output = Output::new(levels, self.level);
         let mut done = 0;
         while let Some(entry) = merge.entry() {

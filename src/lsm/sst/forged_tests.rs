@@ -144,7 +144,7 @@ fn ask(dir: &Dir, file: &LevelFile) -> bool {
                 false => (from, Bound::Unbounded),
                 true => (Bound::Unbounded, from),
             };
-            if let Ok(page) = version.page(range, from_end, 1 << 20) {
+            if let Ok(page) = version.page(range, from_end, 1 << 20, true) {
                 assert!(page.items.len() < 1 << 16);
             }
         }

@@ -89,7 +89,8 @@ impl Index {
         Some(())
     }
 
-    fn separator(&self, nth: usize) -> &[u8] {
+    /// A key that is behind all of the blocks before, and not behind any of block `nth`.
+    pub fn separator(&self, nth: usize) -> &[u8] {
         let start = nth.checked_sub(1).map_or(0, |last| self.ends[last]);
         &self.separators[start as usize..self.ends[nth] as usize]
     }

@@ -134,6 +134,22 @@ impl Sst {
         self.index.find(key)
     }
 
+    /// A key that is not behind any of a data block.
+    pub fn not_behind(&self, block: usize) -> &[u8] {
+        match block {
+            0 => &self.properties.smallest,
+            _ => self.index.separator(block),
+        }
+    }
+
+    /// A key that is not before any of a data block.
+    pub fn not_before(&self, block: usize) -> &[u8] {
+        match block + 1 < self.blocks() {
+            true => self.index.separator(block + 1),
+            false => &self.properties.largest,
+        }
+    }
+
     /// A data block, which is kept in memory for the next time.
     ///
     /// # Errors

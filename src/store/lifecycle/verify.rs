@@ -1,5 +1,6 @@
 //! Checking all that an open store holds.
 
+use std::ops::Bound;
 use std::time::Instant;
 
 use super::report::{FileReport, StoreFile, StoreReport, tell};
@@ -8,7 +9,7 @@ use crate::store::Store;
 use crate::store::files::manifest;
 use crate::store::inner::StoreInner;
 use crate::store::ordered::view::OrderedViewState;
-use crate::store::range::Range;
+use crate::store::range::{Keys, PagesOf, Writes};
 use crate::store::wal::inspect::{Extent, inspect};
 use crate::{Progress, ReportState};
 
@@ -138,11 +139,16 @@ impl StoreInner {
             self.snapshots.take(visible.commit_seq)
         };
         let keys = self.tiers.keys();
-        let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+        let all = PagesOf {
+            state: self,
+            snapshot,
+            range: (Bound::Unbounded, Bound::Unbounded),
+            writes: Writes::new(),
+        };
         let mut last: Option<Vec<u8>> = None;
         let mut found = 0;
-        for item in Range::new(self, snapshot, all, Default::default()) {
-            let (key, _) = item.map_err(|error| error.to_string())?;
+        for key in Keys::new(all) {
+            let key = key.map_err(|error| error.to_string())?;
             if last.as_ref().is_some_and(|last| *last >= key) {
                 return Err(format!("{key:02x?} stands behind {last:02x?}"));
             }

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::Item;
+use crate::table::item::Wanted;
 use crate::{Error, Result};
 
 /// Bytes of a key that a chunk holds behind the prefix that all its keys share.
@@ -23,18 +24,23 @@ pub trait Items {
     /// What reading them meets.
     fn keys(&self, fingerprint: u64) -> Result<Vec<Vec<u8>>>;
 
-    /// Keys and values, in no order.
+    /// Keys and, if they are wanted, values, in no order. Else values are empty.
     ///
     /// # Errors
     /// As [`keys`](Self::keys).
-    fn items(&self, fingerprint: u64) -> Result<Vec<Item>>;
+    fn items(&self, fingerprint: u64, wanted: Wanted) -> Result<Vec<Item>>;
 
-    /// Appends for each fingerprint one of its items, if there is any: reading many at a time is
-    /// faster.
+    /// Gives for each fingerprint one of its items, if there is any: reading many at a time is faster.
+    /// `wanted` is told each key and the bytes of its value before that is read. Where it ends, the result
+    /// does, too.
     ///
     /// # Errors
     /// As [`keys`](Self::keys).
-    fn first_items(&self, fingerprints: &[u64], found: &mut Vec<Option<Item>>) -> Result<()>;
+    fn first_items(
+        &self,
+        fingerprints: &[u64],
+        wanted: impl FnMut(&[u8], u64) -> Wanted,
+    ) -> Result<Vec<Option<Item>>>;
 
     /// The error for an item that should be there and is not.
     fn lost(&self, fingerprint: u64) -> Error;
@@ -84,27 +90,29 @@ impl Chunk {
         self.prefix.len() + self.tails.capacity() * TAIL_BYTES + self.fingerprints.capacity() * 8
     }
 
-    /// The items of some keys, in order.
+    /// The items of some entries, in their order, up to where `wanted` [ends](Wanted::End). It is told each
+    /// key and the bytes of its value; nothing more than `most` is wanted of any.
     ///
     /// # Errors
     /// Those of the source.
     pub fn items(
         &self,
-        range: Range<usize>,
+        entries: impl Iterator<Item = usize> + Clone,
         source: &impl Items,
-    ) -> Result<impl DoubleEndedIterator<Item = Result<Item>>> {
-        let fingerprints = &self.fingerprints[range.clone()];
-        let mut found = Vec::with_capacity(range.len());
-        source.first_items(fingerprints, &mut found)?;
-        let item = |(nth, found): (usize, Option<Item>)| {
-            if let Some(found) = found.filter(|(key, _)| self.is_only(nth, key)) {
-                return Ok(found);
+        most: Wanted,
+        wanted: impl FnMut(&[u8], u64) -> Wanted,
+    ) -> Result<Vec<Option<Item>>> {
+        let fingerprints: Vec<u64> = entries.clone().map(|nth| self.fingerprints[nth]).collect();
+        let mut items = source.first_items(&fingerprints, wanted)?;
+        for (nth, item) in entries.zip(&mut items) {
+            let is_only = |(key, _): &Item| self.is_only(nth, key);
+            if !item.as_ref().is_some_and(is_only) {
+                let fingerprint = self.fingerprints[nth];
+                let chosen = self.choose(nth, source.items(fingerprint, most)?, |(key, _)| key);
+                *item = Some(chosen.ok_or_else(|| source.lost(fingerprint))?);
             }
-            let fingerprint = self.fingerprints[nth];
-            self.choose(nth, source.items(fingerprint)?, |(key, _)| key)
-                .ok_or_else(|| source.lost(fingerprint))
-        };
-        Ok(range.zip(found).map(item))
+        }
+        Ok(items)
     }
 
     /// Whether `key`, which has the fingerprint of entry `nth`, can only be the one of this entry.

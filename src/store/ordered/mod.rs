@@ -14,6 +14,8 @@ use std::ops::Bound;
 
 use crate::Result;
 use crate::store::mvcc::old_versions::Value;
+use crate::table::item::Wanted;
+use crate::width::to_usize;
 use chunk::common;
 pub use chunk::{Chunk, Items};
 
@@ -26,8 +28,8 @@ const CHUNK_KEYS_INITIAL: usize = 384;
 /// A chunk of fewer keys is put together with the next one.
 const CHUNK_KEYS_MIN: usize = 64;
 
-/// Bytes of keys and values from which on a page takes no more.
-const PAGE_BYTES: usize = 1 << 20;
+/// Most bytes of keys and values in a page, unless a single item is longer.
+pub const PAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Items that are read from the index at a time.
 const READ_ITEMS_MAX: usize = 256;
@@ -45,6 +47,16 @@ pub type Limits<'b> = (Bound<&'b [u8]>, Bound<&'b [u8]>);
 
 /// A key, and its value or a tombstone.
 pub type Item = (Vec<u8>, Value);
+
+/// What a page is to have.
+#[derive(Debug, Clone, Copy)]
+pub struct PageOf<'b> {
+    pub range: Limits<'b>,
+    /// Most items.
+    pub items: usize,
+    /// Items, or keys alone: then all values are empty.
+    pub what: Wanted,
+}
 
 /// Part of a range.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -127,12 +139,12 @@ impl OrderedView {
         }
     }
 
-    /// The first items of a range, `most` of them at most.
+    /// The first items of a range. Values are read as far as the page has room for them.
     ///
     /// # Errors
     /// Those of the source.
-    pub fn first(&self, range: Limits, most: usize, source: &impl Items) -> Result<Page> {
-        let from = match range.0 {
+    pub fn first(&self, page: PageOf, source: &impl Items) -> Result<Page> {
+        let from = match page.range.0 {
             Bound::Unbounded => &[][..],
             Bound::Included(key) | Bound::Excluded(key) => key,
         };
@@ -145,46 +157,39 @@ impl OrderedView {
             Some((_, chunk)) => chunk.seek(from, source)?,
             None => 0,
         };
-        let mut page = Filling::new(most);
+        let mut filling = Filling::new(page);
         for (_, chunk) in start.into_iter().chain(behind) {
             while entry < chunk.len() {
-                let upto = chunk.len().min(entry + page.wanted());
+                let upto = chunk.len().min(entry + filling.missing());
                 if upto == entry {
-                    return Ok(page.close(false));
+                    return Ok(filling.close(false));
                 }
-                for item in chunk.items(entry..upto, source)? {
-                    let item = item?;
-                    let is_within = match range.1 {
-                        Bound::Unbounded => true,
-                        Bound::Included(end) => item.0.as_slice() <= end,
-                        Bound::Excluded(end) => item.0.as_slice() < end,
-                    };
-                    if !is_within {
-                        return Ok(page.close(true));
+                let wanted = |key: &[u8], len| filling.wanted(key, len);
+                let items = chunk.items(entry..upto, source, page.what, wanted)?;
+                entry += items.len();
+                for item in items.into_iter().flatten() {
+                    if !is_before_end(&item.0, page.range) {
+                        return Ok(filling.close(true));
                     }
-                    let is_before = page.items.is_empty()
-                        && match range.0 {
-                            Bound::Unbounded => false,
-                            Bound::Included(start) => item.0.as_slice() < start,
-                            Bound::Excluded(start) => item.0.as_slice() <= start,
-                        };
-                    if !is_before {
-                        page.push(item);
+                    if is_behind_start(&item.0, page.range) {
+                        filling.items.push(item);
                     }
                 }
-                entry = upto;
+                if filling.has_no_room() {
+                    return Ok(filling.close(false));
+                }
             }
             entry = 0;
         }
-        Ok(page.close(true))
+        Ok(filling.close(true))
     }
 
-    /// The last items of a range, from its end on, `most` of them at most.
+    /// The last items of a range, from its end on. Values are read as far as the page has room for them.
     ///
     /// # Errors
     /// Those of the source.
-    pub fn last(&self, range: Limits, most: usize, source: &impl Items) -> Result<Page> {
-        let end = match range.1 {
+    pub fn last(&self, page: PageOf, source: &impl Items) -> Result<Page> {
+        let end = match page.range.1 {
             Bound::Unbounded => None,
             Bound::Included(key) | Bound::Excluded(key) => Some(key),
         };
@@ -192,12 +197,12 @@ impl OrderedView {
             Bound::Unbounded,
             end.map_or(Bound::Unbounded, Bound::Included),
         );
-        let mut page = Filling::new(most);
+        let mut filling = Filling::new(page);
         for (nth, (_, chunk)) in self.chunks.range::<[u8], _>(upto).rev().enumerate() {
             let mut entries = chunk.len();
             if let Some(end) = end.filter(|_| nth == 0) {
                 entries = chunk.rank(end, source)?;
-                if let Bound::Included(end) = range.1
+                if let Bound::Included(end) = page.range.1
                     && entries < chunk.len()
                     && chunk.key(entries, source)? == end
                 {
@@ -205,57 +210,97 @@ impl OrderedView {
                 }
             }
             while entries > 0 {
-                let from = entries.saturating_sub(page.wanted());
+                let from = entries.saturating_sub(filling.missing());
                 if from == entries {
-                    return Ok(page.close(false));
+                    return Ok(filling.close(false));
                 }
-                for item in chunk.items(from..entries, source)?.rev() {
-                    let item = item?;
-                    let is_within = match range.0 {
-                        Bound::Unbounded => true,
-                        Bound::Included(start) => item.0.as_slice() >= start,
-                        Bound::Excluded(start) => item.0.as_slice() > start,
-                    };
-                    if !is_within {
-                        return Ok(page.close(true));
+                let wanted = |key: &[u8], len| filling.wanted(key, len);
+                let items = chunk.items((from..entries).rev(), source, page.what, wanted)?;
+                entries -= items.len();
+                for item in items.into_iter().flatten() {
+                    if !is_behind_start(&item.0, page.range) {
+                        return Ok(filling.close(true));
                     }
-                    page.push(item);
+                    filling.items.push(item);
                 }
-                entries = from;
+                if filling.has_no_room() {
+                    return Ok(filling.close(false));
+                }
             }
         }
-        Ok(page.close(true))
+        Ok(filling.close(true))
+    }
+}
+
+/// Whether a key is not before the start of a range.
+fn is_behind_start(key: &[u8], range: Limits) -> bool {
+    match range.0 {
+        Bound::Unbounded => true,
+        Bound::Included(start) => key >= start,
+        Bound::Excluded(start) => key > start,
+    }
+}
+
+/// Whether a key is not behind the end of a range.
+fn is_before_end(key: &[u8], range: Limits) -> bool {
+    match range.1 {
+        Bound::Unbounded => true,
+        Bound::Included(end) => key <= end,
+        Bound::Excluded(end) => key < end,
     }
 }
 
 /// A page that fills.
-struct Filling {
+struct Filling<'b> {
+    page: PageOf<'b>,
     items: Vec<Item>,
-    most: usize,
+    /// Keys and values that have been wanted.
     bytes: usize,
+    /// The next item is too long for what is left of the page.
+    is_full: bool,
 }
 
-impl Filling {
-    fn new(most: usize) -> Self {
+impl<'b> Filling<'b> {
+    fn new(page: PageOf<'b>) -> Self {
         Self {
-            items: Vec::with_capacity(most.min(READ_ITEMS_MAX)),
-            most,
+            page,
+            items: Vec::with_capacity(page.items.min(READ_ITEMS_MAX)),
             bytes: 0,
+            is_full: false,
         }
     }
 
     /// How many more items may be read.
-    fn wanted(&self) -> usize {
-        match self.bytes < PAGE_BYTES {
-            // Values can be large.
-            true => (self.most - self.items.len()).min(READ_ITEMS_MAX),
-            false => 0,
-        }
+    fn missing(&self) -> usize {
+        (self.page.items - self.items.len()).min(READ_ITEMS_MAX)
     }
 
-    fn push(&mut self, item: Item) {
-        self.bytes += item.0.len() + item.1.as_ref().map_or(0, Vec::len);
-        self.items.push(item);
+    /// What is wanted of the next item, with a value of so many bytes.
+    fn wanted(&mut self, key: &[u8], value_bytes: u64) -> Wanted {
+        if !is_behind_start(key, self.page.range) || !is_before_end(key, self.page.range) {
+            return Wanted::Key;
+        }
+        let value_bytes = match self.page.what {
+            Wanted::Item => to_usize(value_bytes),
+            Wanted::Key | Wanted::End => 0,
+        };
+        let bytes = self.bytes + key.len() + value_bytes;
+        self.is_full = self.bytes > 0 && bytes > PAGE_BYTES_MAX;
+        if self.is_full {
+            return Wanted::End;
+        }
+        self.bytes = bytes;
+        self.page.what
+    }
+
+    /// Whether the page ends before the next item because that is too long.
+    fn has_no_room(&mut self) -> bool {
+        if self.items.is_empty() {
+            // What was wanted were others of their fingerprints, which are not in the range.
+            self.bytes = 0;
+            self.is_full = false;
+        }
+        self.is_full
     }
 
     fn close(self, is_last: bool) -> Page {

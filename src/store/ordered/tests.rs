@@ -28,17 +28,34 @@ impl Items for Source {
         Ok(self.keys.keys().rev().filter(is_it).cloned().collect())
     }
 
-    fn first_items(&self, fingerprints: &[u64], found: &mut Vec<Option<Item>>) -> Result<()> {
-        let first = |fingerprint: &u64| Ok(self.items(*fingerprint)?.pop());
-        for item in fingerprints.iter().map(first) {
-            found.push(item?);
+    fn first_items(
+        &self,
+        fingerprints: &[u64],
+        mut wanted: impl FnMut(&[u8], u64) -> Wanted,
+    ) -> Result<Vec<Option<Item>>> {
+        let mut items = Vec::new();
+        for fingerprint in fingerprints {
+            let first = self.keys(*fingerprint)?.pop();
+            let Some(key) = first else {
+                items.push(None);
+                continue;
+            };
+            let value = match wanted(&key, self.keys[&key].len() as u64) {
+                Wanted::Item => self.keys[&key].clone(),
+                Wanted::Key => Vec::new(),
+                Wanted::End => break,
+            };
+            items.push(Some((key, Some(value))));
         }
-        Ok(())
+        Ok(items)
     }
 
-    fn items(&self, fingerprint: u64) -> Result<Vec<Item>> {
+    fn items(&self, fingerprint: u64, wanted: Wanted) -> Result<Vec<Item>> {
         let item = |key: Vec<u8>| {
-            let value = self.keys[&key].clone();
+            let value = match wanted {
+                Wanted::Item => self.keys[&key].clone(),
+                Wanted::Key | Wanted::End => Vec::new(),
+            };
             (key, Some(value))
         };
         Ok(self.keys(fingerprint)?.into_iter().map(item).collect())
@@ -84,8 +101,13 @@ fn check(view: &OrderedView, source: &Source, rng: &mut SmallRng) {
         .map(|(key, value)| (key.clone(), Some(value.clone())))
         .collect();
     let most = rng.random_range(1..20);
-    let first = view.first(limits, most, source).unwrap();
-    let last = view.last(limits, most, source).unwrap();
+    let page = PageOf {
+        range: limits,
+        items: most,
+        what: Wanted::Item,
+    };
+    let first = view.first(page, source).unwrap();
+    let last = view.last(page, source).unwrap();
     let reversed: Vec<Item> = last.items.into_iter().rev().collect();
     let len = expected.len().min(most);
     assert_eq!(first.items, expected[..len]);
@@ -140,11 +162,15 @@ impl Items for Random {
         Ok(vec![self.0[&fingerprint].to_vec()])
     }
 
-    fn first_items(&self, _: &[u64], _: &mut Vec<Option<Item>>) -> Result<()> {
+    fn first_items(
+        &self,
+        _: &[u64],
+        _: impl FnMut(&[u8], u64) -> Wanted,
+    ) -> Result<Vec<Option<Item>>> {
         unreachable!("no page is read")
     }
 
-    fn items(&self, fingerprint: u64) -> Result<Vec<Item>> {
+    fn items(&self, fingerprint: u64, _: Wanted) -> Result<Vec<Item>> {
         Ok(vec![(self.0[&fingerprint].to_vec(), None)])
     }
 

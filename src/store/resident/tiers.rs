@@ -17,7 +17,7 @@ use crate::store::mvcc::old_versions::Value;
 use crate::store::ordered;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::wal::record::Entry;
-use crate::table::item::Mutation;
+use crate::table::item::{Mutation, Wanted, take_value};
 use crate::{Error, Result};
 
 /// Lookups that one thread does at a time.
@@ -68,8 +68,9 @@ impl EntryMeta {
         self.0 & PROMOTED != 0
     }
 
-    fn value(self, value: &[u8]) -> Value {
-        (!self.is_tombstone()).then(|| value.to_vec())
+    /// What a key has that has this value in the table.
+    fn value(self, value: Vec<u8>) -> Value {
+        (!self.is_tombstone()).then_some(value)
     }
 }
 
@@ -130,7 +131,7 @@ impl TieredItems {
     /// Those of the index and of the files.
     pub fn get(&self, key: &[u8]) -> Result<Value> {
         self.count(key);
-        let found = |stamp, value: &[u8]| EntryMeta(stamp).value(value);
+        let found = |stamp, value| EntryMeta(stamp).value(value);
         match self.table.get(key, found)? {
             Some(value) => Ok(value),
             None => self.get_below(&self.spill.version(), key),
@@ -206,7 +207,7 @@ impl TieredItems {
         self.table.get_many(keys, |nth, stamp, value| {
             above.insert(nth);
             if !EntryMeta(stamp).is_tombstone() {
-                found(nth, value.to_vec());
+                found(nth, take_value(value));
             }
         })?;
         if above.is_full() {
@@ -298,25 +299,36 @@ impl TieredItems {
 
 impl ordered::Items for BytesIndex {
     fn keys(&self, fingerprint: u64) -> Result<Vec<Vec<u8>>> {
-        let found = self.find(fingerprint)?;
+        let found = self.find(fingerprint, Wanted::Key)?;
         Ok(found.into_iter().map(|(key, ..)| key).collect())
     }
 
-    fn items(&self, fingerprint: u64) -> Result<Vec<ordered::Item>> {
-        let item = |(key, stamp, value)| (key, (!EntryMeta(stamp).is_tombstone()).then_some(value));
-        Ok(self.find(fingerprint)?.into_iter().map(item).collect())
+    fn items(&self, fingerprint: u64, wanted: Wanted) -> Result<Vec<ordered::Item>> {
+        let item = |(key, stamp, value)| (key, EntryMeta(stamp).value(value));
+        let found = self.find(fingerprint, wanted)?;
+        Ok(found.into_iter().map(item).collect())
     }
 
     fn first_items(
         &self,
         fingerprints: &[u64],
-        found: &mut Vec<Option<ordered::Item>>,
-    ) -> Result<()> {
-        let start = found.len();
-        found.resize(start + fingerprints.len(), None);
-        self.find_many(fingerprints, |nth, key, stamp, value| {
-            found[start + nth] = Some((key.to_vec(), EntryMeta(stamp).value(value)));
-        })
+        mut wanted: impl FnMut(&[u8], u64) -> Wanted,
+    ) -> Result<Vec<Option<ordered::Item>>> {
+        let mut items = vec![None; fingerprints.len()];
+        let (mut reached, mut has_ended) = (0, false);
+        let wanted = |key: &[u8], value_bytes| {
+            let what = wanted(key, value_bytes);
+            has_ended = what == Wanted::End;
+            what
+        };
+        self.find_many(fingerprints, wanted, |nth, key, stamp, value| {
+            items[nth] = Some((key.to_vec(), EntryMeta(stamp).value(take_value(value))));
+            reached = nth + 1;
+        })?;
+        if has_ended {
+            items.truncate(reached);
+        }
+        Ok(items)
     }
 
     fn lost(&self, fingerprint: u64) -> Error {

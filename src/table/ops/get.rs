@@ -7,7 +7,7 @@ use crate::Result;
 use crate::layout::LINE;
 use crate::pm::Medium;
 use crate::table::Session;
-use crate::table::item::Item;
+use crate::table::item::{Item, Wanted};
 use crate::table::key::{Identity, ProbeKey};
 use crate::table::probe::{Occupied, Walk};
 use crate::table::probe_hint::ProbeHint;
@@ -76,8 +76,8 @@ impl<M: Medium> Session<'_, M> {
         }
     }
 
-    /// Keys, sequence numbers and values of all items of variable length that have a fingerprint.
-    pub(crate) fn find_all(&mut self, fingerprint: u64) -> Result<Vec<Item>> {
+    /// All items of variable length that have a fingerprint, with what is `wanted` of them.
+    pub(crate) fn find_all(&mut self, fingerprint: u64, wanted: Wanted) -> Result<Vec<Item>> {
         let table = self.table;
         let target = ProbeKey::of_fingerprint(fingerprint, Identity::Any);
         let mut members: Vec<Occupied> = Vec::with_capacity(1);
@@ -95,7 +95,9 @@ impl<M: Medium> Session<'_, M> {
         let mut found: Vec<Item> = Vec::with_capacity(members.len());
         for member in members {
             let (mut key, mut value) = (Vec::new(), Vec::new());
-            let sequence = table.read_item(member, &mut key, &mut value, Check::AsTold)?;
+            let buffers = (&mut key, &mut value);
+            let read = table.read_wanted(member, fingerprint, buffers, |_, _| wanted);
+            let Some(sequence) = read? else { break };
             // One that was moved and changed while we walked, too: what comes last is valid.
             found.retain(|(other, ..)| *other != key);
             found.push((key, sequence, value));

@@ -66,6 +66,19 @@ impl Decoded {
         }
     }
 
+    /// Takes the value of an entry, which must not be asked for any more. A block that has nothing else, and
+    /// that nobody else has, gives its memory with it.
+    pub fn take_value(&mut self, nth: usize) -> Option<Vec<u8>> {
+        let is_alone = self.entries.len() == 1;
+        let range = self.entries[nth].value.as_mut()?;
+        if is_alone && let Some(block) = Arc::get_mut(&mut self.block) {
+            let value = block.take_value(range);
+            *range = 0..0;
+            return Some(value);
+        }
+        Some(self.block.value(range).to_vec())
+    }
+
     /// The key of an entry.
     #[inline]
     pub fn key(&self, nth: usize) -> &[u8] {

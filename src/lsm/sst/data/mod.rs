@@ -83,11 +83,12 @@ impl Block {
         &self.bytes[range.clone()]
     }
 
-    /// Bytes of a range that an entry has named, in place of the block.
-    pub fn into_value(mut self, range: &Range<usize>) -> Vec<u8> {
-        self.bytes.truncate(range.end);
-        self.bytes.drain(..range.start);
-        self.bytes
+    /// Takes the bytes of a range that an entry has named, with the memory of the block.
+    pub fn take_value(&mut self, range: &Range<usize>) -> Vec<u8> {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.truncate(range.end);
+        bytes.drain(..range.start);
+        bytes
     }
 
     /// Takes the entry at `at`; `None` if there can be none.

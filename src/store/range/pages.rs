@@ -1,0 +1,352 @@
+//! Reading a range page by page, from both ends: of each key what the newest of its sources has. These are the
+//! changes of the transaction that asks, old versions that the snapshot sees, the table, and the sorted files.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use rayon::iter::Either;
+
+use crate::Result;
+use crate::lsm;
+use crate::store::inner::StoreInner;
+use crate::store::mvcc::old_versions::{Before, OldVersions, Snapshot, Value, is_empty};
+use crate::store::mvcc::read_set::KeyRange;
+use crate::store::ordered::{Item, Limits, OrderedView, PAGE_BYTES_MAX, PageOf};
+use crate::table::item::Wanted;
+
+/// Items that are read at a time, at most.
+const PAGE_ITEMS_MAX: usize = 256;
+
+/// Items that are read at first.
+const PAGE_ITEMS_INITIAL: usize = 32;
+
+/// What a transaction has written: values, which iterators over it share, or deletions.
+pub type Writes = BTreeMap<Vec<u8>, Option<Arc<Vec<u8>>>>;
+
+/// What pages are read of.
+pub struct PagesOf<'s> {
+    pub state: &'s StoreInner,
+    pub snapshot: Snapshot,
+    pub range: KeyRange,
+    /// Changes of the transaction that asks.
+    pub writes: Writes,
+}
+
+/// See the [module](self).
+pub struct Pages<'s> {
+    state: &'s StoreInner,
+    snapshot: Snapshot,
+    writes: Writes,
+    /// Items, or keys alone: then all values are empty.
+    what: Wanted,
+    /// What is still to be read, between these.
+    front: Bound<Vec<u8>>,
+    back: Bound<Vec<u8>>,
+    is_open: bool,
+    /// Items that were read before `front`, the first one first.
+    front_page: VecDeque<(Vec<u8>, Vec<u8>)>,
+    /// Items that were read behind `back`, the last one first.
+    back_page: VecDeque<(Vec<u8>, Vec<u8>)>,
+    /// Most items of the next page.
+    page_items: usize,
+}
+
+/// From which end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Front,
+    Back,
+}
+
+impl End {
+    /// What is in ascending order, from this end.
+    fn first<T>(self, items: impl DoubleEndedIterator<Item = T>) -> impl Iterator<Item = T> {
+        match self {
+            Self::Front => Either::Left(items),
+            Self::Back => Either::Right(items.rev()),
+        }
+    }
+
+    /// Which of two keys comes first from this end.
+    fn order(self, a: &[u8], b: &[u8]) -> Ordering {
+        match self {
+            Self::Front => a.cmp(b),
+            Self::Back => b.cmp(a),
+        }
+    }
+
+    /// The part of a range from this end up to a key, or all of it.
+    fn upto<'k>(self, range: Limits<'k>, last: Option<&'k [u8]>) -> Limits<'k> {
+        match (last, self) {
+            (None, _) => range,
+            (Some(key), Self::Front) => (range.0, Bound::Included(key)),
+            (Some(key), Self::Back) => (Bound::Included(key), range.1),
+        }
+    }
+}
+
+/// Items from one end of a range, tombstones among them.
+struct Part {
+    items: Vec<Item>,
+    /// The last key that they reach, if there may be others behind it.
+    rest: Option<Vec<u8>>,
+}
+
+impl Part {
+    fn new(items: Vec<Item>, is_last: bool) -> Self {
+        let last = items.last().filter(|_| !is_last);
+        let rest = last.map(|(key, _)| key.clone());
+        Self { items, rest }
+    }
+
+    /// Leaves out what is behind a key, if that is given.
+    fn cut(&mut self, rest: Option<Vec<u8>>, end: End) {
+        if let Some(rest) = rest {
+            let is_reached = |(key, _): &Item| end.order(key, &rest).is_le();
+            self.items.truncate(self.items.partition_point(is_reached));
+            self.rest = Some(rest);
+        }
+    }
+}
+
+impl<'s> Pages<'s> {
+    /// Pages of items.
+    pub fn of_items(of: PagesOf<'s>) -> Self {
+        Self::new(of, Wanted::Item)
+    }
+
+    /// Pages of keys, of which no values are read.
+    pub fn of_keys(of: PagesOf<'s>) -> Self {
+        Self::new(of, Wanted::Key)
+    }
+
+    fn new(of: PagesOf<'s>, what: Wanted) -> Self {
+        let (front, back) = of.range;
+        let limits = (as_slice(&front), as_slice(&back));
+        Self {
+            is_open: !is_empty(&limits),
+            state: of.state,
+            snapshot: of.snapshot,
+            writes: of.writes,
+            what,
+            front,
+            back,
+            front_page: VecDeque::new(),
+            back_page: VecDeque::new(),
+            page_items: PAGE_ITEMS_INITIAL,
+        }
+    }
+
+    /// Reads so many items at first: as many as will be asked for.
+    pub fn expect(&mut self, items: usize) {
+        self.page_items = items.clamp(1, PAGE_ITEMS_MAX);
+    }
+
+    /// Reads items from one end of what is still to be read, until there are some or that is all.
+    fn read(&mut self, end: End) -> Result<()> {
+        while self.is_open {
+            let limits = (as_slice(&self.front), as_slice(&self.back));
+            let Part { items, rest } = self.state.with_order(|view, old_versions| {
+                let page = PageOf {
+                    range: limits,
+                    items: self.page_items,
+                    what: self.what,
+                };
+                let part = self.state.page(view, page, end)?;
+                self.overlay_newer(part, limits, end, old_versions)
+            })?;
+            // Of long items as few are asked for as there is room for.
+            self.page_items = (2 * items.len()).clamp(1, PAGE_ITEMS_MAX);
+            match (rest, end) {
+                (None, _) => self.is_open = false,
+                (Some(key), End::Front) => self.front = Bound::Excluded(key),
+                (Some(key), End::Back) => self.back = Bound::Excluded(key),
+            }
+            let with_value = |(key, value): Item| Some((key, value?));
+            let items: VecDeque<_> = items.into_iter().filter_map(with_value).collect();
+            let found = !items.is_empty();
+            // What was read before is used up.
+            match end {
+                End::Front => self.front_page = items,
+                End::Back => self.back_page = items,
+            }
+            if found {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts what the snapshot sees otherwise, and what the transaction has changed, over items of tiers. That
+    /// may be more than a page has room for: then the page ends earlier.
+    fn overlay_newer(
+        &self,
+        mut part: Part,
+        limits: Limits,
+        end: End,
+        old_versions: &OldVersions,
+    ) -> Result<Part> {
+        let range = end.upto(limits, part.rest.as_deref());
+        let old = self.old(old_versions, range, end);
+        let old_end = self.page_end(old.map(|(key, before)| {
+            let value = before.as_ref().ok().and_then(Option::as_ref);
+            (key, value)
+        }));
+        part.cut(old_end, end);
+        let range = end.upto(limits, part.rest.as_deref());
+        let own_end = self.page_end(self.own(range, end));
+        part.cut(own_end, end);
+
+        let range = end.upto(limits, part.rest.as_deref());
+        let old = self.old(old_versions, range, end);
+        let old = old.map(|(key, before)| match before {
+            Ok(value) => Ok((key.to_vec(), self.wanted(value.as_ref()))),
+            Err(error) => Err((**error).clone()),
+        });
+        let old = old.collect::<Result<Vec<Item>>>()?;
+        let own = self.own(range, end);
+        let own = own.map(|(key, value)| (key.to_vec(), self.wanted(value)));
+        let items = overlay(part.items, old.into_iter(), end);
+        part.items = overlay(items, own, end);
+        Ok(part)
+    }
+
+    /// What the snapshot sees otherwise than the tiers have it.
+    fn old<'p>(
+        &self,
+        old_versions: &'p OldVersions,
+        range: Limits<'p>,
+        end: End,
+    ) -> impl Iterator<Item = (&'p [u8], &'p Before)> + use<'p> {
+        end.first(old_versions.range(range, self.snapshot.commit_seq))
+    }
+
+    /// What the transaction has changed.
+    fn own<'p>(
+        &'p self,
+        range: Limits<'p>,
+        end: End,
+    ) -> impl Iterator<Item = (&'p [u8], Option<&'p Vec<u8>>)> {
+        let writes = (!is_empty(&range)).then(|| self.writes.range::<[u8], _>(range));
+        let written = |(key, value): (&'p Vec<u8>, &'p Option<Arc<Vec<u8>>>)| {
+            (key.as_slice(), value.as_deref())
+        };
+        end.first(writes.into_iter().flatten().map(written))
+    }
+
+    /// What is wanted of a value.
+    fn wanted(&self, value: Option<&Vec<u8>>) -> Value {
+        match self.what {
+            Wanted::Item => value.cloned(),
+            Wanted::Key | Wanted::End => value.map(|_| Vec::new()),
+        }
+    }
+
+    /// The last key of the first page of entries, if there are more.
+    fn page_end<'k>(
+        &self,
+        entries: impl Iterator<Item = (&'k [u8], Option<&'k Vec<u8>>)>,
+    ) -> Option<Vec<u8>> {
+        let mut last: Option<&[u8]> = None;
+        let mut bytes = 0;
+        for (nth, (key, value)) in entries.enumerate() {
+            let value = value.filter(|_| self.what == Wanted::Item);
+            bytes += key.len() + value.map_or(0, Vec::len);
+            if nth == self.page_items || nth > 0 && bytes > PAGE_BYTES_MAX {
+                return last.map(<[u8]>::to_vec);
+            }
+            last = Some(key);
+        }
+        None
+    }
+
+    /// Takes the next item from one end.
+    pub fn take(&mut self, end: End) -> Option<Result<(Vec<u8>, Vec<u8>)>> {
+        let is_used = match end {
+            End::Front => self.front_page.is_empty(),
+            End::Back => self.back_page.is_empty(),
+        };
+        if is_used && let Err(error) = self.read(end) {
+            self.is_open = false;
+            self.front_page.clear();
+            self.back_page.clear();
+            return Some(Err(error));
+        }
+        // What was read from the other end is all that is left, once the range is read.
+        let item = match end {
+            End::Front => self
+                .front_page
+                .pop_front()
+                .or_else(|| self.back_page.pop_back()),
+            End::Back => self
+                .back_page
+                .pop_front()
+                .or_else(|| self.front_page.pop_back()),
+        };
+        item.map(Ok)
+    }
+
+    /// Shows what is still to be read.
+    pub fn show(&self, mut shown: fmt::DebugStruct<'_, '_>) -> fmt::Result {
+        shown
+            .field("front", &self.front)
+            .field("back", &self.back)
+            .finish_non_exhaustive()
+    }
+}
+
+fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
+    bound.as_ref().map(Vec::as_slice)
+}
+
+impl StoreInner {
+    /// Items from one end of a range: of each key what the table has or else the files.
+    fn page(&self, view: &OrderedView, page: PageOf, end: End) -> Result<Part> {
+        let above = match end {
+            End::Front => view.first(page, &self.tiers.table)?,
+            End::Back => view.last(page, &self.tiers.table)?,
+        };
+        let above = Part::new(above.items, above.is_last);
+        let version = self.tiers.spill.version();
+        if version.is_empty() {
+            return Ok(above);
+        }
+        // Nothing is read that is behind what the table has.
+        let range = end.upto(page.range, above.rest.as_deref());
+        let with_values = page.what == Wanted::Item;
+        let below = version.page(range, end == End::Back, page.items, with_values)?;
+        let item = |item: lsm::Item| (item.key, item.value);
+        let items = below.items.into_iter().map(item).collect();
+        let below = Part::new(items, below.is_last);
+        let mut part = Part {
+            items: overlay(below.items, above.items.into_iter(), end),
+            rest: above.rest,
+        };
+        part.cut(below.rest, end);
+        Ok(part)
+    }
+}
+
+/// Items in the order from one end, but of the keys of `upper`, which are in that order too, what those
+/// have.
+fn overlay(items: Vec<Item>, upper: impl Iterator<Item = Item>, end: End) -> Vec<Item> {
+    let mut upper = upper.peekable();
+    if upper.peek().is_none() {
+        return items;
+    }
+    let mut merged = Vec::with_capacity(items.len());
+    for item in items {
+        while let Some(other) = upper.next_if(|(key, _)| end.order(key, &item.0).is_lt()) {
+            merged.push(other);
+        }
+        match upper.next_if(|(key, _)| *key == item.0) {
+            Some(other) => merged.push(other),
+            None => merged.push(item),
+        }
+    }
+    merged.extend(upper);
+    merged
+}
