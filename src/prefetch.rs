@@ -3,6 +3,9 @@
 /// Bytes of a line of the CPU's caches.
 pub const LINE: usize = 64;
 
+/// Most lines that are asked for of what lies together; the processor sees the pattern of longer ones.
+pub const LINES_MAX: usize = 8;
+
 /// Asks for the line of an address, which need not be one of anything.
 #[inline]
 pub fn line<T>(address: *const T) {
@@ -17,15 +20,15 @@ pub fn line<T>(address: *const T) {
     let _ = address;
 }
 
-/// Asks for the first `most` lines of some bytes.
+/// Asks for the lines of some bytes, at most [`LINES_MAX`].
 #[inline]
-pub fn lines(bytes: &[u8], most: usize) {
+pub fn lines(bytes: &[u8]) {
     if bytes.is_empty() {
         return;
     }
     let first = bytes.as_ptr();
     let within = first.addr() % LINE;
-    for nth in 0..(within + bytes.len()).div_ceil(LINE).min(most) {
+    for nth in 0..(within + bytes.len()).div_ceil(LINE).min(LINES_MAX) {
         line(first.wrapping_add(nth * LINE));
     }
 }

@@ -58,12 +58,7 @@ impl<'t, M: Medium> Session<'t, M> {
     /// Lets go of the epoch for a moment, so that others can reclaim and checkpoint, and takes
     /// part in a resize that is under way.
     pub fn unpin_briefly(&mut self) {
-        self.pin = None;
-        self.flush();
-        // So that a long batch uses again what it has replaced.
-        if self.table.arena.has_limbo() {
-            self.table.epochs.try_advance();
-        }
+        self.unpin();
         if self.table.levels.live().draining(self.table.shape.levels) {
             self.table
                 .maintenance
@@ -161,6 +156,15 @@ impl<'t, M: Medium> Session<'t, M> {
         self.operations += operations;
     }
 
+    /// Lets go of the epoch, and of what it has replaced, so that this is soon used again.
+    fn unpin(&mut self) {
+        self.pin = None;
+        self.flush();
+        if self.table.arena.has_limbo() {
+            self.table.epochs.try_advance();
+        }
+    }
+
     fn flush(&mut self) {
         let table = self.table;
         let operations = self.operations;
@@ -193,10 +197,6 @@ impl<M: Medium> Drop for Session<'_, M> {
             // file cleanly closed is not scanned.
             self.table.medium.fence();
         }
-        self.pin = None;
-        self.flush();
-        if self.table.arena.has_limbo() {
-            self.table.epochs.try_advance();
-        }
+        self.unpin();
     }
 }

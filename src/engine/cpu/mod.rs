@@ -43,14 +43,11 @@ const PARTS_PER_THREAD_MAX: usize = 4;
 /// Operations after which a batch lets others reclaim, checkpoint and resize.
 const PINNED_OPS_MAX: usize = 2048;
 
-/// By how many operations what the caller has passed for one is prefetched before the operation is begun.
-const INPUT_DISTANCE_OPS: usize = 16;
-
-/// Most lines of a key or a value that are asked for; the processor sees the pattern of longer ones.
-const VALUE_LINES_MAX: usize = 8;
-
 /// Bytes of new records after which it does so, too: what they replace is then soon there for further ones.
 const PINNED_BYTES_MAX: u64 = 1 << 20;
+
+/// By how many operations what the caller has passed for one is prefetched before the operation is begun.
+const INPUT_DISTANCE_OPS: usize = 16;
 
 /// Words of answers that one thread puts together at a time.
 const UNION_BLOCKS: usize = 1024;
@@ -116,7 +113,7 @@ impl CpuEngine {
         self.split(
             table,
             len,
-            (key, |i| prefetch::lines(key(i), 1)),
+            (key, |i| prefetch::lines(key(i))),
             |_| Stores::Nothing,
             |session, target, hint, _| Ok(session.contains(target, hint)),
         )
@@ -134,8 +131,8 @@ impl CpuEngine {
         let content = |i| Content::fixed(nth(values, size, i));
         let (len, key) = packed(table, keys);
         let key_and_value = |i| {
-            prefetch::lines(key(i), VALUE_LINES_MAX);
-            prefetch::lines(nth(values, size, i), VALUE_LINES_MAX);
+            prefetch::lines(key(i));
+            prefetch::lines(nth(values, size, i));
         };
         match verb {
             Write::Insert => self.split(
@@ -164,7 +161,7 @@ impl CpuEngine {
             Write::Remove => self.split(
                 table,
                 len,
-                (key, |i| prefetch::lines(key(i), 1)),
+                (key, |i| prefetch::lines(key(i))),
                 |_| Stores::Nothing,
                 |session, target, hint, _| session.remove(target, hint),
             ),
@@ -183,9 +180,9 @@ impl CpuEngine {
             .try_for_each(|change| table.check_lengths(change))?;
         let key = |i: usize| changes[i].key();
         let key_and_value = |i: usize| {
-            prefetch::lines(changes[i].key(), VALUE_LINES_MAX);
+            prefetch::lines(changes[i].key());
             if let Mutation::Put { value, .. } = changes[i] {
-                prefetch::lines(value, VALUE_LINES_MAX);
+                prefetch::lines(value);
             }
         };
         self.split(

@@ -12,6 +12,7 @@ use crate::Result;
 use crate::layout::bucket::SlotAddr;
 use crate::layout::{KeyClass, KeyHash, RecordWord, Shape};
 use crate::pm::Medium;
+use crate::prefetch;
 use crate::table::key::ProbeKey;
 use crate::table::probe::{Occupied, ProbeResult};
 use crate::table::probe_hint::ProbeHint;
@@ -33,11 +34,9 @@ const VARIABLE_STEP_DISTANCE_OPS: usize = LOOKUPS_IN_FLIGHT / 5;
 /// and records are prefetched at half that distance.
 const PREFETCH_DISTANCE_OPS: usize = 16;
 
-/// Bytes of a line of the CPU's cache.
-const LINE: u64 = 64;
-
-/// Most lines of a record that are asked for; the processor sees the pattern of longer ones.
-const RECORD_LINES_MAX: u64 = 8;
+/// As [`prefetch::LINE`] and [`prefetch::LINES_MAX`], of offsets in the file.
+const LINE: u64 = prefetch::LINE as u64;
+const LINES_MAX: u64 = prefetch::LINES_MAX as u64;
 
 /// Bytes of a record of variable length that are asked for before its length is known.
 const UNKNOWN_RECORD_BYTES: u64 = 3 * LINE;
@@ -302,7 +301,7 @@ fn prefetch_stores<M: Medium>(session: &Session<M>, hint: &ProbeHint, stores: St
 /// Asks for the first `len` bytes of the record at `at`, less those that have been asked for.
 #[inline]
 fn prefetch_lines<M: Medium>(table: &Table<M>, at: u64, asked: u64, len: u64) {
-    let end = at + len.min(RECORD_LINES_MAX * LINE);
+    let end = at + len.min(LINES_MAX * LINE);
     let mut line = at + asked;
     while line < end {
         table.medium.prefetch(line);
