@@ -79,7 +79,9 @@ pub use error::{Error, ParseOptionError, Result};
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
 pub use gpu::sort::{SortedVersions, VersionBatch, VersionSorter};
-pub use index::{Index, Iter, Progress, Recovery, Repair, Report, ReportState, Stats, recover};
+pub use index::{
+    Index, Iter, Progress, Recovery, Repair, Report, ReportState, Stats, compact, recover,
+};
 pub use layout::{Column, ColumnRole, DType, KeyKind, Metadata};
 pub use options::{AddressOrder, CachePolicy, Engine, Options};
 #[cfg(feature = "cuda")]

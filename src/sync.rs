@@ -108,6 +108,10 @@ mod modelled {
         pub(crate) fn is_empty(&self) -> bool {
             self.0.lock().is_empty()
         }
+
+        pub(crate) fn len(&self) -> usize {
+            self.0.lock().len()
+        }
     }
 
     loom::thread_local!(static NUMBER: Cell<usize> = Cell::new(0));

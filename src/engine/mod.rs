@@ -17,6 +17,7 @@ use crate::table::Table;
 use crate::table::alloc::reachable::ReachableRecords;
 use crate::table::maintenance::Maintainer;
 use crate::table::record::ValuePart;
+use crate::table::recovery::Progress;
 use crate::table::recovery::scan::Findings;
 use crate::{Error, Result};
 use cpu::CpuEngine;
@@ -131,6 +132,30 @@ impl Backend {
             Backend::Cpu(_) => Ok(()),
             #[cfg(feature = "cuda")]
             Backend::Cuda(engine) => engine.detach(table),
+        }
+    }
+
+    /// Moves records together; see [`Table::compact`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] on an engine whose device has copies of where records are.
+    pub(crate) fn compact(
+        &self,
+        table: &Table<Mapping>,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Result<()> {
+        match self {
+            Backend::Cpu(_) => {
+                table.compact(progress);
+                Ok(())
+            }
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(_) => Err(Error::InvalidOption {
+                option: "engine",
+                found: self.engine().to_string(),
+                expected: "the CPU engine, which alone can move records; close the index, and open it with that"
+                    .into(),
+            }),
         }
     }
 

@@ -293,6 +293,16 @@ impl<E: BytesEngine> BytesIndex<E> {
         self.table.sync()
     }
 
+    /// Moves records together; see [`Table::compact`].
+    pub(crate) fn compact(&self, progress: &(dyn Fn(Progress) + Sync)) {
+        self.table.compact(progress);
+    }
+
+    /// Gives the file system what is free for good.
+    pub(crate) fn release_free(&self) {
+        self.table.release_free();
+    }
+
     /// Begins a sync: what has returned is in it, and what comes before its
     /// [completion](Self::complete_sync) is not, in the domain `Checkpointed`.
     ///
@@ -307,7 +317,7 @@ impl<E: BytesEngine> BytesIndex<E> {
     /// # Errors
     /// As [`sync`](Self::sync).
     pub(crate) fn complete_sync(&self) -> Result<()> {
-        self.table.medium.complete()
+        self.table.complete()
     }
 
     /// Checks all that the file says, beside running changes; see [`Table::verify`].

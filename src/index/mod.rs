@@ -41,7 +41,7 @@ use crate::{Error, Result};
 
 pub use crate::table::recovery::{Progress, Recovery};
 pub use iter::Iter;
-pub use repair::{Repair, Report, ReportState, recover};
+pub use repair::{Repair, Report, ReportState, compact, recover};
 pub use stats::Stats;
 
 /// A persistent hash index of keys `K` and values `V` in one file.
@@ -502,6 +502,39 @@ impl<K: Pod, V: Pod> Index<K, V> {
     pub fn sync(&self) -> Result<()> {
         self.table.opener().check(self.table.path())?;
         self.backend.sync(&self.table)
+    }
+
+    /// Gives room back that the index does not need any more: to the file system, and to records of any size.
+    /// Records move together, so that whole ranges of the file become free. In `Checkpointed` this takes a checkpoint,
+    /// as [`sync`](Self::sync) does in all domains. `progress` is called now and then.
+    ///
+    /// Batches run beside it, also of other threads, and none waits for more than a slice of it. A second call
+    /// beside this one only syncs. What a reader holds for longer than a second stays where it is. Room
+    /// that was [reserved](Self::reserve), or [expected](Options::capacity), for records and never used is given
+    /// back, too. The levels keep their size. A crash leaves every item with its value.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let options = gphash::Options::new().engine(gphash::Engine::Cpu);
+    /// # let index = gphash::Index::<u64, [u64; 64]>::create(dir.path().join("index"), &options)?;
+    /// let keys: Vec<u64> = (0..10_000).collect();
+    /// index.insert(&keys, &vec![[7; 64]; keys.len()])?;
+    /// index.remove(&keys[100..])?;
+    /// index.compact(&|_| {})?;
+    /// assert!(index.stats().free_bytes > 4_000_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] on the CUDA engine, whose device has copies of where records are: open the
+    /// index with the CPU engine to compact it. Else as [`sync`](Self::sync): what has moved is free with the next one.
+    pub fn compact(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<()> {
+        self.table.opener().check(self.table.path())?;
+        self.backend.compact(&self.table, progress)?;
+        self.backend.sync(&self.table)?;
+        self.table.release_free();
+        Ok(())
     }
 
     /// What the file says of itself: kind of the keys, columns of a value, version, bytes of the user.

@@ -132,6 +132,38 @@ pub fn recover(
     recover_with(&entry, repair, progress, &MapOptions::default())
 }
 
+/// Gives back the room that the file of an index at `path` does not need, on the CPU: [recovers](recover) it if it was
+/// not cleanly closed, moves records together, and cuts off what is free. See
+/// [`Index::compact`](crate::Index::compact). `progress` is called now and then, from any thread.
+///
+/// # Examples
+/// ```
+/// use gphash::{Index, Options, compact};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("index");
+/// # Index::<u64, u64>::create(&path, &Options::new().capacity(1_000_000))?.close()?;
+/// let before = std::fs::metadata(&path)?.len();
+/// compact(&path, &|_| {})?;
+/// assert!(std::fs::metadata(&path)?.len() < before);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// As [`Index::open`](crate::Index::open); a damaged file is left as it is.
+pub fn compact(path: impl AsRef<Path>, progress: &(dyn Fn(Progress) + Sync)) -> Result<()> {
+    let entry = Entry::at(path.as_ref(), None)?;
+    let medium = Mapping::open_at(&entry, &MapOptions::default())?;
+    let superblock = read_superblock(&medium, entry.path())?;
+    let policy = Policy {
+        progress,
+        ..Policy::INDEX
+    };
+    let (table, _) = Table::open(medium, superblock, entry.path(), policy)?;
+    table.compact(progress);
+    table.close()
+}
+
 /// As [`recover`], with the file mapped as `options` say.
 pub(crate) fn recover_with(
     entry: &Entry,

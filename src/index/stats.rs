@@ -30,6 +30,11 @@ pub struct Stats {
     pub top_level: u32,
     /// Bytes of the file.
     pub file_len: u64,
+    /// Bytes of the file in ranges that hold nothing, which records of any size may take. The file system has taken
+    /// back all of them but `free_bytes_held`.
+    pub free_bytes: u64,
+    /// Those that still have blocks on the disk.
+    pub free_bytes_held: u64,
     /// Whether a resize is under way.
     pub resizing: bool,
     /// Levels added since the file was opened, each of which began a resize.
@@ -101,7 +106,10 @@ impl<M: Medium> Table<M> {
         let levels = self.levels.live();
         let slots = self.slots();
         let superblock = *self.superblock();
+        let (free_bytes, free_bytes_held) = self.free_extent_bytes();
         Stats {
+            free_bytes,
+            free_bytes_held,
             engine,
             domain: self.medium.domain(),
             items: self.len(),

@@ -79,6 +79,38 @@ impl ExtentEntry {
         }
     }
 
+    /// The ranges of a table that are free, by their offsets, as far as they lie within a file of `file_len` bytes and
+    /// over nothing else; none if an entry is not whole.
+    pub fn free_ranges(table: &[Self], file_len: u64) -> Vec<(u64, u64)> {
+        let range = |entry: &Self| (entry.offset, entry.len);
+        let (mut free, mut used) = (Vec::new(), Vec::new());
+        for entry in table {
+            match entry.kind() {
+                Some(ExtentKind::Free) => free.push(range(entry)),
+                Some(ExtentKind::Arena) => {
+                    free.retain(|free| *free != range(entry));
+                    used.push(range(entry));
+                }
+                // Its range may have become free since.
+                Some(ExtentKind::Level) => {}
+                None => return Vec::new(),
+            }
+        }
+        free.sort_unstable();
+        let mut ends = 0;
+        free.retain(|&(offset, len)| {
+            let end = offset.saturating_add(len);
+            let overlaps =
+                |&(other, len): &(u64, u64)| other < end && offset < other.saturating_add(len);
+            let is_sound = offset >= ends && end <= file_len && !used.iter().any(overlaps);
+            if is_sound {
+                ends = end;
+            }
+            is_sound
+        });
+        free
+    }
+
     /// Offset of entry `index` of the table in area `table`, 0 or 1.
     pub fn entry_offset(table: u32, index: u32) -> u64 {
         EXTENT_TABLES[usize::from(table != 0)] + u64::from(index) * size_of::<Self>() as u64

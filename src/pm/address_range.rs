@@ -207,10 +207,17 @@ impl Range {
         });
     }
 
+    /// Gives the memory of the pages `from..to` back, which are private to this process. They hold then what
+    /// the file does, or zeros where [zeros](Self::map_zeros) were mapped; nobody may use them meanwhile.
+    pub fn discard(&self, from: u64, to: u64) {
+        self.advise(from, to, libc::MADV_DONTNEED);
+    }
+
     fn advise(&self, from: u64, to: u64, advice: libc::c_int) {
         assert!(from <= to && to <= self.len, "{from}..{to} of {}", self.len);
         let start = self.base().wrapping_add(to_usize(from));
-        // SAFETY: the addresses are ours, and no such advice changes what their pages hold.
+        // SAFETY: the addresses are ours. No such advice changes what their pages hold, but that of `discard`,
+        // whose callers let nobody use them.
         unsafe { libc::madvise(start.cast(), to_usize(to - from), advice) };
     }
 }

@@ -106,17 +106,17 @@ impl Dir {
 
     /// The directory itself, opened anew.
     fn opened(&self) -> io::Result<OwnedFd> {
-        let within = match self.within.as_os_str().is_empty() {
+        let (root, within) = (self.descriptor()?, self.path_in_root());
+        let opened = rustix::fs::openat(root, within, dir_flags(), Mode::empty());
+        Ok(opened?)
+    }
+
+    /// Its path from the root.
+    fn path_in_root(&self) -> &Path {
+        match self.within.as_os_str().is_empty() {
             true => Path::new("."),
             false => &self.within,
-        };
-        let root = self.descriptor()?;
-        Ok(rustix::fs::openat(
-            root,
-            within,
-            dir_flags(),
-            Mode::empty(),
-        )?)
+        }
     }
 
     /// Makes the directory, and its name durable, unless it exists.
@@ -211,11 +211,11 @@ impl Dir {
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NoSpace`] or [`Error::Io`].
-    pub fn create_file(&self, name: &str) -> Result<PmFile> {
+    pub fn create_file(&self, name: impl AsRef<OsStr>) -> Result<PmFile> {
         let entry = self.entry(name);
         match PmFile::create(&entry) {
             Err(Error::AlreadyExists { .. }) => {
-                self.remove_file(name)?;
+                entry.remove()?;
                 PmFile::create(&entry)
             }
             made => made,
@@ -302,6 +302,13 @@ impl Dir {
         let (root, name) = (self.descriptor()?, self.within.join(name));
         let flags = flags | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(root, name, flags, FILE_MODE)?.into())
+    }
+
+    /// Makes a file on the directory's disk that is in no directory.
+    pub(super) fn open_unnamed(&self) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(self.descriptor()?, self.path_in_root(), flags, FILE_MODE);
+        Ok(opened?.into())
     }
 
     pub(super) fn unlink(&self, name: &OsStr) -> io::Result<()> {

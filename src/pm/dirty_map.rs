@@ -102,6 +102,20 @@ impl DirtyMap {
         pages
     }
 
+    /// Clears the marks of the whole pages `from..to`, which nobody stores to.
+    pub fn clear(&self, from: u64, to: u64) {
+        let (mut page, end) = (from / PAGE, to / PAGE);
+        while page < end {
+            let inside = page % 64;
+            let count = (64 - inside).min(end - page);
+            let bits = (u64::MAX >> (64 - count)) << inside;
+            let before = self.words()[to_usize(page / 64)].fetch_and(!bits, Ordering::Relaxed);
+            let cleared = i64::from((before & bits).count_ones());
+            self.count.fetch_sub(cleared, Ordering::Relaxed);
+            page += count;
+        }
+    }
+
     /// Marks pages by their numbers: what [`take`](Self::take) took, when it could not be saved.
     pub fn put_back(&self, pages: &[u64]) {
         for page in pages {
@@ -132,6 +146,12 @@ mod tests {
         map.mark(3 * PAGE, 8);
         assert_eq!(map.count(), 6);
         assert_eq!(map.take(1 << 30), pages);
+        for page in [0, 63, 64, 70, 127, 128, 300] {
+            map.mark(page * PAGE, 1);
+        }
+        map.clear(63 * PAGE, 128 * PAGE);
+        assert_eq!(map.count(), 3);
+        assert_eq!(map.take(1 << 30), [0, 128, 300]);
     }
 
     #[test]

@@ -15,6 +15,9 @@ use super::{Entry, lock};
 use crate::width::to_usize;
 use crate::{Error, Result};
 
+/// What a file system answers that cannot make a file without a name.
+const UNNAMED_UNKNOWN: [i32; 3] = [libc::EOPNOTSUPP, libc::EISDIR, libc::EINVAL];
+
 /// Bytes that are read before they are written again.
 const REWRITTEN_AT_ONCE: usize = 1 << 20;
 
@@ -33,6 +36,8 @@ pub enum Call {
     SetLen,
     /// `fallocate`.
     Allocate,
+    /// `fallocate` that gives blocks back.
+    Punch,
     /// `fstatvfs` of the file's disk.
     FreeSpace,
     /// `fstat`.
@@ -66,6 +71,8 @@ pub enum FileEvent<'b> {
     SetLen(u64),
     /// The file was extended by zeros if it was shorter.
     Allocated(u64),
+    /// Bytes from an offset on, so many of them, became zeros without blocks.
+    Punched(u64, u64),
     /// Contents and length became durable.
     Synced,
     /// The file was removed from its directory.
@@ -108,6 +115,8 @@ pub trait Faults: Send + Sync + fmt::Debug {
 pub struct PmFile {
     file: File,
     entry: Entry,
+    /// It is in a directory, so that what is done to it can outlive the process.
+    is_named: bool,
     /// The name that it was given when it was whole.
     published: OnceLock<Entry>,
 }
@@ -132,6 +141,7 @@ impl PmFile {
         Self {
             file,
             entry: entry.clone(),
+            is_named: true,
             published: OnceLock::new(),
         }
     }
@@ -222,6 +232,32 @@ impl PmFile {
                 },
                 _ => entry.error("create", source),
             })
+    }
+
+    /// Makes a file that is in no directory, on the disk of that of `entry`, whose path it has in errors. It
+    /// ends with its handle, also in a crash.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::NoSpace`] or [`Error::Io`].
+    pub fn create_unnamed(entry: &Entry) -> Result<Self> {
+        let opened = before(entry.dir.faults_ref(), Call::Create, &entry.path)
+            .and_then(|()| entry.dir.open_unnamed());
+        let mut file = match opened {
+            Ok(file) => Self::of(file, entry),
+            // Not every file system knows how.
+            Err(error)
+                if error
+                    .raw_os_error()
+                    .is_some_and(|code| UNNAMED_UNKNOWN.contains(&code)) =>
+            {
+                let file = entry.dir.create_file(&entry.name)?;
+                file.remove()?;
+                file
+            }
+            Err(source) => return Err(entry.error("create", source)),
+        };
+        file.is_named = false;
+        Ok(file)
     }
 
     /// Where the file is.
@@ -408,6 +444,20 @@ impl PmFile {
         }
     }
 
+    /// Gives the blocks of `from..to` back. What is read there is zeros.
+    ///
+    /// # Errors
+    /// What the operating system answers; a part may have been given back.
+    pub fn punch(&self, from: u64, to: u64) -> io::Result<()> {
+        use rustix::fs::{FallocateFlags, fallocate};
+
+        self.before(Call::Punch)?;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&self.file, flags, from, to - from)?;
+        self.tell(FileEvent::Punched(from, to - from));
+        Ok(())
+    }
+
     /// Fails if the disk has fewer bytes free than so many. An allocation that cannot succeed may still take
     /// all that is left, and until it is given back, the writes of every other program fail.
     ///
@@ -489,7 +539,9 @@ impl PmFile {
     }
 
     fn tell(&self, event: FileEvent) {
-        self.entry().tell(event);
+        if self.is_named {
+            self.entry().tell(event);
+        }
     }
 
     fn error(&self, action: &'static str, source: io::Error) -> Error {

@@ -99,6 +99,27 @@ pub trait Medium: Send + Sync {
     /// Gives back what was prepared and is still out of reach.
     fn trim(&self);
 
+    /// Gives the blocks and the memory of a range of whole pages back, as far as the system takes them. What is
+    /// there means nothing from now on, and nothing is stored there until it is [filled](Self::refill) again.
+    /// Where stores need a checkpoint, one that says so is durable.
+    fn release(&self, at: u64, len: u64) {
+        let _ = (at, len);
+    }
+
+    /// Gives a range that was [released](Self::release) room on the disk again.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](crate::Error::NoSpace) and the like; the range is as it was.
+    fn refill(&self, at: u64, len: u64) -> Result<()> {
+        let _ = (at, len);
+        Ok(())
+    }
+
+    /// Makes the medium `len` bytes long, if it is longer. Nobody uses what is behind, and the file durably says so.
+    fn cut(&self, len: u64) {
+        let _ = len;
+    }
+
     /// Begins a checkpoint of all stores so far, where the domain needs one; one that was begun before
     /// and not [completed](Self::complete) is part of it. No store may run beside it. The superblock counts more
     /// checkpoints than at the one before.

@@ -381,6 +381,9 @@ impl Faults for Disk {
             (FileEvent::Allocated(len), Some(file)) if in_memory(len) > file.len() => {
                 file.set_len(in_memory(len));
             }
+            (FileEvent::Punched(at, len), Some(file)) => {
+                file.write(in_memory(at), &vec![0; in_memory(len)]);
+            }
             (FileEvent::Synced, Some(file)) => file.sync(),
             (FileEvent::Removed, _) => name.pending.push(None),
             (FileEvent::Renamed(to), Some(_)) => {

@@ -13,7 +13,7 @@ use crate::store::inner::StoreInner;
 use crate::store::lifecycle::background::Background;
 use crate::store::options::{Durability, StoreOptions};
 use crate::store::request::Request;
-use crate::{Error, Result};
+use crate::{Error, Progress, Result};
 
 /// The store and the queue to it.
 pub struct Core {
@@ -144,6 +144,20 @@ impl Core {
         self.state.complete_checkpoint()?;
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Gives room of the index back.
+    pub fn compact(self: &Arc<Self>, progress: &(dyn Fn(Progress) + Sync)) -> Result<()> {
+        user_code::may_change()?;
+        run_off_pool(|| {
+            let _alone = self.checkpointing.lock();
+            // The index is closed as after changes.
+            self.state.has_changed.store(true, Ordering::Relaxed);
+            self.state.tiers.table.compact(progress);
+            self.take_checkpoint()?;
+            self.state.tiers.table.release_free();
+            Ok(())
+        })
     }
 
     /// Makes all that was answered durable in the index.

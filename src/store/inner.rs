@@ -14,6 +14,7 @@ use crate::store::commit::sorter::Sorter;
 use crate::store::files::dir::StoreDir;
 use crate::store::merge::MergeOperator;
 use crate::store::mvcc::old_versions::{OldVersions, Snapshot, Snapshots, Value};
+use crate::store::mvcc::spill_file::VersionSpill;
 use crate::store::ordered::view::OrderedViewState;
 use crate::store::request::{Request, Response, check_key};
 use crate::store::resident::budget::Budget;
@@ -30,6 +31,8 @@ pub const PARALLEL_LOOKUPS_MIN: usize = 1 << 14;
 /// All that the callers and the threads of a store share.
 pub struct StoreInner {
     pub(in crate::store) tiers: TieredItems,
+    /// Takes old versions out of memory, if there is a memory budget.
+    pub(in crate::store) version_spill: Option<VersionSpill>,
     /// What the table may take; nothing if all items stay there.
     pub(in crate::store) budget: Option<Budget>,
     pub(in crate::store) log: Log,
@@ -99,11 +102,14 @@ impl StoreInner {
     /// The value that a key had in a live snapshot.
     pub fn get_at(&self, key: &[u8], commit_seq: u64) -> Result<Value> {
         check_key(key)?;
-        let visible = self.visible();
-        match visible.old_versions.value(key, commit_seq) {
-            Some(before) => before.clone().map_err(|error| *error),
-            None => self.tiers.get(key),
-        }
+        let old_version = {
+            let visible = self.visible();
+            match visible.old_versions.value(key, commit_seq) {
+                Some(old_version) => old_version.clone(),
+                None => return self.tiers.get(key),
+            }
+        };
+        old_version.into_value()
     }
 
     /// The values of keys at one moment; `found` gets the position and the value of each that has

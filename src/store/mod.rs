@@ -565,6 +565,35 @@ impl Store {
         self.core().checkpoint()
     }
 
+    /// Gives room back that the index does not need any more: to the file system, and to items of any size. Records
+    /// move together, so that whole ranges of the index's file become free, and a [checkpoint](Self::checkpoint)
+    /// follows. `progress` is called now and then.
+    ///
+    /// Others may read and change the store meanwhile. What they read for longer than a second stays where it
+    /// is. The levels of the index keep their size, and sorted files are compacted by a thread of the store.
+    /// A crash leaves every item with its value.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// for key in 0..1000u32 {
+    ///     store.put(&key.to_be_bytes(), &[7; 5000])?;
+    /// }
+    /// for key in 0..1000u32 {
+    ///     store.delete(&key.to_be_bytes())?;
+    /// }
+    /// store.compact(&|_| {})?;
+    /// assert!(store.stats().index.free_bytes > 4_000_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`checkpoint`](Self::checkpoint); what has moved is free with the next one.
+    pub fn compact(&self, progress: &(dyn Fn(crate::Progress) + Sync)) -> Result<()> {
+        self.core().compact(progress)
+    }
+
     /// Statistics of the store.
     ///
     /// # Examples
@@ -585,13 +614,19 @@ impl Store {
             .budget
             .as_ref()
             .map_or_else(Default::default, Budget::stalls);
+        let (kept_versions, kept) = {
+            let old_versions = &state.visible().old_versions;
+            (old_versions.versions(), old_versions.bytes())
+        };
         StoreStats {
             keys: state.tiers.keys(),
             index: table.stats(),
             sequence: state.log.next_sequence() - 1,
             log_bytes: state.log.bytes(),
             snapshots: state.snapshots.live().values().sum(),
-            kept_versions: state.visible().old_versions.versions(),
+            kept_versions,
+            kept_memory_bytes: kept.in_memory,
+            kept_file_bytes: kept.spilled,
             replayed_records: self.replayed_records,
             record_bytes: table.record_bytes(),
             level_bytes: table.level_bytes(),

@@ -23,6 +23,10 @@ pub struct StoreStats {
     pub snapshots: usize,
     /// Values that were replaced and are kept for them.
     pub kept_versions: usize,
+    /// Bytes of memory that these take, with their keys.
+    pub kept_memory_bytes: u64,
+    /// Bytes of those that have no room in the memory budget and are in a file.
+    pub kept_file_bytes: u64,
     /// Records of the log that opening has replayed.
     pub replayed_records: u64,
     /// Bytes that the index's records take, counted if there is a memory budget.

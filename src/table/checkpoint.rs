@@ -43,7 +43,15 @@ impl<M: Medium> Table<M> {
     pub(crate) fn sync(&self) -> Result<()> {
         let _alone = self.syncing.lock();
         self.capture()?;
-        self.medium.complete()
+        self.complete()
+    }
+
+    /// The second half of [`sync`](Self::sync).
+    pub(crate) fn complete(&self) -> Result<()> {
+        self.free_extents().save();
+        let completed = self.medium.complete();
+        self.free_extents().saved(completed.is_ok());
+        completed
     }
 
     /// The first half of [`sync`](Self::sync), and what may wait for the second.
@@ -55,16 +63,15 @@ impl<M: Medium> Table<M> {
             superblock.checkpoints += 1;
             self.commit(&mut superblock);
         }
-        self.medium.capture()
+        self.medium.capture()?;
+        self.free_extents().capture();
+        Ok(())
     }
 
     /// Writes down how many records of each class were ever taken, where there are several; gives
     /// the sum.
     fn write_class_table(&self) -> u64 {
-        let taken = self
-            .arena
-            .classes()
-            .map(|class| self.arena.high_water(class));
+        let taken = self.arena.classes().map(|class| self.arena.taken(class));
         if self.shape.key_class() == KeyClass::Variable {
             let mut table = [0; SIZE_CLASSES as usize];
             taken
@@ -85,6 +92,7 @@ impl<M: Medium> Table<M> {
         let map = self.arena.map();
         free.retain(|&record| map.record(record).is_some());
         let mut superblock = self.superblock();
+        self.cut_free_end(&mut superblock);
         superblock.items = self.len();
         superblock.arena_high_water = self.write_class_table();
         superblock.free_count = free.len() as u64;
@@ -94,7 +102,10 @@ impl<M: Medium> Table<M> {
         drop(superblock);
         self.medium.trim();
         self.sync()?;
-        self.medium.finish()
+        self.medium.finish()?;
+        self.release_free();
+        self.medium.cut(self.superblock().file_len);
+        Ok(())
     }
 }
 

@@ -113,8 +113,7 @@ impl<M: Medium> Table<M> {
         let _gate = self.store_gate();
         let mut superblock = self.superblock();
         let before = self.arena.total(class);
-        let wanted = self.arena.high_water(class).saturating_add(records);
-        let missing = wanted.saturating_sub(before);
+        let missing = records.saturating_sub(self.arena.fresh(class));
         if missing == 0 {
             return Ok(());
         }
@@ -130,6 +129,9 @@ impl<M: Medium> Table<M> {
         let hurried = (before * stride / HURRIED_GROWTH_MAX.1).max(HURRIED_GROWTH_MAX.0);
         let wanted = least.max(if is_ready { next } else { next.min(hurried) });
         let useful = least.max(wanted.min(least_growth(&superblock)));
+        if self.grow_arena_by_free(&mut superblock, class, least, next)? {
+            return Ok(());
+        }
         // A disk that is nearly full gives what it has, but not in pieces that use up the extent table.
         let mut len = wanted;
         let (offset, len) = loop {

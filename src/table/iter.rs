@@ -21,7 +21,7 @@ pub(crate) struct Items<'t, M: Medium, K, V> {
 }
 
 /// Iterator over the buckets of a table, from the lowest level up: items move in this direction.
-struct Buckets<'t, M: Medium> {
+pub(super) struct Buckets<'t, M: Medium> {
     table: &'t Table<M>,
     /// The next one.
     next: Bucket,
@@ -29,7 +29,7 @@ struct Buckets<'t, M: Medium> {
 
 /// Which bucket. Where it is, is known only while the caller is pinned.
 #[derive(Clone, Copy)]
-enum Bucket {
+pub(super) enum Bucket {
     Reserved(u32),
     Level { level: u32, index: u64 },
 }
@@ -37,7 +37,7 @@ enum Bucket {
 impl Bucket {
     /// Offset of the bucket, valid while the caller is pinned; `None` if its level has been emptied,
     /// and may hold records now.
-    fn offset<M: Medium>(self, table: &Table<M>) -> Option<u64> {
+    pub(super) fn offset<M: Medium>(self, table: &Table<M>) -> Option<u64> {
         match self {
             Self::Reserved(bucket) => Some(reserved_bucket_at(bucket)),
             Self::Level { level, index } => {
@@ -58,7 +58,7 @@ impl Bucket {
 }
 
 impl<'t, M: Medium> Buckets<'t, M> {
-    fn new(table: &'t Table<M>) -> Self {
+    pub(super) fn new(table: &'t Table<M>) -> Self {
         table.finish_draining_quietly();
         let next = match table.shape.key_class() {
             KeyClass::Word => Bucket::Reserved(0),

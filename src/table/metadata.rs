@@ -191,7 +191,7 @@ impl<M: Medium> Table<M> {
         // A change that ends from here on is noted after this.
         self.is_changed.store(false, Ordering::Release);
         let version = self.begin_version();
-        let published = self.capture().and_then(|()| self.medium.complete());
+        let published = self.capture().and_then(|()| self.complete());
         match &published {
             Ok(()) => self.metadata.lock().published = version,
             Err(_) => self.note_change(),

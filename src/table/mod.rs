@@ -2,7 +2,9 @@
 
 pub(crate) mod alloc;
 mod checkpoint;
+mod compact;
 pub(crate) mod extents;
+mod free_extents;
 pub(crate) mod item;
 pub(crate) mod iter;
 pub(crate) mod key;
@@ -34,6 +36,7 @@ use alloc::arena::Arena;
 use alloc::epoch::Epochs;
 use alloc::free_list::FreeList;
 pub(crate) use checkpoint::read_superblock;
+use free_extents::FreeExtents;
 use levels::{LevelTable, Levels};
 use maintenance::Maintenance;
 use metadata::MetadataBlock;
@@ -58,6 +61,9 @@ pub struct Table<M> {
     pub(crate) resize: Mutex<Resize>,
     pub(crate) maintenance: Maintenance,
     pub(crate) free_list: Mutex<FreeList>,
+    free_extents: Mutex<FreeExtents>,
+    /// Whether a device has pinned the file's pages.
+    is_pinned: AtomicBool,
     pub(crate) items: AtomicI64,
     /// Bytes of the records that items name. Counted from the creation or from
     /// [`count_record_bytes`](Self::count_record_bytes) on.
@@ -172,6 +178,8 @@ impl<M: Medium> Table<M> {
             resize: Mutex::new(Resize::default()),
             maintenance: Maintenance::default(),
             free_list: Mutex::default(),
+            free_extents: Mutex::default(),
+            is_pinned: AtomicBool::new(false),
             items: AtomicI64::new(0),
             record_bytes: AtomicI64::new(0),
             touches: CachePadded::new(AtomicU64::new(0)),
@@ -194,6 +202,12 @@ impl<M: Medium> Table<M> {
     #[inline]
     pub(crate) fn verifies_records(&self) -> bool {
         self.verifies_records
+    }
+
+    /// Says whether a device pins the file's pages: none goes back to the file system then.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn set_pinned(&self, is_pinned: bool) {
+        self.is_pinned.store(is_pinned, Ordering::Relaxed);
     }
 
     /// Path of the file, for errors.

@@ -377,8 +377,12 @@ impl<M: Medium> Table<M> {
         });
     }
 
-    /// Gives the space of an emptied level to the arena, if the extent table has room.
+    /// Gives the space of an emptied level to the arena, if the extent table has room. With size classes it is free
+    /// for any of them.
     pub(in crate::table) fn level_to_arena(&self, offset: u64, len: u64) {
+        if self.shape.classes() > 1 {
+            return self.add_free(&[(offset, len)]);
+        }
         let _gate = self.store_gate();
         let mut superblock = self.superblock();
         if superblock.extent_count < crate::layout::extent::MAX_EXTENTS

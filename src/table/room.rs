@@ -4,7 +4,7 @@
 use super::Table;
 use super::extents::{HURRIED_GROWTH_MAX, least_growth};
 use crate::layout::shape::extent_alignment;
-use crate::layout::{PAGE, Shape, align_up};
+use crate::layout::{EXTENT_TABLE_LEN, PAGE, SUPERBLOCKS, Shape, align_up};
 use crate::pm::Medium;
 
 /// From this share of full slots on, in percent, a further level is expected. Tables grow when about 93 are
@@ -14,6 +14,9 @@ const LEVEL_AT_PERCENT: u64 = 60;
 /// Pages that a change may store to, beside those of its record: of its slot, of the slot that it leaves,
 /// and of overflow bits.
 const PAGES_PER_CHANGE: u64 = 3;
+
+/// Pages of what says where records stand: an area of the extent table, and the superblock.
+const PAGES_OF_EXTENTS: u64 = EXTENT_TABLE_LEN / PAGE + SUPERBLOCKS.len() as u64;
 
 /// Changes that are to be made.
 #[derive(Debug, Clone, Copy, Default)]
@@ -127,6 +130,11 @@ impl<M: Medium> Table<M> {
         };
         let pages = of_changes
             .saturating_add(of_records)
+            .saturating_add(if need.records == 0 {
+                0
+            } else {
+                PAGES_OF_EXTENTS
+            })
             .saturating_add(drained);
         Bound { growth, pages }
     }

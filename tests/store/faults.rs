@@ -3,9 +3,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use std::{fmt, io};
 
 use gphash::Error;
+use gphash::pm::{Call, Faults};
 use gphash::store::{Durability, Store, StoreOptions, WriteBatch};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -255,4 +258,77 @@ fn calls_fail_while_nobody_waits_for_the_log() {
         true,
         false,
     );
+}
+
+/// Refuses one kind of call about old versions that are in a file.
+struct OldVersionsFail {
+    call: Call,
+    fails: AtomicBool,
+}
+
+impl fmt::Debug for OldVersionsFail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OldVersionsFail").finish_non_exhaustive()
+    }
+}
+
+impl Faults for OldVersionsFail {
+    fn before(&self, call: Call, path: &Path) -> io::Result<()> {
+        let is_it = call == self.call && path.ends_with("OLD_VERSIONS");
+        match is_it && self.fails.load(Ordering::Relaxed) {
+            true => Err(io::Error::from_raw_os_error(libc::EIO)),
+            false => Ok(()),
+        }
+    }
+}
+
+const OLD_VALUES: u8 = 64;
+
+fn put_all(store: &Store, byte: u8) {
+    for nth in 0..OLD_VALUES {
+        store.put([nth], vec![byte; 1000]).unwrap();
+    }
+}
+
+#[test]
+fn old_versions_survive_a_file_that_fails() {
+    for call in [Call::Create, Call::Write, Call::Read] {
+        let folder = tempfile::tempdir().unwrap();
+        let faults = Arc::new(OldVersionsFail {
+            call,
+            fails: AtomicBool::new(true),
+        });
+        let options = options(Durability::None).faults(faults.clone());
+        let store = Store::open(folder.path().join("store"), &options).unwrap();
+        put_all(&store, 0);
+        let mut transaction = store.transaction();
+        let range = store.range(..);
+        put_all(&store, 1);
+        let spilled = store.stats().kept_file_bytes;
+        assert_eq!(spilled > 0, call == Call::Read);
+        if call == Call::Read {
+            // The last ones have no room in memory any more.
+            let last = [OLD_VALUES - 1];
+            assert!(matches!(transaction.get(&last), Err(Error::Io { .. })));
+            assert!(matches!(range.last(), Some(Err(Error::Io { .. }))));
+            // Nobody else is told.
+            assert_eq!(store.get(&last).unwrap(), Some(vec![1; 1000]));
+            faults.fails.store(false, Ordering::Relaxed);
+        } else {
+            let found: Vec<_> = range.map(|item| item.unwrap().1).collect();
+            assert_eq!(found, vec![vec![0; 1000]; usize::from(OLD_VALUES)]);
+            faults.fails.store(false, Ordering::Relaxed);
+            let next = store.transaction();
+            put_all(&store, 2);
+            assert!(store.stats().kept_file_bytes > 0);
+            drop(next);
+        }
+        for nth in 0..OLD_VALUES {
+            assert_eq!(transaction.get(&[nth]).unwrap(), Some(vec![0; 1000]));
+        }
+        drop(transaction);
+        store.put("last", "").unwrap();
+        assert_eq!(store.stats().kept_file_bytes, 0);
+        store.close().unwrap();
+    }
 }

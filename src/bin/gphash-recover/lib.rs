@@ -1,4 +1,4 @@
-//! Recovers index files and the directories of stores, or checks whether they need it: what the program
+//! Recovers index files and the directories of stores, checks whether they need it, or makes them smaller: what the program
 //! `gphash-recover` does, for programs that want to do it themselves.
 //!
 //! The report goes to standard output, progress and errors to standard error. A reader that
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use finding::Finding;
-use gphash::{Progress, Repair, ReportState, recover, store};
+use gphash::{Progress, Repair, ReportState, compact, recover, store};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use object::Object;
 use output::Output;
@@ -32,6 +32,9 @@ pub struct Arguments {
     /// journal that is missing or damaged
     #[arg(long, conflicts_with = "check")]
     pub salvage: bool,
+    /// Give back the room that the files do not need, once they are recovered
+    #[arg(long, conflicts_with_all = ["check", "salvage"])]
+    pub compact: bool,
     /// Print one JSON object for each file, one on a line, in place of the report
     #[arg(long)]
     pub json: bool,
@@ -156,6 +159,19 @@ fn recover_with_progress(file: &Path, arguments: &Arguments) -> gphash::Result<F
         true => store::recover(file, arguments.repair(), &progress).map(Finding::Store),
         false => recover(file, arguments.repair(), &progress).map(Finding::File),
     };
+    let outcome = outcome.and_then(|finding| {
+        if arguments.compact && finding.state() != ReportState::Damaged {
+            match file.is_dir() {
+                true => {
+                    let store = store::Store::open(file, &store::StoreOptions::new())?;
+                    store.compact(&progress)?;
+                    store.close()?;
+                }
+                false => compact(file, &progress)?,
+            }
+        }
+        Ok(finding)
+    });
     bar.finish_and_clear();
     outcome
 }

@@ -77,6 +77,7 @@ impl CudaEngine {
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu) if the file cannot be pinned.
     pub(crate) fn attach(&mut self, table: &Arc<Table<Mapping>>) -> Result<()> {
+        table.set_pinned(true);
         self.service.attach(table, self.prepared.take())?;
         let options = self.service.options();
         if let Some(period) = options.cache_period
@@ -105,7 +106,9 @@ impl CudaEngine {
     /// is then as after a crash.
     pub(crate) fn detach(&mut self, table: &Table<Mapping>) -> Result<()> {
         self.refresher = None;
-        self.service.detach(table)
+        self.service.detach(table)?;
+        table.set_pinned(false);
+        Ok(())
     }
 
     /// Makes room for `additional` more items.

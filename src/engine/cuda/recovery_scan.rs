@@ -69,6 +69,7 @@ impl CudaEngine {
         let ranges: Vec<RecordRange> = table
             .arena
             .extents()
+            .iter()
             .map(|extent| RecordRange {
                 offset: extent.offset,
                 count: extent.count,

@@ -29,6 +29,8 @@ pub(super) enum Op {
     Drain,
     /// Frees the retired records at once, as if their epochs had passed.
     Recycle,
+    /// Moves records together and enters what is empty as free.
+    Compact,
     /// Takes all free records away until the table is closed, as other threads might.
     UseUp,
     /// Preallocates room for whatever comes, as the maintenance does.
@@ -87,6 +89,7 @@ pub(super) fn maintain<M: Medium>(table: &Table<M>, op: &Op) {
         Op::Slice => table.drain_slice(),
         Op::Drain => table.finish_draining_quietly(),
         Op::Recycle => table.arena.give(table.arena.take_all()),
+        Op::Compact => table.compact(&|_| {}),
         Op::MakeRoom => table
             .medium
             .prepare(table.medium.len() + (1 << 20), Priority::Beside)
@@ -95,7 +98,7 @@ pub(super) fn maintain<M: Medium>(table: &Table<M>, op: &Op) {
         Op::Publish => table.publish().unwrap(),
         Op::SetUser(user) => table.set_user_metadata(&user.to_ne_bytes()).unwrap(),
         Op::Capture => table.capture().unwrap(),
-        Op::CompleteJournal => table.medium.complete().unwrap(),
+        Op::CompleteJournal => table.complete().unwrap(),
         _ => unreachable!("{op:?} changes items or the handle"),
     }
 }

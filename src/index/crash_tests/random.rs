@@ -62,6 +62,7 @@ fn any_op(count: u64, rng: &mut SmallRng) -> Op {
         36 => Op::MakeRoom,
         37 => Op::Sync,
         38 => Op::Reopen,
+        39 => Op::Compact,
         _ => Op::Kill,
     }
 }

@@ -121,6 +121,26 @@ fn reuse_of_records_and_slots() {
 }
 
 #[test]
+fn compaction() {
+    let prepare: Vec<Op> = (1..6).map(Insert).chain([Insert(EMPTY)]).collect();
+    let ops = [
+        Remove(2),
+        Update(3),
+        Compact,
+        Update(1),
+        Insert(7),
+        Remove(EMPTY),
+        Compact,
+        Reopen,
+        Insert(8),
+        Compact,
+        Kill,
+        Update(4),
+    ];
+    for_all_key_classes((1, 2, 4), &prepare, &ops);
+}
+
+#[test]
 fn growth_of_levels() {
     let mut ops: Vec<Op> = (1..5).map(Insert).collect();
     ops.extend([

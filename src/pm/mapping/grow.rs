@@ -25,8 +25,9 @@ pub(super) struct Growth {
 }
 
 impl Mapping {
-    /// Brings the first `len` bytes of a file that exists into reach.
-    pub(super) fn map(&self, len: u64) -> Result<()> {
+    /// Brings the first `len` bytes of a file that exists into reach. Nobody stores to the ranges that are `free`, in
+    /// the order of their offsets.
+    pub(super) fn map(&self, len: u64, free: &[(u64, u64)]) -> Result<()> {
         let mut growth = self.growth.lock();
         let mapped = align_up(len, self.file_system.unit);
         if self.access == Access::Write {
@@ -38,9 +39,11 @@ impl Mapping {
             // A shorter one comes from a machine with smaller pages.
             if has_holes || actual < mapped {
                 let from = if has_holes { 0 } else { actual };
-                self.file
-                    .check_free_space((mapped - from).saturating_sub(allocated))
-                    .and_then(|()| self.file.allocate(from, mapped))
+                self.fill_holes(from, mapped, free, allocated)
+                    .and_then(|()| match actual < mapped {
+                        true => self.file.set_len(mapped),
+                        false => Ok(()),
+                    })
                     .map_err(|source| self.no_room(mapped - from, source))?;
             }
         }
@@ -50,6 +53,27 @@ impl Mapping {
         growth.stale = mapped;
         self.mapped.store(mapped, Ordering::Release);
         self.len.store(len, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives blocks to all of `from..to` but what is free.
+    fn fill_holes(
+        &self,
+        from: u64,
+        to: u64,
+        free: &[(u64, u64)],
+        allocated: u64,
+    ) -> io::Result<()> {
+        let without: u64 = free.iter().map(|(_, len)| len).sum();
+        let needed = (to - from).saturating_sub(allocated + without);
+        self.file.check_free_space(needed)?;
+        let mut at = from;
+        for &(offset, len) in free.iter().chain([&(to, 0)]) {
+            if offset > at {
+                self.file.allocate(at, offset)?;
+            }
+            at = at.max(offset + len);
+        }
         Ok(())
     }
 
@@ -159,6 +183,40 @@ impl Mapping {
             if !self.is_gathered() && self.sharing != Sharing::Synchronous {
                 self.range.populate(mapped, to, threads);
             }
+        }
+    }
+
+    /// See [`Medium::release`].
+    pub(super) fn release_to_system(&self, at: u64, len: u64) {
+        if self.access == Access::ReadOnly || self.opener.check(self.path()).is_err() {
+            return;
+        }
+        if self.sharing == Sharing::Private {
+            if let Some(dirty) = &self.dirty {
+                dirty.clear(at, at + len);
+            }
+            self.range.discard(at, at + len);
+        }
+        // Should this fail, as on a file system that knows no holes, the blocks stay.
+        if let Err(error) = self.file.punch(at, at + len) {
+            tracing::debug!(%error, at, len, "the file keeps blocks that it does not need");
+        }
+    }
+
+    /// See [`Medium::refill`].
+    pub(super) fn refill_from_system(&self, at: u64, len: u64) -> Result<()> {
+        self.opener.check(self.path())?;
+        self.file
+            .check_free_space(len)
+            .and_then(|()| self.file.allocate(at, at + len))
+            .map_err(|source| self.no_room(len, source))
+    }
+
+    /// See [`Medium::cut`].
+    pub(super) fn cut_to(&self, len: u64) {
+        if len < self.len() {
+            self.len.store(len, Ordering::Release);
+            self.cut_off();
         }
     }
 

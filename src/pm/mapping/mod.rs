@@ -278,6 +278,18 @@ impl Medium for Mapping {
         self.cut_off();
     }
 
+    fn release(&self, at: u64, len: u64) {
+        self.release_to_system(at, len);
+    }
+
+    fn refill(&self, at: u64, len: u64) -> Result<()> {
+        self.refill_from_system(at, len)
+    }
+
+    fn cut(&self, len: u64) {
+        self.cut_to(len);
+    }
+
     fn capture(&self) -> Result<()> {
         self.copy_changes()
     }

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
+use bytemuck::Zeroable;
 use parking_lot::Mutex;
 
 use super::{Access, MapOptions, Mapping};
-use crate::layout::Superblock;
+use crate::layout::{ExtentEntry, Superblock};
 use crate::pm::address_range::{Range, Sharing};
 use crate::pm::dirty_map::DirtyMap;
 use crate::pm::domain;
@@ -117,7 +118,8 @@ impl Mapping {
         } else if !keeps_journal {
             journal::disown(&mapping.file)?;
         }
-        mapping.map(superblock.file_len)?;
+        let free = free_ranges(&mapping.file, &superblock)?;
+        mapping.map(superblock.file_len, &free)?;
         Ok(mapping)
     }
 
@@ -140,7 +142,7 @@ impl Mapping {
         let (superblock, replay, lost_journal) = inspect(&file, options)?;
         let mut mapping = Self::over(file, superblock.file_len, Access::ReadOnly, options)?;
         mapping.lost_journal = lost_journal;
-        mapping.map(superblock.file_len)?;
+        mapping.map(superblock.file_len, &[])?;
         if let Some(replay) = replay {
             replay.overlay(|at, bytes| {
                 let len = mapping.len().saturating_sub(at).min(bytes.len() as u64);
@@ -196,6 +198,19 @@ fn open_file(entry: &Entry, write: bool) -> Result<PmFile> {
         });
     }
     PmFile::open(&resolved, write)
+}
+
+/// The ranges that the extent table calls free, by their offsets.
+fn free_ranges(file: &PmFile, superblock: &Superblock) -> Result<Vec<(u64, u64)>> {
+    if !superblock.has_free_extents() {
+        return Ok(Vec::new());
+    }
+    let mut table = vec![ExtentEntry::zeroed(); superblock.extent_count as usize];
+    file.read(
+        bytemuck::cast_slice_mut(&mut table),
+        superblock.entry_offset(0),
+    )?;
+    Ok(ExtentEntry::free_ranges(&table, superblock.file_len))
 }
 
 /// Checks the head of a file as it will be when its journal has been replayed. Where the journal is

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crossbeam_utils::sync::ShardedLockWriteGuard;
 use parking_lot::MutexGuard;
 
 use super::REQUESTS_PER_THREAD_MIN;
@@ -11,10 +12,14 @@ use crate::pool::parallel;
 use crate::store::files::dir::{Room, is_full};
 use crate::store::files::reserve;
 use crate::store::inner::{PARALLEL_LOOKUPS_MIN, StoreInner, Visible};
-use crate::store::mvcc::old_versions::{Before, Value};
+use crate::store::mvcc::old_versions::{Before, OldVersion, OldVersions, Pruned, Value};
 use crate::store::wal::record::Entry;
 use crate::table::item::Mutation;
 use crate::{Error, Result};
+
+/// Old values that are read at first, and about how many bytes of them are read at a time then, with a budget.
+const KEPT_KEYS_INITIAL: usize = 16;
+const KEPT_AT_ONCE_BYTES: usize = 1 << 20;
 
 /// Changes that wait for room.
 pub struct PendingApply {
@@ -102,20 +107,9 @@ impl StoreInner {
     /// Makes the changes of a batch whose first request has the sequence number `first`, no two of one
     /// key, and shows them.
     fn apply(&self, first: u64, entries: &[Entry]) -> Result<()> {
-        // Reading what the snapshots see may take the disk, so that is done before readers must wait.
-        let newest = self.snapshots.newest();
-        let mut kept = self.to_keep(entries, newest, &self.visible())?;
-        let mut visible = self.change_visible();
-        let newest_now = self.snapshots.newest();
-        if newest_now != newest {
-            kept = self.to_keep(entries, newest_now, &visible)?;
-        }
-        visible.old_versions.prune(&self.snapshots.live());
-        let commit_seq = visible.commit_seq + 1;
-        for (key, value) in kept {
-            visible.old_versions.keep(key, commit_seq, value);
-        }
-        visible.commit_seq = commit_seq;
+        // The lock ends first.
+        let (_pruned, mut visible) = self.keep_old_versions(entries)?;
+        let commit_seq = visible.commit_seq;
         let keys = entries.iter().map(|entry| entry.key);
         visible.changed.note(keys, commit_seq);
         let version = self.tiers.spill.version();
@@ -130,6 +124,46 @@ impl StoreInner {
         self.change_table(&mut visible, &changes)?;
         self.finished.store(commit_seq, Ordering::Release);
         Ok(())
+    }
+
+    /// Begins the next commit, and keeps what live snapshots see of the keys that it changes.
+    fn keep_old_versions(
+        &self,
+        entries: &[Entry],
+    ) -> Result<(Pruned, ShardedLockWriteGuard<'_, Visible>)> {
+        // Reading what the snapshots see, and writing what has no room in memory, may take the disk. So both are
+        // done before readers must wait.
+        let newest = self.snapshots.newest();
+        let mut kept = self.to_keep(entries, newest)?;
+        let mut visible = self.change_visible();
+        if self.snapshots.newest() > newest {
+            // Others may follow. All that come before these changes see the last commit, or an earlier one.
+            let last = visible.commit_seq;
+            drop(visible);
+            kept = self.to_keep(entries, Some(last))?;
+            visible = self.change_visible();
+        }
+        visible.commit_seq += 1;
+        let commit_seq = visible.commit_seq;
+        let live = self.snapshots.live();
+        let pruned = visible.old_versions.prune(&live);
+        if !live.is_empty() {
+            for (key, version) in kept {
+                visible.old_versions.keep(key, commit_seq, version);
+            }
+        }
+        drop(live);
+        self.count_old_versions(&visible.old_versions);
+        Ok((pruned, visible))
+    }
+
+    /// Leaves the table less of the budget while old versions take more than their share.
+    fn count_old_versions(&self, old_versions: &OldVersions) {
+        if let (Some(budget), Some(spill)) = (&self.budget, &self.version_spill) {
+            let bytes = old_versions.bytes().in_memory;
+            let beyond = bytes.saturating_sub(spill.memory_bytes_max);
+            budget.old_version_bytes.store(beyond, Ordering::Relaxed);
+        }
     }
 
     /// Makes changes in the table, no two of one key.
@@ -156,30 +190,60 @@ impl StoreInner {
         }
     }
 
-    /// What the newest snapshot sees of the keys that change, as far as it must be kept.
+    /// What the newest snapshot sees of the keys that change, as far as it must be kept. With a budget, values
+    /// are read a few at a time, and those without room in memory go to a file before the next ones are read.
     fn to_keep<'w>(
         &self,
         entries: &[Entry<'w>],
         newest: Option<u64>,
-        visible: &Visible,
-    ) -> Result<Vec<(&'w [u8], Before)>> {
+    ) -> Result<Vec<(&'w [u8], OldVersion)>> {
         let Some(seen) = newest else {
             return Ok(Vec::new());
         };
-        let keys: Vec<&[u8]> = entries
-            .iter()
-            .map(|entry| entry.key)
-            .filter(|key| visible.old_versions.is_needed(key, seen))
-            .collect();
+        let (keys, mut bytes) = {
+            let old_versions = &self.visible().old_versions;
+            let keys = entries.iter().map(|entry| entry.key);
+            let keys = keys.filter(|key| old_versions.is_needed(key, seen));
+            (keys.collect::<Vec<&[u8]>>(), old_versions.bytes())
+        };
+        let mut kept = Vec::with_capacity(keys.len());
+        let spill = self.version_spill.as_ref();
+        let mut count = spill.map_or(usize::MAX, |_| KEPT_KEYS_INITIAL);
+        while kept.len() < keys.len() {
+            let rest = &keys[kept.len()..];
+            let some = &rest[..count.min(rest.len())];
+            let values = self.values_before(some)?;
+            let first = kept.len();
+            kept.extend(
+                some.iter()
+                    .copied()
+                    .zip(values.into_iter().map(OldVersion::Kept)),
+            );
+            let Some(spill) = spill else { continue };
+            let before = bytes.in_memory;
+            let added = &mut kept[first..];
+            added
+                .iter()
+                .for_each(|(key, version)| bytes.add(key, version));
+            let read = usize::try_from(bytes.in_memory - before).unwrap_or(usize::MAX);
+            count = (some.len() * KEPT_AT_ONCE_BYTES / read.max(1)).clamp(1, 2 * some.len());
+            if bytes.in_memory > spill.memory_bytes_max && !self.store_dir.is_tight() {
+                let versions = added.iter_mut().map(|(_, version)| version);
+                spill.spill(versions, &mut bytes);
+            }
+        }
+        Ok(kept)
+    }
+
+    /// What keys have.
+    fn values_before(&self, keys: &[&[u8]]) -> Result<Vec<Before>> {
+        let _visible = self.visible();
         let mut values = vec![Ok(None); keys.len()];
-        let read = self
-            .tiers
-            .get_many(&keys, PARALLEL_LOOKUPS_MIN, |nth, value| {
-                values[nth] = Ok(Some(value));
-            });
+        let found = |nth: usize, value| values[nth] = Ok(Some(value));
+        let read = self.tiers.get_many(keys, PARALLEL_LOOKUPS_MIN, found);
         if let Err(Error::Damaged { .. }) = read {
             // What is damaged is for the snapshot's reader to hear of; the change takes its place.
-            for (value, key) in values.iter_mut().zip(&keys) {
+            for (value, key) in values.iter_mut().zip(keys) {
                 *value = match self.tiers.get(key) {
                     Err(error @ Error::Damaged { .. }) => Err(Box::new(error)),
                     value => Ok(value?),
@@ -188,7 +252,7 @@ impl StoreInner {
         } else {
             read?;
         }
-        Ok(keys.into_iter().zip(values).collect())
+        Ok(values)
     }
 
     /// Puts what the index had no room for into the log once more, behind what a checkpoint

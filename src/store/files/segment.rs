@@ -134,7 +134,7 @@ impl Segment {
     ) -> Result<Self> {
         let file = match spare {
             Some(file) => file,
-            None => dir.create_file(&name(number))?,
+            None => dir.create_file(name(number))?,
         };
         let mut header = Header {
             preamble: FORMAT.preamble(0, store_id),

@@ -22,6 +22,12 @@ use crate::table::room::Need;
 /// Most bytes of items that leave at a time: they are sorted in memory.
 const ROUND_BYTES_MAX: u64 = 64 << 20;
 
+/// The part of what records may take that leaves at a time.
+const ROUND_SHARE: u64 = 16;
+
+/// Bytes that may leave at a time whatever the budget is.
+const ROUND_BYTES_MIN: u64 = 1 << 20;
+
 /// Items that are taken out of the table at a time; changes wait meanwhile.
 const SLICE_ITEMS: usize = 1024;
 
@@ -141,9 +147,10 @@ impl Core {
         while used > least {
             // Else each deletion meanwhile would leave a tombstone for nothing.
             state.hold_to_add(&Need::default(), 0)?;
+            let most = (limit / ROUND_SHARE).clamp(ROUND_BYTES_MIN, ROUND_BYTES_MAX);
             let (batch, spilled) = {
                 let _guard = state.begin_eviction();
-                let batch = state.cold_items((used - least).min(ROUND_BYTES_MAX), used);
+                let batch = state.cold_items((used - least).min(most), used);
                 if batch.items.is_empty() {
                     return Ok(());
                 }

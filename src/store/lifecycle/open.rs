@@ -18,6 +18,7 @@ use crate::store::files::manifest::Manifest;
 use crate::store::files::reserve;
 use crate::store::inner::{StoreInner, Visible};
 use crate::store::mvcc::old_versions::{OldVersions, Snapshots};
+use crate::store::mvcc::spill_file::VersionSpill;
 use crate::store::options::{Durability, StoreOptions};
 use crate::store::ordered::view::OrderedViewState;
 use crate::store::resident::budget::Budget;
@@ -257,6 +258,9 @@ pub fn open_in(
     let threads = Threads::new(options.index.threads);
     let state = StoreInner {
         tiers,
+        version_spill: options
+            .memory_budget
+            .map(|bytes| VersionSpill::new(store_dir.root().clone(), bytes)),
         budget: options
             .table_budget()
             .map(|bytes| Budget::new(bytes, keeper)),

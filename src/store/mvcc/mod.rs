@@ -2,3 +2,4 @@
 
 pub mod old_versions;
 pub mod read_set;
+pub mod spill_file;

@@ -12,7 +12,7 @@ use rayon::iter::Either;
 use crate::Result;
 use crate::lsm;
 use crate::store::inner::StoreInner;
-use crate::store::mvcc::old_versions::{Before, OldVersions, Snapshot, Value, is_empty};
+use crate::store::mvcc::old_versions::{OldVersion, OldVersions, Snapshot, Value, is_empty};
 use crate::store::mvcc::read_set::KeyRange;
 use crate::store::ordered::{Item, Limits, OrderedView, PAGE_BYTES_MAX, PageOf};
 use crate::table::item::Wanted;
@@ -149,15 +149,17 @@ impl<'s> Pages<'s> {
     fn read(&mut self, end: End) -> Result<()> {
         while self.is_open {
             let limits = (as_slice(&self.front), as_slice(&self.back));
-            let Part { items, rest } = self.state.with_order(|view, old_versions| {
+            let (part, old) = self.state.with_order(|view, old_versions| {
                 let page = PageOf {
                     range: limits,
                     items: self.page_items,
                     what: self.what,
                 };
-                let part = self.state.page(view, page, end)?;
-                self.overlay_newer(part, limits, end, old_versions)
+                let mut part = self.state.page(view, page, end)?;
+                let old = self.cut_to_page(&mut part, limits, end, old_versions);
+                Ok((part, old))
             })?;
+            let Part { items, rest } = self.overlay_newer(part, old, limits, end)?;
             // Of long items as few are asked for as there is room for.
             self.page_items = (2 * items.len()).clamp(1, PAGE_ITEMS_MAX);
             match (rest, end) {
@@ -180,33 +182,46 @@ impl<'s> Pages<'s> {
         Ok(())
     }
 
-    /// Puts what the snapshot sees otherwise, and what the transaction has changed, over items of tiers. That
-    /// may be more than a page has room for: then the page ends earlier.
-    fn overlay_newer(
+    /// Ends a part where what is to be put over it is as long as a page has room for. Gives what the snapshot
+    /// sees otherwise up to there.
+    fn cut_to_page(
         &self,
-        mut part: Part,
+        part: &mut Part,
         limits: Limits,
         end: End,
         old_versions: &OldVersions,
-    ) -> Result<Part> {
+    ) -> Vec<(Vec<u8>, OldVersion)> {
         let range = end.upto(limits, part.rest.as_deref());
         let old = self.old(old_versions, range, end);
-        let old_end = self.page_end(old.map(|(key, before)| {
-            let value = before.as_ref().ok().and_then(Option::as_ref);
-            (key, value)
-        }));
+        let old_end = self.page_end(old.map(|(key, version)| (key, version.len())));
         part.cut(old_end, end);
         let range = end.upto(limits, part.rest.as_deref());
-        let own_end = self.page_end(self.own(range, end));
+        let own = self.own(range, end);
+        let own_end = self.page_end(own.map(|(key, value)| (key, value.map(Vec::len))));
         part.cut(own_end, end);
-
         let range = end.upto(limits, part.rest.as_deref());
         let old = self.old(old_versions, range, end);
-        let old = old.map(|(key, before)| match before {
-            Ok(value) => Ok((key.to_vec(), self.wanted(value.as_ref()))),
-            Err(error) => Err((**error).clone()),
-        });
-        let old = old.collect::<Result<Vec<Item>>>()?;
+        old.map(|(key, version)| (key.to_vec(), version.clone()))
+            .collect()
+    }
+
+    /// Puts what the snapshot sees otherwise, and what the transaction has changed, over items of tiers.
+    fn overlay_newer(
+        &self,
+        mut part: Part,
+        old: Vec<(Vec<u8>, OldVersion)>,
+        limits: Limits,
+        end: End,
+    ) -> Result<Part> {
+        let read = |(key, version): (Vec<u8>, OldVersion)| {
+            let value = match self.what {
+                Wanted::Item => version.into_value(),
+                Wanted::Key | Wanted::End => version.into_empty_value(),
+            };
+            value.map(|value| (key, value))
+        };
+        let old = old.into_iter().map(read).collect::<Result<Vec<Item>>>()?;
+        let range = end.upto(limits, part.rest.as_deref());
         let own = self.own(range, end);
         let own = own.map(|(key, value)| (key.to_vec(), self.wanted(value)));
         let items = overlay(part.items, old.into_iter(), end);
@@ -220,7 +235,7 @@ impl<'s> Pages<'s> {
         old_versions: &'p OldVersions,
         range: Limits<'p>,
         end: End,
-    ) -> impl Iterator<Item = (&'p [u8], &'p Before)> + use<'p> {
+    ) -> impl Iterator<Item = (&'p [u8], &'p OldVersion)> + use<'p> {
         end.first(old_versions.range(range, self.snapshot.commit_seq))
     }
 
@@ -245,16 +260,17 @@ impl<'s> Pages<'s> {
         }
     }
 
-    /// The last key of the first page of entries, if there are more.
+    /// The last key of the first page of entries, which are keys with the bytes of their values, if there are
+    /// more.
     fn page_end<'k>(
         &self,
-        entries: impl Iterator<Item = (&'k [u8], Option<&'k Vec<u8>>)>,
+        entries: impl Iterator<Item = (&'k [u8], Option<usize>)>,
     ) -> Option<Vec<u8>> {
         let mut last: Option<&[u8]> = None;
         let mut bytes = 0;
-        for (nth, (key, value)) in entries.enumerate() {
-            let value = value.filter(|_| self.what == Wanted::Item);
-            bytes += key.len() + value.map_or(0, Vec::len);
+        for (nth, (key, value_bytes)) in entries.enumerate() {
+            let value_bytes = value_bytes.filter(|_| self.what == Wanted::Item);
+            bytes += key.len() + value_bytes.unwrap_or(0);
             if nth == self.page_items || nth > 0 && bytes > PAGE_BYTES_MAX {
                 return last.map(<[u8]>::to_vec);
             }

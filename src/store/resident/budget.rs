@@ -15,6 +15,8 @@ const LEAST_SHARE: u64 = 4;
 pub struct Budget {
     pub(in crate::store) bytes: u64,
     pub(in crate::store) worker: Worker,
+    /// Bytes that old versions take beyond their own share.
+    pub(in crate::store) old_version_bytes: AtomicU64,
     /// Held by the one who lets items leave: how often changes had waited when he last did.
     pub(in crate::store) stalls_before: Mutex<u64>,
     pub(in crate::store) left: Mutex<()>,
@@ -33,6 +35,7 @@ impl Budget {
         Self {
             bytes,
             worker,
+            old_version_bytes: AtomicU64::new(0),
             stalls_before: Mutex::default(),
             left: Mutex::default(),
             has_left: Condvar::new(),
@@ -56,10 +59,12 @@ impl Budget {
         }
     }
 
-    /// Bytes that records may take. The levels of a table that has grown stay; they never take all of
-    /// the budget.
+    /// Bytes that records may take. The levels of a table that has grown stay, and old versions as long as a
+    /// snapshot sees them; they never take all of the budget.
     pub fn limit(&self, table: &BytesIndex) -> u64 {
-        let rest = self.bytes.saturating_sub(table.level_bytes());
+        let old_versions = self.old_version_bytes.load(Ordering::Relaxed);
+        let others = table.level_bytes() + old_versions;
+        let rest = self.bytes.saturating_sub(others);
         rest.max(self.bytes / LEAST_SHARE)
     }
 

@@ -9,17 +9,18 @@
 
 mod extents;
 mod shard;
+mod vacate;
 
-use std::sync::OnceLock;
-
-pub use crate::table::alloc::arena::extents::{ArenaExtent, ExtentMap};
+pub use crate::table::alloc::arena::extents::{ArenaExtent, ExtentMap, Extents};
 use crate::table::alloc::arena::shard::Cache;
 pub use crate::table::alloc::arena::shard::Shard;
 
+use crate::table::alloc::arena::vacate::Vacating;
+pub use crate::table::alloc::arena::vacate::Victims;
+
 use super::epoch::{GRACE, MAX_PINS};
 use crate::layout::Shape;
-use crate::layout::extent::MAX_EXTENTS;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, SegQueue};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, RwLock, SegQueue};
 use crate::width::{to_usize, u32_of};
 
 /// Caches of free records, one for each operation that runs at once.
@@ -44,9 +45,8 @@ const RETIRE_AT: (u64, usize) = (1, 1);
 /// The arena of a table.
 pub struct Arena {
     classes: Box<[Class]>,
-    extents: Box<[OnceLock<ArenaExtent>]>,
-    /// Extents that are set.
-    extent_count: AtomicU64,
+    extents: RwLock<Extents>,
+    vacating: Vacating,
     limbo: SegQueue<(u64, Vec<u64>)>,
     shards: Box<[Mutex<Shard>]>,
     retire_at: (u64, usize),
@@ -55,8 +55,10 @@ pub struct Arena {
 /// The records of one size.
 struct Class {
     stride: u64,
-    /// Records in all extents. Orders nothing.
-    total: std::sync::atomic::AtomicU64,
+    /// Number of the next record that will be added. Orders nothing.
+    end: std::sync::atomic::AtomicU64,
+    /// Records that were added and are there no more; all of them had been taken. Orders nothing.
+    removed: std::sync::atomic::AtomicU64,
     /// Number of the first record that was never taken.
     next: AtomicU64,
     free: SegQueue<Vec<u64>>,
@@ -75,7 +77,8 @@ impl Arena {
             let stride = shape.record_size(class);
             Class {
                 stride,
-                total: std::sync::atomic::AtomicU64::new(0),
+                end: std::sync::atomic::AtomicU64::new(0),
+                removed: std::sync::atomic::AtomicU64::new(0),
                 next: AtomicU64::new(0),
                 free: SegQueue::new(),
                 run: (most / stride).clamp(1, RUN.1),
@@ -83,8 +86,8 @@ impl Arena {
         };
         Self {
             classes: (0..shape.classes()).map(class).collect(),
-            extents: (0..MAX_EXTENTS).map(|_| OnceLock::new()).collect(),
-            extent_count: AtomicU64::new(0),
+            extents: RwLock::default(),
+            vacating: Vacating::default(),
             limbo: SegQueue::new(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             retire_at: RETIRE_AT,
@@ -100,55 +103,55 @@ impl Arena {
         &self.classes[class as usize]
     }
 
-    /// All extents, in order.
-    pub fn extents(&self) -> impl DoubleEndedIterator<Item = ArenaExtent> + '_ {
-        let count = to_usize(self.extent_count.load(Ordering::Acquire));
-        self.extents[..count]
-            .iter()
-            .filter_map(|extent| extent.get().copied())
+    /// All extents that there are now, in order.
+    pub fn extents(&self) -> Extents {
+        self.extents.read().clone()
     }
 
     /// How many extents there are.
     pub fn extent_count(&self) -> u32 {
-        u32_of(self.extent_count.load(Ordering::Acquire))
+        u32_of(self.extents.read().len() as u64)
     }
 
     /// The extents that there are now, for who asks of many records what they are.
     pub fn map(&self) -> ExtentMap {
-        self.extents().collect()
+        self.extents().iter().collect()
+    }
+
+    /// Number behind that of the last record of a class.
+    pub fn end(&self, class: u32) -> u64 {
+        self.class(class)
+            .end
+            .load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    fn removed(&self, class: u32) -> u64 {
+        self.class(class)
+            .removed
+            .load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Records of a class in all extents.
     pub fn total(&self, class: u32) -> u64 {
-        self.class(class)
-            .total
-            .load(std::sync::atomic::Ordering::Relaxed)
+        self.end(class) - self.removed(class)
     }
 
     /// Adds the records of `class` that fit into `len` bytes from `offset`. One caller at a time.
     pub fn add_extent(&self, class: u32, offset: u64, len: u64) {
-        let index = to_usize(self.extent_count.load(Ordering::Acquire));
-        let Class { stride, total, .. } = self.class(class);
+        let Class { stride, end, .. } = self.class(class);
         let extent = ArenaExtent {
             offset,
+            len,
             class,
             stride: *stride,
-            first: self.total(class),
+            first: self.end(class),
             count: len / stride,
         };
-        let _ = self.extents[index].set(extent);
-        self.extent_count.store(index as u64 + 1, Ordering::Release);
-        total.fetch_add(extent.count, std::sync::atomic::Ordering::Relaxed);
-    }
-
-    /// Offset of the record of `class` with number `ordinal`.
-    pub fn offset(&self, class: u32, ordinal: u64) -> Option<u64> {
-        let extent = self
-            .extents()
-            .rev()
-            .find(|extent| extent.class == class && ordinal >= extent.first)?;
-        let inside = ordinal - extent.first;
-        (inside < extent.count).then(|| extent.offset + inside * extent.stride)
+        {
+            let mut extents = self.extents.write();
+            *extents = Extents(extents.iter().chain([extent]).collect());
+        }
+        end.fetch_add(extent.count, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Records of a class taken at least once.
@@ -159,7 +162,12 @@ impl Arena {
     /// Records of a class that were never taken. An extent may be added, and its records taken, meanwhile.
     pub fn fresh(&self, class: u32) -> u64 {
         let taken = self.high_water(class);
-        self.total(class).saturating_sub(taken)
+        self.end(class).saturating_sub(taken)
+    }
+
+    /// Records of a class that are there and were taken at least once.
+    pub fn taken(&self, class: u32) -> u64 {
+        self.high_water(class) - self.removed(class)
     }
 
     /// Bytes of all records that were taken and not given back to everyone. No operation may run
@@ -167,7 +175,7 @@ impl Arena {
     pub fn taken_bytes(&self) -> u64 {
         let bytes = |class: u32| {
             let Class { stride, free, .. } = self.class(class);
-            let mut records = self.high_water(class);
+            let mut records = self.taken(class);
             let batches: Vec<_> = std::iter::from_fn(|| free.pop()).collect();
             for batch in batches {
                 records = records.saturating_sub(batch.len() as u64);
@@ -206,12 +214,13 @@ impl Arena {
     /// range, or `None` when the arena must grow.
     pub fn take_run(&self, class: u32, most: u64) -> Option<std::ops::Range<u64>> {
         let Class { stride, next, .. } = self.class(class);
+        let extents = self.extents();
         let mut first = next.load(Ordering::Acquire);
         loop {
-            let extent = self
-                .extents()
-                .find(|extent| extent.class == class && first < extent.first + extent.count)?;
-            let end = (first + most).min(extent.first + extent.count);
+            let extent = extents
+                .iter()
+                .find(|extent| extent.class == class && first < extent.end())?;
+            let end = first.saturating_add(most).min(extent.end());
             match next.compare_exchange(first, end, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     let start = extent.offset + (first - extent.first) * stride;
@@ -224,6 +233,7 @@ impl Arena {
 
     /// Gives records that no one can hold back to everyone. They need not be of one class.
     pub fn give(&self, records: Vec<u64>) {
+        let records = self.vacating.divert(records);
         if records.is_empty() {
             return;
         }
@@ -275,6 +285,17 @@ impl Arena {
         }
     }
 
+    /// Gives back what has been in limbo for long enough.
+    fn leave_limbo(&self, epoch: u64) {
+        while let Some((retired_in, records)) = self.limbo.pop() {
+            if retired_in + GRACE > epoch {
+                self.limbo.push((retired_in, records));
+                break;
+            }
+            self.give(records);
+        }
+    }
+
     /// A shard for the caller alone. `hint` picks where to look first. No one waits here: with
     /// all shards in use the search goes round.
     pub fn shard(&self, hint: usize) -> MutexGuard<'_, Shard> {
@@ -308,13 +329,7 @@ impl Arena {
     }
 
     fn refill(&self, shard: &mut Shard, class: u32, epoch: u64) {
-        while let Some((retired_in, records)) = self.limbo.pop() {
-            if retired_in + GRACE > epoch {
-                self.limbo.push((retired_in, records));
-                break;
-            }
-            self.give(records);
-        }
+        self.leave_limbo(epoch);
         let cache = &mut shard.caches[class as usize];
         if let Some(records) = self.class(class).free.pop() {
             cache.free = records;
@@ -329,6 +344,11 @@ impl Arena {
     /// after they were unlinked. Gives how many shards batches use, the caller's included.
     pub fn collect(&self, mine: &mut Shard, epoch: impl Fn() -> u64) -> usize {
         self.retire(mine.take_retired(), &epoch);
+        self.collect_idle(epoch)
+    }
+
+    /// As [`collect`](Self::collect), for who has no shard.
+    pub fn collect_idle(&self, epoch: impl Fn() -> u64) -> usize {
         let mut in_use = 0;
         for shard in &self.shards {
             let Some(mut shard) = shard.try_lock() else {
@@ -385,10 +405,10 @@ mod tests {
         let map = arena.map();
         for class in 0..2 {
             for ordinal in 0..arena.total(class) {
-                let offset = arena.offset(class, ordinal).unwrap();
+                let offset = arena.extents().offset(class, ordinal).unwrap();
                 assert_eq!(map.record(offset), Some((class, ordinal)));
             }
-            assert_eq!(arena.offset(class, arena.total(class)), None);
+            assert_eq!(arena.extents().offset(class, arena.total(class)), None);
         }
         for nowhere in [0, 4095, 4097, 4096 + 80, 65536 + 4, 69632 + 102 * 40] {
             assert_eq!(map.record(nowhere), None);

@@ -18,7 +18,7 @@ impl ReachableRecords {
     pub(crate) fn new(arena: &Arena) -> Self {
         let mut first = vec![0];
         for class in arena.classes() {
-            let end = first[class as usize] + to_usize(arena.total(class).div_ceil(64));
+            let end = first[class as usize] + to_usize(arena.end(class).div_ceil(64));
             first.push(end);
         }
         let len = first[first.len() - 1];

@@ -10,6 +10,7 @@ use crate::pm::Medium;
 use crate::sync::Ordering;
 use crate::table::Table;
 use crate::table::alloc::free_list::FreeList;
+use crate::table::free_extents::FreeExtents;
 
 impl<M: Medium> Table<M> {
     /// Checks the extent table and gives the arena its extents; free ones stay free. Gives the ranges of emptied
@@ -64,7 +65,6 @@ impl<M: Medium> Table<M> {
                         }
                     }
                 }
-                // What is there is nobody's. Only a build that fills it in again may take it.
                 Some(ExtentKind::Free) if inside && superblock.has_free_extents() => {
                     free.push((entry.offset, entry.len));
                 }
@@ -101,7 +101,8 @@ impl<M: Medium> Table<M> {
         if let Some((class, offset, len)) = run {
             self.arena.add_extent(class, offset, len);
         }
-        ranges.extend(free);
+        ranges.extend(&free);
+        *self.free_extents() = FreeExtents::found(free);
         emptied.retain(|level| !ranges.contains(level));
         // What becomes part of the arena must be nobody's, too.
         ranges.extend(&emptied);

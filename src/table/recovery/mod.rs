@@ -302,6 +302,7 @@ impl<M: Medium> Table<M> {
                 (index as u64 + 1) * 64 - u64::from(word(index).leading_zeros())
             });
         self.arena.set_high_water(class, high_water);
+        let extents = self.arena.extents();
         let rebuild = |word_index: usize| {
             let index = word_index as u64;
             let below = (high_water - index * 64).min(64);
@@ -312,7 +313,7 @@ impl<M: Medium> Table<M> {
             let mut records = Vec::with_capacity(free.count_ones() as usize);
             while free != 0 {
                 let ordinal = index * 64 + u64::from(free.trailing_zeros());
-                records.extend(self.arena.offset(class, ordinal));
+                records.extend(extents.offset(class, ordinal));
                 free &= free - 1;
             }
             let count = records.len() as u64;

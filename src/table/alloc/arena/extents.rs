@@ -1,10 +1,14 @@
 //! Where the records of an arena stand.
 
+use std::sync::Arc;
+
 /// A range of records in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArenaExtent {
     /// Offset of the first record.
     pub offset: u64,
+    /// Bytes of the extent; behind the last record there may be some that belong to none.
+    pub len: u64,
     /// Size class of the records.
     pub class: u32,
     /// Bytes from one to the next.
@@ -13,6 +17,56 @@ pub struct ArenaExtent {
     pub first: u64,
     /// How many records.
     pub count: u64,
+}
+
+impl ArenaExtent {
+    /// Number behind that of the last record.
+    pub(super) fn end(&self) -> u64 {
+        self.first + self.count
+    }
+
+    /// The records of this extent with the numbers from `first` on, `count` of them. What belongs to no record
+    /// stays with the last ones.
+    pub(super) fn part(&self, first: u64, count: u64) -> Self {
+        let from = (first - self.first) * self.stride;
+        let is_last = first + count == self.end();
+        let to = if is_last {
+            self.len
+        } else {
+            from + count * self.stride
+        };
+        Self {
+            offset: self.offset + from,
+            len: to - from,
+            first,
+            count,
+            ..*self
+        }
+    }
+}
+
+/// The extents of an arena at one time, in the order in which they were added.
+#[derive(Debug, Clone, Default)]
+pub struct Extents(pub(super) Arc<[ArenaExtent]>);
+
+impl Extents {
+    /// One after another.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = ArenaExtent> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Offset of the record of `class` with number `ordinal`.
+    pub fn offset(&self, class: u32, ordinal: u64) -> Option<u64> {
+        let mut extents = self.iter().rev();
+        let extent = extents.find(|extent| extent.class == class && ordinal >= extent.first)?;
+        let inside = ordinal - extent.first;
+        (inside < extent.count).then(|| extent.offset + inside * extent.stride)
+    }
 }
 
 /// The extents of an arena by their offsets.
@@ -27,14 +81,27 @@ impl FromIterator<ArenaExtent> for ExtentMap {
 }
 
 impl ExtentMap {
+    /// All of them.
+    pub(super) fn extents(&self) -> &[ArenaExtent] {
+        &self.0
+    }
+
+    /// Index of the extent in which a record starts at `offset`, and which one of it that is.
+    #[inline]
+    pub(super) fn find(&self, offset: u64) -> Option<(usize, u64)> {
+        let after = self.0.partition_point(|extent| extent.offset <= offset);
+        let index = after.checked_sub(1)?;
+        let extent = &self.0[index];
+        let inside = offset - extent.offset;
+        let nth = inside / extent.stride;
+        (inside.is_multiple_of(extent.stride) && nth < extent.count).then_some((index, nth))
+    }
+
     /// Class and number of the record at `offset`, or `None` if no record starts there.
     #[inline]
     pub fn record(&self, offset: u64) -> Option<(u32, u64)> {
-        let after = self.0.partition_point(|extent| extent.offset <= offset);
-        let extent = &self.0[after.checked_sub(1)?];
-        let inside = offset - extent.offset;
-        let ordinal = inside / extent.stride;
-        (inside.is_multiple_of(extent.stride) && ordinal < extent.count)
-            .then(|| (extent.class, extent.first + ordinal))
+        let (index, nth) = self.find(offset)?;
+        let extent = &self.0[index];
+        Some((extent.class, extent.first + nth))
     }
 }

@@ -1,0 +1,430 @@
+//! Old values in files without a name: each file ends with the last of its values, or with the process.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::old_versions::{OldVersion, VersionBytes};
+use crate::pm::{Dir, PmFile};
+use crate::{Error, Result};
+
+/// What the files are called in errors. On a file system that cannot make a file without a name, a crash may
+/// leave an empty one of this.
+pub const NAME: &str = "OLD_VERSIONS";
+
+/// The share of the memory budget that old versions have.
+const BUDGET_SHARE: u64 = 16;
+
+/// Shorter values stay in memory: to name them in a file takes as much.
+pub const SPILLED_VALUE_BYTES_MIN: usize = 64;
+
+/// Values that are longer are written from where they are; others are gathered up to as much.
+const GATHERED_BYTES_MAX: usize = 256 << 10;
+
+/// Bytes after which another file is begun, at least.
+const FILE_BYTES_MIN: u64 = 64 << 20;
+
+/// The part of all spilled bytes that a file may have: few values do not keep the rest of it for long, and there
+/// are not many files.
+const FILE_SHARE: u64 = 8;
+
+/// A file without a name, to which values are appended.
+struct SpillFile {
+    file: PmFile,
+    /// Where the next value begins.
+    end: Mutex<u64>,
+}
+
+impl SpillFile {
+    fn create(dir: &Dir) -> Result<Self> {
+        Ok(Self {
+            file: PmFile::create_unnamed(&dir.entry(NAME))?,
+            end: Mutex::new(0),
+        })
+    }
+
+    /// Appends values; after an error none of them.
+    fn append(self: &Arc<Self>, values: &[&[u8]]) -> Result<Vec<SpilledValue>> {
+        let mut end = self.end.lock();
+        let appended = self.write(values, *end);
+        match &appended {
+            Ok(_) => *end += values.iter().map(|value| value.len() as u64).sum::<u64>(),
+            // What was written of them takes room that a full disk needs.
+            Err(_) => drop(self.file.set_len(*end)),
+        }
+        appended
+    }
+
+    fn write(self: &Arc<Self>, values: &[&[u8]], mut at: u64) -> Result<Vec<SpilledValue>> {
+        let mut spilled = Vec::with_capacity(values.len());
+        let mut gathered = Vec::new();
+        let mut gathered_at = at;
+        for value in values {
+            if gathered.len() + value.len() > GATHERED_BYTES_MAX {
+                self.file.write(&gathered, gathered_at)?;
+                gathered.clear();
+                gathered_at = at;
+            }
+            match value.len() > GATHERED_BYTES_MAX {
+                true => {
+                    self.file.write(value, at)?;
+                    gathered_at = at + value.len() as u64;
+                }
+                false => gathered.extend_from_slice(value),
+            }
+            spilled.push(SpilledValue {
+                file: Arc::clone(self),
+                at,
+                checksum: xxh3_64(value),
+                len: u32::try_from(value.len()).expect("a value is shorter"),
+            });
+            at += value.len() as u64;
+        }
+        self.file.write(&gathered, gathered_at)?;
+        Ok(spilled)
+    }
+}
+
+/// A value in a file, which it keeps.
+#[derive(Clone)]
+pub struct SpilledValue {
+    file: Arc<SpillFile>,
+    at: u64,
+    checksum: u64,
+    len: u32,
+}
+
+impl SpilledValue {
+    /// Length of the value.
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Reads the value.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if it is another one by now, or what the operating system answers.
+    pub fn read(&self) -> Result<Vec<u8>> {
+        let file = &self.file.file;
+        let mut value = vec![0; self.len()];
+        let read = file.read(&mut value, self.at)?;
+        let damaged = |found| Error::Damaged {
+            path: file.path().to_path_buf(),
+            what: "old version",
+            at: self.at,
+            found,
+        };
+        if read < value.len() {
+            return Err(damaged(format!("{read} bytes of {}", value.len())));
+        }
+        let checksum = xxh3_64(&value);
+        if checksum != self.checksum {
+            return Err(damaged(format!(
+                "checksum {checksum:#x}; expected {:#x}",
+                self.checksum
+            )));
+        }
+        Ok(value)
+    }
+}
+
+impl fmt::Debug for SpilledValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpilledValue")
+            .field("at", &self.at)
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Takes values of old versions out of memory.
+pub struct VersionSpill {
+    dir: Dir,
+    /// Bytes of memory that old versions may take.
+    pub memory_bytes_max: u64,
+    /// The file to which values are appended, while it has any.
+    file: Mutex<Weak<SpillFile>>,
+    /// The last values could not be written.
+    fails: AtomicBool,
+}
+
+impl VersionSpill {
+    /// Files on the disk of `dir`, as far as a memory budget has no room.
+    pub fn new(dir: Dir, memory_budget: u64) -> Self {
+        Self {
+            dir,
+            memory_bytes_max: memory_budget / BUDGET_SHARE,
+            file: Mutex::default(),
+            fails: AtomicBool::new(false),
+        }
+    }
+
+    /// Moves values into a file; `bytes` are those of all versions, these included, and change by that. What
+    /// cannot be written stays in memory.
+    pub fn spill<'v>(
+        &self,
+        versions: impl Iterator<Item = &'v mut OldVersion>,
+        bytes: &mut VersionBytes,
+    ) {
+        let mut moved: Vec<&mut OldVersion> = versions
+            .filter(|version| version.to_spill().is_some())
+            .collect();
+        let values = moved.iter().filter_map(|version| version.to_spill());
+        let values: Vec<&[u8]> = values.collect();
+        if values.is_empty() {
+            return;
+        }
+        match self.append(&values, bytes.spilled) {
+            Ok(spilled) => {
+                self.fails.store(false, Ordering::Relaxed);
+                for (version, spilled) in moved.iter_mut().zip(spilled) {
+                    bytes.in_memory -= spilled.len() as u64;
+                    bytes.spilled += spilled.len() as u64;
+                    **version = OldVersion::Spilled(spilled);
+                }
+            }
+            Err(error) => {
+                if !self.fails.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "old versions stay in memory, beyond the budget");
+                }
+            }
+        }
+    }
+
+    fn append(&self, values: &[&[u8]], spilled_bytes: u64) -> Result<Vec<SpilledValue>> {
+        let mut current = self.file.lock();
+        let file_bytes_max = FILE_BYTES_MIN.max(spilled_bytes / FILE_SHARE);
+        let has_room = |file: &Arc<SpillFile>| *file.end.lock() < file_bytes_max;
+        let file = match current.upgrade().filter(has_room) {
+            Some(file) => file,
+            None => {
+                let file = Arc::new(SpillFile::create(&self.dir)?);
+                *current = Arc::downgrade(&file);
+                file
+            }
+        };
+        file.append(values)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::path::Path;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::index::fault_tests::faults::Failing;
+    use crate::pm::{Call, Faults};
+    use crate::store::mvcc::old_versions::{OldVersions, Snapshots};
+    use crate::width::to_usize;
+
+    const VALUE_BYTES: usize = 1000;
+
+    /// A directory, and a spill into it that takes everything.
+    fn spill(faults: Option<Arc<dyn Faults>>) -> (TempDir, VersionSpill) {
+        let root = tempfile::tempdir().unwrap();
+        let dir = Dir::at(root.path().to_path_buf(), faults);
+        (root, VersionSpill::new(dir, 0))
+    }
+
+    fn value(nth: u8, len: usize) -> OldVersion {
+        OldVersion::Kept(Ok(Some(vec![nth; len])))
+    }
+
+    fn values(len: usize) -> Vec<OldVersion> {
+        (0..4).map(|nth| value(nth, len)).collect()
+    }
+
+    fn has_file(spill: &VersionSpill) -> bool {
+        spill.file.lock().strong_count() > 0
+    }
+
+    fn bytes_of(versions: &[OldVersion]) -> VersionBytes {
+        let mut bytes = VersionBytes::default();
+        for version in versions {
+            bytes.add(b"key", version);
+        }
+        bytes
+    }
+
+    /// Spills versions, and says what they take then.
+    fn move_out(spill: &VersionSpill, versions: &mut [OldVersion]) -> VersionBytes {
+        let mut bytes = bytes_of(versions);
+        spill.spill(versions.iter_mut(), &mut bytes);
+        assert_eq!(bytes, bytes_of(versions));
+        bytes
+    }
+
+    fn is_spilled(version: &OldVersion) -> bool {
+        matches!(version, OldVersion::Spilled(_))
+    }
+
+    #[test]
+    fn old_values_are_read_from_the_file() {
+        let (root, spill) = spill(None);
+        // Some are gathered, others are written from where they are.
+        for len in [VALUE_BYTES, GATHERED_BYTES_MAX, GATHERED_BYTES_MAX + 1] {
+            let mut versions = values(len);
+            versions.push(value(9, SPILLED_VALUE_BYTES_MIN - 1));
+            versions.push(OldVersion::Kept(Ok(None)));
+            versions.push(value(4, VALUE_BYTES));
+            let bytes = move_out(&spill, &mut versions);
+            assert_eq!(bytes.spilled, (4 * len + VALUE_BYTES) as u64);
+            let spilled: Vec<bool> = versions.iter().map(is_spilled).collect();
+            assert_eq!(spilled, [true, true, true, true, false, false, true]);
+            for (nth, version) in (0..).zip(&versions[..4]) {
+                let read = version.clone().into_value().unwrap();
+                assert_eq!(read, Some(vec![nth; len]));
+            }
+            let last = versions[6].clone().into_value().unwrap();
+            assert_eq!(last, Some(vec![4; VALUE_BYTES]));
+        }
+        assert_eq!(root.path().read_dir().unwrap().count(), 0);
+        assert!(!has_file(&spill));
+    }
+
+    #[test]
+    fn pruning_old_versions_ends_the_file() {
+        let (_root, spill) = spill(None);
+        let snapshots = Snapshots::default();
+        let snapshot = snapshots.take(1);
+        let mut old_versions = OldVersions::default();
+        let mut versions = values(VALUE_BYTES);
+        move_out(&spill, &mut versions);
+        for (nth, version) in (0u8..).zip(versions) {
+            old_versions.keep(&[nth], 2, version);
+        }
+        assert_eq!(old_versions.bytes().spilled, 4 * VALUE_BYTES as u64);
+        drop(old_versions.prune(&snapshots.live()));
+        assert!(has_file(&spill) && old_versions.value(&[3], 1).is_some());
+        drop(snapshot);
+        let pruned = old_versions.prune(&snapshots.live());
+        assert_eq!(old_versions.bytes(), VersionBytes::default());
+        assert!(has_file(&spill));
+        drop(pruned);
+        assert!(!has_file(&spill));
+    }
+
+    #[test]
+    fn old_values_that_nobody_sees_are_pruned_by_their_bytes() {
+        let snapshots = Snapshots::default();
+        let _oldest = snapshots.take(1);
+        let mut old_versions = OldVersions::default();
+        for commit_seq in 2..40 {
+            let newest = snapshots.take(commit_seq);
+            old_versions.keep(b"key", commit_seq + 1, value(1, 1 << 20));
+            drop(newest);
+            drop(old_versions.prune(&snapshots.live()));
+            assert!(old_versions.versions() <= 17, "{commit_seq}");
+        }
+    }
+
+    #[test]
+    fn full_spill_file_is_followed_by_another() {
+        let (_root, spill) = spill(None);
+        let mut first = vec![value(1, VALUE_BYTES)];
+        move_out(&spill, &mut first);
+        let mut long = vec![value(2, to_usize(FILE_BYTES_MIN))];
+        move_out(&spill, &mut long);
+        let file = spill.file.lock().clone();
+        let mut next = vec![value(3, VALUE_BYTES)];
+        move_out(&spill, &mut next);
+        assert!(!file.ptr_eq(&spill.file.lock()));
+        drop((first, long));
+        assert_eq!(file.strong_count(), 0);
+        let [next] = next.try_into().unwrap();
+        assert_eq!(next.into_value().unwrap(), Some(vec![3; VALUE_BYTES]));
+    }
+
+    #[test]
+    fn old_values_stay_in_memory_while_writes_fail() {
+        for call in [Call::Create, Call::Write] {
+            let fails: fn(Call, &Path) -> bool = match call {
+                Call::Create => |call, _| call == Call::Create,
+                _ => |call, _| call == Call::Write,
+            };
+            let faults = Failing::only(fails, libc::ENOSPC);
+            let (_root, spill) = spill(Some(faults.clone()));
+            faults.cure(false);
+            let mut versions = values(VALUE_BYTES);
+            let bytes = move_out(&spill, &mut versions);
+            assert!(faults.was_met() && !has_file(&spill), "{call:?}");
+            assert_eq!(bytes.spilled, 0);
+            assert!(!versions.iter().any(is_spilled));
+            faults.cure(true);
+            move_out(&spill, &mut versions);
+            assert!(versions.iter().all(is_spilled));
+            let read = versions.swap_remove(2).into_value().unwrap();
+            assert_eq!(read, Some(vec![2; VALUE_BYTES]));
+        }
+    }
+
+    #[test]
+    fn half_written_old_values_give_their_room_back() {
+        let faults = Failing::within(100_000);
+        let (_root, spill) = spill(Some(faults.clone()));
+        let mut first = vec![value(1, VALUE_BYTES)];
+        move_out(&spill, &mut first);
+        let mut others = values(40_000);
+        assert_eq!(move_out(&spill, &mut others).spilled, 0);
+        let file = spill.file.lock().upgrade().unwrap();
+        assert_eq!(file.file.len().unwrap(), VALUE_BYTES as u64);
+        faults.cure(true);
+        move_out(&spill, &mut others);
+        let read = others.swap_remove(3).into_value().unwrap();
+        assert_eq!(read, Some(vec![3; 40_000]));
+    }
+
+    #[test]
+    fn old_value_that_cannot_be_read_is_an_error() {
+        let faults = Failing::only(|call, _| call == Call::Read, libc::EIO);
+        let (root, spill) = spill(Some(faults.clone()));
+        let mut versions = values(VALUE_BYTES);
+        move_out(&spill, &mut versions);
+        faults.cure(false);
+        let error = versions[1].clone().into_value().unwrap_err();
+        faults.expect(&error, &root.path().join(NAME));
+        faults.cure(true);
+        assert!(versions[1].clone().into_value().is_ok());
+    }
+
+    #[test]
+    fn damage_of_spilled_old_values_is_detected() {
+        let (_root, spill) = spill(None);
+        let mut versions = values(VALUE_BYTES);
+        move_out(&spill, &mut versions);
+        let file = spill.file.lock().upgrade().unwrap();
+        file.file.write(&[7], 2 * VALUE_BYTES as u64 + 5).unwrap();
+        file.file.set_len(4 * VALUE_BYTES as u64 - 1).unwrap();
+        for (nth, version) in versions.into_iter().enumerate() {
+            match version.into_value() {
+                Ok(_) => assert!(nth < 2),
+                Err(Error::Damaged { what, at, .. }) => {
+                    assert_eq!((what, at), ("old version", (nth * VALUE_BYTES) as u64));
+                    assert!(nth >= 2);
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn spill_file_needs_no_help_of_the_file_system() {
+        // The first call is that which makes the file.
+        let faults = Failing::at(0, libc::EOPNOTSUPP, false);
+        let root = tempfile::tempdir().unwrap();
+        let dir = Dir::at(root.path().to_path_buf(), Some(faults.clone()));
+        std::fs::write(root.path().join(NAME), "left by a crash").unwrap();
+        let spill = VersionSpill::new(dir, 0);
+        let mut versions = values(VALUE_BYTES);
+        move_out(&spill, &mut versions);
+        assert!(faults.was_met() && versions.iter().all(is_spilled));
+        assert_eq!(root.path().read_dir().unwrap().count(), 0);
+        let read = versions.swap_remove(3).into_value().unwrap();
+        assert_eq!(read, Some(vec![3; VALUE_BYTES]));
+    }
+}

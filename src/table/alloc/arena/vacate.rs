@@ -1,0 +1,399 @@
+//! Emptying parts of the arena, so that their room can serve something else.
+//!
+//! Each extent is looked at in parts, which begin and end with whole pages and whole records. A part is
+//! empty when every record of it is known to be free. Its free records are put aside, so that nobody
+//! takes one again meanwhile. What a running batch keeps for itself counts as in use.
+
+use std::sync::atomic::AtomicBool;
+
+use super::{Arena, ArenaExtent, Class, ExtentMap, Extents};
+use crate::layout::PAGE;
+use crate::sync::{Mutex, Ordering};
+use crate::width::to_usize;
+
+/// Records that are given back at a time: whoever needs one takes so many.
+const GIVEN_AT_ONCE: usize = 4096;
+
+/// Records that a class keeps free, beside those in use: one for so many.
+const SPARE_SHARE: u64 = 8;
+
+/// Which parts are to be emptied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Victims {
+    /// Those of which every record was taken and is free again.
+    Empty,
+    /// Those with the fewest records in use, as long as the others of their class have room for what is
+    /// in them; also what was never taken.
+    Sparse,
+}
+
+/// The parts that are being emptied.
+#[derive(Default)]
+pub(super) struct Vacating {
+    is_active: AtomicBool,
+    parts: Mutex<Option<Parts>>,
+}
+
+struct Parts {
+    map: ExtentMap,
+    /// Free records of each part.
+    aside: Vec<Vec<u64>>,
+    /// Parts that were taken whole before anybody had taken a record of them.
+    is_unused: Vec<bool>,
+}
+
+impl Vacating {
+    /// Puts aside the records of parts that are being emptied; gives the others.
+    pub(super) fn divert(&self, mut records: Vec<u64>) -> Vec<u64> {
+        if self.is_active.load(Ordering::Acquire)
+            && let Some(parts) = &mut *self.parts.lock()
+        {
+            records.retain(|&record| match parts.map.find(record) {
+                Some((part, _)) => {
+                    parts.aside[part].push(record);
+                    false
+                }
+                None => true,
+            });
+        }
+        records
+    }
+}
+
+/// What is known of a part.
+struct Part {
+    extent: ArenaExtent,
+    /// Records that are free.
+    free: u64,
+    /// Records that were never taken.
+    fresh: u64,
+}
+
+impl Part {
+    fn in_use(&self) -> u64 {
+        self.extent.count.saturating_sub(self.free + self.fresh)
+    }
+}
+
+impl Arena {
+    /// Begins to empty parts of about `part_len` bytes, up to `most` of them. Gives their ranges, or `None` if there
+    /// are none, or others are being emptied. `epoch` is the current one.
+    pub fn begin_vacating(
+        &self,
+        victims: Victims,
+        part_len: u64,
+        most: usize,
+        epoch: impl Fn() -> u64,
+    ) -> Option<ExtentMap> {
+        self.collect_idle(&epoch);
+        self.leave_limbo(epoch());
+        let parts = self.count_parts(part_len);
+        let mut chosen: Vec<ArenaExtent> = match victims {
+            Victims::Empty => parts
+                .iter()
+                .filter(|part| part.free == part.extent.count)
+                .map(|part| part.extent)
+                .collect(),
+            Victims::Sparse => self
+                .classes()
+                .flat_map(|class| sparse(&parts, class))
+                .collect(),
+        };
+        chosen.sort_unstable_by_key(|part| std::cmp::Reverse(part.len));
+        chosen.truncate(most);
+        if chosen.is_empty() {
+            return None;
+        }
+        let chosen_map = || chosen.iter().copied().collect::<ExtentMap>();
+        {
+            let mut vacating = self.vacating.parts.lock();
+            if vacating.is_some() {
+                return None;
+            }
+            *vacating = Some(Parts {
+                map: chosen_map(),
+                aside: vec![Vec::new(); chosen.len()],
+                is_unused: vec![false; chosen.len()],
+            });
+            self.vacating.is_active.store(true, Ordering::Release);
+        }
+        for class in &self.classes {
+            for _ in 0..class.free.len() {
+                let Some(batch) = class.free.pop() else { break };
+                let rest = self.vacating.divert(batch);
+                if !rest.is_empty() {
+                    class.free.push(rest);
+                }
+            }
+        }
+        if victims == Victims::Sparse {
+            self.claim_unused(&parts);
+        }
+        Some(chosen_map())
+    }
+
+    /// Ends what [`begin_vacating`](Self::begin_vacating) began. Parts that are empty by now are no longer part of
+    /// the arena: gives their ranges. `epoch` is the current one.
+    pub fn end_vacating(&self, epoch: impl Fn() -> u64) -> Vec<(u64, u64)> {
+        self.collect_idle(&epoch);
+        self.leave_limbo(epoch());
+        let taken = self.vacating.parts.lock().take();
+        self.vacating.is_active.store(false, Ordering::Release);
+        let Some(Parts {
+            map,
+            aside,
+            is_unused,
+        }) = taken
+        else {
+            return Vec::new();
+        };
+        let mut ranges = Vec::new();
+        for ((part, mut free), is_unused) in map.extents().iter().zip(aside).zip(is_unused) {
+            // A damaged file may have named one twice.
+            free.sort_unstable();
+            free.dedup();
+            if is_unused || free.len() as u64 == part.count {
+                self.remove(part);
+                ranges.push((part.offset, part.len));
+            } else {
+                free.chunks(GIVEN_AT_ONCE)
+                    .for_each(|records| self.give(records.to_vec()));
+            }
+        }
+        ranges
+    }
+
+    /// All parts, in the order of their extents, and what is free of each.
+    fn count_parts(&self, part_len: u64) -> Vec<Part> {
+        let extents = self.extents();
+        let parts = extents.iter().flat_map(|extent| cut(extent, part_len));
+        let map: ExtentMap = parts.collect();
+        let mut free = vec![0; map.extents().len()];
+        for class in &self.classes {
+            for _ in 0..class.free.len() {
+                let Some(batch) = class.free.pop() else { break };
+                let parts = batch.iter().filter_map(|&record| map.find(record));
+                parts.for_each(|(part, _)| free[part] += 1);
+                class.free.push(batch);
+            }
+        }
+        let part = |(extent, free): (&ArenaExtent, u64)| Part {
+            extent: *extent,
+            free,
+            fresh: (extent.end())
+                .saturating_sub(self.high_water(extent.class))
+                .min(extent.count),
+        };
+        map.extents().iter().zip(free).map(part).collect()
+    }
+
+    /// Takes what was never taken, up to the last part that is being emptied.
+    fn claim_unused(&self, parts: &[Part]) {
+        let map: ExtentMap = match &*self.vacating.parts.lock() {
+            Some(vacating) => vacating.map.extents().iter().copied().collect(),
+            None => return,
+        };
+        let is_victim = |part: &Part| map.extents().contains(&part.extent);
+        for class in self.classes() {
+            let mut fresh: Vec<&Part> = parts
+                .iter()
+                .filter(|part| part.extent.class == class && part.fresh > 0)
+                .collect();
+            fresh.sort_unstable_by_key(|part| part.extent.first);
+            let Some(last) = fresh.iter().rposition(|part| is_victim(part)) else {
+                continue;
+            };
+            for part in &fresh[..=last] {
+                let left = part.extent.end().saturating_sub(self.high_water(class));
+                let Some(run) = self.take_run(class, left) else {
+                    break;
+                };
+                let range =
+                    part.extent.offset..part.extent.offset + part.extent.count * part.extent.stride;
+                if run == range && is_victim(part) {
+                    self.set_unused(run.start);
+                } else {
+                    self.give(run.step_by(to_usize(part.extent.stride)).collect());
+                }
+            }
+        }
+    }
+
+    fn set_unused(&self, offset: u64) {
+        if let Some(vacating) = &mut *self.vacating.parts.lock()
+            && let Some((part, _)) = vacating.map.find(offset)
+        {
+            vacating.is_unused[part] = true;
+        }
+    }
+
+    /// Takes a part out of its extent.
+    fn remove(&self, part: &ArenaExtent) {
+        let mut extents = self.extents.write();
+        let pieces = |extent: ArenaExtent| {
+            let holds =
+                extent.class == part.class && (extent.first..extent.end()).contains(&part.first);
+            let pieces = if holds {
+                [
+                    (part.first > extent.first)
+                        .then(|| extent.part(extent.first, part.first - extent.first)),
+                    (part.end() < extent.end())
+                        .then(|| extent.part(part.end(), extent.end() - part.end())),
+                ]
+            } else {
+                [Some(extent), None]
+            };
+            pieces.into_iter().flatten()
+        };
+        *extents = Extents(extents.iter().flat_map(pieces).collect());
+        let Class { removed, .. } = self.class(part.class);
+        removed.fetch_add(part.count, Ordering::Relaxed);
+    }
+}
+
+/// The parts of an extent.
+fn cut(extent: ArenaExtent, part_len: u64) -> impl Iterator<Item = ArenaExtent> {
+    // The least that is a multiple of both.
+    let unit = PAGE / (1 << extent.stride.trailing_zeros()).min(PAGE) * extent.stride;
+    let records = part_len.div_ceil(unit).max(1) * unit / extent.stride;
+    (extent.first..extent.end())
+        .step_by(to_usize(records))
+        .map(move |first| extent.part(first, records.min(extent.end() - first)))
+}
+
+/// The parts of a class that can be emptied into the others.
+fn sparse(parts: &[Part], class: u32) -> Vec<ArenaExtent> {
+    let mut parts: Vec<&Part> = parts
+        .iter()
+        .filter(|part| part.extent.class == class)
+        .collect();
+    let in_use: u64 = parts.iter().map(|part| part.in_use()).sum();
+    let needed = in_use + in_use / SPARE_SHARE;
+    parts.sort_by_key(|part| std::cmp::Reverse(part.in_use()));
+    let mut kept = 0;
+    let is_kept = |part: &&&Part| {
+        let is_kept = kept < needed;
+        kept += part.extent.count;
+        is_kept
+    };
+    let kept = parts.iter().take_while(is_kept).count();
+    parts[kept..].iter().map(|part| part.extent).collect()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::layout::Shape;
+
+    /// Takes all records of a class, in order.
+    fn take_all_of(arena: &Arena, class: u32) -> Vec<u64> {
+        let mut shard = arena.shard(0);
+        std::iter::from_fn(|| arena.allocate(&mut shard, class, || 1)).collect()
+    }
+
+    #[test]
+    fn part_is_cut_at_pages_and_records() {
+        let arena = Arena::new(&Shape::variable(8, 2, 2).unwrap());
+        // Records of 40 bytes: five pages hold 512 of them.
+        arena.add_extent(1, 8192, 50 << 10);
+        let parts: Vec<_> = cut(arena.extents().iter().next().unwrap(), 4096).collect();
+        let ranges: Vec<_> = parts
+            .iter()
+            .map(|part| (part.offset, part.len, part.count))
+            .collect();
+        assert_eq!(
+            ranges,
+            [(8192, 20480, 512), (28672, 20480, 512), (49152, 10240, 256)]
+        );
+        for class in [0, 5, 17, 28, 30, 60] {
+            let stride = Shape::variable(8, 2, 2).unwrap().record_size(class);
+            let extent = ArenaExtent {
+                offset: 1 << 20,
+                len: 64 << 20,
+                class,
+                stride,
+                first: 7,
+                count: (64 << 20) / stride,
+            };
+            let parts: Vec<_> = cut(extent, 1 << 20).collect();
+            assert!(parts.iter().all(|part| part.offset % PAGE == 0));
+            assert_eq!(
+                parts.iter().map(|part| part.count).sum::<u64>(),
+                extent.count
+            );
+            assert_eq!(parts.iter().map(|part| part.len).sum::<u64>(), extent.len);
+        }
+    }
+
+    #[test]
+    fn empty_part_leaves_the_arena_and_no_number_changes() {
+        let arena = Arena::new(&Shape::new(8, 4096, 8, 2, 2).unwrap());
+        arena.add_extent(0, 0x10000, 8 * 4096);
+        let records = take_all_of(&arena, 0);
+        assert_eq!(records.len(), 8);
+        arena.give(records[2..6].to_vec());
+        arena.give(records[7..].to_vec());
+        let victims = arena
+            .begin_vacating(Victims::Empty, 2 * 4096, 99, || 9)
+            .unwrap();
+        assert_eq!(victims.extents().len(), 2);
+        assert!(
+            arena
+                .begin_vacating(Victims::Empty, 2 * 4096, 99, || 9)
+                .is_none()
+        );
+        let freed = arena.end_vacating(|| 9);
+        assert_eq!(freed, [(0x12000, 0x2000), (0x14000, 0x2000)]);
+        assert_eq!((arena.total(0), arena.taken(0), arena.fresh(0)), (4, 4, 0));
+        assert_eq!(arena.map().record(0x16000), Some((0, 6)));
+        assert_eq!(arena.map().record(0x12000), None);
+        assert_eq!(arena.take_all(), records[7..]);
+    }
+
+    #[test]
+    fn part_that_somebody_uses_stays_and_its_records_come_back() {
+        let arena = Arena::new(&Shape::new(8, 4096, 8, 2, 2).unwrap());
+        arena.add_extent(0, 0x10000, 8 * 4096);
+        let mut records = take_all_of(&arena, 0);
+        arena.give(records.split_off(1));
+        // All of them go into one part, less than half of which is in use.
+        assert!(
+            arena
+                .begin_vacating(Victims::Sparse, 8 * 4096, 99, || 9)
+                .is_none()
+        );
+        let victims = arena
+            .begin_vacating(Victims::Sparse, 4096, 99, || 9)
+            .unwrap();
+        assert!(victims.find(records[0]).is_none());
+        assert_eq!(victims.extents().len(), 7);
+        // One is taken out of what is put aside, as by a batch that had it all along.
+        arena.vacating.parts.lock().as_mut().unwrap().aside[0].pop();
+        assert_eq!(arena.end_vacating(|| 9).len(), 6);
+        assert_eq!((arena.total(0), arena.taken(0)), (2, 2));
+        assert!(
+            arena
+                .begin_vacating(Victims::Empty, 4096, 99, || 9)
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn records_that_were_never_taken_are_given_up() {
+        let arena = Arena::new(&Shape::new(8, 4096, 8, 2, 2).unwrap());
+        arena.add_extent(0, 0x10000, 100 * 4096);
+        let mut shard = arena.shard(0);
+        let record = arena.allocate(&mut shard, 0, || 1).unwrap();
+        drop(shard);
+        assert!(
+            arena
+                .begin_vacating(Victims::Sparse, 4096, 99, || 9)
+                .is_some()
+        );
+        let freed: u64 = arena.end_vacating(|| 9).iter().map(|(_, len)| len).sum();
+        assert_eq!(freed, 99 * 4096);
+        assert_eq!((arena.total(0), arena.fresh(0)), (1, 0));
+        assert_eq!(arena.map().record(record), Some((0, 0)));
+        assert_eq!(take_all_of(&arena, 0), []);
+    }
+}

@@ -1,0 +1,119 @@
+//! Compaction: records move together, so that whole ranges of the file become free.
+//!
+//! A record moves as an update would store the same value: it is copied into a free record and made durable,
+//! then the record word is swung. So batches, readers and iterators run beside it, and a crash leaves the one
+//! record or the other.
+
+use std::time::{Duration, Instant};
+
+use super::Table;
+use super::recovery::Progress;
+use super::session::Session;
+use crate::layout::bucket::SlotAddr;
+use crate::layout::{BUSY, EMPTY, RecordWord};
+use crate::pm::Medium;
+use crate::sync::pause;
+use crate::table::alloc::arena::{ExtentMap, Victims};
+use crate::table::alloc::epoch::GRACE;
+use crate::table::iter::Buckets;
+use crate::width::to_usize;
+
+/// Buckets that are gone through before others may reclaim what was replaced.
+const SLICE_BUCKETS: usize = 256;
+
+/// How long compaction waits for readers, who may keep records for as long as they like.
+const READERS_WAIT_MAX: Duration = Duration::from_secs(1);
+
+impl<M: Medium> Table<M> {
+    /// Empties ranges of the file that hold few records, and enters them as free. Where the domain has checkpoints,
+    /// they are free for good with the next one. The caller is not pinned. A second compaction beside this one
+    /// does nothing.
+    ///
+    /// What readers hold, or other batches keep for themselves, stays where it is.
+    pub(crate) fn compact(&self, progress: &(dyn Fn(Progress) + Sync)) {
+        self.finish_draining_quietly();
+        while self.read_free_list() {}
+        self.pass_epochs();
+        let most = self.parts_max(&self.superblock());
+        let epoch = || self.epochs.current();
+        let begun = self
+            .arena
+            .begin_vacating(Victims::Sparse, self.part_len(), most, epoch);
+        let Some(victims) = begun else { return };
+        self.move_out_of(&victims, progress);
+        self.pass_epochs();
+        self.add_free(&self.arena.end_vacating(epoch));
+    }
+
+    /// Waits until nobody holds what has been replaced so far, but not for long.
+    fn pass_epochs(&self) {
+        // What batches that have ended still keep must be known to wait for its epoch.
+        self.arena.collect_idle(|| self.epochs.current());
+        let (start, started) = (self.epochs.current(), Instant::now());
+        while self.epochs.try_advance() <= start + GRACE && started.elapsed() < READERS_WAIT_MAX {
+            pause();
+        }
+    }
+
+    fn move_out_of(&self, victims: &ExtentMap, progress: &(dyn Fn(Progress) + Sync)) {
+        let total = self.slots() / u64::from(self.shape.slots);
+        let mut session = self.session();
+        let mut buffer = Vec::new();
+        for (done, bucket) in Buckets::new(self).enumerate() {
+            if done % SLICE_BUCKETS == 0 {
+                session.unpin_briefly();
+                progress(Progress {
+                    phase: "compact",
+                    done: (done as u64).min(total),
+                    total,
+                });
+            }
+            let Some(at) = bucket.offset(self) else {
+                continue;
+            };
+            for slot in 0..self.shape.slots {
+                session.move_record(self.shape.slot_addr(at, slot), victims, &mut buffer);
+            }
+        }
+    }
+}
+
+impl<M: Medium> Session<'_, M> {
+    /// Moves the record of a slot, if it is among the victims and there is a free one elsewhere.
+    fn move_record(&mut self, addr: SlotAddr, victims: &ExtentMap, buffer: &mut Vec<u8>) {
+        let table = self.table;
+        let medium = &table.medium;
+        loop {
+            let record = RecordWord(medium.load(addr.record));
+            let state = medium.load(addr.state);
+            let is_item = state != EMPTY && state != BUSY && record.is_member();
+            let from = record.offset();
+            // A resize that is moving an item will have done so soon.
+            let class = match victims.record(from) {
+                Some((class, _)) if is_item && !record.is_frozen() => class,
+                _ => return,
+            };
+            if !table.record_in_bounds(record) {
+                return;
+            }
+            let len = table.record_len(from).min(table.shape.record_size(class));
+            let Some(to) = self.allocate(class) else {
+                return;
+            };
+            buffer.resize(to_usize(len), 0);
+            medium.read(from, buffer);
+            medium.write(to, buffer);
+            table.persist_record(to);
+            medium.fence();
+            let new = RecordWord::member(state, to);
+            let swung = medium.compare_exchange(addr.record, record.0, new.0);
+            if swung.is_ok() {
+                medium.write_back(addr.record, 8);
+                medium.fence();
+                self.retire(from);
+                return;
+            }
+            self.put_back(class, to);
+        }
+    }
+}

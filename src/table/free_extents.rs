@@ -1,0 +1,414 @@
+//! Free extents: ranges of the file that hold nothing, and that an arena of any class may take.
+//!
+//! Whenever one comes or goes, the extent table is rewritten in its other area (`docs/format.md`, Extent
+//! table). Both copies of the superblock name the new one before anybody uses what it says.
+
+use super::Table;
+use crate::Result;
+use crate::layout::extent::MAX_EXTENTS;
+use crate::layout::superblock::Features;
+use crate::layout::{EXTENT_TABLE_LEN, ExtentEntry, ExtentKind, LINE, PAGE, Superblock, align_up};
+use crate::pm::Medium;
+use crate::sync::{MutexGuard, Ordering};
+use crate::table::alloc::arena::Victims;
+use crate::width::to_usize;
+use crate::{Domain, Error};
+
+/// Nothing shorter is split off what is taken.
+const LEAST_REST: u64 = 64 << 10;
+
+/// Entries of the extent table that are left to growth.
+const SPARE_ENTRIES: u32 = 128;
+
+/// Extents are emptied in parts of this share of the file, which are no shorter than so many bytes.
+#[cfg(not(test))]
+const PART: (u64, u64) = (512, 1 << 20);
+#[cfg(test)]
+const PART: (u64, u64) = (512, 16 << 10);
+
+/// By this share of its length the file grows before growth looks again for extents that are empty.
+const LOOK_AGAIN_SHARE: u64 = 8;
+
+/// How far a free extent has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// After a crash it may be an arena again.
+    Fresh,
+    /// A checkpoint that has been begun makes it free for good.
+    Captured,
+    /// That checkpoint is being made durable.
+    Saving,
+    /// It is free for good, and may have blocks and memory.
+    Settled,
+    /// The file system is taking it.
+    Leaving,
+    /// It may have neither.
+    Released,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct FreeExtent {
+    offset: u64,
+    len: u64,
+    stage: Stage,
+}
+
+impl FreeExtent {
+    fn end(&self) -> u64 {
+        self.offset + self.len
+    }
+}
+
+/// The free extents of a table, by their offsets. Changes while the superblock is held.
+#[derive(Debug, Default)]
+pub(crate) struct FreeExtents {
+    extents: Vec<FreeExtent>,
+    /// Length of the file from which growth looks again for extents that are empty.
+    look_from: u64,
+}
+
+impl FreeExtents {
+    /// Those that an opening finds.
+    pub(crate) fn found(ranges: Vec<(u64, u64)>) -> Self {
+        let mut free = Self::default();
+        for (offset, len) in ranges {
+            free.add(offset, len, Stage::Released);
+        }
+        free
+    }
+
+    /// Bytes of all of them, and of those that the file system may still have to take.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        let all = self.extents.iter().map(|extent| extent.len).sum();
+        let held = (self.extents.iter())
+            .filter(|extent| extent.stage != Stage::Released)
+            .map(|extent| extent.len);
+        (all, held.sum())
+    }
+
+    fn add(&mut self, offset: u64, len: u64, stage: Stage) {
+        self.extents.push(FreeExtent { offset, len, stage });
+        self.join();
+    }
+
+    /// Makes one of neighbours that are equally far.
+    fn join(&mut self) {
+        self.extents.sort_unstable_by_key(|extent| extent.offset);
+        self.extents.dedup_by(|next, extent| {
+            let joins = extent.end() == next.offset && extent.stage == next.stage;
+            if joins {
+                extent.len += next.len;
+            }
+            joins
+        });
+    }
+
+    /// Takes `wanted` bytes, or, where there are not so many in one place, the most that there are, but at
+    /// least `least`.
+    fn take(&mut self, least: u64, wanted: u64) -> Option<FreeExtent> {
+        let ready = || {
+            let extents = self.extents.iter().enumerate();
+            extents.filter(|(_, extent)| extent.stage != Stage::Leaving)
+        };
+        let enough = ready()
+            .filter(|(_, extent)| extent.len >= wanted)
+            .min_by_key(|(_, extent)| extent.len);
+        let most = || {
+            ready()
+                .filter(|(_, extent)| extent.len >= least)
+                .max_by_key(|(_, extent)| extent.len)
+        };
+        let (index, &extent) = enough.or_else(most)?;
+        if extent.len < wanted + LEAST_REST {
+            return Some(self.extents.remove(index));
+        }
+        let rest = &mut self.extents[index];
+        rest.offset += wanted;
+        rest.len -= wanted;
+        Some(FreeExtent {
+            len: wanted,
+            ..extent
+        })
+    }
+
+    fn advance(&mut self, from: Stage, to: Stage) {
+        for extent in &mut self.extents {
+            if extent.stage == from {
+                extent.stage = to;
+            }
+        }
+        self.join();
+    }
+
+    /// The checkpoint that has been begun has the extent table as it is.
+    pub(super) fn capture(&mut self) {
+        self.advance(Stage::Fresh, Stage::Captured);
+    }
+
+    /// What has been captured is being made durable.
+    pub(super) fn save(&mut self) {
+        self.advance(Stage::Captured, Stage::Saving);
+    }
+
+    /// It is durable, or could not be made so.
+    pub(super) fn saved(&mut self, is_durable: bool) {
+        let stage = if is_durable {
+            Stage::Settled
+        } else {
+            Stage::Captured
+        };
+        self.advance(Stage::Saving, stage);
+    }
+
+    /// Takes the one that ends where the file ends.
+    fn take_last(&mut self, file_len: u64) -> Option<u64> {
+        let mut start = None;
+        while let Some(last) = self.extents.last() {
+            if last.end() != start.unwrap_or(file_len) || last.stage == Stage::Leaving {
+                break;
+            }
+            start = Some(last.offset);
+            self.extents.pop();
+        }
+        start
+    }
+
+    /// Those parts of a range that are not free, in order.
+    fn without(&self, offset: u64, len: u64) -> Vec<(u64, u64)> {
+        let (mut at, end) = (offset, offset + len);
+        let mut rest = Vec::new();
+        for free in &self.extents {
+            if free.end() <= at || free.offset >= end {
+                continue;
+            }
+            if free.offset > at {
+                rest.push((at, free.offset - at));
+            }
+            at = free.end();
+        }
+        if at < end {
+            rest.push((at, end - at));
+        }
+        rest
+    }
+
+    /// The entries that say so.
+    fn entries(&self) -> Vec<ExtentEntry> {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for &FreeExtent { offset, len, .. } in &self.extents {
+            match ranges.last_mut() {
+                Some((start, before)) if *start + *before == offset => *before += len,
+                _ => ranges.push((offset, len)),
+            }
+        }
+        let entry = |(offset, len)| ExtentEntry::new(ExtentKind::Free, 0, offset, len);
+        ranges.into_iter().map(entry).collect()
+    }
+}
+
+impl<M: Medium> Table<M> {
+    pub(super) fn free_extents(&self) -> MutexGuard<'_, FreeExtents> {
+        self.free_extents.lock()
+    }
+
+    /// Bytes that are free in whole extents, and those of them that the file system may still have to take.
+    pub(crate) fn free_extent_bytes(&self) -> (u64, u64) {
+        self.free_extents().bytes()
+    }
+
+    /// Bytes of the parts in which extents are emptied.
+    pub(super) fn part_len(&self) -> u64 {
+        let (share, least) = PART;
+        (self.medium.len() / share).max(least)
+    }
+
+    /// How many parts may be emptied: each takes two further entries of the extent table at most.
+    pub(super) fn parts_max(&self, superblock: &Superblock) -> usize {
+        let left = MAX_EXTENTS.saturating_sub(superblock.extent_count + SPARE_ENTRIES);
+        left as usize / 2
+    }
+
+    /// Enters ranges that nobody uses any more as free.
+    pub(super) fn add_free(&self, ranges: &[(u64, u64)]) {
+        if ranges.is_empty() {
+            return;
+        }
+        let _gate = self.store_gate();
+        let mut superblock = self.superblock();
+        let mut free = self.free_extents();
+        self.note_free(&mut free, ranges);
+        self.rewrite_extents(&mut superblock, &free, None);
+    }
+
+    fn note_free(&self, free: &mut FreeExtents, ranges: &[(u64, u64)]) {
+        let stage = match self.medium.domain() {
+            Domain::Checkpointed => Stage::Fresh,
+            _ => Stage::Settled,
+        };
+        for &(offset, len) in ranges {
+            free.add(offset, len, stage);
+        }
+    }
+
+    /// Gives a class of records room that is free: `wanted` bytes, or what there is, but at least `least`. Says
+    /// whether there was any. The caller holds the superblock, and keeps checkpoints away.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](crate::Error::NoSpace) if the disk has no blocks for it; the table is as it was.
+    pub(super) fn grow_arena_by_free(
+        &self,
+        superblock: &mut Superblock,
+        class: u32,
+        least: u64,
+        wanted: u64,
+    ) -> Result<bool> {
+        if superblock.extent_count + SPARE_ENTRIES / 2 > MAX_EXTENTS {
+            return Ok(false);
+        }
+        let (least, wanted) = (align_up(least, PAGE), align_up(wanted.max(least), PAGE));
+        let mut free = self.free_extents();
+        let mut taken = free.take(least, wanted);
+        if taken.is_none() && self.shape.classes() > 1 && superblock.file_len >= free.look_from {
+            free.look_from = superblock.file_len + superblock.file_len / LOOK_AGAIN_SHARE;
+            self.epochs.try_advance();
+            let most = self.parts_max(superblock);
+            let epoch = || self.epochs.current();
+            let begun = self
+                .arena
+                .begin_vacating(Victims::Empty, self.part_len(), most, epoch);
+            if begun.is_some() {
+                let ranges = self.arena.end_vacating(epoch);
+                if !ranges.is_empty() {
+                    self.note_free(&mut free, &ranges);
+                    self.rewrite_extents(superblock, &free, None);
+                    taken = free.take(least, wanted);
+                }
+            }
+        }
+        let Some(extent) = taken else {
+            return Ok(false);
+        };
+        let FreeExtent { offset, len, stage } = extent;
+        if stage == Stage::Released
+            && let Err(error) = self.medium.refill(offset, len)
+        {
+            free.add(offset, len, stage);
+            return match error {
+                // Another place may do.
+                Error::NoSpace { .. } => Ok(false),
+                error => Err(error),
+            };
+        }
+        let entry = ExtentEntry::new(ExtentKind::Arena, class, offset, len);
+        self.rewrite_extents(superblock, &free, Some(entry));
+        self.arena.add_extent(class, offset, len);
+        Ok(true)
+    }
+
+    /// Writes the extent table anew: without what is free or no longer there, and with `added` behind all other
+    /// arenas. The caller keeps checkpoints away.
+    fn rewrite_extents(
+        &self,
+        superblock: &mut Superblock,
+        free: &FreeExtents,
+        added: Option<ExtentEntry>,
+    ) {
+        if !superblock.has_free_extents() {
+            // In both copies, before anything relies on it.
+            superblock.features |= Features::FREE_EXTENTS.bits();
+            self.commit(superblock);
+            self.commit(superblock);
+        }
+        let entries: Vec<ExtentEntry> = (0..superblock.extent_count)
+            .map(|index| {
+                let mut entry = ExtentEntry::new(ExtentKind::Arena, 0, 0, 0);
+                let at = superblock.entry_offset(index);
+                self.medium.read(at, bytemuck::bytes_of_mut(&mut entry));
+                entry
+            })
+            .collect();
+        let mut table = Vec::with_capacity(entries.len() + 2);
+        for (index, entry) in entries.iter().enumerate() {
+            match entry.kind() {
+                Some(ExtentKind::Free) => {}
+                Some(ExtentKind::Level) => {
+                    let is_arena = || {
+                        entries[index..].iter().any(|later| {
+                            later.kind() == Some(ExtentKind::Arena) && later.offset == entry.offset
+                        })
+                    };
+                    let is_live = superblock.level_directory.contains(&entry.offset);
+                    let is_free = free.without(entry.offset, entry.len).is_empty();
+                    if is_live || !is_free && !is_arena() {
+                        table.push(*entry);
+                    }
+                }
+                Some(ExtentKind::Arena) => {
+                    let pieces = free.without(entry.offset, entry.len).into_iter();
+                    table.extend(pieces.map(|(offset, len)| {
+                        ExtentEntry::new(ExtentKind::Arena, entry.class, offset, len)
+                    }));
+                }
+                None => table.push(*entry),
+            }
+        }
+        table.extend(added);
+        table.extend(free.entries());
+        let count = u32::try_from(table.len()).unwrap_or(u32::MAX);
+        assert!(count <= MAX_EXTENTS, "{count} extents are too many");
+        let mut bytes = bytemuck::cast_slice::<_, u8>(&table).to_vec();
+        bytes.resize(to_usize(EXTENT_TABLE_LEN), 0);
+        let area = 1 - superblock.extent_table;
+        let start = ExtentEntry::entry_offset(area, 0);
+        let mut line = [0; to_usize(LINE)];
+        for (at, new) in (start..).step_by(line.len()).zip(bytes.chunks(line.len())) {
+            self.medium.read(at, &mut line);
+            if line != new {
+                self.medium.write(at, new);
+            }
+        }
+        // A process that died may have written what is the same, and a power cut could take it back.
+        self.medium.write_back(start, EXTENT_TABLE_LEN);
+        superblock.extent_table = area;
+        superblock.extent_count = count;
+        self.commit(superblock);
+        self.commit(superblock);
+    }
+
+    /// Gives the file system the blocks, and the memory, of what is free for good.
+    pub(crate) fn release_free(&self) {
+        // What a device has pinned would stay with it, and be another page than the file's.
+        if self.is_pinned.load(Ordering::Relaxed) {
+            return;
+        }
+        loop {
+            let next = {
+                let mut free = self.free_extents();
+                let mut extents = free.extents.iter_mut();
+                let next = extents.find(|extent| extent.stage == Stage::Settled);
+                next.map(|extent| {
+                    extent.stage = Stage::Leaving;
+                    (extent.offset, extent.len)
+                })
+            };
+            let Some((offset, len)) = next else { return };
+            self.medium.release(offset, len);
+            let mut free = self.free_extents();
+            for extent in &mut free.extents {
+                if extent.offset == offset {
+                    extent.stage = Stage::Released;
+                }
+            }
+            free.join();
+        }
+    }
+
+    /// Cuts what is free off the end of the file, as far as the superblock says where that is.
+    pub(super) fn cut_free_end(&self, superblock: &mut Superblock) {
+        let mut free = self.free_extents();
+        if let Some(file_len) = free.take_last(superblock.file_len) {
+            superblock.file_len = file_len;
+            self.rewrite_extents(superblock, &free, None);
+        }
+    }
+}
