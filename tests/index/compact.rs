@@ -58,7 +58,9 @@ fn index_gives_back_what_removals_leave() {
         // Those that stay lie all over the file.
         let gone: Vec<u64> = keys.iter().copied().filter(|key| key % 10 != 3).collect();
         index.remove(&gone).unwrap();
-        gone.iter().for_each(|key| drop(model.remove(key)));
+        for key in &gone {
+            model.remove(key);
+        }
         index.compact(&|_| {}).unwrap();
         let stats = index.stats();
         assert!(stats.free_bytes > 24 << 20, "{stats:?}");
@@ -73,7 +75,9 @@ fn index_gives_back_what_removals_leave() {
             check(&index, &model, 0..60_010);
             assert!(index.stats().file_len <= stats.file_len + (8 << 20));
             index.remove(&gone).unwrap();
-            gone.iter().for_each(|key| drop(model.remove(key)));
+            for key in &gone {
+                model.remove(key);
+            }
             index.compact(&|_| {}).unwrap();
         }
         assert_eq!(index.iter().count(), model.len());
@@ -120,7 +124,9 @@ fn batches_run_beside_compaction() {
                                 .filter(|key| key % 3 == version % 3)
                                 .collect();
                             index.remove(&gone).unwrap();
-                            gone.iter().for_each(|key| drop(model.remove(key)));
+                            for key in &gone {
+                                model.remove(key);
+                            }
                             check(index, &model, first..first + 8000);
                         }
                         model
@@ -160,9 +166,7 @@ fn sizes_that_drift_take_no_more_room_than_what_is_there() {
         let mut live = 0;
         for step in 1..100usize {
             for key in 0..100u32 {
-                store
-                    .put(&key.to_be_bytes(), list(key, step * 400))
-                    .unwrap();
+                store.put(key.to_be_bytes(), list(key, step * 400)).unwrap();
             }
             live = step as u64 * 400 * 100;
         }
@@ -178,7 +182,7 @@ fn sizes_that_drift_take_no_more_room_than_what_is_there() {
         store.close().unwrap();
         let store = Store::open(dir.path(), &store_options).unwrap();
         for key in 0..100u32 {
-            store.delete(&key.to_be_bytes()).unwrap();
+            store.delete(key.to_be_bytes()).unwrap();
         }
         store.compact(&|_| {}).unwrap();
         assert!(disk(&index_file) < 8 << 20, "{}", disk(&index_file));

@@ -43,7 +43,7 @@ pub(super) fn any_key(count: u64, rng: &mut SmallRng) -> u64 {
 
 fn any_op(count: u64, rng: &mut SmallRng) -> Op {
     let key = any_key(count, rng);
-    match rng.random_range(0..40) {
+    match rng.random_range(0..41) {
         0..6 => Op::Insert(key),
         6..11 => Op::Upsert(key),
         11..15 => Op::Update(key),

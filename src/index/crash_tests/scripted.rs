@@ -6,7 +6,8 @@ use super::operation::Op;
 use super::operation::Run;
 use crate::engine::Write;
 use crate::index::crash_tests::operation::Op::{
-    AddLevel, Batch, Drain, Insert, Kill, MakeRoom, Recycle, Remove, Reopen, Update, Upsert, UseUp,
+    AddLevel, Batch, Compact, Drain, Insert, Kill, MakeRoom, Recycle, Remove, Reopen, Update,
+    Upsert, UseUp,
 };
 use crate::layout::{BUSY, EMPTY};
 
@@ -14,7 +15,7 @@ use crate::layout::{BUSY, EMPTY};
 const KEYS: u64 = 12;
 
 /// Sequences that share the budget, each with all key classes.
-const SEQUENCES: u64 = 3 * 14;
+const SEQUENCES: u64 = 3 * 15;
 
 /// Steps that a sequence has, more or less.
 const STEPS: u64 = 250;
