@@ -111,6 +111,7 @@ impl Run {
                 self.durable = self.done();
                 return self.open();
             }
+            4 => store.compact(&|_| {}).unwrap(),
             _ => return self.write(rng),
         }
         self.durable = self.done();
@@ -402,6 +403,7 @@ impl Sessions {
             (None, _) => self.open(),
             (Some(store), 3) => drop(store.checkpoint()),
             (Some(store), 5) => drop(store.flush()),
+            (Some(store), 6) => drop(store.compact(&|_| {})),
             (Some(_), 7) => drop(self.store.take().map(Store::close)),
             _ => self.write(rng),
         }

@@ -67,12 +67,13 @@ enum Step {
     Remove(Range<u64>),
     Reserve(u64),
     SetUser,
+    Compact,
     Sync,
     Close,
     Open,
 }
 
-use Step::{Close, Insert, Open, Remove, Reserve, SetUser, Sync, Update, Upsert};
+use Step::{Close, Compact, Insert, Open, Remove, Reserve, SetUser, Sync, Update, Upsert};
 
 /// All that an index does: growth of levels and records, resizes, checkpoints, clean closes.
 fn life() -> Vec<Step> {
@@ -84,7 +85,8 @@ fn life() -> Vec<Step> {
         Insert(20..90),
         Update(0..80),
         Sync,
-        Remove(30..60),
+        Remove(10..60),
+        Compact,
         Upsert(50..150),
         Reserve(300),
         SetUser,
@@ -93,7 +95,10 @@ fn life() -> Vec<Step> {
         Update(0..200),
         Insert(100..200),
         Sync,
-        Remove(0..40),
+        Remove(0..140),
+        Compact,
+        Sync,
+        Upsert(20..60),
         Close,
         Open,
         Upsert(0..40),
@@ -119,6 +124,7 @@ impl Step {
             }
             Remove(numbers) => index.remove(&keys(numbers)).map(drop),
             Reserve(items) => index.reserve(items),
+            Compact => index.compact(&|_| {}),
             SetUser => index.set_user_metadata(&version.to_ne_bytes()),
             _ => index.sync(),
         }
@@ -276,9 +282,10 @@ impl<'p> Subject<'p> {
             self.now = after;
             assert_eq!(contents(index), self.now, "after {step:?}");
             let published = index.metadata().version;
-            assert_eq!(published > self.reported, matches!(step, Sync));
+            let is_saved = matches!(step, Sync | Compact);
+            assert_eq!(published > self.reported, is_saved);
             self.reported = published;
-            if matches!(step, Sync) || self.test_dir.domain == Domain::Shared {
+            if is_saved || self.test_dir.domain == Domain::Shared {
                 self.saved = vec![self.now.clone()];
             }
             return;
