@@ -20,11 +20,14 @@ const LEAST_REST: u64 = 64 << 10;
 /// Entries of the extent table that are left to growth.
 const SPARE_ENTRIES: u32 = 128;
 
-/// Extents are emptied in parts of this share of the file, which are no shorter than so many bytes.
+/// Extents are emptied in parts of this share of the file.
+const PART_SHARE: u64 = 512;
+
+/// No part is shorter.
 #[cfg(not(test))]
-const PART: (u64, u64) = (512, 1 << 20);
+const PART_BYTES_MIN: u64 = 1 << 20;
 #[cfg(test)]
-const PART: (u64, u64) = (512, 16 << 10);
+const PART_BYTES_MIN: u64 = 16 << 10;
 
 /// By this share of its length the file grows before growth looks again for extents that are empty.
 const LOOK_AGAIN_SHARE: u64 = 8;
@@ -218,8 +221,7 @@ impl<M: Medium> Table<M> {
 
     /// Bytes of the parts in which extents are emptied.
     pub(super) fn part_len(&self) -> u64 {
-        let (share, least) = PART;
-        (self.medium.len() / share).max(least)
+        (self.medium.len() / PART_SHARE).max(PART_BYTES_MIN)
     }
 
     /// How many parts may be emptied: each takes two further entries of the extent table at most.

@@ -211,5 +211,7 @@ pub(super) fn open_and_scan(memory: Simulated) -> (Table<Simulated>, Recovery) {
 
 pub(super) fn open_with(memory: Simulated, policy: Policy) -> (Table<Simulated>, Recovery) {
     let superblock = superblock(&memory);
+    // What is behind comes from a growth, or a truncation, that a crash has cut short.
+    memory.cut(superblock.file_len);
     Table::open(memory, superblock, Path::new("memory"), policy).unwrap()
 }

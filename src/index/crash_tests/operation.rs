@@ -89,7 +89,10 @@ pub(super) fn maintain<M: Medium>(table: &Table<M>, op: &Op) {
         Op::Slice => table.drain_slice(),
         Op::Drain => table.finish_draining_quietly(),
         Op::Recycle => table.arena.give(table.arena.take_all()),
-        Op::Compact => table.compact(&|_| {}),
+        Op::Compact => {
+            table.compact(&|_| {});
+            table.release_free();
+        }
         Op::MakeRoom => table
             .medium
             .prepare(table.medium.len() + (1 << 20), Priority::Beside)

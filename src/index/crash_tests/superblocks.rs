@@ -12,7 +12,7 @@ use super::operation::Op;
 use super::operation::Run;
 use crate::engine::Write;
 use crate::index::crash_tests::operation::Op::{
-    AddLevel, Drain, Insert, Kill, Recycle, Remove, Reopen, Reserve, Update, UseUp,
+    AddLevel, Compact, Drain, Insert, Kill, Recycle, Remove, Reopen, Reserve, Update, UseUp,
 };
 use crate::layout::bucket::SlotAddr;
 use crate::layout::{EMPTY, PAGE, Superblock};
@@ -35,6 +35,7 @@ fn life() -> Vec<Op> {
         Recycle,
         Reopen,
         Remove(4),
+        Compact,
         Update(5),
         Kill,
         Insert(7),
@@ -47,6 +48,9 @@ fn life() -> Vec<Op> {
         Reopen,
         Kill,
         Remove(1),
+        Compact,
+        Insert(1),
+        Compact,
         Reopen,
     ]
 }

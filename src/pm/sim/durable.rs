@@ -16,7 +16,21 @@ pub(super) enum Event {
     Fence(Vec<(Range<usize>, u64)>),
     /// There are so many words now. No step.
     Grow(usize),
+    /// What these words held is lost at once. No step.
+    Release(Range<usize>),
+    /// There are no more than so many words now. No step.
+    Cut(usize),
 }
+
+impl Event {
+    /// Whether a crash before it and one after it are told apart.
+    pub(super) fn is_step(&self) -> bool {
+        matches!(self, Event::Store { .. } | Event::Fence(_))
+    }
+}
+
+/// What words hold that were released.
+pub(super) const RELEASED: u64 = 0xA5A5_A5A5_A5A5_A5A5;
 
 /// A store that may survive.
 #[derive(Debug, Clone, Copy)]
@@ -99,6 +113,19 @@ impl Durable {
                 }
             }
             Event::Grow(words) => self.certain.resize(words),
+            Event::Cut(words) => {
+                self.lose(words..self.certain.len(), 0);
+                self.certain.resize(words);
+            }
+            Event::Release(ref words) => self.lose(words.clone(), RELEASED),
+        }
+    }
+
+    /// Makes words certain to be `word`, whatever was stored.
+    fn lose(&mut self, words: Range<usize>, word: u64) {
+        self.persist(words.start / LINE_WORDS..words.end / LINE_WORDS, u64::MAX);
+        for number in words {
+            make_certain(&mut self.certain, &mut self.certain_hash, number, word);
         }
     }
 
@@ -115,10 +142,7 @@ impl Durable {
         for (&line, stored) in self.pending.range_mut(lines) {
             let arrived = stored.partition_point(|stored| stored.step <= step);
             for Stored { number, word, .. } in stored.drain(..arrived) {
-                let before = mark(number, self.certain.get(number));
-                let hash = self.certain_hash.wrapping_sub(before);
-                self.certain_hash = hash.wrapping_add(mark(number, word));
-                self.certain.set(number, word);
+                make_certain(&mut self.certain, &mut self.certain_hash, number, word);
             }
             if stored.is_empty() {
                 emptied.push(line);
@@ -154,4 +178,11 @@ impl Durable {
             max_len: self.max_len,
         }
     }
+}
+
+/// Makes a word certain.
+fn make_certain(certain: &mut Pages, hash: &mut u64, number: usize, word: u64) {
+    let before = mark(number, certain.get(number));
+    *hash = hash.wrapping_sub(before).wrapping_add(mark(number, word));
+    certain.set(number, word);
 }

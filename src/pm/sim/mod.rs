@@ -23,7 +23,7 @@ mod recording;
 mod tests;
 
 pub use crash::{CrashState, Image};
-use durable::{Durable, Event};
+use durable::{Durable, Event, RELEASED};
 use pages::Pages;
 pub use recording::Recording;
 
@@ -350,6 +350,24 @@ impl Medium for Simulated {
 
     fn trim(&self) {
         self.state().prepared = 0;
+    }
+
+    fn release(&self, at: u64, len: u64) {
+        let mut state = self.state();
+        let words = to_usize(at / 8)..to_usize((at + len) / 8);
+        for number in words.clone() {
+            state.words.set(number, RELEASED);
+        }
+        state.happen(Event::Release(words));
+    }
+
+    fn cut(&self, len: u64) {
+        let mut state = self.state();
+        let words = to_usize(len / 8);
+        if words < state.words.len() {
+            state.words.resize(words);
+            state.happen(Event::Cut(words));
+        }
     }
 
     fn capture(&self) -> Result<()> {

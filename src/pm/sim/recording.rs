@@ -23,7 +23,7 @@ impl Recording {
     }
 
     pub(super) fn add(&mut self, event: Event) {
-        self.steps += usize::from(!matches!(event, Event::Grow(_)));
+        self.steps += usize::from(event.is_step());
         self.events.push(event);
     }
 
@@ -98,7 +98,7 @@ impl Recording {
 fn step<'e>(now: &mut Durable, events: &mut impl Iterator<Item = &'e Event>) -> bool {
     for event in events {
         now.apply(event);
-        if !matches!(event, Event::Grow(_)) {
+        if event.is_step() {
             return true;
         }
     }
