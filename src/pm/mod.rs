@@ -101,9 +101,10 @@ pub trait Medium: Send + Sync {
 
     /// Gives the blocks and the memory of a range of whole pages back, as far as the system takes them. What is
     /// there means nothing from now on, and nothing is stored there until it is [filled](Self::refill) again.
-    /// Where stores need a checkpoint, one that says so is durable.
-    fn release(&self, at: u64, len: u64) {
+    /// Where stores need a checkpoint, one that says so is durable. Says whether the blocks are gone.
+    fn release(&self, at: u64, len: u64) -> bool {
         let _ = (at, len);
+        false
     }
 
     /// Gives a range that was [released](Self::release) room on the disk again.

@@ -18,11 +18,23 @@ use crate::table::alloc::epoch::GRACE;
 use crate::table::iter::Buckets;
 use crate::width::to_usize;
 
-/// Buckets that are gone through before others may reclaim what was replaced.
+/// Buckets that are gone through before others may reclaim what was replaced, and go on with a resize.
 const SLICE_BUCKETS: usize = 256;
+
+/// The same ends after so many bytes were moved.
+const SLICE_BYTES_MAX: u64 = 4 << 20;
 
 /// How long compaction waits for readers, who may keep records for as long as they like.
 const READERS_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Ends, when dropped, what was begun to be emptied.
+struct Ending<'t, M: Medium>(&'t Table<M>);
+
+impl<M: Medium> Drop for Ending<'_, M> {
+    fn drop(&mut self) {
+        self.0.free_vacated();
+    }
+}
 
 impl<M: Medium> Table<M> {
     /// Empties ranges of the file that hold few records, and enters them as free. Where the domain has checkpoints,
@@ -40,9 +52,11 @@ impl<M: Medium> Table<M> {
             .arena
             .begin_vacating(Victims::Sparse, self.part_len(), most, epoch);
         let Some(victims) = begun else { return };
+        // Also when `progress` panics.
+        let ending = Ending(self);
         self.move_out_of(&victims, progress);
         self.pass_epochs();
-        self.add_free(&self.arena.end_vacating(epoch));
+        drop(ending);
     }
 
     /// Waits until nobody holds what has been replaced so far, but not for long.
@@ -55,32 +69,46 @@ impl<M: Medium> Table<M> {
         }
     }
 
-    fn move_out_of(&self, victims: &ExtentMap, progress: &(dyn Fn(Progress) + Sync)) {
+    /// Moves records out of `victims`, as far as there are free ones elsewhere.
+    pub(crate) fn move_out_of(&self, victims: &ExtentMap, progress: &(dyn Fn(Progress) + Sync)) {
         let total = self.slots() / u64::from(self.shape.slots);
-        let mut session = self.session();
+        let mut buckets = Buckets::new(self);
         let mut buffer = Vec::new();
-        for (done, bucket) in Buckets::new(self).enumerate() {
-            if done % SLICE_BUCKETS == 0 {
-                session.unpin_briefly();
-                progress(Progress {
-                    phase: "compact",
-                    done: (done as u64).min(total),
-                    total,
-                });
+        let mut done = 0;
+        loop {
+            // A resize leaves two copies of an item for a moment, which must name one record.
+            let resize = self.resize();
+            let mut session = self.session();
+            let before = done;
+            let mut moved = 0;
+            while moved < SLICE_BYTES_MAX && done - before < SLICE_BUCKETS {
+                let Some(bucket) = buckets.next() else { break };
+                done += 1;
+                let Some(at) = bucket.offset(self) else {
+                    continue;
+                };
+                for slot in 0..self.shape.slots {
+                    let addr = self.shape.slot_addr(at, slot);
+                    moved += session.move_record(addr, victims, &mut buffer);
+                }
             }
-            let Some(at) = bucket.offset(self) else {
-                continue;
-            };
-            for slot in 0..self.shape.slots {
-                session.move_record(self.shape.slot_addr(at, slot), victims, &mut buffer);
+            drop(session);
+            drop(resize);
+            if done == before {
+                return;
             }
+            progress(Progress {
+                phase: "compact",
+                done: (done as u64).min(total),
+                total,
+            });
         }
     }
 }
 
 impl<M: Medium> Session<'_, M> {
-    /// Moves the record of a slot, if it is among the victims and there is a free one elsewhere.
-    fn move_record(&mut self, addr: SlotAddr, victims: &ExtentMap, buffer: &mut Vec<u8>) {
+    /// Moves the record of a slot, if it is among the victims and there is a free one elsewhere. Gives its bytes.
+    fn move_record(&mut self, addr: SlotAddr, victims: &ExtentMap, buffer: &mut Vec<u8>) -> u64 {
         let table = self.table;
         let medium = &table.medium;
         loop {
@@ -88,17 +116,16 @@ impl<M: Medium> Session<'_, M> {
             let state = medium.load(addr.state);
             let is_item = state != EMPTY && state != BUSY && record.is_member();
             let from = record.offset();
-            // A resize that is moving an item will have done so soon.
             let class = match victims.record(from) {
                 Some((class, _)) if is_item && !record.is_frozen() => class,
-                _ => return,
+                _ => return 0,
             };
             if !table.record_in_bounds(record) {
-                return;
+                return 0;
             }
             let len = table.record_len(from).min(table.shape.record_size(class));
             let Some(to) = self.allocate(class) else {
-                return;
+                return 0;
             };
             buffer.resize(to_usize(len), 0);
             medium.read(from, buffer);
@@ -111,7 +138,7 @@ impl<M: Medium> Session<'_, M> {
                 medium.write_back(addr.record, 8);
                 medium.fence();
                 self.retire(from);
-                return;
+                return len;
             }
             self.put_back(class, to);
         }

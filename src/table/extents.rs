@@ -129,7 +129,7 @@ impl<M: Medium> Table<M> {
         let hurried = (before * stride / HURRIED_GROWTH_MAX.1).max(HURRIED_GROWTH_MAX.0);
         let wanted = least.max(if is_ready { next } else { next.min(hurried) });
         let useful = least.max(wanted.min(least_growth(&superblock)));
-        if self.grow_arena_by_free(&mut superblock, class, least, next)? {
+        if self.grow_arena_by_free(&mut superblock, class, least, wanted)? {
             return Ok(());
         }
         // A disk that is nearly full gives what it has, but not in pieces that use up the extent table.
@@ -145,6 +145,9 @@ impl<M: Medium> Table<M> {
         };
         self.commit(&mut superblock);
         self.arena.add_extent(class, offset, len);
+        if self.should_free_parts(&superblock) {
+            self.maintenance.wake();
+        }
         Ok(())
     }
 

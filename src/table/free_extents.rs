@@ -11,7 +11,7 @@ use crate::layout::{EXTENT_TABLE_LEN, ExtentEntry, ExtentKind, LINE, PAGE, Super
 use crate::pm::Medium;
 use crate::sync::{MutexGuard, Ordering};
 use crate::table::alloc::arena::Victims;
-use crate::width::to_usize;
+use crate::width::{to_usize, u32_of};
 use crate::{Domain, Error};
 
 /// Nothing shorter is split off what is taken.
@@ -45,7 +45,11 @@ enum Stage {
     Settled,
     /// The file system is taking it.
     Leaving,
-    /// It may have neither.
+    /// It has blocks: the file system does not take them.
+    Kept,
+    /// As [`Settled`](Self::Settled), but it may lack blocks: a process has died since.
+    Found,
+    /// It has neither.
     Released,
 }
 
@@ -54,6 +58,13 @@ struct FreeExtent {
     offset: u64,
     len: u64,
     stage: Stage,
+}
+
+impl Stage {
+    /// Whether it may lack blocks.
+    fn may_lack_blocks(self) -> bool {
+        matches!(self, Self::Found | Self::Released)
+    }
 }
 
 impl FreeExtent {
@@ -71,11 +82,18 @@ pub(crate) struct FreeExtents {
 }
 
 impl FreeExtents {
-    /// Those that an opening finds.
-    pub(crate) fn found(ranges: Vec<(u64, u64)>) -> Self {
-        let mut free = Self::default();
+    /// Those that an opening finds in a file of `file_len` bytes.
+    pub(crate) fn found(ranges: Vec<(u64, u64)>, file_len: u64, is_clean: bool) -> Self {
+        let mut free = Self {
+            extents: Vec::new(),
+            look_from: file_len + file_len / LOOK_AGAIN_SHARE,
+        };
+        let stage = match is_clean {
+            true => Stage::Released,
+            false => Stage::Found,
+        };
         for (offset, len) in ranges {
-            free.add(offset, len, Stage::Released);
+            free.add(offset, len, stage);
         }
         free
     }
@@ -98,7 +116,10 @@ impl FreeExtents {
     fn join(&mut self) {
         self.extents.sort_unstable_by_key(|extent| extent.offset);
         self.extents.dedup_by(|next, extent| {
-            let joins = extent.end() == next.offset && extent.stage == next.stage;
+            // Whoever has one leave knows it by its range.
+            let joins = extent.end() == next.offset
+                && extent.stage == next.stage
+                && extent.stage != Stage::Leaving;
             if joins {
                 extent.len += next.len;
             }
@@ -106,12 +127,15 @@ impl FreeExtents {
         });
     }
 
-    /// Takes `wanted` bytes, or, where there are not so many in one place, the most that there are, but at
-    /// least `least`.
-    fn take(&mut self, least: u64, wanted: u64) -> Option<FreeExtent> {
+    /// Takes `wanted` bytes, or, where there are not so many in one range, the most that there are, but at
+    /// least `least`; where blocks are needed, of what has them.
+    fn take(&mut self, least: u64, wanted: u64, needs_blocks: bool) -> Option<FreeExtent> {
         let ready = || {
             let extents = self.extents.iter().enumerate();
-            extents.filter(|(_, extent)| extent.stage != Stage::Leaving)
+            extents.filter(|(_, extent)| {
+                let has_blocks = !extent.stage.may_lack_blocks();
+                extent.stage != Stage::Leaving && (has_blocks || !needs_blocks)
+            })
         };
         let enough = ready()
             .filter(|(_, extent)| extent.len >= wanted)
@@ -232,14 +256,58 @@ impl<M: Medium> Table<M> {
 
     /// Enters ranges that nobody uses any more as free.
     pub(super) fn add_free(&self, ranges: &[(u64, u64)]) {
+        let _gate = self.store_gate();
+        let mut superblock = self.superblock();
+        self.enter_free(&mut superblock, ranges);
+    }
+
+    /// Ends the emptying of parts of the arena, and enters those that are empty as free.
+    pub(super) fn free_vacated(&self) {
+        let _gate = self.store_gate();
+        let mut superblock = self.superblock();
+        // Others may have taken entries meanwhile. Each part takes two at most.
+        let most = MAX_EXTENTS.saturating_sub(superblock.extent_count) / 2;
+        let ranges = self
+            .arena
+            .end_vacating(most as usize, || self.epochs.current());
+        self.enter_free(&mut superblock, &ranges);
+    }
+
+    /// Frees those parts of the arena that are empty by themselves, if the file has grown by much since the last
+    /// time. The caller is not pinned.
+    pub(super) fn free_empty_parts(&self) {
+        let most = {
+            let superblock = self.superblock();
+            let mut free = self.free_extents();
+            if self.shape.classes() == 1 || superblock.file_len < free.look_from {
+                return;
+            }
+            free.look_from = superblock.file_len + superblock.file_len / LOOK_AGAIN_SHARE;
+            self.parts_max(&superblock)
+        };
+        self.epochs.try_advance();
+        let epoch = || self.epochs.current();
+        let part_len = self.part_len();
+        let begun = self
+            .arena
+            .begin_vacating(Victims::Empty, part_len, most, epoch);
+        if begun.is_some() {
+            self.free_vacated();
+        }
+    }
+
+    /// Whether the file has grown so much that it is time to look for parts of the arena that are empty.
+    pub(super) fn should_free_parts(&self, superblock: &Superblock) -> bool {
+        self.shape.classes() > 1 && superblock.file_len >= self.free_extents().look_from
+    }
+
+    fn enter_free(&self, superblock: &mut Superblock, ranges: &[(u64, u64)]) {
         if ranges.is_empty() {
             return;
         }
-        let _gate = self.store_gate();
-        let mut superblock = self.superblock();
         let mut free = self.free_extents();
         self.note_free(&mut free, ranges);
-        self.rewrite_extents(&mut superblock, &free, None);
+        self.rewrite_extents(superblock, &free, None);
     }
 
     fn note_free(&self, free: &mut FreeExtents, ranges: &[(u64, u64)]) {
@@ -269,38 +337,27 @@ impl<M: Medium> Table<M> {
         }
         let (least, wanted) = (align_up(least, PAGE), align_up(wanted.max(least), PAGE));
         let mut free = self.free_extents();
-        let mut taken = free.take(least, wanted);
-        if taken.is_none() && self.shape.classes() > 1 && superblock.file_len >= free.look_from {
-            free.look_from = superblock.file_len + superblock.file_len / LOOK_AGAIN_SHARE;
-            self.epochs.try_advance();
-            let most = self.parts_max(superblock);
-            let epoch = || self.epochs.current();
-            let begun = self
-                .arena
-                .begin_vacating(Victims::Empty, self.part_len(), most, epoch);
-            if begun.is_some() {
-                let ranges = self.arena.end_vacating(epoch);
-                if !ranges.is_empty() {
-                    self.note_free(&mut free, &ranges);
-                    self.rewrite_extents(superblock, &free, None);
-                    taken = free.take(least, wanted);
+        let mut needs_blocks = false;
+        let (offset, len) = loop {
+            let Some(extent) = free.take(least, wanted, needs_blocks) else {
+                return Ok(false);
+            };
+            let FreeExtent { offset, len, stage } = extent;
+            if !stage.may_lack_blocks() {
+                break (offset, len);
+            }
+            match self.medium.refill(offset, len) {
+                Ok(()) => break (offset, len),
+                Err(error) => {
+                    free.add(offset, len, stage);
+                    // What has blocks, or another place, may do.
+                    if !matches!(error, Error::NoSpace { .. }) {
+                        return Err(error);
+                    }
+                    needs_blocks = true;
                 }
             }
-        }
-        let Some(extent) = taken else {
-            return Ok(false);
         };
-        let FreeExtent { offset, len, stage } = extent;
-        if stage == Stage::Released
-            && let Err(error) = self.medium.refill(offset, len)
-        {
-            free.add(offset, len, stage);
-            return match error {
-                // Another place may do.
-                Error::NoSpace { .. } => Ok(false),
-                error => Err(error),
-            };
-        }
         let entry = ExtentEntry::new(ExtentKind::Arena, class, offset, len);
         self.rewrite_extents(superblock, &free, Some(entry));
         self.arena.add_extent(class, offset, len);
@@ -346,18 +403,18 @@ impl<M: Medium> Table<M> {
                     }
                 }
                 Some(ExtentKind::Arena) => {
-                    let pieces = free.without(entry.offset, entry.len).into_iter();
-                    table.extend(pieces.map(|(offset, len)| {
-                        ExtentEntry::new(ExtentKind::Arena, entry.class, offset, len)
-                    }));
+                    for (offset, len) in free.without(entry.offset, entry.len) {
+                        self.push_arena(&mut table, entry.class, offset, len);
+                    }
                 }
                 None => table.push(*entry),
             }
         }
         table.extend(added);
         table.extend(free.entries());
-        let count = u32::try_from(table.len()).unwrap_or(u32::MAX);
-        assert!(count <= MAX_EXTENTS, "{count} extents are too many");
+        // What is free and has no entry is found by nobody, until there is room for one.
+        table.truncate(MAX_EXTENTS as usize);
+        let count = u32_of(table.len() as u64);
         let mut bytes = bytemuck::cast_slice::<_, u8>(&table).to_vec();
         bytes.resize(to_usize(EXTENT_TABLE_LEN), 0);
         let area = 1 - superblock.extent_table;
@@ -377,6 +434,20 @@ impl<M: Medium> Table<M> {
         self.commit(superblock);
     }
 
+    /// Adds an arena behind the others, as one with the last if its records follow at once.
+    fn push_arena(&self, table: &mut Vec<ExtentEntry>, class: u32, offset: u64, len: u64) {
+        let mut entry = ExtentEntry::new(ExtentKind::Arena, class, offset, len);
+        if let Some(last) = table.last().copied()
+            && last.kind() == Some(ExtentKind::Arena)
+            && (last.class, last.offset + last.len) == (class, offset)
+            && last.len.is_multiple_of(self.shape.record_size(class))
+        {
+            table.pop();
+            entry = ExtentEntry::new(ExtentKind::Arena, class, last.offset, last.len + len);
+        }
+        table.push(entry);
+    }
+
     /// Gives the file system the blocks, and the memory, of what is free for good.
     pub(crate) fn release_free(&self) {
         // What a device has pinned would stay with it, and be another page than the file's.
@@ -387,18 +458,26 @@ impl<M: Medium> Table<M> {
             let next = {
                 let mut free = self.free_extents();
                 let mut extents = free.extents.iter_mut();
-                let next = extents.find(|extent| extent.stage == Stage::Settled);
+                let next =
+                    extents.find(|extent| matches!(extent.stage, Stage::Settled | Stage::Found));
                 next.map(|extent| {
-                    extent.stage = Stage::Leaving;
-                    (extent.offset, extent.len)
+                    let before = std::mem::replace(&mut extent.stage, Stage::Leaving);
+                    (extent.offset, extent.len, before)
                 })
             };
-            let Some((offset, len)) = next else { return };
-            self.medium.release(offset, len);
+            let Some((offset, len, before)) = next else {
+                return;
+            };
+            let is_gone = self.medium.release(offset, len) || before == Stage::Found;
+            let stage = if is_gone {
+                Stage::Released
+            } else {
+                Stage::Kept
+            };
             let mut free = self.free_extents();
             for extent in &mut free.extents {
                 if extent.offset == offset {
-                    extent.stage = Stage::Released;
+                    extent.stage = stage;
                 }
             }
             free.join();

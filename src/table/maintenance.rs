@@ -158,6 +158,8 @@ impl<M: Medium> Table<M> {
             let share = self.len().saturating_sub(begins) as f64 / (due - begins).max(1) as f64;
             room.add(self.shape.level_len(level), share);
         }
+        // Records take what is free before the file grows.
+        let (mut free, _) = self.free_extent_bytes();
         for class in self.arena.classes() {
             let total = self.arena.total(class);
             let fresh = self.arena.fresh(class);
@@ -165,7 +167,12 @@ impl<M: Medium> Table<M> {
             if total > 0 && fresh <= self.reserve_ops().clamp(latest, earliest) {
                 // The batches make none of it before the latest time: they may be the last ones.
                 let share = 1.0 - fresh as f64 / latest.max(1) as f64;
-                room.add(self.next_arena_len(class, self.arena.extent_count()), share);
+                let len = self.next_arena_len(class, self.arena.extent_count());
+                let of_free = len.min(free);
+                free -= of_free;
+                if of_free < len {
+                    room.add(len, share);
+                }
             }
         }
         let refused = self.maintenance.refused.load(Ordering::Relaxed);
@@ -220,6 +227,7 @@ impl<M: Medium> Table<M> {
     /// One round of the maintenance of a table that no engine empties: how long to rest, or `None`
     /// until there is something to do.
     pub(crate) fn maintain(&self, pace: &mut Pace) -> Option<Duration> {
+        self.free_empty_parts();
         while self.make_room() {}
         let started = Instant::now();
         let more = self.drain_between_batches();

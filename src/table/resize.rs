@@ -126,7 +126,7 @@ impl<M: Medium> Table<M> {
         Ok(())
     }
 
-    fn resize(&self) -> MutexGuard<'_, Resize> {
+    pub(super) fn resize(&self) -> MutexGuard<'_, Resize> {
         self.resize.lock()
     }
 

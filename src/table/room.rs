@@ -15,8 +15,8 @@ const LEVEL_AT_PERCENT: u64 = 60;
 /// and of overflow bits.
 const PAGES_PER_CHANGE: u64 = 3;
 
-/// Pages of what says where records stand: an area of the extent table, and the superblock.
-const PAGES_OF_EXTENTS: u64 = EXTENT_TABLE_LEN / PAGE + SUPERBLOCKS.len() as u64;
+/// Pages of what says where records stand: both areas of the extent table, and the superblock.
+const PAGES_OF_EXTENTS: u64 = 2 * EXTENT_TABLE_LEN / PAGE + SUPERBLOCKS.len() as u64;
 
 /// Changes that are to be made.
 #[derive(Debug, Clone, Copy, Default)]
@@ -130,7 +130,7 @@ impl<M: Medium> Table<M> {
         };
         let pages = of_changes
             .saturating_add(of_records)
-            .saturating_add(if need.records == 0 {
+            .saturating_add(if need.records == 0 && !is_draining {
                 0
             } else {
                 PAGES_OF_EXTENTS

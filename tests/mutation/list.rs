@@ -1161,4 +1161,81 @@ pub const MUTATIONS: &[Mutation] = &[
         replacement: "        let below = overlap(version.level(1), &smallest, &smallest);",
         suite: Suite::Unit("lsm::tests::model"),
     },
+    Mutation {
+        name: "a moved record is published before it is durable",
+        file: "src/table/compact.rs",
+        find: r"            table.persist_record(to);
+            medium.fence();
+",
+        replacement: "            table.persist_record(to);\n",
+        suite: Suite::Unit("crash_tests::scripted::compaction"),
+    },
+    Mutation {
+        name: "a record that has moved is free before that is durable",
+        file: "src/table/compact.rs",
+        find: r"                medium.write_back(addr.record, 8);
+                medium.fence();
+                self.retire(from);
+",
+        replacement: "                self.retire(from);\n",
+        suite: Suite::Unit("crash_tests::scripted::compaction"),
+    },
+    Mutation {
+        name: "a record that has moved is used again beside its readers",
+        file: "src/table/compact.rs",
+        find: "                self.retire(from);\n",
+        replacement: "                self.put_back(class, from);\n",
+        suite: Suite::Loom("loom_tests::records"),
+    },
+    Mutation {
+        name: "records move beside a resize",
+        file: "src/table/compact.rs",
+        find: r"            let resize = self.resize();
+            let mut session = self.session();
+",
+        replacement: r"            let resize = ();
+            let mut session = self.session();
+",
+        suite: Suite::Loom("loom_tests::records"),
+    },
+    Mutation {
+        name: "an extent table that is not durable is named",
+        file: "src/table/free_extents.rs",
+        find: "        self.medium.write_back(start, EXTENT_TABLE_LEN);\n",
+        replacement: "",
+        suite: Suite::Unit("crash_tests::scripted::compaction"),
+    },
+    Mutation {
+        name: "one superblock names the extent table that is no more",
+        file: "src/table/free_extents.rs",
+        find: r"        superblock.extent_count = count;
+        self.commit(superblock);
+        self.commit(superblock);
+",
+        replacement: r"        superblock.extent_count = count;
+        self.commit(superblock);
+",
+        suite: Suite::Unit("crash_tests::superblocks"),
+    },
+    Mutation {
+        name: "records of a part that is emptied are handed out",
+        file: "src/table/alloc/arena/vacate.rs",
+        find: "        if self.is_active.load(Ordering::Acquire)\n",
+        replacement: "        if false\n",
+        suite: Suite::Unit("vacate"),
+    },
+    Mutation {
+        name: "a part leaves that is not empty",
+        file: "src/table/alloc/arena/vacate.rs",
+        find: "(is_unused || free.len() as u64 == part.count) {",
+        replacement: "(is_unused || !free.is_empty()) {",
+        suite: Suite::Unit("vacate"),
+    },
+    Mutation {
+        name: "room is punched before the checkpoint that gives it up",
+        file: "src/table/free_extents.rs",
+        find: "            Domain::Checkpointed => Stage::Fresh,\n",
+        replacement: "            Domain::Checkpointed => Stage::Settled,\n",
+        suite: Suite::Unit("store::crash_tests::power_cut"),
+    },
 ];

@@ -40,6 +40,8 @@ pub enum Op {
     Sync,
     /// Forgets the tags, as if the file had just been opened.
     Forget,
+    /// Moves every record elsewhere, as a compaction does.
+    Move,
 }
 
 /// What an operation says of its key.
@@ -227,6 +229,7 @@ fn act(table: &Table<Modelled>, op: Op) -> Answer {
             }
         }
         Op::Sync => table.sync().unwrap(),
+        Op::Move => table.move_out_of(&table.arena.map(), &|_| {}),
         Op::Forget => {
             let levels = table.levels.live();
             (levels.bottom..=levels.top).for_each(|level| table.tags.forget_level(level));

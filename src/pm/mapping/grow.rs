@@ -187,9 +187,9 @@ impl Mapping {
     }
 
     /// See [`Medium::release`].
-    pub(super) fn release_to_system(&self, at: u64, len: u64) {
+    pub(super) fn release_to_system(&self, at: u64, len: u64) -> bool {
         if self.access == Access::ReadOnly || self.opener.check(self.path()).is_err() {
-            return;
+            return false;
         }
         if self.sharing == Sharing::Private {
             if let Some(dirty) = &self.dirty {
@@ -198,9 +198,11 @@ impl Mapping {
             self.range.discard(at, at + len);
         }
         // Should this fail, as on a file system that knows no holes, the blocks stay.
-        if let Err(error) = self.file.punch(at, at + len) {
+        let punched = self.file.punch(at, at + len);
+        if let Err(error) = &punched {
             tracing::debug!(%error, at, len, "the file keeps blocks that it does not need");
         }
+        punched.is_ok()
     }
 
     /// See [`Medium::refill`].

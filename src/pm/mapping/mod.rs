@@ -278,8 +278,8 @@ impl Medium for Mapping {
         self.cut_off();
     }
 
-    fn release(&self, at: u64, len: u64) {
-        self.release_to_system(at, len);
+    fn release(&self, at: u64, len: u64) -> bool {
+        self.release_to_system(at, len)
     }
 
     fn refill(&self, at: u64, len: u64) -> Result<()> {

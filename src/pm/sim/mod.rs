@@ -352,13 +352,14 @@ impl Medium for Simulated {
         self.state().prepared = 0;
     }
 
-    fn release(&self, at: u64, len: u64) {
+    fn release(&self, at: u64, len: u64) -> bool {
         let mut state = self.state();
         let words = to_usize(at / 8)..to_usize((at + len) / 8);
         for number in words.clone() {
             state.words.set(number, RELEASED);
         }
         state.happen(Event::Release(words));
+        true
     }
 
     fn cut(&self, len: u64) {

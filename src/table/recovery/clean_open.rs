@@ -102,7 +102,7 @@ impl<M: Medium> Table<M> {
             self.arena.add_extent(class, offset, len);
         }
         ranges.extend(&free);
-        *self.free_extents() = FreeExtents::found(free);
+        *self.free_extents() = FreeExtents::found(free, superblock.file_len, superblock.is_clean());
         emptied.retain(|level| !ranges.contains(level));
         // What becomes part of the arena must be nobody's, too.
         ranges.extend(&emptied);

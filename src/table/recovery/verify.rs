@@ -139,6 +139,11 @@ impl Table<Mapping> {
             let is_item = state != EMPTY && state != BUSY && record.is_member();
             let checked = if is_item {
                 self.check_item(addr, state, record, home, map)
+                    .or_else(|_| {
+                        // The arena may have grown, or a range may have gone to another class.
+                        *map = self.arena.map();
+                        self.check_item(addr, state, record, home, map)
+                    })
             } else if record.is_member() || record.is_sound(state) {
                 return;
             } else {
@@ -161,16 +166,10 @@ impl Table<Mapping> {
         state: u64,
         record: RecordWord,
         home: Home,
-        map: &mut ExtentMap,
+        map: &ExtentMap,
     ) -> Result<(), Damage> {
         let at = record.offset();
-        let mut numbered = map.record(at);
-        if numbered.is_none() {
-            // The arena may have grown.
-            *map = self.arena.map();
-            numbered = map.record(at);
-        }
-        let (class, _) = numbered.ok_or_else(|| Damage {
+        let (class, _) = map.record(at).ok_or_else(|| Damage {
             what: "record word",
             at: addr.record,
             found: format!("no record starts at byte {at}"),

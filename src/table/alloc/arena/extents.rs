@@ -25,6 +25,17 @@ impl ArenaExtent {
         self.first + self.count
     }
 
+    /// Offsets of its records.
+    pub(super) fn records(&self) -> impl Iterator<Item = u64> + use<> {
+        let Self {
+            offset,
+            stride,
+            count,
+            ..
+        } = *self;
+        (0..count).map(move |nth| offset + nth * stride)
+    }
+
     /// The records of this extent with the numbers from `first` on, `count` of them. What belongs to no record
     /// stays with the last ones.
     pub(super) fn part(&self, first: u64, count: u64) -> Self {
@@ -70,6 +81,7 @@ impl Extents {
 }
 
 /// The extents of an arena by their offsets.
+#[derive(Default)]
 pub struct ExtentMap(Vec<ArenaExtent>);
 
 impl FromIterator<ArenaExtent> for ExtentMap {

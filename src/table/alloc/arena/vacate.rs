@@ -34,6 +34,7 @@ pub(super) struct Vacating {
     parts: Mutex<Option<Parts>>,
 }
 
+#[derive(Default)]
 struct Parts {
     map: ExtentMap,
     /// Free records of each part.
@@ -76,8 +77,8 @@ impl Part {
 }
 
 impl Arena {
-    /// Begins to empty parts of about `part_len` bytes, up to `most` of them. Gives their ranges, or `None` if there
-    /// are none, or others are being emptied. `epoch` is the current one.
+    /// Begins to empty parts of about `part_len` bytes; up to `most` of them are not whole extents. Gives their ranges,
+    /// or `None` if there are none, or others are being emptied. `epoch` is the current one.
     pub fn begin_vacating(
         &self,
         victims: Victims,
@@ -85,38 +86,29 @@ impl Arena {
         most: usize,
         epoch: impl Fn() -> u64,
     ) -> Option<ExtentMap> {
-        self.collect_idle(&epoch);
-        self.leave_limbo(epoch());
-        let parts = self.count_parts(part_len);
-        let mut chosen: Vec<ArenaExtent> = match victims {
-            Victims::Empty => parts
-                .iter()
-                .filter(|part| part.free == part.extent.count)
-                .map(|part| part.extent)
-                .collect(),
-            Victims::Sparse => self
-                .classes()
-                .flat_map(|class| sparse(&parts, class))
-                .collect(),
-        };
-        chosen.sort_unstable_by_key(|part| std::cmp::Reverse(part.len));
-        chosen.truncate(most);
-        if chosen.is_empty() {
-            return None;
-        }
-        let chosen_map = || chosen.iter().copied().collect::<ExtentMap>();
         {
+            // From here on no other range leaves, so that what is counted stays in the arena.
             let mut vacating = self.vacating.parts.lock();
             if vacating.is_some() {
                 return None;
             }
-            *vacating = Some(Parts {
-                map: chosen_map(),
-                aside: vec![Vec::new(); chosen.len()],
-                is_unused: vec![false; chosen.len()],
-            });
-            self.vacating.is_active.store(true, Ordering::Release);
+            *vacating = Some(Parts::default());
         }
+        self.collect_idle(&epoch);
+        self.leave_limbo(epoch());
+        let parts = self.count_parts(part_len);
+        let chosen = self.choose(victims, &parts, most);
+        if chosen.is_empty() {
+            *self.vacating.parts.lock() = None;
+            return None;
+        }
+        let chosen_map = || chosen.iter().copied().collect::<ExtentMap>();
+        *self.vacating.parts.lock() = Some(Parts {
+            map: chosen_map(),
+            aside: vec![Vec::new(); chosen.len()],
+            is_unused: vec![false; chosen.len()],
+        });
+        self.vacating.is_active.store(true, Ordering::Release);
         for class in &self.classes {
             for _ in 0..class.free.len() {
                 let Some(batch) = class.free.pop() else { break };
@@ -132,27 +124,49 @@ impl Arena {
         Some(chosen_map())
     }
 
-    /// Ends what [`begin_vacating`](Self::begin_vacating) began. Parts that are empty by now are no longer part of
-    /// the arena: gives their ranges. `epoch` is the current one.
-    pub fn end_vacating(&self, epoch: impl Fn() -> u64) -> Vec<(u64, u64)> {
+    /// The parts to empty: all that are whole extents, and the longest of the others.
+    fn choose(&self, victims: Victims, parts: &[Part], most: usize) -> Vec<ArenaExtent> {
+        let chosen: Vec<ArenaExtent> = match victims {
+            Victims::Empty => parts
+                .iter()
+                .filter(|part| part.free == part.extent.count)
+                .map(|part| part.extent)
+                .collect(),
+            Victims::Sparse => self
+                .classes()
+                .flat_map(|class| sparse(parts, class))
+                .collect(),
+        };
+        let extents = self.extents();
+        let is_whole = |part: &ArenaExtent| extents.iter().any(|extent| extent == *part);
+        let (mut chosen, mut others): (Vec<_>, Vec<_>) = chosen.into_iter().partition(is_whole);
+        others.sort_unstable_by_key(|part| std::cmp::Reverse(part.len));
+        others.truncate(most);
+        chosen.append(&mut others);
+        chosen
+    }
+
+    /// Ends what [`begin_vacating`](Self::begin_vacating) began. Parts that are empty by now, up to `most` of them, are
+    /// no longer part of the arena: gives their ranges. `epoch` is the current one.
+    pub fn end_vacating(&self, most: usize, epoch: impl Fn() -> u64) -> Vec<(u64, u64)> {
         self.collect_idle(&epoch);
         self.leave_limbo(epoch());
         let taken = self.vacating.parts.lock().take();
         self.vacating.is_active.store(false, Ordering::Release);
-        let Some(Parts {
+        let Parts {
             map,
             aside,
             is_unused,
-        }) = taken
-        else {
-            return Vec::new();
-        };
+        } = taken.unwrap_or_default();
         let mut ranges = Vec::new();
         for ((part, mut free), is_unused) in map.extents().iter().zip(aside).zip(is_unused) {
             // A damaged file may have named one twice.
             free.sort_unstable();
             free.dedup();
-            if is_unused || free.len() as u64 == part.count {
+            if is_unused && ranges.len() == most {
+                free = part.records().collect();
+            }
+            if ranges.len() < most && (is_unused || free.len() as u64 == part.count) {
                 self.remove(part);
                 ranges.push((part.offset, part.len));
             } else {
@@ -208,12 +222,14 @@ impl Arena {
                 let Some(run) = self.take_run(class, left) else {
                     break;
                 };
-                let range =
-                    part.extent.offset..part.extent.offset + part.extent.count * part.extent.stride;
-                if run == range && is_victim(part) {
+                let is_whole = run.start == part.extent.offset && left == part.extent.count;
+                if is_whole && is_victim(part) {
                     self.set_unused(run.start);
                 } else {
-                    self.give(run.step_by(to_usize(part.extent.stride)).collect());
+                    let records: Vec<u64> = run.step_by(to_usize(part.extent.stride)).collect();
+                    records
+                        .chunks(GIVEN_AT_ONCE)
+                        .for_each(|records| self.give(records.to_vec()));
                 }
             }
         }
@@ -342,7 +358,7 @@ mod tests {
                 .begin_vacating(Victims::Empty, 2 * 4096, 99, || 9)
                 .is_none()
         );
-        let freed = arena.end_vacating(|| 9);
+        let freed = arena.end_vacating(99, || 9);
         assert_eq!(freed, [(0x12000, 0x2000), (0x14000, 0x2000)]);
         assert_eq!((arena.total(0), arena.taken(0), arena.fresh(0)), (4, 4, 0));
         assert_eq!(arena.map().record(0x16000), Some((0, 6)));
@@ -369,7 +385,7 @@ mod tests {
         assert_eq!(victims.extents().len(), 7);
         // One is taken out of what is put aside, as by a batch that had it all along.
         arena.vacating.parts.lock().as_mut().unwrap().aside[0].pop();
-        assert_eq!(arena.end_vacating(|| 9).len(), 6);
+        assert_eq!(arena.end_vacating(99, || 9).len(), 6);
         assert_eq!((arena.total(0), arena.taken(0)), (2, 2));
         assert!(
             arena
@@ -390,10 +406,69 @@ mod tests {
                 .begin_vacating(Victims::Sparse, 4096, 99, || 9)
                 .is_some()
         );
-        let freed: u64 = arena.end_vacating(|| 9).iter().map(|(_, len)| len).sum();
+        let freed: u64 = arena
+            .end_vacating(99, || 9)
+            .iter()
+            .map(|(_, len)| len)
+            .sum();
         assert_eq!(freed, 99 * 4096);
         assert_eq!((arena.total(0), arena.fresh(0)), (1, 0));
         assert_eq!(arena.map().record(record), Some((0, 0)));
         assert!(take_all_of(&arena, 0).is_empty());
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use std::collections::BTreeSet;
+
+    use loom::thread;
+
+    use super::*;
+    use crate::layout::Shape;
+    use crate::sync::be_thread;
+
+    /// Parts leave while another thread takes records and gives them back: none is in two hands, and none is lost.
+    #[test]
+    fn part_is_emptied_beside_allocation() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(3));
+        builder.max_branches = 20_000;
+        builder.check(|| {
+            let arena = Arena::new(&Shape::new(8, 4096, 8, 2, 2).unwrap());
+            arena.add_extent(0, 0x10000, 3 * 4096);
+            let arena = std::sync::Arc::new(arena);
+            let mut records = Vec::new();
+            while let Some(run) = arena.take_run(0, 1) {
+                records.push(run.start);
+            }
+            arena.give(records[..1].to_vec());
+            arena.give(records[1..].to_vec());
+            let other = std::sync::Arc::clone(&arena);
+            let user = thread::spawn(move || {
+                be_thread(1);
+                let mut shard = other.shard(1);
+                let mut held = Vec::new();
+                held.extend(other.allocate(&mut shard, 0, || 9));
+                held.extend(other.allocate(&mut shard, 0, || 9));
+                drop(shard);
+                if let Some(record) = held.pop() {
+                    other.give(vec![record]);
+                }
+                held
+            });
+            let begun = arena.begin_vacating(Victims::Empty, 4096, 9, || 9);
+            let gone = match begun {
+                Some(_) => arena.end_vacating(99, || 9),
+                None => Vec::new(),
+            };
+            let held = user.join().unwrap();
+            let mut seen: BTreeSet<u64> = gone.iter().map(|(offset, _)| *offset).collect();
+            for record in held.iter().copied().chain(arena.take_all()) {
+                assert!(seen.insert(record), "{record:#x} is in two hands");
+            }
+            assert_eq!(seen, records.iter().copied().collect());
+            assert_eq!(arena.total(0), 3 - gone.len() as u64);
+        });
     }
 }
