@@ -43,7 +43,7 @@ impl<M: Medium> Table<M> {
     ///
     /// What readers hold, or other batches keep for themselves, stays where it is.
     pub(crate) fn compact(&self, progress: &(dyn Fn(Progress) + Sync)) {
-        self.finish_draining_quietly();
+        self.shrink_levels(progress);
         while self.read_free_list() {}
         self.pass_epochs();
         let most = self.parts_max(&self.superblock());

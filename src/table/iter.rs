@@ -7,6 +7,7 @@ use bytemuck::Pod;
 use super::Table;
 use super::key::reserved_bucket_at;
 use super::probe::Occupied;
+use super::shrink::Walking;
 use crate::Result;
 use crate::layout::bucket::SlotAddr;
 use crate::layout::{BUSY, EMPTY, KeyClass, RecordWord};
@@ -25,6 +26,7 @@ pub(super) struct Buckets<'t, M: Medium> {
     table: &'t Table<M>,
     /// The next one.
     next: Bucket,
+    _walking: Walking<'t>,
 }
 
 /// Which bucket. Where it is, is known only while the caller is pinned.
@@ -64,7 +66,11 @@ impl<'t, M: Medium> Buckets<'t, M> {
             KeyClass::Word => Bucket::Reserved(0),
             KeyClass::Wide | KeyClass::Variable => Bucket::Level { level: 0, index: 0 },
         };
-        Self { table, next }
+        Self {
+            table,
+            next,
+            _walking: table.walk_levels(),
+        }
     }
 }
 

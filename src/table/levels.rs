@@ -12,9 +12,20 @@ pub struct Levels {
     pub top: u32,
     /// The lowest level that may hold items.
     pub bottom: u32,
+    /// How often they [began anew](LevelTable::begin_anew): the same numbers may stand for other places then.
+    era: u32,
 }
 
 impl Levels {
+    /// The levels from `bottom` to `top`.
+    pub fn new(top: u32, bottom: u32) -> Self {
+        Self {
+            top,
+            bottom,
+            era: 0,
+        }
+    }
+
     /// Whether a resize has levels to empty, in a table of `levels` levels at rest.
     #[inline]
     pub fn draining(self, levels: u32) -> bool {
@@ -30,7 +41,7 @@ impl Levels {
 
 /// Offsets of all levels, and which of them are live.
 ///
-/// Level numbers only grow, so an entry never changes its meaning while anyone uses it.
+/// Level numbers only grow while anyone uses them, so an entry never changes its meaning meanwhile.
 pub struct LevelTable {
     levels: AtomicU64,
     offsets: [AtomicU64; DIRECTORY],
@@ -52,8 +63,9 @@ impl LevelTable {
     pub fn live(&self) -> Levels {
         let word = self.levels.load(Ordering::SeqCst);
         Levels {
-            top: low_half(word >> 32),
-            bottom: low_half(word),
+            top: low_half(word >> 8 & 0xFF),
+            bottom: low_half(word & 0xFF),
+            era: low_half(word >> 32),
         }
     }
 
@@ -66,10 +78,20 @@ impl LevelTable {
     /// Adds a level at `offset` and makes `levels` the live ones.
     pub fn publish(&self, levels: Levels, level: u32, offset: u64) {
         self.offsets[level as usize].store(offset, Ordering::Relaxed);
-        self.levels.store(pack(levels), Ordering::SeqCst);
+        let era = self.live().era;
+        self.levels
+            .store(pack(Levels { era, ..levels }), Ordering::SeqCst);
+    }
+
+    /// Makes what was read of the levels before differ from what will be. Nobody may be using them.
+    pub fn begin_anew(&self) {
+        let levels = self.live();
+        let era = levels.era.wrapping_add(1);
+        self.levels
+            .store(pack(Levels { era, ..levels }), Ordering::SeqCst);
     }
 }
 
 fn pack(levels: Levels) -> u64 {
-    u64::from(levels.top) << 32 | u64::from(levels.bottom)
+    u64::from(levels.era) << 32 | u64::from(levels.top) << 8 | u64::from(levels.bottom)
 }

@@ -20,6 +20,7 @@ pub(crate) mod recovery;
 pub(crate) mod resize;
 pub(crate) mod room;
 mod session;
+mod shrink;
 mod slots;
 pub(crate) mod tags;
 
@@ -43,6 +44,7 @@ use metadata::MetadataBlock;
 use overflow::OverflowMaps;
 use resize::Resize;
 pub use session::Session;
+use shrink::Shrinking;
 use tags::Tags;
 
 /// A new table has a record for each item that is expected, and one in so many more.
@@ -62,6 +64,7 @@ pub struct Table<M> {
     pub(crate) maintenance: Maintenance,
     pub(crate) free_list: Mutex<FreeList>,
     free_extents: Mutex<FreeExtents>,
+    shrinking: Shrinking,
     /// Whether a device has pinned the file's pages.
     is_pinned: AtomicBool,
     pub(crate) items: AtomicI64,
@@ -162,10 +165,7 @@ impl<M: Medium> Table<M> {
         shape: Shape,
         path: &Path,
     ) -> Self {
-        let levels = Levels {
-            top: superblock.top_level,
-            bottom: superblock.bottom_level,
-        };
+        let levels = Levels::new(superblock.top_level, superblock.bottom_level);
         Self {
             medium,
             shape,
@@ -179,6 +179,7 @@ impl<M: Medium> Table<M> {
             maintenance: Maintenance::default(),
             free_list: Mutex::default(),
             free_extents: Mutex::default(),
+            shrinking: Shrinking::default(),
             is_pinned: AtomicBool::new(false),
             items: AtomicI64::new(0),
             record_bytes: AtomicI64::new(0),
@@ -261,10 +262,7 @@ impl<M: Medium> Table<M> {
             level,
             (0..words).map(|word| self.medium.load(map + word * 8)),
         );
-        let levels = Levels {
-            top: superblock.top_level,
-            bottom: superblock.bottom_level,
-        };
+        let levels = Levels::new(superblock.top_level, superblock.bottom_level);
         self.levels.publish(levels, level, offset);
     }
 

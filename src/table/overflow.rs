@@ -30,6 +30,15 @@ impl OverflowMaps {
     /// Adds the map of `level` with these words. Before the level is published.
     pub fn add(&self, level: u32, words: impl Iterator<Item = u64>) {
         let mut any = 0;
+        if let Some(mine) = self.levels[level as usize].get() {
+            // There was such a level before.
+            for (mine, word) in mine.iter().zip(words) {
+                any |= word;
+                mine.store(word, Ordering::SeqCst);
+            }
+            self.any.fetch_or(any, Ordering::SeqCst);
+            return;
+        }
         let words = words.inspect(|word| any |= word).map(AtomicU64::new);
         let words: Box<[AtomicU64]> = words.collect();
         // loom lets a sequentially consistent load go back to any store that is not.
@@ -53,6 +62,11 @@ impl OverflowMaps {
                 self.any.store(1, Ordering::SeqCst);
             }
         }
+    }
+
+    /// Forgets that bits were set, before the maps of all live levels are added anew. Nobody may be asking.
+    pub fn forget(&self) {
+        self.any.store(0, Ordering::SeqCst);
     }
 
     /// Whether any bit has ever been set.

@@ -57,6 +57,13 @@ pub(crate) struct Resize {
     retired: Vec<(u64, u32, u64)>,
 }
 
+impl Resize {
+    /// Whether nothing is under way.
+    pub(super) fn is_at_rest(&self, live: Levels, levels: u32) -> bool {
+        !self.by_engine && !live.draining(levels) && self.retired.is_empty()
+    }
+}
+
 impl<M: Medium> Table<M> {
     /// Adds a top level, unless the levels are no longer those that the caller saw.
     ///
@@ -97,7 +104,7 @@ impl<M: Medium> Table<M> {
     pub(crate) fn add_level(&self, seen: Levels) -> Result<()> {
         // Held until all know since when the level is there, or emptying might begin at once. Before
         // the gate, as whoever empties a slice has them.
-        let mut resize = self.resize();
+        let mut resize = self.shrinking.hurry(|| self.resize());
         let _gate = self.store_gate();
         let mut superblock = self.superblock();
         if self.levels.live() != seen {
@@ -159,7 +166,7 @@ impl<M: Medium> Table<M> {
     /// As [`finish_draining`](Self::finish_draining), telling how far it has come.
     pub(crate) fn finish_draining_with(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<()> {
         loop {
-            let mut resize = self.resize();
+            let mut resize = self.shrinking.hurry(|| self.resize());
             if resize.by_engine {
                 return Ok(());
             }
@@ -355,10 +362,7 @@ impl<M: Medium> Table<M> {
         superblock.level_directory[level as usize] = 0;
         superblock.bottom_level = level + 1;
         self.commit(&mut superblock);
-        let now = Levels {
-            top: superblock.top_level,
-            bottom: level + 1,
-        };
+        let now = Levels::new(superblock.top_level, level + 1);
         self.levels.publish(now, level, offset);
         let epoch = self.epochs.current();
         resize.retired.push((epoch, level, offset));

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::Table;
 use super::alloc::arena::Shard;
 use super::alloc::epoch::Pin;
+use super::key::ProbeKey;
 use super::levels::Levels;
 use crate::Result;
 use crate::pm::Medium;
@@ -28,6 +29,9 @@ pub struct Session<'t, M: Medium> {
     /// Slots were emptied whose state words are not yet durable.
     pub(crate) has_vacated: bool,
     operations: u64,
+    /// State words of the keys that were changed, for a shrink that runs beside.
+    changed: Vec<u64>,
+    is_noting: bool,
 }
 
 impl<M: Medium> Table<M> {
@@ -44,17 +48,47 @@ impl<M: Medium> Table<M> {
             record_bytes: 0,
             has_vacated: false,
             operations: 0,
+            changed: Vec::new(),
+            is_noting: self.shrinking.is_noting(),
         }
     }
 
     /// Pins the caller, and keeps checkpoints away while it stores.
     pub(crate) fn pin(&self, hint: usize) -> (Pin<'_>, Option<RwLockReadGuard<'_, ()>>) {
-        let gate = self.store_gate();
-        (self.epochs.pin(hint), gate)
+        loop {
+            let gate = self.store_gate();
+            let pin = self.epochs.pin(hint);
+            if !self.shrinking.keeps_away() {
+                return (pin, gate);
+            }
+            drop((pin, gate));
+            self.shrinking.wait();
+        }
     }
 }
 
 impl<'t, M: Medium> Session<'t, M> {
+    /// Notes, where it is wanted, that a key was changed.
+    #[inline]
+    pub(super) fn note_change(&mut self, target: &ProbeKey) {
+        if self.is_noting && target.reserved.is_none() {
+            self.changed.push(target.word);
+        }
+    }
+
+    fn pin_again(&mut self) {
+        self.pin = Some(self.table.pin(self.hint));
+        self.is_noting = self.table.shrinking.is_noting();
+    }
+
+    /// Lets go of the epoch.
+    fn let_go(&mut self) {
+        if !self.changed.is_empty() {
+            self.table.shrinking.note(&mut self.changed);
+        }
+        self.pin = None;
+    }
+
     /// Lets go of the epoch for a moment, so that others can reclaim and checkpoint, and takes
     /// part in a resize that is under way.
     pub fn unpin_briefly(&mut self) {
@@ -64,19 +98,19 @@ impl<'t, M: Medium> Session<'t, M> {
                 .maintenance
                 .holding_up("emptying a slice", || self.table.drain_slice());
         }
-        self.pin = Some(self.table.pin(self.hint));
+        self.pin_again();
     }
 
     /// Adds a level because an operation found no slot, unless another batch just did.
     pub fn grow(&mut self, seen: Levels) -> Result<()> {
-        self.pin = None;
+        self.let_go();
         // The table must know how full it is.
         self.flush();
         let grown = self
             .table
             .maintenance
             .holding_up("adding a level", || self.table.grow_levels(seen));
-        self.pin = Some(self.table.pin(self.hint));
+        self.pin_again();
         grown
     }
 
@@ -111,7 +145,7 @@ impl<'t, M: Medium> Session<'t, M> {
     /// # Errors
     /// [`Error::NoSpace`]; the table goes on with what it has.
     pub(crate) fn grow_arena(&mut self, class: u32) -> Result<()> {
-        self.pin = None;
+        self.let_go();
         let grown = if self.table.read_free_list() {
             Ok(())
         } else {
@@ -126,7 +160,7 @@ impl<'t, M: Medium> Session<'t, M> {
                 Err(error)
             }
         });
-        self.pin = Some(self.table.pin(self.hint));
+        self.pin_again();
         grown
     }
 
@@ -158,7 +192,7 @@ impl<'t, M: Medium> Session<'t, M> {
 
     /// Lets go of the epoch, and of what it has replaced, so that this is soon used again.
     fn unpin(&mut self) {
-        self.pin = None;
+        self.let_go();
         self.flush();
         if self.table.arena.has_limbo() {
             self.table.epochs.try_advance();

@@ -151,6 +151,105 @@ fn batches_run_beside_compaction() {
     }
 }
 
+#[test]
+fn levels_shrink_with_their_items() {
+    for dir in dirs() {
+        let path = dir.path().join("index");
+        let index = Index::<u64, u64>::create(&path, &options()).unwrap();
+        let keys: Vec<u64> = (0..400_000).collect();
+        for turn in 0..3u64 {
+            let values: Vec<u64> = keys.iter().map(|key| key * 3 + turn).collect();
+            index.insert(&keys, &values).unwrap();
+            let full = index.stats().slots;
+            // Two are reserved keys in no level.
+            let gone: Vec<u64> = (0..400_000).filter(|key| key % 400 != 7).collect();
+            index.remove(&gone).unwrap();
+            index.compact(&|_| {}).unwrap();
+            let stats = index.stats();
+            assert!(stats.slots <= full / 128, "{full} {stats:?}");
+            assert_eq!((index.len(), index.iter().count()), (1000, 1000));
+            let mut found_values = vec![0; keys.len()];
+            let found = index.get(&keys, &mut found_values).unwrap();
+            for (nth, value) in values.iter().enumerate() {
+                let expected = (nth % 400 == 7).then_some(*value);
+                assert_eq!(found[nth].then_some(found_values[nth]), expected);
+            }
+            assert!(disk(&path) < 8 << 20, "{}", disk(&path));
+            // Whoever goes through the index keeps its levels.
+            index.insert(&gone, &gone).unwrap();
+            let mut iter = index.iter();
+            assert!(iter.next().is_some());
+            index.remove(&keys).unwrap();
+            let before = index.stats().slots;
+            index.compact(&|_| {}).unwrap();
+            assert_eq!(index.stats().slots, before);
+            drop(iter);
+            index.compact(&|_| {}).unwrap();
+            assert!(index.stats().slots < 100);
+            assert!(index.is_empty());
+        }
+        index.insert(&keys[..10], &keys[..10]).unwrap();
+        index.close().unwrap();
+        let report = recover(&path, Repair::Check, &|_| {}).unwrap();
+        assert_eq!(
+            (report.state, report.recovery.items),
+            (ReportState::Clean, 10)
+        );
+    }
+}
+
+/// Each thread inserts, updates and removes keys of its own while another one compacts: many at first, then few.
+#[test]
+fn levels_shrink_and_grow_beside_batches() {
+    for dir in dirs() {
+        let index = Index::<u64, u64>::create(dir.path().join("index"), &options()).unwrap();
+        let ends = AtomicBool::new(false);
+        let least = std::sync::atomic::AtomicU64::new(u64::MAX);
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..3u64)
+                .map(|thread| {
+                    let index = &index;
+                    scope.spawn(move || {
+                        let first = thread << 32;
+                        for turn in 1..40u64 {
+                            let many: Vec<u64> = (first..first + 20_000).collect();
+                            let values: Vec<u64> = many.iter().map(|key| key + turn).collect();
+                            index.upsert(&many, &values).unwrap();
+                            let (few, gone) = many.split_at(200);
+                            index.remove(gone).unwrap();
+                            for nth in 0..20 {
+                                let values: Vec<u64> = few.iter().map(|key| key + nth).collect();
+                                index.update(few, &values).unwrap();
+                                let mut held = vec![0; many.len()];
+                                let found = index.get(&many, &mut held).unwrap();
+                                assert_eq!(found.count_ones(..), few.len());
+                                assert_eq!(&held[..few.len()], values);
+                                let next = few[0] + 10_000 + nth;
+                                assert!(index.insert_one(&next, &nth).unwrap());
+                                assert!(!index.insert_one(&next, &nth).unwrap());
+                                assert!(index.remove_one(&next).unwrap());
+                            }
+                        }
+                    })
+                })
+                .collect();
+            scope.spawn(|| {
+                while !ends.load(Ordering::Relaxed) {
+                    index.compact(&|_| {}).unwrap();
+                    least.fetch_min(index.stats().slots, Ordering::Relaxed);
+                }
+            });
+            workers
+                .into_iter()
+                .for_each(|worker| worker.join().unwrap());
+            ends.store(true, Ordering::Relaxed);
+        });
+        assert!(least.into_inner() < 10_000);
+        assert_eq!((index.len(), index.iter().count()), (600, 600));
+        index.close().unwrap();
+    }
+}
+
 /// Contents of a list, which grows.
 fn list(key: u32, len: usize) -> Vec<u8> {
     vec![key.to_le_bytes()[0]; len]

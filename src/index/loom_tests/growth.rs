@@ -103,3 +103,39 @@ fn resize_by_two_levels_and_insert() {
 fn insertions_that_find_no_slot() {
     check(&[Insert(1, 1)], &[&[Insert(2, 2)], &[Insert(3, 3)]]);
 }
+
+/// Checks these threads on a table that has a level more than it needs.
+fn check_shrink(threads: &'static [&'static [Op]]) {
+    Model {
+        before: &[Insert(1, 1), Grow, Drain],
+        preemptions: Some(2),
+        threads,
+        ..Model::default()
+    }
+    .check();
+}
+
+#[test]
+fn shrink_and_get() {
+    check_shrink(&[&[Get(1), Get(1)], &[Shrink]]);
+}
+
+#[test]
+fn shrink_and_insert() {
+    check_shrink(&[&[Insert(2, 1), Get(2)], &[Shrink]]);
+}
+
+#[test]
+fn shrink_and_update() {
+    check_shrink(&[&[Update(1, 2), Get(1)], &[Shrink]]);
+}
+
+#[test]
+fn shrink_and_remove() {
+    check_shrink(&[&[Remove(1), Insert(1, 3)], &[Shrink]]);
+}
+
+#[test]
+fn shrink_and_growth() {
+    check_shrink(&[&[Grow, Insert(2, 1)], &[Shrink]]);
+}

@@ -42,6 +42,8 @@ pub enum Op {
     Forget,
     /// Moves every record elsewhere, as a compaction does.
     Move,
+    /// Gives the table as few levels as it needs.
+    Shrink,
 }
 
 /// What an operation says of its key.
@@ -229,6 +231,7 @@ fn act(table: &Table<Modelled>, op: Op) -> Answer {
             }
         }
         Op::Sync => table.sync().unwrap(),
+        Op::Shrink => table.shrink_levels(&|_| {}),
         Op::Move => table.move_out_of(&table.arena.map(), &|_| {}),
         Op::Forget => {
             let levels = table.levels.live();

@@ -85,6 +85,12 @@ impl Epochs {
         }
     }
 
+    /// Whether nobody is pinned.
+    pub fn is_unpinned(&self) -> bool {
+        let mut pins = self.pins.iter();
+        pins.all(|pin| pin.load(Ordering::SeqCst) == FREE)
+    }
+
     /// Advances the global epoch if everyone who is pinned has seen it; gives the epoch after.
     pub fn try_advance(&self) -> u64 {
         let epoch = self.global.load(Ordering::SeqCst);

@@ -167,6 +167,7 @@ impl<'t, M: Medium> Session<'t, M> {
         if is_alone || table.decide(target, addr, tentative) {
             medium.write_back(addr.record, 8);
             medium.fence();
+            self.note_change(target);
             return true;
         }
         medium.store(addr.record, RecordWord::NONE.0);

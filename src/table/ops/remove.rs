@@ -27,6 +27,7 @@ impl<M: Medium> Session<'_, M> {
                 self.table.vacate(addr);
                 self.has_vacated = true;
                 self.retire(member.record.offset());
+                self.note_change(target);
                 self.items -= 1;
                 return Ok(true);
             }

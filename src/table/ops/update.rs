@@ -46,6 +46,7 @@ impl<'t, M: Medium> Session<'t, M> {
                 medium.fence();
                 self.touches += table.record_touches(record);
                 self.retire(member.record.offset());
+                self.note_change(target);
                 return Ok(true);
             }
             self.put_back(content.class, record);

@@ -330,7 +330,7 @@ impl<M: Medium> Table<M> {
 
     /// Levels that a resize has still to empty.
     pub(crate) fn levels_to_drain(&self) -> impl Iterator<Item = u32> {
-        let Levels { top, bottom } = self.levels.live();
+        let Levels { top, bottom, .. } = self.levels.live();
         bottom..(top + 1).saturating_sub(self.shape.levels).max(bottom)
     }
 }

@@ -47,6 +47,7 @@ impl Table<Mapping> {
     /// into the slot. An item that is there all the while is checked at least once.
     pub(crate) fn verify(&self, progress: &(dyn Fn(Progress) + Sync)) -> Verified {
         let mut verified = Verified::default();
+        let _walking = self.walk_levels();
         self.verify_extents(&mut verified);
         // Items move upwards, so no one escapes upwards from a walk in this direction.
         let mut level = self.levels.live().bottom;

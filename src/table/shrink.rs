@@ -1,0 +1,508 @@
+//! Fewer levels for fewer items.
+//!
+//! The items that are left are placed in new, smaller levels, which nobody else knows yet, beside batches:
+//! a slot is copied, the record that it names stays where it is. Batches note what they change meanwhile,
+//! and that is done again. At the end all operations are kept away for a moment, the last changes are done
+//! again, and one superblock names the new levels in place of the old ones. So no operation ever reads both,
+//! and a crash leaves the old ones or the new ones.
+//!
+//! GPHash §3.2.3 has tables that only grow.
+
+use std::ops::ControlFlow;
+
+use super::Table;
+use super::key::{ProbeKey, ROUNDS};
+use super::levels::Levels;
+use super::recovery::Progress;
+use super::tags::{Tag, Tags};
+use crate::layout::bucket::SlotAddr;
+use crate::layout::{BUSY, EMPTY, ExtentKind, KeyClass, KeyHash, RecordWord, Shape, Superblock};
+use crate::pm::Medium;
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence, pause, thread_number};
+use crate::table::alloc::epoch::GRACE;
+use crate::table::key::Identity;
+use crate::width::{to_usize, u32_of};
+
+/// Levels shrink if so many percent of the slots are full then, at most. Tables grow when about 93 are.
+const FULL_PERCENT_MAX: u64 = 85;
+
+/// Buckets that are copied before others may checkpoint.
+const SLICE_BUCKETS: u64 = 256;
+
+/// Keys whose changes are done again while all operations wait.
+const LAST_CHANGES_MAX: usize = 8192;
+
+/// How often changes are done again beside batches that make more.
+const PASSES_MAX: u32 = 16;
+
+/// What of a shrink others must know of.
+#[derive(Default)]
+pub(crate) struct Shrinking {
+    /// Not zero while batches note what they change.
+    is_noting: AtomicU64,
+    /// Not zero while nobody may begin an operation.
+    is_alone: AtomicU64,
+    /// Held while nobody may begin one.
+    alone: Mutex<()>,
+    /// State words of the keys that were changed.
+    changed: Mutex<Vec<u64>>,
+    /// Those who go through the buckets over many operations, and whose place would be lost.
+    walkers: AtomicU64,
+    /// Those who wait for the end of a shrink, which gives up then.
+    hurrying: AtomicU64,
+}
+
+impl Shrinking {
+    /// Whether changes are to be noted. To be asked after a pin.
+    #[inline]
+    pub(super) fn is_noting(&self) -> bool {
+        self.is_noting.load(Ordering::SeqCst) != 0
+    }
+
+    /// Notes keys that were changed. The caller is still pinned.
+    pub(super) fn note(&self, words: &mut Vec<u64>) {
+        self.changed.lock().append(words);
+    }
+
+    /// Whether the caller, who has just pinned itself, must let go and [wait](Self::wait).
+    #[inline]
+    pub(super) fn keeps_away(&self) -> bool {
+        self.is_alone.load(Ordering::SeqCst) != 0
+    }
+
+    /// Waits for a lock that a shrink under way holds, and has it give up.
+    pub(super) fn hurry<T>(&self, lock: impl FnOnce() -> T) -> T {
+        self.hurrying.fetch_add(1, Ordering::SeqCst);
+        let locked = lock();
+        self.hurrying.fetch_sub(1, Ordering::SeqCst);
+        locked
+    }
+
+    fn is_hurried(&self) -> bool {
+        self.hurrying.load(Ordering::SeqCst) != 0
+    }
+
+    /// Waits until operations may begin.
+    #[cold]
+    pub(super) fn wait(&self) {
+        drop(self.alone.lock());
+    }
+
+    fn take_changed(&self) -> Vec<u64> {
+        let mut words = std::mem::take(&mut *self.changed.lock());
+        words.sort_unstable();
+        words.dedup();
+        words
+    }
+}
+
+/// Keeps the levels as they are while somebody goes through them.
+pub(crate) struct Walking<'t>(&'t Shrinking);
+
+impl Drop for Walking<'_> {
+    fn drop(&mut self) {
+        self.0.walkers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Ends the noting of changes when dropped.
+struct Noting<'t>(&'t Shrinking);
+
+impl<'t> Noting<'t> {
+    fn begin(shrinking: &'t Shrinking) -> Self {
+        shrinking.is_noting.store(1, Ordering::SeqCst);
+        Self(shrinking)
+    }
+}
+
+impl Drop for Noting<'_> {
+    fn drop(&mut self) {
+        self.0.is_noting.store(0, Ordering::SeqCst);
+        self.0.changed.lock().clear();
+    }
+}
+
+/// Keeps all operations away.
+struct Alone<'t> {
+    shrinking: &'t Shrinking,
+    _waited_for: MutexGuard<'t, ()>,
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.shrinking.is_alone.store(0, Ordering::SeqCst);
+    }
+}
+
+/// Levels that nobody else knows yet.
+struct NewLevels {
+    bottom: u32,
+    /// Their offsets, from the lowest one up.
+    offsets: Vec<u64>,
+}
+
+impl NewLevels {
+    fn top(&self) -> u32 {
+        self.bottom + u32_of(self.offsets.len() as u64) - 1
+    }
+
+    fn levels(&self) -> impl DoubleEndedIterator<Item = (u32, u64)> + '_ {
+        let offsets = self.offsets.iter().enumerate();
+        offsets.map(|(nth, &offset)| (self.bottom + u32_of(nth as u64), offset))
+    }
+
+    /// The candidate buckets of a key in one round, the top level's first.
+    fn candidates(&self, shape: &Shape, hash: KeyHash, round: u32) -> Vec<u64> {
+        let mut buckets = Vec::new();
+        for (level, offset) in self.levels().rev() {
+            for nth in 0..shape.locations {
+                let location = hash.location(round * shape.locations + nth);
+                let at = offset + KeyHash::bucket(location, level) * shape.bucket_size;
+                if !buckets.contains(&at) {
+                    buckets.push(at);
+                }
+            }
+        }
+        buckets
+    }
+
+    /// Their ranges in the file.
+    fn ranges(&self, shape: &Shape) -> Vec<(u64, u64)> {
+        self.levels()
+            .map(|(level, offset)| (offset, shape.level_len(level)))
+            .collect()
+    }
+}
+
+/// A slot as it was at one moment.
+struct Copied {
+    from: SlotAddr,
+    state: u64,
+    record: RecordWord,
+}
+
+impl<M: Medium> Table<M> {
+    /// Keeps the levels from shrinking until what it gives is dropped. A shrink under way gives up; the caller
+    /// is not pinned.
+    pub(crate) fn walk_levels(&self) -> Walking<'_> {
+        let _resize = self.shrinking.hurry(|| self.resize());
+        self.shrinking.walkers.fetch_add(1, Ordering::SeqCst);
+        Walking(&self.shrinking)
+    }
+
+    /// Gives the table as few levels as its items need, unless somebody goes through them, or the disk has no room
+    /// for the new ones. What it gives up is free. The caller is not pinned.
+    pub(crate) fn shrink_levels(&self, progress: &(dyn Fn(Progress) + Sync)) {
+        self.finish_draining_quietly();
+        // Levels neither grow nor are emptied meanwhile.
+        let resize = self.resize();
+        let levels = self.levels.live();
+        let top = self.least_top();
+        let is_walked = self.shrinking.walkers.load(Ordering::SeqCst) != 0;
+        if top >= levels.top || is_walked || !resize.is_at_rest(levels, self.shape.levels) {
+            return;
+        }
+        let Some(new) = self.make_levels(top) else {
+            return;
+        };
+        let noting = Noting::begin(&self.shrinking);
+        let given_up = self.move_to(&new, levels, progress);
+        drop(noting);
+        self.add_free(&given_up.unwrap_or_else(|| new.ranges(&self.shape)));
+    }
+
+    /// The top level that the items need.
+    fn least_top(&self) -> u32 {
+        let slots = self.len().saturating_mul(100) / FULL_PERCENT_MAX;
+        (self.shape.levels - 1..Shape::MAX_LEVEL)
+            .find(|&top| self.shape.capacity(top) >= slots.max(1))
+            .unwrap_or(Shape::MAX_LEVEL)
+    }
+
+    /// Makes levels with `top` as the top one, which no superblock names yet.
+    fn make_levels(&self, top: u32) -> Option<NewLevels> {
+        let bottom = top + 1 - self.shape.levels;
+        let mut new = NewLevels {
+            bottom,
+            offsets: Vec::new(),
+        };
+        for level in bottom..=top {
+            let made = {
+                let _gate = self.store_gate();
+                let mut superblock = self.superblock();
+                let before = *superblock;
+                let len = self.shape.level_len(level);
+                let made = self.append_extent(&mut superblock, ExtentKind::Level, level, len);
+                match &made {
+                    Ok(_) => self.commit(&mut superblock),
+                    Err(_) => *superblock = before,
+                }
+                made
+            };
+            // Those of a level that there was once are used again.
+            let made = made.and_then(|offset| {
+                new.offsets.push(offset);
+                self.add_tags(level, Tags::add)
+            });
+            if let Err(error) = made {
+                tracing::debug!(%error, level, "the levels stay as they are");
+                self.add_free(&new.ranges(&self.shape));
+                return None;
+            }
+        }
+        Some(new)
+    }
+
+    /// Copies all items of `old` levels to `new` ones, and puts these in their place. Gives the ranges of the old
+    /// ones, or `None` if the new ones have no room, or others change too much.
+    fn move_to(
+        &self,
+        new: &NewLevels,
+        old: Levels,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Option<Vec<(u64, u64)>> {
+        // Batches that began before they were to note what they change have ended then.
+        if !self.wait_for_pins() || !self.copy_all(new, old, progress) {
+            return None;
+        }
+        let mut passes = 0;
+        let mut changed = self.shrinking.take_changed();
+        while changed.len() > LAST_CHANGES_MAX {
+            passes += 1;
+            if passes > PASSES_MAX
+                || self.shrinking.is_hurried()
+                || !self.copy_again(new, old, &changed)
+            {
+                return None;
+            }
+            changed = self.shrinking.take_changed();
+        }
+        for (offset, len) in new.ranges(&self.shape) {
+            self.medium.write_back(offset, len);
+        }
+        self.medium.fence();
+        self.maintenance.holding_up("shrinking", || {
+            let _gate = self.store_gate();
+            let _alone = self.keep_away();
+            changed.append(&mut self.shrinking.take_changed());
+            if changed.len() > 2 * LAST_CHANGES_MAX || !self.redo(new, old, &changed) {
+                return None;
+            }
+            self.medium.fence();
+            Some(self.replace_levels(new, old))
+        })
+    }
+
+    /// Waits until all that was pinned has let go; `false` if that takes too long.
+    fn wait_for_pins(&self) -> bool {
+        let start = self.epochs.current();
+        for _ in 0..1_000_000 {
+            if self.epochs.try_advance() > start + GRACE {
+                return true;
+            }
+            pause();
+        }
+        false
+    }
+
+    fn copy_all(&self, new: &NewLevels, old: Levels, progress: &(dyn Fn(Progress) + Sync)) -> bool {
+        let total = self.slots() / u64::from(self.shape.slots);
+        let mut done = 0;
+        for level in old.bottom..=old.top {
+            for first in (0..1u64 << level).step_by(to_usize(SLICE_BUCKETS)) {
+                let last = (first + SLICE_BUCKETS).min(1 << level);
+                let _pin = self.pin(thread_number());
+                for index in first..last {
+                    let at = self.levels.offset(level) + index * self.shape.bucket_size;
+                    for slot in 0..self.shape.slots {
+                        let copied = self.copy_of(self.shape.slot_addr(at, slot));
+                        if copied.is_some_and(|copied| !self.place(new, &copied)) {
+                            return false;
+                        }
+                    }
+                }
+                if self.shrinking.is_hurried() {
+                    return false;
+                }
+                done += last - first;
+                progress(Progress {
+                    phase: "shrink",
+                    done,
+                    total,
+                });
+            }
+        }
+        true
+    }
+
+    /// Does changes again beside batches.
+    fn copy_again(&self, new: &NewLevels, old: Levels, changed: &[u64]) -> bool {
+        changed.chunks(to_usize(SLICE_BUCKETS)).all(|words| {
+            let _pin = self.pin(thread_number());
+            self.redo(new, old, words)
+        })
+    }
+
+    /// Makes what the new levels hold of these keys what the old ones do. The caller is pinned, or alone.
+    fn redo(&self, new: &NewLevels, old: Levels, words: &[u64]) -> bool {
+        words.iter().all(|&word| {
+            let hash = self.hash_of(word);
+            for round in 0..ROUNDS {
+                for at in new.candidates(&self.shape, hash, round) {
+                    self.clear_bucket(at, word);
+                }
+            }
+            let copies = self.copies_of(word, hash, old);
+            copies.iter().all(|copied| self.place(new, copied))
+        })
+    }
+
+    fn hash_of(&self, state: u64) -> KeyHash {
+        match self.shape.key_class() {
+            KeyClass::Word => KeyHash::of_word(state, self.hash_seed),
+            KeyClass::Wide | KeyClass::Variable => KeyHash(state),
+        }
+    }
+
+    /// Empties the slots of a new bucket that have this state word.
+    fn clear_bucket(&self, at: u64, word: u64) {
+        for slot in 0..self.shape.slots {
+            let addr = self.shape.slot_addr(at, slot);
+            if self.medium.load(addr.state) == word {
+                self.medium.store(addr.record, RecordWord::NONE.0);
+                self.medium.store(addr.state, EMPTY);
+                self.write_back_slot(addr);
+            }
+        }
+    }
+
+    /// The items of the old levels that have this state word.
+    fn copies_of(&self, word: u64, hash: KeyHash, old: Levels) -> Vec<Copied> {
+        let target = ProbeKey {
+            key: &[],
+            identity: Identity::Any,
+            word,
+            hash,
+            tag: Tag::of(hash),
+            reserved: None,
+        };
+        let mut copies: Vec<Copied> = Vec::new();
+        for round in 0..ROUNDS {
+            let _ = self.candidates(&target, round, old.top, old.bottom, |bucket| {
+                for slot in 0..self.shape.slots {
+                    let addr = self.shape.slot_addr(bucket.at, slot);
+                    // Two rounds may lead to one bucket.
+                    let is_known = copies.iter().any(|copied| copied.from == addr);
+                    if !is_known && self.medium.load(addr.state) == word {
+                        copies.extend(self.copy_of(addr));
+                    }
+                }
+                ControlFlow::<()>::Continue(())
+            });
+        }
+        copies
+    }
+
+    /// What is in a slot, if that is an item. What changes meanwhile is done again.
+    fn copy_of(&self, from: SlotAddr) -> Option<Copied> {
+        let record = RecordWord(self.medium.load(from.record));
+        let state = self.medium.load(from.state);
+        let is_item = state != EMPTY && state != BUSY && record.is_member();
+        (is_item && record.is_sound(state)).then_some(Copied {
+            from,
+            state,
+            record,
+        })
+    }
+
+    /// Writes an item into the new bucket with most room of the first round that has any; `false` if none has.
+    fn place(&self, new: &NewLevels, copied: &Copied) -> bool {
+        let hash = self.hash_of(copied.state);
+        for round in 0..ROUNDS {
+            let buckets = new.candidates(&self.shape, hash, round);
+            let vacant = |at: &u64| {
+                let states = (0..self.shape.slots)
+                    .map(|slot| self.medium.load(self.shape.slot_addr(*at, slot).state));
+                states.filter(|&state| state == EMPTY).count()
+            };
+            // Of equals the last, which `rev` makes that of the highest level.
+            let Some(at) = buckets.into_iter().rev().max_by_key(vacant) else {
+                continue;
+            };
+            let mut slots = (0..self.shape.slots).map(|slot| self.shape.slot_addr(at, slot));
+            let Some(to) = slots.find(|addr| self.medium.load(addr.state) == EMPTY) else {
+                continue;
+            };
+            if self.shape.key_class() == KeyClass::Wide {
+                for word in 0..self.shape.key_size / 8 {
+                    let key = self.medium.load(copied.from.key + word * 8);
+                    self.medium.store(to.key + word * 8, key);
+                }
+            }
+            self.medium.store(to.state, copied.state);
+            self.medium.store(to.record, copied.record.0);
+            self.write_back_slot(to);
+            if round > 0 {
+                self.mark_overflow_in(new, hash);
+            }
+            return true;
+        }
+        false
+    }
+
+    fn mark_overflow_in(&self, new: &NewLevels, hash: KeyHash) {
+        let home = KeyHash::bucket(hash.location(0), new.top());
+        let Some(at) = new.offsets.last() else {
+            return;
+        };
+        let word = at + self.shape.buckets_len(new.top()) + home / 64 * 8;
+        self.medium.fetch_or(word, 1 << (home % 64));
+        self.medium.write_back(word, 8);
+    }
+
+    /// Keeps all operations away until what it gives is dropped.
+    fn keep_away(&self) -> Alone<'_> {
+        let waited_for = self.shrinking.alone.lock();
+        self.shrinking.is_alone.store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        while !self.epochs.is_unpinned() {
+            pause();
+        }
+        Alone {
+            shrinking: &self.shrinking,
+            _waited_for: waited_for,
+        }
+    }
+
+    /// Names the new levels in place of the old ones, and gives the ranges of these. Nobody is at the table.
+    fn replace_levels(&self, new: &NewLevels, old: Levels) -> Vec<(u64, u64)> {
+        let mut superblock = self.superblock();
+        let ranges = (old.bottom..=old.top)
+            .map(|level| {
+                let offset = std::mem::take(&mut superblock.level_directory[level as usize]);
+                (offset, self.shape.level_len(level))
+            })
+            .collect();
+        for (level, offset) in new.levels() {
+            superblock.level_directory[level as usize] = offset;
+        }
+        superblock.bottom_level = new.bottom;
+        superblock.top_level = new.top();
+        // In both copies, before anything relies on it: what changes from now on is in the new levels alone.
+        self.commit(&mut superblock);
+        self.commit(&mut superblock);
+        self.show_levels(&superblock, old);
+        tracing::debug!(from = old.top, to = new.top(), "the levels have shrunk");
+        ranges
+    }
+
+    fn show_levels(&self, superblock: &Superblock, old: Levels) {
+        let live = superblock.bottom_level..=superblock.top_level;
+        for level in live.clone().chain(old.bottom..=old.top) {
+            self.tags.forget_level(level);
+        }
+        self.overflow.forget();
+        self.levels.begin_anew();
+        live.for_each(|level| self.publish_level(superblock, level));
+    }
+}
