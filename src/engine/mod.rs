@@ -135,27 +135,26 @@ impl Backend {
         }
     }
 
-    /// Moves records together; see [`Table::compact`].
+    /// Gives back what the table does not need; see [`Table::compact`]. A device lets go of the file meanwhile, and
+    /// its batches wait.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] on an engine whose device has copies of where records are.
+    /// As [`sync`](Self::sync).
     pub(crate) fn compact(
         &self,
         table: &Table<Mapping>,
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<()> {
+        let compact = || {
+            table.compact(progress);
+            table.publish()?;
+            table.release_free();
+            Ok(())
+        };
         match self {
-            Backend::Cpu(_) => {
-                table.compact(progress);
-                Ok(())
-            }
+            Backend::Cpu(_) => compact(),
             #[cfg(feature = "cuda")]
-            Backend::Cuda(_) => Err(Error::InvalidOption {
-                option: "engine",
-                found: self.engine().to_string(),
-                expected: "the CPU engine, which alone can move records; close the index, and open it with that"
-                    .into(),
-            }),
+            Backend::Cuda(engine) => engine.without_device(table, compact),
         }
     }
 

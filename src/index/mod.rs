@@ -508,10 +508,11 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// Records move together, so that whole ranges of the file become free. In `Checkpointed` this takes a checkpoint,
     /// as [`sync`](Self::sync) does in all domains. `progress` is called now and then.
     ///
-    /// Batches run beside it, also of other threads, and none waits for more than a slice of it. A second call
-    /// beside this one only syncs. What a reader holds for longer than a second stays where it is. Room
-    /// that was [reserved](Self::reserve), or [expected](Options::capacity), for records and never used is given
-    /// back, too. The levels keep their size. A crash leaves every item with its value.
+    /// On the CPU engine batches run beside it, also of other threads, and none waits for more than a slice of it. On
+    /// the CUDA engine they wait: the device lets go of the file and takes it up again. A second call beside this
+    /// one only syncs. What a reader holds for longer than a second stays where it is, and the levels keep their size
+    /// while an [iterator](Self::iter) is there. Room that was [reserved](Self::reserve), or
+    /// [expected](Options::capacity), and never used is given back, too. A crash leaves every item with its value.
     ///
     /// # Examples
     /// ```
@@ -527,14 +528,10 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] on the CUDA engine, whose device has copies of where records are: open the
-    /// index with the CPU engine to compact it. Else as [`sync`](Self::sync): what has moved is free with the next one.
+    /// As [`sync`](Self::sync): what has moved is free with the next one.
     pub fn compact(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<()> {
         self.table.opener().check(self.table.path())?;
-        self.backend.compact(&self.table, progress)?;
-        self.backend.sync(&self.table)?;
-        self.table.release_free();
-        Ok(())
+        self.backend.compact(&self.table, progress)
     }
 
     /// What the file says of itself: kind of the keys, columns of a value, version, bytes of the user.

@@ -570,7 +570,7 @@ impl Store {
     /// follows. `progress` is called now and then.
     ///
     /// Others may read and change the store meanwhile. What they read for longer than a second stays where it
-    /// is. The levels of the index keep their size, and sorted files are compacted by a thread of the store.
+    /// is. Sorted files are compacted by a thread of the store.
     /// A crash leaves every item with its value.
     ///
     /// # Examples

@@ -16,6 +16,9 @@ const EXTENT_SHARE_MIN: u64 = 2048;
 /// Most bytes, and the share of the arena, by which it grows while a batch waits for that.
 pub(super) const HURRIED_GROWTH_MAX: (u64, u64) = (16 << 20, 64);
 
+/// What is free serves a growth if it is this share of what is wanted, or if the disk has no more.
+const FREE_SHARE_MIN: u64 = 8;
+
 /// The least bytes by which the arena of a file may grow. The entries that the extent table has
 /// left, less those of further levels, must do until the file has its greatest length. Shorter
 /// extents on a disk that is nearly full would use the table up, and the file could never grow
@@ -30,7 +33,7 @@ pub(crate) fn least_growth(superblock: &Superblock) -> u64 {
 
 impl<M: Medium> Table<M> {
     /// Makes room for an extent behind the last one and enters it; takes effect with the next
-    /// [`commit`](Self::commit). Gives its offset.
+    /// [`commit`](Self::commit), which follows at once. Gives its offset.
     pub(crate) fn append_extent(
         &self,
         superblock: &mut Superblock,
@@ -54,6 +57,7 @@ impl<M: Medium> Table<M> {
             return Err(self.limit("the file length", u64::MAX, crate::layout::MAX_FILE));
         };
         self.medium.grow(end)?;
+        self.note_gap(superblock.file_len, offset);
         superblock.file_len = end;
         self.enter_extent(superblock, ExtentEntry::new(kind, class, offset, len));
         Ok(offset)
@@ -129,7 +133,9 @@ impl<M: Medium> Table<M> {
         let hurried = (before * stride / HURRIED_GROWTH_MAX.1).max(HURRIED_GROWTH_MAX.0);
         let wanted = least.max(if is_ready { next } else { next.min(hurried) });
         let useful = least.max(wanted.min(least_growth(&superblock)));
-        if self.grow_arena_by_free(&mut superblock, class, least, wanted)? {
+        // Small pieces would soon be followed by further ones.
+        let piece = least.max(wanted / FREE_SHARE_MIN);
+        if self.grow_arena_by_free(&mut superblock, class, piece, wanted)? {
             return Ok(());
         }
         // A disk that is nearly full gives what it has, but not in pieces that use up the extent table.
@@ -139,6 +145,11 @@ impl<M: Medium> Table<M> {
                 Ok(range) => break range,
                 Err(Error::NoSpace { .. } | Error::Limit { .. }) if len > useful => {
                     len = (len / 2).max(useful);
+                }
+                Err(Error::NoSpace { .. })
+                    if self.grow_arena_by_free(&mut superblock, class, least, wanted)? =>
+                {
+                    return Ok(());
                 }
                 Err(error) => return Err(error),
             }

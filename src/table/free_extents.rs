@@ -82,8 +82,13 @@ pub(crate) struct FreeExtents {
 }
 
 impl FreeExtents {
-    /// Those that an opening finds in a file of `file_len` bytes.
-    pub(crate) fn found(ranges: Vec<(u64, u64)>, file_len: u64, is_clean: bool) -> Self {
+    /// Those that an opening finds in a file of `file_len` bytes, and the gaps between extents.
+    pub(crate) fn found(
+        ranges: Vec<(u64, u64)>,
+        gaps: Vec<(u64, u64)>,
+        file_len: u64,
+        is_clean: bool,
+    ) -> Self {
         let mut free = Self {
             extents: Vec::new(),
             look_from: file_len + file_len / LOOK_AGAIN_SHARE,
@@ -94,6 +99,9 @@ impl FreeExtents {
         };
         for (offset, len) in ranges {
             free.add(offset, len, stage);
+        }
+        for (offset, len) in gaps {
+            free.add(offset, len, Stage::Found);
         }
         free
     }
@@ -310,6 +318,14 @@ impl<M: Medium> Table<M> {
         self.rewrite_extents(superblock, &free, None);
     }
 
+    /// Notes a gap in front of an extent as free. It has an entry when the table is next rewritten.
+    pub(super) fn note_gap(&self, from: u64, to: u64) {
+        let from = align_up(from, PAGE);
+        if from < to {
+            self.note_free(&mut self.free_extents(), &[(from, to - from)]);
+        }
+    }
+
     fn note_free(&self, free: &mut FreeExtents, ranges: &[(u64, u64)]) {
         let stage = match self.medium.domain() {
             Domain::Checkpointed => Stage::Fresh,
@@ -448,12 +464,13 @@ impl<M: Medium> Table<M> {
         table.push(entry);
     }
 
-    /// Gives the file system the blocks, and the memory, of what is free for good.
+    /// Gives the file system the blocks, and the memory, of what is free for good, and of what is preallocated.
     pub(crate) fn release_free(&self) {
         // What a device has pinned would stay with it, and be another page than the file's.
         if self.is_pinned.load(Ordering::Relaxed) {
             return;
         }
+        self.medium.trim();
         loop {
             let next = {
                 let mut free = self.free_extents();

@@ -114,14 +114,10 @@ impl<M: Medium> Table<M> {
         if top > Shape::MAX_LEVEL {
             return Err(self.limit("the top level", u64::from(top), u64::from(Shape::MAX_LEVEL)));
         }
-        let before = *superblock;
+        // Without their level they do no harm.
+        self.add_tags(top, Tags::add_empty)?;
         let len = self.shape.level_len(top);
         let offset = self.append_extent(&mut superblock, ExtentKind::Level, top, len)?;
-        if let Err(error) = self.add_tags(top, Tags::add_empty) {
-            // The file stays longer than its superblock says, which does no harm.
-            *superblock = before;
-            return Err(error);
-        }
         superblock.level_directory[top as usize] = offset;
         superblock.top_level = top;
         self.commit(&mut superblock);

@@ -227,22 +227,15 @@ impl<M: Medium> Table<M> {
             offsets: Vec::new(),
         };
         for level in bottom..=top {
-            let made = {
+            // Those of a level that there was once are used again.
+            let made = self.add_tags(level, Tags::add).and_then(|()| {
                 let _gate = self.store_gate();
                 let mut superblock = self.superblock();
-                let before = *superblock;
                 let len = self.shape.level_len(level);
-                let made = self.append_extent(&mut superblock, ExtentKind::Level, level, len);
-                match &made {
-                    Ok(_) => self.commit(&mut superblock),
-                    Err(_) => *superblock = before,
-                }
-                made
-            };
-            // Those of a level that there was once are used again.
-            let made = made.and_then(|offset| {
+                let offset = self.append_extent(&mut superblock, ExtentKind::Level, level, len)?;
+                self.commit(&mut superblock);
                 new.offsets.push(offset);
-                self.add_tags(level, Tags::add)
+                Ok(())
             });
             if let Err(error) = made {
                 tracing::debug!(%error, level, "the levels stay as they are");

@@ -1,4 +1,5 @@
-//! Room comes back: compaction of an index and of a store, beside batches, across openings.
+//! Room comes back: compaction of an index and of a store, beside batches, across openings. `GPHASH_TEST_ENGINE`
+//! chooses the engine of the index (`cpu` by default, or `cuda`).
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,8 +13,13 @@ use tempfile::TempDir;
 
 type Value = [u64; 64];
 
+/// Options for the engine that `GPHASH_TEST_ENGINE` names.
 fn options() -> Options {
-    Options::new().engine(Engine::Cpu)
+    let engine = std::env::var("GPHASH_TEST_ENGINE").ok();
+    let engine = engine.map_or(Engine::Cpu, |name| {
+        name.parse().expect("GPHASH_TEST_ENGINE")
+    });
+    Options::new().engine(engine)
 }
 
 /// A directory on a disk, where files are in the domain `Checkpointed`, and one in memory.
@@ -174,7 +180,7 @@ fn levels_shrink_with_their_items() {
                 let expected = (nth % 400 == 7).then_some(*value);
                 assert_eq!(found[nth].then_some(found_values[nth]), expected);
             }
-            assert!(disk(&path) < 8 << 20, "{}", disk(&path));
+            assert!(disk(&path) < 8 << 20, "{} {stats:?}", disk(&path));
             // Whoever goes through the index keeps its levels.
             index.insert(&gone, &gone).unwrap();
             let mut iter = index.iter();

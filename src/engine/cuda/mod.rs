@@ -77,7 +77,6 @@ impl CudaEngine {
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu) if the file cannot be pinned.
     pub(crate) fn attach(&mut self, table: &Arc<Table<Mapping>>) -> Result<()> {
-        table.set_pinned(true);
         self.service.attach(table, self.prepared.take())?;
         let options = self.service.options();
         if let Some(period) = options.cache_period
@@ -106,9 +105,19 @@ impl CudaEngine {
     /// is then as after a crash.
     pub(crate) fn detach(&mut self, table: &Table<Mapping>) -> Result<()> {
         self.refresher = None;
-        self.service.detach(table)?;
-        table.set_pinned(false);
-        Ok(())
+        self.service.detach(table)
+    }
+
+    /// Has the CPU do `work` to the table while the device lets go of it, and all batches wait.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu), and those of `work`.
+    pub(crate) fn without_device(
+        &self,
+        table: &Table<Mapping>,
+        work: impl FnOnce() -> Result<()> + Send,
+    ) -> Result<()> {
+        self.service.without_device(table, work)
     }
 
     /// Makes room for `additional` more items.

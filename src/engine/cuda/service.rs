@@ -5,6 +5,7 @@
 //! The table is taken back from the engine and recovered as by an opening, without being closed.
 //! Then the device takes it over anew if its driver works again, else the CPU.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -76,6 +77,7 @@ impl Service {
     /// [`Error::Gpu`]; nobody serves it then.
     pub(super) fn attach(&self, table: &Table<Mapping>, prepared: Option<Prepared>) -> Result<()> {
         let _entered = self.device.enter()?;
+        table.set_pinned(true);
         let device_table = DeviceTable::new(&self.device, &self.options, table, prepared, None)?;
         *self.serving.write() = Serving::Device(Box::new(device_table));
         Ok(())
@@ -151,6 +153,7 @@ impl Service {
                 return;
             }
         }
+        table.set_pinned(wanted);
         let device_table = entered.and_then(|_entered| match wanted {
             true => DeviceTable::new(&self.device, &self.options, table, None, Some(copiers)),
             false => Err(without_table()),
@@ -161,6 +164,7 @@ impl Service {
                 if wanted {
                     tracing::warn!(%error, "the CPU goes on instead of the GPU");
                 }
+                table.set_pinned(false);
                 Serving::Host(CpuEngine::new(self.options.threads))
             }
         };
@@ -190,10 +194,61 @@ impl Service {
                 given => given,
             };
             let _entered = self.device.enter();
-            match std::mem::replace(&mut *serving, Serving::Nobody) {
+            let served = std::mem::replace(&mut *serving, Serving::Nobody);
+            match served {
                 Serving::Lost(reason) => Err(lost(&reason)),
-                _ => given,
+                served => {
+                    drop(served);
+                    table.set_pinned(false);
+                    given
+                }
             }
+        })
+    }
+}
+
+impl Service {
+    /// Has the CPU do `work` to the table while the device lets go of it, and all calls wait.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`] if the device cannot let go; the table is then served by whoever can. Those of `work`.
+    pub(super) fn without_device(
+        &self,
+        table: &Table<Mapping>,
+        work: impl FnOnce() -> Result<()> + Send,
+    ) -> Result<()> {
+        run_off_pool(|| {
+            let mut serving = self.serving.write();
+            let device_table = match &*serving {
+                Serving::Device(device_table) => device_table,
+                Serving::Host(_) => return work(),
+                Serving::Nobody => return Err(without_table()),
+                Serving::Lost(reason) => return Err(lost(reason)),
+            };
+            let hand_back = |_entered| device_table.hand_back(table);
+            if let Err(error) = self.device.enter().and_then(hand_back) {
+                self.take_back(&mut serving, table, true);
+                return Err(error);
+            }
+            let entered = self.device.enter();
+            *serving = Serving::Nobody;
+            table.set_pinned(false);
+            // What a callback of the caller panics with must not leave the table unattended.
+            let done = catch_unwind(AssertUnwindSafe(work));
+            let device_table = entered.and_then(|_entered| {
+                table.set_pinned(true);
+                DeviceTable::new(&self.device, &self.options, table, None, None)
+            });
+            *serving = match device_table {
+                Ok(device_table) => Serving::Device(Box::new(device_table)),
+                Err(error) => {
+                    tracing::warn!(%error, "the CPU goes on instead of the GPU");
+                    table.set_pinned(false);
+                    Serving::Host(CpuEngine::new(self.options.threads))
+                }
+            };
+            drop(serving);
+            done.unwrap_or_else(|panic| resume_unwind(panic))
         })
     }
 }

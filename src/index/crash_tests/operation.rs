@@ -31,6 +31,8 @@ pub(super) enum Op {
     Recycle,
     /// Moves records together and enters what is empty as free.
     Compact,
+    /// Moves every record elsewhere, as a compaction of a larger table does.
+    Move,
     /// Takes all free records away until the table is closed, as other threads might.
     UseUp,
     /// Preallocates room for whatever comes, as the maintenance does.
@@ -93,6 +95,7 @@ pub(super) fn maintain<M: Medium>(table: &Table<M>, op: &Op) {
             table.compact(&|_| {});
             table.release_free();
         }
+        Op::Move => table.move_out_of(&table.arena.map(), &|_| {}),
         Op::MakeRoom => table
             .medium
             .prepare(table.medium.len() + (1 << 20), Priority::Beside)

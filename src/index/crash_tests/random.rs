@@ -43,7 +43,7 @@ pub(super) fn any_key(count: u64, rng: &mut SmallRng) -> u64 {
 
 fn any_op(count: u64, rng: &mut SmallRng) -> Op {
     let key = any_key(count, rng);
-    match rng.random_range(0..41) {
+    match rng.random_range(0..42) {
         0..6 => Op::Insert(key),
         6..11 => Op::Upsert(key),
         11..15 => Op::Update(key),
@@ -63,6 +63,7 @@ fn any_op(count: u64, rng: &mut SmallRng) -> Op {
         37 => Op::Sync,
         38 => Op::Reopen,
         39 => Op::Compact,
+        40 => Op::Move,
         _ => Op::Kill,
     }
 }

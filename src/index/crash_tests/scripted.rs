@@ -6,7 +6,7 @@ use super::operation::Op;
 use super::operation::Run;
 use crate::engine::Write;
 use crate::index::crash_tests::operation::Op::{
-    AddLevel, Batch, Compact, Drain, Insert, Kill, MakeRoom, Recycle, Remove, Reopen, Update,
+    AddLevel, Batch, Compact, Drain, Insert, Kill, MakeRoom, Move, Recycle, Remove, Reopen, Update,
     Upsert, UseUp,
 };
 use crate::layout::{BUSY, EMPTY};
@@ -127,9 +127,13 @@ fn compaction() {
     let ops = [
         Remove(2),
         Update(3),
+        Move,
         Compact,
         Update(1),
         Insert(7),
+        Move,
+        Recycle,
+        Insert(9),
         Remove(EMPTY),
         Compact,
         Reopen,

@@ -486,3 +486,23 @@ fn calls_of_the_recovery_tool_fail_in_turn() {
 fn read_in(test_dir: &TestDir) -> impl Fn(&String) -> Vec<u8> {
     |name| std::fs::read(test_dir.dir.path().join(name)).unwrap()
 }
+
+#[test]
+fn room_goes_back_after_the_checkpoint_that_gives_it_up() {
+    for test_dir in TestDir::all() {
+        let index = Table::create(test_dir.path(), &test_dir.options(None)).unwrap();
+        let keys = keys(KEYS);
+        index.insert(&keys, &values(&keys, 1)).unwrap();
+        index.sync().unwrap();
+        index.remove(&keys[3..]).unwrap();
+        index.table.compact(&|_| {});
+        index.table.release_free();
+        let (free, held) = index.table.free_extent_bytes();
+        assert!(free > 100 << 10, "{free}");
+        let is_kept = test_dir.domain == Domain::Checkpointed;
+        assert_eq!(held, if is_kept { free } else { 0 });
+        index.sync().unwrap();
+        index.table.release_free();
+        assert_eq!(index.table.free_extent_bytes(), (free, 0));
+    }
+}

@@ -5,12 +5,26 @@ use bytemuck::Zeroable;
 
 use crate::Result;
 use crate::layout::size_class::{CLASS_TABLE, ClassTable};
-use crate::layout::{DATA_START, ExtentEntry, ExtentKind, KeyClass, PAGE, Superblock};
+use crate::layout::{DATA_START, ExtentEntry, ExtentKind, KeyClass, PAGE, Superblock, align_up};
 use crate::pm::Medium;
 use crate::sync::Ordering;
 use crate::table::Table;
 use crate::table::alloc::free_list::FreeList;
 use crate::table::free_extents::FreeExtents;
+
+/// The whole pages of a file that none of these ranges has, which are in order.
+fn gaps(ranges: &[(u64, u64)], file_len: u64) -> Vec<(u64, u64)> {
+    let mut at = DATA_START;
+    let mut gaps = Vec::new();
+    for &(offset, len) in ranges.iter().chain([&(file_len, 0)]) {
+        let start = align_up(at, PAGE);
+        if start < offset {
+            gaps.push((start, offset - start));
+        }
+        at = offset + len;
+    }
+    gaps
+}
 
 impl<M: Medium> Table<M> {
     /// Checks the extent table and gives the arena its extents; free ones stay free. Gives the ranges of emptied
@@ -102,7 +116,6 @@ impl<M: Medium> Table<M> {
             self.arena.add_extent(class, offset, len);
         }
         ranges.extend(&free);
-        *self.free_extents() = FreeExtents::found(free, superblock.file_len, superblock.is_clean());
         emptied.retain(|level| !ranges.contains(level));
         // What becomes part of the arena must be nobody's, too.
         ranges.extend(&emptied);
@@ -116,7 +129,17 @@ impl<M: Medium> Table<M> {
                 superblock.entry_offset(0),
                 format!("extents at bytes {} and {} overlap", pair[0].0, pair[1].0),
             )),
-            None => Ok((emptied, lacking)),
+            None => {
+                let gaps = match lacking {
+                    0 => gaps(&ranges, superblock.file_len),
+                    // An entry may have spoken of what seems to be one.
+                    _ => Vec::new(),
+                };
+                let is_clean = superblock.is_clean();
+                *self.free_extents() =
+                    FreeExtents::found(free, gaps, superblock.file_len, is_clean);
+                Ok((emptied, lacking))
+            }
         }
     }
 
