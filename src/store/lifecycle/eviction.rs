@@ -105,11 +105,8 @@ impl Core {
         let Some(budget) = &self.state.budget else {
             return;
         };
-        let table = &self.state.tiers.table;
-        let is_full = || {
-            let limit = budget.limit(table);
-            !budget.fails.load(Ordering::Relaxed) && table.record_bytes() > limit + limit / 8
-        };
+        let tiers = &self.state.tiers;
+        let is_full = || !budget.fails.load(Ordering::Relaxed) && budget.is_full(tiers);
         if !is_full() {
             return;
         }
@@ -128,9 +125,9 @@ impl Core {
 
     /// Whether the table is beyond its budget.
     pub fn is_beyond_budget(&self) -> bool {
-        let table = &self.state.tiers.table;
+        let tiers = &self.state.tiers;
         let budget = self.state.budget.as_ref();
-        budget.is_some_and(|budget| table.record_bytes() > budget.limit(table))
+        budget.is_some_and(|budget| budget.is_exceeded(tiers))
     }
 
     /// Lets items leave until the table is within its budget again, and brings others up.
@@ -159,7 +156,7 @@ impl Core {
             tracing::warn!(%error, "items that are read again stay below the index");
         }
         let table = &state.tiers.table;
-        let limit = budget.limit(table);
+        let limit = budget.limit(&state.tiers);
         // A round scans all items, however few leave. Where changes wait for that, more do.
         let least = match is_pressed {
             true => limit / 2,
