@@ -142,9 +142,24 @@ impl Core {
         let stalls = budget.stalls.load(Ordering::Relaxed);
         let is_pressed = std::mem::replace(&mut *before, stalls) != stalls;
         let kept = self.keep_within(budget, is_pressed);
+        let kept = kept.and_then(|()| self.give_room_back(budget));
         budget.fails.store(kept.is_err(), Ordering::Relaxed);
         budget.has_left.notify_all();
         kept
+    }
+
+    /// Gives free room of the table's file back: records that left it had other sizes than those that came.
+    fn give_room_back(self: &Arc<Self>, budget: &Budget) -> Result<()> {
+        let tiers = &self.state.tiers;
+        if !budget.has_free_room(tiers) {
+            return Ok(());
+        }
+        // It takes a checkpoint, for which a full disk may have no room.
+        if !self.state.store_dir.is_tight() {
+            self.compact_here(&|_| ())?;
+        }
+        budget.keep_free_room(tiers);
+        Ok(())
     }
 
     fn keep_within(self: &Arc<Self>, budget: &Budget, is_pressed: bool) -> Result<()> {
