@@ -244,6 +244,17 @@ impl<E: BytesEngine> BytesIndex<E> {
         self.table.record_bytes()
     }
 
+    /// Bytes of memory beyond `bytes` that the file may take: all that is mapped of it does, but for what the file
+    /// system has back.
+    pub(crate) fn resident_beyond(&self, bytes: u64) -> u64 {
+        let beyond = self.table.medium.prepared().saturating_sub(bytes);
+        if beyond == 0 {
+            return 0;
+        }
+        let (free, held) = self.table.free_extent_bytes();
+        beyond.saturating_sub(free - held)
+    }
+
     /// Bytes of the levels. A table that has grown keeps them.
     pub(crate) fn level_bytes(&self) -> u64 {
         self.table.level_bytes()

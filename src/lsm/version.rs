@@ -39,6 +39,8 @@ pub struct LsmVersion {
     store_id: [u64; 2],
     /// The newest first: those of level 0, then one for each deeper level that has files.
     runs: Vec<Run>,
+    /// Bytes of filters and indexes in memory.
+    memory: u64,
 }
 
 impl LsmVersion {
@@ -83,7 +85,13 @@ impl LsmVersion {
         }
         let newest = runs.iter().take_while(|run| run.level == 0).count();
         runs[..newest].reverse();
-        Ok(Self { store_id, runs })
+        let files = runs.iter().flat_map(|run| &run.files);
+        let memory = files.map(|sst| sst.memory() as u64).sum();
+        Ok(Self {
+            store_id,
+            runs,
+            memory,
+        })
     }
 
     /// The files of a level below 0, in the order of their keys.
@@ -103,6 +111,11 @@ impl LsmVersion {
         self.runs
             .iter()
             .flat_map(|run| run.files.iter().map(|sst| (run.level, sst)))
+    }
+
+    /// Bytes of memory that filters and indexes of the files take.
+    pub fn memory(&self) -> u64 {
+        self.memory
     }
 
     /// Whether there is no file.

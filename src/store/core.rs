@@ -149,15 +149,21 @@ impl Core {
     /// Gives room of the index back.
     pub fn compact(self: &Arc<Self>, progress: &(dyn Fn(Progress) + Sync)) -> Result<()> {
         user_code::may_change()?;
-        run_off_pool(|| {
-            let _alone = self.checkpointing.lock();
-            // The index is closed as after changes.
-            self.state.has_changed.store(true, Ordering::Relaxed);
-            self.state.tiers.table.compact(progress);
-            self.take_checkpoint()?;
-            self.state.tiers.table.release_free();
-            Ok(())
-        })
+        run_off_pool(|| self.compact_here(progress))
+    }
+
+    /// As [`compact`](Self::compact), for a thread of no pool.
+    pub(in crate::store) fn compact_here(
+        self: &Arc<Self>,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Result<()> {
+        let _alone = self.checkpointing.lock();
+        // The index is closed as after changes.
+        self.state.has_changed.store(true, Ordering::Relaxed);
+        self.state.tiers.table.compact(progress);
+        self.take_checkpoint()?;
+        self.state.tiers.table.release_free();
+        Ok(())
     }
 
     /// Makes all that was answered durable in the index.

@@ -90,6 +90,10 @@ impl FromStr for Durability {
 /// The share of the memory budget that is for blocks of the files.
 const CACHE_SHARE: u64 = 8;
 
+/// Most bytes of the log that are kept in memory until they are durable, and their share of the memory budget.
+const UNSYNCED_BYTES_MAX: u64 = 32 << 20;
+const UNSYNCED_SHARE: u64 = 16;
+
 /// The cache of the blocks of files without a budget: the store had one once.
 const DEFAULT_CACHE: u64 = 32 << 20;
 
@@ -270,7 +274,8 @@ impl StoreOptions {
     }
 
     /// Bytes of memory that items may take, at least [`MIN_BUDGET`](Self::MIN_BUDGET). Beyond it the items
-    /// that are read least are evicted to sorted files in the directory. An eighth of the budget is a cache
+    /// that are read least are evicted to sorted files in the directory. The log's unsynced end, old versions and
+    /// what else grows with the store count, too: see `docs/store.md`. An eighth of the budget is a cache
     /// of those files' blocks. An index that has grown keeps its levels: of a much smaller budget than
     /// before a quarter is left for records.
     ///
@@ -323,6 +328,12 @@ impl StoreOptions {
     /// Bytes that the index may take.
     pub(super) fn table_budget(&self) -> Option<u64> {
         self.memory_budget.map(|bytes| bytes - bytes / CACHE_SHARE)
+    }
+
+    /// Bytes of the log that may be in memory until they are durable.
+    pub(super) fn unsynced_bytes_max(&self) -> u64 {
+        let budget = self.memory_budget.unwrap_or(u64::MAX);
+        UNSYNCED_BYTES_MAX.min(budget / UNSYNCED_SHARE)
     }
 
     /// How what is below the table is kept.
@@ -399,6 +410,16 @@ impl fmt::Debug for StoreOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unsynced_log_has_a_share_of_the_budget() {
+        let options = StoreOptions::new();
+        assert_eq!(options.unsynced_bytes_max(), 32 << 20);
+        for (budget, most) in [(64 << 20, 4 << 20), (1 << 30, 32 << 20)] {
+            let options = options.clone().memory_budget(budget);
+            assert_eq!(options.unsynced_bytes_max(), most);
+        }
+    }
 
     #[test]
     fn durability_is_parsed_from_its_text() {

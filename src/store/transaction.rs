@@ -24,7 +24,8 @@ use crate::store::request::{Request, check_key, check_value};
 /// or none. Dropping it does nothing.
 ///
 /// A change takes about 250 bytes of memory beside its key and its value until it is committed, a
-/// key that was read about 60. While the transaction is open, values that others replace are kept.
+/// key that was read about 60; with a [memory budget](super::StoreOptions::memory_budget) many of these are in a
+/// file. While the transaction is open, values that others replace are kept.
 ///
 /// ```
 /// use gphash::Error;
@@ -88,10 +89,11 @@ impl<'s> Transaction<'s> {
         if let Some(value) = self.writes.get(key) {
             return Ok(value.as_deref().cloned());
         }
-        let value = self.store.state().get_at(key, self.read_set.commit_seq)?;
-        if !self.read_set.keys.contains(key) {
-            self.read_set.keys.insert(key.to_vec());
-        }
+        let state = self.store.state();
+        let value = state.get_at(key, self.read_set.commit_seq)?;
+        let spill = state.version_spill.as_ref();
+        let spill = spill.filter(|_| !state.store_dir.is_tight());
+        self.read_set.keys.note(key, spill);
         Ok(value)
     }
 

@@ -951,10 +951,31 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a transaction does not see what is before it in its group",
-        file: "src/store/mvcc/read_set.rs",
+        file: "src/store/mvcc/read_keys.rs",
         find: "changed.contains(key.as_slice()) || ",
         replacement: "",
         suite: Suite::Unit("store::commit::group"),
+    },
+    Mutation {
+        name: "keys that a transaction has read are forgotten when they have no room in memory",
+        file: "src/store/mvcc/read_keys.rs",
+        find: "        spilled.has_one_of(&hashes)\n",
+        replacement: "        spilled.has_one_of(&[])\n",
+        suite: Suite::Unit("store::mvcc::read_keys"),
+    },
+    Mutation {
+        name: "records of other sizes leave free room in the index",
+        file: "src/store/lifecycle/eviction.rs",
+        find: "        let kept = kept.and_then(|()| self.give_room_back(budget));\n",
+        replacement: "",
+        suite: Suite::Store("memory_bound::drifting"),
+    },
+    Mutation {
+        name: "the unsynced end of the log has no part in the memory budget",
+        file: "src/store/options.rs",
+        find: "        UNSYNCED_BYTES_MAX.min(budget / UNSYNCED_SHARE)\n",
+        replacement: "        UNSYNCED_BYTES_MAX.min(budget)\n",
+        suite: Suite::Unit("store::options"),
     },
     Mutation {
         name: "a transaction is committed before what is finished late",

@@ -11,6 +11,7 @@ mod kill;
 mod large_batches;
 mod large_transactions;
 mod memory;
+mod memory_bound;
 mod model;
 mod open_stores;
 mod packages;

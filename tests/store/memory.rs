@@ -1,5 +1,4 @@
-//! What large values, and old versions with a memory budget, take of memory. Each step has a process of its own,
-//! in which no other test counts.
+//! What large values take of memory. Each step has a process of its own, in which no other test counts.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use gphash::store::{Store, StoreOptions, WriteBatch};
+use gphash::store::{Store, StoreOptions};
 use gphash_test_support::setting;
 
 /// What a child does; says that this process is one.
@@ -32,7 +31,7 @@ fn value_bytes() -> usize {
 }
 
 /// Bytes of memory that are this process's alone. What it maps of files does not count.
-fn private_bytes() -> u64 {
+pub fn private_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let field = |name: &str| -> u64 {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -58,84 +57,6 @@ fn peak<T>(step: impl FnOnce() -> T) -> (u64, T) {
         done
     });
     (most.into_inner().saturating_sub(before), done)
-}
-
-/// The memory budget of a store whose old versions are counted, in MiB; `GPHASH_MEMORY_BUDGET_MIB` says otherwise.
-const BUDGET_MIB: usize = 64;
-
-/// What a held snapshot adds to the memory of a store at most, in budgets: a share for its old versions, their
-/// keys, the cache of sorted files, and what the allocator keeps. Their values alone are two budgets.
-const HELD_BUDGETS_MAX: f64 = 1.0;
-
-/// Bytes of the value of each of its items, of which there are twice as many as the budget has room for.
-const ITEM_BYTES: usize = 2048;
-
-/// Items that are put in one batch.
-const BATCH_ITEMS: usize = 512;
-
-fn budget() -> usize {
-    setting("GPHASH_MEMORY_BUDGET_MIB").unwrap_or(BUDGET_MIB) << 20
-}
-
-fn items() -> u64 {
-    (2 * budget() / ITEM_BYTES) as u64
-}
-
-fn item_key(nth: u64) -> Vec<u8> {
-    format!("{nth:016}").into_bytes()
-}
-
-/// Values that differ from key to key and from one round to the next.
-fn item_value(nth: u64, round: u64) -> Vec<u8> {
-    let word = (nth << 8 | round).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    word.to_le_bytes().repeat(ITEM_BYTES / 8)
-}
-
-/// Gives all items the values of a round.
-fn put_round(store: &Store, round: u64) {
-    for first in (0..items()).step_by(BATCH_ITEMS) {
-        let mut batch = WriteBatch::new();
-        for nth in first..first + BATCH_ITEMS as u64 {
-            batch.put(item_key(nth), item_value(nth, round));
-        }
-        store.write(batch).unwrap();
-    }
-}
-
-/// Says how much memory old versions take, and checks that there are as many as items.
-fn check_old_versions(store: &Store) {
-    let stats = store.stats();
-    let (memory, file) = (stats.kept_memory_bytes, stats.kept_file_bytes);
-    println!("old versions: {memory} bytes in memory, {file} in a file");
-    println!("held: {} bytes", private_bytes());
-    assert_eq!(stats.kept_versions as u64, items());
-    let all = 2 * budget() as u64;
-    assert!(file > all - all / 16 && file <= all, "{stats:?}");
-}
-
-/// Holds an iterator while all is overwritten, and then a transaction; both see what was there before.
-fn hold_snapshots(store: &Store) {
-    println!("filled: {} bytes", private_bytes());
-    let mut range = store.range(..);
-    put_round(store, 1);
-    check_old_versions(store);
-    for nth in 0..items() {
-        let item = range.next().unwrap().unwrap();
-        assert!(item == (item_key(nth), item_value(nth, 0)), "item {nth}");
-    }
-    assert!(range.next().is_none());
-    drop(range);
-    let mut transaction = store.transaction();
-    put_round(store, 2);
-    check_old_versions(store);
-    for nth in (0..items()).step_by(97) {
-        let value = transaction.get(&item_key(nth)).unwrap();
-        assert!(value == Some(item_value(nth, 1)), "item {nth}");
-    }
-    drop(transaction);
-    store.put("last", "").unwrap();
-    let stats = store.stats();
-    assert_eq!((stats.kept_memory_bytes, stats.kept_file_bytes), (0, 0));
 }
 
 fn many_value(nth: u8) -> Vec<u8> {
@@ -184,7 +105,6 @@ fn child_measures_a_step() {
     let options = StoreOptions::new().capacity(16);
     let options = match step.as_str() {
         "range of files" => options.memory_budget(StoreOptions::MIN_BUDGET),
-        "hold snapshots" => options.memory_budget(budget() as u64),
         _ => options,
     };
     let store = Store::open(path, &options).unwrap();
@@ -217,10 +137,6 @@ fn child_measures_a_step() {
             fill_files(&store);
             peak_of_ends(&store)
         }
-        "hold snapshots" => {
-            put_round(&store, 0);
-            peak(|| hold_snapshots(&store)).0
-        }
         step => panic!("there is no step {step}"),
     };
     println!("taken {taken}");
@@ -242,7 +158,7 @@ fn taken(step: &str, path: &Path, value_bytes: usize) -> f64 {
 }
 
 /// A directory on a disk, where the pages of files are no memory of the process.
-fn on_disk() -> tempfile::TempDir {
+pub fn on_disk() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
@@ -265,11 +181,4 @@ fn large_values_of_a_range_are_read_one_by_one() {
         let values = taken(step, &folder.path().join(step), MANY_BYTES);
         assert!(values <= 2.5, "{step}: {values:.2} values");
     }
-}
-
-#[test]
-fn old_values_of_held_snapshots_leave_memory() {
-    let folder = on_disk();
-    let budgets = taken("hold snapshots", folder.path(), budget());
-    assert!(budgets <= HELD_BUDGETS_MAX, "{budgets:.2} budgets");
 }

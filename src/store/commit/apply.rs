@@ -13,6 +13,7 @@ use crate::store::files::dir::{Room, is_full};
 use crate::store::files::reserve;
 use crate::store::inner::{PARALLEL_LOOKUPS_MIN, StoreInner, Visible};
 use crate::store::mvcc::old_versions::{Before, OldVersion, OldVersions, Pruned, Value};
+use crate::store::ordered::view::OrderedViewState;
 use crate::store::wal::record::Entry;
 use crate::table::item::Mutation;
 use crate::{Error, Result};
@@ -178,7 +179,9 @@ impl StoreInner {
                 let order = &mut visible.order;
                 order.follow(changes, &were_there, &self.tiers.table);
                 if let Some(budget) = &self.budget {
-                    budget.wake_if_exceeded(&self.tiers.table);
+                    let is_ordered = matches!(order, OrderedViewState::Ready(_));
+                    budget.is_ordered.store(is_ordered, Ordering::Relaxed);
+                    budget.wake_if_exceeded(&self.tiers);
                 }
                 Ok(())
             }

@@ -68,8 +68,8 @@ impl StoreInner {
         let finished = self.finish();
         let jobs = self.drop_conflicting(group);
         let mut all: Vec<&Request> = Vec::new();
-        for requests in jobs.iter().copied().flatten() {
-            all.extend(requests);
+        for requests in jobs.iter().flatten() {
+            all.extend(*requests);
         }
         let finished = goes_before(finished, all.iter().copied());
         let early = self.still_valid(&jobs, early);
@@ -79,9 +79,9 @@ impl StoreInner {
         {
             // Nothing was done; who has not asked for what is damaged, or for too much room, shall not be
             // told so.
-            let alone = |(requests, work): (&Option<&[Request]>, &&Work)| match requests {
-                None => Err(Error::Conflict),
-                Some(requests) => {
+            let alone = |(requests, work): (&Result<&[Request]>, &&Work)| match requests {
+                Err(error) => Err(error.clone()),
+                Ok(requests) => {
                     let requests: Vec<&Request> = requests.iter().collect();
                     self.finish()?;
                     self.run(&requests, Vec::new(), &read_sets(&[work]), false)
@@ -90,10 +90,10 @@ impl StoreInner {
             return jobs.iter().zip(group).map(alone).collect();
         }
         let mut answers = answers.map(Vec::into_iter);
-        let answer = |requests: &Option<&[Request]>| match (requests, &mut answers) {
-            (None, _) => Err(Error::Conflict),
-            (Some(requests), Ok(all)) => Ok(all.take(requests.len()).collect()),
-            (Some(_), Err(error)) => Err(error.clone()),
+        let answer = |requests: &Result<&[Request]>| match (requests, &mut answers) {
+            (Err(error), _) => Err(error.clone()),
+            (Ok(requests), Ok(all)) => Ok(all.take(requests.len()).collect()),
+            (Ok(_), Err(error)) => Err(error.clone()),
         };
         jobs.iter().map(answer).collect()
     }
@@ -102,7 +102,7 @@ impl StoreInner {
     /// was read.
     fn still_valid(
         &self,
-        jobs: &[Option<&[Request]>],
+        jobs: &[Result<&[Request]>],
         early: Vec<Option<OptimisticReads>>,
     ) -> Vec<Option<Response>> {
         let mut answers = Vec::new();
@@ -112,9 +112,9 @@ impl StoreInner {
         let changed = &self.visible().changed;
         for (requests, early) in jobs.iter().zip(early) {
             match (requests, early) {
-                (None, _) => {}
-                (Some(requests), None) => answers.extend(vec![None; requests.len()]),
-                (Some(requests), Some(early)) => {
+                (Err(_), _) => {}
+                (Ok(requests), None) => answers.extend(vec![None; requests.len()]),
+                (Ok(requests), Some(early)) => {
                     answers.extend(early.into_valid(requests, changed));
                 }
             }
@@ -122,27 +122,29 @@ impl StoreInner {
         answers
     }
 
-    /// The requests of each job; none of a transaction that others are in conflict with, those before
-    /// it among the jobs included.
-    fn drop_conflicting<'j>(&self, group: &[&'j Work]) -> Vec<Option<&'j [Request]>> {
+    /// The requests of each job; an error for a transaction that others are in conflict with, those before it
+    /// among the jobs included.
+    fn drop_conflicting<'j>(&self, group: &[&'j Work]) -> Vec<Result<&'j [Request]>> {
         let visible = self.visible();
         let is_transaction = |work: &&Work| matches!(work, Work::Transaction(..));
         let last = group.iter().rposition(is_transaction).unwrap_or(0);
         // Keys that the jobs so far change, as far as a transaction behind them must know.
         let mut changed = BTreeSet::new();
         let requests = |(nth, work): (usize, &&'j Work)| {
-            if let Some(read_set) = work.read_set()
-                && !read_set.hold(&visible.old_versions, &changed)
-            {
-                read_set.release();
-                return None;
+            if let Some(read_set) = work.read_set() {
+                let hold = read_set.hold(&visible.old_versions, &changed);
+                if !matches!(hold, Ok(true)) {
+                    read_set.release();
+                    hold?;
+                    return Err(Error::Conflict);
+                }
             }
             let requests = work.joined().expect("jobs of a group join each other");
             if nth < last {
                 let changes = requests.iter().filter(|request| !request.is_get());
                 changed.extend(changes.map(Request::key));
             }
-            Some(requests)
+            Ok(requests)
         };
         group.iter().enumerate().map(requests).collect()
     }

@@ -4,11 +4,13 @@
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::Result;
+use memmap2::{MmapMut, MmapOptions};
+
 use crate::lsm::Entry;
 use crate::store::Core;
 use crate::store::commit::queue::Work;
@@ -18,6 +20,8 @@ use crate::store::resident::access_counts::Histogram;
 use crate::store::resident::budget::Budget;
 use crate::store::resident::tiers::EntryMeta;
 use crate::table::room::Need;
+use crate::width::to_usize;
+use crate::{Error, Result};
 
 /// Most bytes of items that leave at a time: they are sorted in memory.
 const ROUND_BYTES_MAX: u64 = 64 << 20;
@@ -35,19 +39,40 @@ const SLICE_ITEMS: usize = 1024;
 const STALL_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Items on their way out of the table, one behind the other.
-#[derive(Default)]
 struct EvictionBatch {
-    bytes: Vec<u8>,
+    /// Mapped, so that the system has its memory back afterwards: the allocator would keep it between small blocks
+    /// that stay. Pages that are not used take none.
+    bytes: MmapMut,
+    /// Bytes of the items.
+    len: usize,
     /// Where each begins, the length of its key, the end of its value, its stamp.
     items: Vec<(usize, usize, usize, EntryMeta)>,
 }
 
 impl EvictionBatch {
+    /// An empty one with room for so many bytes.
+    fn with_room(bytes: u64) -> io::Result<Self> {
+        Ok(Self {
+            bytes: MmapOptions::new()
+                .len(to_usize(bytes))
+                .no_reserve_swap()
+                .map_anon()?,
+            len: 0,
+            items: Vec::new(),
+        })
+    }
+
+    /// Takes an item, unless there is no room for it.
     fn push(&mut self, key: &[u8], stamp: EntryMeta, value: &[u8]) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(value);
-        self.items.push((start, key.len(), self.bytes.len(), stamp));
+        let start = self.len;
+        let end = start + key.len() + value.len();
+        if let Some(room) = self.bytes.get_mut(start..end) {
+            let (of_key, of_value) = room.split_at_mut(key.len());
+            of_key.copy_from_slice(key);
+            of_value.copy_from_slice(value);
+            self.len = end;
+            self.items.push((start, key.len(), end, stamp));
+        }
     }
 
     fn key(&self, &(start, len, ..): &(usize, usize, usize, EntryMeta)) -> &[u8] {
@@ -80,11 +105,8 @@ impl Core {
         let Some(budget) = &self.state.budget else {
             return;
         };
-        let table = &self.state.tiers.table;
-        let is_full = || {
-            let limit = budget.limit(table);
-            !budget.fails.load(Ordering::Relaxed) && table.record_bytes() > limit + limit / 8
-        };
+        let tiers = &self.state.tiers;
+        let is_full = || !budget.fails.load(Ordering::Relaxed) && budget.is_full(tiers);
         if !is_full() {
             return;
         }
@@ -103,9 +125,9 @@ impl Core {
 
     /// Whether the table is beyond its budget.
     pub fn is_beyond_budget(&self) -> bool {
-        let table = &self.state.tiers.table;
+        let tiers = &self.state.tiers;
         let budget = self.state.budget.as_ref();
-        budget.is_some_and(|budget| table.record_bytes() > budget.limit(table))
+        budget.is_some_and(|budget| budget.is_exceeded(tiers))
     }
 
     /// Lets items leave until the table is within its budget again, and brings others up.
@@ -120,9 +142,24 @@ impl Core {
         let stalls = budget.stalls.load(Ordering::Relaxed);
         let is_pressed = std::mem::replace(&mut *before, stalls) != stalls;
         let kept = self.keep_within(budget, is_pressed);
+        let kept = kept.and_then(|()| self.give_room_back(budget));
         budget.fails.store(kept.is_err(), Ordering::Relaxed);
         budget.has_left.notify_all();
         kept
+    }
+
+    /// Gives free room of the table's file back: records that left it had other sizes than those that came.
+    fn give_room_back(self: &Arc<Self>, budget: &Budget) -> Result<()> {
+        let tiers = &self.state.tiers;
+        if !budget.has_free_room(tiers) {
+            return Ok(());
+        }
+        // It takes a checkpoint, for which a full disk may have no room.
+        if !self.state.store_dir.is_tight() {
+            self.compact_here(&|_| ())?;
+        }
+        budget.keep_free_room(tiers);
+        Ok(())
     }
 
     fn keep_within(self: &Arc<Self>, budget: &Budget, is_pressed: bool) -> Result<()> {
@@ -134,7 +171,7 @@ impl Core {
             tracing::warn!(%error, "items that are read again stay below the index");
         }
         let table = &state.tiers.table;
-        let limit = budget.limit(table);
+        let limit = budget.limit(&state.tiers);
         // A round scans all items, however few leave. Where changes wait for that, more do.
         let least = match is_pressed {
             true => limit / 2,
@@ -150,7 +187,7 @@ impl Core {
             let most = (limit / ROUND_SHARE).clamp(ROUND_BYTES_MIN, ROUND_BYTES_MAX);
             let (batch, spilled) = {
                 let _guard = state.begin_eviction();
-                let batch = state.cold_items((used - least).min(most), used);
+                let batch = state.cold_items((used - least).min(most), used)?;
                 if batch.items.is_empty() {
                     return Ok(());
                 }
@@ -193,10 +230,15 @@ impl StoreInner {
     }
 
     /// The coldest items of the table, about so many bytes of the `used` ones.
-    fn cold_items(&self, bytes: u64, used: u64) -> EvictionBatch {
-        let mut batch = EvictionBatch::default();
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    fn cold_items(&self, bytes: u64, used: u64) -> Result<EvictionBatch> {
+        // Others may put some beside it.
+        let mut batch = EvictionBatch::with_room(2 * used.max(ROUND_BYTES_MIN))
+            .map_err(|source| Error::io(self.store_dir.path(), "map memory for", source))?;
         let Some(access_counts) = &self.tiers.access_counts else {
-            return batch;
+            return Ok(batch);
         };
         let mut histogram = Histogram::default();
         let enter = |fingerprint| {
@@ -219,7 +261,7 @@ impl StoreInner {
         }
         access_counts.age();
         batch.sort();
-        batch
+        Ok(batch)
     }
 
     /// Writes items into new files, but for those that a file has already.
@@ -229,7 +271,7 @@ impl StoreInner {
             self.tiers.table.needs_record(&mut need, key.len(), 0, 1);
         }
         // A file is about as long as what it holds.
-        let bytes = batch.bytes.len() as u64;
+        let bytes = batch.len as u64;
         self.hold_to_add(
             &need.without_changes(),
             bytes + bytes / 8 + reserve::ROOM_AFTER_DELETION_BYTES,

@@ -242,13 +242,7 @@ pub fn open_in(
             .max(reached + 1)
             .max(version.newest_sequence() + 1);
     }
-    let log = log_after(
-        &store_dir,
-        &manifest,
-        &tiers,
-        &replay,
-        options.segment_bytes,
-    )?;
+    let log = log_after(&store_dir, &manifest, &tiers, &replay, options)?;
     store_dir.retire_old_segments(0);
     let domain = tiers.table.stats().domain;
     let order = match options.ordered {
@@ -300,7 +294,7 @@ fn log_after(
     manifest: &Manifest,
     tiers: &TieredItems,
     replay: &Replay,
-    segment_bytes: u64,
+    options: &StoreOptions,
 ) -> Result<Log> {
     let (last, bytes) = match manifest.complete {
         true => (replay.last, replay.bytes),
@@ -312,7 +306,7 @@ fn log_after(
         last,
         replay.next,
         if replay.is_cut { 0 } else { bytes },
-        segment_bytes,
+        (options.segment_bytes, options.unsynced_bytes_max()),
     );
     // Else nothing is written: the disk may be full, and to make the index durable takes longer than to
     // replay the log, which may as well be replayed again. The next checkpoint takes its place.

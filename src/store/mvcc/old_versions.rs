@@ -26,8 +26,9 @@ const PRUNE_FROM: usize = 4096;
 /// From how many bytes on that is done of fewer versions.
 const PRUNE_FROM_BYTES: u64 = 16 << 20;
 
-/// Bytes of memory that a version takes beside key and value, with what the allocator and the tree leave unused.
-const VERSION_BYTES: u64 = 112;
+/// Bytes of memory that a version takes beside key and value, with what the allocator and the tree leave unused:
+/// the most, which it is where keys come in order.
+const VERSION_BYTES: u64 = 144;
 
 /// What a key had before a change, wherever that is now.
 #[derive(Debug, Clone)]

@@ -1,11 +1,13 @@
 //! What a transaction has read, and whether it still holds.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use parking_lot::Mutex;
 
 use super::old_versions::{OldVersions, Snapshot, is_empty};
+use super::read_keys::ReadKeys;
+use crate::Result;
 
 /// A range of keys.
 pub type KeyRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
@@ -15,7 +17,7 @@ pub type KeyRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 pub struct ReadSet {
     /// The last commit that was seen.
     pub commit_seq: u64,
-    pub keys: HashSet<Vec<u8>>,
+    pub keys: ReadKeys,
     pub ranges: Vec<KeyRange>,
     /// Keeps the old versions by which changes since then are noticed.
     snapshot: Mutex<Option<Snapshot>>,
@@ -26,7 +28,7 @@ impl ReadSet {
     pub fn new(snapshot: Snapshot) -> Self {
         Self {
             commit_seq: snapshot.commit_seq,
-            keys: HashSet::new(),
+            keys: ReadKeys::default(),
             ranges: Vec::new(),
             snapshot: Mutex::new(Some(snapshot)),
         }
@@ -43,10 +45,10 @@ impl ReadSet {
     }
 
     /// Whether nothing of it has changed; `changed` are keys whose changes are not in the old_versions yet.
-    pub fn hold(&self, old_versions: &OldVersions, changed: &BTreeSet<&[u8]>) -> bool {
-        let has_changed = |key: &Vec<u8>| {
-            changed.contains(key.as_slice()) || old_versions.value(key, self.commit_seq).is_some()
-        };
+    ///
+    /// # Errors
+    /// Those of [`ReadKeys::have_changed`].
+    pub fn hold(&self, old_versions: &OldVersions, changed: &BTreeSet<&[u8]>) -> Result<bool> {
         let has_changes = |(start, end): &KeyRange| {
             let limits = (
                 start.as_ref().map(Vec::as_slice),
@@ -56,6 +58,8 @@ impl ReadSet {
             old_versions.range(limits, self.commit_seq).next().is_some()
                 || (!is_empty(&limits) && is_within())
         };
-        !self.keys.iter().any(has_changed) && !self.ranges.iter().any(has_changes)
+        let commit_seq = self.commit_seq;
+        Ok(!self.ranges.iter().any(has_changes)
+            && !(self.keys).have_changed(old_versions, commit_seq, changed)?)
     }
 }

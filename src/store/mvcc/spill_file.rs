@@ -18,6 +18,10 @@ pub const NAME: &str = "OLD_VERSIONS";
 /// The share of the memory budget that old versions have.
 const BUDGET_SHARE: u64 = 16;
 
+/// The share of the memory budget that keys have which one transaction has read, and its least bytes.
+const READ_SHARE: u64 = 64;
+const READ_BYTES_MIN: u64 = 64 << 10;
+
 /// Shorter values stay in memory: to name them in a file takes as much.
 pub const SPILLED_VALUE_BYTES_MIN: usize = 64;
 
@@ -38,10 +42,15 @@ struct SpillFile {
     end: Mutex<u64>,
 }
 
+/// A file without a name.
+fn create(dir: &Dir) -> Result<PmFile> {
+    PmFile::create_unnamed(&dir.entry(NAME))
+}
+
 impl SpillFile {
     fn create(dir: &Dir) -> Result<Self> {
         Ok(Self {
-            file: PmFile::create_unnamed(&dir.entry(NAME))?,
+            file: create(dir)?,
             end: Mutex::new(0),
         })
     }
@@ -145,6 +154,8 @@ pub struct VersionSpill {
     dir: Dir,
     /// Bytes of memory that old versions may take.
     pub memory_bytes_max: u64,
+    /// Bytes of memory that keys may take which one transaction has read.
+    pub read_bytes_max: u64,
     /// The file to which values are appended, while it has any.
     file: Mutex<Weak<SpillFile>>,
     /// The last values could not be written.
@@ -157,9 +168,18 @@ impl VersionSpill {
         Self {
             dir,
             memory_bytes_max: memory_budget / BUDGET_SHARE,
+            read_bytes_max: (memory_budget / READ_SHARE).max(READ_BYTES_MIN),
             file: Mutex::default(),
             fails: AtomicBool::new(false),
         }
+    }
+
+    /// A file without a name, for what else has no room in memory.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn create_file(&self) -> Result<PmFile> {
+        create(&self.dir)
     }
 
     /// Moves values into a file; `bytes` are those of all versions, these included, and change by that. What

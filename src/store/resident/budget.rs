@@ -5,11 +5,25 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::index::bytes::BytesIndex;
 use crate::pool::worker::Worker;
+use crate::store::resident::tiers::TieredItems;
 
 /// The share of the budget that records have at least.
 const LEAST_SHARE: u64 = 4;
+
+/// Bytes of memory that a key of the table takes beside its slot and its record, and with an ordered view.
+const KEY_BYTES: u64 = 2;
+const ORDERED_KEY_BYTES: u64 = 18;
+
+/// The share of what records may take that is left to changes while items are evicted.
+const CHANGES_SHARE: u64 = 8;
+
+/// The share of the budget that free room of the table's file may take before it is given back, and again beyond
+/// what could not be.
+const FREE_ROOM_SHARE: u64 = 16;
+
+/// Bytes that it may take whatever the budget is: it is preallocated in huge pages.
+const FREE_ROOM_MIN: u64 = 4 << 20;
 
 /// The memory budget of a table, and what it costs.
 pub struct Budget {
@@ -17,6 +31,10 @@ pub struct Budget {
     pub(in crate::store) worker: Worker,
     /// Bytes that old versions take beyond their own share.
     pub(in crate::store) old_version_bytes: AtomicU64,
+    /// Bytes of free room beyond its share that could not be given back.
+    kept_room: AtomicU64,
+    /// There is an ordered view.
+    pub(in crate::store) is_ordered: AtomicBool,
     /// Held by the one who lets items leave: how often changes had waited when he last did.
     pub(in crate::store) stalls_before: Mutex<u64>,
     pub(in crate::store) left: Mutex<()>,
@@ -36,6 +54,8 @@ impl Budget {
             bytes,
             worker,
             old_version_bytes: AtomicU64::new(0),
+            kept_room: AtomicU64::new(0),
+            is_ordered: AtomicBool::new(false),
             stalls_before: Mutex::default(),
             left: Mutex::default(),
             has_left: Condvar::new(),
@@ -52,20 +72,64 @@ impl Budget {
         &self.worker
     }
 
-    /// Wakes the thread if the records of a table are too large.
-    pub fn wake_if_exceeded(&self, table: &BytesIndex) {
-        if table.record_bytes() > self.limit(table) {
+    /// Wakes the thread if records or free room of the table are too large.
+    pub fn wake_if_exceeded(&self, tiers: &TieredItems) {
+        if self.is_exceeded(tiers) {
             self.worker.call_if_possible();
         }
     }
 
-    /// Bytes that records may take. The levels of a table that has grown stay, and old versions as long as a
-    /// snapshot sees them; they never take all of the budget.
-    pub fn limit(&self, table: &BytesIndex) -> u64 {
-        let old_versions = self.old_version_bytes.load(Ordering::Relaxed);
-        let others = table.level_bytes() + old_versions;
+    /// Bytes of records from which on items are evicted. The levels of a table that has grown stay, what is
+    /// known of files as long as they do, and old versions as long as a snapshot sees them; they never take all
+    /// of the budget.
+    pub fn limit(&self, tiers: &TieredItems) -> u64 {
+        let per_key = match self.is_ordered.load(Ordering::Relaxed) {
+            true => ORDERED_KEY_BYTES,
+            false => KEY_BYTES,
+        };
+        let others = tiers.table.level_bytes()
+            + tiers.table.len() * per_key
+            + tiers.spill.version().memory()
+            + self.old_version_bytes.load(Ordering::Relaxed);
         let rest = self.bytes.saturating_sub(others);
-        rest.max(self.bytes / LEAST_SHARE)
+        let rest = rest.max(self.bytes / LEAST_SHARE);
+        rest - rest / (CHANGES_SHARE + 1)
+    }
+
+    /// Whether items should leave the table, or free room its file.
+    pub fn is_exceeded(&self, tiers: &TieredItems) -> bool {
+        let limit = self.limit(tiers);
+        tiers.table.record_bytes() > limit || self.free_room(tiers, limit) > self.free_room_max()
+    }
+
+    /// Whether changes should wait until there is less of either.
+    pub fn is_full(&self, tiers: &TieredItems) -> bool {
+        let limit = self.limit(tiers);
+        tiers.table.record_bytes() > limit + limit / CHANGES_SHARE
+            || self.free_room(tiers, limit) > 2 * self.free_room_max()
+    }
+
+    /// Whether free room should be given back.
+    pub fn has_free_room(&self, tiers: &TieredItems) -> bool {
+        self.free_room(tiers, self.limit(tiers)) > self.free_room_max()
+    }
+
+    fn free_room_max(&self) -> u64 {
+        (self.bytes / FREE_ROOM_SHARE).max(FREE_ROOM_MIN)
+    }
+
+    /// Bytes of the table's file beyond its levels and what records may take, but for what it keeps.
+    fn free_room(&self, tiers: &TieredItems, limit: u64) -> u64 {
+        let used = tiers.table.level_bytes() + limit + limit / CHANGES_SHARE;
+        let kept = self.kept_room.load(Ordering::Relaxed);
+        tiers.table.resident_beyond(used + kept)
+    }
+
+    /// Notes that all free room was given back that can be now.
+    pub fn keep_free_room(&self, tiers: &TieredItems) {
+        self.kept_room.store(0, Ordering::Relaxed);
+        let left = self.free_room(tiers, self.limit(tiers));
+        self.kept_room.store(left, Ordering::Relaxed);
     }
 
     /// Changes that waited for room, and how long in all.

@@ -33,15 +33,14 @@ const ENTRIES_PER_THREAD: usize = 512;
 /// file, while others put their blocks together.
 const RECORD_WRITER_THREADS: usize = 3;
 
-/// Most bytes that are kept in memory until they are durable.
-const UNSYNCED_BYTES_MAX: usize = 32 << 20;
-
 /// The log of an open store. One thread at a time appends to it.
 #[derive(Debug)]
 pub struct Log {
     store_dir: Arc<StoreDir>,
     /// Bytes after which a segment is left for the next one.
     segment_bytes: u64,
+    /// Most bytes that are kept in memory until they are durable.
+    unsynced_bytes_max: u64,
     tail: Mutex<Tail>,
     /// Held while the segment is synced or left: an error of a sync is told only once, so nobody
     /// else may believe a later one.
@@ -92,7 +91,7 @@ impl Log {
         last: u64,
         next: u64,
         bytes: u64,
-        segment_bytes: u64,
+        (segment_bytes, unsynced_bytes_max): (u64, u64),
     ) -> Self {
         Self {
             tail: Mutex::new(Tail {
@@ -109,6 +108,7 @@ impl Log {
             }),
             store_dir,
             segment_bytes,
+            unsynced_bytes_max,
             syncing: Mutex::new(()),
         }
     }
@@ -238,7 +238,7 @@ impl Log {
             return Ok(made);
         }
         drop(alone);
-        if unsynced > UNSYNCED_BYTES_MAX
+        if unsynced as u64 > self.unsynced_bytes_max
             && let Err(error) = self.sync()
         {
             // The record stays in memory, and the next one cannot be written before it.

@@ -21,7 +21,7 @@ fn evict(store: &Store, meanwhile: impl Fn(&str)) {
     let used = state.tiers.table.record_bytes();
     let batch = {
         let _guard = state.begin_eviction();
-        let batch = state.cold_items(used, used);
+        let batch = state.cold_items(used, used).unwrap();
         meanwhile("copied");
         state.spill(&batch).unwrap();
         batch

@@ -1,0 +1,248 @@
+//! Keys that a transaction has read. With a memory budget, the hashes of many of them are in a file without a name,
+//! which ends with the transaction.
+
+use std::collections::{BTreeSet, HashSet};
+use std::ops::Bound;
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use super::old_versions::OldVersions;
+use super::spill_file::VersionSpill;
+use crate::pm::PmFile;
+use crate::{Error, Result};
+
+/// Bytes of memory that a key takes beside itself.
+const KEY_BYTES: u64 = 60;
+
+/// Bytes of a hash.
+const HASH: usize = size_of::<u64>();
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub struct ReadKeys {
+    keys: HashSet<Vec<u8>>,
+    /// What they take.
+    bytes: u64,
+    spilled: Option<Box<SpilledHashes>>,
+    /// The last keys could not be written.
+    fails: bool,
+}
+
+/// Hashes of keys in a file: runs, one behind the other.
+#[derive(Debug)]
+struct SpilledHashes {
+    file: PmFile,
+    seed: u64,
+    runs: Vec<Run>,
+}
+
+#[derive(Debug)]
+struct Run {
+    at: u64,
+    len: usize,
+    checksum: u64,
+}
+
+impl ReadKeys {
+    /// Notes that a key was read. With a `spill`, keys that have no room in memory go to a file; what cannot be
+    /// written stays in memory.
+    pub fn note(&mut self, key: &[u8], spill: Option<&VersionSpill>) {
+        if self.keys.contains(key) {
+            return;
+        }
+        self.keys.insert(key.to_vec());
+        self.bytes += KEY_BYTES + key.len() as u64;
+        if let Some(spill) = spill
+            && self.bytes > spill.read_bytes_max
+            && let Err(error) = self.spill(spill)
+            && !std::mem::replace(&mut self.fails, true)
+        {
+            tracing::warn!(%error, "keys that were read stay in memory, beyond the budget");
+        }
+    }
+
+    fn spill(&mut self, spill: &VersionSpill) -> Result<()> {
+        let spilled = match &mut self.spilled {
+            Some(spilled) => spilled,
+            None => self.spilled.insert(Box::new(SpilledHashes {
+                file: spill.create_file()?,
+                seed: rand::random(),
+                runs: Vec::new(),
+            })),
+        };
+        spilled.append(self.keys.iter())?;
+        (self.keys, self.bytes) = Default::default();
+        Ok(())
+    }
+
+    /// Whether a key was read that has been changed since the commit `commit_seq`, or is among `changed`, whose
+    /// changes are not among the old versions yet. Of keys in a file one in 2^64 passes for another.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if the file is another one by now, or what the operating system answers.
+    pub fn have_changed(
+        &self,
+        old_versions: &OldVersions,
+        commit_seq: u64,
+        changed: &BTreeSet<&[u8]>,
+    ) -> Result<bool> {
+        let has_changed = |key: &Vec<u8>| {
+            changed.contains(key.as_slice()) || old_versions.value(key, commit_seq).is_some()
+        };
+        if self.keys.iter().any(has_changed) {
+            return Ok(true);
+        }
+        let Some(spilled) = &self.spilled else {
+            return Ok(false);
+        };
+        let since = old_versions.range((Bound::Unbounded, Bound::Unbounded), commit_seq);
+        let since = since.map(|(key, _)| key).chain(changed.iter().copied());
+        let mut hashes: Vec<u64> = since.map(|key| spilled.hash(key)).collect();
+        hashes.sort_unstable();
+        spilled.has_one_of(&hashes)
+    }
+}
+
+impl SpilledHashes {
+    fn hash(&self, key: &[u8]) -> u64 {
+        xxh3_64_with_seed(key, self.seed)
+    }
+
+    /// Appends the hashes of keys; after an error none of them.
+    fn append<'k>(&mut self, keys: impl Iterator<Item = &'k Vec<u8>>) -> Result<()> {
+        let hashes = keys.flat_map(|key| self.hash(key).to_le_bytes());
+        let bytes: Vec<u8> = hashes.collect();
+        let at = self.runs.last().map_or(0, |run| run.at + run.len as u64);
+        self.file.write(&bytes, at).inspect_err(|_| {
+            // What was written of them takes room that a full disk needs.
+            drop(self.file.set_len(at));
+        })?;
+        self.runs.push(Run {
+            at,
+            len: bytes.len(),
+            checksum: xxh3_64(&bytes),
+        });
+        Ok(())
+    }
+
+    /// Whether it has one of these hashes, which are in order.
+    fn has_one_of(&self, hashes: &[u64]) -> Result<bool> {
+        if hashes.is_empty() {
+            return Ok(false);
+        }
+        for run in &self.runs {
+            let mut bytes = vec![0; run.len];
+            let read = self.file.read(&mut bytes, run.at)?;
+            if read < run.len || xxh3_64(&bytes) != run.checksum {
+                return Err(Error::Damaged {
+                    path: self.file.path().to_path_buf(),
+                    what: "keys that a transaction has read",
+                    at: run.at,
+                    found: format!("{read} bytes of {}, or others", run.len),
+                });
+            }
+            let (words, _) = bytes.as_chunks::<HASH>();
+            let is_one = |word: &[u8; HASH]| hashes.binary_search(&u64::from_le_bytes(*word));
+            if words.iter().any(|word| is_one(word).is_ok()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::index::fault_tests::faults::Failing;
+    use crate::pm::{Call, Dir, Faults};
+    use crate::store::mvcc::old_versions::OldVersion;
+
+    /// Enough keys for several runs.
+    const KEYS: u32 = 5000;
+
+    fn spill(faults: Option<Arc<dyn Faults>>) -> (tempfile::TempDir, VersionSpill) {
+        let root = tempfile::tempdir().unwrap();
+        let dir = Dir::at(root.path().to_path_buf(), faults);
+        (root, VersionSpill::new(dir, 0))
+    }
+
+    fn key(nth: u32) -> Vec<u8> {
+        format!("key {nth}").into_bytes()
+    }
+
+    fn read(keys: std::ops::Range<u32>, spill: &VersionSpill) -> ReadKeys {
+        let mut read = ReadKeys::default();
+        keys.for_each(|nth| read.note(&key(nth), Some(spill)));
+        read
+    }
+
+    /// Whether what was read has changed if another has changed the key `nth`.
+    fn has_changed(read: &ReadKeys, nth: u32) -> Result<bool> {
+        let key = key(nth);
+        let none = OldVersions::default();
+        let beside = read.have_changed(&none, 1, &BTreeSet::from([key.as_slice()]));
+        let mut old_versions = OldVersions::default();
+        old_versions.keep(&key, 2, OldVersion::Kept(Ok(None)));
+        let later = read.have_changed(&old_versions, 2, &BTreeSet::new());
+        assert!(!later.unwrap());
+        let before = read.have_changed(&old_versions, 1, &BTreeSet::new());
+        assert_eq!(before.as_ref().ok(), beside.as_ref().ok());
+        before
+    }
+
+    #[test]
+    fn change_of_a_key_that_was_read_is_noticed_wherever_it_is() {
+        let (root, spill) = spill(None);
+        let read = read(0..KEYS, &spill);
+        let spilled = read.spilled.as_ref().unwrap();
+        assert!(spilled.runs.len() > 3 && read.bytes <= spill.read_bytes_max);
+        for nth in (0..KEYS).step_by(7).chain(KEYS - 3..KEYS) {
+            assert!(has_changed(&read, nth).unwrap(), "{nth}");
+        }
+        for nth in KEYS..2 * KEYS {
+            assert!(!has_changed(&read, nth).unwrap(), "{nth}");
+        }
+        assert_eq!(root.path().read_dir().unwrap().count(), 0);
+    }
+
+    #[test]
+    fn keys_that_cannot_be_written_stay_in_memory() {
+        for call in [Call::Create, Call::Write] {
+            let fails: fn(Call, &std::path::Path) -> bool = match call {
+                Call::Create => |call, _| call == Call::Create,
+                _ => |call, _| call == Call::Write,
+            };
+            let faults = Failing::only(fails, libc::ENOSPC);
+            let (_root, spill) = spill(Some(faults.clone()));
+            faults.cure(false);
+            let mut read = read(0..KEYS, &spill);
+            assert!(faults.was_met() && read.bytes > spill.read_bytes_max);
+            assert!(has_changed(&read, 0).unwrap() && !has_changed(&read, KEYS).unwrap());
+            faults.cure(true);
+            read.note(&key(KEYS), Some(&spill));
+            assert!(read.keys.is_empty());
+            for nth in [0, 1, KEYS - 1, KEYS] {
+                assert!(has_changed(&read, nth).unwrap(), "{nth}");
+            }
+        }
+    }
+
+    #[test]
+    fn keys_that_cannot_be_read_again_are_an_error() {
+        let faults = Failing::only(|call, _| call == Call::Read, libc::EIO);
+        let (_root, spill) = spill(Some(faults.clone()));
+        let read = read(0..KEYS, &spill);
+        faults.cure(false);
+        assert!(matches!(has_changed(&read, 0), Err(Error::Io { .. })));
+        faults.cure(true);
+        assert!(has_changed(&read, 0).unwrap());
+        let spilled = read.spilled.as_ref().unwrap();
+        spilled.file.write(&[7], spilled.runs[1].at).unwrap();
+        let damaged = has_changed(&read, KEYS).unwrap_err();
+        let found = (spilled.runs[1].at, "keys that a transaction has read");
+        assert!(matches!(damaged, Error::Damaged { at, what, .. } if (at, what) == found));
+    }
+}

@@ -1,0 +1,221 @@
+//! With a memory budget, the private memory of a process with a store stays below a bound, whatever is done with it:
+//! on a disk, where the index is a private copy, and in memory, where it is shared. Each scenario has a process of
+//! its own, in which no other test counts.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use gphash::store::{Store, StoreOptions, WriteBatch};
+use gphash_test_support::setting;
+
+use super::memory::{on_disk, private_bytes};
+
+/// What a child does; says that this process is one.
+const SCENARIO: &str = "GPHASH_MEMORY_SCENARIO";
+
+/// The directory of its store.
+const PATH: &str = "GPHASH_MEMORY_PATH";
+
+const CHILD: &str = "memory_bound::child_stays_below_the_bound";
+
+/// The memory budget in MiB; `GPHASH_MEMORY_BUDGET_MIB` says otherwise.
+const BUDGET_MIB: usize = 64;
+
+/// Bytes of a process that are no part of the budget.
+const OTHER_BYTES: usize = 32 << 20;
+
+/// Bytes of values that are put in one batch: the requests under way.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Most items of a batch.
+const BATCH_ITEMS: usize = 4096;
+
+/// Bytes of a value where sizes do not drift.
+const VALUE_BYTES: usize = 2048;
+
+/// Sizes of values that come one after the other, up and down.
+const DRIFTING_BYTES: [usize; 6] = [100, 700, 5_000, 64 << 10, 2_500, 300];
+
+/// Keys that a transaction reads; most of them are not there.
+const READ_KEYS: usize = 600_000;
+
+fn budget() -> usize {
+    setting("GPHASH_MEMORY_BUDGET_MIB").unwrap_or(BUDGET_MIB) << 20
+}
+
+/// The most private bytes that a process may have.
+fn bound() -> u64 {
+    (budget() + budget() / 4 + OTHER_BYTES + BATCH_BYTES) as u64
+}
+
+fn key(nth: usize) -> Vec<u8> {
+    format!("{nth:016}").into_bytes()
+}
+
+/// Values that differ from key to key and from one round to the next.
+fn value(nth: usize, round: usize, len: usize) -> Vec<u8> {
+    let word = ((nth << 8 | round) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut value = word.to_le_bytes().repeat(len.div_ceil(8));
+    value.truncate(len);
+    value
+}
+
+/// How many items take twice the budget.
+fn items() -> usize {
+    2 * budget() / VALUE_BYTES
+}
+
+/// Gives keys the values of a round.
+fn put_round(store: &Store, items: usize, round: usize, value_bytes: usize) {
+    for first in (0..items).step_by((BATCH_BYTES / value_bytes).min(BATCH_ITEMS)) {
+        let mut batch = WriteBatch::new();
+        let last = items.min(first + (BATCH_BYTES / value_bytes).min(BATCH_ITEMS));
+        for nth in first..last {
+            batch.put(key(nth), value(nth, round, value_bytes));
+        }
+        store.write(batch).unwrap();
+    }
+}
+
+/// Gives all items the values of a round, and checks that one old version of each is kept, in a file.
+fn overwrite_kept(store: &Store, round: usize) {
+    put_round(store, items(), round, VALUE_BYTES);
+    let stats = store.stats();
+    assert_eq!(stats.kept_versions, items());
+    let all = 2 * budget() as u64;
+    let in_file = stats.kept_file_bytes;
+    assert!(in_file > all - all / 16 && in_file <= all, "{stats:?}");
+}
+
+/// Checks that nothing is kept once nobody needs it.
+fn check_released(store: &Store) {
+    store.put("last", "").unwrap();
+    let stats = store.stats();
+    assert_eq!((stats.kept_memory_bytes, stats.kept_file_bytes), (0, 0));
+}
+
+fn hold_iterator(store: &Store) {
+    let mut range = store.range(..);
+    overwrite_kept(store, 1);
+    for nth in 0..items() {
+        let item = range.next().unwrap().unwrap();
+        assert!(item == (key(nth), value(nth, 0, VALUE_BYTES)), "item {nth}");
+    }
+    assert!(range.next().is_none());
+    drop(range);
+    check_released(store);
+}
+
+fn hold_transaction(store: &Store) {
+    let mut transaction = store.transaction();
+    for round in 1..4 {
+        overwrite_kept(store, round);
+    }
+    for nth in (0..items()).step_by(97) {
+        let found = transaction.get(&key(nth)).unwrap();
+        assert!(found == Some(value(nth, 0, VALUE_BYTES)), "item {nth}");
+    }
+    drop(transaction);
+    check_released(store);
+}
+
+/// Reads many keys in one transaction, which notices a change of any of them.
+fn read_much(store: &Store) {
+    for is_changed in [false, true] {
+        let mut transaction = store.transaction();
+        for nth in 0..READ_KEYS {
+            let found = transaction.get(&key(nth)).unwrap();
+            assert_eq!(found.is_some(), nth < items(), "item {nth}");
+        }
+        let changed = if is_changed { 1 } else { READ_KEYS };
+        store.put(key(changed), "new").unwrap();
+        transaction.put("last", "").unwrap();
+        assert_eq!(transaction.commit().is_err(), is_changed);
+    }
+}
+
+fn run(scenario: &str, store: &Store) {
+    if scenario == "drifting sizes" {
+        for (round, len) in DRIFTING_BYTES.into_iter().enumerate() {
+            put_round(store, budget() / len, round, len);
+        }
+        return;
+    }
+    put_round(store, items(), 0, VALUE_BYTES);
+    match scenario {
+        "filled" => put_round(store, items(), 1, VALUE_BYTES),
+        "iterator" => hold_iterator(store),
+        "transaction" => hold_transaction(store),
+        "reads" => read_much(store),
+        scenario => panic!("there is no scenario {scenario}"),
+    }
+}
+
+#[test]
+fn child_stays_below_the_bound() {
+    let (Some(scenario), Some(path)) = (setting::<String>(SCENARIO), std::env::var_os(PATH)) else {
+        return;
+    };
+    let options = StoreOptions::new().memory_budget(budget() as u64);
+    let store = Store::open(path, &options).unwrap();
+    let (most, has_ended) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !has_ended.load(Ordering::Relaxed) {
+                most.fetch_max(private_bytes(), Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        run(&scenario, &store);
+        has_ended.store(true, Ordering::Relaxed);
+    });
+    store.close().unwrap();
+    let most = most.into_inner();
+    println!("{scenario}: {} MiB of {}", most >> 20, bound() >> 20);
+    assert!(most <= bound(), "{scenario}: {most} bytes");
+}
+
+/// Runs a scenario on a disk and in memory.
+fn check(scenario: &str) {
+    let mut folders = vec![on_disk()];
+    match Path::new("/dev/shm").is_dir() {
+        true => folders.push(tempfile::tempdir_in("/dev/shm").unwrap()),
+        false => println!("skipped in memory: no /dev/shm"),
+    }
+    for folder in &folders {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        let child = child.args([CHILD, "--exact", "--nocapture"]);
+        let child = child.env(SCENARIO, scenario).env(PATH, folder.path());
+        let output = child.output().unwrap();
+        print!("{}", String::from_utf8_lossy(&output.stdout));
+        let path = folder.path().display();
+        assert!(output.status.success(), "{scenario} in {path}: {output:?}");
+    }
+}
+
+#[test]
+fn filled_store_stays_below_the_bound() {
+    check("filled");
+}
+
+#[test]
+fn drifting_sizes_stay_below_the_bound() {
+    check("drifting sizes");
+}
+
+#[test]
+fn held_iterator_stays_below_the_bound() {
+    check("iterator");
+}
+
+#[test]
+fn held_transaction_stays_below_the_bound() {
+    check("transaction");
+}
+
+#[test]
+fn transaction_that_reads_much_stays_below_the_bound() {
+    check("reads");
+}
