@@ -964,13 +964,6 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("store::mvcc::read_keys"),
     },
     Mutation {
-        name: "records of other sizes leave free room in the index",
-        file: "src/store/lifecycle/eviction.rs",
-        find: "        let kept = kept.and_then(|()| self.give_room_back(budget));\n",
-        replacement: "",
-        suite: Suite::Store("memory_bound::drifting"),
-    },
-    Mutation {
         name: "the unsynced end of the log has no part in the memory budget",
         file: "src/store/options.rs",
         find: "        UNSYNCED_BYTES_MAX.min(budget / UNSYNCED_SHARE)\n",
