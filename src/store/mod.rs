@@ -565,7 +565,7 @@ impl Store {
         self.core().checkpoint()
     }
 
-    /// Gives room back that the index does not need any more: to the file system, and to items of any size. Records
+    /// Gives room back that the index does not need any more: to the file system, and to items of any size. Items
     /// move together, so that whole ranges of the index's file become free, and a [checkpoint](Self::checkpoint)
     /// follows. `progress` is called now and then.
     ///

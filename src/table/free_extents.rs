@@ -366,7 +366,7 @@ impl<M: Medium> Table<M> {
                 Ok(()) => break (offset, len),
                 Err(error) => {
                     free.add(offset, len, stage);
-                    // What has blocks, or another place, may do.
+                    // What has blocks, or a longer file, may do.
                     if !matches!(error, Error::NoSpace { .. }) {
                         return Err(error);
                     }

@@ -12,7 +12,7 @@ pub struct Levels {
     pub top: u32,
     /// The lowest level that may hold items.
     pub bottom: u32,
-    /// How often they [began anew](LevelTable::begin_anew): the same numbers may stand for other places then.
+    /// How often they [began anew](LevelTable::begin_anew): the same numbers may stand for other offsets then.
     era: u32,
 }
 

@@ -46,7 +46,7 @@ pub(crate) struct Shrinking {
     alone: Mutex<()>,
     /// State words of the keys that were changed.
     changed: Mutex<Vec<u64>>,
-    /// Those who go through the buckets over many operations, and whose place would be lost.
+    /// Those who go through the buckets over many operations, and whose position would be lost.
     walkers: AtomicU64,
     /// Those who wait for the end of a shrink, which gives up then.
     hurrying: AtomicU64,
@@ -309,7 +309,7 @@ impl<M: Medium> Table<M> {
                     let at = self.levels.offset(level) + index * self.shape.bucket_size;
                     for slot in 0..self.shape.slots {
                         let copied = self.copy_of(self.shape.slot_addr(at, slot));
-                        if copied.is_some_and(|copied| !self.place(new, &copied)) {
+                        if copied.is_some_and(|copied| !self.put_item(new, &copied)) {
                             return false;
                         }
                     }
@@ -346,7 +346,7 @@ impl<M: Medium> Table<M> {
                 }
             }
             let copies = self.copies_of(word, hash, old);
-            copies.iter().all(|copied| self.place(new, copied))
+            copies.iter().all(|copied| self.put_item(new, copied))
         })
     }
 
@@ -409,7 +409,7 @@ impl<M: Medium> Table<M> {
     }
 
     /// Writes an item into the new bucket with most room of the first round that has any; `false` if none has.
-    fn place(&self, new: &NewLevels, copied: &Copied) -> bool {
+    fn put_item(&self, new: &NewLevels, copied: &Copied) -> bool {
         let hash = self.hash_of(copied.state);
         for round in 0..ROUNDS {
             let buckets = new.candidates(&self.shape, hash, round);
