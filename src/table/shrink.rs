@@ -32,9 +32,6 @@ const SLICE_BUCKETS: u64 = 256;
 /// Keys whose changes are done again while all operations wait.
 const LAST_CHANGES_MAX: usize = 8192;
 
-/// How often changes are done again beside batches that make more.
-const PASSES_MAX: u32 = 16;
-
 /// What of a shrink others must know of.
 #[derive(Default)]
 pub(crate) struct Shrinking {
@@ -258,16 +255,15 @@ impl<M: Medium> Table<M> {
         if !self.wait_for_pins() || !self.copy_all(new, old, progress) {
             return None;
         }
-        let mut passes = 0;
         let mut changed = self.shrinking.take_changed();
+        let mut most = to_usize(self.len() / 2);
         while changed.len() > LAST_CHANGES_MAX {
-            passes += 1;
-            if passes > PASSES_MAX
-                || self.shrinking.is_hurried()
-                || !self.copy_again(new, old, &changed)
-            {
+            // Batches that change keys as quickly as that leave no end in sight.
+            let is_hopeless = changed.len() > most || self.shrinking.is_hurried();
+            if is_hopeless || !self.copy_again(new, old, &changed) {
                 return None;
             }
+            most = changed.len() / 2;
             changed = self.shrinking.take_changed();
         }
         for (offset, len) in new.ranges(&self.shape) {
