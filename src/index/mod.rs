@@ -509,10 +509,11 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// as [`sync`](Self::sync) does in all domains. `progress` is called now and then.
     ///
     /// On the CPU engine batches run beside it, also of other threads, and none waits for more than a slice of it. On
-    /// the CUDA engine they wait: the device lets go of the file and takes it up again. A second call beside this
+    /// the CUDA engine they wait: the device lets go of the file and takes it up again. That fills what is free with
+    /// pages again, which the file system gets when the index is closed. A second call beside this
     /// one only syncs. What a reader holds for longer than a second stays where it is, and the levels keep their size
     /// while an [iterator](Self::iter) is there. Room that was [reserved](Self::reserve), or
-    /// [expected](Options::capacity), and never used is given back, too. A crash leaves every item with its value.
+    /// [expected](crate::Options::capacity), and never used is given back, too. A crash leaves every item with its value.
     ///
     /// # Examples
     /// ```

@@ -175,6 +175,12 @@ impl FreeExtents {
         self.join();
     }
 
+    /// All of the file has pages again, because a device pins it.
+    #[cfg(feature = "cuda")]
+    pub(super) fn fill(&mut self) {
+        self.advance(Stage::Released, Stage::Found);
+    }
+
     /// The checkpoint that has been begun has the extent table as it is.
     pub(super) fn capture(&mut self) {
         self.advance(Stage::Fresh, Stage::Captured);

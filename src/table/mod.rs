@@ -209,6 +209,9 @@ impl<M: Medium> Table<M> {
     #[cfg(feature = "cuda")]
     pub(crate) fn set_pinned(&self, is_pinned: bool) {
         self.is_pinned.store(is_pinned, Ordering::Relaxed);
+        if is_pinned {
+            self.free_extents().fill();
+        }
     }
 
     /// Path of the file, for errors.
