@@ -88,7 +88,12 @@ fn index_gives_back_what_removals_leave() {
             index.upsert(&keys, &values).unwrap();
             model.extend(keys.iter().map(|&key| (key, version)));
             check(&index, &model, 0..60_010);
-            assert!(index.stats().file_len <= stats.file_len + (8 << 20));
+            // Each thread takes records at a time, so it is more on many cores.
+            let file_len = index.stats().file_len;
+            assert!(
+                file_len <= stats.file_len * 3 / 2 + (8 << 20),
+                "{file_len} {stats:?}"
+            );
             index.remove(&gone).unwrap();
             for key in &gone {
                 model.remove(key);
@@ -196,9 +201,9 @@ fn levels_shrink_with_their_items() {
             let mut iter = index.iter();
             assert!(iter.next().is_some());
             index.remove(&keys).unwrap();
-            let before = index.stats().slots;
+            let before = index.stats().top_level;
             index.compact(&|_| {}).unwrap();
-            assert_eq!(index.stats().slots, before);
+            assert_eq!(index.stats().top_level, before);
             drop(iter);
             index.compact(&|_| {}).unwrap();
             assert!(index.stats().slots < 100);
