@@ -64,7 +64,8 @@ pub struct Table<M> {
     pub(crate) maintenance: Maintenance,
     pub(crate) free_list: Mutex<FreeList>,
     free_extents: Mutex<FreeExtents>,
-    shrinking: Shrinking,
+    /// Every operation looks at it. On a line of its own, whose neighbours they do not write.
+    shrinking: CachePadded<Shrinking>,
     /// Whether a device has pinned the file's pages.
     is_pinned: AtomicBool,
     pub(crate) items: AtomicI64,
@@ -179,7 +180,7 @@ impl<M: Medium> Table<M> {
             maintenance: Maintenance::default(),
             free_list: Mutex::default(),
             free_extents: Mutex::default(),
-            shrinking: Shrinking::default(),
+            shrinking: CachePadded::default(),
             is_pinned: AtomicBool::new(false),
             items: AtomicI64::new(0),
             record_bytes: AtomicI64::new(0),
