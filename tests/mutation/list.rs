@@ -1242,24 +1242,10 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Loom("loom_tests::growth::shrink"),
     },
     Mutation {
-        name: "operations go on while levels shrink",
-        file: "src/table/session.rs",
-        find: "            if !self.shrinking.keeps_away() {",
-        replacement: "            if true {",
-        suite: Suite::Loom("loom_tests::growth::shrink"),
-    },
-    Mutation {
         name: "a shrink begins beside batches that note nothing",
         file: "src/table/shrink.rs",
         find: "        if !self.wait_for_pins() || !self.copy_all(",
         replacement: "        if !self.copy_all(",
         suite: Suite::Loom("loom_tests::growth::shrink"),
-    },
-    Mutation {
-        name: "levels that are not durable are named by a shrink",
-        file: "src/table/shrink.rs",
-        find: "            self.medium.write_back(offset, len);\n",
-        replacement: "            let _ = (offset, len);\n",
-        suite: Suite::Unit("crash_tests::scripted::compaction"),
     },
 ];
