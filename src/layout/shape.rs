@@ -195,6 +195,11 @@ impl Shape {
         (1u64 << level).div_ceil(64) * 8
     }
 
+    /// Offset of the word of the overflow map that has the bit of `bucket`, in the level that begins at `level_at`.
+    pub fn overflow_word(&self, level_at: u64, level: u32, bucket: u64) -> u64 {
+        level_at + self.buckets_len(level) + bucket / 64 * 8
+    }
+
     /// Bytes of the extent of `level`: its buckets, then its overflow map.
     pub fn level_len(&self, level: u32) -> u64 {
         align_up(self.buckets_len(level) + self.overflow_len(level), PAGE)

@@ -63,10 +63,19 @@ impl<M: Medium> Table<M> {
     fn pass_epochs(&self) {
         // What batches that have ended still keep must be known to wait for its epoch.
         self.arena.collect_idle(|| self.epochs.current());
+        self.wait_for_pins();
+    }
+
+    /// Waits until all who are pinned have let go; `false` if some do not for long.
+    pub(super) fn wait_for_pins(&self) -> bool {
         let (start, started) = (self.epochs.current(), Instant::now());
-        while self.epochs.try_advance() <= start + GRACE && started.elapsed() < READERS_WAIT_MAX {
+        while self.epochs.try_advance() <= start + GRACE {
+            if started.elapsed() >= READERS_WAIT_MAX {
+                return false;
+            }
             pause();
         }
+        true
     }
 
     /// Moves records out of `victims`, as far as there are free ones elsewhere.

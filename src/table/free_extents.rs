@@ -292,11 +292,11 @@ impl<M: Medium> Table<M> {
     pub(super) fn free_empty_parts(&self) {
         let most = {
             let superblock = self.superblock();
-            let mut free = self.free_extents();
-            if self.shape.classes() == 1 || superblock.file_len < free.look_from {
+            if !self.should_free_parts(&superblock) {
                 return;
             }
-            free.look_from = superblock.file_len + superblock.file_len / LOOK_AGAIN_SHARE;
+            self.free_extents().look_from =
+                superblock.file_len + superblock.file_len / LOOK_AGAIN_SHARE;
             self.parts_max(&superblock)
         };
         self.epochs.try_advance();

@@ -99,11 +99,15 @@ impl<'k> ProbeKey<'k> {
 
     /// Items of variable length that have this fingerprint.
     pub fn of_fingerprint(fingerprint: u64, identity: Identity) -> Self {
-        let hash = KeyHash(fingerprint);
+        Self::of_state(fingerprint, KeyHash(fingerprint), identity)
+    }
+
+    /// Items whose state word and hash are these.
+    pub fn of_state(word: u64, hash: KeyHash, identity: Identity) -> Self {
         Self {
             key: &[],
             identity,
-            word: fingerprint,
+            word,
             hash,
             tag: Tag::of(hash),
             reserved: None,

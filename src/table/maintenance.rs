@@ -158,8 +158,8 @@ impl<M: Medium> Table<M> {
             let share = self.len().saturating_sub(begins) as f64 / (due - begins).max(1) as f64;
             room.add(self.shape.level_len(level), share);
         }
-        // Records take what is free before the file grows.
-        let (mut free, _) = self.free_extent_bytes();
+        // Records take what is free before the file grows. Few batches need to know it.
+        let mut free = None;
         for class in self.arena.classes() {
             let total = self.arena.total(class);
             let fresh = self.arena.fresh(class);
@@ -168,8 +168,9 @@ impl<M: Medium> Table<M> {
                 // The batches make none of it before the latest time: they may be the last ones.
                 let share = 1.0 - fresh as f64 / latest.max(1) as f64;
                 let len = self.next_arena_len(class, self.arena.extent_count());
-                let of_free = len.min(free);
-                free -= of_free;
+                let free = free.get_or_insert_with(|| self.free_extent_bytes().0);
+                let of_free = len.min(*free);
+                *free -= of_free;
                 if of_free < len {
                     room.add(len, share);
                 }

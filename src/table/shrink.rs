@@ -14,12 +14,11 @@ use super::Table;
 use super::key::{ProbeKey, ROUNDS};
 use super::levels::Levels;
 use super::recovery::Progress;
-use super::tags::{Tag, Tags};
+use super::tags::Tags;
 use crate::layout::bucket::SlotAddr;
 use crate::layout::{BUSY, EMPTY, ExtentKind, KeyClass, KeyHash, RecordWord, Shape, Superblock};
 use crate::pm::Medium;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence, pause, thread_number};
-use crate::table::alloc::epoch::GRACE;
 use crate::table::key::Identity;
 use crate::width::{to_usize, u32_of};
 
@@ -282,18 +281,6 @@ impl<M: Medium> Table<M> {
         })
     }
 
-    /// Waits until all that was pinned has let go; `false` if that takes too long.
-    fn wait_for_pins(&self) -> bool {
-        let start = self.epochs.current();
-        for _ in 0..1_000_000 {
-            if self.epochs.try_advance() > start + GRACE {
-                return true;
-            }
-            pause();
-        }
-        false
-    }
-
     fn copy_all(&self, new: &NewLevels, old: Levels, progress: &(dyn Fn(Progress) + Sync)) -> bool {
         let total = self.slots() / u64::from(self.shape.slots);
         let mut done = 0;
@@ -335,7 +322,7 @@ impl<M: Medium> Table<M> {
     /// Makes what the new levels hold of these keys what the old ones do. The caller is pinned, or alone.
     fn redo(&self, new: &NewLevels, old: Levels, words: &[u64]) -> bool {
         words.iter().all(|&word| {
-            let hash = self.hash_of(word);
+            let hash = self.hash_of_state(word);
             for round in 0..ROUNDS {
                 for at in new.candidates(&self.shape, hash, round) {
                     self.clear_bucket(at, word);
@@ -344,13 +331,6 @@ impl<M: Medium> Table<M> {
             let copies = self.copies_of(word, hash, old);
             copies.iter().all(|copied| self.put_item(new, copied))
         })
-    }
-
-    fn hash_of(&self, state: u64) -> KeyHash {
-        match self.shape.key_class() {
-            KeyClass::Word => KeyHash::of_word(state, self.hash_seed),
-            KeyClass::Wide | KeyClass::Variable => KeyHash(state),
-        }
     }
 
     /// Empties the slots of a new bucket that have this state word.
@@ -367,14 +347,7 @@ impl<M: Medium> Table<M> {
 
     /// The items of the old levels that have this state word.
     fn copies_of(&self, word: u64, hash: KeyHash, old: Levels) -> Vec<Copied> {
-        let target = ProbeKey {
-            key: &[],
-            identity: Identity::Any,
-            word,
-            hash,
-            tag: Tag::of(hash),
-            reserved: None,
-        };
+        let target = ProbeKey::of_state(word, hash, Identity::Any);
         let mut copies: Vec<Copied> = Vec::new();
         for round in 0..ROUNDS {
             let _ = self.candidates(&target, round, old.top, old.bottom, |bucket| {
@@ -406,7 +379,7 @@ impl<M: Medium> Table<M> {
 
     /// Writes an item into the new bucket with most room of the first round that has any; `false` if none has.
     fn put_item(&self, new: &NewLevels, copied: &Copied) -> bool {
-        let hash = self.hash_of(copied.state);
+        let hash = self.hash_of_state(copied.state);
         for round in 0..ROUNDS {
             let buckets = new.candidates(&self.shape, hash, round);
             let vacant = |at: &u64| {
@@ -444,7 +417,7 @@ impl<M: Medium> Table<M> {
         let Some(at) = new.offsets.last() else {
             return;
         };
-        let word = at + self.shape.buckets_len(new.top()) + home / 64 * 8;
+        let word = self.shape.overflow_word(*at, new.top(), home);
         self.medium.fetch_or(word, 1 << (home % 64));
         self.medium.write_back(word, 8);
     }

@@ -47,12 +47,16 @@ impl<M: Medium> Table<M> {
             let state = self
                 .medium
                 .load(self.shape.slot_addr(bucket.at, slot).state);
-            let hash = match self.shape.key_class() {
-                KeyClass::Word => KeyHash::of_word(state, self.hash_seed),
-                KeyClass::Wide | KeyClass::Variable => KeyHash(state),
-            };
-            (state != EMPTY).then(|| Tag::of(hash))
+            (state != EMPTY).then(|| Tag::of(self.hash_of_state(state)))
         })))
+    }
+
+    /// The hash of the key that this state word stands for.
+    pub(super) fn hash_of_state(&self, state: u64) -> KeyHash {
+        match self.shape.key_class() {
+            KeyClass::Word => KeyHash::of_word(state, self.hash_seed),
+            KeyClass::Wide | KeyClass::Variable => KeyHash(state),
+        }
     }
 
     /// Empties a slot that is the caller's, its record word being none already. Starts the

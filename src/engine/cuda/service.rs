@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 
-use super::table::{DeviceTable, Prepared};
+use super::table::{Copiers, DeviceTable, Prepared};
 use crate::engine::cpu::CpuEngine;
 use crate::gpu::device::Device;
 use crate::pm::Mapping;
@@ -77,10 +77,27 @@ impl Service {
     /// [`Error::Gpu`]; nobody serves it then.
     pub(super) fn attach(&self, table: &Table<Mapping>, prepared: Option<Prepared>) -> Result<()> {
         let _entered = self.device.enter()?;
-        table.set_pinned(true);
-        let device_table = DeviceTable::new(&self.device, &self.options, table, prepared, None)?;
-        *self.serving.write() = Serving::Device(Box::new(device_table));
+        *self.serving.write() = self.take_over(table, prepared, None)?;
         Ok(())
+    }
+
+    /// Has the device take the table over, which it pins. The device is entered.
+    fn take_over(
+        &self,
+        table: &Table<Mapping>,
+        prepared: Option<Prepared>,
+        copiers: Option<Copiers>,
+    ) -> Result<Serving> {
+        table.set_pinned(true);
+        DeviceTable::new(&self.device, &self.options, table, prepared, copiers)
+            .map(|device_table| Serving::Device(Box::new(device_table)))
+            .inspect_err(|_| table.set_pinned(false))
+    }
+
+    /// The CPU, which serves the table instead of the device.
+    fn host_instead(&self, error: &Error) -> Serving {
+        tracing::warn!(%error, "the CPU goes on instead of the GPU");
+        Serving::Host(CpuEngine::new(self.options.threads))
     }
 
     /// Serves a call. The device is entered meanwhile.
@@ -153,20 +170,12 @@ impl Service {
                 return;
             }
         }
-        table.set_pinned(wanted);
-        let device_table = entered.and_then(|_entered| match wanted {
-            true => DeviceTable::new(&self.device, &self.options, table, None, Some(copiers)),
-            false => Err(without_table()),
-        });
-        *serving = match device_table {
-            Ok(device_table) => Serving::Device(Box::new(device_table)),
-            Err(error) => {
-                if wanted {
-                    tracing::warn!(%error, "the CPU goes on instead of the GPU");
-                }
-                table.set_pinned(false);
-                Serving::Host(CpuEngine::new(self.options.threads))
-            }
+        table.set_pinned(false);
+        *serving = match wanted {
+            true => entered
+                .and_then(|_entered| self.take_over(table, None, Some(copiers)))
+                .unwrap_or_else(|error| self.host_instead(&error)),
+            false => Serving::Host(CpuEngine::new(self.options.threads)),
         };
     }
 
@@ -205,9 +214,7 @@ impl Service {
             }
         })
     }
-}
 
-impl Service {
     /// Has the CPU do `work` to the table while the device lets go of it, and all calls wait.
     ///
     /// # Errors
@@ -226,7 +233,8 @@ impl Service {
                 Serving::Lost(reason) => return Err(lost(reason)),
             };
             let hand_back = |_entered| device_table.hand_back(table);
-            if let Err(error) = self.device.enter().and_then(hand_back) {
+            let handed_back = self.device.enter().and_then(hand_back);
+            if let Err(error @ Error::Gpu { .. }) = handed_back {
                 self.take_back(&mut serving, table, true);
                 return Err(error);
             }
@@ -234,19 +242,10 @@ impl Service {
             *serving = Serving::Nobody;
             table.set_pinned(false);
             // What a callback of the caller panics with must not leave the table unattended.
-            let done = catch_unwind(AssertUnwindSafe(work));
-            let device_table = entered.and_then(|_entered| {
-                table.set_pinned(true);
-                DeviceTable::new(&self.device, &self.options, table, None, None)
-            });
-            *serving = match device_table {
-                Ok(device_table) => Serving::Device(Box::new(device_table)),
-                Err(error) => {
-                    tracing::warn!(%error, "the CPU goes on instead of the GPU");
-                    table.set_pinned(false);
-                    Serving::Host(CpuEngine::new(self.options.threads))
-                }
-            };
+            let done = catch_unwind(AssertUnwindSafe(|| handed_back.and_then(|()| work())));
+            *serving = entered
+                .and_then(|_entered| self.take_over(table, None, None))
+                .unwrap_or_else(|error| self.host_instead(&error));
             drop(serving);
             done.unwrap_or_else(|panic| resume_unwind(panic))
         })

@@ -228,7 +228,7 @@ impl<M: Medium> Table<M> {
         if self.overflow.is_set(top, home) {
             return;
         }
-        let word = self.levels.offset(top) + self.shape.buckets_len(top) + home / 64 * 8;
+        let word = self.shape.overflow_word(self.levels.offset(top), top, home);
         self.medium.fetch_or(word, 1 << (home % 64));
         self.medium.write_back(word, 8);
         self.medium.fence();

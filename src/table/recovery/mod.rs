@@ -69,7 +69,7 @@ pub struct Recovery {
 /// How far a long pass has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being done: `"scan"`, `"repair"`, `"resize"`.
+    /// What is being done: `"scan"`, `"repair"`, `"resize"`, `"verify"`, `"shrink"`, `"compact"`.
     pub phase: &'static str,
     /// Units done.
     pub done: u64,

@@ -81,7 +81,7 @@ impl Extents {
 }
 
 /// The extents of an arena by their offsets.
-#[derive(Default)]
+#[derive(Debug, Clone, Default)]
 pub struct ExtentMap(Vec<ArenaExtent>);
 
 impl FromIterator<ArenaExtent> for ExtentMap {

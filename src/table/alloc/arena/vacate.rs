@@ -102,9 +102,9 @@ impl Arena {
             *self.vacating.parts.lock() = None;
             return None;
         }
-        let chosen_map = || chosen.iter().copied().collect::<ExtentMap>();
+        let victims_map: ExtentMap = chosen.iter().copied().collect();
         *self.vacating.parts.lock() = Some(Parts {
-            map: chosen_map(),
+            map: victims_map.clone(),
             aside: vec![Vec::new(); chosen.len()],
             is_unused: vec![false; chosen.len()],
         });
@@ -119,9 +119,9 @@ impl Arena {
             }
         }
         if victims == Victims::Sparse {
-            self.claim_unused(&parts);
+            self.claim_unused(&parts, &victims_map);
         }
-        Some(chosen_map())
+        Some(victims_map)
     }
 
     /// The parts to empty: all that are whole extents, and the longest of the others.
@@ -202,12 +202,8 @@ impl Arena {
     }
 
     /// Takes what was never taken, up to the last part that is being emptied.
-    fn claim_unused(&self, parts: &[Part]) {
-        let map: ExtentMap = match &*self.vacating.parts.lock() {
-            Some(vacating) => vacating.map.extents().iter().copied().collect(),
-            None => return,
-        };
-        let is_victim = |part: &Part| map.extents().contains(&part.extent);
+    fn claim_unused(&self, parts: &[Part], victims: &ExtentMap) {
+        let is_victim = |part: &Part| victims.extents().contains(&part.extent);
         for class in self.classes() {
             let mut fresh: Vec<&Part> = parts
                 .iter()
