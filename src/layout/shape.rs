@@ -196,7 +196,7 @@ impl Shape {
     }
 
     /// Offset of the word of the overflow map that has the bit of `bucket`, in the level that begins at `level_at`.
-    pub fn overflow_word(&self, level_at: u64, level: u32, bucket: u64) -> u64 {
+    pub(crate) fn overflow_word(&self, level_at: u64, level: u32, bucket: u64) -> u64 {
         level_at + self.buckets_len(level) + bucket / 64 * 8
     }
 

@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
+use std::sync::Arc;
 
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::old_versions::OldVersions;
-use super::spill_file::VersionSpill;
-use crate::pm::PmFile;
-use crate::{Error, Result};
+use super::spill_file::{SpillFile, SpilledValue, VersionSpill};
+use crate::Result;
 
 /// Bytes of memory that a key takes beside itself.
 const KEY_BYTES: u64 = 60;
@@ -28,19 +28,12 @@ pub struct ReadKeys {
     fails: bool,
 }
 
-/// Hashes of keys in a file: runs, one behind the other.
+/// Hashes of keys in a file, and what was written of them at a time.
 #[derive(Debug)]
 struct SpilledHashes {
-    file: PmFile,
+    file: Arc<SpillFile>,
     seed: u64,
-    runs: Vec<Run>,
-}
-
-#[derive(Debug)]
-struct Run {
-    at: u64,
-    len: usize,
-    checksum: u64,
+    runs: Vec<SpilledValue>,
 }
 
 impl ReadKeys {
@@ -65,7 +58,7 @@ impl ReadKeys {
         let spilled = match &mut self.spilled {
             Some(spilled) => spilled,
             None => self.spilled.insert(Box::new(SpilledHashes {
-                file: spill.create_file()?,
+                file: Arc::new(spill.create_file("keys that a transaction has read")?),
                 seed: rand::random(),
                 runs: Vec::new(),
             })),
@@ -112,16 +105,7 @@ impl SpilledHashes {
     fn append<'k>(&mut self, keys: impl Iterator<Item = &'k Vec<u8>>) -> Result<()> {
         let hashes = keys.flat_map(|key| self.hash(key).to_le_bytes());
         let bytes: Vec<u8> = hashes.collect();
-        let at = self.runs.last().map_or(0, |run| run.at + run.len as u64);
-        self.file.write(&bytes, at).inspect_err(|_| {
-            // What was written of them takes room that a full disk needs.
-            drop(self.file.set_len(at));
-        })?;
-        self.runs.push(Run {
-            at,
-            len: bytes.len(),
-            checksum: xxh3_64(&bytes),
-        });
+        self.runs.append(&mut self.file.append(&[&bytes])?);
         Ok(())
     }
 
@@ -131,16 +115,7 @@ impl SpilledHashes {
             return Ok(false);
         }
         for run in &self.runs {
-            let mut bytes = vec![0; run.len];
-            let read = self.file.read(&mut bytes, run.at)?;
-            if read < run.len || xxh3_64(&bytes) != run.checksum {
-                return Err(Error::Damaged {
-                    path: self.file.path().to_path_buf(),
-                    what: "keys that a transaction has read",
-                    at: run.at,
-                    found: format!("{read} bytes of {}, or others", run.len),
-                });
-            }
+            let bytes = run.read()?;
             let (words, _) = bytes.as_chunks::<HASH>();
             let is_one = |word: &[u8; HASH]| hashes.binary_search(&u64::from_le_bytes(*word));
             if words.iter().any(|word| is_one(word).is_ok()) {
@@ -156,6 +131,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::Error;
     use crate::index::fault_tests::faults::Failing;
     use crate::pm::{Call, Dir, Faults};
     use crate::store::mvcc::old_versions::OldVersion;
@@ -240,7 +216,8 @@ mod tests {
         faults.cure(true);
         assert!(has_changed(&read, 0).unwrap());
         let spilled = read.spilled.as_ref().unwrap();
-        spilled.file.write(&[7], spilled.runs[1].at).unwrap();
+        let file = &spilled.file.file;
+        file.write(&[7], spilled.runs[1].at).unwrap();
         let damaged = has_changed(&read, KEYS).unwrap_err();
         let found = (spilled.runs[1].at, "keys that a transaction has read");
         assert!(matches!(damaged, Error::Damaged { at, what, .. } if (at, what) == found));

@@ -1,6 +1,6 @@
-//! Old values in files without a name: each file ends with the last of its values, or with the process.
+//! Files without a name, for old values and for keys that were read: each ends with the last of its values, or with
+//! the process.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -36,27 +36,26 @@ const FILE_BYTES_MIN: u64 = 64 << 20;
 const FILE_SHARE: u64 = 8;
 
 /// A file without a name, to which values are appended.
-struct SpillFile {
-    file: PmFile,
+#[derive(Debug)]
+pub struct SpillFile {
+    pub(super) file: PmFile,
+    /// What the values are called in errors.
+    what: &'static str,
     /// Where the next value begins.
     end: Mutex<u64>,
 }
 
-/// A file without a name.
-fn create(dir: &Dir) -> Result<PmFile> {
-    PmFile::create_unnamed(&dir.entry(NAME))
-}
-
 impl SpillFile {
-    fn create(dir: &Dir) -> Result<Self> {
+    fn create(dir: &Dir, what: &'static str) -> Result<Self> {
         Ok(Self {
-            file: create(dir)?,
+            file: PmFile::create_unnamed(&dir.entry(NAME))?,
+            what,
             end: Mutex::new(0),
         })
     }
 
     /// Appends values; after an error none of them.
-    fn append(self: &Arc<Self>, values: &[&[u8]]) -> Result<Vec<SpilledValue>> {
+    pub fn append(self: &Arc<Self>, values: &[&[u8]]) -> Result<Vec<SpilledValue>> {
         let mut end = self.end.lock();
         let appended = self.write(values, *end);
         match &appended {
@@ -98,10 +97,10 @@ impl SpillFile {
 }
 
 /// A value in a file, which it keeps.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct SpilledValue {
     file: Arc<SpillFile>,
-    at: u64,
+    pub(super) at: u64,
     checksum: u64,
     len: u32,
 }
@@ -122,7 +121,7 @@ impl SpilledValue {
         let read = file.read(&mut value, self.at)?;
         let damaged = |found| Error::Damaged {
             path: file.path().to_path_buf(),
-            what: "old version",
+            what: self.file.what,
             at: self.at,
             found,
         };
@@ -137,15 +136,6 @@ impl SpilledValue {
             )));
         }
         Ok(value)
-    }
-}
-
-impl fmt::Debug for SpilledValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SpilledValue")
-            .field("at", &self.at)
-            .field("len", &self.len)
-            .finish_non_exhaustive()
     }
 }
 
@@ -174,12 +164,12 @@ impl VersionSpill {
         }
     }
 
-    /// A file without a name, for what else has no room in memory.
+    /// A file for what else has no room in memory, and is called so in errors.
     ///
     /// # Errors
     /// What the operating system answers.
-    pub fn create_file(&self) -> Result<PmFile> {
-        create(&self.dir)
+    pub fn create_file(&self, what: &'static str) -> Result<SpillFile> {
+        SpillFile::create(&self.dir, what)
     }
 
     /// Moves values into a file; `bytes` are those of all versions, these included, and change by that. What
@@ -221,7 +211,7 @@ impl VersionSpill {
         let file = match current.upgrade().filter(has_room) {
             Some(file) => file,
             None => {
-                let file = Arc::new(SpillFile::create(&self.dir)?);
+                let file = Arc::new(self.create_file("old version")?);
                 *current = Arc::downgrade(&file);
                 file
             }
