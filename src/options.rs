@@ -13,6 +13,9 @@ use crate::pm::Faults;
 use crate::width::to_usize;
 use crate::{Error, Result};
 
+/// How long an index rests until it is compacted.
+const IDLE: Duration = Duration::from_secs(10);
+
 /// Which processor executes the batches of an [`Index`](crate::Index).
 ///
 /// Both engines open the same file and give the same answers.
@@ -186,6 +189,7 @@ pub struct Options {
     pub(crate) checksums: bool,
     /// By default those of records of variable length, which are of a store, and no others.
     pub(crate) verify_checksums: Option<bool>,
+    pub(crate) idle_compaction: Option<Duration>,
     pub(crate) assume_dax: bool,
     pub(crate) faults: Option<Arc<dyn Faults>>,
     pub(crate) device_mirror: bool,
@@ -212,6 +216,7 @@ impl Default for Options {
             threads: 0,
             checksums: false,
             verify_checksums: None,
+            idle_compaction: Some(IDLE),
             assume_dax: false,
             faults: None,
             device_mirror: true,
@@ -426,6 +431,21 @@ impl Options {
     #[must_use]
     pub fn verify_checksums(mut self, verify: bool) -> Self {
         self.verify_checksums = Some(verify);
+        self
+    }
+
+    /// How long the index must rest until room that it does not need goes back to the file system by itself, or
+    /// `None` for never. It does so as [`compact`](crate::Index::compact) does, beside batches and with rests in
+    /// between, on one thread, where that gives back more than an eighth of what records take, 24 bytes an item,
+    /// and 32 MiB. Fewer than 10,000 operations a second are rest, too.
+    ///
+    /// In `Checkpointed` it ends with a checkpoint if nothing was changed since the last
+    /// [`sync`](crate::Index::sync); else what has become free goes back after the next one.
+    ///
+    /// Default: 10 seconds.
+    #[must_use]
+    pub fn idle_compaction(mut self, after: Option<Duration>) -> Self {
+        self.idle_compaction = after;
         self
     }
 

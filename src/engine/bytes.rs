@@ -8,7 +8,7 @@ use super::cpu::CpuEngine;
 use crate::pm::Mapping;
 use crate::table::Table;
 use crate::table::item::{Item, Mutation, Wanted};
-use crate::table::maintenance::Maintainer;
+use crate::table::maintenance::{Maintainer, Pace};
 use crate::{Engine, Result};
 
 /// An engine for tables of variable length. Calls on several threads may run at the same time.
@@ -73,7 +73,9 @@ impl BytesEngine for CpuEngine {
     }
 
     fn maintain(&self, table: &Arc<Table<Mapping>>) -> Maintainer<Mapping> {
-        CpuEngine::maintain(table)
+        // Its store compacts it, with a checkpoint of its own.
+        let mut pace = Pace::default();
+        Maintainer::start(table, move |table| table.maintain(&mut pace))
     }
 
     fn get(&self, table: &Table<Mapping>, key: &[u8], value: &mut Vec<u8>) -> Result<Option<u64>> {

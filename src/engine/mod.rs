@@ -15,6 +15,7 @@ use crate::options::{Engine, Options};
 use crate::pm::Mapping;
 use crate::table::Table;
 use crate::table::alloc::reachable::ReachableRecords;
+use crate::table::compact::reporting;
 use crate::table::maintenance::Maintainer;
 use crate::table::record::ValuePart;
 use crate::table::recovery::Progress;
@@ -136,7 +137,7 @@ impl Backend {
     }
 
     /// Gives back what the table does not need; see [`Table::compact`]. A device lets go of the file meanwhile, and
-    /// its batches wait.
+    /// the CPU serves its batches.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
@@ -146,7 +147,7 @@ impl Backend {
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<()> {
         let compact = || {
-            table.compact(progress);
+            table.compact(&reporting(progress));
             table.publish()?;
             table.release_free();
             Ok(())
@@ -154,7 +155,10 @@ impl Backend {
         match self {
             Backend::Cpu(_) => compact(),
             #[cfg(feature = "cuda")]
-            Backend::Cuda(engine) => engine.without_device(table, compact),
+            // Beside another compaction all that is left is to sync.
+            Backend::Cuda(engine) => engine
+                .without_device(table, compact)
+                .unwrap_or_else(|| engine.sync(table)),
         }
     }
 
@@ -166,14 +170,11 @@ impl Backend {
         keys: &[u8],
         values: &[u8],
     ) -> Result<FixedBitSet> {
-        let written = match self {
+        match self {
             Backend::Cpu(engine) => engine.write(table, verb, keys, values),
             #[cfg(feature = "cuda")]
             Backend::Cuda(engine) => engine.write(table, verb, keys, values),
-        };
-        // Also after an error, which some changes may have come before.
-        table.note_change();
-        written
+        }
     }
 
     /// Copies a part of the values of the keys that are there. `values` holds such parts.

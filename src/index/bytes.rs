@@ -17,6 +17,8 @@ use crate::options::Options;
 use crate::pm::{Entry, Mapping, Medium};
 use crate::process::Own;
 use crate::table::Table;
+use crate::table::compact::Between;
+use crate::table::idle::{IdleWatch, Look};
 use crate::table::item::{Item, Mutation, Wanted};
 use crate::table::maintenance::Maintainer;
 use crate::table::read_superblock;
@@ -95,6 +97,7 @@ impl<E: BytesEngine> BytesIndex<E> {
 
     fn with_table(engine: E, mut table: Table<Mapping>, options: &Options) -> Self {
         table.verify_records(options.verify_checksums.unwrap_or(true));
+        table.compact_after(options.idle_compaction);
         let table = Arc::new(table);
         Self {
             maintainer: Own::new(engine.maintain(&table)),
@@ -304,9 +307,34 @@ impl<E: BytesEngine> BytesIndex<E> {
         self.table.sync()
     }
 
+    /// What to do about room that could be given back.
+    pub(crate) fn look(&self, watch: &mut IdleWatch) -> Look {
+        self.table.look(watch)
+    }
+
+    /// Whether there is a reason to [look](Self::look) that was not known yet.
+    pub(crate) fn has_news(&self) -> bool {
+        self.table.maintenance.idle.take_news()
+    }
+
+    /// See [`Table::paced`].
+    pub(crate) fn paced(&self) -> impl Fn(Progress) -> bool + Sync {
+        self.table.paced()
+    }
+
+    /// Notes what a compaction could not give back.
+    pub(crate) fn compacted(&self, watch: &mut IdleWatch) {
+        self.table.compacted(watch);
+    }
+
+    /// Has [paced](Self::paced) compactions end.
+    pub(crate) fn end_compaction(&self) {
+        self.table.maintenance.idle.end();
+    }
+
     /// Moves records together; see [`Table::compact`].
-    pub(crate) fn compact(&self, progress: &(dyn Fn(Progress) + Sync)) {
-        self.table.compact(progress);
+    pub(crate) fn compact(&self, between: Between<'_>) {
+        self.table.compact(between);
     }
 
     /// Gives the file system what is free for good.

@@ -341,13 +341,10 @@ impl<K: Pod, V: Pod> Index<K, V> {
         let stream = gpu::stream::Stream::of(stream.handle());
         // SAFETY: the slices are device memory of these lengths, borrowed for longer than the call, at
         // whose end the batch is done.
-        let written = unsafe {
+        unsafe {
             self.engine_on_device()?
                 .write_device(&self.table, &stream, verb, operands)
-        };
-        // Also after an error, which some changes may have come before.
-        self.table.note_change();
-        written
+        }
     }
 
     fn engine_on_device(&self) -> Result<&CudaEngine> {

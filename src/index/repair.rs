@@ -9,6 +9,7 @@ use crate::error::ParseOptionError;
 use crate::layout::{Flags, KeyClass, Metadata};
 use crate::pm::{Entry, MapOptions, Mapping, Medium};
 use crate::table::Table;
+use crate::table::compact::reporting;
 use crate::table::read_superblock;
 use crate::table::recovery::{Policy, Progress, Recovery};
 use crate::{Domain, Error, Result};
@@ -163,7 +164,7 @@ pub fn compact(path: impl AsRef<Path>, progress: &(dyn Fn(Progress) + Sync)) -> 
         ..Policy::INDEX
     };
     let (table, _) = Table::open(medium, superblock, entry.path(), policy)?;
-    table.compact(progress);
+    table.compact(&reporting(progress));
     table.close()
 }
 

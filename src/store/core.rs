@@ -13,6 +13,7 @@ use crate::store::inner::StoreInner;
 use crate::store::lifecycle::background::Background;
 use crate::store::options::{Durability, StoreOptions};
 use crate::store::request::Request;
+use crate::table::compact::{Between, reporting};
 use crate::{Error, Progress, Result};
 
 /// The store and the queue to it.
@@ -125,6 +126,7 @@ impl Core {
 
     /// Ends all threads, waits for what is left to do, and closes the files. Nobody calls it any more.
     pub fn end(self: Arc<Self>) -> Result<()> {
+        self.state.tiers.table.end_compaction();
         self.background.stop(&self.state);
         self.queue.end(&self);
         // A thread that has led until now may be about to let go of it.
@@ -149,19 +151,18 @@ impl Core {
     /// Gives room of the index back.
     pub fn compact(self: &Arc<Self>, progress: &(dyn Fn(Progress) + Sync)) -> Result<()> {
         user_code::may_change()?;
-        run_off_pool(|| self.compact_here(progress))
+        run_off_pool(|| self.compact_here(&reporting(progress)))
     }
 
     /// As [`compact`](Self::compact), for a thread of no pool.
-    pub(in crate::store) fn compact_here(
-        self: &Arc<Self>,
-        progress: &(dyn Fn(Progress) + Sync),
-    ) -> Result<()> {
-        let _alone = self.checkpointing.lock();
+    pub(in crate::store) fn compact_here(self: &Arc<Self>, between: Between<'_>) -> Result<()> {
         // The index is closed as after changes.
         self.state.has_changed.store(true, Ordering::Relaxed);
-        self.state.tiers.table.compact(progress);
-        self.take_checkpoint()?;
+        self.state.tiers.table.compact(between);
+        {
+            let _alone = self.checkpointing.lock();
+            self.take_checkpoint()?;
+        }
         self.state.tiers.table.release_free();
         Ok(())
     }

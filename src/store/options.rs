@@ -253,6 +253,17 @@ impl StoreOptions {
         self
     }
 
+    /// How long the store must rest until room of its index that it does not need goes back to the file system by
+    /// itself, or `None` for never; see [`Options::idle_compaction`](crate::Options::idle_compaction). It ends with a
+    /// checkpoint.
+    ///
+    /// Default: 10 seconds.
+    #[must_use]
+    pub fn idle_compaction(mut self, after: Option<Duration>) -> Self {
+        self.index.idle_compaction = after;
+        self
+    }
+
     /// Bytes after which the log goes on in another file, at least [`MIN_SEGMENT`](Self::MIN_SEGMENT). A
     /// longer record has a file of its own.
     ///
@@ -399,6 +410,7 @@ impl fmt::Debug for StoreOptions {
                 "verify_checksums",
                 &self.index.verify_checksums.unwrap_or(true),
             )
+            .field("idle_compaction", &self.index.idle_compaction)
             .field("segment_bytes", &self.segment_bytes)
             .field("checkpoint_bytes", &self.checkpoint_bytes)
             .field("memory_budget", &self.memory_budget)

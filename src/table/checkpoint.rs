@@ -7,7 +7,7 @@ use crate::layout::size_class::{CLASS_TABLE, ClassTable, SIZE_CLASSES};
 use crate::layout::superblock::Flags;
 use crate::layout::{DATA_START, KeyClass, Superblock};
 use crate::pm::{Mapping, Medium};
-use crate::sync::{MutexGuard, RwLockReadGuard};
+use crate::sync::{MutexGuard, Ordering, RwLockReadGuard};
 use crate::width::to_usize;
 use crate::{Domain, Result};
 
@@ -46,6 +46,19 @@ impl<M: Medium> Table<M> {
         self.complete()
     }
 
+    /// As [`sync`](Self::sync), but only if batches have changed nothing since the last version; `false` if they have.
+    pub(super) fn sync_unchanged(&self) -> Result<bool> {
+        let _alone = self.syncing.lock();
+        {
+            let _gate = self.gate.write();
+            if self.is_changed.load(Ordering::Acquire) {
+                return Ok(false);
+            }
+            self.capture_alone()?;
+        }
+        self.complete().map(|()| true)
+    }
+
     /// The second half of [`sync`](Self::sync).
     pub(crate) fn complete(&self) -> Result<()> {
         self.free_extents().save();
@@ -57,6 +70,11 @@ impl<M: Medium> Table<M> {
     /// The first half of [`sync`](Self::sync), and what may wait for the second.
     pub(crate) fn capture(&self) -> Result<()> {
         let _gate = self.gate.write();
+        self.capture_alone()
+    }
+
+    /// As [`capture`](Self::capture), while nobody stores.
+    fn capture_alone(&self) -> Result<()> {
         self.medium.fence();
         if self.medium.domain() == Domain::Checkpointed {
             let mut superblock = self.superblock();

@@ -27,6 +27,17 @@ const SLICE_BYTES_MAX: u64 = 4 << 20;
 /// How long compaction waits for readers, who may keep records for as long as they like.
 const READERS_WAIT_MAX: Duration = Duration::from_secs(1);
 
+/// What is done between two slices, with no lock held: it may rest, and says whether to go on.
+pub(crate) type Between<'a> = &'a (dyn Fn(Progress) -> bool + Sync);
+
+/// Goes on at once, and reports the progress.
+pub(crate) fn reporting(progress: &(dyn Fn(Progress) + Sync)) -> impl Fn(Progress) -> bool + Sync {
+    move |done| {
+        progress(done);
+        true
+    }
+}
+
 /// Ends, when dropped, what was begun to be emptied.
 struct Ending<'t, M: Medium>(&'t Table<M>);
 
@@ -41,9 +52,11 @@ impl<M: Medium> Table<M> {
     /// they are free for good with the next one. The caller is not pinned. A second compaction beside this one
     /// does nothing.
     ///
-    /// What readers hold, or other batches keep for themselves, stays where it is.
-    pub(crate) fn compact(&self, progress: &(dyn Fn(Progress) + Sync)) {
-        self.shrink_levels(progress);
+    /// What readers hold, or other batches keep for themselves, stays where it is. `between` may end it early.
+    pub(crate) fn compact(&self, between: Between<'_>) {
+        if !self.shrink_levels(between) {
+            return;
+        }
         while self.read_free_list() {}
         self.pass_epochs();
         let most = self.parts_max(&self.superblock());
@@ -52,15 +65,15 @@ impl<M: Medium> Table<M> {
             .arena
             .begin_vacating(Victims::Sparse, self.part_len(), most, epoch);
         let Some(victims) = begun else { return };
-        // Also when `progress` panics.
+        // Also when `between` panics.
         let ending = Ending(self);
-        self.move_out_of(&victims, progress);
+        self.move_out_of(&victims, between);
         self.pass_epochs();
         drop(ending);
     }
 
     /// Waits until nobody holds what has been replaced so far, but not for long.
-    fn pass_epochs(&self) {
+    pub(super) fn pass_epochs(&self) {
         // What batches that have ended still keep must be known to wait for its epoch.
         self.arena.collect_idle(|| self.epochs.current());
         self.wait_for_pins();
@@ -79,7 +92,7 @@ impl<M: Medium> Table<M> {
     }
 
     /// Moves records out of `victims`, as far as there are free ones elsewhere.
-    pub(crate) fn move_out_of(&self, victims: &ExtentMap, progress: &(dyn Fn(Progress) + Sync)) {
+    pub(crate) fn move_out_of(&self, victims: &ExtentMap, between: Between<'_>) {
         let total = self.slots() / u64::from(self.shape.slots);
         let mut buckets = Buckets::new(self);
         let mut buffer = Vec::new();
@@ -103,14 +116,15 @@ impl<M: Medium> Table<M> {
             }
             drop(session);
             drop(resize);
-            if done == before {
-                return;
-            }
-            progress(Progress {
+            let is_done = done == before;
+            let progress = Progress {
                 phase: "compact",
                 done: (done as u64).min(total),
                 total,
-            });
+            };
+            if is_done || !between(progress) {
+                return;
+            }
         }
     }
 }

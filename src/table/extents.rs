@@ -156,7 +156,9 @@ impl<M: Medium> Table<M> {
         };
         self.commit(&mut superblock);
         self.arena.add_extent(class, offset, len);
-        if self.should_free_parts(&superblock) {
+        // Other classes may have what this one needs.
+        let is_news = self.shape.classes() > 1 && self.maintenance.idle.hint();
+        if is_news || self.should_free_parts(&superblock) {
             self.maintenance.wake();
         }
         Ok(())

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Table;
+use super::idle::IdleCompaction;
 use crate::layout::shape::extent_alignment;
 use crate::layout::{HUGE_PAGE, Shape, align_up};
 use crate::pm::{Medium, Priority};
@@ -60,6 +61,7 @@ pub(crate) struct Maintenance {
     pub(crate) longest_pause: AtomicU64,
     /// Levels added since the file was opened.
     pub(crate) resizes: AtomicU64,
+    pub(crate) idle: IdleCompaction,
 }
 
 impl Default for Maintenance {
@@ -71,6 +73,7 @@ impl Default for Maintenance {
             longest_batch: AtomicU64::default(),
             longest_pause: AtomicU64::default(),
             resizes: AtomicU64::default(),
+            idle: IdleCompaction::default(),
         }
     }
 }
@@ -278,7 +281,7 @@ impl<M: Medium + 'static> Maintainer<M> {
         table.maintenance.thread.set_work(move || round(&kept));
         // A resize may have been under way, or about to begin, when the file was left.
         let is_draining = table.levels.live().draining(table.shape.levels);
-        if is_draining || table.coming_level().is_some() {
+        if is_draining || table.coming_level().is_some() || table.hint_at_opening() {
             table.maintenance.wake();
         }
         Self {
@@ -291,6 +294,7 @@ impl<M> Maintainer<M> {
     /// Ends the thread.
     pub(crate) fn stop(&mut self) {
         self.table.maintenance.ending.store(true, Ordering::Relaxed);
+        self.table.maintenance.idle.end();
         self.table.maintenance.thread.stop();
     }
 }

@@ -2,9 +2,10 @@
 
 pub(crate) mod alloc;
 mod checkpoint;
-mod compact;
+pub(crate) mod compact;
 pub(crate) mod extents;
 mod free_extents;
+pub(crate) mod idle;
 pub(crate) mod item;
 pub(crate) mod iter;
 pub(crate) mod key;
@@ -26,6 +27,7 @@ pub(crate) mod tags;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
@@ -78,7 +80,8 @@ pub struct Table<M> {
     superblock: Mutex<Superblock>,
     metadata: Mutex<MetadataBlock>,
     /// Whether the table may differ from the version that was published last. Every batch that changes it
-    /// stores here, so it shares no line with what others read. No operation reads it, so models need not see it.
+    /// stores here, before it lets checkpoints pass, so it shares no line with what others read. No operation reads
+    /// it, so models need not see it.
     is_changed: CachePadded<AtomicBool>,
     /// Held shared by whoever stores into a `Checkpointed` medium, alone by a checkpoint.
     gate: RwLock<()>,
@@ -206,6 +209,11 @@ impl<M: Medium> Table<M> {
         self.verifies_records
     }
 
+    /// Says after how long a rest the table is compacted by itself; never if `None`.
+    pub(crate) fn compact_after(&mut self, rest: Option<Duration>) {
+        self.maintenance.idle.after = rest;
+    }
+
     /// Says whether a device pins the file's pages: none goes back to the file system then.
     #[cfg(feature = "cuda")]
     pub(crate) fn set_pinned(&self, is_pinned: bool) {
@@ -283,7 +291,12 @@ impl<M: Medium> Table<M> {
     #[cfg(feature = "cuda")]
     pub(crate) fn count_batch(&self, operations: u64, items: i64, touches: u64) {
         self.operations.fetch_add(operations, Ordering::Relaxed);
-        self.items.fetch_add(items, Ordering::Relaxed);
+        let before = self.items.fetch_add(items, Ordering::Relaxed);
+        let bytes = |items: i64| items.saturating_mul(self.shape.record_stride.cast_signed());
+        let idle = &self.maintenance.idle;
+        if idle.note_bytes(bytes(before), bytes(before + items)) {
+            self.maintenance.wake();
+        }
         self.touches.fetch_add(touches, Ordering::Relaxed);
     }
 

@@ -32,6 +32,8 @@ pub struct Session<'t, M: Medium> {
     /// State words of the keys that were changed, for a shrink that runs beside.
     changed: Vec<u64>,
     is_noting: bool,
+    /// The table was changed since the session was pinned.
+    has_changed: bool,
 }
 
 impl<M: Medium> Table<M> {
@@ -50,6 +52,7 @@ impl<M: Medium> Table<M> {
             operations: 0,
             changed: Vec::new(),
             is_noting: self.shrinking.is_noting(),
+            has_changed: false,
         }
     }
 
@@ -68,9 +71,10 @@ impl<M: Medium> Table<M> {
 }
 
 impl<'t, M: Medium> Session<'t, M> {
-    /// Notes, where it is wanted, that a key was changed.
+    /// Notes that a key was changed, and, where it is wanted, which.
     #[inline]
     pub(super) fn note_change(&mut self, target: &ProbeKey) {
+        self.has_changed = true;
         if self.is_noting && target.reserved.is_none() {
             self.changed.push(target.word);
         }
@@ -83,10 +87,18 @@ impl<'t, M: Medium> Session<'t, M> {
 
     /// Lets go of the epoch.
     fn let_go(&mut self) {
-        if !self.changed.is_empty() {
+        if std::mem::take(&mut self.has_changed) {
+            // A checkpoint finds either all of this or none.
+            self.table.note_change();
+        }
+        let has_noted = !self.changed.is_empty();
+        if has_noted {
             self.table.shrinking.note(&mut self.changed);
         }
         self.pin = None;
+        if has_noted {
+            self.table.shrinking.wait_for_turn();
+        }
     }
 
     /// Lets go of the epoch for a moment, so that others can reclaim and checkpoint, and takes
@@ -209,9 +221,11 @@ impl<'t, M: Medium> Session<'t, M> {
         table
             .items
             .fetch_add(std::mem::take(&mut self.items), Ordering::Relaxed);
-        table
-            .record_bytes
-            .fetch_add(std::mem::take(&mut self.record_bytes), Ordering::Relaxed);
+        let added = std::mem::take(&mut self.record_bytes);
+        let before = table.record_bytes.fetch_add(added, Ordering::Relaxed);
+        if table.maintenance.idle.note_bytes(before, before + added) {
+            table.maintenance.wake();
+        }
         table
             .touches
             .fetch_add(std::mem::take(&mut self.touches), Ordering::Relaxed);

@@ -9,8 +9,10 @@
 //! GPHash §3.2.3 has tables that only grow.
 
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
 use super::Table;
+use super::compact::Between;
 use super::key::{ProbeKey, ROUNDS};
 use super::levels::Levels;
 use super::recovery::Progress;
@@ -18,7 +20,7 @@ use super::tags::Tags;
 use crate::layout::bucket::SlotAddr;
 use crate::layout::{BUSY, EMPTY, ExtentKind, KeyClass, KeyHash, RecordWord, Shape, Superblock};
 use crate::pm::Medium;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence, pause, thread_number};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence, nap, pause, thread_number};
 use crate::table::key::Identity;
 use crate::width::{to_usize, u32_of};
 
@@ -31,6 +33,12 @@ const SLICE_BUCKETS: u64 = 256;
 /// Keys whose changes are done again while all operations wait.
 const LAST_CHANGES_MAX: usize = 8192;
 
+/// Times that changes are done again beside batches before a shrink gives up.
+const PASSES_MAX: u32 = 32;
+
+/// How long a batch waits at most until its changes are being done again.
+const TURN_WAIT_MAX: Duration = Duration::from_millis(15);
+
 /// What of a shrink others must know of.
 #[derive(Default)]
 pub(crate) struct Shrinking {
@@ -42,6 +50,8 @@ pub(crate) struct Shrinking {
     alone: Mutex<()>,
     /// State words of the keys that were changed.
     changed: Mutex<Vec<u64>>,
+    /// So many of them may wait to be done again before batches wait, too; no limit if zero.
+    changed_max: AtomicU64,
     /// Those who go through the buckets over many operations, and whose position would be lost.
     walkers: AtomicU64,
     /// Those who wait for the end of a shrink, which gives up then.
@@ -58,6 +68,20 @@ impl Shrinking {
     /// Notes keys that were changed. The caller is still pinned.
     pub(super) fn note(&self, words: &mut Vec<u64>) {
         self.changed.lock().append(words);
+    }
+
+    /// Waits while others change keys quicker than that can be done again. The caller is not pinned.
+    #[cold]
+    pub(super) fn wait_for_turn(&self) {
+        let started = Instant::now();
+        while self.is_behind() && started.elapsed() < TURN_WAIT_MAX {
+            nap();
+        }
+    }
+
+    fn is_behind(&self) -> bool {
+        let most = self.changed_max.load(Ordering::SeqCst);
+        most != 0 && self.changed.lock().len() as u64 > most
     }
 
     /// Whether the caller, who has just pinned itself, must let go and [wait](Self::wait).
@@ -84,6 +108,7 @@ impl Shrinking {
         drop(self.alone.lock());
     }
 
+    /// The changes so far, each key once.
     fn take_changed(&self) -> Vec<u64> {
         let mut words = std::mem::take(&mut *self.changed.lock());
         words.sort_unstable();
@@ -114,6 +139,7 @@ impl<'t> Noting<'t> {
 impl Drop for Noting<'_> {
     fn drop(&mut self) {
         self.0.is_noting.store(0, Ordering::SeqCst);
+        self.0.changed_max.store(0, Ordering::SeqCst);
         self.0.changed.lock().clear();
     }
 }
@@ -177,6 +203,16 @@ struct Copied {
     record: RecordWord,
 }
 
+/// What has come of the last step of a shrink.
+enum Switch {
+    /// The new levels are there; the ranges of the old ones.
+    Done(Vec<(u64, u64)>),
+    /// The new levels have no room for what has changed.
+    NoRoom,
+    /// There are more changes than all operations may wait for.
+    TooMany,
+}
+
 impl<M: Medium> Table<M> {
     /// Keeps the levels from shrinking until what it gives is dropped. A shrink under way gives up; the caller
     /// is not pinned.
@@ -187,8 +223,8 @@ impl<M: Medium> Table<M> {
     }
 
     /// Gives the table as few levels as its items need, unless somebody goes through them, or the disk has no room
-    /// for the new ones. What it gives up is free. The caller is not pinned.
-    pub(crate) fn shrink_levels(&self, progress: &(dyn Fn(Progress) + Sync)) {
+    /// for the new ones. What it gives up is free. The caller is not pinned. `false` if `between` has ended it.
+    pub(crate) fn shrink_levels(&self, between: Between<'_>) -> bool {
         self.finish_draining_quietly();
         // Levels neither grow nor are emptied meanwhile.
         let resize = self.resize();
@@ -196,15 +232,29 @@ impl<M: Medium> Table<M> {
         let top = self.least_top();
         let is_walked = self.shrinking.walkers.load(Ordering::SeqCst) != 0;
         if top >= levels.top || is_walked || !resize.is_at_rest(levels, self.shape.levels) {
-            return;
+            return true;
         }
         let Some(new) = self.make_levels(top) else {
-            return;
+            return true;
         };
+        let is_ended = AtomicU64::new(0);
         let noting = Noting::begin(&self.shrinking);
-        let given_up = self.move_to(&new, levels, progress);
+        let given_up = self.move_to(&new, levels, &|progress| {
+            let goes_on = between(progress);
+            is_ended.store(u64::from(!goes_on), Ordering::SeqCst);
+            goes_on
+        });
         drop(noting);
         self.add_free(&given_up.unwrap_or_else(|| new.ranges(&self.shape)));
+        is_ended.load(Ordering::SeqCst) == 0
+    }
+
+    /// Bytes of the levels that the items do not need.
+    pub(crate) fn spare_level_bytes(&self) -> u64 {
+        let top = self.least_top();
+        let needed = top + 1 - self.shape.levels..=top;
+        let needed: u64 = needed.map(|level| self.shape.level_len(level)).sum();
+        self.level_bytes().saturating_sub(needed)
     }
 
     /// The top level that the items need.
@@ -248,46 +298,61 @@ impl<M: Medium> Table<M> {
         &self,
         new: &NewLevels,
         old: Levels,
-        progress: &(dyn Fn(Progress) + Sync),
+        between: Between<'_>,
     ) -> Option<Vec<(u64, u64)>> {
         // Batches that began before they were to note what they change have ended then.
-        if !self.wait_for_pins() || !self.copy_all(new, old, progress) {
+        if !self.wait_for_pins() || !self.copy_all(new, old, between) {
             return None;
         }
         let mut changed = self.shrinking.take_changed();
-        let mut most = to_usize(self.len() / 2);
-        while changed.len() > LAST_CHANGES_MAX {
-            // Batches that change keys as quickly as that leave no end in sight.
-            let is_hopeless = changed.len() > most || self.shrinking.is_hurried();
-            if is_hopeless || !self.copy_again(new, old, &changed) {
-                return None;
+        for _ in 0..PASSES_MAX {
+            // Each pass has half of the changes to do that the one before had: batches are held up until then.
+            let most = changed.len().max(LAST_CHANGES_MAX) as u64 / 2;
+            self.shrinking.changed_max.store(most, Ordering::SeqCst);
+            if changed.len() > LAST_CHANGES_MAX {
+                if !self.copy_again(new, old, &changed) {
+                    return None;
+                }
+                changed = self.shrinking.take_changed();
+                continue;
             }
-            most = changed.len() / 2;
-            changed = self.shrinking.take_changed();
-        }
-        for (offset, len) in new.ranges(&self.shape) {
-            self.medium.write_back(offset, len);
-        }
-        self.medium.fence();
-        self.maintenance.holding_up("shrinking", || {
-            let _gate = self.store_gate();
-            let _alone = self.keep_away();
-            changed.append(&mut self.shrinking.take_changed());
-            if changed.len() > 2 * LAST_CHANGES_MAX || !self.redo(new, old, &changed) {
-                return None;
+            for (offset, len) in new.ranges(&self.shape) {
+                self.medium.write_back(offset, len);
             }
             self.medium.fence();
-            Some(self.replace_levels(new, old))
-        })
+            let last = || self.switch_to(new, old, &mut changed);
+            match self.maintenance.holding_up("shrinking", last) {
+                Switch::Done(given_up) => return Some(given_up),
+                Switch::NoRoom => return None,
+                Switch::TooMany => {}
+            }
+        }
+        // Longer batches than those that can be held up.
+        None
     }
 
-    fn copy_all(&self, new: &NewLevels, old: Levels, progress: &(dyn Fn(Progress) + Sync)) -> bool {
+    /// Keeps all operations away, does the last changes again, and names the new levels in place of the old ones.
+    fn switch_to(&self, new: &NewLevels, old: Levels, changed: &mut Vec<u64>) -> Switch {
+        let _gate = self.store_gate();
+        let _alone = self.keep_away();
+        changed.append(&mut self.shrinking.take_changed());
+        if changed.len() > 2 * LAST_CHANGES_MAX {
+            return Switch::TooMany;
+        }
+        if !self.redo(new, old, changed) {
+            return Switch::NoRoom;
+        }
+        self.medium.fence();
+        Switch::Done(self.replace_levels(new, old))
+    }
+
+    fn copy_all(&self, new: &NewLevels, old: Levels, between: Between<'_>) -> bool {
         let total = self.slots() / u64::from(self.shape.slots);
         let mut done = 0;
         for level in old.bottom..=old.top {
             for first in (0..1u64 << level).step_by(to_usize(SLICE_BUCKETS)) {
                 let last = (first + SLICE_BUCKETS).min(1 << level);
-                let _pin = self.pin(thread_number());
+                let pin = self.pin(thread_number());
                 for index in first..last {
                     let at = self.levels.offset(level) + index * self.shape.bucket_size;
                     for slot in 0..self.shape.slots {
@@ -297,15 +362,16 @@ impl<M: Medium> Table<M> {
                         }
                     }
                 }
-                if self.shrinking.is_hurried() {
-                    return false;
-                }
+                drop(pin);
                 done += last - first;
-                progress(Progress {
+                let progress = Progress {
                     phase: "shrink",
                     done,
                     total,
-                });
+                };
+                if !between(progress) || self.shrinking.is_hurried() {
+                    return false;
+                }
             }
         }
         true
@@ -315,7 +381,7 @@ impl<M: Medium> Table<M> {
     fn copy_again(&self, new: &NewLevels, old: Levels, changed: &[u64]) -> bool {
         changed.chunks(to_usize(SLICE_BUCKETS)).all(|words| {
             let _pin = self.pin(thread_number());
-            self.redo(new, old, words)
+            !self.shrinking.is_hurried() && self.redo(new, old, words)
         })
     }
 

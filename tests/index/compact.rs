@@ -6,8 +6,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use gphash::store::{Store, StoreOptions};
+use gphash::store::{Store, StoreOptions, WriteBatch};
 use gphash::{Engine, Index, Options, Repair, ReportState, compact, recover};
 use tempfile::TempDir;
 
@@ -314,5 +315,172 @@ fn sizes_that_drift_take_no_more_room_than_what_is_there() {
         assert_eq!(store.get(&7u32.to_be_bytes()).unwrap(), None);
         store.put(b"after", list(1, 100_000)).unwrap();
         assert_eq!(store.get(b"after").unwrap(), Some(list(1, 100_000)));
+    }
+}
+
+/// Waits until a file takes at most so much of its disk.
+fn wait_for_disk(path: &Path, most: u64) {
+    let started = Instant::now();
+    while disk(path) > most {
+        let took = started.elapsed();
+        assert!(took < Duration::from_secs(60), "{} of {most}", disk(path));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn index_at_rest_gives_room_back_by_itself() {
+    let options = options().idle_compaction(Some(Duration::from_millis(100)));
+    for dir in dirs() {
+        let path = dir.path().join("index");
+        let index = Index::<u64, Value>::create(&path, &options).unwrap();
+        let keys: Vec<u64> = (0..120_000).collect();
+        let values: Vec<Value> = keys.iter().map(|&key| value(key, 0)).collect();
+        index.insert(&keys, &values).unwrap();
+        let gone: Vec<u64> = keys.iter().copied().filter(|key| key % 20 != 7).collect();
+        index.remove(&gone).unwrap();
+        index.sync().unwrap();
+        let version = index.metadata().version;
+        let started = Instant::now();
+        while index.stats().free_bytes < 48 << 20 {
+            assert!(
+                started.elapsed() < Duration::from_secs(60),
+                "{:?}",
+                index.stats()
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        match disk_while_open(&path) {
+            0 => {}
+            _ => wait_for_disk(&path, 16 << 20),
+        }
+        assert_eq!(
+            index.metadata().version,
+            version,
+            "nothing of a user was published"
+        );
+        let model = keys.iter().filter(|&key| key % 20 == 7);
+        check(&index, &model.map(|&key| (key, 0)).collect(), 0..120_000);
+        index.close().unwrap();
+        assert!(disk(&path) < 16 << 20);
+    }
+}
+
+/// What was not synced is not made durable by a compaction that nobody has asked for.
+#[test]
+fn compaction_at_rest_publishes_nothing() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("index");
+    let options = options().idle_compaction(Some(Duration::from_millis(100)));
+    let index = Index::<u64, Value>::create(&path, &options).unwrap();
+    if index.stats().domain != gphash::Domain::Checkpointed {
+        return;
+    }
+    let keys: Vec<u64> = (0..120_000).collect();
+    let values: Vec<Value> = keys.iter().map(|&key| value(key, 0)).collect();
+    index.insert(&keys, &values).unwrap();
+    index.sync().unwrap();
+    index.remove(&keys[100..]).unwrap();
+    let started = Instant::now();
+    while index.stats().free_bytes < 48 << 20 {
+        assert!(
+            started.elapsed() < Duration::from_secs(60),
+            "{:?}",
+            index.stats()
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // As after a crash: the files as they are.
+    let copy = dir.path().join("copy");
+    fs::copy(&path, &copy).unwrap();
+    let journal = |path: &Path| path.with_extension("journal");
+    if journal(&path).exists() {
+        fs::copy(journal(&path), journal(&copy)).unwrap();
+    }
+    let crashed = Index::<u64, Value>::open(&copy, &options).unwrap();
+    assert_eq!(crashed.len(), keys.len() as u64);
+    check(
+        &crashed,
+        &keys.iter().map(|&key| (key, 0)).collect(),
+        0..120_000,
+    );
+    crashed.close().unwrap();
+    index.close().unwrap();
+}
+
+#[test]
+fn store_at_rest_gives_room_back_by_itself() {
+    for dir in dirs() {
+        let index_file = dir.path().join("index.gph");
+        let store_options = StoreOptions::new().idle_compaction(Some(Duration::from_millis(100)));
+        let store = Store::open(dir.path(), &store_options).unwrap();
+        let batch = |keys: std::ops::Range<u32>, len: usize| {
+            for first in keys.clone().step_by(1000) {
+                let mut batch = WriteBatch::new();
+                for key in first..keys.end.min(first + 1000) {
+                    match len {
+                        0 => batch.delete(key.to_be_bytes()),
+                        len => batch.put(key.to_be_bytes(), list(key, len)),
+                    };
+                }
+                store.write(batch).unwrap();
+            }
+        };
+        // Each length is of another size class.
+        for len in [300, 700, 1100] {
+            batch(0..50_000, len);
+        }
+        batch(2_000..50_000, 0);
+        wait_for_disk(&index_file, 16 << 20);
+        for key in (0..50_000u32).step_by(7) {
+            let held = store.get(&key.to_be_bytes()).unwrap();
+            assert_eq!(held, (key < 2_000).then(|| list(key, 1100)));
+        }
+        store.close().unwrap();
+    }
+}
+
+/// Other threads change all keys as fast as they can, and the levels shrink none the less.
+#[test]
+fn levels_shrink_beside_batches_that_change_all_keys() {
+    for dir in dirs() {
+        let index = Index::<u64, u64>::create(dir.path().join("index"), &options()).unwrap();
+        let keys: Vec<u64> = (0..400_000).collect();
+        index.insert(&keys, &keys).unwrap();
+        let (few, gone) = keys.split_at(40_000);
+        index.remove(gone).unwrap();
+        let before = index.stats().slots;
+        let ends = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (index, ends) = (&index, &ends);
+                scope.spawn(move || {
+                    let mine: Vec<u64> = few
+                        .iter()
+                        .copied()
+                        .filter(|key| key % 3 == thread)
+                        .collect();
+                    let mut turn = 0;
+                    while !ends.load(Ordering::Relaxed) {
+                        turn += 1;
+                        for keys in mine.chunks(64) {
+                            let values: Vec<u64> = keys.iter().map(|key| key + turn).collect();
+                            index.upsert(keys, &values).unwrap();
+                            let mut held = vec![0; keys.len()];
+                            assert_eq!(
+                                index.get(keys, &mut held).unwrap().count_ones(..),
+                                keys.len()
+                            );
+                            assert_eq!(held, values);
+                        }
+                    }
+                });
+            }
+            index.compact(&|_| {}).unwrap();
+            ends.store(true, Ordering::Relaxed);
+        });
+        assert!(index.stats().slots < before / 4, "{:?}", index.stats());
+        assert_eq!(index.iter().count(), few.len());
+        index.close().unwrap();
     }
 }

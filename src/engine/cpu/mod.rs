@@ -19,6 +19,7 @@ use crate::Result;
 use crate::pm::{Mapping, Medium};
 use crate::pool::parallel;
 use crate::prefetch;
+use crate::table::idle::IdleWatch;
 use crate::table::item::{Mutation, Wanted};
 use crate::table::key::{Identity, ProbeKey};
 use crate::table::maintenance::{Maintainer, Pace};
@@ -70,8 +71,11 @@ impl CpuEngine {
 
     /// Starts the maintenance of a table that this engine serves.
     pub(crate) fn maintain(table: &Arc<Table<Mapping>>) -> Maintainer<Mapping> {
-        let mut pace = Pace::default();
-        Maintainer::start(table, move |table| table.maintain(&mut pace))
+        let (mut pace, mut watch) = (Pace::default(), IdleWatch::default());
+        Maintainer::start(table, move |table| {
+            let rest = table.maintain(&mut pace);
+            rest.or_else(|| table.compact_if_idle(&mut watch))
+        })
     }
 
     /// How many parts operations are executed in. If they are very many, a thread that has other

@@ -26,6 +26,7 @@ use std::time::Instant;
 use crate::gpu::device::Device;
 use crate::pm::Mapping;
 use crate::table::Table;
+use crate::table::idle::IdleWatch;
 use crate::table::maintenance;
 use crate::table::maintenance::Maintainer;
 use crate::{Engine, Options, Result};
@@ -93,8 +94,10 @@ impl CudaEngine {
     /// Starts the maintenance of the table, which is attached.
     pub(crate) fn maintain(&self, table: &Arc<Table<Mapping>>) -> Maintainer<Mapping> {
         let service = Arc::clone(&self.service);
-        let mut pace = maintenance::Pace::default();
-        Maintainer::start(table, move |table| service.maintain(table, &mut pace))
+        let (mut pace, mut watch) = (maintenance::Pace::default(), IdleWatch::default());
+        Maintainer::start(table, move |table| {
+            service.maintain(table, &mut pace, &mut watch)
+        })
     }
 
     /// Finishes what is under way and gives the table back. It may be closed then.
@@ -108,7 +111,7 @@ impl CudaEngine {
         self.service.detach(table)
     }
 
-    /// Has the CPU do `work` to the table while the device lets go of it, and all batches wait.
+    /// Does `work` to the table while the device lets go of it, and the CPU serves batches; `None` if others do so.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu), and those of `work`.
@@ -116,7 +119,7 @@ impl CudaEngine {
         &self,
         table: &Table<Mapping>,
         work: impl FnOnce() -> Result<()> + Send,
-    ) -> Result<()> {
+    ) -> Option<Result<()>> {
         self.service.without_device(table, work)
     }
 

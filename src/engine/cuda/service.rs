@@ -8,7 +8,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::table::{Copiers, DeviceTable, Prepared};
 use crate::engine::cpu::CpuEngine;
@@ -16,6 +16,7 @@ use crate::gpu::device::Device;
 use crate::pm::Mapping;
 use crate::pool::run_off_pool;
 use crate::table::Table;
+use crate::table::idle::{IdleWatch, Look};
 use crate::table::maintenance::Pace;
 use crate::{Engine, Error, Options, Result};
 
@@ -23,6 +24,8 @@ use crate::{Engine, Error, Options, Result};
 pub(super) struct Service {
     /// Held shared by whoever is served, alone by whoever changes who serves.
     serving: RwLock<Serving>,
+    /// Held while the device has let go of the file.
+    away: Mutex<()>,
     device: Device,
     ordinal: u32,
     options: Options,
@@ -33,6 +36,8 @@ enum Serving {
     Nobody,
     Device(Box<DeviceTable>),
     Host(CpuEngine),
+    /// The CPU, while the device has let go of the file.
+    Away(CpuEngine),
     /// The table could not be recovered, for this reason.
     Lost(String),
 }
@@ -47,6 +52,7 @@ impl Service {
     pub(super) fn new(device: Device, ordinal: u32, options: &Options) -> Self {
         Self {
             serving: RwLock::new(Serving::Nobody),
+            away: Mutex::default(),
             device,
             ordinal,
             options: options.clone(),
@@ -110,15 +116,44 @@ impl Service {
         call: impl FnOnce(Server<'_>) -> Result<T>,
     ) -> Result<T> {
         // Not kept away by who waits to be alone: a thread of a pool may be served already.
-        let answer = match &*self.serving.read_recursive() {
+        self.serve_by(self.serving.read_recursive(), table, call)
+    }
+
+    /// As [`serve`](Self::serve), once the device has come back if it has let go of the file.
+    ///
+    /// # Errors
+    /// As [`serve`](Self::serve).
+    pub(super) fn serve_on_device<T>(
+        &self,
+        table: &Table<Mapping>,
+        call: impl FnOnce(Server<'_>) -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            let serving = self.serving.read_recursive();
+            if !matches!(*serving, Serving::Away(_)) {
+                return self.serve_by(serving, table, call);
+            }
+            drop(serving);
+            drop(self.away.lock());
+        }
+    }
+
+    fn serve_by<T>(
+        &self,
+        serving: RwLockReadGuard<'_, Serving>,
+        table: &Table<Mapping>,
+        call: impl FnOnce(Server<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let answer = match &*serving {
             Serving::Device(device_table) => {
                 let serve = |_entered| call(Server::Device(device_table));
                 self.device.enter().and_then(serve)
             }
-            Serving::Host(engine) => return call(Server::Host(engine)),
+            Serving::Host(engine) | Serving::Away(engine) => return call(Server::Host(engine)),
             Serving::Nobody => return Err(without_table()),
             Serving::Lost(reason) => return Err(lost(reason)),
         };
+        drop(serving);
         if let Err(Error::Gpu { .. }) = &answer {
             run_off_pool(|| self.take_back_if_failed(table));
         }
@@ -126,7 +161,28 @@ impl Service {
     }
 
     /// One round of the table's maintenance; gives how long to rest.
-    pub(super) fn maintain(&self, table: &Table<Mapping>, pace: &mut Pace) -> Option<Duration> {
+    pub(super) fn maintain(
+        &self,
+        table: &Table<Mapping>,
+        pace: &mut Pace,
+        watch: &mut IdleWatch,
+    ) -> Option<Duration> {
+        let rest = self.maintain_served(table, pace);
+        rest.or_else(|| match table.look(watch) {
+            Look::Nothing => None,
+            Look::Again(rest) => Some(rest),
+            Look::Compact => {
+                match self.without_device(table, || table.compact_paced()) {
+                    Some(Ok(())) => table.compacted(watch),
+                    Some(Err(error)) => tracing::warn!(%error, "a compaction has ended early"),
+                    None => {}
+                }
+                None
+            }
+        })
+    }
+
+    fn maintain_served(&self, table: &Table<Mapping>, pace: &mut Pace) -> Option<Duration> {
         let kept = self.serve(table, |server| match server {
             // Who watches stores wants those of batches alone.
             Server::Device(_) if self.options.write_trace.is_some() => Ok(None),
@@ -215,7 +271,8 @@ impl Service {
         })
     }
 
-    /// Has the CPU do `work` to the table while the device lets go of it, and all calls wait.
+    /// Does `work` to the table while the device lets go of it. The CPU serves batches meanwhile; those on device
+    /// slices wait. Only one at a time does so: `None` if others do.
     ///
     /// # Errors
     /// [`Error::Gpu`] if the device cannot let go; the table is then served by whoever can. Those of `work`.
@@ -223,32 +280,57 @@ impl Service {
         &self,
         table: &Table<Mapping>,
         work: impl FnOnce() -> Result<()> + Send,
-    ) -> Result<()> {
-        run_off_pool(|| {
-            let mut serving = self.serving.write();
-            let device_table = match &*serving {
-                Serving::Device(device_table) => device_table,
-                Serving::Host(_) => return work(),
-                Serving::Nobody => return Err(without_table()),
-                Serving::Lost(reason) => return Err(lost(reason)),
+    ) -> Option<Result<()>> {
+        let _away = self.away.try_lock()?;
+        Some(run_off_pool(|| {
+            let handed_back = match self.let_go(table) {
+                Err(error) => return Err(error),
+                Ok(None) => return work(),
+                Ok(Some(handed_back)) => handed_back,
             };
-            let hand_back = |_entered| device_table.hand_back(table);
-            let handed_back = self.device.enter().and_then(hand_back);
-            if let Err(error @ Error::Gpu { .. }) = handed_back {
-                self.take_back(&mut serving, table, true);
-                return Err(error);
-            }
-            let entered = self.device.enter();
-            *serving = Serving::Nobody;
-            table.set_pinned(false);
             // What a callback of the caller panics with must not leave the table unattended.
             let done = catch_unwind(AssertUnwindSafe(|| handed_back.and_then(|()| work())));
-            *serving = entered
-                .and_then(|_entered| self.take_over(table, None, None))
-                .unwrap_or_else(|error| self.host_instead(&error));
-            drop(serving);
+            self.come_back(table);
             done.unwrap_or_else(|panic| resume_unwind(panic))
-        })
+        }))
+    }
+
+    /// Has the device give the table to the CPU; `None` if the CPU has it anyway, else whether lookups have met damage.
+    fn let_go(&self, table: &Table<Mapping>) -> Result<Option<Result<()>>> {
+        let mut serving = self.serving.write();
+        let device_table = match &*serving {
+            Serving::Device(device_table) => device_table,
+            Serving::Host(_) | Serving::Away(_) => return Ok(None),
+            Serving::Nobody => return Err(without_table()),
+            Serving::Lost(reason) => return Err(lost(reason)),
+        };
+        let hand_back = |_entered| device_table.hand_back(table);
+        let handed_back = self.device.enter().and_then(hand_back);
+        if let Err(error @ Error::Gpu { .. }) = handed_back {
+            self.take_back(&mut serving, table, true);
+            return Err(error);
+        }
+        let _entered = self.device.enter();
+        *serving = Serving::Away(CpuEngine::new(self.options.threads));
+        table.set_pinned(false);
+        Ok(Some(handed_back))
+    }
+
+    /// Has the device take the table over again. Only the last step holds up batches.
+    fn come_back(&self, table: &Table<Mapping>) {
+        table.set_pinned(true);
+        let entered = self.device.enter();
+        let prepared = (entered.as_ref().map_err(Clone::clone))
+            .and_then(|_entered| DeviceTable::prepare(&self.device, &self.options, table));
+        let mut serving = self.serving.write();
+        // What the CPU has begun.
+        table.finish_draining_quietly();
+        *serving = prepared
+            .and_then(|prepared| self.take_over(table, Some(prepared), None))
+            .unwrap_or_else(|error| {
+                table.set_pinned(false);
+                self.host_instead(&error)
+            });
     }
 }
 

@@ -9,6 +9,7 @@ use crate::Result;
 use crate::pool::worker::Worker;
 use crate::store::Core;
 use crate::store::inner::StoreInner;
+use crate::table::idle::{IdleWatch, Look};
 
 /// How long to wait before what has failed is tried again, and until items that are read again come up.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -42,14 +43,16 @@ impl Background {
         }
         let saved = Arc::downgrade(core);
         let is_long = move |core: &Core| core.state.log.bytes() > core.background.checkpoint_bytes;
+        let mut watch = IdleWatch::default();
         self.index.set_work(move || {
             let core = saved.upgrade()?;
             // What nobody waits for finds room when it is asked for again.
             let was_full = core.state.was_full.swap(false, Ordering::Relaxed);
             if !(is_long(&core) || was_full && core.state.log.bytes() > 0) {
-                return None;
+                return compact_if_idle(&core, &mut watch);
             }
             again(core.checkpoint(), "there is no checkpoint yet")
+                .or_else(|| compact_if_idle(&core, &mut watch))
         });
         if let Some(budget) = &core.state.budget {
             budget.worker().set_work(keep_table(Arc::downgrade(core)));
@@ -68,7 +71,10 @@ impl Background {
                 tracing::warn!(%error, "the log is not durable yet");
             }
         }
-        if state.log.bytes() > self.checkpoint_bytes || state.was_full.load(Ordering::Relaxed) {
+        if state.log.bytes() > self.checkpoint_bytes
+            || state.was_full.load(Ordering::Relaxed)
+            || state.tiers.table.has_news()
+        {
             self.index.call_if_possible();
         }
     }
@@ -79,6 +85,25 @@ impl Background {
         self.log.stop();
         if let Some(budget) = &state.budget {
             budget.worker().stop();
+        }
+    }
+}
+
+/// Gives back what the index does not need, once it rests; gives when to look again.
+fn compact_if_idle(core: &Arc<Core>, watch: &mut IdleWatch) -> Option<Duration> {
+    let table = &core.state.tiers.table;
+    match table.look(watch) {
+        Look::Nothing => None,
+        Look::Again(rest) => Some(rest),
+        Look::Compact => {
+            // It takes a checkpoint, for which a full disk may have no room.
+            if !core.state.store_dir.is_tight()
+                && let Err(error) = core.compact_here(&table.paced())
+            {
+                tracing::warn!(%error, "what has moved is free with the next checkpoint");
+            }
+            table.compacted(watch);
+            None
         }
     }
 }

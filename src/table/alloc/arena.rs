@@ -186,6 +186,29 @@ impl Arena {
         self.classes().map(bytes).sum()
     }
 
+    /// Bytes of records in use, and bytes that emptying parts of about `part_len` bytes would free. What batches
+    /// keep for themselves counts as in use. `epoch` is the current one.
+    pub fn usage(&self, part_len: u64, epoch: u64) -> (u64, u64) {
+        self.leave_limbo(epoch);
+        let usage = |class: u32| {
+            let Class { stride, free, .. } = self.class(class);
+            let mut unused = self.fresh(class);
+            for _ in 0..free.len() {
+                let Some(batch) = free.pop() else { break };
+                unused += batch.len() as u64;
+                free.push(batch);
+            }
+            let used = self.total(class).saturating_sub(unused);
+            let kept = (used / vacate::SPARE_SHARE * stride).max(match used {
+                0 => 0,
+                _ => part_len,
+            });
+            (used * stride, (unused * stride).saturating_sub(kept))
+        };
+        let sum = |(used, spare), (used_too, spare_too)| (used + used_too, spare + spare_too);
+        self.classes().map(usage).fold((0, 0), sum)
+    }
+
     /// Says that the first `ordinal` records of a class have been taken. While opening only.
     pub fn set_high_water(&self, class: u32, ordinal: u64) {
         self.class(class).next.store(ordinal, Ordering::Release);

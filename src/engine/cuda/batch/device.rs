@@ -59,8 +59,8 @@ impl CudaEngine {
         verb: Write,
         operands: DeviceOperands,
     ) -> Result<()> {
-        self.service.serve(table, |server| {
-            on_device(server)?.exclusively(table, |exclusive| {
+        self.service.serve_on_device(table, |server| {
+            let written = on_device(server)?.exclusively(table, |exclusive| {
                 exclusive.batch_stream.follow(stream)?;
                 for part in operands.parts(table) {
                     exclusive.drain_slice(part.len.into())?;
@@ -70,7 +70,10 @@ impl CudaEngine {
                     exclusive.end_write(verb, batch)?;
                 }
                 Ok(())
-            })
+            });
+            // Also after an error, which some changes may have come before.
+            table.note_change();
+            written
         })
     }
 
@@ -90,7 +93,7 @@ impl CudaEngine {
         verb: Read,
         operands: DeviceOperands,
     ) -> Result<()> {
-        self.service.serve(table, |server| {
+        self.service.serve_on_device(table, |server| {
             let device_table = on_device(server)?;
             let view = device_table.hold_view();
             let reader = device_table.readers.on(stream)?;
@@ -122,7 +125,7 @@ impl CudaEngine {
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu), also if the GPU has failed since: what they found is then unknown.
     pub(crate) fn synchronize(&self, table: &Table<Mapping>, stream: &Stream) -> Result<()> {
-        self.service.serve(table, |server| {
+        self.service.serve_on_device(table, |server| {
             let waited = wait(stream);
             on_device(server)?;
             waited

@@ -15,7 +15,7 @@ use crate::width::to_usize;
 const GIVEN_AT_ONCE: usize = 4096;
 
 /// Records that a class keeps free, beside those in use: one for so many.
-const SPARE_SHARE: u64 = 8;
+pub(super) const SPARE_SHARE: u64 = 8;
 
 /// Which parts are to be emptied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

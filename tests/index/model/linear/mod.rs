@@ -1,5 +1,5 @@
 //! Linearizability: several threads at a few keys, with every verb and equal keys in their batches,
-//! while the table grows, checkpoints are taken and the cache is loaded. What each was told, and
+//! while the table grows and shrinks in turn, checkpoints are taken and the cache is loaded. What each was told, and
 //! when, must be explained by operations that take effect one after another.
 //!
 //! `GPHASH_LINEAR_ROUNDS` says how many histories are made.
@@ -38,8 +38,11 @@ const LONG: u32 = 500;
 /// Keys from here on fill the table up and long batches. Nobody asks for them.
 const FILLER: u64 = 1 << 32;
 
-/// Items with which a table is filled up beside the threads.
+/// Items with which a table is filled up beside the threads, before all of them are removed and it shrinks.
 const FILLED: u64 = 40_000;
+
+/// Keys of a long batch.
+const LONG_BATCH: u64 = 16 << 10;
 
 type Value = [u64; 4];
 
@@ -63,7 +66,7 @@ fn batch(
         .collect();
     if rng.random_ratio(1, LONG) {
         let first = FILLER + rng.random_range(0..FILLED);
-        keys.extend(first..first + (16 << 10));
+        keys.extend(first..first + LONG_BATCH);
     }
     let versions = *next_version..;
     *next_version += keys.len() as u64;
@@ -108,21 +111,33 @@ fn batch(
     history.add((called, returned), told);
 }
 
-/// Fills the table up until it is told to stop, and does what is done beside batches.
-fn disturb(index: &Index<u64, Value>, is_over: &AtomicBool) {
+/// Fills the table up and empties it again until it is told to stop, and does what is done beside batches. Says how
+/// often the table has shrunk.
+fn disturb(index: &Index<u64, Value>, is_over: &AtomicBool) -> usize {
     let mut first = FILLER;
+    let mut shrinks = 0;
     while !is_over.load(Ordering::Relaxed) {
         if first < FILLER + FILLED {
             let keys: Vec<u64> = (first..first + 64).collect();
             index.upsert(&keys, &vec![[9; 4]; keys.len()]).unwrap();
             first += 64;
+        } else {
+            let filled: Vec<u64> = (FILLER..first + LONG_BATCH).collect();
+            filled.chunks(1024).for_each(|keys| {
+                index.remove(keys).unwrap();
+            });
+            let slots = index.stats().slots;
+            index.compact(&|_| {}).unwrap();
+            shrinks += usize::from(index.stats().slots < slots);
+            first = FILLER;
         }
         index.reload_cache().unwrap();
         if first.is_multiple_of(1024) {
             index.sync().unwrap();
         }
-        thread::sleep(Duration::from_micros(100));
+        thread::sleep(Duration::from_micros(20));
     }
+    shrinks
 }
 
 /// Ends what goes on beside the threads, also when one of them has failed.
@@ -134,17 +149,17 @@ impl Drop for End<'_> {
     }
 }
 
-/// One history on a new index.
-fn run(options: &Options, seed: u64) -> History {
+/// One history on a new index, and how often that has shrunk.
+fn run(options: &Options, seed: u64) -> (History, usize) {
     let folder = folder();
     let index = Index::<u64, Value>::create(folder.path().join("f"), options).unwrap();
     let clock = Clock::default();
     let is_over = AtomicBool::new(false);
     let mut history = History::default();
-    thread::scope(|scope| {
+    let shrinks = thread::scope(|scope| {
         let (index, clock, is_over) = (&index, &clock, &is_over);
-        scope.spawn(move || disturb(index, is_over));
-        let _end = End(is_over);
+        let disturbing = scope.spawn(move || disturb(index, is_over));
+        let end = End(is_over);
         let threads: Vec<_> = (0..THREADS)
             .map(|number| {
                 scope.spawn(move || {
@@ -161,6 +176,8 @@ fn run(options: &Options, seed: u64) -> History {
         for thread in threads {
             history.join(thread.join().unwrap());
         }
+        drop(end);
+        disturbing.join().unwrap()
     });
     let mut values = [[0; 4]; KEYS.len()];
     let called = clock.tick();
@@ -170,14 +187,14 @@ fn run(options: &Options, seed: u64) -> History {
         (key, Operation::Get, Answer::Got(held))
     });
     history.add((called, clock.tick()), left);
-    history
+    (history, shrinks)
 }
 
 #[test]
 fn history_has_an_order_that_explains_it() {
     let rounds = setting("GPHASH_LINEAR_ROUNDS").unwrap_or(10);
     let mut rng = rng("linearizability");
-    let (mut operations, mut histories) = (0, 0);
+    let (mut operations, mut histories, mut shrinks) = (0, 0, 0);
     for round in 0..rounds {
         let shape = [(1, 1, 4), (2, 2, 8), (1, 2, 12), (3, 2, 1)][round % 4];
         let options = options()
@@ -185,7 +202,8 @@ fn history_has_an_order_that_explains_it() {
             .shape(shape.0, shape.1, shape.2)
             .threads(2)
             .cache_period(Some(Duration::from_millis(1)));
-        let history = run(&options, rng.random());
+        let (history, shrunk) = run(&options, rng.random());
+        shrinks += shrunk;
         operations += history.operations();
         histories += history.0.len();
         for (key, calls) in &history.0 {
@@ -195,7 +213,9 @@ fn history_has_an_order_that_explains_it() {
         }
     }
     println!(
-        "{:?}: {operations} operations in {histories} histories of {rounds} tables are linearizable",
+        "{:?}: {operations} operations in {histories} histories of {rounds} tables, which have shrunk {shrinks} \
+         times, are linearizable",
         engine()
     );
+    assert!(shrinks > 0, "no table has shrunk");
 }

@@ -64,7 +64,10 @@ impl CudaEngine {
                 } else {
                     Transfer::Stored
                 };
-                device_table.change(table, verb, keys, values, transfer)
+                let changed = device_table.change(table, verb, keys, values, transfer);
+                // Also after an error, which some changes may have come before.
+                table.note_change();
+                changed
             }
         })
     }

@@ -1,0 +1,217 @@
+//! Compaction of a table that rests, so that nobody has to ask for it.
+//!
+//! Batches that may have left free room say so. Once the table has rested for a while, what it could give back is
+//! counted, and if that is much, it is compacted, with rests in between.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::Table;
+use super::recovery::Progress;
+use crate::Domain;
+use crate::Result;
+use crate::pm::Medium;
+
+/// So many operations a second are rest, too.
+const REST_OPS_PER_SECOND: u32 = 10_000;
+
+/// How often a table that may have room to give back is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Room is given back if it is more than these: one byte for so many of records in use, so many bytes an item, and
+/// so many in all.
+const KEPT_RECORDS_SHARE: u64 = 8;
+const KEPT_ITEM_BYTES: u64 = 24;
+const KEPT_BYTES: u64 = 32 << 20;
+
+/// Items whose records change by so many bytes in all have a reason to look.
+const HINT_BYTES_LOG: u32 = 24;
+
+/// After a slice of compaction comes a rest of so many times its length: at rest, and while batches run.
+const REST_AFTER_SLICE: [u32; 2] = [1, 19];
+
+/// No rest is longer: whoever wants to end the compaction waits for it.
+const REST_MAX: Duration = Duration::from_millis(100);
+
+/// When a table is compacted by itself.
+#[derive(Default)]
+pub(crate) struct IdleCompaction {
+    /// How long it must have rested; never if none.
+    pub(crate) after: Option<Duration>,
+    /// There may be room to give back.
+    is_likely: AtomicBool,
+    /// That is news for whoever looks.
+    is_news: AtomicBool,
+    is_ending: AtomicBool,
+}
+
+impl IdleCompaction {
+    /// Says that there may be room to give back; `true` if that is news.
+    pub(super) fn hint(&self) -> bool {
+        let is_news = self.after.is_some()
+            && !self.is_likely.load(Ordering::Relaxed)
+            && !self.is_likely.swap(true, Ordering::Relaxed);
+        if is_news {
+            self.is_news.store(true, Ordering::Relaxed);
+        }
+        is_news
+    }
+
+    /// Whether there is a reason to [look](Table::look) that was not known yet.
+    pub(crate) fn take_news(&self) -> bool {
+        self.is_news.load(Ordering::Relaxed) && self.is_news.swap(false, Ordering::Relaxed)
+    }
+
+    /// Ends a compaction under way with its slice, and all later ones.
+    pub(crate) fn end(&self) {
+        self.is_ending.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that items have come to `now` bytes of records from `before`.
+    #[inline]
+    pub(super) fn note_bytes(&self, before: i64, now: i64) -> bool {
+        now < before && (before ^ now) >> HINT_BYTES_LOG != 0 && self.hint()
+    }
+}
+
+/// What is known of a table's rest.
+pub(crate) struct IdleWatch {
+    operations: u64,
+    looked: Instant,
+    rests_since: Instant,
+    /// Bytes that could not be given back the last time.
+    kept: u64,
+}
+
+impl Default for IdleWatch {
+    fn default() -> Self {
+        let now = Instant::now();
+        Self {
+            operations: 0,
+            looked: now,
+            rests_since: now,
+            kept: 0,
+        }
+    }
+}
+
+/// What to do about the room that a table may have to give back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    Nothing,
+    /// It does not rest for long enough.
+    Again(Duration),
+    Compact,
+}
+
+impl<M: Medium> Table<M> {
+    /// A file that is opened may have room to give back. Says whether to look.
+    pub(super) fn hint_at_opening(&self) -> bool {
+        self.medium.len() > KEPT_BYTES && self.maintenance.idle.hint()
+    }
+
+    /// Compacts the table if it has rested for long enough, and that gives back much; gives how long to rest
+    /// until it looks again.
+    pub(crate) fn compact_if_idle(&self, watch: &mut IdleWatch) -> Option<Duration> {
+        match self.look(watch) {
+            Look::Nothing => None,
+            Look::Again(rest) => Some(rest),
+            Look::Compact => {
+                if let Err(error) = self.compact_paced() {
+                    tracing::warn!(%error, "what has moved is free with the next sync");
+                }
+                self.compacted(watch);
+                None
+            }
+        }
+    }
+
+    /// Says what to do about room that could be given back.
+    pub(crate) fn look(&self, watch: &mut IdleWatch) -> Look {
+        let idle = &self.maintenance.idle;
+        let Some(after) = idle
+            .after
+            .filter(|_| idle.is_likely.load(Ordering::Relaxed))
+        else {
+            return Look::Nothing;
+        };
+        let now = Instant::now();
+        let (elapsed, interval) = (now - watch.looked, LOOK_INTERVAL.min(after));
+        // Too short a time says nothing about how many operations there are.
+        if elapsed >= interval / 2 {
+            if self.is_busy(&mut watch.operations, elapsed) {
+                watch.rests_since = now;
+            }
+            watch.looked = now;
+        }
+        let rested = now - watch.rests_since;
+        if rested < after || elapsed < interval / 2 {
+            return Look::Again(interval);
+        }
+        idle.is_likely.store(false, Ordering::Relaxed);
+        let (used, spare) = self.usage();
+        watch.kept = watch.kept.min(spare);
+        let least = used / KEPT_RECORDS_SHARE + self.len() * KEPT_ITEM_BYTES + KEPT_BYTES;
+        match spare > least.max(watch.kept + watch.kept / 8) {
+            true => Look::Compact,
+            false => Look::Nothing,
+        }
+    }
+
+    /// Notes what a compaction could not give back: it is not tried again for that.
+    pub(crate) fn compacted(&self, watch: &mut IdleWatch) {
+        watch.kept = self.usage().1;
+        tracing::debug!(
+            kept = watch.kept,
+            len = self.medium.len(),
+            "compacted a table at rest"
+        );
+    }
+
+    /// Whether there were more operations than `before` in the time since than a table at rest has.
+    fn is_busy(&self, before: &mut u64, elapsed: Duration) -> bool {
+        let operations = self.operations.load(Ordering::Relaxed);
+        let done = operations.wrapping_sub(std::mem::replace(before, operations));
+        Duration::from_secs(done) > elapsed * REST_OPS_PER_SECOND
+    }
+
+    /// Bytes of records in use, and bytes of the file that nobody needs, as far as they were not given back yet.
+    fn usage(&self) -> (u64, u64) {
+        while self.read_free_list() {}
+        self.pass_epochs();
+        let (_, held) = self.free_extent_bytes();
+        let (used, spare) = (self.arena).usage(self.part_len(), self.epochs.current());
+        (used, held + self.spare_level_bytes() + spare)
+    }
+
+    /// A compaction with rests between its slices, which batches are hardly slowed by. It ends early when the
+    /// table is to be closed.
+    pub(crate) fn paced(&self) -> impl Fn(Progress) -> bool + Sync {
+        let since = Mutex::new((Instant::now(), self.operations.load(Ordering::Relaxed)));
+        move |_| {
+            let mut since = since.lock();
+            let (began, before) = &mut *since;
+            let took = began.elapsed();
+            let is_busy = self.is_busy(before, took);
+            std::thread::sleep((took * REST_AFTER_SLICE[usize::from(is_busy)]).min(REST_MAX));
+            *began = Instant::now();
+            !self.maintenance.idle.is_ending.load(Ordering::Relaxed)
+        }
+    }
+
+    /// Gives back what the table does not need, beside batches; in `Checkpointed` with a checkpoint, unless
+    /// batches have changed what the last one has made durable.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub(crate) fn compact_paced(&self) -> Result<()> {
+        self.compact(&self.paced());
+        if self.medium.domain() == Domain::Checkpointed {
+            self.sync_unchanged()?;
+        }
+        self.release_free();
+        Ok(())
+    }
+}
