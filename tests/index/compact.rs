@@ -234,7 +234,7 @@ fn levels_shrink_and_grow_beside_batches() {
                     let index = &index;
                     scope.spawn(move || {
                         let first = thread << 32;
-                        for turn in 1..40u64 {
+                        for turn in 1..16u64 {
                             let many: Vec<u64> = (first..first + 20_000).collect();
                             let values: Vec<u64> = many.iter().map(|key| key + turn).collect();
                             index.upsert(&many, &values).unwrap();

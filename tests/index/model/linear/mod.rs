@@ -7,7 +7,7 @@
 mod checker;
 mod history;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -26,8 +26,9 @@ const THREADS: u64 = 4;
 /// Keys that they use, of which two equal slot states.
 const KEYS: [u64; 6] = [0, u64::MAX, 1, 2, 3, 4];
 
-/// Batches of each of them in one history.
+/// Batches of each of them in one history, and how many more until the table has shrunk.
 const BATCHES: usize = 3000;
+const BATCHES_MAX: usize = 3 * BATCHES;
 
 /// Most operations of a batch.
 const BATCH: usize = 6;
@@ -39,7 +40,7 @@ const LONG: u32 = 500;
 const FILLER: u64 = 1 << 32;
 
 /// Items with which a table is filled up beside the threads, before all of them are removed and it shrinks.
-const FILLED: u64 = 40_000;
+const FILLED: u64 = 10_000;
 
 /// Keys of a long batch.
 const LONG_BATCH: u64 = 16 << 10;
@@ -111,16 +112,15 @@ fn batch(
     history.add((called, returned), told);
 }
 
-/// Fills the table up and empties it again until it is told to stop, and does what is done beside batches. Says how
+/// Fills the table up and empties it again until it is told to stop, and does what is done beside batches. Counts how
 /// often the table has shrunk.
-fn disturb(index: &Index<u64, Value>, is_over: &AtomicBool) -> usize {
+fn disturb(index: &Index<u64, Value>, is_over: &AtomicBool, shrinks: &AtomicUsize) {
     let mut first = FILLER;
-    let mut shrinks = 0;
     while !is_over.load(Ordering::Relaxed) {
         if first < FILLER + FILLED {
-            let keys: Vec<u64> = (first..first + 64).collect();
+            let keys: Vec<u64> = (first..first + 512).collect();
             index.upsert(&keys, &vec![[9; 4]; keys.len()]).unwrap();
-            first += 64;
+            first += 512;
         } else {
             let filled: Vec<u64> = (FILLER..first + LONG_BATCH).collect();
             filled.chunks(1024).for_each(|keys| {
@@ -128,16 +128,16 @@ fn disturb(index: &Index<u64, Value>, is_over: &AtomicBool) -> usize {
             });
             let slots = index.stats().slots;
             index.compact(&|_| {}).unwrap();
-            shrinks += usize::from(index.stats().slots < slots);
+            let has_shrunk = index.stats().slots < slots;
+            shrinks.fetch_add(usize::from(has_shrunk), Ordering::Relaxed);
             first = FILLER;
         }
         index.reload_cache().unwrap();
-        if first.is_multiple_of(1024) {
+        if first.is_multiple_of(4096) {
             index.sync().unwrap();
         }
         thread::sleep(Duration::from_micros(20));
     }
-    shrinks
 }
 
 /// Ends what goes on beside the threads, also when one of them has failed.
@@ -156,17 +156,21 @@ fn run(options: &Options, seed: u64) -> (History, usize) {
     let clock = Clock::default();
     let is_over = AtomicBool::new(false);
     let mut history = History::default();
-    let shrinks = thread::scope(|scope| {
-        let (index, clock, is_over) = (&index, &clock, &is_over);
-        let disturbing = scope.spawn(move || disturb(index, is_over));
-        let end = End(is_over);
+    let shrinks = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let (index, clock, is_over, shrinks) = (&index, &clock, &is_over, &shrinks);
+        scope.spawn(move || disturb(index, is_over, shrinks));
+        let _end = End(is_over);
         let threads: Vec<_> = (0..THREADS)
             .map(|number| {
                 scope.spawn(move || {
                     let mut rng = SmallRng::seed_from_u64(seed ^ number);
                     let mut own = History::default();
                     let mut next_version = number << 48;
-                    for _ in 0..BATCHES {
+                    for nth in 0..BATCHES_MAX {
+                        if nth >= BATCHES && shrinks.load(Ordering::Relaxed) > 0 {
+                            break;
+                        }
                         batch(index, clock, &mut rng, &mut next_version, &mut own);
                     }
                     own
@@ -176,8 +180,6 @@ fn run(options: &Options, seed: u64) -> (History, usize) {
         for thread in threads {
             history.join(thread.join().unwrap());
         }
-        drop(end);
-        disturbing.join().unwrap()
     });
     let mut values = [[0; 4]; KEYS.len()];
     let called = clock.tick();
@@ -187,7 +189,7 @@ fn run(options: &Options, seed: u64) -> (History, usize) {
         (key, Operation::Get, Answer::Got(held))
     });
     history.add((called, clock.tick()), left);
-    (history, shrinks)
+    (history, shrinks.into_inner())
 }
 
 #[test]
