@@ -56,6 +56,7 @@ mod engine;
 mod error;
 #[cfg(feature = "cuda")]
 mod gpu;
+mod heap;
 mod index;
 pub mod layout;
 mod lsm;

@@ -56,6 +56,8 @@ pub struct StoreInner {
     pub(in crate::store) is_unsaved: AtomicBool,
     /// The table is not what the last checkpoint has made durable.
     pub(in crate::store) has_changed: AtomicBool,
+    /// Bytes of memory that were freed in small blocks since the allocator was last told to give them back.
+    pub(in crate::store) freed_bytes: AtomicU64,
     /// Why nothing is changed any more.
     pub(in crate::store) broken: OnceLock<Error>,
     /// The log before a checkpoint that was begun.

@@ -6,6 +6,7 @@
 use super::Table;
 use crate::Result;
 use crate::layout::extent::MAX_EXTENTS;
+use crate::layout::shape::extent_alignment;
 use crate::layout::superblock::Features;
 use crate::layout::{EXTENT_TABLE_LEN, ExtentEntry, ExtentKind, LINE, PAGE, Superblock, align_up};
 use crate::pm::Medium;
@@ -31,6 +32,9 @@ const PART_BYTES_MIN: u64 = 16 << 10;
 
 /// By this share of its length the file grows before growth looks again for extents that are empty.
 const LOOK_AGAIN_SHARE: u64 = 8;
+
+/// Bytes of a new level that are cleared at a time.
+const CLEARED_AT_ONCE: usize = 64 << 10;
 
 /// How far a free extent has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,6 +168,27 @@ impl FreeExtents {
             len: wanted,
             ..extent
         })
+    }
+
+    /// Takes `len` bytes from a multiple of `alignment` on, of the shortest range that has them.
+    fn take_aligned(&mut self, len: u64, alignment: u64) -> Option<FreeExtent> {
+        let start = |extent: &FreeExtent| align_up(extent.offset, alignment);
+        let fits = |extent: &&FreeExtent| {
+            extent.stage != Stage::Leaving && start(extent) + len <= extent.end()
+        };
+        let found = *(self.extents.iter().filter(fits)).min_by_key(|extent| extent.len)?;
+        let taken = FreeExtent {
+            offset: start(&found),
+            len,
+            ..found
+        };
+        self.extents.retain(|extent| extent.offset != found.offset);
+        for (offset, end) in [(found.offset, taken.offset), (taken.end(), found.end())] {
+            if offset < end {
+                self.add(offset, end - offset, found.stage);
+            }
+        }
+        Some(taken)
     }
 
     fn advance(&mut self, from: Stage, to: Stage) {
@@ -354,7 +379,7 @@ impl<M: Medium> Table<M> {
         least: u64,
         wanted: u64,
     ) -> Result<bool> {
-        if superblock.extent_count + SPARE_ENTRIES / 2 > MAX_EXTENTS {
+        if !Self::may_split_free(superblock) {
             return Ok(false);
         }
         let (least, wanted) = (align_up(least, PAGE), align_up(wanted.max(least), PAGE));
@@ -384,6 +409,42 @@ impl<M: Medium> Table<M> {
         self.rewrite_extents(superblock, &free, Some(entry));
         self.arena.add_extent(class, offset, len);
         Ok(true)
+    }
+
+    /// Takes room for a level out of what is free; gives its offset, or `None` if there is none. It has no entry until
+    /// it is [cleared](Self::clear) and [entered](Self::enter_free_level), and is free again after a crash.
+    pub(super) fn take_free_level(&self, len: u64) -> Option<u64> {
+        let mut free = self.free_extents();
+        let FreeExtent { offset, len, stage } = free.take_aligned(len, extent_alignment(len))?;
+        if stage.may_lack_blocks()
+            && let Err(error) = self.medium.refill(offset, len)
+        {
+            tracing::debug!(%error, "a level is not made of what is free");
+            free.add(offset, len, stage);
+            return None;
+        }
+        Some(offset)
+    }
+
+    /// Clears a range that nobody uses. The caller keeps checkpoints away.
+    pub(super) fn clear(&self, offset: u64, len: u64) {
+        let zeros = [0; CLEARED_AT_ONCE];
+        for at in (offset..offset + len).step_by(CLEARED_AT_ONCE) {
+            let len = (offset + len - at).min(CLEARED_AT_ONCE as u64);
+            self.persist_later(at, &zeros[..to_usize(len)]);
+        }
+    }
+
+    /// Enters what was [taken](Self::take_free_level) for a level. The caller keeps checkpoints away.
+    pub(super) fn enter_free_level(&self, superblock: &mut Superblock, level: u32, offset: u64) {
+        let len = self.shape.level_len(level);
+        let entry = ExtentEntry::new(ExtentKind::Level, level, offset, len);
+        self.rewrite_extents(superblock, &self.free_extents(), Some(entry));
+    }
+
+    /// Whether the extent table has room for what is made of free extents.
+    pub(super) fn may_split_free(superblock: &Superblock) -> bool {
+        superblock.extent_count + SPARE_ENTRIES / 2 <= MAX_EXTENTS
     }
 
     /// Writes the extent table anew: without what is free or no longer there, and with `added` behind all other

@@ -44,6 +44,9 @@ const PREFETCH_DISTANCE_BUCKETS: u64 = 3;
 /// not make the table grow without bound. One in this many slots must be full.
 const GROWTH_LOAD_MIN: u64 = 32;
 
+/// Longest level that is made of free room, which must be cleared, while a batch waits for it.
+const CLEARED_BYTES_MAX: u64 = 4 << 20;
+
 /// What a resize under way has come to.
 #[derive(Default)]
 pub(crate) struct Resize {
@@ -117,7 +120,17 @@ impl<M: Medium> Table<M> {
         // Without their level they do no harm.
         self.add_tags(top, Tags::add_empty)?;
         let len = self.shape.level_len(top);
-        let offset = self.append_extent(&mut superblock, ExtentKind::Level, top, len)?;
+        let free = (len <= CLEARED_BYTES_MAX && Self::may_split_free(&superblock))
+            .then(|| self.take_free_level(len))
+            .flatten();
+        let offset = match free {
+            Some(offset) => {
+                self.clear(offset, len);
+                self.enter_free_level(&mut superblock, top, offset);
+                offset
+            }
+            None => self.append_extent(&mut superblock, ExtentKind::Level, top, len)?,
+        };
         superblock.level_directory[top as usize] = offset;
         superblock.top_level = top;
         self.commit(&mut superblock);

@@ -30,6 +30,9 @@ const FULL_PERCENT_MAX: u64 = 85;
 /// Buckets that are copied before others may checkpoint.
 const SLICE_BUCKETS: u64 = 256;
 
+/// Bytes of a new level that are cleared before others may checkpoint.
+const CLEARED_AT_ONCE: u64 = 1 << 20;
+
 /// Keys whose changes are done again while all operations wait.
 const LAST_CHANGES_MAX: usize = 8192;
 
@@ -275,11 +278,29 @@ impl<M: Medium> Table<M> {
         for level in bottom..=top {
             // Those of a level that there was once are used again.
             let made = self.add_tags(level, Tags::add).and_then(|()| {
+                let len = self.shape.level_len(level);
+                let has_entries = Self::may_split_free(&self.superblock());
+                let free = has_entries.then(|| self.take_free_level(len)).flatten();
+                if let Some(offset) = free {
+                    for at in (offset..offset + len).step_by(to_usize(CLEARED_AT_ONCE)) {
+                        let _gate = self.store_gate();
+                        self.clear(at, CLEARED_AT_ONCE.min(offset + len - at));
+                    }
+                }
                 let _gate = self.store_gate();
                 let mut superblock = self.superblock();
-                let len = self.shape.level_len(level);
-                let offset = self.append_extent(&mut superblock, ExtentKind::Level, level, len)?;
-                self.commit(&mut superblock);
+                let offset = match free {
+                    Some(offset) => {
+                        self.enter_free_level(&mut superblock, level, offset);
+                        offset
+                    }
+                    None => {
+                        let kind = ExtentKind::Level;
+                        let offset = self.append_extent(&mut superblock, kind, level, len)?;
+                        self.commit(&mut superblock);
+                        offset
+                    }
+                };
                 new.offsets.push(offset);
                 Ok(())
             });

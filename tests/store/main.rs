@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod callbacks;
+mod churn;
 mod corruption;
 mod damage;
 mod disk;

@@ -109,7 +109,9 @@ impl StoreInner {
     /// key, and shows them.
     fn apply(&self, first: u64, entries: &[Entry]) -> Result<()> {
         // The lock ends first.
-        let (_pruned, mut visible) = self.keep_old_versions(entries)?;
+        let (pruned, mut visible) = self.keep_old_versions(entries)?;
+        self.freed_bytes
+            .fetch_add(pruned.bytes(), Ordering::Relaxed);
         let commit_seq = visible.commit_seq;
         let keys = entries.iter().map(|entry| entry.key);
         visible.changed.note(keys, commit_seq);

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::Result;
+use crate::heap;
 use crate::pool::worker::Worker;
 use crate::store::Core;
 use crate::store::inner::StoreInner;
@@ -13,6 +14,9 @@ use crate::table::idle::{IdleWatch, Look};
 
 /// How long to wait before what has failed is tried again, and until items that are read again come up.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Bytes of old versions that are freed before the allocator is told to give them back.
+const FREED_BYTES_MAX: u64 = 8 << 20;
 
 /// See the [module](self).
 pub struct Background {
@@ -46,6 +50,10 @@ impl Background {
         let mut watch = IdleWatch::default();
         self.index.set_work(move || {
             let core = saved.upgrade()?;
+            if core.state.freed_bytes.load(Ordering::Relaxed) > FREED_BYTES_MAX {
+                core.state.freed_bytes.store(0, Ordering::Relaxed);
+                heap::release_free();
+            }
             // What nobody waits for finds room when it is asked for again.
             let was_full = core.state.was_full.swap(false, Ordering::Relaxed);
             if !(is_long(&core) || was_full && core.state.log.bytes() > 0) {
@@ -73,6 +81,7 @@ impl Background {
         }
         if state.log.bytes() > self.checkpoint_bytes
             || state.was_full.load(Ordering::Relaxed)
+            || state.freed_bytes.load(Ordering::Relaxed) > FREED_BYTES_MAX
             || state.tiers.table.has_news()
         {
             self.index.call_if_possible();

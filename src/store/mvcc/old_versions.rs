@@ -230,10 +230,12 @@ impl OldVersions {
     /// returned.
     pub fn prune(&mut self, live: &BTreeMap<u64, usize>) -> Pruned {
         let mut unseen = Vec::new();
+        let before = self.bytes.in_memory;
         if live.is_empty() {
             return Pruned {
                 _all: std::mem::take(self),
                 _some: unseen,
+                bytes: before,
             };
         }
         if self.versions >= self.prune_at.max(PRUNE_FROM)
@@ -255,6 +257,7 @@ impl OldVersions {
         Pruned {
             _all: Self::default(),
             _some: unseen,
+            bytes: before - self.bytes.in_memory,
         }
     }
 }
@@ -264,6 +267,14 @@ impl OldVersions {
 pub struct Pruned {
     _all: OldVersions,
     _some: Vec<OldVersion>,
+    bytes: u64,
+}
+
+impl Pruned {
+    /// Bytes of memory that end with it.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
 }
 
 /// Whether no key can be in a range; the ranges of a `BTreeMap` panic then.
