@@ -134,6 +134,10 @@ impl<M: Medium> Table<M> {
         superblock.level_directory[top as usize] = offset;
         superblock.top_level = top;
         self.commit(&mut superblock);
+        if free.is_some() {
+            // What was appended is found without the newest copy of the superblock, this is not.
+            self.commit(&mut superblock);
+        }
         self.publish_level(&superblock, top);
         tracing::debug!(top, "resize begins");
         resize.since = self.epochs.current();

@@ -26,10 +26,23 @@ fn gaps(ranges: &[(u64, u64)], file_len: u64) -> Vec<(u64, u64)> {
     gaps
 }
 
+/// One of `ranges` that has bytes of this one.
+fn overlapping(ranges: &[(u64, u64)], (from, len): (u64, u64)) -> Option<(u64, u64)> {
+    let end = from.saturating_add(len);
+    let is_other = |&(offset, len): &(u64, u64)| offset < end && from < offset + len;
+    ranges.iter().copied().find(is_other)
+}
+
 impl<M: Medium> Table<M> {
+    /// Makes an entry one that stands for nothing.
+    fn write_nothing(&self, at: u64) {
+        let nothing = ExtentEntry::new(ExtentKind::Arena, 0, DATA_START, 0);
+        self.persist_later(at, bytemuck::bytes_of(&nothing));
+    }
+
     /// Checks the extent table and gives the arena its extents; free ones stay free. Gives the ranges of emptied
-    /// levels that a crash kept from becoming part of the arena. With `may_lack`, entries that are not whole
-    /// are made such as stand for nothing; gives how many were.
+    /// levels that a crash kept from becoming part of the arena. With `may_lack`, entries that are not whole, or
+    /// contradict the superblock or those before them, are made such as stand for nothing; gives how many were.
     pub(in crate::table) fn read_extents(
         &self,
         superblock: &Superblock,
@@ -37,6 +50,8 @@ impl<M: Medium> Table<M> {
     ) -> Result<(Vec<(u64, u64)>, u32)> {
         let mut emptied = Vec::new();
         let mut free = Vec::new();
+        // Where the entries of both are.
+        let mut spare = Vec::new();
         let mut lacking = 0;
         let mut ranges: Vec<(u64, u64)> = (superblock.bottom_level..=superblock.top_level)
             .map(|level| {
@@ -55,20 +70,33 @@ impl<M: Medium> Table<M> {
                 && entry.offset.is_multiple_of(PAGE)
                 && entry.offset <= superblock.file_len
                 && entry.len <= superblock.file_len - entry.offset;
+            let range = (entry.offset, entry.len);
+            let contradicts = || match entry.kind() {
+                None => true,
+                Some(ExtentKind::Level) => {
+                    (0..)
+                        .zip(&superblock.level_directory)
+                        .any(|(level, &offset)| {
+                            offset == entry.offset && entry.len != self.shape.level_len(level)
+                        })
+                }
+                Some(ExtentKind::Arena) => overlapping(&ranges, range).is_some(),
+                Some(ExtentKind::Free) => false,
+            };
             match entry.kind() {
                 Some(ExtentKind::Arena) if entry.len == 0 => {}
-                None if may_lack => {
-                    let nothing = ExtentEntry::new(ExtentKind::Arena, 0, DATA_START, 0);
-                    let bytes = bytemuck::bytes_of(&nothing);
-                    self.medium.write(at, bytes);
-                    self.medium.write_back(at, bytes.len() as u64);
+                _ if may_lack && contradicts() => {
+                    self.write_nothing(at);
                     lacking += 1;
                 }
                 Some(ExtentKind::Level) if inside => {
                     let mut levels = (0..).zip(&superblock.level_directory);
                     let level = levels.find(|&(_, &offset)| offset == entry.offset);
                     match level.map(|(level, _)| level) {
-                        None => emptied.push((entry.offset, entry.len)),
+                        None => {
+                            emptied.push(range);
+                            spare.push((at, range));
+                        }
                         Some(level) if entry.len == self.shape.level_len(level) => {}
                         Some(level) => {
                             return Err(self.damaged(
@@ -80,7 +108,8 @@ impl<M: Medium> Table<M> {
                     }
                 }
                 Some(ExtentKind::Free) if inside && superblock.has_free_extents() => {
-                    free.push((entry.offset, entry.len));
+                    free.push(range);
+                    spare.push((at, range));
                 }
                 Some(ExtentKind::Arena)
                     if inside && self.arena.classes().contains(&entry.class) =>
@@ -114,6 +143,21 @@ impl<M: Medium> Table<M> {
         }
         if let Some((class, offset, len)) = run {
             self.arena.add_extent(class, offset, len);
+        }
+        if may_lack {
+            // Of a torn table, what holds nothing gives way.
+            let mut kept = ranges.clone();
+            for (at, range) in spare {
+                match overlapping(&kept, range) {
+                    Some(other) if other != range => {
+                        self.write_nothing(at);
+                        lacking += 1;
+                        free.retain(|other| *other != range);
+                        emptied.retain(|other| *other != range);
+                    }
+                    _ => kept.push(range),
+                }
+            }
         }
         ranges.extend(&free);
         emptied.retain(|level| !ranges.contains(level));
