@@ -28,6 +28,7 @@ pub(crate) fn pause() {
 }
 
 /// Looks away for a while from something that takes its time.
+#[cfg(feature = "cuda")]
 pub(crate) fn nap() {
     #[cfg(loom)]
     loom::thread::yield_now();

@@ -322,9 +322,13 @@ impl<E: BytesEngine> BytesIndex<E> {
         self.table.paced()
     }
 
-    /// Notes what a compaction could not give back.
-    pub(crate) fn compacted(&self, watch: &mut IdleWatch) {
-        self.table.compacted(watch);
+    /// See [`Table::note_compaction`].
+    pub(crate) fn note_compaction(
+        &self,
+        watch: &mut IdleWatch,
+        done: Result<bool>,
+    ) -> Option<std::time::Duration> {
+        self.table.note_compaction(watch, done)
     }
 
     /// Has [paced](Self::paced) compactions end.
@@ -333,8 +337,8 @@ impl<E: BytesEngine> BytesIndex<E> {
     }
 
     /// Moves records together; see [`Table::compact`].
-    pub(crate) fn compact(&self, between: Between<'_>) {
-        self.table.compact(between);
+    pub(crate) fn compact(&self, between: Between<'_>) -> bool {
+        self.table.compact(between)
     }
 
     /// Gives the file system what is free for good.

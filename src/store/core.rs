@@ -151,20 +151,20 @@ impl Core {
     /// Gives room of the index back.
     pub fn compact(self: &Arc<Self>, progress: &(dyn Fn(Progress) + Sync)) -> Result<()> {
         user_code::may_change()?;
-        run_off_pool(|| self.compact_here(&reporting(progress)))
+        run_off_pool(|| self.compact_here(&reporting(progress)).map(|_| ()))
     }
 
-    /// As [`compact`](Self::compact), for a thread of no pool.
-    pub(in crate::store) fn compact_here(self: &Arc<Self>, between: Between<'_>) -> Result<()> {
+    /// As [`compact`](Self::compact), for a thread of no pool. `false` if `between` has ended it early.
+    pub(in crate::store) fn compact_here(self: &Arc<Self>, between: Between<'_>) -> Result<bool> {
         // The index is closed as after changes.
         self.state.has_changed.store(true, Ordering::Relaxed);
-        self.state.tiers.table.compact(between);
+        let is_done = self.state.tiers.table.compact(between);
         {
             let _alone = self.checkpointing.lock();
             self.take_checkpoint()?;
         }
         self.state.tiers.table.release_free();
-        Ok(())
+        Ok(is_done)
     }
 
     /// Makes all that was answered durable in the index.

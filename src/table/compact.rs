@@ -52,10 +52,10 @@ impl<M: Medium> Table<M> {
     /// they are free for good with the next one. The caller is not pinned. A second compaction beside this one
     /// does nothing.
     ///
-    /// What readers hold, or other batches keep for themselves, stays where it is. `between` may end it early.
-    pub(crate) fn compact(&self, between: Between<'_>) {
+    /// What readers hold, or other batches keep for themselves, stays where it is. `false` if `between` has ended it early.
+    pub(crate) fn compact(&self, between: Between<'_>) -> bool {
         if !self.shrink_levels(between) {
-            return;
+            return false;
         }
         while self.read_free_list() {}
         self.pass_epochs();
@@ -64,12 +64,13 @@ impl<M: Medium> Table<M> {
         let begun = self
             .arena
             .begin_vacating(Victims::Sparse, self.part_len(), most, epoch);
-        let Some(victims) = begun else { return };
+        let Some(victims) = begun else { return true };
         // Also when `between` panics.
         let ending = Ending(self);
-        self.move_out_of(&victims, between);
+        let is_done = self.move_out_of(&victims, between);
         self.pass_epochs();
         drop(ending);
+        is_done
     }
 
     /// Waits until nobody holds what has been replaced so far, but not for long.
@@ -91,8 +92,8 @@ impl<M: Medium> Table<M> {
         true
     }
 
-    /// Moves records out of `victims`, as far as there are free ones elsewhere.
-    pub(crate) fn move_out_of(&self, victims: &ExtentMap, between: Between<'_>) {
+    /// Moves records out of `victims`, as far as there are free ones elsewhere. `false` if `between` has ended it.
+    pub(crate) fn move_out_of(&self, victims: &ExtentMap, between: Between<'_>) -> bool {
         let total = self.slots() / u64::from(self.shape.slots);
         let mut buckets = Buckets::new(self);
         let mut buffer = Vec::new();
@@ -123,7 +124,7 @@ impl<M: Medium> Table<M> {
                 total,
             };
             if is_done || !between(progress) {
-                return;
+                return is_done;
             }
         }
     }

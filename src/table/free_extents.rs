@@ -33,8 +33,8 @@ const PART_BYTES_MIN: u64 = 16 << 10;
 /// By this share of its length the file grows before growth looks again for extents that are empty.
 const LOOK_AGAIN_SHARE: u64 = 8;
 
-/// Bytes of a new level that are cleared at a time.
-const CLEARED_AT_ONCE: usize = 64 << 10;
+/// What a new level is cleared with.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// How far a free extent has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -428,10 +428,9 @@ impl<M: Medium> Table<M> {
 
     /// Clears a range that nobody uses. The caller keeps checkpoints away.
     pub(super) fn clear(&self, offset: u64, len: u64) {
-        let zeros = [0; CLEARED_AT_ONCE];
-        for at in (offset..offset + len).step_by(CLEARED_AT_ONCE) {
-            let len = (offset + len - at).min(CLEARED_AT_ONCE as u64);
-            self.persist_later(at, &zeros[..to_usize(len)]);
+        for at in (offset..offset + len).step_by(ZEROS.len()) {
+            let len = (offset + len - at).min(ZEROS.len() as u64);
+            self.persist_later(at, &ZEROS[..to_usize(len)]);
         }
     }
 

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::Table;
 use super::recovery::Progress;
+use super::shrink::SHRINK;
 use crate::Domain;
 use crate::Result;
 use crate::pm::Medium;
@@ -119,11 +120,8 @@ impl<M: Medium> Table<M> {
             Look::Nothing => None,
             Look::Again(rest) => Some(rest),
             Look::Compact => {
-                if let Err(error) = self.compact_paced() {
-                    tracing::warn!(%error, "what has moved is free with the next sync");
-                }
-                self.compacted(watch);
-                None
+                let compacted = self.compact_paced();
+                self.note_compaction(watch, compacted)
             }
         }
     }
@@ -160,14 +158,28 @@ impl<M: Medium> Table<M> {
         }
     }
 
-    /// Notes what a compaction could not give back: it is not tried again for that.
-    pub(crate) fn compacted(&self, watch: &mut IdleWatch) {
-        watch.kept = self.usage().1;
+    /// Notes what has come of a compaction that is said to be done, or to have ended early: then it is tried again, else
+    /// not for what it could not give back. Gives how long to rest until the table is looked at again.
+    pub(crate) fn note_compaction(
+        &self,
+        watch: &mut IdleWatch,
+        done: Result<bool>,
+    ) -> Option<Duration> {
+        match done {
+            Ok(true) => watch.kept = self.usage().1,
+            Ok(false) => {
+                self.maintenance.idle.hint();
+                watch.rests_since = Instant::now();
+                return Some(LOOK_INTERVAL);
+            }
+            Err(error) => tracing::warn!(%error, "what has moved is free with the next sync"),
+        }
         tracing::debug!(
             kept = watch.kept,
             len = self.medium.len(),
-            "compacted a table at rest"
+            "compacted at rest"
         );
+        None
     }
 
     /// Whether there were more operations than `before` in the time since than a table at rest has.
@@ -187,31 +199,33 @@ impl<M: Medium> Table<M> {
     }
 
     /// A compaction with rests between its slices, which batches are hardly slowed by. It ends early when the
-    /// table is to be closed.
+    /// table is to be closed, or when batches come while levels shrink.
     pub(crate) fn paced(&self) -> impl Fn(Progress) -> bool + Sync {
         let since = Mutex::new((Instant::now(), self.operations.load(Ordering::Relaxed)));
-        move |_| {
+        move |progress| {
             let mut since = since.lock();
             let (began, before) = &mut *since;
             let took = began.elapsed();
             let is_busy = self.is_busy(before, took);
             std::thread::sleep((took * REST_AFTER_SLICE[usize::from(is_busy)]).min(REST_MAX));
             *began = Instant::now();
-            !self.maintenance.idle.is_ending.load(Ordering::Relaxed)
+            // What batches change is copied anew by them, which would slow them down.
+            let holds_up = is_busy && progress.phase == SHRINK;
+            !holds_up && !self.maintenance.idle.is_ending.load(Ordering::Relaxed)
         }
     }
 
     /// Gives back what the table does not need, beside batches; in `Checkpointed` with a checkpoint, unless
-    /// batches have changed what the last one has made durable.
+    /// batches have changed what the last one has made durable. `false` if it has ended early.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
-    pub(crate) fn compact_paced(&self) -> Result<()> {
-        self.compact(&self.paced());
+    pub(crate) fn compact_paced(&self) -> Result<bool> {
+        let is_done = self.compact(&self.paced());
         if self.medium.domain() == Domain::Checkpointed {
             self.sync_unchanged()?;
         }
         self.release_free();
-        Ok(())
+        Ok(is_done)
     }
 }

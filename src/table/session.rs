@@ -91,14 +91,10 @@ impl<'t, M: Medium> Session<'t, M> {
             // A checkpoint finds either all of this or none.
             self.table.note_change();
         }
-        let has_noted = !self.changed.is_empty();
-        if has_noted {
-            self.table.shrinking.note(&mut self.changed);
+        if !self.changed.is_empty() {
+            self.table.copy_changed(&mut self.changed);
         }
         self.pin = None;
-        if has_noted {
-            self.table.shrinking.wait_for_turn();
-        }
     }
 
     /// Lets go of the epoch for a moment, so that others can reclaim and checkpoint, and takes

@@ -1,15 +1,15 @@
 //! Fewer levels for fewer items.
 //!
-//! The items that are left are placed in new, smaller levels, which nobody else knows yet, beside batches:
-//! a slot is copied, the record that it names stays where it is. Batches note what they change meanwhile,
-//! and that is done again. At the end all operations are kept away for a moment, the last changes are done
-//! again, and one superblock names the new levels in place of the old ones. So no operation ever reads both,
-//! and a crash leaves the old ones or the new ones.
+//! The items that are left are placed in new, smaller levels, which no lookup knows yet, beside batches: a slot is
+//! copied, the record that it names stays where it is. Batches note which keys they change meanwhile, and copy these
+//! anew before they let go of the table. At the end all operations are kept away for a moment, and one superblock
+//! names the new levels in place of the old ones. So no operation ever looks into both, and a crash leaves the old ones
+//! or the new ones.
 //!
 //! GPHash §3.2.3 has tables that only grow.
 
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use super::Table;
 use super::compact::Between;
@@ -20,9 +20,12 @@ use super::tags::Tags;
 use crate::layout::bucket::SlotAddr;
 use crate::layout::{BUSY, EMPTY, ExtentKind, KeyClass, KeyHash, RecordWord, Shape, Superblock};
 use crate::pm::Medium;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence, nap, pause, thread_number};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, RwLock, fence, pause, thread_number};
 use crate::table::key::Identity;
 use crate::width::{to_usize, u32_of};
+
+/// The phase of a compaction in which levels shrink.
+pub(super) const SHRINK: &str = "shrink";
 
 /// Levels shrink if so many percent of the slots are full then, at most. Tables grow when about 93 are.
 const FULL_PERCENT_MAX: u64 = 85;
@@ -33,32 +36,39 @@ const SLICE_BUCKETS: u64 = 256;
 /// Bytes of a new level that are cleared before others may checkpoint.
 const CLEARED_AT_ONCE: u64 = 1 << 20;
 
-/// Keys whose changes are done again while all operations wait.
-const LAST_CHANGES_MAX: usize = 8192;
-
-/// Times that changes are done again beside batches before a shrink gives up.
-const PASSES_MAX: u32 = 32;
-
-/// How long a batch waits at most until its changes are being done again.
-const TURN_WAIT_MAX: Duration = Duration::from_millis(15);
+/// Keys that one thread at a time copies are told apart by this many locks.
+const STRIPES: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// What of a shrink others must know of.
-#[derive(Default)]
 pub(crate) struct Shrinking {
     /// Not zero while batches note what they change.
     is_noting: AtomicU64,
+    /// The levels that they copy it to. Held shared meanwhile.
+    new: RwLock<Option<NewLevels>>,
+    /// Held by who copies the items of a state word. Cannot fail: the word picks one.
+    stripes: [Mutex<()>; STRIPES],
     /// Not zero while nobody may begin an operation.
     is_alone: AtomicU64,
     /// Held while nobody may begin one.
     alone: Mutex<()>,
-    /// State words of the keys that were changed.
-    changed: Mutex<Vec<u64>>,
-    /// So many of them may wait to be done again before batches wait, too; no limit if zero.
-    changed_max: AtomicU64,
     /// Those who go through the buckets over many operations, and whose position would be lost.
     walkers: AtomicU64,
     /// Those who wait for the end of a shrink, which gives up then.
     hurrying: AtomicU64,
+}
+
+impl Default for Shrinking {
+    fn default() -> Self {
+        Self {
+            is_noting: AtomicU64::default(),
+            new: RwLock::default(),
+            stripes: std::array::from_fn(|_| Mutex::default()),
+            is_alone: AtomicU64::default(),
+            alone: Mutex::default(),
+            walkers: AtomicU64::default(),
+            hurrying: AtomicU64::default(),
+        }
+    }
 }
 
 impl Shrinking {
@@ -66,25 +76,6 @@ impl Shrinking {
     #[inline]
     pub(super) fn is_noting(&self) -> bool {
         self.is_noting.load(Ordering::SeqCst) != 0
-    }
-
-    /// Notes keys that were changed. The caller is still pinned.
-    pub(super) fn note(&self, words: &mut Vec<u64>) {
-        self.changed.lock().append(words);
-    }
-
-    /// Waits while others change keys quicker than that can be done again. The caller is not pinned.
-    #[cold]
-    pub(super) fn wait_for_turn(&self) {
-        let started = Instant::now();
-        while self.is_behind() && started.elapsed() < TURN_WAIT_MAX {
-            nap();
-        }
-    }
-
-    fn is_behind(&self) -> bool {
-        let most = self.changed_max.load(Ordering::SeqCst);
-        most != 0 && self.changed.lock().len() as u64 > most
     }
 
     /// Whether the caller, who has just pinned itself, must let go and [wait](Self::wait).
@@ -111,12 +102,9 @@ impl Shrinking {
         drop(self.alone.lock());
     }
 
-    /// The changes so far, each key once.
-    fn take_changed(&self) -> Vec<u64> {
-        let mut words = std::mem::take(&mut *self.changed.lock());
-        words.sort_unstable();
-        words.dedup();
-        words
+    /// Keeps other threads from copying the items of a state word.
+    fn stripe(&self, word: u64) -> MutexGuard<'_, ()> {
+        self.stripes[to_usize(word ^ word >> 32) % STRIPES].lock()
     }
 }
 
@@ -129,11 +117,12 @@ impl Drop for Walking<'_> {
     }
 }
 
-/// Ends the noting of changes when dropped.
+/// Has batches copy what they change. Ends it when dropped, and waits for those who are at it.
 struct Noting<'t>(&'t Shrinking);
 
 impl<'t> Noting<'t> {
-    fn begin(shrinking: &'t Shrinking) -> Self {
+    fn begin(shrinking: &'t Shrinking, new: NewLevels) -> Self {
+        *shrinking.new.write() = Some(new);
         shrinking.is_noting.store(1, Ordering::SeqCst);
         Self(shrinking)
     }
@@ -142,8 +131,7 @@ impl<'t> Noting<'t> {
 impl Drop for Noting<'_> {
     fn drop(&mut self) {
         self.0.is_noting.store(0, Ordering::SeqCst);
-        self.0.changed_max.store(0, Ordering::SeqCst);
-        self.0.changed.lock().clear();
+        *self.0.new.write() = None;
     }
 }
 
@@ -159,16 +147,25 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// Levels that nobody else knows yet.
+/// Levels that no lookup knows yet.
+#[derive(Clone)]
 struct NewLevels {
     bottom: u32,
     /// Their offsets, from the lowest one up.
     offsets: Vec<u64>,
+    /// Those that they replace.
+    old: Levels,
+    /// Not zero once there was no room in them.
+    is_full: Arc<AtomicU64>,
 }
 
 impl NewLevels {
     fn top(&self) -> u32 {
         self.bottom + u32_of(self.offsets.len() as u64) - 1
+    }
+
+    fn has_room(&self) -> bool {
+        self.is_full.load(Ordering::SeqCst) == 0
     }
 
     fn levels(&self) -> impl DoubleEndedIterator<Item = (u32, u64)> + '_ {
@@ -199,21 +196,21 @@ impl NewLevels {
     }
 }
 
+/// What has come of copying.
+#[derive(PartialEq, Eq)]
+enum Copied {
+    All,
+    /// There is no room, or others wait for the end.
+    NotAll,
+    /// The caller has ended it.
+    Ended,
+}
+
 /// A slot as it was at one moment.
-struct Copied {
+struct Item {
     from: SlotAddr,
     state: u64,
     record: RecordWord,
-}
-
-/// What has come of the last step of a shrink.
-enum Switch {
-    /// The new levels are there; the ranges of the old ones.
-    Done(Vec<(u64, u64)>),
-    /// The new levels have no room for what has changed.
-    NoRoom,
-    /// There are more changes than all operations may wait for.
-    TooMany,
 }
 
 impl<M: Medium> Table<M> {
@@ -240,16 +237,18 @@ impl<M: Medium> Table<M> {
         let Some(new) = self.make_levels(top) else {
             return true;
         };
-        let is_ended = AtomicU64::new(0);
-        let noting = Noting::begin(&self.shrinking);
-        let given_up = self.move_to(&new, levels, &|progress| {
-            let goes_on = between(progress);
-            is_ended.store(u64::from(!goes_on), Ordering::SeqCst);
-            goes_on
-        });
-        drop(noting);
-        self.add_free(&given_up.unwrap_or_else(|| new.ranges(&self.shape)));
-        is_ended.load(Ordering::SeqCst) == 0
+        let ranges = new.ranges(&self.shape);
+        let noting = Noting::begin(&self.shrinking, new.clone());
+        let copied = self.copy_all(&new, between);
+        let given_up = match copied {
+            Copied::All => self.switch_to(&new, noting),
+            _ => {
+                drop(noting);
+                None
+            }
+        };
+        self.add_free(&given_up.unwrap_or(ranges));
+        copied != Copied::Ended
     }
 
     /// Bytes of the levels that the items do not need.
@@ -274,6 +273,8 @@ impl<M: Medium> Table<M> {
         let mut new = NewLevels {
             bottom,
             offsets: Vec::new(),
+            old: self.levels.live(),
+            is_full: Arc::default(),
         };
         for level in bottom..=top {
             // Those of a level that there was once are used again.
@@ -313,110 +314,111 @@ impl<M: Medium> Table<M> {
         Some(new)
     }
 
-    /// Copies all items of `old` levels to `new` ones, and puts these in their place. Gives the ranges of the old
-    /// ones, or `None` if the new ones have no room, or others change too much.
-    fn move_to(
-        &self,
-        new: &NewLevels,
-        old: Levels,
-        between: Between<'_>,
-    ) -> Option<Vec<(u64, u64)>> {
-        // Batches that began before they were to note what they change have ended then.
-        if !self.wait_for_pins() || !self.copy_all(new, old, between) {
-            return None;
-        }
-        let mut changed = self.shrinking.take_changed();
-        for _ in 0..PASSES_MAX {
-            // Each pass has half of the changes to do that the one before had: batches are held up until then.
-            let most = changed.len().max(LAST_CHANGES_MAX) as u64 / 2;
-            self.shrinking.changed_max.store(most, Ordering::SeqCst);
-            if changed.len() > LAST_CHANGES_MAX {
-                if !self.copy_again(new, old, &changed) {
-                    return None;
-                }
-                changed = self.shrinking.take_changed();
-                continue;
-            }
-            for (offset, len) in new.ranges(&self.shape) {
-                self.medium.write_back(offset, len);
-            }
-            self.medium.fence();
-            let last = || self.switch_to(new, old, &mut changed);
-            match self.maintenance.holding_up("shrinking", last) {
-                Switch::Done(given_up) => return Some(given_up),
-                Switch::NoRoom => return None,
-                Switch::TooMany => {}
-            }
-        }
-        // Longer batches than those that can be held up.
-        None
-    }
-
-    /// Keeps all operations away, does the last changes again, and names the new levels in place of the old ones.
-    fn switch_to(&self, new: &NewLevels, old: Levels, changed: &mut Vec<u64>) -> Switch {
-        let _gate = self.store_gate();
-        let _alone = self.keep_away();
-        changed.append(&mut self.shrinking.take_changed());
-        if changed.len() > 2 * LAST_CHANGES_MAX {
-            return Switch::TooMany;
-        }
-        if !self.redo(new, old, changed) {
-            return Switch::NoRoom;
+    /// Names the new levels in place of the old ones, if all that others have changed had room there. Gives the ranges
+    /// of the old ones.
+    fn switch_to(&self, new: &NewLevels, noting: Noting<'_>) -> Option<Vec<(u64, u64)>> {
+        for (offset, len) in new.ranges(&self.shape) {
+            self.medium.write_back(offset, len);
         }
         self.medium.fence();
-        Switch::Done(self.replace_levels(new, old))
+        self.maintenance.holding_up("shrinking", || {
+            let _gate = self.store_gate();
+            let _alone = self.keep_away();
+            // Whoever comes next finds the levels as they are then.
+            drop(noting);
+            self.medium.fence();
+            new.has_room().then(|| self.replace_levels(new))
+        })
     }
 
-    fn copy_all(&self, new: &NewLevels, old: Levels, between: Between<'_>) -> bool {
+    /// Copies all items to the new levels, beside batches.
+    fn copy_all(&self, new: &NewLevels, between: Between<'_>) -> Copied {
+        // Batches that began before they were to note what they change have ended then.
+        if !self.wait_for_pins() {
+            return Copied::NotAll;
+        }
         let total = self.slots() / u64::from(self.shape.slots);
         let mut done = 0;
-        for level in old.bottom..=old.top {
+        for level in new.old.bottom..=new.old.top {
             for first in (0..1u64 << level).step_by(to_usize(SLICE_BUCKETS)) {
                 let last = (first + SLICE_BUCKETS).min(1 << level);
                 let pin = self.pin(thread_number());
                 for index in first..last {
                     let at = self.levels.offset(level) + index * self.shape.bucket_size;
                     for slot in 0..self.shape.slots {
-                        let copied = self.copy_of(self.shape.slot_addr(at, slot));
-                        if copied.is_some_and(|copied| !self.put_item(new, &copied)) {
-                            return false;
-                        }
+                        self.copy_slot(new, self.shape.slot_addr(at, slot));
                     }
                 }
                 drop(pin);
                 done += last - first;
                 let progress = Progress {
-                    phase: "shrink",
+                    phase: SHRINK,
                     done,
                     total,
                 };
-                if !between(progress) || self.shrinking.is_hurried() {
-                    return false;
+                if !between(progress) {
+                    return Copied::Ended;
+                }
+                if self.shrinking.is_hurried() || !new.has_room() {
+                    return Copied::NotAll;
                 }
             }
         }
-        true
+        Copied::All
     }
 
-    /// Does changes again beside batches.
-    fn copy_again(&self, new: &NewLevels, old: Levels, changed: &[u64]) -> bool {
-        changed.chunks(to_usize(SLICE_BUCKETS)).all(|words| {
-            let _pin = self.pin(thread_number());
-            !self.shrinking.is_hurried() && self.redo(new, old, words)
-        })
+    /// Copies what is in a slot, unless the batch that has put it there does.
+    fn copy_slot(&self, new: &NewLevels, from: SlotAddr) {
+        let word = self.medium.load(from.state);
+        if word == EMPTY || word == BUSY {
+            return;
+        }
+        let _stripe = self.shrinking.stripe(word);
+        // Others may have changed it before.
+        let Some(copied) = self.copy_of(from).filter(|copied| copied.state == word) else {
+            return;
+        };
+        // It was copied already if it was changed since, or another key has this word, too.
+        match self.holds(new, word) {
+            true => self.copy_word(new, word),
+            false => self.put_item(new, &copied),
+        }
     }
 
-    /// Makes what the new levels hold of these keys what the old ones do. The caller is pinned, or alone.
-    fn redo(&self, new: &NewLevels, old: Levels, words: &[u64]) -> bool {
-        words.iter().all(|&word| {
-            let hash = self.hash_of_state(word);
-            for round in 0..ROUNDS {
-                for at in new.candidates(&self.shape, hash, round) {
-                    self.clear_bucket(at, word);
-                }
+    /// Copies the items of keys anew that the caller, who is still pinned, has changed.
+    pub(super) fn copy_changed(&self, words: &mut Vec<u64>) {
+        let new = self.shrinking.new.read();
+        for word in words.drain(..) {
+            if let Some(new) = new.as_ref().filter(|new| new.has_room()) {
+                let _stripe = self.shrinking.stripe(word);
+                self.copy_word(new, word);
             }
-            let copies = self.copies_of(word, hash, old);
-            copies.iter().all(|copied| self.put_item(new, copied))
+        }
+    }
+
+    /// Makes what the new levels hold of a state word what the old ones do. The caller holds its stripe.
+    fn copy_word(&self, new: &NewLevels, word: u64) {
+        let hash = self.hash_of_state(word);
+        for round in 0..ROUNDS {
+            for at in new.candidates(&self.shape, hash, round) {
+                self.clear_bucket(at, word);
+            }
+        }
+        for copied in self.copies_of(word, hash, new.old) {
+            self.put_item(new, &copied);
+        }
+    }
+
+    /// Whether a state word is in the new levels.
+    fn holds(&self, new: &NewLevels, word: u64) -> bool {
+        let hash = self.hash_of_state(word);
+        (0..ROUNDS).any(|round| {
+            // No item has gone to a further round before its buckets of this one were full.
+            let buckets = new.candidates(&self.shape, hash, round);
+            let mut slots = buckets.iter().flat_map(|&at| {
+                (0..self.shape.slots).map(move |slot| self.shape.slot_addr(at, slot).state)
+            });
+            slots.any(|state| self.medium.load(state) == word)
         })
     }
 
@@ -433,9 +435,9 @@ impl<M: Medium> Table<M> {
     }
 
     /// The items of the old levels that have this state word.
-    fn copies_of(&self, word: u64, hash: KeyHash, old: Levels) -> Vec<Copied> {
+    fn copies_of(&self, word: u64, hash: KeyHash, old: Levels) -> Vec<Item> {
         let target = ProbeKey::of_state(word, hash, Identity::Any);
-        let mut copies: Vec<Copied> = Vec::new();
+        let mut copies: Vec<Item> = Vec::new();
         for round in 0..ROUNDS {
             let _ = self.candidates(&target, round, old.top, old.bottom, |bucket| {
                 for slot in 0..self.shape.slots {
@@ -453,19 +455,20 @@ impl<M: Medium> Table<M> {
     }
 
     /// What is in a slot, if that is an item. What changes meanwhile is done again.
-    fn copy_of(&self, from: SlotAddr) -> Option<Copied> {
+    fn copy_of(&self, from: SlotAddr) -> Option<Item> {
         let record = RecordWord(self.medium.load(from.record));
         let state = self.medium.load(from.state);
         let is_item = state != EMPTY && state != BUSY && record.is_member();
-        (is_item && record.is_sound(state)).then_some(Copied {
+        (is_item && record.is_sound(state)).then_some(Item {
             from,
             state,
             record,
         })
     }
 
-    /// Writes an item into the new bucket with most room of the first round that has any; `false` if none has.
-    fn put_item(&self, new: &NewLevels, copied: &Copied) -> bool {
+    /// Writes an item into the new bucket with most room of the first round that has any. The caller holds the
+    /// stripe of its state word.
+    fn put_item(&self, new: &NewLevels, copied: &Item) {
         let hash = self.hash_of_state(copied.state);
         for round in 0..ROUNDS {
             let buckets = new.candidates(&self.shape, hash, round);
@@ -474,29 +477,44 @@ impl<M: Medium> Table<M> {
                     .map(|slot| self.medium.load(self.shape.slot_addr(*at, slot).state));
                 states.filter(|&state| state == EMPTY).count()
             };
-            // Of equals the last, which `rev` makes that of the highest level.
-            let Some(at) = buckets.into_iter().rev().max_by_key(vacant) else {
-                continue;
-            };
-            let mut slots = (0..self.shape.slots).map(|slot| self.shape.slot_addr(at, slot));
-            let Some(to) = slots.find(|addr| self.medium.load(addr.state) == EMPTY) else {
-                continue;
-            };
-            if self.shape.key_class() == KeyClass::Wide {
-                for word in 0..self.shape.key_size / 8 {
-                    let key = self.medium.load(copied.from.key + word * 8);
-                    self.medium.store(to.key + word * 8, key);
+            let mut by_room: Vec<(usize, u64)> = buckets
+                .into_iter()
+                .rev()
+                .map(|at| (vacant(&at), at))
+                .collect();
+            // Of equals the last first, which `rev` makes that of the highest level.
+            by_room.sort_by_key(|(vacant, _)| *vacant);
+            for (_, at) in by_room.into_iter().rev() {
+                let slots = (0..self.shape.slots).map(|slot| self.shape.slot_addr(at, slot));
+                for to in slots {
+                    // Other words are put by other threads.
+                    let is_taken = self.medium.load(to.state) == EMPTY
+                        && (self.medium)
+                            .compare_exchange(to.state, EMPTY, copied.state)
+                            .is_ok();
+                    if is_taken {
+                        self.fill_slot(to, copied);
+                        if round > 0 {
+                            self.mark_overflow_in(new, hash);
+                        }
+                        return;
+                    }
                 }
             }
-            self.medium.store(to.state, copied.state);
-            self.medium.store(to.record, copied.record.0);
-            self.write_back_slot(to);
-            if round > 0 {
-                self.mark_overflow_in(new, hash);
-            }
-            return true;
         }
-        false
+        new.is_full.store(1, Ordering::SeqCst);
+    }
+
+    /// Writes what stands beside the state word into a slot that is the caller's.
+    fn fill_slot(&self, to: SlotAddr, copied: &Item) {
+        if self.shape.key_class() == KeyClass::Wide {
+            for word in 0..self.shape.key_size / 8 {
+                let key = self.medium.load(copied.from.key + word * 8);
+                self.medium.store(to.key + word * 8, key);
+            }
+        }
+        self.medium.store(to.record, copied.record.0);
+        self.write_back_slot(to);
     }
 
     fn mark_overflow_in(&self, new: &NewLevels, hash: KeyHash) {
@@ -524,7 +542,8 @@ impl<M: Medium> Table<M> {
     }
 
     /// Names the new levels in place of the old ones, and gives the ranges of these. Nobody is at the table.
-    fn replace_levels(&self, new: &NewLevels, old: Levels) -> Vec<(u64, u64)> {
+    fn replace_levels(&self, new: &NewLevels) -> Vec<(u64, u64)> {
+        let old = new.old;
         let mut superblock = self.superblock();
         let ranges = (old.bottom..=old.top)
             .map(|level| {

@@ -172,12 +172,10 @@ impl Service {
             Look::Nothing => None,
             Look::Again(rest) => Some(rest),
             Look::Compact => {
-                match self.without_device(table, || table.compact_paced()) {
-                    Some(Ok(())) => table.compacted(watch),
-                    Some(Err(error)) => tracing::warn!(%error, "a compaction has ended early"),
-                    None => {}
-                }
-                None
+                let mut is_done = true;
+                let compact = || table.compact_paced().map(|done| is_done = done);
+                let compacted = self.without_device(table, compact)?;
+                table.note_compaction(watch, compacted.map(|()| is_done))
             }
         })
     }
@@ -311,6 +309,7 @@ impl Service {
             return Err(error);
         }
         let _entered = self.device.enter();
+        table.follow_engine();
         *serving = Serving::Away(CpuEngine::new(self.options.threads));
         table.set_pinned(false);
         Ok(Some(handed_back))

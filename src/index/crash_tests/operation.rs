@@ -92,10 +92,10 @@ pub(super) fn maintain<M: Medium>(table: &Table<M>, op: &Op) {
         Op::Drain => table.finish_draining_quietly(),
         Op::Recycle => table.arena.give(table.arena.take_all()),
         Op::Compact => {
-            table.compact(&|_| true);
+            assert!(table.compact(&|_| true));
             table.release_free();
         }
-        Op::Move => table.move_out_of(&table.arena.map(), &|_| true),
+        Op::Move => assert!(table.move_out_of(&table.arena.map(), &|_| true)),
         Op::MakeRoom => table
             .medium
             .prepare(table.medium.len() + (1 << 20), Priority::Beside)

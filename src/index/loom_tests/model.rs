@@ -232,7 +232,7 @@ fn act(table: &Table<Modelled>, op: Op) -> Answer {
         }
         Op::Sync => table.sync().unwrap(),
         Op::Shrink => assert!(table.shrink_levels(&|_| true)),
-        Op::Move => table.move_out_of(&table.arena.map(), &|_| true),
+        Op::Move => assert!(table.move_out_of(&table.arena.map(), &|_| true)),
         Op::Forget => {
             let levels = table.levels.live();
             (levels.bottom..=levels.top).for_each(|level| table.tags.forget_level(level));

@@ -106,13 +106,11 @@ fn compact_if_idle(core: &Arc<Core>, watch: &mut IdleWatch) -> Option<Duration> 
         Look::Again(rest) => Some(rest),
         Look::Compact => {
             // It takes a checkpoint, for which a full disk may have no room.
-            if !core.state.store_dir.is_tight()
-                && let Err(error) = core.compact_here(&table.paced())
-            {
-                tracing::warn!(%error, "what has moved is free with the next checkpoint");
-            }
-            table.compacted(watch);
-            None
+            let done = match core.state.store_dir.is_tight() {
+                true => Ok(true),
+                false => core.compact_here(&table.paced()),
+            };
+            table.note_compaction(watch, done)
         }
     }
 }

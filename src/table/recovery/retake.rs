@@ -27,14 +27,7 @@ impl<M: Medium> Table<M> {
         }
         let superblock = *self.superblock();
         self.persist_found(&superblock);
-        self.tags.forget();
-        let levels = self.levels.live();
-        for level in levels.bottom..=levels.top {
-            let map = self.levels.offset(level) + self.shape.buckets_len(level);
-            let words = self.shape.overflow_len(level) / 8;
-            let words = (0..words).map(|word| self.medium.load(map + word * 8));
-            self.overflow.merge(level, words);
-        }
+        self.follow_engine();
         // What the arena has free, the scan finds again.
         drop(self.arena.take_all());
         let reachable = ReachableRecords::new(&self.arena);
@@ -44,5 +37,18 @@ impl<M: Medium> Table<M> {
         recovery.items = self.len();
         self.set_drained_by_engine(false);
         Ok(recovery)
+    }
+
+    /// Makes what the host keeps of the file in volatile memory anew, after an engine has changed the file alone. No
+    /// batch may be under way.
+    pub(crate) fn follow_engine(&self) {
+        self.tags.forget();
+        let levels = self.levels.live();
+        for level in levels.bottom..=levels.top {
+            let map = self.levels.offset(level) + self.shape.buckets_len(level);
+            let words = self.shape.overflow_len(level) / 8;
+            let words = (0..words).map(|word| self.medium.load(map + word * 8));
+            self.overflow.merge(level, words);
+        }
     }
 }
