@@ -194,7 +194,9 @@ impl<M: Medium> Table<M> {
         while self.read_free_list() {}
         self.pass_epochs();
         let (_, held) = self.free_extent_bytes();
-        let (used, spare) = (self.arena).usage(self.part_len(), self.epochs.current());
+        // Of fixed size each item has one record, whatever an engine keeps.
+        let items = (self.shape.classes() == 1).then(|| self.len());
+        let (used, spare) = (self.arena).usage(self.part_len(), self.epochs.current(), items);
         (used, held + self.spare_level_bytes() + spare)
     }
 

@@ -187,23 +187,27 @@ impl Arena {
     }
 
     /// Bytes of records in use, and bytes that emptying parts of about `part_len` bytes would free. What batches
-    /// keep for themselves counts as in use. `epoch` is the current one.
-    pub fn usage(&self, part_len: u64, epoch: u64) -> (u64, u64) {
+    /// keep for themselves counts as in use, unless it is said how many `items` there are. `epoch` is the current one.
+    pub fn usage(&self, part_len: u64, epoch: u64, items: Option<u64>) -> (u64, u64) {
         self.leave_limbo(epoch);
         let usage = |class: u32| {
             let Class { stride, free, .. } = self.class(class);
-            let mut unused = self.fresh(class);
-            for _ in 0..free.len() {
-                let Some(batch) = free.pop() else { break };
-                unused += batch.len() as u64;
-                free.push(batch);
-            }
-            let used = self.total(class).saturating_sub(unused);
+            let total = self.total(class);
+            let used = items.unwrap_or_else(|| {
+                let mut used = total.saturating_sub(self.fresh(class));
+                for _ in 0..free.len() {
+                    let Some(batch) = free.pop() else { break };
+                    used = used.saturating_sub(batch.len() as u64);
+                    free.push(batch);
+                }
+                used
+            });
             let kept = (used / vacate::SPARE_SHARE * stride).max(match used {
                 0 => 0,
                 _ => part_len,
             });
-            (used * stride, (unused * stride).saturating_sub(kept))
+            let unused = total.saturating_sub(used) * stride;
+            (used * stride, unused.saturating_sub(kept))
         };
         let sum = |(used, spare), (used_too, spare_too)| (used + used_too, spare + spare_too);
         self.classes().map(usage).fold((0, 0), sum)

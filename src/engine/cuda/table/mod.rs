@@ -111,6 +111,9 @@ impl DeviceTable {
             Some(prepared) => prepared,
             None => Self::prepare(device, options, table)?,
         };
+        // The file may have grown since it was pinned.
+        // SAFETY: the mapping keeps what it has mapped where it is, and outlives the engine.
+        unsafe { registration.extend(&table.medium, table.medium.len())? };
         let started = Instant::now();
         let (mirror, repaired) = match mirror {
             Some((mirror, repaired)) if options.device_mirror => (mirror, repaired),
