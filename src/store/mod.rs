@@ -49,6 +49,7 @@ mod mvcc;
 mod options;
 mod ordered;
 mod range;
+mod read_modify_write;
 mod request;
 mod resident;
 mod stats;
@@ -182,7 +183,8 @@ impl Store {
     /// that to request *i*. The changes become visible, and survive a crash, together.
     ///
     /// A merge that fails is answered by [`Response::Failed`] and changes nothing; the others are
-    /// executed as if it had not been there.
+    /// executed as if it had not been there. So are those beside a write whose condition is not met, which is
+    /// answered by [`Response::Present`] or [`Response::Mismatch`].
     ///
     /// # Examples
     /// ```
