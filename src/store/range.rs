@@ -1,10 +1,13 @@
 //! Items in order, as they were when the iterator was made.
 
+mod bounds;
 mod pages;
 
 use std::fmt;
 use std::iter::FusedIterator;
 
+pub use bounds::KeyBounds;
+pub(in crate::store) use bounds::of_prefix;
 use pages::{End, Pages};
 pub(in crate::store) use pages::{PagesOf, Writes};
 

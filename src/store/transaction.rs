@@ -12,7 +12,7 @@ use crate::store::commit::queue::Work;
 use crate::store::commit::user_code;
 use crate::store::merge::merge;
 use crate::store::mvcc::read_set::ReadSet;
-use crate::store::range::{Keys, PagesOf, Range, Writes};
+use crate::store::range::{KeyBounds, Keys, PagesOf, Range, Writes};
 use crate::store::request::{Request, check_key, check_value};
 
 /// Changes that are made together if nothing that was read has been changed by others, else not at
@@ -110,7 +110,7 @@ impl<'s> Transaction<'s> {
     /// assert_eq!(transaction.range(..).count(), 2); // its own change among them
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn range(&mut self, range: impl RangeBounds<Vec<u8>>) -> Range<'s> {
+    pub fn range(&mut self, range: impl KeyBounds) -> Range<'s> {
         Range::new(self.pages_of(range))
     }
 
@@ -129,13 +129,13 @@ impl<'s> Transaction<'s> {
     /// assert_eq!(keys, [b"alan".to_vec()]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn keys(&mut self, range: impl RangeBounds<Vec<u8>>) -> Keys<'s> {
+    pub fn keys(&mut self, range: impl KeyBounds) -> Keys<'s> {
         Keys::new(self.pages_of(range))
     }
 
     /// Reads of a range, which counts as read.
-    fn pages_of(&mut self, range: impl RangeBounds<Vec<u8>>) -> PagesOf<'s> {
-        let range = (range.start_bound().cloned(), range.end_bound().cloned());
+    fn pages_of(&mut self, range: impl KeyBounds) -> PagesOf<'s> {
+        let range = range.into_key_range();
         let writes = self.writes.iter();
         let writes = writes.filter(|(key, _)| range.contains(key));
         let writes = writes.map(|(key, value)| (key.clone(), value.clone()));

@@ -16,6 +16,7 @@ mod memory_bound;
 mod model;
 mod open_stores;
 mod packages;
+mod ranges;
 mod read_modify_write;
 mod recover;
 mod replay;

@@ -1,0 +1,216 @@
+//! The verbs of a store that read it.
+
+use crate::Result;
+use crate::store::Store;
+use crate::store::range::{KeyBounds, Keys, PagesOf, Range, Writes, of_prefix};
+use crate::store::transaction::Transaction;
+
+impl Store {
+    /// The value of a key, or `None` if it has none.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put(b"ada", b"lovelace")?;
+    /// assert_eq!(store.get(b"ada")?, Some(b"lovelace".to_vec()));
+    /// assert_eq!(store.get(b"alan")?, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::TooLong`](crate::Error::TooLong); [`Error::Damaged`](crate::Error::Damaged) when the index names
+    /// a record outside its file.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.state().get(key)
+    }
+
+    /// The values of keys at one moment, in their order.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put(b"ada", b"lovelace")?;
+    /// assert_eq!(store.multi_get(&["alan", "ada"])?, [None, Some(b"lovelace".to_vec())]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn multi_get(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        let mut values = vec![None; keys.len()];
+        self.state()
+            .get_many(&keys, |nth, value| values[nth] = Some(value))?;
+        Ok(values)
+    }
+
+    /// The items of a range of keys in ascending order, or from its end with
+    /// [`rev`](Iterator::rev), as they are now. The iterator does not see later changes. The first
+    /// range after an opening makes the ordered view, in time proportional to *n* log *n*; one of
+    /// *k* items then takes time proportional to log *n* + *k*.
+    ///
+    /// The items are `Result`s: [`Error::Unordered`](crate::Error::Unordered) if the store has no ordered view,
+    /// [`Error::Damaged`](crate::Error::Damaged) if the index names a record outside its file.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// for key in ["ada", "alan", "grace"] {
+    ///     store.put(key, "")?;
+    /// }
+    /// for item in store.range("a".."b") {
+    ///     let (key, value) = item?;
+    ///     println!("{} {}", key.escape_ascii(), value.escape_ascii());
+    /// }
+    /// let last = store.range(..).next_back().transpose()?;
+    /// assert_eq!(last, Some((b"grace".to_vec(), b"".to_vec())));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn range(&self, range: impl KeyBounds) -> Range<'_> {
+        Range::new(self.pages_of(range))
+    }
+
+    /// All items in ascending order of their keys, or from their end with [`rev`](Iterator::rev), as they are
+    /// now: `range(..)`.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put("ada", "lovelace")?;
+    /// store.put("alan", "turing")?;
+    /// let items: Vec<_> = store.iter().collect::<gphash::Result<_>>()?;
+    /// assert_eq!(items[0], (b"ada".to_vec(), b"lovelace".to_vec()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn iter(&self) -> Range<'_> {
+        self.range(..)
+    }
+
+    /// The keys of a range in ascending order, or from its end with [`rev`](Iterator::rev), as they are now.
+    /// As [`range`](Self::range), but values are not read: of a record of the table only the key is. A sorted
+    /// file, which has items only where the store has a [budget](super::StoreOptions::memory_budget), is read as
+    /// for a range, because each of its blocks has one checksum; values are not copied out of it.
+    ///
+    /// The keys are `Result`s, with the errors of [`range`](Self::range).
+    /// [`Error::Damaged`](crate::Error::Damaged) is also given for a record of the table whose key is damaged. One
+    /// whose value is damaged is noticed when that is read.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// for key in ["ada", "alan", "grace"] {
+    ///     store.put(key, "")?;
+    /// }
+    /// let keys: Vec<Vec<u8>> = store.keys("al"..).collect::<gphash::Result<_>>()?;
+    /// assert_eq!(keys, [b"alan".to_vec(), b"grace".to_vec()]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn keys(&self, range: impl KeyBounds) -> Keys<'_> {
+        Keys::new(self.pages_of(range))
+    }
+
+    /// The item of the first key in ascending order, or `None` if there is none. The first call after an
+    /// opening makes the ordered view, as [`range`](Self::range) does; one then takes time proportional to
+    /// log *n*.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// assert_eq!(store.first()?, None);
+    /// store.put("alan", "turing")?;
+    /// store.put("ada", "lovelace")?;
+    /// assert_eq!(store.first()?, Some((b"ada".to_vec(), b"lovelace".to_vec())));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`range`](Self::range).
+    pub fn first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.iter().expecting(1).next().transpose()
+    }
+
+    /// The item of the last key in ascending order, or `None` if there is none. See [`first`](Self::first).
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put("alan", "turing")?;
+    /// store.put("ada", "lovelace")?;
+    /// assert_eq!(store.last()?, Some((b"alan".to_vec(), b"turing".to_vec())));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`range`](Self::range).
+    pub fn last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.iter().expecting(1).next_back().transpose()
+    }
+
+    /// The first `n` items from the key `start` on. See [`range`](Self::range).
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// for key in ["ada", "alan", "grace"] {
+    ///     store.put(key, "")?;
+    /// }
+    /// let keys: Vec<_> = store.scan("al", 2).map(|item| Ok(item?.0)).collect::<gphash::Result<_>>()?;
+    /// assert_eq!(keys, [b"alan".to_vec(), b"grace".to_vec()]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn scan(&self, start: impl Into<Vec<u8>>, n: usize) -> std::iter::Take<Range<'_>> {
+        let start: Vec<u8> = start.into();
+        self.range(start..).expecting(n).take(n)
+    }
+
+    /// The items whose keys begin with `prefix`. See [`range`](Self::range).
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// for key in ["ada", "alan", "grace"] {
+    ///     store.put(key, "")?;
+    /// }
+    /// assert_eq!(store.prefix("a").count(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn prefix(&self, prefix: impl Into<Vec<u8>>) -> Range<'_> {
+        self.range(of_prefix(prefix.into()))
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// let mut transaction = store.transaction();
+    /// if transaction.get(b"ada")?.is_none() {
+    ///     transaction.put(b"ada", b"lovelace")?;
+    /// }
+    /// transaction.commit()?; // `Error::Conflict` if another has put `ada` meanwhile
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn transaction(&self) -> Transaction<'_> {
+        Transaction::new(self)
+    }
+
+    fn pages_of(&self, range: impl KeyBounds) -> PagesOf<'_> {
+        let state = self.state();
+        PagesOf {
+            state,
+            snapshot: state.snapshot(),
+            range: range.into_key_range(),
+            writes: Writes::new(),
+        }
+    }
+}
