@@ -18,7 +18,7 @@ use crate::store::mvcc::spill_file::VersionSpill;
 use crate::store::ordered::view::OrderedViewState;
 use crate::store::request::{Request, Response, check_key};
 use crate::store::resident::budget::Budget;
-use crate::store::resident::tiers::TieredItems;
+use crate::store::resident::tiers::{EntryMeta, TieredItems};
 use crate::store::stats::Steps;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::threads::Threads;
@@ -128,6 +128,27 @@ impl StoreInner {
                 .reads
                 .install(|| self.tiers.get_many(keys, PARALLEL_LOOKUPS_MIN, found))
         })
+    }
+
+    /// Whether a key has a value.
+    pub fn contains(&self, key: &[u8]) -> Result<bool> {
+        check_key(key)?;
+        let _visible = self.visible();
+        self.has_value(key)
+    }
+
+    /// Whether a key has a value, which is not read from the table. No item may leave that meanwhile.
+    fn has_value(&self, key: &[u8]) -> Result<bool> {
+        let mut meta = None;
+        let found = |_, sequence| meta = Some(EntryMeta(sequence));
+        self.tiers.table.sequences(&[key], found)?;
+        match meta {
+            Some(meta) => Ok(!meta.is_tombstone()),
+            None => {
+                let below = self.tiers.spill.version().get(key)?;
+                Ok(below.is_some_and(|(_, value)| value.is_some()))
+            }
+        }
     }
 
     /// The answers to requests that are all gets, at one moment.

@@ -25,6 +25,51 @@ impl Store {
         self.state().get(key)
     }
 
+    /// What `read` makes of the value of a key, or `None` if it has none: for one who needs a part of a value,
+    /// or wants to decode it where it is.
+    ///
+    /// The value is copied out of the store once, as by [`get`](Self::get), and `read` borrows the copy. Nothing
+    /// waits for `read`, however long it takes. It may call any verb, also one that changes the store; what it
+    /// has borrowed stays as it is. If it panics, so does this call, and the store goes on.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put("count", 7u64.to_le_bytes())?;
+    /// let decode = |value: &[u8]| u64::from_le_bytes(value.try_into().unwrap_or_default());
+    /// assert_eq!(store.get_with(b"count", decode)?, Some(7));
+    /// assert_eq!(store.get_with(b"none", <[u8]>::len)?, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_with<R>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        Ok(self.get(key)?.map(|value| read(&value)))
+    }
+
+    /// Whether a key has a value. That is not read, unless it is in a sorted file, and its checksum is not
+    /// compared. With a [memory budget](super::StoreOptions::memory_budget) it does not count as a use of the
+    /// key.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put("ada", "")?;
+    /// assert!(store.contains_key(b"ada")?);
+    /// assert!(!store.contains_key(b"alan")?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::TooLong`](crate::Error::TooLong); [`Error::Damaged`](crate::Error::Damaged) when the index names
+    /// a record outside its file, or for a damaged block of a sorted file.
+    pub fn contains_key(&self, key: &[u8]) -> Result<bool> {
+        self.state().contains(key)
+    }
+
     /// The values of keys at one moment, in their order.
     ///
     /// # Examples

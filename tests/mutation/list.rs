@@ -1045,6 +1045,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Store("requests_of_a_batch"),
     },
     Mutation {
+        name: "a key with a tombstone is contained",
+        file: "src/store/inner.rs",
+        find: "Some(meta) => Ok(!meta.is_tombstone()),",
+        replacement: "Some(_) => Ok(true),",
+        suite: Suite::Store("spill"),
+    },
+    Mutation {
         name: "a group of changes counts as made before it is",
         file: "src/store/commit/apply.rs",
         find: r"        self.change_table(&mut visible, &changes)?;

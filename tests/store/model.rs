@@ -254,6 +254,9 @@ fn live(store: &Store, model: &mut Model, spills: bool, steps: u32, rng: &mut Sm
                 assert!(store.multi_get(&keys).unwrap() == expected);
                 for (key, value) in keys.iter().zip(&expected).take(3) {
                     assert!(store.get(key).unwrap() == *value);
+                    assert_eq!(store.contains_key(key).unwrap(), value.is_some());
+                    let same = store.get_with(key, |found| Some(found) == value.as_deref());
+                    assert_eq!(same.unwrap(), value.as_ref().map(|_| true));
                 }
             }
             7 => write(store, model, rng),
