@@ -53,7 +53,9 @@ mod read_modify_write;
 mod reads;
 mod request;
 mod resident;
+mod snapshot;
 mod stats;
+mod store_ref;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -79,6 +81,7 @@ pub use options::{Durability, StoreOptions};
 pub use range::{KeyBounds, Keys, Range};
 pub use request::{Request, Response, WriteBatch};
 use resident::budget::Budget;
+pub use snapshot::Snapshot;
 pub use stats::{LevelStats, SpillStats, Steps, StoreStats};
 pub use transaction::Transaction;
 
@@ -98,7 +101,8 @@ use crate::{Error, Result};
 /// of the disk, the process or the machine may still stop so early that the next opening finds the
 /// change made.
 ///
-/// Dropping a store closes it as well as it can; only [`close`](Self::close) can report an error.
+/// Dropping a store closes it as well as it can; only [`close`](Self::close) can report an error. What borrows
+/// the store is gone by then, and what [shares](Self::snapshot_owned) it keeps it open.
 pub struct Store {
     /// There until it is closed.
     core: Own<Option<Arc<Core>>>,
@@ -482,7 +486,8 @@ impl Store {
         }
     }
 
-    /// Waits for asynchronous requests, takes a checkpoint and closes all files.
+    /// Waits for asynchronous requests, takes a checkpoint and closes all files. A store that others
+    /// [share](Self::snapshot_owned) is not closed before they are gone.
     ///
     /// # Examples
     /// ```

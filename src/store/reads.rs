@@ -1,8 +1,13 @@
 //! The verbs of a store that read it.
 
+use std::sync::Arc;
+
 use crate::Result;
 use crate::store::Store;
+use crate::store::inner::StoreInner;
 use crate::store::range::{KeyBounds, Keys, PagesOf, Range, Writes, of_prefix};
+use crate::store::snapshot::Snapshot;
+use crate::store::store_ref::StoreRef;
 use crate::store::transaction::Transaction;
 
 impl Store {
@@ -116,6 +121,26 @@ impl Store {
     /// ```
     pub fn range(&self, range: impl KeyBounds) -> Range<'_> {
         Range::new(self.pages_of(range))
+    }
+
+    /// As [`range`](Self::range), with an iterator that shares the store instead of borrowing it. The store
+    /// stays open for it: see [`snapshot_owned`](Self::snapshot_owned), which has the other iterators, too.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// let store = Arc::new(store);
+    /// store.put("ada", "lovelace")?;
+    /// let items = store.range_owned("a".."b");
+    /// let reader = std::thread::spawn(move || items.count());
+    /// assert_eq!(reader.join().unwrap(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn range_owned(self: &Arc<Self>, range: impl KeyBounds) -> Range<'static> {
+        self.snapshot_owned().range(range)
     }
 
     /// All items in ascending order of their keys, or from their end with [`rev`](Iterator::rev), as they are
@@ -232,6 +257,47 @@ impl Store {
         self.range(of_prefix(prefix.into()))
     }
 
+    /// The store as it is now, for any number of reads, and of threads.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put("ada", "byron")?;
+    /// let snapshot = store.snapshot();
+    /// store.put("ada", "lovelace")?;
+    /// assert_eq!(snapshot.get(b"ada")?, Some(b"byron".to_vec()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn snapshot(&self) -> Snapshot<'_> {
+        Snapshot::of(StoreRef::Borrowed(self))
+    }
+
+    /// As [`snapshot`](Self::snapshot), with a snapshot that shares the store instead of borrowing it. It, its
+    /// clones and its iterators may go wherever an [`Arc`] may.
+    ///
+    /// The store stays open for them: it is closed, as by dropping it, when the last that shares it is dropped.
+    /// So nobody can [`close`](Self::close) it while one of them lives: [`Arc::into_inner`] gives the store,
+    /// which closing takes, to the last owner alone, and `None` to the others. Nothing is lost either way.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// let store = Arc::new(store);
+    /// store.put("ada", "lovelace")?;
+    /// let snapshot = store.snapshot_owned();
+    /// let reader = std::thread::spawn(move || snapshot.get(b"ada"));
+    /// assert_eq!(reader.join().unwrap()?, Some(b"lovelace".to_vec()));
+    /// Arc::into_inner(store).expect("the snapshot is gone").close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn snapshot_owned(self: &Arc<Self>) -> Snapshot<'static> {
+        Snapshot::of(StoreRef::Shared(Arc::clone(self)))
+    }
+
     /// Begins a transaction.
     ///
     /// # Examples
@@ -246,10 +312,32 @@ impl Store {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn transaction(&self) -> Transaction<'_> {
-        Transaction::new(self)
+        Transaction::new(StoreRef::Borrowed(self))
     }
 
-    fn pages_of(&self, range: impl KeyBounds) -> PagesOf<'_> {
+    /// As [`transaction`](Self::transaction), with one that shares the store instead of borrowing it. The store
+    /// stays open for it: see [`snapshot_owned`](Self::snapshot_owned). If it is the last that does, the store
+    /// is closed once the commit is done.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// let store = Arc::new(store);
+    /// let mut transaction = store.transaction_owned();
+    /// transaction.put("ada", "lovelace")?;
+    /// let committer = std::thread::spawn(move || transaction.commit());
+    /// committer.join().unwrap()?;
+    /// assert_eq!(store.get(b"ada")?, Some(b"lovelace".to_vec()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn transaction_owned(self: &Arc<Self>) -> Transaction<'static> {
+        Transaction::new(StoreRef::Shared(Arc::clone(self)))
+    }
+
+    fn pages_of(&self, range: impl KeyBounds) -> PagesOf<&StoreInner> {
         let state = self.state();
         PagesOf {
             state,

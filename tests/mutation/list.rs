@@ -1045,11 +1045,25 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Store("requests_of_a_batch"),
     },
     Mutation {
+        name: "a snapshot reads what many keys have now",
+        file: "src/store/inner.rs",
+        find: "visible.old_versions.value(key, commit_seq).cloned();",
+        replacement: "visible.old_versions.value(key, commit_seq).filter(|_| false).cloned();",
+        suite: Suite::Store("snapshots"),
+    },
+    Mutation {
         name: "a key with a tombstone is contained",
         file: "src/store/inner.rs",
         find: "Some(meta) => Ok(!meta.is_tombstone()),",
         replacement: "Some(_) => Ok(true),",
         suite: Suite::Store("spill"),
+    },
+    Mutation {
+        name: "a second reader of one moment is not counted",
+        file: "src/store/mvcc/old_versions.rs",
+        find: "        *self.live().entry(commit_seq).or_default() += 1;\n        Snapshot {",
+        replacement: "        self.live().entry(commit_seq).or_insert(1);\n        Snapshot {",
+        suite: Suite::Store("snapshots"),
     },
     Mutation {
         name: "a group of changes counts as made before it is",

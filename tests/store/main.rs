@@ -20,6 +20,7 @@ mod ranges;
 mod read_modify_write;
 mod recover;
 mod replay;
+mod snapshots;
 mod spill;
 mod threads;
 mod transactions;

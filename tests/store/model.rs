@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use gphash::Error;
-use gphash::store::{Durability, Request, Response, Store, StoreOptions, WriteBatch};
+use gphash::store::{Durability, Request, Response, Snapshot, Store, StoreOptions, WriteBatch};
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -228,11 +228,42 @@ fn any_options(spills: bool, rng: &mut SmallRng) -> StoreOptions {
     }
 }
 
+/// Reads some keys of a snapshot, and all of it, in one of the ways to do so.
+fn read(snapshot: &Snapshot, seen: &Model, rng: &mut SmallRng) {
+    let keys: Vec<_> = (0..rng.random_range(1..20)).map(|_| any_key(rng)).collect();
+    let expected: Vec<_> = keys.iter().map(|key| seen.get(key).cloned()).collect();
+    assert!(snapshot.multi_get(&keys).unwrap() == expected);
+    for (key, value) in keys.iter().zip(&expected) {
+        match rng.random_range(0..3) {
+            0 => assert!(snapshot.get(key).unwrap() == *value),
+            1 => assert_eq!(snapshot.contains_key(key).unwrap(), value.is_some()),
+            _ => {
+                let len = snapshot.get_with(key, <[u8]>::len).unwrap();
+                assert_eq!(len, value.as_ref().map(Vec::len));
+            }
+        }
+    }
+    let (first, last) = (seen.first_key_value(), seen.last_key_value());
+    let own = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone());
+    match rng.random_range(0..4) {
+        0 => assert!(snapshot.first().unwrap() == first.map(own)),
+        1 => assert!(snapshot.last().unwrap() == last.map(own)),
+        2 => assert!(
+            snapshot
+                .keys(..)
+                .map(Result::unwrap)
+                .eq(seen.keys().cloned())
+        ),
+        _ => assert!(snapshot.iter().map(Result::unwrap).eq(seen.iter().map(own))),
+    }
+}
+
 /// Some steps in one store.
 fn live(store: &Store, model: &mut Model, spills: bool, steps: u32, rng: &mut SmallRng) {
     let mut held: Vec<(Items, VecDeque<Item>)> = Vec::new();
+    let mut snapshots: Vec<(Snapshot, Model)> = Vec::new();
     for _ in 0..steps {
-        match rng.random_range(0..12) {
+        match rng.random_range(0..13) {
             0..4 => {
                 let len = rng.random_range(0..60);
                 let requests: Vec<Request> = (0..len).map(|_| any_request(rng)).collect();
@@ -273,6 +304,18 @@ fn live(store: &Store, model: &mut Model, spills: bool, steps: u32, rng: &mut Sm
                 held.push((items, expected));
             }
             10 => {
+                if snapshots.len() == 3 {
+                    snapshots.remove(rng.random_range(0..3));
+                }
+                let taken = match snapshots.choose(rng) {
+                    Some((snapshot, seen)) if rng.random_bool(0.3) => {
+                        (snapshot.clone(), seen.clone())
+                    }
+                    _ => (store.snapshot(), model.clone()),
+                };
+                snapshots.push(taken);
+            }
+            11 => {
                 let (start, n) = (any_key(rng), rng.random_range(0..40));
                 let limits = (Bound::Included(start.clone()), Bound::Unbounded);
                 let expected: Vec<_> = in_range(model, &limits).into_iter().take(n).collect();
@@ -294,6 +337,11 @@ fn live(store: &Store, model: &mut Model, spills: bool, steps: u32, rng: &mut Sm
                 _ if spills => assert!(store.stats().keys >= model.len() as u64),
                 _ => assert_eq!(store.stats().keys, model.len() as u64),
             },
+        }
+        if let Some((snapshot, seen)) = snapshots.choose(rng)
+            && rng.random_bool(0.5)
+        {
+            read(snapshot, seen, rng);
         }
         if let Some(nth) = (0..held.len()).collect::<Vec<_>>().choose(rng) {
             let (range, expected) = &mut held[*nth];

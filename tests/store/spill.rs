@@ -107,6 +107,8 @@ fn eviction_keeps_every_item_readable() {
             for (key, value) in keys.iter().zip(&expected).step_by(5) {
                 assert_eq!(store.contains_key(key).unwrap(), value.is_some());
             }
+            let snapshot = store.snapshot();
+            assert!(snapshot.multi_get(&keys).unwrap() == expected);
             let own = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone());
             assert!(store.first().unwrap() == model.first_key_value().map(own));
             assert!(store.last().unwrap() == model.last_key_value().map(own));
