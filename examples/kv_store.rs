@@ -18,7 +18,7 @@ fn main() -> Result<()> {
     batch.delete("banana");
     store.write(batch)?;
 
-    for item in store.range(b"a".to_vec()..b"d".to_vec()) {
+    for item in store.range("a".."d") {
         let (key, value) = item?;
         println!("{} is {}", key.escape_ascii(), value.escape_ascii());
     }

@@ -142,6 +142,7 @@ impl Target for Gphash {
                 Request::Put { key, value } => Call::Put(key, value),
                 Request::Merge { key, operand } => Call::Merge(key, operand),
                 Request::Delete { key } => Call::Delete(key),
+                other => unreachable!("no operation asks for {other:?}"),
             })),
             Manner::Batch => calls.push(Call::Execute(requests.collect())),
             Manner::Transaction => calls.push(Call::Transaction(requests.collect())),
@@ -190,6 +191,7 @@ impl Target for Gphash {
                             Response::Value(value) => values.push(value.as_deref()),
                             Response::Done => {}
                             Response::Failed(error) => return Err(error.to_string().into()),
+                            other => return Err(format!("answered by {other:?}").into()),
                         }
                     }
                 }

@@ -177,6 +177,7 @@ fn execute(peer: &DB, request: &Request) -> Option<Option<Vec<u8>>> {
         Request::Put { key, value } => peer.put_opt(key, value, &options),
         Request::Delete { key } => peer.delete_opt(key, &options),
         Request::Merge { key, operand } => peer.merge_opt(key, operand, &options),
+        other => unreachable!("{other:?}"),
     }
     .unwrap();
     None

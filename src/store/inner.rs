@@ -13,12 +13,12 @@ use crate::store::commit::optimistic_reads::{Changed, OptimisticReads};
 use crate::store::commit::sorter::Sorter;
 use crate::store::files::dir::StoreDir;
 use crate::store::merge::MergeOperator;
-use crate::store::mvcc::old_versions::{OldVersions, Snapshot, Snapshots, Value};
+use crate::store::mvcc::old_versions::{OldVersion, OldVersions, Snapshot, Snapshots, Value};
 use crate::store::mvcc::spill_file::VersionSpill;
 use crate::store::ordered::view::OrderedViewState;
 use crate::store::request::{Request, Response, check_key};
 use crate::store::resident::budget::Budget;
-use crate::store::resident::tiers::TieredItems;
+use crate::store::resident::tiers::{EntryMeta, TieredItems};
 use crate::store::stats::Steps;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::threads::Threads;
@@ -128,6 +128,73 @@ impl StoreInner {
                 .reads
                 .install(|| self.tiers.get_many(keys, PARALLEL_LOOKUPS_MIN, found))
         })
+    }
+
+    /// The values that keys had in a live snapshot, in their order.
+    pub fn get_many_at(&self, keys: &[&[u8]], commit_seq: u64) -> Result<Vec<Value>> {
+        keys.iter().try_for_each(|key| check_key(key))?;
+        match keys.len() {
+            0..PARALLEL_LOOKUPS_MIN => self.lookup_at(keys, commit_seq),
+            _ => run_off_pool(|| self.lookup_at(keys, commit_seq)),
+        }
+    }
+
+    fn lookup_at(&self, keys: &[&[u8]], commit_seq: u64) -> Result<Vec<Value>> {
+        let mut values = vec![None; keys.len()];
+        let old_versions: Vec<Option<OldVersion>> = {
+            let visible = self.visible();
+            let old = |key: &&[u8]| visible.old_versions.value(key, commit_seq).cloned();
+            let old_versions: Vec<Option<OldVersion>> = keys.iter().map(old).collect();
+            let unchanged = (0..keys.len()).filter(|&nth| old_versions[nth].is_none());
+            let (asked, keys): (Vec<usize>, Vec<&[u8]>) =
+                unchanged.map(|nth| (nth, keys[nth])).unzip();
+            let found = |nth: usize, value| values[asked[nth]] = Some(value);
+            match keys.len() {
+                0..PARALLEL_LOOKUPS_MIN => self.tiers.get_some(&keys, found)?,
+                _ => self
+                    .threads
+                    .reads
+                    .install(|| self.tiers.get_many(&keys, PARALLEL_LOOKUPS_MIN, found))?,
+            }
+            old_versions
+        };
+        for (value, old_version) in values.iter_mut().zip(old_versions) {
+            if let Some(old_version) = old_version {
+                *value = old_version.into_value()?;
+            }
+        }
+        Ok(values)
+    }
+
+    /// Whether a key has a value.
+    pub fn contains(&self, key: &[u8]) -> Result<bool> {
+        check_key(key)?;
+        let _visible = self.visible();
+        self.has_value(key)
+    }
+
+    /// Whether a key had a value in a live snapshot.
+    pub fn contains_at(&self, key: &[u8], commit_seq: u64) -> Result<bool> {
+        check_key(key)?;
+        let visible = self.visible();
+        match visible.old_versions.value(key, commit_seq) {
+            Some(old_version) => old_version.has_value(),
+            None => self.has_value(key),
+        }
+    }
+
+    /// Whether a key has a value, which is not read from the table. No item may leave that meanwhile.
+    fn has_value(&self, key: &[u8]) -> Result<bool> {
+        let mut meta = None;
+        let found = |_, sequence| meta = Some(EntryMeta(sequence));
+        self.tiers.table.sequences(&[key], found)?;
+        match meta {
+            Some(meta) => Ok(!meta.is_tombstone()),
+            None => {
+                let below = self.tiers.spill.version().get(key)?;
+                Ok(below.is_some_and(|(_, value)| value.is_some()))
+            }
+        }
     }
 
     /// The answers to requests that are all gets, at one moment.

@@ -49,9 +49,13 @@ mod mvcc;
 mod options;
 mod ordered;
 mod range;
+mod read_modify_write;
+mod reads;
 mod request;
 mod resident;
+mod snapshot;
 mod stats;
+mod store_ref;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -59,7 +63,6 @@ mod transaction;
 mod wal;
 
 use std::fmt;
-use std::ops::{Bound, RangeBounds};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -75,10 +78,10 @@ pub use lifecycle::recover::recover;
 pub use lifecycle::report::{FileReport, StoreFile, StoreReport};
 pub use merge::MergeOperator;
 pub use options::{Durability, StoreOptions};
-pub use range::{Keys, Range};
-use range::{PagesOf, Writes};
+pub use range::{KeyBounds, Keys, Range};
 pub use request::{Request, Response, WriteBatch};
 use resident::budget::Budget;
+pub use snapshot::Snapshot;
 pub use stats::{LevelStats, SpillStats, Steps, StoreStats};
 pub use transaction::Transaction;
 
@@ -98,7 +101,8 @@ use crate::{Error, Result};
 /// of the disk, the process or the machine may still stop so early that the next opening finds the
 /// change made.
 ///
-/// Dropping a store closes it as well as it can; only [`close`](Self::close) can report an error.
+/// Dropping a store closes it as well as it can; only [`close`](Self::close) can report an error. What borrows
+/// the store is gone by then, and what [shares](Self::snapshot_owned) it keeps it open.
 pub struct Store {
     /// There until it is closed.
     core: Own<Option<Arc<Core>>>,
@@ -182,7 +186,8 @@ impl Store {
     /// that to request *i*. The changes become visible, and survive a crash, together.
     ///
     /// A merge that fails is answered by [`Response::Failed`] and changes nothing; the others are
-    /// executed as if it had not been there.
+    /// executed as if it had not been there. So are those beside a write whose condition is not met, which is
+    /// answered by [`Response::Present`] or [`Response::Mismatch`].
     ///
     /// # Examples
     /// ```
@@ -201,8 +206,8 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::TooLong`], or [`Error::InvalidOption`] for a merge without an operator, before anything
-    /// is done; [`Error::Limit`] for more than 2^32 - 1 requests. [`Error::NoSpace`], [`Error::Io`] and the like when the log cannot be written: nothing
-    /// was changed. [`Error::Unfinished`] when the index has no room.
+    /// is done; [`Error::Limit`] for more than 2^32 - 1 requests. [`Error::NoSpace`], [`Error::Io`] and the like
+    /// when the log cannot be written: nothing was changed. [`Error::Unfinished`] when the index has no room.
     pub fn execute(&self, requests: Vec<Request>) -> Result<Vec<Response>> {
         self.check(&requests)?;
         let is_get = |nth: usize| requests[nth].is_get();
@@ -222,45 +227,6 @@ impl Store {
                 answer
             }
         }
-    }
-
-    /// The value of a key, or `None` if it has none.
-    ///
-    /// # Examples
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
-    /// store.put(b"ada", b"lovelace")?;
-    /// assert_eq!(store.get(b"ada")?, Some(b"lovelace".to_vec()));
-    /// assert_eq!(store.get(b"alan")?, None);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::TooLong`]; [`Error::Damaged`] when the index names a record outside its file.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.state().get(key)
-    }
-
-    /// The values of keys at one moment, in their order.
-    ///
-    /// # Examples
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
-    /// store.put(b"ada", b"lovelace")?;
-    /// assert_eq!(store.multi_get(&["alan", "ada"])?, [None, Some(b"lovelace".to_vec())]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`get`](Self::get).
-    pub fn multi_get(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        let mut values = vec![None; keys.len()];
-        self.state()
-            .get_many(&keys, |nth, value| values[nth] = Some(value))?;
-        Ok(values)
     }
 
     fn change(&self, request: Request) -> Result<()> {
@@ -408,127 +374,6 @@ impl Store {
         }
     }
 
-    /// The items of a range of keys in ascending order, or from its end with
-    /// [`rev`](Iterator::rev), as they are now. The iterator does not see later changes. The first
-    /// range after an opening makes the ordered view, in time proportional to *n* log *n*; one of
-    /// *k* items then takes time proportional to log *n* + *k*.
-    ///
-    /// The items are `Result`s: [`Error::Unordered`] if the store has no ordered view,
-    /// [`Error::Damaged`] if the index names a record outside its file.
-    ///
-    /// # Examples
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
-    /// for key in ["ada", "alan", "grace"] {
-    ///     store.put(key, "")?;
-    /// }
-    /// for item in store.range(b"a".to_vec()..b"b".to_vec()) {
-    ///     let (key, value) = item?;
-    ///     println!("{} {}", key.escape_ascii(), value.escape_ascii());
-    /// }
-    /// let last = store.range(..).next_back().transpose()?;
-    /// assert_eq!(last, Some((b"grace".to_vec(), b"".to_vec())));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn range(&self, range: impl RangeBounds<Vec<u8>>) -> Range<'_> {
-        Range::new(self.pages_of(range))
-    }
-
-    fn pages_of(&self, range: impl RangeBounds<Vec<u8>>) -> PagesOf<'_> {
-        let state = self.state();
-        PagesOf {
-            state,
-            snapshot: state.snapshot(),
-            range: (range.start_bound().cloned(), range.end_bound().cloned()),
-            writes: Writes::new(),
-        }
-    }
-
-    /// The keys of a range in ascending order, or from its end with [`rev`](Iterator::rev), as they are now.
-    /// As [`range`](Self::range), but values are not read: of a record of the table only the key is. A sorted
-    /// file, which has items only where the store has a [budget](StoreOptions::memory_budget), is read as for a
-    /// range, because each of its blocks has one checksum; values are not copied out of it.
-    ///
-    /// The keys are `Result`s, with the errors of [`range`](Self::range). [`Error::Damaged`] is also given for
-    /// a record of the table whose key is damaged. One whose value is damaged is noticed when that is read.
-    ///
-    /// # Examples
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
-    /// for key in ["ada", "alan", "grace"] {
-    ///     store.put(key, "")?;
-    /// }
-    /// let keys: Vec<Vec<u8>> = store.keys(b"al".to_vec()..).collect::<gphash::Result<_>>()?;
-    /// assert_eq!(keys, [b"alan".to_vec(), b"grace".to_vec()]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn keys(&self, range: impl RangeBounds<Vec<u8>>) -> Keys<'_> {
-        Keys::new(self.pages_of(range))
-    }
-
-    /// The first `n` items from the key `start` on. See [`range`](Self::range).
-    ///
-    /// # Examples
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
-    /// for key in ["ada", "alan", "grace"] {
-    ///     store.put(key, "")?;
-    /// }
-    /// let keys: Vec<_> = store.scan("al", 2).map(|item| Ok(item?.0)).collect::<gphash::Result<_>>()?;
-    /// assert_eq!(keys, [b"alan".to_vec(), b"grace".to_vec()]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn scan(&self, start: impl Into<Vec<u8>>, n: usize) -> std::iter::Take<Range<'_>> {
-        let start = start.into();
-        self.range(start..).expecting(n).take(n)
-    }
-
-    /// The items whose keys begin with `prefix`. See [`range`](Self::range).
-    ///
-    /// # Examples
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
-    /// for key in ["ada", "alan", "grace"] {
-    ///     store.put(key, "")?;
-    /// }
-    /// assert_eq!(store.prefix("a").count(), 2);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn prefix(&self, prefix: impl Into<Vec<u8>>) -> Range<'_> {
-        let start: Vec<u8> = prefix.into();
-        let mut end = start.clone();
-        while end.pop_if(|byte| *byte == u8::MAX).is_some() {}
-        let end = match end.last_mut() {
-            Some(byte) => {
-                *byte += 1;
-                Bound::Excluded(end)
-            }
-            None => Bound::Unbounded,
-        };
-        self.range((Bound::Included(start), end))
-    }
-
-    /// Begins a transaction.
-    ///
-    /// # Examples
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
-    /// let mut transaction = store.transaction();
-    /// if transaction.get(b"ada")?.is_none() {
-    ///     transaction.put(b"ada", b"lovelace")?;
-    /// }
-    /// transaction.commit()?; // `Error::Conflict` if another has put `ada` meanwhile
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn transaction(&self) -> Transaction<'_> {
-        Transaction::new(self)
-    }
-
     /// Makes all that was answered durable.
     ///
     /// # Examples
@@ -641,7 +486,8 @@ impl Store {
         }
     }
 
-    /// Waits for asynchronous requests, takes a checkpoint and closes all files.
+    /// Waits for asynchronous requests, takes a checkpoint and closes all files. A store that others
+    /// [share](Self::snapshot_owned) is not closed before they are gone.
     ///
     /// # Examples
     /// ```

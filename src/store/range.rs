@@ -1,14 +1,18 @@
 //! Items in order, as they were when the iterator was made.
 
+mod bounds;
 mod pages;
 
 use std::fmt;
 use std::iter::FusedIterator;
 
+pub use bounds::KeyBounds;
+pub(in crate::store) use bounds::of_prefix;
 use pages::{End, Pages};
 pub(in crate::store) use pages::{PagesOf, Writes};
 
 use crate::Result;
+use crate::store::store_ref::InnerRef;
 
 /// Iterator over the items of a range of keys in ascending order, from both ends.
 ///
@@ -34,7 +38,7 @@ pub struct Range<'s> {
 }
 
 impl<'s> Range<'s> {
-    pub(in crate::store) fn new(of: PagesOf<'s>) -> Self {
+    pub(in crate::store) fn new(of: PagesOf<impl Into<InnerRef<'s>>>) -> Self {
         Self {
             pages: Pages::of_items(of),
         }
@@ -91,7 +95,7 @@ pub struct Keys<'s> {
 }
 
 impl<'s> Keys<'s> {
-    pub(in crate::store) fn new(of: PagesOf<'s>) -> Self {
+    pub(in crate::store) fn new(of: PagesOf<impl Into<InnerRef<'s>>>) -> Self {
         Self {
             pages: Pages::of_keys(of),
         }

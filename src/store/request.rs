@@ -4,7 +4,11 @@ use crate::layout::size_class::{MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE};
 use crate::{Error, Result};
 
 /// One request of a batch. Keys have 0 bytes to 64 KiB, values and operands 0 bytes to 1 GiB.
+///
+/// What a request reads is what those before it in its batch have left, and nobody changes it before the
+/// request does: so a [`CompareAndSwap`](Self::CompareAndSwap) is one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Request {
     /// Asks for the value of a key; answered by [`Response::Value`].
     Get {
@@ -31,15 +35,45 @@ pub enum Request {
         /// What is merged.
         operand: Vec<u8>,
     },
+    /// Gives a key a value if it has none; answered by [`Response::Done`], or by [`Response::Present`] if it
+    /// has one.
+    PutIfAbsent {
+        /// The key.
+        key: Vec<u8>,
+        /// The value.
+        value: Vec<u8>,
+    },
+    /// Gives a key a value, or takes it away, if the key has what is expected; answered by
+    /// [`Response::Done`], or by [`Response::Mismatch`] if it has not.
+    CompareAndSwap {
+        /// The key.
+        key: Vec<u8>,
+        /// What the key must have; `None` for no value.
+        expected: Option<Vec<u8>>,
+        /// What the key gets; `None` takes its value away.
+        new: Option<Vec<u8>>,
+    },
+    /// Gives a key a value, or takes it away; answered by [`Response::Value`] with the one before.
+    Swap {
+        /// The key.
+        key: Vec<u8>,
+        /// What the key gets; `None` takes its value away.
+        new: Option<Vec<u8>>,
+    },
 }
 
 /// The answer to one request.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub enum Response {
-    /// To a get: the value, or `None` if the key has none.
+    /// To a get: the value, or `None` if the key has none. To a swap: the value before it.
     Value(Option<Vec<u8>>),
-    /// To a put, a delete or a merge: it has been done.
+    /// To any other: it has been done.
     Done,
+    /// To a put if absent: it was not done, because the key has a value.
+    Present,
+    /// To a compare-and-swap: it was not done, because the key has this instead of what was expected.
+    Mismatch(Option<Vec<u8>>),
     /// To a merge: it was not done, and the key kept its value.
     Failed(Box<Error>),
 }
@@ -51,7 +85,10 @@ impl Request {
             Self::Get { key }
             | Self::Put { key, .. }
             | Self::Delete { key }
-            | Self::Merge { key, .. } => key,
+            | Self::Merge { key, .. }
+            | Self::PutIfAbsent { key, .. }
+            | Self::CompareAndSwap { key, .. }
+            | Self::Swap { key, .. } => key,
         }
     }
 
@@ -64,12 +101,38 @@ impl Request {
         matches!(self, Self::Merge { .. })
     }
 
+    /// Whether what it changes depends on the value before it.
+    pub(in crate::store) fn is_read_modify_write(&self) -> bool {
+        matches!(
+            self,
+            Self::Merge { .. } | Self::PutIfAbsent { .. } | Self::CompareAndSwap { .. }
+        )
+    }
+
+    /// Whether it takes a value away, and can do nothing else.
+    pub(in crate::store) fn is_removal(&self) -> bool {
+        matches!(
+            self,
+            Self::Delete { .. }
+                | Self::CompareAndSwap { new: None, .. }
+                | Self::Swap { new: None, .. }
+        )
+    }
+
     /// Refuses keys, values and operands that are too long.
     pub(in crate::store) fn check(&self) -> Result<()> {
         check_key(self.key())?;
         match self {
-            Self::Put { value, .. } => check_value("value", value),
+            Self::Put { value, .. } | Self::PutIfAbsent { value, .. } => {
+                check_value("value", value)
+            }
             Self::Merge { operand, .. } => check_value("operand", operand),
+            Self::CompareAndSwap { expected, new, .. } => {
+                let expected = expected.as_deref().unwrap_or_default();
+                check_value("expected value", expected)?;
+                check_value("value", new.as_deref().unwrap_or_default())
+            }
+            Self::Swap { new, .. } => check_value("value", new.as_deref().unwrap_or_default()),
             Self::Get { .. } | Self::Delete { .. } => Ok(()),
         }
     }

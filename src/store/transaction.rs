@@ -6,14 +6,16 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::Result;
+#[cfg(doc)]
 use crate::store::Store;
 use crate::store::commit::group::into_unit;
 use crate::store::commit::queue::Work;
 use crate::store::commit::user_code;
 use crate::store::merge::merge;
 use crate::store::mvcc::read_set::ReadSet;
-use crate::store::range::{Keys, PagesOf, Range, Writes};
+use crate::store::range::{KeyBounds, Keys, PagesOf, Range, Writes};
 use crate::store::request::{Request, check_key, check_value};
+use crate::store::store_ref::{InnerRef, StoreRef};
 
 /// Changes that are made together if nothing that was read has been changed by others, else not at
 /// all. So transactions are serializable: they have the effects of one after the other, in the
@@ -47,10 +49,14 @@ use crate::store::request::{Request, check_key, check_value};
 /// assert_eq!(store.get(b"stock")?, Some(b"6".to_vec()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// [`Store::transaction`] borrows the store, [`Store::transaction_owned`] shares it and gives a
+/// `Transaction<'static>`.
 pub struct Transaction<'s> {
-    store: &'s Store,
     writes: Writes,
+    /// Before the store: nothing is kept for it once that closes.
     read_set: ReadSet,
+    store: StoreRef<'s>,
 }
 
 impl fmt::Debug for Transaction<'_> {
@@ -62,11 +68,11 @@ impl fmt::Debug for Transaction<'_> {
 }
 
 impl<'s> Transaction<'s> {
-    pub(in crate::store) fn new(store: &'s Store) -> Self {
+    pub(in crate::store) fn new(store: StoreRef<'s>) -> Self {
         Self {
-            store,
             writes: Writes::new(),
             read_set: ReadSet::new(store.state().snapshot()),
+            store,
         }
     }
 
@@ -110,7 +116,7 @@ impl<'s> Transaction<'s> {
     /// assert_eq!(transaction.range(..).count(), 2); // its own change among them
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn range(&mut self, range: impl RangeBounds<Vec<u8>>) -> Range<'s> {
+    pub fn range(&mut self, range: impl KeyBounds) -> Range<'s> {
         Range::new(self.pages_of(range))
     }
 
@@ -129,22 +135,22 @@ impl<'s> Transaction<'s> {
     /// assert_eq!(keys, [b"alan".to_vec()]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn keys(&mut self, range: impl RangeBounds<Vec<u8>>) -> Keys<'s> {
+    pub fn keys(&mut self, range: impl KeyBounds) -> Keys<'s> {
         Keys::new(self.pages_of(range))
     }
 
     /// Reads of a range, which counts as read.
-    fn pages_of(&mut self, range: impl RangeBounds<Vec<u8>>) -> PagesOf<'s> {
-        let range = (range.start_bound().cloned(), range.end_bound().cloned());
+    fn pages_of(&mut self, range: impl KeyBounds) -> PagesOf<InnerRef<'s>> {
+        let range = range.into_key_range();
         let writes = self.writes.iter();
         let writes = writes.filter(|(key, _)| range.contains(key));
         let writes = writes.map(|(key, value)| (key.clone(), value.clone()));
         let writes = writes.collect();
         self.read_set.ranges.push(range.clone());
-        let state = self.store.state();
+        let snapshots = &self.store.state().snapshots;
         PagesOf {
-            state,
-            snapshot: state.snapshots.take(self.read_set.commit_seq),
+            state: self.store.inner(),
+            snapshot: snapshots.take(self.read_set.commit_seq),
             range,
             writes,
         }
@@ -224,7 +230,8 @@ impl<'s> Transaction<'s> {
     /// As [`get`](Self::get) and [`Store::merge`]; the transaction is as it was.
     pub fn merge(&mut self, key: impl Into<Vec<u8>>, operand: &[u8]) -> Result<()> {
         let key = key.into();
-        let operator = self.store.operator()?;
+        let store = self.store.clone();
+        let operator = store.operator()?;
         let value = self.get(&key)?;
         let merged = merge(operator, &key, value.as_deref(), operand)?;
         self.writes.insert(key, Some(Arc::new(merged)));
@@ -255,7 +262,7 @@ impl<'s> Transaction<'s> {
             // All that was read is of one moment.
             return Ok(());
         }
-        let store = self.store;
+        let store = self.store.clone();
         user_code::may_change()?;
         into_unit(store.submit(self.into_work()))
     }

@@ -1024,6 +1024,48 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("store::commit::group"),
     },
     Mutation {
+        name: "a compare-and-swap compares nothing",
+        file: "src/store/commit/execute.rs",
+        find: "match before == expected.as_deref() {\n                true =>",
+        replacement: "match before == expected.as_deref() || true {\n                true =>",
+        suite: Suite::Store("read_modify_write"),
+    },
+    Mutation {
+        name: "a read-modify-write sees nothing of its batch",
+        file: "src/store/commit/execute.rs",
+        find: "                newest = Some(nth);\n",
+        replacement: "",
+        suite: Suite::Store("read_modify_write"),
+    },
+    Mutation {
+        name: "a write whose condition is not met is made",
+        file: "src/store/commit/execute.rs",
+        find: "(_, Some(Outcome::Refused(_))) | (Request::Get { .. } | Request::Merge { .. }, _) => None,",
+        replacement: "(Request::Get { .. } | Request::Merge { .. }, _) => None,",
+        suite: Suite::Store("requests_of_a_batch"),
+    },
+    Mutation {
+        name: "a snapshot reads what many keys have now",
+        file: "src/store/inner.rs",
+        find: "visible.old_versions.value(key, commit_seq).cloned();",
+        replacement: "visible.old_versions.value(key, commit_seq).filter(|_| false).cloned();",
+        suite: Suite::Store("snapshots"),
+    },
+    Mutation {
+        name: "a key with a tombstone is contained",
+        file: "src/store/inner.rs",
+        find: "Some(meta) => Ok(!meta.is_tombstone()),",
+        replacement: "Some(_) => Ok(true),",
+        suite: Suite::Store("spill"),
+    },
+    Mutation {
+        name: "a second reader of one moment is not counted",
+        file: "src/store/mvcc/old_versions.rs",
+        find: "        *self.live().entry(commit_seq).or_default() += 1;\n        Snapshot {",
+        replacement: "        self.live().entry(commit_seq).or_insert(1);\n        Snapshot {",
+        suite: Suite::Store("snapshots"),
+    },
+    Mutation {
         name: "a group of changes counts as made before it is",
         file: "src/store/commit/apply.rs",
         find: r"        self.change_table(&mut visible, &changes)?;

@@ -70,6 +70,8 @@ fn keys_and_values_that_are_too_long() {
     store.put("key", "value").unwrap();
     is_told(store.put(long.clone(), "value").unwrap_err());
     is_told(store.get(&long).unwrap_err());
+    is_told(store.get_with(&long, |_| ()).unwrap_err());
+    is_told(store.contains_key(&long).unwrap_err());
     is_told(store.delete(long.clone()).unwrap_err());
     is_told(store.merge(long.clone(), "x").unwrap_err());
     is_told(store.multi_get(std::slice::from_ref(&long)).unwrap_err());

@@ -236,6 +236,29 @@ fn merge_operator_reads_the_store_and_changes_none() {
     });
 }
 
+#[test]
+fn reader_of_a_value_may_change_the_store_and_panic() {
+    within_a_minute(|| {
+        let folder = in_memory();
+        let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
+        store.put("key", "old").unwrap();
+        let seen = store.get_with(b"key", |value| {
+            store.put("key", "new").unwrap();
+            let inner = store.get_with(b"key", <[u8]>::to_vec).unwrap();
+            assert_eq!(store.range(..).count(), 1);
+            store.checkpoint().unwrap();
+            (value.to_vec(), inner.unwrap())
+        });
+        assert_eq!(seen.unwrap().unwrap(), (b"old".to_vec(), b"new".to_vec()));
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            store.get_with(b"key", |_| panic!("as it was told"))
+        }));
+        assert!(panicked.is_err());
+        store.put("key", "newer").unwrap();
+        assert_eq!(store.get(b"key").unwrap().unwrap(), b"newer");
+    });
+}
+
 /// Panics under a write of the log when it is told to.
 #[derive(Debug, Default)]
 struct Panics(AtomicBool);

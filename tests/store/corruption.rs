@@ -74,6 +74,18 @@ fn corruption_of_a_byte_is_an_error_of_every_read() {
     };
     assert!(is_damage(store.execute(vec![get])));
     assert!(is_damage(store.merge(damaged.clone(), "more")));
+    assert!(is_damage(store.put_if_absent(damaged.clone(), "more")));
+    assert!(is_damage(store.compare_and_swap(
+        damaged.clone(),
+        None,
+        None
+    )));
+    assert!(is_damage(store.swap(damaged.clone(), "more")));
+    assert!(is_damage(store.take(damaged.clone())));
+    assert!(is_damage(store.get_with(&damaged, <[u8]>::len)));
+    assert!(is_damage(
+        store.snapshot().multi_get(&[key(1), damaged.clone()])
+    ));
     assert!(is_damage(store.transaction().get(&damaged)));
     let errors = store.range(..).filter(Result::is_err).count();
     assert_eq!(errors, 1);
@@ -82,6 +94,7 @@ fn corruption_of_a_byte_is_an_error_of_every_read() {
         (KEYS - SPOILT - 1) as usize
     );
     // What reads no value does not meet it.
+    assert!(store.contains_key(&damaged).unwrap());
     let keys = store.keys(..).collect::<Result<Vec<_>>>().unwrap();
     assert!(keys.into_iter().eq((0..KEYS).map(key)));
     assert_eq!(store.keys(..).rev().flatten().count(), KEYS as usize);
@@ -124,12 +137,16 @@ fn snapshot_reports_damage_that_a_change_replaced() {
     let path = spoilt(folder.path(), &value(SPOILT), 90);
     let store = Store::open(&path, &options()).unwrap();
     let mut reader = store.transaction();
+    let snapshot = store.snapshot();
     let range = store.range(key(SPOILT)..=key(SPOILT));
     store.put(key(SPOILT), "anew").unwrap();
     assert!(is_damage(reader.get(&key(SPOILT))));
+    assert!(is_damage(snapshot.get(&key(SPOILT))));
+    assert!(is_damage(snapshot.multi_get(&[key(1), key(SPOILT)])));
+    assert!(is_damage(snapshot.contains_key(&key(SPOILT))));
     assert!(is_damage(range.collect::<Result<Vec<_>>>()));
     assert_eq!(store.get(&key(SPOILT)).unwrap(), Some(b"anew".to_vec()));
-    drop(reader);
+    drop((reader, snapshot));
     store.close().unwrap();
 }
 

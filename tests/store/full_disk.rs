@@ -246,6 +246,10 @@ impl Case {
             let (these, others) = keys.split_at(some);
             keys = others;
             let deleted = match these {
+                [key] if self.rng.random() => {
+                    let taken = store.take(key.clone());
+                    taken.map(|value| assert_eq!(value.as_ref(), self.model.get(key)))
+                }
                 [key] => store.delete(key.clone()),
                 _ if self.rng.random() => {
                     let mut transaction = store.transaction();

@@ -10,7 +10,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::disk::{copy, folders};
-use super::model::{Model, contents, expect, was};
+use super::model::{Model, any_expected, contents, expect, was};
 use super::{append, seed};
 
 /// A value that can be longer than a block of a record of the log.
@@ -29,7 +29,20 @@ fn any_request(rng: &mut SmallRng) -> Request {
         _ => rng.random_range(0..5000),
     };
     let key = format!("key {number}").into_bytes();
-    match rng.random_range(0..8) {
+    match rng.random_range(0..11) {
+        8 => Request::PutIfAbsent {
+            key,
+            value: any_value(rng),
+        },
+        9 => Request::CompareAndSwap {
+            key,
+            expected: any_expected(rng),
+            new: any_expected(rng),
+        },
+        10 => Request::Swap {
+            key,
+            new: any_expected(rng),
+        },
         0..4 => Request::Get { key },
         4..6 => Request::Put {
             key,

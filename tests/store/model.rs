@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use gphash::Error;
-use gphash::store::{Durability, Request, Response, Store, StoreOptions, WriteBatch};
+use gphash::store::{Durability, Request, Response, Snapshot, Store, StoreOptions, WriteBatch};
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -49,9 +49,18 @@ pub fn any_value(rng: &mut SmallRng) -> Vec<u8> {
         .collect()
 }
 
+/// No value, or a short one, which is often what a key has.
+pub fn any_expected(rng: &mut SmallRng) -> Option<Vec<u8>> {
+    match rng.random_range(0..4) {
+        0 => None,
+        1 => Some(Vec::new()),
+        len => Some(vec![b'x'; len - 1]),
+    }
+}
+
 fn any_request(rng: &mut SmallRng) -> Request {
     let key = any_key(rng);
-    match rng.random_range(0..10) {
+    match rng.random_range(0..14) {
         0..4 => Request::Get { key },
         4..7 => Request::Put {
             key,
@@ -60,7 +69,20 @@ fn any_request(rng: &mut SmallRng) -> Request {
         7 => Request::Delete { key },
         8 => Request::Merge {
             key,
-            operand: vec![b'x'; rng.random_range(0..9)],
+            operand: vec![b'x'; rng.random_range(0..3)],
+        },
+        9 => Request::PutIfAbsent {
+            key,
+            value: any_value(rng),
+        },
+        10..12 => Request::CompareAndSwap {
+            key,
+            expected: any_expected(rng),
+            new: any_expected(rng),
+        },
+        12 => Request::Swap {
+            key,
+            new: rng.random_bool(0.5).then(|| any_value(rng)),
         },
         _ => Request::Merge {
             key,
@@ -87,8 +109,28 @@ pub fn expect(model: &mut Model, request: &Request) -> Expected {
         Request::Merge { key, operand } => {
             model.entry(key.clone()).or_default().extend(operand);
         }
+        Request::PutIfAbsent { key, .. } if model.contains_key(key) => return Expected::Present,
+        Request::PutIfAbsent { key, value } => {
+            model.insert(key.clone(), value.clone());
+        }
+        Request::CompareAndSwap { key, expected, new } => {
+            if model.get(key) != expected.as_ref() {
+                return Expected::Mismatch(model.get(key).cloned());
+            }
+            swap(model, key, new);
+        }
+        Request::Swap { key, new } => return Expected::Value(swap(model, key, new)),
+        other => unreachable!("{other:?}"),
     }
     Expected::Done
+}
+
+/// Gives a key what is new; gives what it had.
+fn swap(model: &mut Model, key: &[u8], new: &Option<Vec<u8>>) -> Option<Vec<u8>> {
+    match new {
+        Some(value) => model.insert(key.to_vec(), value.clone()),
+        None => model.remove(key),
+    }
 }
 
 #[derive(Debug, PartialEq)]
@@ -96,16 +138,21 @@ pub enum Expected {
     Value(Option<Vec<u8>>),
     Done,
     Failed,
+    Present,
+    Mismatch(Option<Vec<u8>>),
 }
 
 pub fn was(response: Response) -> Expected {
     match response {
         Response::Value(value) => Expected::Value(value),
         Response::Done => Expected::Done,
+        Response::Present => Expected::Present,
+        Response::Mismatch(found) => Expected::Mismatch(found),
         Response::Failed(error) => {
             assert!(matches!(*error, Error::Merge { .. }), "{error}");
             Expected::Failed
         }
+        other => unreachable!("{other:?}"),
     }
 }
 
@@ -181,11 +228,42 @@ fn any_options(spills: bool, rng: &mut SmallRng) -> StoreOptions {
     }
 }
 
+/// Reads some keys of a snapshot, and all of it, in one of the ways to do so.
+fn read(snapshot: &Snapshot, seen: &Model, rng: &mut SmallRng) {
+    let keys: Vec<_> = (0..rng.random_range(1..20)).map(|_| any_key(rng)).collect();
+    let expected: Vec<_> = keys.iter().map(|key| seen.get(key).cloned()).collect();
+    assert!(snapshot.multi_get(&keys).unwrap() == expected);
+    for (key, value) in keys.iter().zip(&expected) {
+        match rng.random_range(0..3) {
+            0 => assert!(snapshot.get(key).unwrap() == *value),
+            1 => assert_eq!(snapshot.contains_key(key).unwrap(), value.is_some()),
+            _ => {
+                let len = snapshot.get_with(key, <[u8]>::len).unwrap();
+                assert_eq!(len, value.as_ref().map(Vec::len));
+            }
+        }
+    }
+    let (first, last) = (seen.first_key_value(), seen.last_key_value());
+    let own = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone());
+    match rng.random_range(0..4) {
+        0 => assert!(snapshot.first().unwrap() == first.map(own)),
+        1 => assert!(snapshot.last().unwrap() == last.map(own)),
+        2 => assert!(
+            snapshot
+                .keys(..)
+                .map(Result::unwrap)
+                .eq(seen.keys().cloned())
+        ),
+        _ => assert!(snapshot.iter().map(Result::unwrap).eq(seen.iter().map(own))),
+    }
+}
+
 /// Some steps in one store.
 fn live(store: &Store, model: &mut Model, spills: bool, steps: u32, rng: &mut SmallRng) {
     let mut held: Vec<(Items, VecDeque<Item>)> = Vec::new();
+    let mut snapshots: Vec<(Snapshot, Model)> = Vec::new();
     for _ in 0..steps {
-        match rng.random_range(0..12) {
+        match rng.random_range(0..13) {
             0..4 => {
                 let len = rng.random_range(0..60);
                 let requests: Vec<Request> = (0..len).map(|_| any_request(rng)).collect();
@@ -194,15 +272,10 @@ fn live(store: &Store, model: &mut Model, spills: bool, steps: u32, rng: &mut Sm
                 let answers: Vec<_> = answers.into_iter().map(was).collect();
                 assert!(answers == expected, "other answers");
             }
-            4 => {
-                let (key, value) = (any_key(rng), any_value(rng));
-                store.put(key.clone(), value.clone()).unwrap();
-                model.insert(key, value);
-            }
-            5 => {
-                let key = any_key(rng);
-                store.delete(key.clone()).unwrap();
-                model.remove(&key);
+            4 | 5 => {
+                let request = any_request(rng);
+                let expected = expect(model, &request);
+                assert!(call(store, request) == expected, "another answer");
             }
             6 => {
                 let keys: Vec<_> = (0..rng.random_range(0..100))
@@ -212,6 +285,9 @@ fn live(store: &Store, model: &mut Model, spills: bool, steps: u32, rng: &mut Sm
                 assert!(store.multi_get(&keys).unwrap() == expected);
                 for (key, value) in keys.iter().zip(&expected).take(3) {
                     assert!(store.get(key).unwrap() == *value);
+                    assert_eq!(store.contains_key(key).unwrap(), value.is_some());
+                    let same = store.get_with(key, |found| Some(found) == value.as_deref());
+                    assert_eq!(same.unwrap(), value.as_ref().map(|_| true));
                 }
             }
             7 => write(store, model, rng),
@@ -228,6 +304,18 @@ fn live(store: &Store, model: &mut Model, spills: bool, steps: u32, rng: &mut Sm
                 held.push((items, expected));
             }
             10 => {
+                if snapshots.len() == 3 {
+                    snapshots.remove(rng.random_range(0..3));
+                }
+                let taken = match snapshots.choose(rng) {
+                    Some((snapshot, seen)) if rng.random_bool(0.3) => {
+                        (snapshot.clone(), seen.clone())
+                    }
+                    _ => (store.snapshot(), model.clone()),
+                };
+                snapshots.push(taken);
+            }
+            11 => {
                 let (start, n) = (any_key(rng), rng.random_range(0..40));
                 let limits = (Bound::Included(start.clone()), Bound::Unbounded);
                 let expected: Vec<_> = in_range(model, &limits).into_iter().take(n).collect();
@@ -250,12 +338,57 @@ fn live(store: &Store, model: &mut Model, spills: bool, steps: u32, rng: &mut Sm
                 _ => assert_eq!(store.stats().keys, model.len() as u64),
             },
         }
+        if let Some((snapshot, seen)) = snapshots.choose(rng)
+            && rng.random_bool(0.5)
+        {
+            read(snapshot, seen, rng);
+        }
         if let Some(nth) = (0..held.len()).collect::<Vec<_>>().choose(rng) {
             let (range, expected) = &mut held[*nth];
             if step(range, expected, rng) {
                 held.remove(*nth);
             }
         }
+    }
+}
+
+/// Whether a batch of changes has a verb for it.
+fn has_verb(request: &Request) -> bool {
+    use Request::{Delete, Get, Merge, Put};
+    matches!(
+        request,
+        Get { .. } | Put { .. } | Delete { .. } | Merge { .. }
+    )
+}
+
+/// One request by the verb of its own.
+fn call(store: &Store, request: Request) -> Expected {
+    match request {
+        Request::Get { key } => Expected::Value(store.get(&key).unwrap()),
+        Request::Put { key, value } => done(store.put(key, value)),
+        Request::Delete { key } => done(store.delete(key)),
+        Request::Merge { key, operand } => done(store.merge(key, operand)),
+        Request::PutIfAbsent { key, value } => match store.put_if_absent(key, value).unwrap() {
+            true => Expected::Done,
+            false => Expected::Present,
+        },
+        Request::CompareAndSwap { key, expected, new } => {
+            let swapped = store.compare_and_swap(key, expected.as_deref(), new.as_deref());
+            match swapped.unwrap() {
+                Ok(()) => Expected::Done,
+                Err(found) => Expected::Mismatch(found),
+            }
+        }
+        Request::Swap { key, new: None } => Expected::Value(store.take(key).unwrap()),
+        Request::Swap { key, new } => Expected::Value(store.swap(key, new.unwrap()).unwrap()),
+        other => unreachable!("{other:?}"),
+    }
+}
+
+fn done(outcome: gphash::Result<()>) -> Expected {
+    match outcome {
+        Ok(()) => Expected::Done,
+        Err(error) => was(Response::Failed(Box::new(error))),
     }
 }
 
@@ -266,12 +399,16 @@ fn write(store: &Store, model: &mut Model, rng: &mut SmallRng) {
     let mut fails = false;
     for _ in 0..rng.random_range(0..20) {
         let request = any_request(rng);
+        if !has_verb(&request) {
+            continue;
+        }
         fails |= expect(&mut after, &request) == Expected::Failed;
         match request {
             Request::Get { .. } => {}
             Request::Put { key, value } => batch.put(key, value),
             Request::Delete { key } => batch.delete(key),
             Request::Merge { key, operand } => batch.merge(key, operand),
+            other => unreachable!("{other:?}"),
         }
     }
     match store.write(batch) {

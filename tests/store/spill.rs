@@ -104,6 +104,14 @@ fn eviction_keeps_every_item_readable() {
             let keys: Vec<_> = (0..26_000).map(key).collect();
             let expected: Vec<_> = keys.iter().map(|key| model.get(key).cloned()).collect();
             assert!(store.multi_get(&keys).unwrap() == expected);
+            for (key, value) in keys.iter().zip(&expected).step_by(5) {
+                assert_eq!(store.contains_key(key).unwrap(), value.is_some());
+            }
+            let snapshot = store.snapshot();
+            assert!(snapshot.multi_get(&keys).unwrap() == expected);
+            let own = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone());
+            assert!(store.first().unwrap() == model.first_key_value().map(own));
+            assert!(store.last().unwrap() == model.last_key_value().map(own));
             assert_eq!(store.verify(&|_| {}).state, ReportState::Clean);
         };
         check(&store);

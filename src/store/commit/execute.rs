@@ -1,7 +1,7 @@
-//! Executing a batch (H-Rocks §4, §6). Its requests are told apart into writes, merges and gets,
-//! and each kind is executed at a time. All versions of a key that writes and merges make are kept
-//! until each get has found the one before it. So every answer is that of one request after the
-//! other, in the order of their arrival.
+//! Executing a batch (H-Rocks §4, §6). Its requests are told apart into writes, read-modify-writes and
+//! reads, and each kind is executed at a time. All versions of a key that writes make are kept until
+//! each read has found the one before it. So every answer is that of one request after the other, in
+//! the order of their arrival.
 
 use fixedbitset::FixedBitSet;
 use rayon::slice::ParallelSliceMut;
@@ -17,23 +17,73 @@ use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::wal::record::Entry;
 use crate::{Error, Result};
 
-/// Gets that one thread answers at a time.
-const TASK_GETS: usize = 512;
+/// Requests of which one thread answers the reads at a time.
+const TASK_READS: usize = 512;
 
 /// A batch that is being executed. What it changes is not in the index yet.
 pub struct Execution<'r, K: Fn(u32) -> &'r [u8]> {
     requests: &'r [&'r Request],
     versions: KeyWrites<'r, K>,
-    /// What merges have made, by their positions; empty if there are none.
-    merged: Vec<Option<Result<Vec<u8>>>>,
+    /// What has become of read-modify-writes, by their positions; empty if there are none.
+    outcomes: Vec<Option<Outcome>>,
+}
+
+/// What has become of a read-modify-write.
+enum Outcome {
+    /// A merge has made this value.
+    Merged(Vec<u8>),
+    /// The condition of a write held.
+    Met,
+    /// Nothing was changed, and this is the answer.
+    Refused(Response),
+}
+
+impl Outcome {
+    /// What becomes of a request whose key has the value `before`; `None` for one that needs not know it.
+    fn of(request: &Request, before: Value, operator: Option<&dyn MergeOperator>) -> Option<Self> {
+        match request {
+            Request::Merge { key, operand } => {
+                let operator = operator.expect("without an operator, merges are refused");
+                Some(match merge(operator, key, before, operand) {
+                    Ok(value) => Self::Merged(value),
+                    Err(error) => Self::Refused(Response::Failed(Box::new(error))),
+                })
+            }
+            Request::PutIfAbsent { .. } => Some(match before {
+                None => Self::Met,
+                Some(_) => Self::Refused(Response::Present),
+            }),
+            Request::CompareAndSwap { expected, .. } => Some(match before == expected.as_deref() {
+                true => Self::Met,
+                false => Self::Refused(Response::Mismatch(before.map(<[u8]>::to_vec))),
+            }),
+            Request::Get { .. }
+            | Request::Put { .. }
+            | Request::Delete { .. }
+            | Request::Swap { .. } => None,
+        }
+    }
 }
 
 /// A value, or `None` where it was deleted.
 type Value<'v> = Option<&'v [u8]>;
 
+/// What a request leaves of its key, by its outcome if it has one; `None` if it changes nothing.
+fn written<'v>(request: &'v Request, outcome: Option<&'v Outcome>) -> Option<Value<'v>> {
+    match (request, outcome) {
+        (_, Some(Outcome::Merged(value))) => Some(Some(value)),
+        (_, Some(Outcome::Refused(_))) | (Request::Get { .. } | Request::Merge { .. }, _) => None,
+        (Request::Put { value, .. } | Request::PutIfAbsent { value, .. }, _) => Some(Some(value)),
+        (Request::Swap { new, .. } | Request::CompareAndSwap { new, .. }, _) => {
+            Some(new.as_deref())
+        }
+        (Request::Delete { .. }, _) => Some(None),
+    }
+}
+
 impl<'r> Execution<'r, fn(u32) -> &'r [u8]> {
-    /// Makes the versions of all keys that the batch changes, merges included; the GPU sorts them, if
-    /// there is one.
+    /// Makes the versions of all keys that the batch changes, those of read-modify-writes included; the GPU
+    /// sorts them, if there is one. Merges want an `operator`.
     ///
     /// # Errors
     /// Those of the index. What becomes of a merge that fails is its own answer.
@@ -54,16 +104,11 @@ impl<'r> Execution<'r, fn(u32) -> &'r [u8]> {
         let mut execution = Execution {
             requests,
             versions: KeyWrites::sort(len, is_change, key, gpu),
-            merged: Vec::new(),
+            outcomes: Vec::new(),
         };
-        let has_merge = || {
-            let is_none = |nth: usize| !requests[nth].is_merge();
-            !parallel::all(requests.len(), REQUESTS_PER_THREAD_MIN, is_none)
-        };
-        if let Some(operator) = operator
-            && has_merge()
-        {
-            execution.merge(tiers, operator)?;
+        let is_none = |nth: usize| !requests[nth].is_read_modify_write();
+        if !parallel::all(requests.len(), REQUESTS_PER_THREAD_MIN, is_none) {
+            execution.read_modify_write(tiers, operator)?;
         }
         Ok(execution)
     }
@@ -74,13 +119,24 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         self.requests[version.position as usize]
     }
 
-    /// Runs the merges: those of one key in order, those of different keys side by side.
-    fn merge(&mut self, tiers: &TieredItems, operator: &dyn MergeOperator) -> Result<()> {
-        let has_merge =
-            |run: &[KeyWrite]| run.iter().any(|version| self.request(version).is_merge());
-        let runs = self.versions.map_keys(|run| has_merge(run).then_some(run));
-        let needs = |run: &&[KeyWrite]| self.request(&run[0]).is_merge();
-        let asked: Vec<usize> = (0..runs.len()).filter(|&nth| needs(&runs[nth])).collect();
+    fn outcome(&self, position: usize) -> Option<&Outcome> {
+        self.outcomes.get(position)?.as_ref()
+    }
+
+    /// Runs the read-modify-writes: those of one key in order, those of different keys side by side.
+    fn read_modify_write(
+        &mut self,
+        tiers: &TieredItems,
+        operator: Option<&dyn MergeOperator>,
+    ) -> Result<()> {
+        let depends = |version: &KeyWrite| self.request(version).is_read_modify_write();
+        let runs = self
+            .versions
+            .map_keys(|run| run.iter().any(depends).then_some(run));
+        // Whose first write depends on what the index has.
+        let asked: Vec<usize> = (0..runs.len())
+            .filter(|&nth| depends(&runs[nth][0]))
+            .collect();
         let keys: Vec<&[u8]> = asked
             .iter()
             .map(|&nth| self.request(&runs[nth][0]).key())
@@ -89,50 +145,41 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         tiers.get_many(&keys, PARALLEL_REQUESTS_MIN, |nth, value| {
             bases[asked[nth]] = Some(value);
         })?;
-        let run = |nth: usize| self.merge_run(runs[nth], bases[nth].as_deref(), operator);
+        let run = |nth: usize| self.outcomes_of_key(runs[nth], bases[nth].as_deref(), operator);
         let made: Vec<_> = match runs.len() {
             PARALLEL_REQUESTS_MIN.. => parallel::collect(runs.len(), 1, run),
             len => (0..len).map(run).collect(),
         };
-        let mut merged = vec![None; self.requests.len()];
-        for (position, value) in made.into_iter().flatten() {
-            merged[position as usize] = Some(value);
+        let mut outcomes: Vec<Option<Outcome>> = Vec::new();
+        outcomes.resize_with(self.requests.len(), || None);
+        for (version, outcome) in runs.into_iter().flatten().zip(made.into_iter().flatten()) {
+            outcomes[version.position as usize] = outcome;
         }
-        self.merged = merged;
+        self.outcomes = outcomes;
         Ok(())
     }
 
-    /// The values that the merges of one key make.
-    fn merge_run(
+    /// What becomes of the read-modify-writes among the writes of one key, which had the value `base` before.
+    fn outcomes_of_key(
         &self,
         run: &[KeyWrite],
         base: Value,
-        operator: &dyn MergeOperator,
-    ) -> Vec<(u32, Result<Vec<u8>>)> {
-        let mut made: Vec<(u32, Result<Vec<u8>>)> = Vec::new();
-        // Where the newest value is: in `made`, or else here.
-        let mut newest = None;
-        let mut other = base;
-        for version in run {
-            match self.request(version) {
-                Request::Put { value, .. } => (newest, other) = (None, Some(value.as_slice())),
-                Request::Delete { .. } => (newest, other) = (None, None),
-                Request::Merge { key, operand } => {
-                    let value = match newest {
-                        Some(nth) => {
-                            let (_, value): &(u32, Result<Vec<u8>>) = &made[nth];
-                            value.as_deref().ok()
-                        }
-                        None => other,
-                    };
-                    let value = merge(operator, key, value, operand);
-                    if value.is_ok() {
-                        newest = Some(made.len());
-                    }
-                    made.push((version.position, value));
-                }
-                Request::Get { .. } => unreachable!("a get makes no version"),
+        operator: Option<&dyn MergeOperator>,
+    ) -> Vec<Option<Outcome>> {
+        let mut made: Vec<Option<Outcome>> = Vec::with_capacity(run.len());
+        // The last one that has changed the key.
+        let mut newest: Option<usize> = None;
+        for (nth, version) in run.iter().enumerate() {
+            let before = match newest {
+                Some(nth) => written(self.request(&run[nth]), made[nth].as_ref()).flatten(),
+                None => base,
+            };
+            let request = self.request(version);
+            let outcome = Outcome::of(request, before, operator);
+            if written(request, outcome.as_ref()).is_some() {
+                newest = Some(nth);
             }
+            made.push(outcome);
         }
         made
     }
@@ -144,14 +191,8 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         mut versions: impl Iterator<Item = &'v KeyWrite>,
     ) -> Option<(u32, Value<'_>)> {
         versions.find_map(|version| {
-            let value = match self.request(version) {
-                Request::Put { value, .. } => Some(value.as_slice()),
-                Request::Merge { .. } => {
-                    let merged = self.merged[version.position as usize].as_ref();
-                    Some(merged.and_then(|merged| merged.as_deref().ok())?)
-                }
-                Request::Delete { .. } | Request::Get { .. } => None,
-            };
+            let outcome = self.outcome(version.position as usize);
+            let value = written(self.request(version), outcome)?;
             Some((version.position, value))
         })
     }
@@ -177,9 +218,10 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
 
     /// The first merge that failed.
     pub fn failure(&self) -> Option<&Error> {
-        self.merged
-            .iter()
-            .find_map(|merged| merged.as_ref()?.as_ref().err())
+        self.outcomes.iter().find_map(|outcome| match outcome {
+            Some(Outcome::Refused(Response::Failed(error))) => Some(&**error),
+            _ => None,
+        })
     }
 
     /// The answers; `early` has those that are there already to some of the gets, by their positions, or is
@@ -192,14 +234,10 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         tiers: &TieredItems,
         early: Vec<Option<Response>>,
     ) -> Result<Vec<Response>> {
-        let merge_answer = |position: usize| match &self.merged[position] {
-            Some(Err(error)) => Response::Failed(Box::new(error.clone())),
+        let unasked = |position: usize| match (self.requests[position], self.outcome(position)) {
+            (Request::Get { .. } | Request::Swap { .. }, _) => Response::Value(None),
+            (_, Some(Outcome::Refused(answer))) => answer.clone(),
             _ => Response::Done,
-        };
-        let unasked = |position: usize| match self.requests[position] {
-            Request::Get { .. } => Response::Value(None),
-            Request::Merge { .. } => merge_answer(position),
-            Request::Put { .. } | Request::Delete { .. } => Response::Done,
         };
         let is_early = (0..early.len()).filter(|&nth| early[nth].is_some());
         let is_early: FixedBitSet = is_early.collect();
@@ -212,13 +250,13 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
             }
         };
         let part = |(nth, responses): (usize, &mut [Response])| {
-            self.answer_gets(tiers, nth * TASK_GETS, responses, &is_early)
+            self.answer_reads(tiers, nth * TASK_READS, responses, &is_early)
         };
         // A caller who leads has little left to do, and shares no work with the threads of others.
         let is_shared =
             responses.len() >= PARALLEL_REQUESTS_MIN && rayon::current_thread_index().is_some();
         match is_shared {
-            true => parallel::map(responses.chunks_mut(TASK_GETS).enumerate(), part)
+            true => parallel::map(responses.chunks_mut(TASK_READS).enumerate(), part)
                 .into_iter()
                 .collect::<Result<()>>()?,
             false => part((0, &mut responses))?,
@@ -226,9 +264,9 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         Ok(responses)
     }
 
-    /// Answers the gets among the requests from position `first` on, one for each response; those that
-    /// are `early` have an answer, unless the batch itself has another.
-    fn answer_gets(
+    /// Answers the gets and swaps among the requests from position `first` on, one for each response; those
+    /// that are `early` have an answer, unless the batch itself has another.
+    fn answer_reads(
         &self,
         tiers: &TieredItems,
         first: usize,
@@ -239,7 +277,7 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         let mut keys: Vec<&[u8]> = Vec::new();
         let requests = &self.requests[first..first + responses.len()];
         for (nth, (request, response)) in requests.iter().zip(&mut *responses).enumerate() {
-            let Request::Get { key } = request else {
+            let (Request::Get { key } | Request::Swap { key, .. }) = request else {
                 continue;
             };
             let versions = self.versions.before(key, position(first + nth));

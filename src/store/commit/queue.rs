@@ -68,10 +68,9 @@ impl Work {
 
     /// Whether it deletes, and does nothing else.
     pub fn only_deletes(&self) -> bool {
-        let is_delete = |request: &Request| matches!(request, Request::Delete { .. });
         match self {
             Self::Batch(requests, _) | Self::Transaction(requests, _) | Self::Whole(requests) => {
-                requests.iter().all(is_delete)
+                requests.iter().all(Request::is_removal)
             }
             _ => false,
         }

@@ -70,6 +70,18 @@ impl OldVersion {
         }
     }
 
+    /// Whether the key had a value.
+    ///
+    /// # Errors
+    /// As [`into_empty_value`](Self::into_empty_value).
+    pub fn has_value(&self) -> Result<bool> {
+        match self {
+            Self::Kept(Ok(value)) => Ok(value.is_some()),
+            Self::Kept(Err(error)) => Err((**error).clone()),
+            Self::Spilled(_) => Ok(true),
+        }
+    }
+
     /// The value, if a file takes it out of memory.
     pub fn to_spill(&self) -> Option<&[u8]> {
         match self {

@@ -15,6 +15,7 @@ use crate::store::inner::StoreInner;
 use crate::store::mvcc::old_versions::{OldVersion, OldVersions, Snapshot, Value, is_empty};
 use crate::store::mvcc::read_set::KeyRange;
 use crate::store::ordered::{Item, Limits, OrderedView, PAGE_BYTES_MAX, PageOf};
+use crate::store::store_ref::InnerRef;
 use crate::table::item::Wanted;
 
 /// Items that are read at a time, at most.
@@ -26,9 +27,9 @@ const PAGE_ITEMS_INITIAL: usize = 32;
 /// What a transaction has written: values, which iterators over it share, or deletions.
 pub type Writes = BTreeMap<Vec<u8>, Option<Arc<Vec<u8>>>>;
 
-/// What pages are read of.
-pub struct PagesOf<'s> {
-    pub state: &'s StoreInner,
+/// What pages are read of. `S` refers to the store: see [`InnerRef`].
+pub struct PagesOf<S> {
+    pub state: S,
     pub snapshot: Snapshot,
     pub range: KeyRange,
     /// Changes of the transaction that asks.
@@ -37,8 +38,9 @@ pub struct PagesOf<'s> {
 
 /// See the [module](self).
 pub struct Pages<'s> {
-    state: &'s StoreInner,
+    /// Before the store: nothing is kept for it once that closes.
     snapshot: Snapshot,
+    state: InnerRef<'s>,
     writes: Writes,
     /// Items, or keys alone: then all values are empty.
     what: Wanted,
@@ -114,22 +116,22 @@ impl Part {
 
 impl<'s> Pages<'s> {
     /// Pages of items.
-    pub fn of_items(of: PagesOf<'s>) -> Self {
+    pub fn of_items(of: PagesOf<impl Into<InnerRef<'s>>>) -> Self {
         Self::new(of, Wanted::Item)
     }
 
     /// Pages of keys, of which no values are read.
-    pub fn of_keys(of: PagesOf<'s>) -> Self {
+    pub fn of_keys(of: PagesOf<impl Into<InnerRef<'s>>>) -> Self {
         Self::new(of, Wanted::Key)
     }
 
-    fn new(of: PagesOf<'s>, what: Wanted) -> Self {
+    fn new(of: PagesOf<impl Into<InnerRef<'s>>>, what: Wanted) -> Self {
         let (front, back) = of.range;
         let limits = (as_slice(&front), as_slice(&back));
         Self {
             is_open: !is_empty(&limits),
-            state: of.state,
             snapshot: of.snapshot,
+            state: of.state.into(),
             writes: of.writes,
             what,
             front,

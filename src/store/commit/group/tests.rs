@@ -19,7 +19,7 @@ fn get(key: &str) -> Request {
 fn values(answer: &Answer) -> Vec<Option<Vec<u8>>> {
     let value = |response: &Response| match response {
         Response::Value(value) => Some(value.clone()),
-        Response::Done => None,
+        Response::Done | Response::Present | Response::Mismatch(_) => None,
         Response::Failed(error) => panic!("{error}"),
     };
     answer.as_ref().unwrap().iter().filter_map(value).collect()
