@@ -177,7 +177,7 @@ impl Kind {
 
 /// What stays of a memory whose process is killed.
 pub(super) fn killed(memory: &Simulated) -> Simulated {
-    memory.crash_state().process_crash().memory()
+    memory.process_crash()
 }
 
 pub(super) fn superblock(memory: &Simulated) -> Superblock {

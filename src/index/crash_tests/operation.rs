@@ -134,7 +134,7 @@ impl Run {
         for op in prepare {
             run = run.apply(op);
         }
-        let killed = run.table.medium.crash_state().process_crash().memory();
+        let killed = run.table.medium.process_crash();
         killed.record();
         run.table = open(killed).0;
         run.held.clear();

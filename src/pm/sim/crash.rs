@@ -71,13 +71,20 @@ impl Image<'_> {
         for (word, &value) in self.state.pending.iter().zip(&self.words) {
             pages.set(word.number, value);
         }
+        Simulated::after_crash(pages, self.hash(), self.state.max_len)
+    }
+}
+
+impl Simulated {
+    /// Memory that holds what a crash has left, as long as its superblock says.
+    pub(super) fn after_crash(mut pages: Pages, hash: u64, max_len: u64) -> Self {
         let mut head = vec![0; HEAD.min(pages.len() * 8)];
         pages.read(0, &mut head);
         let len = pages.len() as u64 * 8;
         if let Ok(superblock) = Superblock::parse(&head, len, Path::new("memory")) {
             pages.resize(to_usize(superblock.file_len) / 8);
         }
-        Simulated::holding(pages, self.hash(), self.state.max_len)
+        Self::holding(pages, hash, max_len)
     }
 }
 

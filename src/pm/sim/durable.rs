@@ -125,7 +125,7 @@ impl Durable {
     fn lose(&mut self, words: Range<usize>, word: u64) {
         self.persist(words.start / LINE_WORDS..words.end / LINE_WORDS, u64::MAX);
         for number in words {
-            make_certain(&mut self.certain, &mut self.certain_hash, number, word);
+            set_marked(&mut self.certain, &mut self.certain_hash, number, word);
         }
     }
 
@@ -142,7 +142,7 @@ impl Durable {
         for (&line, stored) in self.pending.range_mut(lines) {
             let arrived = stored.partition_point(|stored| stored.step <= step);
             for Stored { number, word, .. } in stored.drain(..arrived) {
-                make_certain(&mut self.certain, &mut self.certain_hash, number, word);
+                set_marked(&mut self.certain, &mut self.certain_hash, number, word);
             }
             if stored.is_empty() {
                 emptied.push(line);
@@ -180,9 +180,9 @@ impl Durable {
     }
 }
 
-/// Makes a word certain.
-fn make_certain(certain: &mut Pages, hash: &mut u64, number: usize, word: u64) {
-    let before = mark(number, certain.get(number));
+/// Sets a word of a memory whose marks add up to `hash`.
+pub(super) fn set_marked(words: &mut Pages, hash: &mut u64, number: usize, word: u64) {
+    let before = mark(number, words.get(number));
     *hash = hash.wrapping_sub(before).wrapping_add(mark(number, word));
-    certain.set(number, word);
+    words.set(number, word);
 }

@@ -23,7 +23,7 @@ mod recording;
 mod tests;
 
 pub use crash::{CrashState, Image};
-use durable::{Durable, Event, RELEASED};
+use durable::{Durable, Event, RELEASED, set_marked};
 use pages::Pages;
 pub use recording::Recording;
 
@@ -62,6 +62,8 @@ pub struct Simulated {
 struct SimState {
     /// What loads see.
     words: Pages,
+    /// Sum of the marks of these words.
+    hash: u64,
     /// What has happened since a state in which it is known what a crash may leave. That is found out when it is
     /// asked for: most memories are never asked.
     recording: Recording,
@@ -78,7 +80,7 @@ struct SimState {
 
 impl SimState {
     fn store(&mut self, number: usize, word: u64) {
-        self.words.set(number, word);
+        set_marked(&mut self.words, &mut self.hash, number, word);
         self.happen(Event::Store { number, word });
     }
 
@@ -121,6 +123,7 @@ impl Simulated {
             recording: Recording::new(Durable::new(words.clone(), hash, max_len)),
             is_recording: false,
             words,
+            hash,
             max_len,
             written_back: HashMap::new(),
             prepared: 0,
@@ -141,7 +144,8 @@ impl Simulated {
         let mut state = memory.state();
         for word in &crash.pending {
             if let Some(&(_, last)) = word.stored.last() {
-                state.words.set(word.number, last);
+                let SimState { words, hash, .. } = &mut *state;
+                set_marked(words, hash, word.number, last);
             }
         }
         state.recording.resume(crash);
@@ -160,6 +164,13 @@ impl Simulated {
     pub fn crash_state(&self) -> CrashState {
         let state = self.state();
         state.recording.last()
+    }
+
+    /// The memory after the death of the process now, which takes nothing back: what is pending need not be found out.
+    #[must_use]
+    pub fn process_crash(&self) -> Self {
+        let state = self.state();
+        Self::after_crash(state.words.clone(), state.hash, state.max_len)
     }
 
     /// Begins to record what a crash would leave before and after each step.
@@ -354,20 +365,25 @@ impl Medium for Simulated {
 
     fn release(&self, at: u64, len: u64) -> bool {
         let mut state = self.state();
-        let words = to_usize(at / 8)..to_usize((at + len) / 8);
-        for number in words.clone() {
-            state.words.set(number, RELEASED);
+        let released = to_usize(at / 8)..to_usize((at + len) / 8);
+        let SimState { words, hash, .. } = &mut *state;
+        for number in released.clone() {
+            set_marked(words, hash, number, RELEASED);
         }
-        state.happen(Event::Release(words));
+        state.happen(Event::Release(released));
         true
     }
 
     fn cut(&self, len: u64) {
         let mut state = self.state();
-        let words = to_usize(len / 8);
-        if words < state.words.len() {
-            state.words.resize(words);
-            state.happen(Event::Cut(words));
+        let left = to_usize(len / 8);
+        if left < state.words.len() {
+            let SimState { words, hash, .. } = &mut *state;
+            for number in left..words.len() {
+                set_marked(words, hash, number, 0);
+            }
+            words.resize(left);
+            state.happen(Event::Cut(left));
         }
     }
 

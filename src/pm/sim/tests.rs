@@ -102,6 +102,35 @@ fn steps_are_all_recorded() {
 }
 
 #[test]
+fn process_crash_is_the_same_with_and_without_pending_stores() {
+    let memory = Simulated::new(1, 8 * PAGE);
+    let check = |memory: &Simulated| {
+        let state = memory.crash_state();
+        let (image, left) = (state.process_crash(), memory.process_crash());
+        let expected = image.memory();
+        assert_eq!(left.len(), expected.len());
+        for at in (0..left.len()).step_by(8) {
+            assert_eq!(left.load(at), expected.load(at));
+        }
+        assert_eq!(left.crash_state().process_crash().hash(), image.hash());
+    };
+    memory.write(4, &[1; 30]);
+    memory.write_back(0, 16);
+    check(&memory);
+    memory.fence();
+    memory.grow(4 * PAGE).unwrap();
+    memory.store(3 * PAGE, 2);
+    memory.release(PAGE, 2 * PAGE);
+    memory.store(PAGE, 3);
+    check(&memory);
+    check(&memory.crash_state().after_kill());
+    memory.cut(2 * PAGE);
+    check(&memory);
+    memory.grow(4 * PAGE).unwrap();
+    check(&memory);
+}
+
+#[test]
 fn simulator_grows_to_its_limit() {
     let memory = Simulated::new(1, 3 * PAGE);
     memory.grow(3 * PAGE).unwrap();
