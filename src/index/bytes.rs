@@ -18,7 +18,7 @@ use crate::pm::{Entry, Mapping, Medium};
 use crate::process::Own;
 use crate::table::Table;
 use crate::table::compact::Between;
-use crate::table::idle::{IdleWatch, Look};
+use crate::table::idle::{IdleStep, IdleWatch};
 use crate::table::item::{Item, Mutation, Wanted};
 use crate::table::maintenance::Maintainer;
 use crate::table::read_superblock;
@@ -308,11 +308,11 @@ impl<E: BytesEngine> BytesIndex<E> {
     }
 
     /// What to do about room that could be given back.
-    pub(crate) fn look(&self, watch: &mut IdleWatch) -> Look {
-        self.table.look(watch)
+    pub(crate) fn check_idle(&self, watch: &mut IdleWatch) -> IdleStep {
+        self.table.check_idle(watch)
     }
 
-    /// Whether there is a reason to [look](Self::look) that was not known yet.
+    /// Whether there is a reason to [check](Self::check_idle) that was not known yet.
     pub(crate) fn has_news(&self) -> bool {
         self.table.maintenance.idle.take_news()
     }

@@ -508,8 +508,9 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// Records move together, so that whole ranges of the file become free. In `Checkpointed` this takes a checkpoint,
     /// as [`sync`](Self::sync) does in all domains. `progress` is called now and then.
     ///
-    /// On the CPU engine batches run beside it, also of other threads, and none waits for more than a slice of it. On
-    /// the CUDA engine they wait: the device lets go of the file and takes it up again. That fills what is free with
+    /// Batches run beside it, also of other threads, and none waits for more than a slice of it. On the CUDA engine the
+    /// CPU executes them meanwhile, those on device slices wait, and all wait while the device lets go of the file and
+    /// takes it up again. That fills what is free with
     /// pages again, which the file system gets when the index is closed. A second call beside this
     /// one only syncs. What a reader holds for longer than a second stays where it is, and the levels keep their size
     /// while an [iterator](Self::iter) is there. Room that was [reserved](Self::reserve), or

@@ -18,8 +18,8 @@ use crate::pm::Medium;
 /// So many operations a second are rest, too.
 const REST_OPS_PER_SECOND: u32 = 10_000;
 
-/// How often a table that may have room to give back is looked at.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a table that may have room to give back is checked at.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Room is given back if it is more than these: one byte for so many of records in use, so many bytes an item, and
 /// so many in all.
@@ -27,7 +27,7 @@ const KEPT_RECORDS_SHARE: u64 = 8;
 const KEPT_ITEM_BYTES: u64 = 24;
 const KEPT_BYTES: u64 = 32 << 20;
 
-/// Items whose records change by so many bytes in all have a reason to look.
+/// Items whose records change by so many bytes in all are a reason to check.
 const HINT_BYTES_LOG: u32 = 24;
 
 /// After a slice of compaction comes a rest of so many times its length: at rest, and while batches run.
@@ -43,7 +43,7 @@ pub(crate) struct IdleCompaction {
     pub(crate) after: Option<Duration>,
     /// There may be room to give back.
     is_likely: AtomicBool,
-    /// That is news for whoever looks.
+    /// That is news for whoever checks.
     is_news: AtomicBool,
     is_ending: AtomicBool,
 }
@@ -60,7 +60,7 @@ impl IdleCompaction {
         is_news
     }
 
-    /// Whether there is a reason to [look](Table::look) that was not known yet.
+    /// Whether there is a reason to [check](Table::check_idle) that was not known yet.
     pub(crate) fn take_news(&self) -> bool {
         self.is_news.load(Ordering::Relaxed) && self.is_news.swap(false, Ordering::Relaxed)
     }
@@ -80,7 +80,7 @@ impl IdleCompaction {
 /// What is known of a table's rest.
 pub(crate) struct IdleWatch {
     operations: u64,
-    looked: Instant,
+    checked: Instant,
     rests_since: Instant,
     /// Bytes that could not be given back the last time.
     kept: u64,
@@ -91,7 +91,7 @@ impl Default for IdleWatch {
         let now = Instant::now();
         Self {
             operations: 0,
-            looked: now,
+            checked: now,
             rests_since: now,
             kept: 0,
         }
@@ -100,26 +100,26 @@ impl Default for IdleWatch {
 
 /// What to do about the room that a table may have to give back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum IdleStep {
     Nothing,
     /// It does not rest for long enough.
-    Again(Duration),
+    Wait(Duration),
     Compact,
 }
 
 impl<M: Medium> Table<M> {
-    /// A file that is opened may have room to give back. Says whether to look.
+    /// A file that is opened may have room to give back. Says whether to check.
     pub(super) fn hint_at_opening(&self) -> bool {
         self.medium.len() > KEPT_BYTES && self.maintenance.idle.hint()
     }
 
     /// Compacts the table if it has rested for long enough, and that gives back much; gives how long to rest
-    /// until it looks again.
+    /// until it checks again.
     pub(crate) fn compact_if_idle(&self, watch: &mut IdleWatch) -> Option<Duration> {
-        match self.look(watch) {
-            Look::Nothing => None,
-            Look::Again(rest) => Some(rest),
-            Look::Compact => {
+        match self.check_idle(watch) {
+            IdleStep::Nothing => None,
+            IdleStep::Wait(rest) => Some(rest),
+            IdleStep::Compact => {
                 let compacted = self.compact_paced();
                 self.note_compaction(watch, compacted)
             }
@@ -127,39 +127,39 @@ impl<M: Medium> Table<M> {
     }
 
     /// Says what to do about room that could be given back.
-    pub(crate) fn look(&self, watch: &mut IdleWatch) -> Look {
+    pub(crate) fn check_idle(&self, watch: &mut IdleWatch) -> IdleStep {
         let idle = &self.maintenance.idle;
         let Some(after) = idle
             .after
             .filter(|_| idle.is_likely.load(Ordering::Relaxed))
         else {
-            return Look::Nothing;
+            return IdleStep::Nothing;
         };
         let now = Instant::now();
-        let (elapsed, interval) = (now - watch.looked, LOOK_INTERVAL.min(after));
+        let (elapsed, interval) = (now - watch.checked, CHECK_INTERVAL.min(after));
         // Too short a time says nothing about how many operations there are.
         if elapsed >= interval / 2 {
             if self.is_busy(&mut watch.operations, elapsed) {
                 watch.rests_since = now;
             }
-            watch.looked = now;
+            watch.checked = now;
         }
         let rested = now - watch.rests_since;
         if rested < after || elapsed < interval / 2 {
-            return Look::Again(interval);
+            return IdleStep::Wait(interval);
         }
         idle.is_likely.store(false, Ordering::Relaxed);
         let (used, spare) = self.usage();
         watch.kept = watch.kept.min(spare);
         let least = used / KEPT_RECORDS_SHARE + self.len() * KEPT_ITEM_BYTES + KEPT_BYTES;
         match spare > least.max(watch.kept + watch.kept / 8) {
-            true => Look::Compact,
-            false => Look::Nothing,
+            true => IdleStep::Compact,
+            false => IdleStep::Nothing,
         }
     }
 
     /// Notes what has come of a compaction that is said to be done, or to have ended early: then it is tried again, else
-    /// not for what it could not give back. Gives how long to rest until the table is looked at again.
+    /// not for what it could not give back. Gives how long to rest until the table is checked at again.
     pub(crate) fn note_compaction(
         &self,
         watch: &mut IdleWatch,
@@ -170,7 +170,7 @@ impl<M: Medium> Table<M> {
             Ok(false) => {
                 self.maintenance.idle.hint();
                 watch.rests_since = Instant::now();
-                return Some(LOOK_INTERVAL);
+                return Some(CHECK_INTERVAL);
             }
             Err(error) => tracing::warn!(%error, "what has moved is free with the next sync"),
         }

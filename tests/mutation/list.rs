@@ -1286,8 +1286,36 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a shrink begins beside batches that note nothing",
         file: "src/table/shrink.rs",
-        find: "        if !self.wait_for_pins() || !self.copy_all(",
-        replacement: "        if !self.copy_all(",
+        find: "        if !self.wait_for_pins() {\n            return Copied::NotAll;",
+        replacement: "        if false {\n            return Copied::NotAll;",
         suite: Suite::Loom("loom_tests::growth::shrink"),
+    },
+    Mutation {
+        name: "what batches change while levels shrink is not copied",
+        file: "src/table/session.rs",
+        find: "        if !self.changed.is_empty() {\n            self.table.copy_changed",
+        replacement: "        if false {\n            self.table.copy_changed",
+        suite: Suite::Loom("loom_tests::growth::shrink"),
+    },
+    Mutation {
+        name: "what a batch has copied to smaller levels is copied again",
+        file: "src/table/shrink.rs",
+        find: "        match self.holds(new, word) {",
+        replacement: "        match false {",
+        suite: Suite::Loom("loom_tests::growth::shrink"),
+    },
+    Mutation {
+        name: "a level of free room is named in one copy of the superblock",
+        file: "src/table/resize.rs",
+        find: "        if free.is_some() {\n            // What was appended",
+        replacement: "        if false {\n            // What was appended",
+        suite: Suite::Unit("superblock_damage_in_the_newest_copy"),
+    },
+    Mutation {
+        name: "a level of free room is not cleared",
+        file: "src/table/resize.rs",
+        find: "                self.clear(offset, len);\n",
+        replacement: "",
+        suite: Suite::Unit("crash_tests"),
     },
 ];

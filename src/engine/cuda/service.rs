@@ -16,7 +16,7 @@ use crate::gpu::device::Device;
 use crate::pm::Mapping;
 use crate::pool::run_off_pool;
 use crate::table::Table;
-use crate::table::idle::{IdleWatch, Look};
+use crate::table::idle::{IdleStep, IdleWatch};
 use crate::table::maintenance::Pace;
 use crate::{Engine, Error, Options, Result};
 
@@ -168,10 +168,10 @@ impl Service {
         watch: &mut IdleWatch,
     ) -> Option<Duration> {
         let rest = self.maintain_served(table, pace);
-        rest.or_else(|| match table.look(watch) {
-            Look::Nothing => None,
-            Look::Again(rest) => Some(rest),
-            Look::Compact => {
+        rest.or_else(|| match table.check_idle(watch) {
+            IdleStep::Nothing => None,
+            IdleStep::Wait(rest) => Some(rest),
+            IdleStep::Compact => {
                 let mut is_done = true;
                 let compact = || table.compact_paced().map(|done| is_done = done);
                 let compacted = self.without_device(table, compact)?;

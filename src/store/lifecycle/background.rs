@@ -10,7 +10,7 @@ use crate::heap;
 use crate::pool::worker::Worker;
 use crate::store::Core;
 use crate::store::inner::StoreInner;
-use crate::table::idle::{IdleWatch, Look};
+use crate::table::idle::{IdleStep, IdleWatch};
 
 /// How long to wait before what has failed is tried again, and until items that are read again come up.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -98,13 +98,13 @@ impl Background {
     }
 }
 
-/// Gives back what the index does not need, once it rests; gives when to look again.
+/// Gives back what the index does not need, once it rests; gives when to check again.
 fn compact_if_idle(core: &Arc<Core>, watch: &mut IdleWatch) -> Option<Duration> {
     let table = &core.state.tiers.table;
-    match table.look(watch) {
-        Look::Nothing => None,
-        Look::Again(rest) => Some(rest),
-        Look::Compact => {
+    match table.check_idle(watch) {
+        IdleStep::Nothing => None,
+        IdleStep::Wait(rest) => Some(rest),
+        IdleStep::Compact => {
             // It takes a checkpoint, for which a full disk may have no room.
             let done = match core.state.store_dir.is_tight() {
                 true => Ok(true),
