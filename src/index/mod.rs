@@ -510,9 +510,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
     ///
     /// Batches run beside it, also of other threads, and none waits for more than a slice of it. On the CUDA engine the
     /// CPU executes them meanwhile, those on device slices wait, and all wait while the device lets go of the file and
-    /// takes it up again. That fills what is free with
-    /// pages again, which the file system gets when the index is closed. A second call beside this
-    /// one only syncs. What a reader holds for longer than a second stays where it is, and the levels keep their size
+    /// takes it up again. That fills what is free with pages again, which the file system gets when the index is closed.
+    /// A second call beside this one only syncs. What a reader holds for longer than a second stays where it is, and the levels keep their size
     /// while an [iterator](Self::iter) is there. Room that was [reserved](Self::reserve), or
     /// [expected](crate::Options::capacity), and never used is given back, too. A crash leaves every item with its value.
     ///

@@ -8,6 +8,8 @@ mod tests;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -25,6 +27,9 @@ const GROUP_REQUESTS_MAX: usize = 1 << 16;
 
 /// Most bytes of requests that wait without a caller who waits for them.
 const ASYNC_BYTES_MAX: usize = 64 << 20;
+
+/// How long a caller waits for an answer before it sleeps.
+const AWAKE_MAX: Duration = Duration::from_micros(50);
 
 /// What is to be done.
 pub enum Work {
@@ -159,6 +164,8 @@ impl Job {
 struct Ticket {
     state: Mutex<TicketState>,
     changed: Condvar,
+    /// The state has changed, for a caller who does not sleep yet.
+    is_changed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -173,12 +180,19 @@ enum TicketState {
 impl Ticket {
     fn set(&self, state: TicketState) {
         *self.state.lock() = state;
+        self.is_changed.store(true, Ordering::Release);
         self.changed.notify_one();
     }
 
     /// Waits for the end; `None` if the caller becomes the leader.
     fn wait(&self) -> Option<Box<Outcome>> {
+        // A short group takes less time than waking a thread up.
+        let started = Instant::now();
+        while !self.is_changed.load(Ordering::Acquire) && started.elapsed() < AWAKE_MAX {
+            std::thread::yield_now();
+        }
         let mut state = self.state.lock();
+        self.is_changed.store(false, Ordering::Relaxed);
         loop {
             match std::mem::take(&mut *state) {
                 TicketState::Waiting => {}
