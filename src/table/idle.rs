@@ -3,14 +3,13 @@
 //! Batches that may have left free room say so. Once the table has rested for a while, what it could give back is
 //! counted, and if that is much, it is compacted, with rests in between.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use super::Table;
 use super::recovery::Progress;
-use super::shrink::SHRINK;
 use crate::Domain;
 use crate::Result;
 use crate::pm::Medium;
@@ -30,9 +29,6 @@ const KEPT_BYTES: u64 = 32 << 20;
 /// Items whose records change by so many bytes in all are a reason to check.
 const HINT_BYTES_LOG: u32 = 24;
 
-/// After a slice of compaction comes a rest of so many times its length: at rest, and while batches run.
-const REST_AFTER_SLICE: [u32; 2] = [1, 19];
-
 /// No rest is longer: whoever wants to end the compaction waits for it.
 const REST_MAX: Duration = Duration::from_millis(100);
 
@@ -46,6 +42,10 @@ pub(crate) struct IdleCompaction {
     /// That is news for whoever checks.
     is_news: AtomicBool,
     is_ending: AtomicBool,
+    /// Callers who wait for the end of a compaction.
+    waiting: AtomicU32,
+    /// What has moved is free for good with the next checkpoint, and can go back then.
+    releases_later: AtomicBool,
 }
 
 impl IdleCompaction {
@@ -68,6 +68,15 @@ impl IdleCompaction {
     /// Ends a compaction under way with its slice, and all later ones.
     pub(crate) fn end(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
+    }
+
+    /// Has a compaction under way end, for as long as a caller waits for that.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn hurry<T>(&self, wait: impl FnOnce() -> T) -> T {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let waited = wait();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        waited
     }
 
     /// Notes that items have come to `now` bytes of records from `before`.
@@ -200,20 +209,31 @@ impl<M: Medium> Table<M> {
         (used, held + self.spare_level_bytes() + spare)
     }
 
-    /// A compaction with rests between its slices, which batches are hardly slowed by. It ends early when the
-    /// table is to be closed, or when batches come while levels shrink.
+    /// A compaction that rests after each slice for as long as that has taken. It ends early when batches come, when a
+    /// caller waits, or when the table is to be closed.
     pub(crate) fn paced(&self) -> impl Fn(Progress) -> bool + Sync {
         let since = Mutex::new((Instant::now(), self.operations.load(Ordering::Relaxed)));
-        move |progress| {
+        move |_| {
             let mut since = since.lock();
             let (began, before) = &mut *since;
             let took = began.elapsed();
-            let is_busy = self.is_busy(before, took);
-            std::thread::sleep((took * REST_AFTER_SLICE[usize::from(is_busy)]).min(REST_MAX));
+            std::thread::sleep(took.min(REST_MAX));
+            let is_busy = self.is_busy(before, began.elapsed());
             *began = Instant::now();
-            // What batches change is copied anew by them, which would slow them down.
-            let holds_up = is_busy && progress.phase == SHRINK;
-            !holds_up && !self.maintenance.idle.is_ending.load(Ordering::Relaxed)
+            let idle = &self.maintenance.idle;
+            let is_awaited = idle.waiting.load(Ordering::Relaxed) > 0;
+            !is_busy && !is_awaited && !idle.is_ending.load(Ordering::Relaxed)
+        }
+    }
+
+    /// Gives what a compaction has freed to the file system, if that waited for the checkpoint that has just been
+    /// made.
+    pub(super) fn release_later(&self) {
+        let idle = &self.maintenance.idle;
+        if idle.releases_later.load(Ordering::Relaxed)
+            && idle.releases_later.swap(false, Ordering::Relaxed)
+        {
+            self.release_free();
         }
     }
 
@@ -225,7 +245,9 @@ impl<M: Medium> Table<M> {
     pub(crate) fn compact_paced(&self) -> Result<bool> {
         let is_done = self.compact(&self.paced());
         if self.medium.domain() == Domain::Checkpointed {
-            self.sync_unchanged()?;
+            let is_durable = self.sync_unchanged()?;
+            let idle = &self.maintenance.idle;
+            idle.releases_later.store(!is_durable, Ordering::Relaxed);
         }
         self.release_free();
         Ok(is_done)

@@ -193,7 +193,10 @@ impl<M: Medium> Table<M> {
         let version = self.begin_version();
         let published = self.capture().and_then(|()| self.complete());
         match &published {
-            Ok(()) => self.metadata.lock().published = version,
+            Ok(()) => {
+                self.metadata.lock().published = version;
+                self.release_later();
+            }
             Err(_) => self.note_change(),
         }
         published

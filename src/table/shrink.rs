@@ -121,10 +121,15 @@ impl Drop for Walking<'_> {
 struct Noting<'t>(&'t Shrinking);
 
 impl<'t> Noting<'t> {
-    fn begin(shrinking: &'t Shrinking, new: NewLevels) -> Self {
-        *shrinking.new.write() = Some(new);
+    fn begin(shrinking: &'t Shrinking) -> Self {
         shrinking.is_noting.store(1, Ordering::SeqCst);
         Self(shrinking)
+    }
+
+    /// Has batches copy what they change from here on. Not before all of them note it: what is copied and then
+    /// removed by one that does not would stay.
+    fn show(&self, new: &NewLevels) {
+        *self.0.new.write() = Some(new.clone());
     }
 }
 
@@ -132,6 +137,15 @@ impl Drop for Noting<'_> {
     fn drop(&mut self) {
         self.0.is_noting.store(0, Ordering::SeqCst);
         *self.0.new.write() = None;
+    }
+}
+
+/// Enters ranges as free when dropped.
+struct ToFree<'t, M: Medium>(&'t Table<M>, Vec<(u64, u64)>);
+
+impl<M: Medium> Drop for ToFree<'_, M> {
+    fn drop(&mut self) {
+        self.0.add_free(&self.1);
     }
 }
 
@@ -237,17 +251,15 @@ impl<M: Medium> Table<M> {
         let Some(new) = self.make_levels(top) else {
             return true;
         };
-        let ranges = new.ranges(&self.shape);
-        let noting = Noting::begin(&self.shrinking, new.clone());
-        let copied = self.copy_all(&new, between);
-        let given_up = match copied {
-            Copied::All => self.switch_to(&new, noting),
-            _ => {
-                drop(noting);
-                None
-            }
-        };
-        self.add_free(&given_up.unwrap_or(ranges));
+        // Also when `between` panics.
+        let mut free = ToFree(self, new.ranges(&self.shape));
+        let noting = Noting::begin(&self.shrinking);
+        let copied = self.copy_all(&new, &noting, between);
+        if copied == Copied::All
+            && let Some(given_up) = self.switch_to(&new, noting)
+        {
+            free.1 = given_up;
+        }
         copied != Copied::Ended
     }
 
@@ -332,11 +344,12 @@ impl<M: Medium> Table<M> {
     }
 
     /// Copies all items to the new levels, beside batches.
-    fn copy_all(&self, new: &NewLevels, between: Between<'_>) -> Copied {
+    fn copy_all(&self, new: &NewLevels, noting: &Noting<'_>, between: Between<'_>) -> Copied {
         // Batches that began before they were to note what they change have ended then.
         if !self.wait_for_pins() {
             return Copied::NotAll;
         }
+        noting.show(new);
         let total = self.slots() / u64::from(self.shape.slots);
         let mut done = 0;
         for level in new.old.bottom..=new.old.top {
@@ -394,12 +407,14 @@ impl<M: Medium> Table<M> {
                 self.copy_word(new, word);
             }
         }
+        // The fence of another thread does not speak for this one.
+        self.medium.fence();
     }
 
     /// Makes what the new levels hold of a state word what the old ones do. The caller holds its stripe.
     fn copy_word(&self, new: &NewLevels, word: u64) {
         let hash = self.hash_of_state(word);
-        for round in 0..ROUNDS {
+        for round in 0..self.rounds_in(new, hash) {
             for at in new.candidates(&self.shape, hash, round) {
                 self.clear_bucket(at, word);
             }
@@ -412,8 +427,7 @@ impl<M: Medium> Table<M> {
     /// Whether a state word is in the new levels.
     fn holds(&self, new: &NewLevels, word: u64) -> bool {
         let hash = self.hash_of_state(word);
-        (0..ROUNDS).any(|round| {
-            // No item has gone to a further round before its buckets of this one were full.
+        (0..self.rounds_in(new, hash)).any(|round| {
             let buckets = new.candidates(&self.shape, hash, round);
             let mut slots = buckets.iter().flat_map(|&at| {
                 (0..self.shape.slots).map(move |slot| self.shape.slot_addr(at, slot).state)
@@ -438,18 +452,25 @@ impl<M: Medium> Table<M> {
     fn copies_of(&self, word: u64, hash: KeyHash, old: Levels) -> Vec<Item> {
         let target = ProbeKey::of_state(word, hash, Identity::Any);
         let mut copies: Vec<Item> = Vec::new();
-        for round in 0..ROUNDS {
+        let mut rounds = 1;
+        let mut round = 0;
+        while round < rounds {
             let _ = self.candidates(&target, round, old.top, old.bottom, |bucket| {
                 for slot in 0..self.shape.slots {
                     let addr = self.shape.slot_addr(bucket.at, slot);
                     // Two rounds may lead to one bucket.
                     let is_known = copies.iter().any(|copied| copied.from == addr);
                     if !is_known && self.medium.load(addr.state) == word {
-                        copies.extend(self.copy_of(addr));
+                        // It may have become another one since.
+                        let copied = self.copy_of(addr);
+                        copies.extend(copied.filter(|copied| copied.state == word));
                     }
                 }
                 ControlFlow::<()>::Continue(())
             });
+            // To be asked after round 0.
+            rounds = self.rounds(&target, old);
+            round += 1;
         }
         copies
     }
@@ -517,14 +538,27 @@ impl<M: Medium> Table<M> {
         self.write_back_slot(to);
     }
 
+    /// In how many rounds the new levels have items of a hash.
+    fn rounds_in(&self, new: &NewLevels, hash: KeyHash) -> u32 {
+        let (word, bit) = self.overflow_bit_in(new, hash);
+        match self.medium.load(word) & bit {
+            0 => 1,
+            _ => ROUNDS,
+        }
+    }
+
     fn mark_overflow_in(&self, new: &NewLevels, hash: KeyHash) {
-        let home = KeyHash::bucket(hash.location(0), new.top());
-        let Some(at) = new.offsets.last() else {
-            return;
-        };
-        let word = self.shape.overflow_word(*at, new.top(), home);
-        self.medium.fetch_or(word, 1 << (home % 64));
+        let (word, bit) = self.overflow_bit_in(new, hash);
+        self.medium.fetch_or(word, bit);
         self.medium.write_back(word, 8);
+    }
+
+    /// The word of the new levels that says whether items of a hash went to further rounds, and the bit.
+    fn overflow_bit_in(&self, new: &NewLevels, hash: KeyHash) -> (u64, u64) {
+        let home = KeyHash::bucket(hash.location(0), new.top());
+        let at = new.offsets[new.offsets.len() - 1];
+        let word = self.shape.overflow_word(at, new.top(), home);
+        (word, 1 << (home % 64))
     }
 
     /// Keeps all operations away until what it gives is dropped.

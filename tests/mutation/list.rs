@@ -1318,4 +1318,11 @@ pub const MUTATIONS: &[Mutation] = &[
         replacement: "",
         suite: Suite::Unit("crash_tests"),
     },
+    Mutation {
+        name: "smaller levels are shown before all batches note what they change",
+        file: "src/table/shrink.rs",
+        find: "        if !self.wait_for_pins() {\n            return Copied::NotAll;\n        }\n        noting.show(new);",
+        replacement: "        noting.show(new);\n        if !self.wait_for_pins() {\n            return Copied::NotAll;\n        }",
+        suite: Suite::Loom("loom_tests::growth::shrink_and_two"),
+    },
 ];

@@ -108,7 +108,8 @@ impl CudaEngine {
     /// is then as after a crash.
     pub(crate) fn detach(&mut self, table: &Table<Mapping>) -> Result<()> {
         self.refresher = None;
-        self.service.detach(table)
+        let detached = self.service.detach(table);
+        self.service.tell(detached)
     }
 
     /// Does `work` to the table while the device lets go of it, and the CPU serves batches; `None` if others do so.
@@ -155,10 +156,11 @@ impl CudaEngine {
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu), and those of [`Table::publish`].
     pub(crate) fn sync(&self, table: &Table<Mapping>) -> Result<()> {
-        self.service.serve(table, |server| match server {
+        let synced = self.service.serve(table, |server| match server {
             Server::Host(_) => table.publish(),
             Server::Device(device_table) => device_table.sync(table),
-        })
+        });
+        self.service.tell(synced)
     }
 
     /// Refreshes the cache.

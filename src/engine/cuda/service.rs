@@ -26,6 +26,8 @@ pub(super) struct Service {
     serving: RwLock<Serving>,
     /// Held while the device has let go of the file.
     away: Mutex<()>,
+    /// Damage that lookups have met, and nobody was told of yet.
+    untold: Mutex<Option<Error>>,
     device: Device,
     ordinal: u32,
     options: Options,
@@ -53,6 +55,7 @@ impl Service {
         Self {
             serving: RwLock::new(Serving::Nobody),
             away: Mutex::default(),
+            untold: Mutex::default(),
             device,
             ordinal,
             options: options.clone(),
@@ -65,6 +68,12 @@ impl Service {
 
     pub(super) fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// What has come of a call that tells of damage: also of that which was found before.
+    pub(super) fn tell<T>(&self, answer: Result<T>) -> Result<T> {
+        let untold = self.untold.lock().take();
+        answer.and_then(|answer| untold.map_or(Ok(answer), Err))
     }
 
     /// Which engine serves the table.
@@ -134,7 +143,7 @@ impl Service {
                 return self.serve_by(serving, table, call);
             }
             drop(serving);
-            drop(self.away.lock());
+            table.maintenance.idle.hurry(|| drop(self.away.lock()));
         }
     }
 
@@ -175,6 +184,10 @@ impl Service {
                 let mut is_done = true;
                 let compact = || table.compact_paced().map(|done| is_done = done);
                 let compacted = self.without_device(table, compact)?;
+                if let Err(error @ Error::Damaged { .. }) = &compacted {
+                    // The lookups that have met it have had no call to be told by.
+                    *self.untold.lock() = Some(error.clone());
+                }
                 table.note_compaction(watch, compacted.map(|()| is_done))
             }
         })

@@ -139,3 +139,9 @@ fn shrink_and_remove() {
 fn shrink_and_growth() {
     check_shrink(&[&[Grow, Insert(2, 1)], &[Shrink]]);
 }
+
+/// Of two batches, one may have begun before changes were noted.
+#[test]
+fn shrink_and_two_batches() {
+    check_shrink(&[&[Upsert(1, 2)], &[Remove(1)], &[Shrink]]);
+}

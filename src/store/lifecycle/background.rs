@@ -46,7 +46,6 @@ impl Background {
             self.log.set_work(sync_log(Arc::downgrade(core), interval));
         }
         let saved = Arc::downgrade(core);
-        let is_long = move |core: &Core| core.state.log.bytes() > core.background.checkpoint_bytes;
         let mut watch = IdleWatch::default();
         self.index.set_work(move || {
             let core = saved.upgrade()?;
@@ -56,7 +55,8 @@ impl Background {
             }
             // What nobody waits for finds room when it is asked for again.
             let was_full = core.state.was_full.swap(false, Ordering::Relaxed);
-            if !(is_long(&core) || was_full && core.state.log.bytes() > 0) {
+            let is_full = was_full && core.state.log.bytes() > 0;
+            if !(core.background.is_long(&core.state) || is_full) {
                 return compact_if_idle(&core, &mut watch);
             }
             again(core.checkpoint(), "there is no checkpoint yet")
@@ -66,6 +66,11 @@ impl Background {
             budget.worker().set_work(keep_table(Arc::downgrade(core)));
         }
         self.wake(&core.state);
+    }
+
+    /// Whether a checkpoint is to take the place of the log.
+    fn is_long(&self, state: &StoreInner) -> bool {
+        state.log.bytes() > self.checkpoint_bytes
     }
 
     /// Wakes the threads that a group of changes has left something for.
@@ -79,7 +84,7 @@ impl Background {
                 tracing::warn!(%error, "the log is not durable yet");
             }
         }
-        if state.log.bytes() > self.checkpoint_bytes
+        if self.is_long(state)
             || state.was_full.load(Ordering::Relaxed)
             || state.freed_bytes.load(Ordering::Relaxed) > FREED_BYTES_MAX
             || state.tiers.table.has_news()
@@ -98,6 +103,11 @@ impl Background {
     }
 }
 
+/// Whether the thread that compacts is wanted for a checkpoint.
+fn wants_checkpoint(core: &Core) -> bool {
+    core.background.is_long(&core.state) || core.state.was_full.load(Ordering::Relaxed)
+}
+
 /// Gives back what the index does not need, once it rests; gives when to check again.
 fn compact_if_idle(core: &Arc<Core>, watch: &mut IdleWatch) -> Option<Duration> {
     let table = &core.state.tiers.table;
@@ -108,7 +118,10 @@ fn compact_if_idle(core: &Arc<Core>, watch: &mut IdleWatch) -> Option<Duration> 
             // It takes a checkpoint, for which a full disk may have no room.
             let done = match core.state.store_dir.is_tight() {
                 true => Ok(true),
-                false => core.compact_here(&table.paced()),
+                false => {
+                    let paced = table.paced();
+                    core.compact_here(&|progress| paced(progress) && !wants_checkpoint(core))
+                }
             };
             table.note_compaction(watch, done)
         }

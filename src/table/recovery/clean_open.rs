@@ -95,7 +95,7 @@ impl<M: Medium> Table<M> {
                     match level.map(|(level, _)| level) {
                         None => {
                             emptied.push(range);
-                            spare.push((at, range));
+                            spare.push((at, range, false));
                         }
                         Some(level) if entry.len == self.shape.level_len(level) => {}
                         Some(level) => {
@@ -109,7 +109,7 @@ impl<M: Medium> Table<M> {
                 }
                 Some(ExtentKind::Free) if inside && superblock.has_free_extents() => {
                     free.push(range);
-                    spare.push((at, range));
+                    spare.push((at, range, true));
                 }
                 Some(ExtentKind::Arena)
                     if inside && self.arena.classes().contains(&entry.class) =>
@@ -147,15 +147,17 @@ impl<M: Medium> Table<M> {
         if may_lack {
             // Of a torn table, what holds nothing gives way.
             let mut kept = ranges.clone();
-            for (at, range) in spare {
-                match overlapping(&kept, range) {
-                    Some(other) if other != range => {
-                        self.write_nothing(at);
-                        lacking += 1;
-                        free.retain(|other| *other != range);
-                        emptied.retain(|other| *other != range);
-                    }
-                    _ => kept.push(range),
+            (free, emptied) = Default::default();
+            for (at, range, is_free) in spare {
+                if overlapping(&kept, range).is_some() {
+                    self.write_nothing(at);
+                    lacking += 1;
+                    continue;
+                }
+                kept.push(range);
+                match is_free {
+                    true => free.push(range),
+                    false => emptied.push(range),
                 }
             }
         }
