@@ -437,7 +437,8 @@ impl Options {
     /// How long the index must rest until room that it does not need goes back to the file system by itself, or
     /// `None` for never. It does so as [`compact`](crate::Index::compact) does, beside batches and with rests in
     /// between, on one thread, where that gives back more than an eighth of what records take, 24 bytes an item,
-    /// and 32 MiB. Fewer than 10,000 operations a second are rest, too.
+    /// and 32 MiB. Fewer than 10,000 operations a second are rest, too. When more come it stops, and goes on at the next
+    /// rest.
     ///
     /// In `Checkpointed` it ends with a checkpoint if nothing was changed since the last
     /// [`sync`](crate::Index::sync); else what has become free goes back after the next one.
