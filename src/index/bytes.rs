@@ -18,7 +18,7 @@ use crate::pm::{Entry, Mapping, Medium};
 use crate::process::Own;
 use crate::table::Table;
 use crate::table::compact::Between;
-use crate::table::idle::{IdleStep, IdleWatch};
+use crate::table::idle::IdleWatch;
 use crate::table::item::{Item, Mutation, Wanted};
 use crate::table::maintenance::Maintainer;
 use crate::table::read_superblock;
@@ -307,12 +307,16 @@ impl<E: BytesEngine> BytesIndex<E> {
         self.table.sync()
     }
 
-    /// What to do about room that could be given back.
-    pub(crate) fn check_idle(&self, watch: &mut IdleWatch) -> IdleStep {
-        self.table.check_idle(watch)
+    /// See [`Table::compact_if_idle`].
+    pub(crate) fn compact_if_idle(
+        &self,
+        watch: &mut IdleWatch,
+        compact: impl FnOnce() -> Result<bool>,
+    ) -> Option<std::time::Duration> {
+        self.table.compact_if_idle(watch, compact)
     }
 
-    /// Whether there is a reason to [check](Self::check_idle) that was not known yet.
+    /// Whether there is a reason to [check](Self::compact_if_idle) that was not known yet.
     pub(crate) fn has_news(&self) -> bool {
         self.table.maintenance.idle.take_news()
     }
@@ -320,15 +324,6 @@ impl<E: BytesEngine> BytesIndex<E> {
     /// See [`Table::paced`].
     pub(crate) fn paced(&self) -> impl Fn(Progress) -> bool + Sync {
         self.table.paced()
-    }
-
-    /// See [`Table::note_compaction`].
-    pub(crate) fn note_compaction(
-        &self,
-        watch: &mut IdleWatch,
-        done: Result<bool>,
-    ) -> Option<std::time::Duration> {
-        self.table.note_compaction(watch, done)
     }
 
     /// Has [paced](Self::paced) compactions end.

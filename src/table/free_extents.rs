@@ -413,7 +413,10 @@ impl<M: Medium> Table<M> {
 
     /// Takes room for a level out of what is free; gives its offset, or `None` if there is none. It has no entry until
     /// it is [cleared](Self::clear) and [entered](Self::enter_free_level), and is free again after a crash.
-    pub(super) fn take_free_level(&self, len: u64) -> Option<u64> {
+    pub(super) fn take_free_level(&self, superblock: &Superblock, len: u64) -> Option<u64> {
+        if !Self::may_split_free(superblock) {
+            return None;
+        }
         let mut free = self.free_extents();
         let FreeExtent { offset, len, stage } = free.take_aligned(len, extent_alignment(len))?;
         if stage.may_lack_blocks()
@@ -442,7 +445,7 @@ impl<M: Medium> Table<M> {
     }
 
     /// Whether the extent table has room for what is made of free extents.
-    pub(super) fn may_split_free(superblock: &Superblock) -> bool {
+    fn may_split_free(superblock: &Superblock) -> bool {
         superblock.extent_count + SPARE_ENTRIES / 2 <= MAX_EXTENTS
     }
 

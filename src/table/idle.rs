@@ -17,7 +17,7 @@ use crate::pm::Medium;
 /// So many operations a second are rest, too.
 const REST_OPS_PER_SECOND: u32 = 10_000;
 
-/// How often a table that may have room to give back is checked at.
+/// How often a table that may have room to give back is checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Room is given back if it is more than these: one byte for so many of records in use, so many bytes an item, and
@@ -60,7 +60,7 @@ impl IdleCompaction {
         is_news
     }
 
-    /// Whether there is a reason to [check](Table::check_idle) that was not known yet.
+    /// Whether there is a reason to [check](Table::compact_if_idle) that was not known yet.
     pub(crate) fn take_news(&self) -> bool {
         self.is_news.load(Ordering::Relaxed) && self.is_news.swap(false, Ordering::Relaxed)
     }
@@ -107,77 +107,49 @@ impl Default for IdleWatch {
     }
 }
 
-/// What to do about the room that a table may have to give back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IdleStep {
-    Nothing,
-    /// It does not rest for long enough.
-    Wait(Duration),
-    Compact,
-}
-
 impl<M: Medium> Table<M> {
     /// A file that is opened may have room to give back. Says whether to check.
     pub(super) fn hint_at_opening(&self) -> bool {
         self.medium.len() > KEPT_BYTES && self.maintenance.idle.hint()
     }
 
-    /// Compacts the table if it has rested for long enough, and that gives back much; gives how long to rest
-    /// until it checks again.
-    pub(crate) fn compact_if_idle(&self, watch: &mut IdleWatch) -> Option<Duration> {
-        match self.check_idle(watch) {
-            IdleStep::Nothing => None,
-            IdleStep::Wait(rest) => Some(rest),
-            IdleStep::Compact => {
-                let compacted = self.compact_paced();
-                self.note_compaction(watch, compacted)
-            }
-        }
-    }
-
-    /// Says what to do about room that could be given back.
-    pub(crate) fn check_idle(&self, watch: &mut IdleWatch) -> IdleStep {
+    /// Has the table compacted by `compact` if it has rested for long enough, and that gives back much; gives how long
+    /// to rest until it is checked again. `compact` says whether it is done, or has ended early: then it is tried again,
+    /// else not for what it could not give back.
+    pub(crate) fn compact_if_idle(
+        &self,
+        watch: &mut IdleWatch,
+        compact: impl FnOnce() -> Result<bool>,
+    ) -> Option<Duration> {
         let idle = &self.maintenance.idle;
-        let Some(after) = idle
-            .after
-            .filter(|_| idle.is_likely.load(Ordering::Relaxed))
-        else {
-            return IdleStep::Nothing;
-        };
+        let after = idle.after?;
+        if !idle.is_likely.load(Ordering::Relaxed) {
+            return None;
+        }
         let now = Instant::now();
         let (elapsed, interval) = (now - watch.checked, CHECK_INTERVAL.min(after));
         // Too short a time says nothing about how many operations there are.
-        if elapsed >= interval / 2 {
-            if self.is_busy(&mut watch.operations, elapsed) {
-                watch.rests_since = now;
-            }
-            watch.checked = now;
+        if elapsed < interval / 2 {
+            return Some(interval);
         }
-        let rested = now - watch.rests_since;
-        if rested < after || elapsed < interval / 2 {
-            return IdleStep::Wait(interval);
+        watch.checked = now;
+        if self.is_busy(&mut watch.operations, elapsed) {
+            watch.rests_since = now;
+        }
+        if now - watch.rests_since < after {
+            return Some(interval);
         }
         idle.is_likely.store(false, Ordering::Relaxed);
         let (used, spare) = self.usage();
         watch.kept = watch.kept.min(spare);
         let least = used / KEPT_RECORDS_SHARE + self.len() * KEPT_ITEM_BYTES + KEPT_BYTES;
-        match spare > least.max(watch.kept + watch.kept / 8) {
-            true => IdleStep::Compact,
-            false => IdleStep::Nothing,
+        if spare <= least.max(watch.kept + watch.kept / 8) {
+            return None;
         }
-    }
-
-    /// Notes what has come of a compaction that is said to be done, or to have ended early: then it is tried again, else
-    /// not for what it could not give back. Gives how long to rest until the table is checked at again.
-    pub(crate) fn note_compaction(
-        &self,
-        watch: &mut IdleWatch,
-        done: Result<bool>,
-    ) -> Option<Duration> {
-        match done {
+        match compact() {
             Ok(true) => watch.kept = self.usage().1,
             Ok(false) => {
-                self.maintenance.idle.hint();
+                idle.hint();
                 watch.rests_since = Instant::now();
                 return Some(CHECK_INTERVAL);
             }

@@ -120,9 +120,10 @@ impl<M: Medium> Table<M> {
         // Without their level they do no harm.
         self.add_tags(top, Tags::add_empty)?;
         let len = self.shape.level_len(top);
-        let free = (len <= CLEARED_BYTES_MAX && Self::may_split_free(&superblock))
-            .then(|| self.take_free_level(len))
-            .flatten();
+        let free = match len <= CLEARED_BYTES_MAX {
+            true => self.take_free_level(&superblock, len),
+            false => None,
+        };
         let offset = match free {
             Some(offset) => {
                 self.clear(offset, len);

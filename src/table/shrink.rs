@@ -24,9 +24,6 @@ use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, RwLock, fence, pause, 
 use crate::table::key::Identity;
 use crate::width::{to_usize, u32_of};
 
-/// The phase of a compaction in which levels shrink.
-pub(super) const SHRINK: &str = "shrink";
-
 /// Levels shrink if so many percent of the slots are full then, at most. Tables grow when about 93 are.
 const FULL_PERCENT_MAX: u64 = 85;
 
@@ -44,7 +41,7 @@ pub(crate) struct Shrinking {
     /// Not zero while batches note what they change.
     is_noting: AtomicU64,
     /// The levels that they copy it to. Held shared meanwhile.
-    new: RwLock<Option<NewLevels>>,
+    new: RwLock<Option<Arc<NewLevels>>>,
     /// Held by who copies the items of a state word. Cannot fail: the word picks one.
     stripes: [Mutex<()>; STRIPES],
     /// Not zero while nobody may begin an operation.
@@ -128,8 +125,8 @@ impl<'t> Noting<'t> {
 
     /// Has batches copy what they change from here on. Not before all of them note it: what is copied and then
     /// removed by one that does not would stay.
-    fn show(&self, new: &NewLevels) {
-        *self.0.new.write() = Some(new.clone());
+    fn show(&self, new: &Arc<NewLevels>) {
+        *self.0.new.write() = Some(Arc::clone(new));
     }
 }
 
@@ -162,7 +159,6 @@ impl Drop for Alone<'_> {
 }
 
 /// Levels that no lookup knows yet.
-#[derive(Clone)]
 struct NewLevels {
     bottom: u32,
     /// Their offsets, from the lowest one up.
@@ -170,7 +166,7 @@ struct NewLevels {
     /// Those that they replace.
     old: Levels,
     /// Not zero once there was no room in them.
-    is_full: Arc<AtomicU64>,
+    is_full: AtomicU64,
 }
 
 impl NewLevels {
@@ -248,7 +244,7 @@ impl<M: Medium> Table<M> {
         if top >= levels.top || is_walked || !resize.is_at_rest(levels, self.shape.levels) {
             return true;
         }
-        let Some(new) = self.make_levels(top) else {
+        let Some(new) = self.make_levels(top).map(Arc::new) else {
             return true;
         };
         // Also when `between` panics.
@@ -286,14 +282,13 @@ impl<M: Medium> Table<M> {
             bottom,
             offsets: Vec::new(),
             old: self.levels.live(),
-            is_full: Arc::default(),
+            is_full: AtomicU64::default(),
         };
         for level in bottom..=top {
             // Those of a level that there was once are used again.
             let made = self.add_tags(level, Tags::add).and_then(|()| {
                 let len = self.shape.level_len(level);
-                let has_entries = Self::may_split_free(&self.superblock());
-                let free = has_entries.then(|| self.take_free_level(len)).flatten();
+                let free = self.take_free_level(&self.superblock(), len);
                 if let Some(offset) = free {
                     for at in (offset..offset + len).step_by(to_usize(CLEARED_AT_ONCE)) {
                         let _gate = self.store_gate();
@@ -344,7 +339,7 @@ impl<M: Medium> Table<M> {
     }
 
     /// Copies all items to the new levels, beside batches.
-    fn copy_all(&self, new: &NewLevels, noting: &Noting<'_>, between: Between<'_>) -> Copied {
+    fn copy_all(&self, new: &Arc<NewLevels>, noting: &Noting<'_>, between: Between<'_>) -> Copied {
         // Batches that began before they were to note what they change have ended then.
         if !self.wait_for_pins() {
             return Copied::NotAll;
@@ -365,7 +360,7 @@ impl<M: Medium> Table<M> {
                 drop(pin);
                 done += last - first;
                 let progress = Progress {
-                    phase: SHRINK,
+                    phase: "shrink",
                     done,
                     total,
                 };

@@ -74,7 +74,7 @@ impl CpuEngine {
         let (mut pace, mut watch) = (Pace::default(), IdleWatch::default());
         Maintainer::start(table, move |table| {
             let rest = table.maintain(&mut pace);
-            rest.or_else(|| table.compact_if_idle(&mut watch))
+            rest.or_else(|| table.compact_if_idle(&mut watch, || table.compact_paced()))
         })
     }
 

@@ -16,7 +16,7 @@ use crate::gpu::device::Device;
 use crate::pm::Mapping;
 use crate::pool::run_off_pool;
 use crate::table::Table;
-use crate::table::idle::{IdleStep, IdleWatch};
+use crate::table::idle::IdleWatch;
 use crate::table::maintenance::Pace;
 use crate::{Engine, Error, Options, Result};
 
@@ -177,20 +177,20 @@ impl Service {
         watch: &mut IdleWatch,
     ) -> Option<Duration> {
         let rest = self.maintain_served(table, pace);
-        rest.or_else(|| match table.check_idle(watch) {
-            IdleStep::Nothing => None,
-            IdleStep::Wait(rest) => Some(rest),
-            IdleStep::Compact => {
-                let mut is_done = true;
-                let compact = || table.compact_paced().map(|done| is_done = done);
-                let compacted = self.without_device(table, compact)?;
-                if let Err(error @ Error::Damaged { .. }) = &compacted {
-                    // The lookups that have met it have had no call to be told by.
-                    *self.untold.lock() = Some(error.clone());
-                }
-                table.note_compaction(watch, compacted.map(|()| is_done))
+        let compact = || {
+            let mut is_done = true;
+            let work = || table.compact_paced().map(|done| is_done = done);
+            let Some(compacted) = self.without_device(table, work) else {
+                // Others do so; what they leave is for later.
+                return Ok(false);
+            };
+            if let Err(error @ Error::Damaged { .. }) = &compacted {
+                // The lookups that have met it have had no call to be told by.
+                *self.untold.lock() = Some(error.clone());
             }
-        })
+            compacted.map(|()| is_done)
+        };
+        rest.or_else(|| table.compact_if_idle(watch, compact))
     }
 
     fn maintain_served(&self, table: &Table<Mapping>, pace: &mut Pace) -> Option<Duration> {

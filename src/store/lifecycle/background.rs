@@ -10,7 +10,7 @@ use crate::heap;
 use crate::pool::worker::Worker;
 use crate::store::Core;
 use crate::store::inner::StoreInner;
-use crate::table::idle::{IdleStep, IdleWatch};
+use crate::table::idle::IdleWatch;
 
 /// How long to wait before what has failed is tried again, and until items that are read again come up.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -111,21 +111,14 @@ fn wants_checkpoint(core: &Core) -> bool {
 /// Gives back what the index does not need, once it rests; gives when to check again.
 fn compact_if_idle(core: &Arc<Core>, watch: &mut IdleWatch) -> Option<Duration> {
     let table = &core.state.tiers.table;
-    match table.check_idle(watch) {
-        IdleStep::Nothing => None,
-        IdleStep::Wait(rest) => Some(rest),
-        IdleStep::Compact => {
-            // It takes a checkpoint, for which a full disk may have no room.
-            let done = match core.state.store_dir.is_tight() {
-                true => Ok(true),
-                false => {
-                    let paced = table.paced();
-                    core.compact_here(&|progress| paced(progress) && !wants_checkpoint(core))
-                }
-            };
-            table.note_compaction(watch, done)
+    // It takes a checkpoint, for which a full disk may have no room.
+    table.compact_if_idle(watch, || match core.state.store_dir.is_tight() {
+        true => Ok(true),
+        false => {
+            let paced = table.paced();
+            core.compact_here(&|progress| paced(progress) && !wants_checkpoint(core))
         }
-    }
+    })
 }
 
 /// When to try again what has failed.
