@@ -327,6 +327,16 @@ fn wait_for_disk(path: &Path, most: u64) {
     }
 }
 
+/// Waits until so much of an index is free.
+fn wait_for_free(index: &Index<u64, Value>, least: u64) {
+    let started = Instant::now();
+    while index.stats().free_bytes < least {
+        let took = started.elapsed();
+        assert!(took < Duration::from_secs(60), "{:?}", index.stats());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn index_at_rest_gives_room_back_by_itself() {
     let options = options().idle_compaction(Some(Duration::from_millis(100)));
@@ -340,15 +350,7 @@ fn index_at_rest_gives_room_back_by_itself() {
         index.remove(&gone).unwrap();
         index.sync().unwrap();
         let version = index.metadata().version;
-        let started = Instant::now();
-        while index.stats().free_bytes < 48 << 20 {
-            assert!(
-                started.elapsed() < Duration::from_secs(60),
-                "{:?}",
-                index.stats()
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_for_free(&index, 48 << 20);
         match disk_while_open(&path) {
             0 => {}
             _ => wait_for_disk(&path, 16 << 20),
@@ -380,15 +382,7 @@ fn compaction_at_rest_publishes_nothing() {
     index.insert(&keys, &values).unwrap();
     index.sync().unwrap();
     index.remove(&keys[100..]).unwrap();
-    let started = Instant::now();
-    while index.stats().free_bytes < 48 << 20 {
-        assert!(
-            started.elapsed() < Duration::from_secs(60),
-            "{:?}",
-            index.stats()
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_for_free(&index, 48 << 20);
     // As after a crash: the files as they are.
     let copy = dir.path().join("copy");
     fs::copy(&path, &copy).unwrap();

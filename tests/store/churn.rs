@@ -7,7 +7,6 @@ use std::collections::VecDeque;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use gphash_test_support::setting;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::memory::{on_disk, private_bytes};
+use super::memory::{private_bytes, run_child};
 use super::seed;
 
 /// The memory budget of a child's store in bytes, or 0 for none; says that this process is one.
@@ -175,23 +174,7 @@ fn child_churns() {
 }
 
 fn check(budget: u64) {
-    let mut dirs = vec![on_disk()];
-    match Path::new("/dev/shm").is_dir() {
-        true => dirs.push(tempfile::tempdir_in("/dev/shm").unwrap()),
-        false => println!("skipped in memory: no /dev/shm"),
-    }
-    for dir in &dirs {
-        let mut child = Command::new(std::env::current_exe().unwrap());
-        let child = child.args([CHILD, "--exact", "--nocapture"]);
-        let child = child.env(BUDGET, budget.to_string()).env(PATH, dir.path());
-        let output = child.output().unwrap();
-        print!("{}", String::from_utf8_lossy(&output.stdout));
-        let path = dir.path().display();
-        assert!(
-            output.status.success(),
-            "budget {budget} in {path}: {output:?}"
-        );
-    }
+    run_child(CHILD, PATH, (BUDGET, &budget.to_string()));
 }
 
 #[test]

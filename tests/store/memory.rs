@@ -41,6 +41,25 @@ pub fn private_bytes() -> u64 {
     field("RssAnon:") + field("RssShmem:")
 }
 
+/// Runs the test `child` in a process of its own, on a disk and in memory. It finds the directory of its store in the
+/// variable `path`, and what it is to do in another one.
+pub fn run_child(child: &str, path: &str, (variable, task): (&str, &str)) {
+    let mut dirs = vec![on_disk()];
+    match Path::new("/dev/shm").is_dir() {
+        true => dirs.push(tempfile::tempdir_in("/dev/shm").unwrap()),
+        false => println!("skipped in memory: no /dev/shm"),
+    }
+    for dir in &dirs {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let command = command.args([child, "--exact", "--nocapture"]);
+        let command = command.env(variable, task).env(path, dir.path());
+        let output = command.output().unwrap();
+        print!("{}", String::from_utf8_lossy(&output.stdout));
+        let dir = dir.path().display();
+        assert!(output.status.success(), "{task} in {dir}: {output:?}");
+    }
+}
+
 /// Does a step; says how many more private bytes there were meanwhile than before it.
 fn peak<T>(step: impl FnOnce() -> T) -> (u64, T) {
     let before = private_bytes();

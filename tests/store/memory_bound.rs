@@ -2,15 +2,13 @@
 //! on a disk, where the index is a private copy, and in memory, where it is shared. Each scenario has a process of
 //! its own, in which no other test counts.
 
-use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use gphash::store::{Store, StoreOptions, WriteBatch};
 use gphash_test_support::setting;
 
-use super::memory::{on_disk, private_bytes};
+use super::memory::{private_bytes, run_child};
 
 /// What a child does; says that this process is one.
 const SCENARIO: &str = "GPHASH_MEMORY_SCENARIO";
@@ -179,20 +177,7 @@ fn child_stays_below_the_bound() {
 
 /// Runs a scenario on a disk and in memory.
 fn check(scenario: &str) {
-    let mut folders = vec![on_disk()];
-    match Path::new("/dev/shm").is_dir() {
-        true => folders.push(tempfile::tempdir_in("/dev/shm").unwrap()),
-        false => println!("skipped in memory: no /dev/shm"),
-    }
-    for folder in &folders {
-        let mut child = Command::new(std::env::current_exe().unwrap());
-        let child = child.args([CHILD, "--exact", "--nocapture"]);
-        let child = child.env(SCENARIO, scenario).env(PATH, folder.path());
-        let output = child.output().unwrap();
-        print!("{}", String::from_utf8_lossy(&output.stdout));
-        let path = folder.path().display();
-        assert!(output.status.success(), "{scenario} in {path}: {output:?}");
-    }
+    run_child(CHILD, PATH, (SCENARIO, scenario));
 }
 
 #[test]
