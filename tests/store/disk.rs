@@ -32,14 +32,15 @@ pub fn files(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Copies what the death of the process would leave of a store's directory. Sorted files may be
-/// written anew meanwhile; log and index should not be.
+/// Copies what the death of the process would leave of a store's directory. Sorted files may be written anew and a
+/// checkpoint taken meanwhile, after which it copies again; log and index should not be written.
 pub fn copy(from: &Path, to: &Path) {
-    let manifests = || ["MANIFEST", "MANIFEST.2"].map(|name| fs::read(from.join(name)).ok());
+    let names = ["MANIFEST", "MANIFEST.2", "index.gph.journal"];
+    let replaced = || names.map(|name| fs::read(from.join(name)).ok());
     loop {
-        let before = manifests();
+        let before = replaced();
         let copied = copy_files(from, to);
-        if copied.is_ok() && manifests() == before {
+        if copied.is_ok() && replaced() == before {
             return;
         }
         fs::remove_dir_all(to).unwrap();

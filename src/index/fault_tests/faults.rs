@@ -184,12 +184,17 @@ impl TestDir {
         names
     }
 
-    /// What the death of the process would leave now, beside it.
+    /// What the death of the process would leave now, beside it. The maintenance may move items meanwhile, and a copy
+    /// made around a move would lack one that was never gone: it is made again until nothing has changed.
     pub fn crash(&self) -> Self {
         let dir = TempDir::new_in(self.dir.path().parent().unwrap()).unwrap();
-        for name in self.files() {
-            std::fs::copy(self.dir.path().join(&name), dir.path().join(&name)).unwrap();
-        }
+        let copy = |name: &String| {
+            let (from, to) = (self.dir.path().join(name), dir.path().join(name));
+            let bytes = std::fs::read(&from).unwrap();
+            std::fs::write(to, &bytes).unwrap();
+            bytes == std::fs::read(from).unwrap()
+        };
+        while !self.files().iter().all(copy) {}
         Self {
             domain: self.domain,
             dir,
