@@ -32,6 +32,18 @@ pub enum Error {
         values: usize,
     },
 
+    /// Columns that cannot be: offsets that go backwards or outside of the bytes, or another number of kinds
+    /// than of keys. Nothing was done.
+    #[error("invalid columns: {what} is {found}; expected {expected}")]
+    InvalidColumns {
+        /// What is wrong: `"offset 3"`, for example.
+        what: String,
+        /// What was given.
+        found: String,
+        /// What would have been accepted.
+        expected: String,
+    },
+
     /// The file was made for keys or values of another size.
     #[error("{}: the file holds {what}s of {found} bytes, the program asks for {expected}", path.display())]
     SizeMismatch {

@@ -7,12 +7,12 @@ use parking_lot::Mutex;
 
 use crate::pool::run_off_pool;
 use crate::store::commit::queue::{Answer, Job, Leader, Queue, Work};
+use crate::store::commit::requests::Batch;
 use crate::store::commit::user_code;
 use crate::store::files::dir::is_full;
 use crate::store::inner::StoreInner;
 use crate::store::lifecycle::background::Background;
 use crate::store::options::{Durability, StoreOptions};
-use crate::store::request::Request;
 use crate::table::compact::{Between, reporting};
 use crate::{Error, Progress, Result};
 
@@ -50,7 +50,11 @@ impl Leader for Arc<Core> {
     }
 
     fn discard(&self, work: Work) {
-        let requests = work.joined().map_or(0, <[Request]>::len);
+        let requests = match work.joined() {
+            Some(Batch::Owned(requests)) => requests.len(),
+            // Columns are few blocks of memory, and their caller may want them back at once.
+            Some(Batch::Columns(_)) | None => 0,
+        };
         self.state.threads.discard(requests, work);
     }
 }

@@ -10,6 +10,7 @@ use crate::pool::run_off_pool;
 use crate::store::commit::apply::PendingApply;
 use crate::store::commit::execute::Execution;
 use crate::store::commit::optimistic_reads::{Changed, OptimisticReads};
+use crate::store::commit::requests::{Batch, Requests};
 use crate::store::commit::sorter::Sorter;
 use crate::store::files::dir::StoreDir;
 use crate::store::merge::MergeOperator;
@@ -199,10 +200,10 @@ impl StoreInner {
 
     /// The answers to requests that are all gets, at one moment.
     pub fn answer(&self, requests: &[Request]) -> Result<Vec<Response>> {
-        let requests: Vec<&Request> = requests.iter().collect();
+        let requests = Requests::One(Batch::Owned(requests));
         let answer = || {
             let execution = Execution::start(&requests, &self.tiers, None, None)?;
-            execution.answer(&self.tiers, Vec::new())
+            execution.answer(&self.tiers, 0..requests.len(), Vec::new())
         };
         match requests.len() {
             0..PARALLEL_REQUESTS_MIN => {

@@ -135,7 +135,7 @@ impl Store {
     fn answer_one(&self, request: Request) -> Result<Response> {
         let requests = vec![request];
         self.check(&requests)?;
-        let answers = self.submit(Work::Batch(requests, None))?;
+        let answers = self.submit(Work::Batch(requests, None))?.into_responses();
         Ok(answers.into_iter().next().expect("one answer a request"))
     }
 }

@@ -138,6 +138,74 @@ impl Request {
     }
 }
 
+/// A request that borrows its bytes. See [`Request`].
+#[derive(Debug, Clone, Copy)]
+pub enum RequestRef<'r> {
+    Get {
+        key: &'r [u8],
+    },
+    Put {
+        key: &'r [u8],
+        value: &'r [u8],
+    },
+    Delete {
+        key: &'r [u8],
+    },
+    Merge {
+        key: &'r [u8],
+        operand: &'r [u8],
+    },
+    PutIfAbsent {
+        key: &'r [u8],
+        value: &'r [u8],
+    },
+    CompareAndSwap {
+        key: &'r [u8],
+        expected: Option<&'r [u8]>,
+        new: Option<&'r [u8]>,
+    },
+    Swap {
+        key: &'r [u8],
+        new: Option<&'r [u8]>,
+    },
+}
+
+impl<'r> RequestRef<'r> {
+    /// The key.
+    pub fn key(self) -> &'r [u8] {
+        match self {
+            Self::Get { key }
+            | Self::Put { key, .. }
+            | Self::Delete { key }
+            | Self::Merge { key, .. }
+            | Self::PutIfAbsent { key, .. }
+            | Self::CompareAndSwap { key, .. }
+            | Self::Swap { key, .. } => key,
+        }
+    }
+}
+
+impl<'r> From<&'r Request> for RequestRef<'r> {
+    fn from(request: &'r Request) -> Self {
+        match request {
+            Request::Get { key } => Self::Get { key },
+            Request::Put { key, value } => Self::Put { key, value },
+            Request::Delete { key } => Self::Delete { key },
+            Request::Merge { key, operand } => Self::Merge { key, operand },
+            Request::PutIfAbsent { key, value } => Self::PutIfAbsent { key, value },
+            Request::CompareAndSwap { key, expected, new } => Self::CompareAndSwap {
+                key,
+                expected: expected.as_deref(),
+                new: new.as_deref(),
+            },
+            Request::Swap { key, new } => Self::Swap {
+                key,
+                new: new.as_deref(),
+            },
+        }
+    }
+}
+
 /// Refuses a key that is too long.
 pub fn check_key(key: &[u8]) -> Result<()> {
     at_most("key", key.len(), MAX_VARIABLE_KEY)

@@ -6,6 +6,10 @@ use crate::pool::Pool;
 /// From how many requests on several threads execute them: others wait for the batch.
 pub const PARALLEL_REQUESTS_MIN: usize = 384;
 
+/// Requests or changes that a thread looks through at least: to ask another one takes as long as some
+/// thousands.
+pub const REQUESTS_PER_THREAD_MIN: usize = 1 << 12;
+
 /// From how many requests on nobody waits until they are dropped.
 const DROPPED_BY_CALLER_MIN: usize = 1 << 14;
 

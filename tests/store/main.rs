@@ -3,6 +3,7 @@
 mod bad_input;
 mod callbacks;
 mod churn;
+mod columns;
 mod corruption;
 mod damage;
 mod disk;

@@ -3,15 +3,20 @@
 //! each read has found the one before it. So every answer is that of one request after the other, in
 //! the order of their arrival.
 
+use std::ops::Range;
+
 use fixedbitset::FixedBitSet;
 use rayon::slice::ParallelSliceMut;
 
 use super::REQUESTS_PER_THREAD_MIN;
 use super::key_writes::{KeyWrite, KeyWrites, position};
+use super::queue::Answers;
+use super::requests::{Batch, Requests};
 use crate::engine::VersionSorter;
 use crate::pool::parallel;
+use crate::store::columns::{ColumnAnswers, PART_VALUES, ValuesPart, concat};
 use crate::store::merge::{MergeOperator, merge};
-use crate::store::request::{Request, Response};
+use crate::store::request::{RequestRef, Response};
 use crate::store::resident::tiers::TieredItems;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::wal::record::Entry;
@@ -22,7 +27,7 @@ const TASK_READS: usize = 512;
 
 /// A batch that is being executed. What it changes is not in the index yet.
 pub struct Execution<'r, K: Fn(u32) -> &'r [u8]> {
-    requests: &'r [&'r Request],
+    requests: &'r Requests<'r>,
     versions: KeyWrites<'r, K>,
     /// What has become of read-modify-writes, by their positions; empty if there are none.
     outcomes: Vec<Option<Outcome>>,
@@ -40,27 +45,31 @@ enum Outcome {
 
 impl Outcome {
     /// What becomes of a request whose key has the value `before`; `None` for one that needs not know it.
-    fn of(request: &Request, before: Value, operator: Option<&dyn MergeOperator>) -> Option<Self> {
+    fn of(
+        request: RequestRef,
+        before: Value,
+        operator: Option<&dyn MergeOperator>,
+    ) -> Option<Self> {
         match request {
-            Request::Merge { key, operand } => {
+            RequestRef::Merge { key, operand } => {
                 let operator = operator.expect("without an operator, merges are refused");
                 Some(match merge(operator, key, before, operand) {
                     Ok(value) => Self::Merged(value),
                     Err(error) => Self::Refused(Response::Failed(Box::new(error))),
                 })
             }
-            Request::PutIfAbsent { .. } => Some(match before {
+            RequestRef::PutIfAbsent { .. } => Some(match before {
                 None => Self::Met,
                 Some(_) => Self::Refused(Response::Present),
             }),
-            Request::CompareAndSwap { expected, .. } => Some(match before == expected.as_deref() {
+            RequestRef::CompareAndSwap { expected, .. } => Some(match before == expected {
                 true => Self::Met,
                 false => Self::Refused(Response::Mismatch(before.map(<[u8]>::to_vec))),
             }),
-            Request::Get { .. }
-            | Request::Put { .. }
-            | Request::Delete { .. }
-            | Request::Swap { .. } => None,
+            RequestRef::Get { .. }
+            | RequestRef::Put { .. }
+            | RequestRef::Delete { .. }
+            | RequestRef::Swap { .. } => None,
         }
     }
 }
@@ -69,15 +78,17 @@ impl Outcome {
 type Value<'v> = Option<&'v [u8]>;
 
 /// What a request leaves of its key, by its outcome if it has one; `None` if it changes nothing.
-fn written<'v>(request: &'v Request, outcome: Option<&'v Outcome>) -> Option<Value<'v>> {
+fn written<'v>(request: RequestRef<'v>, outcome: Option<&'v Outcome>) -> Option<Value<'v>> {
     match (request, outcome) {
         (_, Some(Outcome::Merged(value))) => Some(Some(value)),
-        (_, Some(Outcome::Refused(_))) | (Request::Get { .. } | Request::Merge { .. }, _) => None,
-        (Request::Put { value, .. } | Request::PutIfAbsent { value, .. }, _) => Some(Some(value)),
-        (Request::Swap { new, .. } | Request::CompareAndSwap { new, .. }, _) => {
-            Some(new.as_deref())
+        (_, Some(Outcome::Refused(_))) | (RequestRef::Get { .. } | RequestRef::Merge { .. }, _) => {
+            None
         }
-        (Request::Delete { .. }, _) => Some(None),
+        (RequestRef::Put { value, .. } | RequestRef::PutIfAbsent { value, .. }, _) => {
+            Some(Some(value))
+        }
+        (RequestRef::Swap { new, .. } | RequestRef::CompareAndSwap { new, .. }, _) => Some(new),
+        (RequestRef::Delete { .. }, _) => Some(None),
     }
 }
 
@@ -88,7 +99,7 @@ impl<'r> Execution<'r, fn(u32) -> &'r [u8]> {
     /// # Errors
     /// Those of the index. What becomes of a merge that fails is its own answer.
     pub fn start(
-        requests: &'r [&'r Request],
+        requests: &'r Requests<'r>,
         tiers: &TieredItems,
         operator: Option<&dyn MergeOperator>,
         gpu: Option<&VersionSorter>,
@@ -99,14 +110,14 @@ impl<'r> Execution<'r, fn(u32) -> &'r [u8]> {
             needed: requests.len() as u64,
             limit: u32::MAX.into(),
         })?;
-        let is_change = |position: u32| !requests[position as usize].is_get();
-        let key = |position: u32| requests[position as usize].key();
+        let is_change = |position: u32| !requests.is_get(position as usize);
+        let key = |position: u32| requests.key(position as usize);
         let mut execution = Execution {
             requests,
             versions: KeyWrites::sort(len, is_change, key, gpu),
             outcomes: Vec::new(),
         };
-        let is_none = |nth: usize| !requests[nth].is_read_modify_write();
+        let is_none = |nth: usize| !requests.is_read_modify_write(nth);
         if !parallel::all(requests.len(), REQUESTS_PER_THREAD_MIN, is_none) {
             execution.read_modify_write(tiers, operator)?;
         }
@@ -115,8 +126,12 @@ impl<'r> Execution<'r, fn(u32) -> &'r [u8]> {
 }
 
 impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
-    fn request(&self, version: &KeyWrite) -> &'r Request {
-        self.requests[version.position as usize]
+    fn request(&self, version: &KeyWrite) -> RequestRef<'r> {
+        self.requests.get(version.position as usize)
+    }
+
+    fn key(&self, version: &KeyWrite) -> &'r [u8] {
+        self.requests.key(version.position as usize)
     }
 
     fn outcome(&self, position: usize) -> Option<&Outcome> {
@@ -129,7 +144,10 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         tiers: &TieredItems,
         operator: Option<&dyn MergeOperator>,
     ) -> Result<()> {
-        let depends = |version: &KeyWrite| self.request(version).is_read_modify_write();
+        let depends = |version: &KeyWrite| {
+            let position = version.position as usize;
+            self.requests.is_read_modify_write(position)
+        };
         let runs = self
             .versions
             .map_keys(|run| run.iter().any(depends).then_some(run));
@@ -137,10 +155,7 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         let asked: Vec<usize> = (0..runs.len())
             .filter(|&nth| depends(&runs[nth][0]))
             .collect();
-        let keys: Vec<&[u8]> = asked
-            .iter()
-            .map(|&nth| self.request(&runs[nth][0]).key())
-            .collect();
+        let keys: Vec<&[u8]> = asked.iter().map(|&nth| self.key(&runs[nth][0])).collect();
         let mut bases = vec![None; runs.len()];
         tiers.get_many(&keys, PARALLEL_REQUESTS_MIN, |nth, value| {
             bases[asked[nth]] = Some(value);
@@ -203,7 +218,7 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         let last = |run: &[KeyWrite]| {
             let (position, value) = self.newest(run.iter().rev())?;
             Some(Entry {
-                key: self.request(&run[0]).key(),
+                key: self.key(&run[0]),
                 value,
                 position,
             })
@@ -224,25 +239,66 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         })
     }
 
-    /// The answers; `early` has those that are there already to some of the gets, by their positions, or is
-    /// empty. The index must not have taken the batch in yet.
+    /// The answers to each job of the group; `early` has those that are there already to some of the gets, by
+    /// their positions, or is empty. The index must not have taken the group in yet.
+    ///
+    /// # Errors
+    /// Those of the index.
+    pub fn answer_jobs(
+        &self,
+        tiers: &TieredItems,
+        jobs: &[Batch],
+        mut early: Vec<Option<Response>>,
+    ) -> Result<Vec<Answers>> {
+        let mut answers = Vec::with_capacity(jobs.len());
+        let mut first = 0;
+        for run in jobs.chunk_by(|a, b| !a.is_columns() && !b.is_columns()) {
+            let end = first + run.iter().map(|job| job.len()).sum::<usize>();
+            let of_others = early.split_off(early.len().min(end - first));
+            let early = std::mem::replace(&mut early, of_others);
+            match run {
+                [Batch::Columns(columns)] => {
+                    answers.push(Answers::Columns(Box::new(match columns.is_answered() {
+                        true => self.answer_columns(tiers, first..end)?,
+                        false => ColumnAnswers::default(),
+                    })))
+                }
+                // Its responses may be very many.
+                [_] => answers.push(Answers::Responses(self.answer(tiers, first..end, early)?)),
+                _ => {
+                    let mut responses = self.answer(tiers, first..end, early)?.into_iter();
+                    let of_job = |job: &Batch| responses.by_ref().take(job.len()).collect();
+                    answers.extend(run.iter().map(of_job).map(Answers::Responses));
+                }
+            }
+            first = end;
+        }
+        Ok(answers)
+    }
+
+    /// The answers to the requests at these positions; `early` has some of them or is empty.
     ///
     /// # Errors
     /// Those of the index.
     pub fn answer(
         &self,
         tiers: &TieredItems,
+        positions: Range<usize>,
         early: Vec<Option<Response>>,
     ) -> Result<Vec<Response>> {
-        let unasked = |position: usize| match (self.requests[position], self.outcome(position)) {
-            (Request::Get { .. } | Request::Swap { .. }, _) => Response::Value(None),
-            (_, Some(Outcome::Refused(answer))) => answer.clone(),
-            _ => Response::Done,
+        let first = positions.start;
+        let unasked = |nth: usize| {
+            let position = first + nth;
+            match (self.requests.get(position), self.outcome(position)) {
+                (RequestRef::Get { .. } | RequestRef::Swap { .. }, _) => Response::Value(None),
+                (_, Some(Outcome::Refused(answer))) => answer.clone(),
+                _ => Response::Done,
+            }
         };
         let is_early = (0..early.len()).filter(|&nth| early[nth].is_some());
         let is_early: FixedBitSet = is_early.collect();
         let mut responses: Vec<Response> = match early.is_empty() {
-            true => parallel::collect(self.requests.len(), REQUESTS_PER_THREAD_MIN, unasked),
+            true => parallel::collect(positions.len(), REQUESTS_PER_THREAD_MIN, unasked),
             false => {
                 let answer =
                     |(nth, early): (usize, Option<_>)| early.unwrap_or_else(|| unasked(nth));
@@ -250,12 +306,10 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
             }
         };
         let part = |(nth, responses): (usize, &mut [Response])| {
-            self.answer_reads(tiers, nth * TASK_READS, responses, &is_early)
+            let is_early = |of_part: usize| is_early.contains(nth * TASK_READS + of_part);
+            self.answer_reads(tiers, first + nth * TASK_READS, responses, is_early)
         };
-        // A caller who leads has little left to do, and shares no work with the threads of others.
-        let is_shared =
-            responses.len() >= PARALLEL_REQUESTS_MIN && rayon::current_thread_index().is_some();
-        match is_shared {
+        match is_shared(responses.len()) {
             true => parallel::map(responses.chunks_mut(TASK_READS).enumerate(), part)
                 .into_iter()
                 .collect::<Result<()>>()?,
@@ -271,19 +325,19 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         tiers: &TieredItems,
         first: usize,
         responses: &mut [Response],
-        is_early: &FixedBitSet,
+        is_early: impl Fn(usize) -> bool,
     ) -> Result<()> {
         let mut asked: Vec<usize> = Vec::new();
         let mut keys: Vec<&[u8]> = Vec::new();
-        let requests = &self.requests[first..first + responses.len()];
-        for (nth, (request, response)) in requests.iter().zip(&mut *responses).enumerate() {
-            let (Request::Get { key } | Request::Swap { key, .. }) = request else {
+        for (nth, response) in responses.iter_mut().enumerate() {
+            let request = self.requests.get(first + nth);
+            let (RequestRef::Get { key } | RequestRef::Swap { key, .. }) = request else {
                 continue;
             };
             let versions = self.versions.before(key, position(first + nth));
             match self.newest(versions) {
                 Some((_, value)) => *response = Response::Value(value.map(<[u8]>::to_vec)),
-                None if is_early.contains(first + nth) => {}
+                None if is_early(nth) => {}
                 None => {
                     asked.push(nth);
                     keys.push(key);
@@ -294,4 +348,67 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
             responses[asked[nth]] = Response::Value(Some(value));
         })
     }
+
+    /// The answers to requests in columns at these positions: values go from the index into one buffer.
+    ///
+    /// # Errors
+    /// Those of the index.
+    fn answer_columns(
+        &self,
+        tiers: &TieredItems,
+        positions: Range<usize>,
+    ) -> Result<ColumnAnswers> {
+        let parts = match is_shared(positions.len()) {
+            true => {
+                let part = |first: usize| {
+                    let end = positions.end.min(first + PART_VALUES);
+                    self.read_part(tiers, first..end)
+                };
+                let parts = parallel::map(positions.clone().step_by(PART_VALUES), part);
+                parts.into_iter().collect::<Result<_>>()?
+            }
+            false => vec![self.read_part(tiers, positions.clone())?],
+        };
+        let failure = |position: usize| match self.outcome(position) {
+            Some(Outcome::Refused(Response::Failed(error))) => {
+                Some((position - positions.start, (**error).clone()))
+            }
+            _ => None,
+        };
+        let failures = match self.outcomes.is_empty() {
+            true => Vec::new(),
+            false => positions.clone().filter_map(failure).collect(),
+        };
+        let values = concat(parts);
+        Ok(ColumnAnswers { values, failures })
+    }
+
+    /// The values for the gets at these positions.
+    fn read_part(&self, tiers: &TieredItems, positions: Range<usize>) -> Result<ValuesPart> {
+        let mut part = ValuesPart::nulls(positions.len());
+        let mut asked: Vec<usize> = Vec::new();
+        let mut keys: Vec<&[u8]> = Vec::new();
+        for (nth, at) in positions.enumerate() {
+            if !self.requests.is_get(at) {
+                continue;
+            }
+            let key = self.requests.key(at);
+            match self.newest(self.versions.before(key, position(at))) {
+                Some((_, Some(value))) => part.set(nth, value),
+                Some((_, None)) => {}
+                None => {
+                    asked.push(nth);
+                    keys.push(key);
+                }
+            }
+        }
+        tiers.read_some(&keys, |nth, value| part.set(asked[nth], value))?;
+        Ok(part)
+    }
+}
+
+/// Whether threads share the answers to so many requests. A caller who leads has little left to do, and
+/// shares no work with the threads of others.
+fn is_shared(requests: usize) -> bool {
+    requests >= PARALLEL_REQUESTS_MIN && rayon::current_thread_index().is_some()
 }

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use super::execute::Execution;
 use super::optimistic_reads::OptimisticReads;
-use super::queue::{Answer, Job, Work};
+use super::queue::{Answer, Answers, Job, Work};
+use super::requests::{Batch, Requests};
 use crate::store::files::dir::is_full;
 use crate::store::inner::StoreInner;
 use crate::store::mvcc::read_set::ReadSet;
-use crate::store::request::{Request, Response};
+use crate::store::request::Response;
 use crate::store::stats::Steps;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::wal::IN_MEMORY_RECORD_BYTES_MAX;
@@ -50,15 +51,17 @@ impl StoreInner {
 
     fn execute_group(&self, group: &[&Work], early: Vec<Option<OptimisticReads>>) -> Vec<Answer> {
         match group[0] {
-            Work::Batch(..) | Work::Transaction(..) => self.run_joined(group, early),
-            Work::Whole(requests) => {
-                let requests: Vec<&Request> = requests.iter().collect();
-                let finished = goes_before(self.finish(), requests.iter().copied());
-                vec![finished.and_then(|()| self.run(&requests, Vec::new(), &[], true))]
+            Work::Batch(..) | Work::Transaction(..) | Work::Columns(_) => {
+                self.run_joined(group, early)
             }
-            Work::Checkpoint => vec![self.begin_checkpoint().map(|()| Vec::new())],
-            Work::Evict(items) => vec![self.evict(items).map(|()| Vec::new())],
-            Work::Promote(keys) => vec![self.promote(keys).map(|()| Vec::new())],
+            Work::Whole(requests) => {
+                let job = Batch::Owned(requests);
+                let finished = goes_before(self.finish(), &Requests::One(job));
+                vec![finished.and_then(|()| self.run_alone(job, &[], true))]
+            }
+            Work::Checkpoint => vec![self.begin_checkpoint().map(|()| Answers::NONE)],
+            Work::Evict(items) => vec![self.evict(items).map(|()| Answers::NONE)],
+            Work::Promote(keys) => vec![self.promote(keys).map(|()| Answers::NONE)],
         }
     }
 
@@ -67,32 +70,28 @@ impl StoreInner {
         // What is finished now is a change, too, that a transaction may not have seen.
         let finished = self.finish();
         let jobs = self.drop_conflicting(group);
-        let mut all: Vec<&Request> = Vec::new();
-        for requests in jobs.iter().flatten() {
-            all.extend(*requests);
-        }
-        let finished = goes_before(finished, all.iter().copied());
+        let executed: Vec<Batch> = jobs.iter().flatten().copied().collect();
+        let requests = Requests::of(&executed);
+        let finished = goes_before(finished, &requests);
         let early = self.still_valid(&jobs, early);
-        let answers = finished.and_then(|()| self.run(&all, early, &read_sets(group), false));
+        let answers = finished
+            .and_then(|()| self.run((&executed, &requests), early, &read_sets(group), false));
         if let Err(Error::Damaged { .. } | Error::NoSpace { .. }) = answers
             && jobs.len() > 1
         {
             // Nothing was done; who has not asked for what is damaged, or for too much room, shall not be
             // told so.
-            let alone = |(requests, work): (&Result<&[Request]>, &&Work)| match requests {
-                Err(error) => Err(error.clone()),
-                Ok(requests) => {
-                    let requests: Vec<&Request> = requests.iter().collect();
-                    self.finish()?;
-                    self.run(&requests, Vec::new(), &read_sets(&[work]), false)
-                }
+            let alone = |(job, work): (&Result<Batch>, &&Work)| {
+                let job = job.clone()?;
+                self.finish()?;
+                self.run_alone(job, &read_sets(&[work]), false)
             };
             return jobs.iter().zip(group).map(alone).collect();
         }
         let mut answers = answers.map(Vec::into_iter);
-        let answer = |requests: &Result<&[Request]>| match (requests, &mut answers) {
+        let answer = |job: &Result<Batch>| match (job, &mut answers) {
             (Err(error), _) => Err(error.clone()),
-            (Ok(requests), Ok(all)) => Ok(all.take(requests.len()).collect()),
+            (Ok(_), Ok(all)) => Ok(all.next().expect("one answer a job")),
             (Ok(_), Err(error)) => Err(error.clone()),
         };
         jobs.iter().map(answer).collect()
@@ -102,7 +101,7 @@ impl StoreInner {
     /// was read.
     fn still_valid(
         &self,
-        jobs: &[Result<&[Request]>],
+        jobs: &[Result<Batch>],
         early: Vec<Option<OptimisticReads>>,
     ) -> Vec<Option<Response>> {
         let mut answers = Vec::new();
@@ -110,13 +109,13 @@ impl StoreInner {
             return answers;
         }
         let changed = &self.visible().changed;
-        for (requests, early) in jobs.iter().zip(early) {
-            match (requests, early) {
+        for (job, early) in jobs.iter().zip(early) {
+            match (job, early) {
                 (Err(_), _) => {}
-                (Ok(requests), None) => answers.extend(vec![None; requests.len()]),
-                (Ok(requests), Some(early)) => {
+                (Ok(Batch::Owned(requests)), Some(early)) => {
                     answers.extend(early.into_valid(requests, changed));
                 }
+                (Ok(job), _) => answers.extend(vec![None; job.len()]),
             }
         }
         answers
@@ -124,7 +123,7 @@ impl StoreInner {
 
     /// The requests of each job; an error for a transaction that others are in conflict with, those before it
     /// among the jobs included.
-    fn drop_conflicting<'j>(&self, group: &[&'j Work]) -> Vec<Result<&'j [Request]>> {
+    fn drop_conflicting<'j>(&self, group: &[&'j Work]) -> Vec<Result<Batch<'j>>> {
         let visible = self.visible();
         let is_transaction = |work: &&Work| matches!(work, Work::Transaction(..));
         let last = group.iter().rposition(is_transaction).unwrap_or(0);
@@ -139,25 +138,31 @@ impl StoreInner {
                     return Err(Error::Conflict);
                 }
             }
-            let requests = work.joined().expect("jobs of a group join each other");
+            let job = work.joined().expect("jobs of a group join each other");
             if nth < last {
-                let changes = requests.iter().filter(|request| !request.is_get());
-                changed.extend(changes.map(Request::key));
+                changed.extend(job.changed_keys());
             }
-            Ok(requests)
+            Ok(job)
         };
         group.iter().enumerate().map(requests).collect()
     }
 
-    /// Executes requests in their order, nothing being unfinished; with `whole`, all of them or none.
-    /// The `read_sets` of their transactions hold.
+    /// [Executes](Self::run) one job.
+    fn run_alone(&self, job: Batch, read_sets: &[&ReadSet], whole: bool) -> Answer {
+        let requests = Requests::One(job);
+        let mut answers = self.run((&[job], &requests), Vec::new(), read_sets, whole)?;
+        Ok(answers.pop().expect("one answer a job"))
+    }
+
+    /// Executes the requests of jobs in their order, nothing being unfinished; with `whole`, all of them or
+    /// none. The `read_sets` of their transactions hold. Gives the answers to each job.
     fn run(
         &self,
-        requests: &[&Request],
+        (jobs, requests): (&[Batch], &Requests),
         early: Vec<Option<Response>>,
         read_sets: &[&ReadSet],
         whole: bool,
-    ) -> Answer {
+    ) -> Result<Vec<Answers>> {
         let mut since = Instant::now();
         let gpu = self.sorter.gpu(requests.len());
         let operator = self.operator.as_deref();
@@ -170,7 +175,7 @@ impl StoreInner {
         let answer = || {
             let began = Instant::now();
             execution
-                .answer(&self.tiers, early)
+                .answer_jobs(&self.tiers, jobs, early)
                 .map(|answers| (answers, began.elapsed()))
         };
         match finals.is_empty() {
@@ -190,9 +195,9 @@ impl StoreInner {
         span: u64,
         finals: &[Entry],
         read_sets: &[&ReadSet],
-        answer: impl FnOnce() -> Result<(Vec<Response>, Duration)> + Send,
+        answer: impl FnOnce() -> Result<(Vec<Answers>, Duration)> + Send,
         mut since: Instant,
-    ) -> Answer {
+    ) -> Result<Vec<Answers>> {
         let room = self.hold_for(finals)?;
         // Not earlier: without room, their transactions come again. Not later: what these changes
         // replace need not be kept for them.
@@ -225,19 +230,16 @@ fn read_sets<'w>(works: &[&'w Work]) -> Vec<&'w ReadSet> {
 }
 
 /// Lets deletions go before what the disk has no room for: they make some.
-fn goes_before<'r>(
-    finished: Result<()>,
-    mut requests: impl Iterator<Item = &'r Request>,
-) -> Result<()> {
-    match requests.all(|request| matches!(request, Request::Delete { .. })) {
-        true if is_full(&finished) => Ok(()),
-        _ => finished,
+fn goes_before(finished: Result<()>, requests: &Requests) -> Result<()> {
+    match is_full(&finished) && requests.only_delete() {
+        true => Ok(()),
+        false => finished,
     }
 }
 
 /// The outcome of a batch in which no request can fail by itself.
 pub fn into_unit(answer: Answer) -> Result<()> {
-    match answer?.into_iter().next_back() {
+    match answer?.into_responses().into_iter().next_back() {
         Some(Response::Failed(error)) => Err(*error),
         _ => Ok(()),
     }

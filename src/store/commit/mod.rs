@@ -7,11 +7,10 @@ pub mod group;
 pub mod key_writes;
 pub mod optimistic_reads;
 pub mod queue;
+pub mod requests;
 pub mod room;
 pub mod sorter;
 pub mod threshold;
 pub mod user_code;
 
-/// Requests or changes that a thread looks through at least: to ask another one takes as long as some
-/// thousands.
-pub const REQUESTS_PER_THREAD_MIN: usize = 1 << 12;
+pub use crate::store::threads::REQUESTS_PER_THREAD_MIN;

@@ -14,8 +14,11 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::optimistic_reads::OptimisticReads;
+use super::requests::Batch;
 use super::user_code;
 use crate::pool::worker::{Worker, words};
+use crate::store::columns::ColumnAnswers;
+use crate::store::columns::requests::{ColumnBatch, RequestKind};
 use crate::store::mvcc::read_set::ReadSet;
 use crate::store::request::{Request, Response};
 use crate::store::resident::tiers::EntryMeta;
@@ -39,6 +42,8 @@ pub enum Work {
     Transaction(Vec<Request>, ReadSet),
     /// Requests that are done together or not at all, some of which may fail.
     Whole(Vec<Request>),
+    /// As a batch, in columns.
+    Columns(ColumnBatch),
     /// The beginning of a checkpoint.
     Checkpoint,
     /// Items that are in a file now leave the table, if they still have these stamps.
@@ -55,6 +60,7 @@ impl Work {
             Self::Batch(requests, None)
             | Self::Transaction(requests, _)
             | Self::Whole(requests) => requests.len(),
+            Self::Columns(columns) => columns.len(),
             // The pages that have changed may be many.
             Self::Checkpoint => usize::MAX,
             Self::Evict(items) => items.len(),
@@ -65,7 +71,7 @@ impl Work {
     /// Whether it can be done again if it has failed as a whole.
     pub fn can_be_repeated(&self) -> bool {
         match self {
-            Self::Batch(..) | Self::Whole(_) => true,
+            Self::Batch(..) | Self::Whole(_) | Self::Columns(_) => true,
             Self::Transaction(_, read_set) => read_set.is_live(),
             _ => false,
         }
@@ -77,6 +83,7 @@ impl Work {
             Self::Batch(requests, _) | Self::Transaction(requests, _) | Self::Whole(requests) => {
                 requests.iter().all(Request::is_removal)
             }
+            Self::Columns(columns) => columns.only(RequestKind::Delete),
             _ => false,
         }
     }
@@ -103,9 +110,12 @@ impl Work {
     }
 
     /// Its requests, if they may be executed together with those of others.
-    pub fn joined(&self) -> Option<&[Request]> {
+    pub fn joined(&self) -> Option<Batch<'_>> {
         match self {
-            Self::Batch(requests, _) | Self::Transaction(requests, _) => Some(requests),
+            Self::Batch(requests, _) | Self::Transaction(requests, _) => {
+                Some(Batch::Owned(requests))
+            }
+            Self::Columns(columns) => Some(Batch::Columns(columns)),
             _ => None,
         }
     }
@@ -127,7 +137,37 @@ pub trait Leader {
 }
 
 /// What has become of it.
-pub type Answer = Result<Vec<Response>>;
+pub type Answer = Result<Answers>;
+
+/// What a job is answered by.
+#[derive(Debug, Clone)]
+pub enum Answers {
+    /// One for each request; none to what has no requests.
+    Responses(Vec<Response>),
+    /// Those to a batch in columns; no values if none of its requests has one.
+    Columns(Box<ColumnAnswers>),
+}
+
+impl Answers {
+    /// The answer to what has no requests.
+    pub const NONE: Self = Self::Responses(Vec::new());
+
+    /// The answers to requests that did not come in columns.
+    pub fn into_responses(self) -> Vec<Response> {
+        match self {
+            Self::Responses(responses) => responses,
+            Self::Columns(_) => Vec::new(),
+        }
+    }
+
+    /// The answers to requests that came in columns.
+    pub fn into_columns(self) -> ColumnAnswers {
+        match self {
+            Self::Responses(_) => ColumnAnswers::default(),
+            Self::Columns(answers) => *answers,
+        }
+    }
+}
 
 /// Who is told of the end of an asynchronous request.
 pub type Callback = Box<dyn FnOnce(Answer) + Send>;

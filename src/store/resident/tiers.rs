@@ -200,6 +200,18 @@ impl TieredItems {
     /// # Errors
     /// Those of the index and of the files.
     pub fn get_some(&self, keys: &[&[u8]], mut found: impl FnMut(usize, Vec<u8>)) -> Result<()> {
+        self.read_some(keys, |nth, value| found(nth, take_value(value)))
+    }
+
+    /// As [`get_some`](Self::get_some), but `found` borrows the values, and may [take](take_value) them.
+    ///
+    /// # Errors
+    /// Those of the index and of the files.
+    pub fn read_some(
+        &self,
+        keys: &[&[u8]],
+        mut found: impl FnMut(usize, &mut Vec<u8>),
+    ) -> Result<()> {
         if self.access_counts.is_some() {
             keys.iter().for_each(|key| self.count(key));
         }
@@ -207,7 +219,7 @@ impl TieredItems {
         self.table.get_many(keys, |nth, stamp, value| {
             above.insert(nth);
             if !EntryMeta(stamp).is_tombstone() {
-                found(nth, take_value(value));
+                found(nth, value);
             }
         })?;
         if above.is_full() {
@@ -218,8 +230,8 @@ impl TieredItems {
             return Ok(());
         }
         for nth in above.zeroes() {
-            if let Some(value) = self.get_below(&version, keys[nth])? {
-                found(nth, value);
+            if let Some(mut value) = self.get_below(&version, keys[nth])? {
+                found(nth, &mut value);
             }
         }
         Ok(())

@@ -1,8 +1,11 @@
 //! Jobs that are executed together, against one after the other.
 
 use super::*;
+use crate::store::columns::requests::ColumnBatch;
 use crate::store::commit::apply::PendingApply;
-use crate::store::{Durability, Store, StoreOptions, Transaction, WriteBatch};
+use crate::store::{
+    Columns, Durability, Request, RequestKind, Store, StoreOptions, Transaction, WriteBatch,
+};
 
 fn put(key: &str, value: &str) -> Request {
     Request::Put {
@@ -22,7 +25,10 @@ fn values(answer: &Answer) -> Vec<Option<Vec<u8>>> {
         Response::Done | Response::Present | Response::Mismatch(_) => None,
         Response::Failed(error) => panic!("{error}"),
     };
-    answer.as_ref().unwrap().iter().filter_map(value).collect()
+    let Answers::Responses(responses) = answer.as_ref().unwrap() else {
+        panic!("no job has come in columns");
+    };
+    responses.iter().filter_map(value).collect()
 }
 
 fn value(bytes: &str) -> Option<Vec<u8>> {
@@ -33,6 +39,60 @@ fn transaction(store: &Store, change: impl Fn(&mut Transaction)) -> Job {
     let mut transaction = store.transaction();
     change(&mut transaction);
     Job::of(transaction.into_work())
+}
+
+/// A batch of columns of these kinds, keys and values.
+fn columns<const N: usize>(requests: [(RequestKind, &str, &str); N]) -> Job {
+    let kinds = requests.map(|(kind, ..)| kind);
+    let keys: Columns = requests.iter().map(|(_, key, _)| key).collect();
+    let values: Columns = requests.iter().map(|(.., value)| value).collect();
+    let batch = ColumnBatch::mixed(&kinds, &keys, &values).unwrap();
+    Job::of(Work::Columns(batch))
+}
+
+#[test]
+fn columns_join_the_group_of_other_jobs() {
+    use RequestKind::{Delete, Get, Put};
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), &StoreOptions::new()).unwrap();
+    store.put("stored", "0").unwrap();
+    let late = transaction(&store, |late| {
+        assert!(late.get(b"b").unwrap().is_none());
+        late.put("late", "1").unwrap();
+    });
+    let mut group = [
+        Job::of(Work::Batch(vec![put("a", "1"), get("b")], None)),
+        columns([
+            (Get, "a", ""),
+            (Put, "b", "2"),
+            (Put, "a", ""),
+            (Get, "stored", ""),
+        ]),
+        Job::of(Work::Batch(vec![get("a"), get("b")], None)),
+        columns([(Delete, "b", ""), (Get, "b", ""), (Get, "a", "")]),
+        // The columns have changed what it has read.
+        late,
+        Job::of(Work::Columns(ColumnBatch::deletes(
+            &["a"].into_iter().collect(),
+        ))),
+        Job::of(Work::Batch(vec![get("a"), get("stored")], None)),
+    ];
+    let answers = store.state().commit_group(&mut group);
+    let in_columns = |nth: usize| {
+        let answers: Answers = answers[nth].clone().unwrap();
+        answers.into_columns().values
+    };
+    assert_eq!(values(&answers[0]), [None]);
+    assert!(
+        in_columns(1)
+            .iter()
+            .eq([Some(&b"1"[..]), None, None, Some(b"0")])
+    );
+    assert_eq!(values(&answers[2]), [value(""), value("2")]);
+    assert!(in_columns(3).iter().eq([None, None, Some(&b""[..])]));
+    assert!(matches!(answers[4], Err(Error::Conflict)));
+    assert!(in_columns(5).is_empty());
+    assert_eq!(values(&answers[6]), [None, value("0")]);
 }
 
 #[test]

@@ -15,7 +15,8 @@ impl Leader for Arc<Counter> {
     fn commit_group(&self, group: &mut [Job]) -> Vec<Answer> {
         let lens = group.iter().map(|job| job.work.len());
         self.groups.lock().push(lens.clone().sum());
-        lens.map(|len| Ok(vec![Response::Done; len])).collect()
+        lens.map(|len| Ok(Answers::Responses(vec![Response::Done; len])))
+            .collect()
     }
 
     fn broke(&self, words: String) -> Error {
@@ -39,7 +40,10 @@ fn batch(len: usize) -> Work {
 
 fn submit(counter: &Arc<Counter>, len: usize) {
     assert_eq!(
-        counter.queue.submit(batch(len), counter).1.unwrap().len(),
+        {
+            let (_, answer) = counter.queue.submit(batch(len), counter);
+            answer.unwrap().into_responses().len()
+        },
         len
     );
 }
@@ -57,7 +61,9 @@ fn callers_queue_behind_more_than_a_background_group() {
         for len in [lens[0] / 2, lens[0] - lens[0] / 2] {
             for part in [len - len / 2, len / 2] {
                 let answered = Arc::clone(&answered);
-                let callback = move |answer: Answer| *answered.lock() += answer.unwrap().len();
+                let callback = move |answer: Answer| {
+                    *answered.lock() += answer.unwrap().into_responses().len();
+                };
                 let callback = Box::new(callback);
                 counter
                     .queue

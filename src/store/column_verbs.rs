@@ -1,0 +1,169 @@
+//! The verbs of a store that take columns.
+
+use crate::Result;
+use crate::pool::{parallel, run_off_pool};
+use crate::store::Store;
+use crate::store::columns::requests::{ColumnBatch, RequestKind};
+use crate::store::columns::{
+    ColumnAnswers, Columns, PART_VALUES, ValueColumns, ValuesPart, concat,
+};
+use crate::store::commit::queue::{Answers, Work};
+use crate::store::inner::{PARALLEL_LOOKUPS_MIN, StoreInner};
+
+impl Store {
+    /// The values of keys at one moment, in their order: [`multi_get`](Self::multi_get) in columns. They are
+    /// copied from the index into one buffer, without an allocation for each. A key without a value has null.
+    ///
+    /// A key may come several times. Of a batch of another caller all is seen or nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// use gphash::store::Columns;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put("ada", "lovelace")?;
+    /// let keys = Columns::new(vec![0i32, 4, 7], *b"alanada")?;
+    /// let values = store.get_columns(&keys)?;
+    /// assert!(values.iter().eq([None, Some(&b"lovelace"[..])]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_columns(&self, keys: &Columns) -> Result<ValueColumns> {
+        let gets = ColumnBatch::gets(keys);
+        gets.check()?;
+        self.state().read_columns(keys)
+    }
+
+    /// Gives keys values, whether they had some or not: key *i* gets value *i*, and of equal keys the last one
+    /// counts. All of them become visible together, and survive a crash together or not at all.
+    ///
+    /// The columns are shared with the store until this returns, and not copied. Then the caller may
+    /// [take them apart](Columns::into_parts), and fill them again. Several callers at a time are executed one
+    /// after the other, as by [`execute`](Self::execute).
+    ///
+    /// # Examples
+    /// ```
+    /// use gphash::store::Columns;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// let keys = Columns::new(vec![0i32, 3, 7], *b"adaalan")?;
+    /// let values = Columns::new(vec![0i32, 8, 14], *b"lovelaceturing")?;
+    /// store.put_columns(&keys, &values)?;
+    /// assert_eq!(store.get(b"alan")?, Some(b"turing".to_vec()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) if there are not as many values as keys; as
+    /// [`execute`](Self::execute).
+    pub fn put_columns(&self, keys: &Columns, values: &Columns) -> Result<()> {
+        self.change_columns(ColumnBatch::puts(keys, values)?)?;
+        Ok(())
+    }
+
+    /// Takes the values of keys away, of those that have one: all together, as [`put_columns`](Self::put_columns)
+    /// gives them.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put("ada", "lovelace")?;
+    /// store.delete_columns(&["ada", "alan"].into_iter().collect())?;
+    /// assert_eq!(store.get(b"ada")?, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    pub fn delete_columns(&self, keys: &Columns) -> Result<()> {
+        self.change_columns(ColumnBatch::deletes(keys))?;
+        Ok(())
+    }
+
+    /// Executes mixed requests as if one came after the other: [`execute`](Self::execute) in columns. Request *i*
+    /// has kind, key and value *i*. The value of a merge is its operand, and that of a get or a deletion means
+    /// nothing: it is best empty.
+    ///
+    /// The changes become visible, and survive a crash, together. The answers have a value or null for each
+    /// request, and the merges that failed, which changed nothing. The kinds are copied, a byte each; the
+    /// columns are [shared](Self::put_columns).
+    ///
+    /// # Examples
+    /// ```
+    /// use gphash::store::{Columns, RequestKind};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// let kinds = [RequestKind::Put, RequestKind::Get, RequestKind::Delete, RequestKind::Get];
+    /// let keys: Columns = ["ada"; 4].into_iter().collect();
+    /// let values: Columns = ["lovelace", "", "", ""].into_iter().collect();
+    /// let answers = store.execute_columns(&kinds, &keys, &values)?;
+    /// assert_eq!(answers.values.get(1), Some(&b"lovelace"[..])); // it sees the put
+    /// assert_eq!(answers.values.get(3), None); // and this one the deletion
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) if there are not as many values as keys, and
+    /// [`Error::InvalidColumns`](crate::Error::InvalidColumns) if there are not as many kinds; as
+    /// [`execute`](Self::execute).
+    pub fn execute_columns(
+        &self,
+        kinds: &[RequestKind],
+        keys: &Columns,
+        values: &Columns,
+    ) -> Result<ColumnAnswers> {
+        let batch = ColumnBatch::mixed(kinds, keys, values)?;
+        match batch.only(RequestKind::Get) {
+            true => Ok(ColumnAnswers {
+                values: self.get_columns(keys)?,
+                failures: Vec::new(),
+            }),
+            false => self.change_columns(batch),
+        }
+    }
+
+    fn change_columns(&self, batch: ColumnBatch) -> Result<ColumnAnswers> {
+        batch.check()?;
+        if batch.has_merge() {
+            self.operator()?;
+        }
+        let answers = self.submit(Work::Columns(batch));
+        answers.map(Answers::into_columns)
+    }
+}
+
+impl StoreInner {
+    /// The values of keys at one moment.
+    fn read_columns(&self, keys: &Columns) -> Result<ValueColumns> {
+        let part = |first: usize, len: usize| {
+            let end = keys.len().min(first.saturating_add(len));
+            let keys: Vec<&[u8]> = (first..end).map(|nth| keys.at(nth)).collect();
+            let mut part = ValuesPart::nulls(keys.len());
+            self.tiers
+                .read_some(&keys, |nth, value| part.set(nth, value))?;
+            Ok(part)
+        };
+        if keys.len() < PARALLEL_LOOKUPS_MIN {
+            let visible = self.visible();
+            let part = part(0, keys.len())?;
+            drop(visible);
+            return Ok(concat(vec![part]));
+        }
+        run_off_pool(|| {
+            let visible = self.visible();
+            let firsts = (0..keys.len()).step_by(PART_VALUES);
+            let read = || parallel::map(firsts, |first| part(first, PART_VALUES));
+            let parts = self.threads.reads.install(read);
+            // What is copied now, changes need not wait for.
+            drop(visible);
+            let parts = parts.into_iter().collect::<Result<_>>()?;
+            Ok(self.threads.reads.install(|| concat(parts)))
+        })
+    }
+}

@@ -1,0 +1,219 @@
+//! Requests in columns: kinds, keys and values.
+
+use std::sync::Arc;
+
+use super::Columns;
+use crate::pool::parallel;
+use crate::store::request::{RequestRef, check_key, check_value};
+use crate::store::threads::REQUESTS_PER_THREAD_MIN;
+use crate::{Error, Result};
+
+/// What a request of [`execute_columns`](crate::store::Store::execute_columns) does, in one byte.
+///
+/// # Examples
+/// ```
+/// use gphash::store::RequestKind;
+///
+/// assert_eq!(RequestKind::try_from(1)?, RequestKind::Put);
+/// assert!(RequestKind::try_from(4).is_err());
+/// # Ok::<(), gphash::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum RequestKind {
+    /// Asks for the value of a key. The request's own value means nothing.
+    Get = 0,
+    /// Gives a key a value, whether it had one or not.
+    Put = 1,
+    /// Takes a key's value away, if it has one. The request's own value means nothing.
+    Delete = 2,
+    /// Merges an operand, which is in the column of values, with the store's
+    /// [`MergeOperator`](crate::store::MergeOperator).
+    Merge = 3,
+}
+
+impl TryFrom<u8> for RequestKind {
+    type Error = Error;
+
+    fn try_from(byte: u8) -> Result<Self> {
+        Ok(match byte {
+            0 => Self::Get,
+            1 => Self::Put,
+            2 => Self::Delete,
+            3 => Self::Merge,
+            _ => {
+                return Err(Error::InvalidColumns {
+                    what: "the kind of a request".into(),
+                    found: byte.to_string(),
+                    expected: "0 (get), 1 (put), 2 (delete) or 3 (merge)".into(),
+                });
+            }
+        })
+    }
+}
+
+/// The requests of a batch in columns, which the caller may share.
+#[derive(Debug, Clone)]
+pub struct ColumnBatch {
+    kinds: Kinds,
+    keys: Columns,
+    /// As many as keys; none if no request has one.
+    values: Option<Columns>,
+}
+
+#[derive(Debug, Clone)]
+enum Kinds {
+    All(RequestKind),
+    Each(Arc<[RequestKind]>),
+}
+
+impl ColumnBatch {
+    /// Gets of keys.
+    pub fn gets(keys: &Columns) -> Self {
+        Self::all(RequestKind::Get, keys, None)
+    }
+
+    /// Puts of values.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`].
+    pub fn puts(keys: &Columns, values: &Columns) -> Result<Self> {
+        check_lengths(keys, values)?;
+        Ok(Self::all(RequestKind::Put, keys, Some(values.clone())))
+    }
+
+    /// Deletions of keys.
+    pub fn deletes(keys: &Columns) -> Self {
+        Self::all(RequestKind::Delete, keys, None)
+    }
+
+    fn all(kind: RequestKind, keys: &Columns, values: Option<Columns>) -> Self {
+        Self {
+            kinds: Kinds::All(kind),
+            keys: keys.clone(),
+            values,
+        }
+    }
+
+    /// Requests of these kinds.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] and [`Error::InvalidColumns`].
+    pub fn mixed(kinds: &[RequestKind], keys: &Columns, values: &Columns) -> Result<Self> {
+        check_lengths(keys, values)?;
+        if kinds.len() != keys.len() {
+            return Err(Error::InvalidColumns {
+                what: "the number of kinds".into(),
+                found: kinds.len().to_string(),
+                expected: format!("{}, one for each key", keys.len()),
+            });
+        }
+        let is_get = |nth: usize| kinds[nth] == RequestKind::Get;
+        if parallel::all(kinds.len(), REQUESTS_PER_THREAD_MIN, is_get) {
+            return Ok(Self::gets(keys));
+        }
+        Ok(Self {
+            kinds: Kinds::Each(kinds.into()),
+            keys: keys.clone(),
+            values: Some(values.clone()),
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub fn key(&self, nth: usize) -> &[u8] {
+        self.keys.at(nth)
+    }
+
+    pub fn kind(&self, nth: usize) -> RequestKind {
+        match &self.kinds {
+            Kinds::All(kind) => *kind,
+            Kinds::Each(kinds) => kinds[nth],
+        }
+    }
+
+    fn value(&self, nth: usize) -> &[u8] {
+        self.values.as_ref().map_or(&[], |values| values.at(nth))
+    }
+
+    /// Request `nth`.
+    pub fn request(&self, nth: usize) -> RequestRef<'_> {
+        let key = self.key(nth);
+        match self.kind(nth) {
+            RequestKind::Get => RequestRef::Get { key },
+            RequestKind::Put => RequestRef::Put {
+                key,
+                value: self.value(nth),
+            },
+            RequestKind::Delete => RequestRef::Delete { key },
+            RequestKind::Merge => RequestRef::Merge {
+                key,
+                operand: self.value(nth),
+            },
+        }
+    }
+
+    /// Whether all requests are of a kind.
+    pub fn only(&self, kind: RequestKind) -> bool {
+        match &self.kinds {
+            Kinds::All(all) => *all == kind,
+            Kinds::Each(kinds) => {
+                let is_kind = |nth: usize| kinds[nth] == kind;
+                parallel::all(kinds.len(), REQUESTS_PER_THREAD_MIN, is_kind)
+            }
+        }
+    }
+
+    /// Whether any request is answered by more than that it was done.
+    pub fn is_answered(&self) -> bool {
+        !matches!(
+            self.kinds,
+            Kinds::All(RequestKind::Put | RequestKind::Delete)
+        )
+    }
+
+    /// Whether there are merges.
+    pub fn has_merge(&self) -> bool {
+        match &self.kinds {
+            Kinds::All(_) => false,
+            Kinds::Each(kinds) => {
+                let is_none = |nth: usize| kinds[nth] != RequestKind::Merge;
+                !parallel::all(kinds.len(), REQUESTS_PER_THREAD_MIN, is_none)
+            }
+        }
+    }
+
+    /// Refuses keys, values and operands that are too long.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`], for the first of them.
+    pub fn check(&self) -> Result<()> {
+        let check = |nth: usize| match self.request(nth) {
+            RequestRef::Put { key, value } => {
+                check_key(key).and_then(|()| check_value("value", value))
+            }
+            RequestRef::Merge { key, operand } => {
+                check_key(key).and_then(|()| check_value("operand", operand))
+            }
+            request => check_key(request.key()),
+        };
+        let fails = |nth: usize| check(nth).is_err();
+        match parallel::find_first(self.len(), REQUESTS_PER_THREAD_MIN, fails) {
+            Some(nth) => check(nth),
+            None => Ok(()),
+        }
+    }
+}
+
+fn check_lengths(keys: &Columns, values: &Columns) -> Result<()> {
+    match keys.len() == values.len() {
+        true => Ok(()),
+        false => Err(Error::LengthMismatch {
+            keys: keys.len(),
+            values: values.len(),
+        }),
+    }
+}

@@ -1,0 +1,149 @@
+//! Columns without a store.
+
+use super::requests::{ColumnBatch, RequestKind};
+use super::*;
+
+/// What is said of offsets that are refused.
+fn refused(offsets: impl Into<Offsets>, bytes: &[u8]) -> String {
+    let error = Columns::new(offsets, bytes).unwrap_err();
+    assert!(matches!(error, Error::InvalidColumns { .. }), "{error:?}");
+    error.to_string()
+}
+
+#[test]
+fn columns_refuse_offsets_that_go_backwards_or_outside() {
+    let abc = b"abc";
+    for (offsets, said) in [
+        (vec![], "offset 0 is none; expected one more than strings"),
+        (vec![-1, 2], "offset 0 is -1; expected at least 0"),
+        (
+            vec![0, 2, 1, 3],
+            "offset 2 is 1; expected at least 2, the one before",
+        ),
+        (
+            vec![0, -2],
+            "offset 1 is -2; expected at least 0, the one before",
+        ),
+        (vec![0, 4], "offset 1 is 4; expected at most 3, the bytes"),
+        (vec![4], "offset 0 is 4; expected at most 3, the bytes"),
+        (
+            vec![0, i32::MAX, 3],
+            "offset 2 is 3; expected at least 2147483647, the one before",
+        ),
+    ] {
+        let said = format!("invalid columns: {said}");
+        let wide: Vec<i64> = offsets.iter().copied().map(i64::from).collect();
+        assert_eq!(refused(offsets, abc), said);
+        assert_eq!(refused(wide, abc), said);
+    }
+    for last in [1 << 32, i64::MAX, (1 << 32) + 3] {
+        let said = format!("invalid columns: offset 1 is {last}; expected at most 3, the bytes");
+        assert_eq!(refused(vec![0, last], abc), said);
+    }
+    refused(vec![i64::MIN, 0], abc);
+}
+
+#[test]
+fn columns_are_slices_of_their_bytes() {
+    let narrow = Columns::new(vec![1i32, 1, 3, 6], *b"-abcde--").unwrap();
+    let wide = Columns::new(vec![1i64, 1, 3, 6], *b"-abcde--").unwrap();
+    for columns in [&narrow, &wide] {
+        assert!(columns.iter().eq([&b""[..], b"ab", b"cde"]));
+        assert_eq!((columns.get(2), columns.get(3)), (Some(&b"cde"[..]), None));
+        assert_eq!(*columns, ["", "ab", "cde"].into_iter().collect());
+        assert_ne!(*columns, ["", "a", "bcde"].into_iter().collect());
+    }
+    assert!(Columns::new(vec![3i32], *b"abc").unwrap().is_empty());
+    assert_eq!(Columns::default(), std::iter::empty::<&str>().collect());
+}
+
+#[test]
+fn columns_give_their_buffers_back() {
+    let bytes = b"abc".to_vec();
+    let addr = bytes.as_ptr();
+    let columns = Columns::new(vec![0i32, 3], bytes).unwrap();
+    let shared = columns.clone();
+    // The one that is left has them.
+    assert_ne!(columns.into_parts().1.as_ptr(), addr);
+    let (offsets, bytes) = shared.into_parts();
+    assert_eq!((offsets, bytes.as_ptr()), (Offsets::I32(vec![0, 3]), addr));
+}
+
+#[test]
+fn offsets_become_wide_when_they_must() {
+    let mut offsets = Offsets::I32(vec![0]);
+    offsets.push(i32::MAX as usize);
+    assert_eq!(offsets, vec![0, i32::MAX].into());
+    let last = i64::from(i32::MAX) + 1;
+    offsets.push(usize::try_from(last).unwrap());
+    assert_eq!(offsets, vec![0, i64::from(i32::MAX), last].into());
+}
+
+#[test]
+fn batches_refuse_columns_of_other_lengths() {
+    let two: Columns = ["a", "b"].into_iter().collect();
+    let three: Columns = ["a", "b", "c"].into_iter().collect();
+    let other = |error| matches!(error, Error::LengthMismatch { keys: 2, values: 3 });
+    assert!(other(ColumnBatch::puts(&two, &three).unwrap_err()));
+    let kinds = [RequestKind::Put; 2];
+    assert!(other(ColumnBatch::mixed(&kinds, &two, &three).unwrap_err()));
+    let error = ColumnBatch::mixed(&kinds, &three, &three).unwrap_err();
+    let said = "invalid columns: the number of kinds is 2; expected 3, one for each key";
+    assert_eq!(error.to_string(), said);
+}
+
+#[test]
+fn kinds_are_the_bytes_that_are_documented() {
+    for byte in 0..4 {
+        assert_eq!(RequestKind::try_from(byte).unwrap() as u8, byte);
+    }
+    let error = RequestKind::try_from(9).unwrap_err();
+    assert!(error.to_string().contains("the kind of a request is 9"));
+}
+
+#[test]
+fn parts_are_joined_in_the_order_of_positions() {
+    // Found out of order, as what is below the table is; with nulls and empty values.
+    let mut first = ValuesPart::nulls(PART_VALUES);
+    for nth in (0..PART_VALUES).rev().filter(|nth| nth % 3 != 0) {
+        first.set(nth, &b"abcd"[..nth % 5]);
+    }
+    let mut last = ValuesPart::nulls(11);
+    last.set(2, b"two");
+    last.set(10, b"ten");
+    last.set(5, b"five");
+    let expected = |nth: usize| match nth.checked_sub(PART_VALUES) {
+        None if nth.is_multiple_of(3) => None,
+        None => Some(&b"abcd"[..nth % 5]),
+        Some(2) => Some(&b"two"[..]),
+        Some(5) => Some(&b"five"[..]),
+        Some(10) => Some(&b"ten"[..]),
+        Some(_) => None,
+    };
+    let values = concat(vec![first, last]);
+    assert!(values.iter().eq((0..PART_VALUES + 11).map(expected)));
+    let nulls = (0..PART_VALUES + 11).filter(|&nth| expected(nth).is_none());
+    assert_eq!(values.null_count(), nulls.count());
+    let mut alone = ValuesPart::nulls(3);
+    alone.set(2, b"two");
+    alone.set(0, b"zero");
+    assert!(
+        concat(vec![alone])
+            .iter()
+            .eq([Some(&b"zero"[..]), None, Some(b"two")])
+    );
+    // One part may be longer, and its bytes are moved if they lie in order.
+    let len = 3 * PART_VALUES + 1;
+    let mut long = ValuesPart::nulls(len);
+    (0..len).step_by(2).for_each(|nth| long.set(nth, b"x"));
+    let values = concat(vec![long]);
+    assert!(
+        values
+            .iter()
+            .enumerate()
+            .all(|(nth, value)| value.is_some() == nth.is_multiple_of(2))
+    );
+    assert_eq!(values.values().bytes(), vec![b'x'; len.div_ceil(2)]);
+    assert!(concat(Vec::new()).is_empty());
+    assert!(concat(vec![ValuesPart::nulls(0)]).is_empty());
+}

@@ -1,0 +1,140 @@
+//! The requests of a group by their positions, whatever the callers have given them in.
+
+use super::REQUESTS_PER_THREAD_MIN;
+use crate::pool::parallel;
+use crate::store::columns::requests::{ColumnBatch, RequestKind};
+use crate::store::request::{Request, RequestRef};
+
+/// The requests of one job.
+#[derive(Debug, Clone, Copy)]
+pub enum Batch<'r> {
+    Owned(&'r [Request]),
+    Columns(&'r ColumnBatch),
+}
+
+impl<'r> Batch<'r> {
+    pub fn len(self) -> usize {
+        match self {
+            Self::Owned(requests) => requests.len(),
+            Self::Columns(columns) => columns.len(),
+        }
+    }
+
+    pub fn is_columns(self) -> bool {
+        matches!(self, Self::Columns(_))
+    }
+
+    fn at(self, nth: usize) -> RequestAt<'r> {
+        match self {
+            Self::Owned(requests) => RequestAt::Owned(&requests[nth]),
+            Self::Columns(columns) => RequestAt::Column(columns, nth),
+        }
+    }
+
+    fn requests(self) -> impl Iterator<Item = RequestAt<'r>> {
+        (0..self.len()).map(move |nth| self.at(nth))
+    }
+
+    /// The keys of requests that may change them.
+    pub fn changed_keys(self) -> impl Iterator<Item = &'r [u8]> {
+        let changes = self.requests().filter(|request| !request.is_get());
+        changes.map(RequestAt::key)
+    }
+}
+
+/// One request, in what its caller has given it in.
+#[derive(Debug, Clone, Copy)]
+pub enum RequestAt<'r> {
+    Owned(&'r Request),
+    Column(&'r ColumnBatch, usize),
+}
+
+impl<'r> RequestAt<'r> {
+    fn key(self) -> &'r [u8] {
+        match self {
+            Self::Owned(request) => request.key(),
+            Self::Column(columns, nth) => columns.key(nth),
+        }
+    }
+
+    fn is_get(self) -> bool {
+        match self {
+            Self::Owned(request) => request.is_get(),
+            Self::Column(columns, nth) => columns.kind(nth) == RequestKind::Get,
+        }
+    }
+
+    fn is_read_modify_write(self) -> bool {
+        match self {
+            Self::Owned(request) => request.is_read_modify_write(),
+            Self::Column(columns, nth) => columns.kind(nth) == RequestKind::Merge,
+        }
+    }
+
+    fn request(self) -> RequestRef<'r> {
+        match self {
+            Self::Owned(request) => request.into(),
+            Self::Column(columns, nth) => columns.request(nth),
+        }
+    }
+}
+
+/// The requests of a group of jobs, one job after the other.
+#[derive(Debug)]
+pub enum Requests<'r> {
+    /// Those of one, which may be very many.
+    One(Batch<'r>),
+    /// Those of several.
+    Joined(Vec<RequestAt<'r>>),
+}
+
+impl<'r> Requests<'r> {
+    /// Those of these jobs.
+    pub fn of(jobs: &[Batch<'r>]) -> Self {
+        match jobs {
+            [job] => Self::One(*job),
+            _ => Self::Joined(jobs.iter().flat_map(|job| job.requests()).collect()),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        match self {
+            Self::One(batch) => batch.len(),
+            Self::Joined(requests) => requests.len(),
+        }
+    }
+
+    #[inline]
+    fn at(&self, nth: usize) -> RequestAt<'r> {
+        match self {
+            Self::One(batch) => batch.at(nth),
+            Self::Joined(requests) => requests[nth],
+        }
+    }
+
+    /// Request `nth`.
+    pub fn get(&self, nth: usize) -> RequestRef<'r> {
+        self.at(nth).request()
+    }
+
+    /// The key of request `nth`.
+    pub fn key(&self, nth: usize) -> &'r [u8] {
+        self.at(nth).key()
+    }
+
+    /// Whether request `nth` only reads.
+    pub fn is_get(&self, nth: usize) -> bool {
+        self.at(nth).is_get()
+    }
+
+    /// Whether what request `nth` changes depends on the value before it.
+    pub fn is_read_modify_write(&self, nth: usize) -> bool {
+        self.at(nth).is_read_modify_write()
+    }
+
+    /// Whether all of them delete, whatever their keys have.
+    pub fn only_delete(&self) -> bool {
+        let is_delete = |nth: usize| matches!(self.get(nth), RequestRef::Delete { .. });
+        parallel::all(self.len(), REQUESTS_PER_THREAD_MIN, is_delete)
+    }
+}
