@@ -3,7 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use gphash::store::{Durability, MergeOperator, Request, Response, Steps, Store, StoreOptions};
+use gphash::store::{
+    ColumnAnswers, Columns, Durability, MergeOperator, Request, RequestKind, Response, Steps,
+    Store, StoreOptions,
+};
 
 use crate::plan::Operation;
 use crate::record::{Sizes, add};
@@ -29,11 +32,13 @@ impl MergeOperator for Add {
 pub struct Gphash {
     store: Store,
     sizes: Sizes,
+    in_columns: bool,
 }
 
 /// One call.
 pub enum Call {
     Execute(Vec<Request>),
+    Columns(Vec<RequestKind>, Columns, Columns),
     Get(Vec<u8>),
     Put(Vec<u8>, Vec<u8>),
     Merge(Vec<u8>, Vec<u8>),
@@ -46,8 +51,29 @@ pub enum Call {
 pub enum Answer {
     Nothing,
     Values(Vec<Response>),
+    Columns(Vec<RequestKind>, ColumnAnswers),
     Value(Option<Vec<u8>>),
     Items(Vec<(Vec<u8>, Vec<u8>)>),
+}
+
+/// The requests of a batch in columns.
+fn columns(requests: &[Request]) -> Call {
+    let kind = |request: &Request| match request {
+        Request::Get { .. } => RequestKind::Get,
+        Request::Put { .. } => RequestKind::Put,
+        Request::Delete { .. } => RequestKind::Delete,
+        Request::Merge { .. } => RequestKind::Merge,
+        other => unreachable!("no operation asks for {other:?}"),
+    };
+    let value = |request: &Request| match request {
+        Request::Put { value, .. } | Request::Merge { operand: value, .. } => value.clone(),
+        _ => Vec::new(),
+    };
+    Call::Columns(
+        requests.iter().map(kind).collect(),
+        requests.iter().map(Request::key).collect(),
+        requests.iter().map(value).collect(),
+    )
 }
 
 impl Gphash {
@@ -68,6 +94,7 @@ impl Gphash {
         Ok(Self {
             store: Store::open(path, &options)?,
             sizes: settings.sizes,
+            in_columns: settings.columns,
         })
     }
 
@@ -144,6 +171,7 @@ impl Target for Gphash {
                 Request::Delete { key } => Call::Delete(key),
                 other => unreachable!("no operation asks for {other:?}"),
             })),
+            Manner::Batch if self.in_columns => calls.push(columns(&requests.collect::<Vec<_>>())),
             Manner::Batch => calls.push(Call::Execute(requests.collect())),
             Manner::Transaction => calls.push(Call::Transaction(requests.collect())),
         }
@@ -154,6 +182,14 @@ impl Target for Gphash {
         let execute = |call| {
             Ok(match call {
                 Call::Execute(requests) => Answer::Values(self.store.execute(requests)?),
+                Call::Columns(kinds, keys, values) => {
+                    if kinds.iter().all(|kind| *kind == RequestKind::Put) {
+                        self.store.put_columns(&keys, &values)?;
+                        return Ok(Answer::Nothing);
+                    }
+                    let answers = self.store.execute_columns(&kinds, &keys, &values)?;
+                    Answer::Columns(kinds, answers)
+                }
                 Call::Get(key) => Answer::Value(self.store.get(&key)?),
                 Call::Put(key, value) => {
                     self.store.put(key, value)?;
@@ -184,6 +220,14 @@ impl Target for Gphash {
             match answer {
                 Answer::Nothing => {}
                 Answer::Value(value) => values.push(value.as_deref()),
+                Answer::Columns(kinds, answers) => {
+                    if let Some((_, error)) = answers.failures.first() {
+                        return Err(error.to_string().into());
+                    }
+                    let kinds = kinds.iter().zip(answers.values.iter());
+                    let gets = kinds.filter(|(kind, _)| **kind == RequestKind::Get);
+                    values.extend(gets.map(|(_, value)| value));
+                }
                 Answer::Items(items) => ranges.push(items.len()),
                 Answer::Values(responses) => {
                     for response in responses {

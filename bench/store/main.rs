@@ -103,6 +103,9 @@ struct Arguments {
     /// Reads do not compare the checksums of records, for the store of this crate
     #[arg(long)]
     no_checksums: bool,
+    /// Batches go in columns of keys and of values, to the store of this crate
+    #[arg(long)]
+    columns: bool,
     /// Every answer is durable
     #[arg(long)]
     always: bool,
@@ -281,6 +284,7 @@ fn run_all(arguments: &Arguments) -> Result<(), Failure> {
     let settings = Settings {
         engine: arguments.engine.into(),
         checksums: !arguments.no_checksums,
+        columns: arguments.columns,
         always: arguments.always,
         interval: Duration::from_millis(arguments.interval),
         #[cfg(feature = "bench-fjall")]

@@ -19,6 +19,8 @@ pub struct Settings {
     pub engine: Engine,
     /// Reads of the store of this crate compare checksums.
     pub checksums: bool,
+    /// Batches go to the store of this crate in columns.
+    pub columns: bool,
     /// Every answer is durable; else a thread syncs the log at this interval.
     pub always: bool,
     pub interval: Duration,
