@@ -60,6 +60,7 @@ mod heap;
 mod index;
 pub mod layout;
 mod lsm;
+mod metrics;
 mod options;
 #[doc(hidden)]
 pub mod pm;

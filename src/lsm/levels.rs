@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
@@ -193,7 +193,7 @@ impl Levels {
     /// # Errors
     /// Those of [`Job::run`].
     pub fn finish(&self, job: &Job) -> Result<()> {
-        let done = job.run(self);
+        let done = self.counts.compaction.time(|| job.run(self));
         self.plan().done(job.numbers(), done.is_ok());
         self.changed.notify_all();
         // What was in its way may be due.
@@ -208,12 +208,12 @@ impl Levels {
         if self.options.threads == 0 || !is_behind() || plan.is_failing() {
             return;
         }
-        let start = Instant::now();
         let goes_on = |plan: &mut Plan| is_behind() && !plan.is_failing() && !plan.is_stopping;
-        self.changed
-            .wait_while_for(&mut plan, goes_on, STALL_TIME_MAX);
-        drop(plan);
-        self.counts.stalled(start.elapsed());
+        self.counts.stalls.time(|| {
+            self.changed
+                .wait_while_for(&mut plan, goes_on, STALL_TIME_MAX);
+            drop(plan);
+        });
     }
 }
 

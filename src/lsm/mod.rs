@@ -24,6 +24,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::Result;
+use crate::metrics::LatencyStats;
+use crate::metrics::stalls::StallRecorder;
 use crate::pm::Dir;
 use crate::pool::parallel;
 use compaction::Workers;
@@ -194,6 +196,16 @@ impl Spill {
     /// Statistics of this moment.
     pub fn stats(&self) -> SpillStats {
         SpillStats::of(&self.levels)
+    }
+
+    /// How long compactions took.
+    pub fn compaction_latency(&self) -> LatencyStats {
+        self.levels.counts.compaction.stats(1)
+    }
+
+    /// Additions that waited for compaction.
+    pub fn stalls(&self) -> &StallRecorder {
+        &self.levels.counts.stalls
     }
 
     /// Reads all files that count, past the cache, and checks every checksum, the order of the keys, and

@@ -1,30 +1,36 @@
 //! Statistics of a spill.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use super::levels::Levels;
 use super::version::LEVELS;
+use crate::metrics::StallReason;
+use crate::metrics::latency::Latency;
+use crate::metrics::stalls::StallRecorder;
 
 /// What has been done since the opening.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Counts {
     pub compactions: AtomicU64,
     pub moves: AtomicU64,
     pub bytes_read: AtomicU64,
     pub bytes_written: AtomicU64,
-    stalls: AtomicU64,
-    stalled_nanos: AtomicU64,
+    /// How long compactions take.
+    pub compaction: Latency,
+    /// Additions that wait for compaction.
+    pub stalls: StallRecorder,
 }
 
-impl Counts {
-    /// Counts an addition that has waited.
-    pub fn stalled(&self, time: Duration) {
-        self.stalls.fetch_add(1, Ordering::Relaxed);
-        self.stalled_nanos.fetch_add(
-            u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
-            Ordering::Relaxed,
-        );
+impl Default for Counts {
+    fn default() -> Self {
+        Self {
+            compactions: AtomicU64::new(0),
+            moves: AtomicU64::new(0),
+            bytes_read: AtomicU64::new(0),
+            bytes_written: AtomicU64::new(0),
+            compaction: Latency::new(),
+            stalls: StallRecorder::new(StallReason::Compaction),
+        }
     }
 }
 
@@ -56,10 +62,6 @@ pub struct SpillStats {
     pub compaction_read: u64,
     /// Bytes of files that merges have written.
     pub compaction_written: u64,
-    /// Times that items on their way down have waited for compaction.
-    pub stalls: u64,
-    /// How long they waited in all.
-    pub stalled: Duration,
     /// Data blocks that were in the cache.
     pub cache_hits: u64,
     /// Data blocks that were not.
@@ -93,8 +95,6 @@ impl SpillStats {
             moves: count(&counts.moves),
             compaction_read: count(&counts.bytes_read),
             compaction_written: count(&counts.bytes_written),
-            stalls: count(&counts.stalls),
-            stalled: Duration::from_nanos(count(&counts.stalled_nanos)),
             cache_hits,
             cache_misses,
             cache_bytes,

@@ -12,6 +12,7 @@ use crate::store::commit::user_code;
 use crate::store::files::dir::is_full;
 use crate::store::inner::StoreInner;
 use crate::store::lifecycle::background::Background;
+use crate::store::metrics::TimedPath;
 use crate::store::options::{Durability, StoreOptions};
 use crate::table::compact::{Between, reporting};
 use crate::{Error, Progress, Result};
@@ -108,7 +109,8 @@ impl Core {
                 return (back, answer);
             }
             left -= 1;
-            if !self.make_room(seen) {
+            let stalls = &self.state.metrics.full_disk_stalls;
+            if !stalls.time(|| self.make_room(seen)) {
                 return (back, answer);
             }
             work = back;
@@ -145,9 +147,11 @@ impl Core {
     }
 
     fn take_checkpoint(self: &Arc<Self>) -> Result<()> {
-        let (_, begun) = self.queue.submit(Work::Checkpoint, self);
-        begun?;
-        self.state.complete_checkpoint()?;
+        self.state.metrics.time(TimedPath::Checkpoint, || {
+            let (_, begun) = self.queue.submit(Work::Checkpoint, self);
+            begun?;
+            self.state.complete_checkpoint()
+        })?;
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

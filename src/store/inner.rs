@@ -14,6 +14,7 @@ use crate::store::commit::requests::{Batch, Requests};
 use crate::store::commit::sorter::Sorter;
 use crate::store::files::dir::StoreDir;
 use crate::store::merge::MergeOperator;
+use crate::store::metrics::StoreMetrics;
 use crate::store::mvcc::old_versions::{OldVersion, OldVersions, Snapshot, Snapshots, Value};
 use crate::store::mvcc::spill_file::VersionSpill;
 use crate::store::ordered::view::OrderedViewState;
@@ -64,6 +65,7 @@ pub struct StoreInner {
     /// The log before a checkpoint that was begun.
     pub(in crate::store) begun: Mutex<Option<SealedPrefix>>,
     pub(in crate::store) steps: Mutex<Steps>,
+    pub(in crate::store) metrics: Arc<StoreMetrics>,
 }
 
 /// What readers see beside the index. Changes hold it alone, so that a reader sees a group of them

@@ -49,9 +49,11 @@ mod files;
 mod inner;
 mod lifecycle;
 mod merge;
+mod metrics;
 mod mvcc;
 mod options;
 mod ordered;
+mod prometheus;
 mod range;
 mod read_modify_write;
 mod reads;
@@ -83,12 +85,17 @@ use inner::StoreInner;
 pub use lifecycle::recover::recover;
 pub use lifecycle::report::{FileReport, StoreFile, StoreReport};
 pub use merge::MergeOperator;
+use metrics::TimedPath;
 pub use options::{Durability, StoreOptions};
+pub use prometheus::prometheus;
 pub use range::{KeyBounds, Keys, Range};
 pub use request::{Request, Response, WriteBatch};
 use resident::budget::Budget;
 pub use snapshot::Snapshot;
-pub use stats::{LevelStats, SpillStats, Steps, StoreStats};
+pub use stats::{
+    Latencies, LatencyStats, LevelStats, SpillStats, StallEvent, StallReason, StallStats, Stalls,
+    Steps, StoreStats,
+};
 pub use transaction::Transaction;
 
 use crate::pool::parallel;
@@ -216,6 +223,11 @@ impl Store {
     /// when the log cannot be written: nothing was changed. [`Error::Unfinished`] when the index has no room.
     pub fn execute(&self, requests: Vec<Request>) -> Result<Vec<Response>> {
         self.check(&requests)?;
+        let metrics = &self.state().metrics;
+        metrics.time(TimedPath::Batch, || self.execute_checked(requests))
+    }
+
+    fn execute_checked(&self, requests: Vec<Request>) -> Result<Vec<Response>> {
         let is_get = |nth: usize| requests[nth].is_get();
         match parallel::all(requests.len(), REQUESTS_PER_THREAD_MIN, is_get) {
             true => {
@@ -238,7 +250,8 @@ impl Store {
     fn change(&self, request: Request) -> Result<()> {
         let requests = vec![request];
         self.check(&requests)?;
-        into_unit(self.submit(Work::Batch(requests, None)))
+        let submit = || into_unit(self.submit(Work::Batch(requests, None)));
+        self.state().metrics.time(TimedPath::SingleChange, submit)
     }
 
     /// Gives a key a value, whether it had one or not. A `Vec` is used as it is; other bytes are copied into
@@ -334,7 +347,8 @@ impl Store {
             true => Work::Whole(batch.requests),
             false => Work::Batch(batch.requests, None),
         };
-        self.submit(work).map(|_| ())
+        let metrics = &self.state().metrics;
+        metrics.time(TimedPath::Batch, || self.submit(work).map(|_| ()))
     }
 
     /// Gives a key a value without waiting. `callback` is called with the outcome by a thread of the
@@ -370,10 +384,15 @@ impl Store {
         let requests = vec![Request::Put { key, value }];
         match user_code::may_change().and_then(|()| self.check(&requests)) {
             Ok(()) => {
-                self.core().wait_for_room();
-                let callback = Box::new(|answer| callback(into_unit(answer)));
-                let work = Work::Batch(requests, None);
                 let core = self.core();
+                let metrics = Arc::clone(&core.state.metrics);
+                let started = TimedPath::SingleChange.start();
+                core.wait_for_room();
+                let callback = Box::new(move |answer| {
+                    metrics.finish(TimedPath::SingleChange, started);
+                    callback(into_unit(answer));
+                });
+                let work = Work::Batch(requests, None);
                 core.queue.submit_async(work, bytes, callback, core);
             }
             Err(error) => callback(Err(error)),
@@ -461,10 +480,6 @@ impl Store {
         let state = self.state();
         let table = &state.tiers.table;
         let (items_evicted, items_promoted) = state.budget.as_ref().map_or((0, 0), Budget::moved);
-        let (stalls, stalled) = state
-            .budget
-            .as_ref()
-            .map_or_else(Default::default, Budget::stalls);
         let (kept_versions, kept) = {
             let old_versions = &state.visible().old_versions;
             (old_versions.versions(), old_versions.bytes())
@@ -484,8 +499,8 @@ impl Store {
             items_evicted,
             items_promoted,
             read_below: state.tiers.read_below(),
-            stalls,
-            stalled,
+            latencies: Latencies::of(state),
+            stalls: Stalls::of(self.core()),
             gpu_batches: state.sorter.gpu_batches(),
             steps: *state.steps.lock(),
             spill: state.tiers.spill.stats(),

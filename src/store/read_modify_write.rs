@@ -1,6 +1,7 @@
 //! Changes of one key that depend on the value before it, or tell it, each in one step.
 
 use super::commit::queue::Work;
+use super::metrics::TimedPath;
 use super::request::{Request, Response};
 use crate::Result;
 use crate::store::Store;
@@ -135,7 +136,10 @@ impl Store {
     fn answer_one(&self, request: Request) -> Result<Response> {
         let requests = vec![request];
         self.check(&requests)?;
-        let answers = self.submit(Work::Batch(requests, None))?.into_responses();
+        let metrics = &self.state().metrics;
+        let submit = || self.submit(Work::Batch(requests, None));
+        let answers = metrics.time(TimedPath::SingleChange, submit)?;
+        let answers = answers.into_responses();
         Ok(answers.into_iter().next().expect("one answer a request"))
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::Result;
 use crate::store::Store;
 use crate::store::inner::StoreInner;
+use crate::store::metrics::TimedPath;
 use crate::store::range::{KeyBounds, Keys, PagesOf, Range, Writes, of_prefix};
 use crate::store::snapshot::Snapshot;
 use crate::store::store_ref::StoreRef;
@@ -27,7 +28,8 @@ impl Store {
     /// [`Error::TooLong`](crate::Error::TooLong); [`Error::Damaged`](crate::Error::Damaged) when the index names
     /// a record outside its file.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.state().get(key)
+        let state = self.state();
+        state.metrics.time(TimedPath::Get, || state.get(key))
     }
 
     /// What `read` makes of the value of a key, or `None` if it has none: for one who needs a part of a value,
@@ -89,11 +91,13 @@ impl Store {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn multi_get(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        let mut values = vec![None; keys.len()];
-        self.state()
-            .get_many(&keys, |nth, value| values[nth] = Some(value))?;
-        Ok(values)
+        let state = self.state();
+        state.metrics.time(TimedPath::MultiGet, || {
+            let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+            let mut values = vec![None; keys.len()];
+            state.get_many(&keys, |nth, value| values[nth] = Some(value))?;
+            Ok(values)
+        })
     }
 
     /// The items of a range of keys in ascending order, or from its end with

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::Result;
 #[cfg(doc)]
 use crate::store::Store;
+use crate::store::metrics::TimedPath;
 use crate::store::mvcc::old_versions;
 use crate::store::range::{KeyBounds, Keys, PagesOf, Range, Writes, of_prefix};
 use crate::store::store_ref::{InnerRef, StoreRef};
@@ -78,7 +79,9 @@ impl<'s> Snapshot<'s> {
     /// As [`Store::get`]. [`Error::Damaged`](crate::Error::Damaged) and [`Error::Io`](crate::Error::Io) also of
     /// a value that was replaced and cannot be read any more.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.store.state().get_at(key, self.live.commit_seq)
+        let state = self.store.state();
+        let get = || state.get_at(key, self.live.commit_seq);
+        state.metrics.time(TimedPath::Get, get)
     }
 
     /// What `read` makes of the value that a key had, or `None`. See [`Store::get_with`].
@@ -114,8 +117,11 @@ impl<'s> Snapshot<'s> {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn multi_get(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        self.store.state().get_many_at(&keys, self.live.commit_seq)
+        let state = self.store.state();
+        state.metrics.time(TimedPath::MultiGet, || {
+            let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+            state.get_many_at(&keys, self.live.commit_seq)
+        })
     }
 
     /// Whether a key had a value. See [`Store::contains_key`].

@@ -3,8 +3,13 @@
 use std::time::Duration;
 
 pub use crate::lsm::{LevelStats, SpillStats};
+pub use crate::metrics::{LatencyStats, StallEvent, StallReason, StallStats};
 
 use crate::Stats;
+use crate::metrics::stalls::EVENTS_MAX;
+use crate::store::Core;
+use crate::store::inner::StoreInner;
+use crate::store::metrics::TimedPath;
 
 /// Statistics of a store, for [`Store::stats`](super::Store::stats).
 #[derive(Debug, Clone)]
@@ -39,10 +44,10 @@ pub struct StoreStats {
     pub items_promoted: u64,
     /// Values that were found in sorted files.
     pub read_below: u64,
-    /// Changes that waited for room in the memory budget.
-    pub stalls: u64,
-    /// How long they waited.
-    pub stalled: Duration,
+    /// How long calls took.
+    pub latencies: Latencies,
+    /// What changes have waited for.
+    pub stalls: Stalls,
     /// Groups of batches for which a GPU was chosen; see [`engine`](super::StoreOptions::engine).
     pub gpu_batches: u64,
     /// What groups of batches took.
@@ -65,4 +70,183 @@ pub struct Steps {
     pub log: Duration,
     /// Giving the index the final values.
     pub index: Duration,
+}
+
+/// How long calls took since the opening, by the path that they take. The clock would make short reads slower, so
+/// of these a thread times one in [`sample_interval`](LatencyStats::sample_interval): of gets one in 61, of
+/// `multi_get` and of pages of ranges one in 7. All others are timed. A call that fails counts, too.
+///
+/// # Examples
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+/// store.put("ada", "lovelace")?;
+/// for (path, latency) in store.stats().latencies.iter() {
+///     println!("{path}: {:?}, at most {:?}", latency.p99, latency.max);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Latencies {
+    /// `get` and `get_with` of the store, of snapshots and of transactions.
+    pub get: LatencyStats,
+    /// `multi_get`, whatever the number of its keys.
+    pub multi_get: LatencyStats,
+    /// The calls of an iterator that have read a page of items. Others return an item of the page.
+    pub range_page: LatencyStats,
+    /// One change alone: `put`, `delete`, `merge`, `put_if_absent`, `compare_and_swap`, `swap` and `take`, and
+    /// `put_async` up to its callback. Their stalls count.
+    pub change: LatencyStats,
+    /// `execute` and `write`, whatever the number of their requests. Their stalls count.
+    pub batch: LatencyStats,
+    /// Commits of transactions that have changed something, those in conflict included.
+    pub commit: LatencyStats,
+    /// Checkpoints: those that were asked for, and those of the store itself.
+    pub checkpoint: LatencyStats,
+    /// Compactions of sorted files, moves included.
+    pub compaction: LatencyStats,
+    /// Syncs of the log.
+    pub log_sync: LatencyStats,
+}
+
+impl Latencies {
+    pub(in crate::store) fn of(state: &StoreInner) -> Self {
+        let of = |path| state.metrics.latency(path);
+        Self {
+            get: of(TimedPath::Get),
+            multi_get: of(TimedPath::MultiGet),
+            range_page: of(TimedPath::RangePage),
+            change: of(TimedPath::SingleChange),
+            batch: of(TimedPath::Batch),
+            commit: of(TimedPath::Commit),
+            checkpoint: of(TimedPath::Checkpoint),
+            compaction: state.tiers.spill.compaction_latency(),
+            log_sync: state.log.syncs.stats(1),
+        }
+    }
+
+    /// All of them, with the names of their paths, which are those of the fields.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// let latencies = store.stats().latencies;
+    /// let slowest = latencies.iter().max_by_key(|(_, latency)| latency.p99);
+    /// println!("{}", slowest.unwrap().0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &LatencyStats)> {
+        let Self {
+            get,
+            multi_get,
+            range_page,
+            change,
+            batch,
+            commit,
+            checkpoint,
+            compaction,
+            log_sync,
+        } = self;
+        [
+            ("get", get),
+            ("multi_get", multi_get),
+            ("range_page", range_page),
+            ("change", change),
+            ("batch", batch),
+            ("commit", commit),
+            ("checkpoint", checkpoint),
+            ("compaction", compaction),
+            ("log_sync", log_sync),
+        ]
+        .into_iter()
+    }
+}
+
+/// What changes have waited for since the opening, beside their own work. Each stall is also an event of the
+/// crate `tracing`, of level `INFO`.
+///
+/// # Examples
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+/// store.put("ada", "lovelace")?;
+/// let stalls = store.stats().stalls;
+/// println!("{:?} in all for the memory budget", stalls.memory_budget.total);
+/// for stall in &stalls.recent {
+///     println!("{:?}: {} for {:?}", stall.began, stall.reason.name(), stall.waited);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stalls {
+    /// For [`StallReason::MemoryBudget`]: at most a second each.
+    pub memory_budget: StallStats,
+    /// For [`StallReason::Log`].
+    pub log: StallStats,
+    /// For [`StallReason::Checkpoint`].
+    pub checkpoint: StallStats,
+    /// For [`StallReason::FullDisk`].
+    pub full_disk: StallStats,
+    /// For [`StallReason::Queue`].
+    pub queue: StallStats,
+    /// For [`StallReason::Compaction`]: at most a second each.
+    pub compaction: StallStats,
+    /// The last 32, the latest last.
+    pub recent: Vec<StallEvent>,
+}
+
+impl Stalls {
+    pub(in crate::store) fn of(core: &Core) -> Self {
+        let state = &core.state;
+        let mut recent = Vec::new();
+        let budget = state.budget.as_ref();
+        let mut stalls = Self {
+            memory_budget: budget
+                .map_or_else(Default::default, |budget| budget.stalls.stats(&mut recent)),
+            log: state.log.stalls.stats(&mut recent),
+            checkpoint: state.metrics.checkpoint_stalls.stats(&mut recent),
+            full_disk: state.metrics.full_disk_stalls.stats(&mut recent),
+            queue: core.queue.stalls.stats(&mut recent),
+            compaction: state.tiers.spill.stalls().stats(&mut recent),
+            recent: Vec::new(),
+        };
+        recent.sort_by_key(|event| event.began);
+        stalls.recent = recent.split_off(recent.len().saturating_sub(EVENTS_MAX));
+        stalls
+    }
+
+    /// Those of each reason.
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// let stalls = store.stats().stalls;
+    /// let count: u64 = stalls.iter().map(|(_, stats)| stats.count).sum();
+    /// println!("{count} stalls");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn iter(&self) -> impl Iterator<Item = (StallReason, &StallStats)> {
+        let Self {
+            memory_budget,
+            log,
+            checkpoint,
+            full_disk,
+            queue,
+            compaction,
+            recent: _,
+        } = self;
+        [
+            (StallReason::MemoryBudget, memory_budget),
+            (StallReason::Log, log),
+            (StallReason::Checkpoint, checkpoint),
+            (StallReason::FullDisk, full_disk),
+            (StallReason::Queue, queue),
+            (StallReason::Compaction, compaction),
+        ]
+        .into_iter()
+    }
 }

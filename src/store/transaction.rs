@@ -12,6 +12,7 @@ use crate::store::commit::group::into_unit;
 use crate::store::commit::queue::Work;
 use crate::store::commit::user_code;
 use crate::store::merge::merge;
+use crate::store::metrics::TimedPath;
 use crate::store::mvcc::read_set::ReadSet;
 use crate::store::range::{KeyBounds, Keys, PagesOf, Range, Writes};
 use crate::store::request::{Request, check_key, check_value};
@@ -96,7 +97,8 @@ impl<'s> Transaction<'s> {
             return Ok(value.as_deref().cloned());
         }
         let state = self.store.state();
-        let value = state.get_at(key, self.read_set.commit_seq)?;
+        let get = || state.get_at(key, self.read_set.commit_seq);
+        let value = state.metrics.time(TimedPath::Get, get)?;
         let spill = state.version_spill.as_ref();
         let spill = spill.filter(|_| !state.store_dir.is_tight());
         self.read_set.keys.note(key, spill);
@@ -264,7 +266,9 @@ impl<'s> Transaction<'s> {
         }
         let store = self.store.clone();
         user_code::may_change()?;
-        into_unit(store.submit(self.into_work()))
+        let metrics = &store.state().metrics;
+        let commit = || into_unit(store.submit(self.into_work()));
+        metrics.time(TimedPath::Commit, commit)
     }
 
     /// What the store has to do.

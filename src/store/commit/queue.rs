@@ -16,6 +16,8 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::optimistic_reads::OptimisticReads;
 use super::requests::Batch;
 use super::user_code;
+use crate::metrics::StallReason;
+use crate::metrics::stalls::StallRecorder;
 use crate::pool::worker::{Worker, words};
 use crate::store::columns::ColumnAnswers;
 use crate::store::columns::requests::{ColumnBatch, RequestKind};
@@ -253,6 +255,8 @@ pub struct Queue {
     changed: Condvar,
     /// There is room for asynchronous requests.
     room: Condvar,
+    /// Asynchronous requests that wait for room.
+    pub(in crate::store) stalls: StallRecorder,
 }
 
 #[derive(Default)]
@@ -272,6 +276,7 @@ impl Default for Queue {
             server: Worker::new("gphash-store-queue"),
             changed: Condvar::new(),
             room: Condvar::new(),
+            stalls: StallRecorder::new(StallReason::Queue),
         }
     }
 }
@@ -307,8 +312,10 @@ impl Queue {
     /// callback: the thread that calls it is the one that makes room.
     pub fn submit_async(&self, work: Work, bytes: usize, callback: Callback, leader: &impl Leader) {
         let mut state = self.state.lock();
-        while state.bytes > ASYNC_BYTES_MAX && !user_code::is_callback() {
-            self.room.wait(&mut state);
+        let is_full = |state: &mut QueueInner| state.bytes > ASYNC_BYTES_MAX;
+        if is_full(&mut state) && !user_code::is_callback() {
+            self.stalls
+                .time(|| self.room.wait_while(&mut state, is_full));
         }
         state.bytes += bytes;
         state.waiting.push_back(Job {

@@ -18,7 +18,8 @@ impl StoreInner {
 
     /// Begins a checkpoint. No change runs beside it.
     pub(in crate::store) fn begin_checkpoint(&self) -> Result<()> {
-        let begun = self.try_checkpoint();
+        let stalls = &self.metrics.checkpoint_stalls;
+        let begun = stalls.time(|| self.try_checkpoint());
         self.is_unsaved.store(is_full(&begun), Ordering::Relaxed);
         begun
     }
@@ -67,7 +68,7 @@ impl StoreInner {
         }
         // What stays is a short segment, which the next opening reads, and no other.
         self.store_dir.retire_old_segments(0);
-        let begun = self.begin_checkpoint();
+        let begun = self.try_checkpoint();
         let checkpoint = begun.and_then(|()| self.complete_checkpoint());
         self.store_dir.retire_old_segments(0);
         let is_copied = self.tiers.table.is_copied();

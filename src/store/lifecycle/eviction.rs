@@ -111,16 +111,14 @@ impl Core {
             return;
         }
         budget.worker.call_if_possible();
-        let started = Instant::now();
-        let mut left = budget.left.lock();
-        while is_full() && started.elapsed() < STALL_TIME_MAX {
-            let rest = STALL_TIME_MAX.saturating_sub(started.elapsed());
-            budget.has_left.wait_for(&mut left, rest);
-        }
-        drop(left);
-        budget.stalls.fetch_add(1, Ordering::Relaxed);
-        let waited = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        budget.stalled.fetch_add(waited, Ordering::Relaxed);
+        budget.stalls.time(|| {
+            let started = Instant::now();
+            let mut left = budget.left.lock();
+            while is_full() && started.elapsed() < STALL_TIME_MAX {
+                let rest = STALL_TIME_MAX.saturating_sub(started.elapsed());
+                budget.has_left.wait_for(&mut left, rest);
+            }
+        });
     }
 
     /// Whether the table is beyond its budget.
@@ -139,7 +137,7 @@ impl Core {
             return Ok(());
         };
         let mut before = budget.stalls_before.lock();
-        let stalls = budget.stalls.load(Ordering::Relaxed);
+        let stalls = budget.stalls.count();
         let is_pressed = std::mem::replace(&mut *before, stalls) != stalls;
         let kept = self.keep_within(budget, is_pressed);
         let kept = kept.and_then(|()| self.give_room_back(budget));

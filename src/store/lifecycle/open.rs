@@ -17,6 +17,7 @@ use crate::store::files::dir::{Room, StoreDir, is_full};
 use crate::store::files::manifest::Manifest;
 use crate::store::files::reserve;
 use crate::store::inner::{StoreInner, Visible};
+use crate::store::metrics::StoreMetrics;
 use crate::store::mvcc::old_versions::{OldVersions, Snapshots};
 use crate::store::mvcc::spill_file::VersionSpill;
 use crate::store::options::{Durability, StoreOptions};
@@ -284,6 +285,7 @@ pub fn open_in(
         broken: OnceLock::new(),
         begun: Mutex::new(None),
         steps: Mutex::default(),
+        metrics: Arc::new(StoreMetrics::new()),
     };
     Ok((state, replay.records))
 }

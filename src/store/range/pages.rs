@@ -12,6 +12,7 @@ use rayon::iter::Either;
 use crate::Result;
 use crate::lsm;
 use crate::store::inner::StoreInner;
+use crate::store::metrics::TimedPath;
 use crate::store::mvcc::old_versions::{OldVersion, OldVersions, Snapshot, Value, is_empty};
 use crate::store::mvcc::read_set::KeyRange;
 use crate::store::ordered::{Item, Limits, OrderedView, PAGE_BYTES_MAX, PageOf};
@@ -145,6 +146,13 @@ impl<'s> Pages<'s> {
     /// Reads so many items at first: as many as will be asked for.
     pub fn expect(&mut self, items: usize) {
         self.page_items = items.clamp(1, PAGE_ITEMS_MAX);
+    }
+
+    fn read_timed(&mut self, end: End) -> Result<()> {
+        let started = TimedPath::RangePage.start();
+        let read = self.read(end);
+        self.state.metrics.finish(TimedPath::RangePage, started);
+        read
     }
 
     /// Reads items from one end of what is still to be read, until there are some or that is all.
@@ -287,7 +295,10 @@ impl<'s> Pages<'s> {
             End::Front => self.front_page.is_empty(),
             End::Back => self.back_page.is_empty(),
         };
-        if is_used && let Err(error) = self.read(end) {
+        if is_used
+            && self.is_open
+            && let Err(error) = self.read_timed(end)
+        {
             self.is_open = false;
             self.front_page.clear();
             self.back_page.clear();

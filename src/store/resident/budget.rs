@@ -1,10 +1,11 @@
 //! The memory budget of the table, and what keeping to it costs.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::metrics::StallReason;
+use crate::metrics::stalls::StallRecorder;
 use crate::pool::worker::Worker;
 use crate::store::resident::tiers::TieredItems;
 
@@ -41,8 +42,8 @@ pub struct Budget {
     pub(in crate::store) has_left: Condvar,
     /// Items could not leave when they last should have.
     pub(in crate::store) fails: AtomicBool,
-    pub(in crate::store) stalls: AtomicU64,
-    pub(in crate::store) stalled: AtomicU64,
+    /// Changes that wait for room.
+    pub(in crate::store) stalls: StallRecorder,
     pub(in crate::store) items_evicted: AtomicU64,
     pub(in crate::store) items_promoted: AtomicU64,
 }
@@ -60,8 +61,7 @@ impl Budget {
             left: Mutex::default(),
             has_left: Condvar::new(),
             fails: AtomicBool::new(false),
-            stalls: AtomicU64::new(0),
-            stalled: AtomicU64::new(0),
+            stalls: StallRecorder::new(StallReason::MemoryBudget),
             items_evicted: AtomicU64::new(0),
             items_promoted: AtomicU64::new(0),
         }
@@ -130,15 +130,6 @@ impl Budget {
         self.kept_room.store(0, Ordering::Relaxed);
         let left = self.free_room(tiers, self.limit(tiers));
         self.kept_room.store(left, Ordering::Relaxed);
-    }
-
-    /// Changes that waited for room, and how long in all.
-    pub fn stalls(&self) -> (u64, Duration) {
-        let stalled = self.stalled.load(Ordering::Relaxed);
-        (
-            self.stalls.load(Ordering::Relaxed),
-            Duration::from_nanos(stalled),
-        )
     }
 
     /// Counts items that have come up into the table.

@@ -15,6 +15,9 @@ use parking_lot::{Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::Result;
+use crate::metrics::StallReason;
+use crate::metrics::latency::Latency;
+use crate::metrics::stalls::StallRecorder;
 use crate::pool::parallel;
 use crate::store::files::dir::{Room, StoreDir};
 use crate::store::files::manifest::Manifest;
@@ -45,6 +48,10 @@ pub struct Log {
     /// Held while the segment is synced or left: an error of a sync is told only once, so nobody
     /// else may believe a later one.
     syncing: Mutex<()>,
+    /// How long syncs of segments take.
+    pub(in crate::store) syncs: Latency,
+    /// Changes that wait for another segment, or for a sync that they have not asked for.
+    pub(in crate::store) stalls: StallRecorder,
 }
 
 /// Where the log goes on.
@@ -110,6 +117,8 @@ impl Log {
             segment_bytes,
             unsynced_bytes_max,
             syncing: Mutex::new(()),
+            syncs: Latency::new(),
+            stalls: StallRecorder::new(StallReason::Log),
         }
     }
 
@@ -198,7 +207,7 @@ impl Log {
                 alone = Some(self.only_sync());
                 tail = self.tail();
             }
-            self.rotate(&mut tail)?;
+            self.stalls.time(|| self.rotate(&mut tail))?;
         }
         if in_blocks {
             // What is kept in memory is one stretch of the segment.
@@ -239,7 +248,7 @@ impl Log {
         }
         drop(alone);
         if unsynced as u64 > self.unsynced_bytes_max
-            && let Err(error) = self.sync()
+            && let Err(error) = self.stalls.time(|| self.sync())
         {
             // The record stays in memory, and the next one cannot be written before it.
             tracing::warn!(%error, "the log is not durable yet");
@@ -270,7 +279,7 @@ impl Log {
             (Arc::clone(tail.segment()), tail.end)
         };
         // Others append meanwhile.
-        let synced = segment.sync();
+        let synced = self.syncs.time(|| segment.sync());
         let mut tail = self.tail();
         match synced {
             Ok(()) => {
@@ -287,7 +296,7 @@ impl Log {
     fn rotate(&self, tail: &mut Tail) -> Result<()> {
         if !tail.failed && tail.durable < tail.end {
             let end = tail.end;
-            match tail.segment().sync() {
+            match self.syncs.time(|| tail.segment().sync()) {
                 Ok(()) => tail.is_durable(end),
                 Err(error) => {
                     tail.failed = true;
@@ -317,7 +326,7 @@ impl Log {
                 .store_dir
                 .with_room(Room::ALL, || segment.make_room(start, end, room))?;
             segment.write(&records, start)?;
-            segment.sync()?;
+            self.syncs.time(|| segment.sync())?;
         }
         tail.named = number;
         self.store_dir

@@ -1,0 +1,7 @@
+//! Latencies and stalls, recorded by the threads that meet them and read by those who ask for statistics.
+
+pub mod latency;
+pub mod stalls;
+
+pub use latency::LatencyStats;
+pub use stalls::{StallEvent, StallReason, StallStats};
