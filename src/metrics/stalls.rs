@@ -89,24 +89,32 @@ impl StallRecorder {
 
     /// Counts a stall that lasts as long as `wait` takes.
     pub(crate) fn time<T>(&self, wait: impl FnOnce() -> T) -> T {
+        self.measure(wait).0
+    }
+
+    /// As [`time`](Self::time), for one who holds locks: the stall is counted when what is returned is dropped.
+    pub(crate) fn measure<T>(&self, wait: impl FnOnce() -> T) -> (T, MeasuredStall<'_>) {
         let (began, started) = (SystemTime::now(), Instant::now());
         let result = wait();
-        let waited = started.elapsed();
-        tracing::info!(reason = self.reason.name(), ?waited, "changes stalled");
+        let event = StallEvent {
+            reason: self.reason,
+            began,
+            waited: started.elapsed(),
+        };
+        let recorder = self;
+        (result, MeasuredStall { recorder, event })
+    }
+
+    fn record(&self, event: StallEvent) {
         let mut recorded = self.recorded.lock();
         let (stats, events) = &mut *recorded;
         stats.count += 1;
-        stats.total = stats.total.saturating_add(waited);
-        stats.longest = stats.longest.max(waited);
+        stats.total = stats.total.saturating_add(event.waited);
+        stats.longest = stats.longest.max(event.waited);
         if events.len() == EVENTS_MAX {
             events.pop_front();
         }
-        events.push_back(StallEvent {
-            reason: self.reason,
-            began,
-            waited,
-        });
-        result
+        events.push_back(event);
     }
 
     /// How many there were.
@@ -119,6 +127,21 @@ impl StallRecorder {
         let recorded = self.recorded.lock();
         events.extend(&recorded.1);
         recorded.0
+    }
+}
+
+/// A stall that is over. Dropping it counts it and makes it an event of `tracing`, for which a subscriber may do
+/// anything: it should be dropped without locks.
+pub(crate) struct MeasuredStall<'r> {
+    recorder: &'r StallRecorder,
+    event: StallEvent,
+}
+
+impl Drop for MeasuredStall<'_> {
+    fn drop(&mut self) {
+        let StallEvent { reason, waited, .. } = self.event;
+        self.recorder.record(self.event);
+        tracing::info!(reason = reason.name(), ?waited, "changes stalled");
     }
 }
 

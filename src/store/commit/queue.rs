@@ -311,11 +311,13 @@ impl Queue {
     /// Has something done by whoever is at work next. Waits while too much waits already, but not in a
     /// callback: the thread that calls it is the one that makes room.
     pub fn submit_async(&self, work: Work, bytes: usize, callback: Callback, leader: &impl Leader) {
+        // Dropped after the lock.
+        let mut _stall = None;
         let mut state = self.state.lock();
         let is_full = |state: &mut QueueInner| state.bytes > ASYNC_BYTES_MAX;
         if is_full(&mut state) && !user_code::is_callback() {
-            self.stalls
-                .time(|| self.room.wait_while(&mut state, is_full));
+            let wait = || self.room.wait_while(&mut state, is_full);
+            _stall = Some(self.stalls.measure(wait).1);
         }
         state.bytes += bytes;
         state.waiting.push_back(Job {

@@ -198,6 +198,8 @@ impl Log {
     ) -> Result<T> {
         let len = record::len(entries);
         let in_blocks = len > IN_MEMORY_RECORD_BYTES_MAX;
+        // Dropped after the locks.
+        let mut _stall = None;
         let mut alone = (durably || in_blocks).then(|| self.only_sync());
         let mut tail = self.tail();
         let full = tail.end + len > self.segment_bytes && tail.end > SEGMENT_HEADER;
@@ -207,7 +209,9 @@ impl Log {
                 alone = Some(self.only_sync());
                 tail = self.tail();
             }
-            self.stalls.time(|| self.rotate(&mut tail))?;
+            let (rotated, stall) = self.stalls.measure(|| self.rotate(&mut tail));
+            _stall = Some(stall);
+            rotated?;
         }
         if in_blocks {
             // What is kept in memory is one stretch of the segment.
