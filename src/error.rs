@@ -304,8 +304,7 @@ pub enum Error {
     Conflict,
 
     /// The batch is in the log, and the index has no room for all of it. It will be executed before
-    /// any other change, once there is room: do not repeat it. Until then a reader may see a part
-    /// of it.
+    /// any other change, once there is room: do not repeat it. Readers see all of it already.
     #[error("the batch is in the log, but not yet wholly in the index: {source}")]
     Unfinished {
         /// Why the index could not take it.

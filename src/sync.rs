@@ -7,7 +7,7 @@ pub(crate) use crossbeam_queue::SegQueue;
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     MutexGuard, RwLockReadGuard,
-    atomic::{AtomicU64, Ordering, fence},
+    atomic::{AtomicPtr, AtomicU64, Ordering, fence},
 };
 #[cfg(all(loom, test))]
 pub(crate) use modelled::be_thread;
@@ -16,7 +16,7 @@ pub(crate) use modelled::{Mutex, RwLock, SegQueue, thread_number};
 #[cfg(not(loom))]
 pub(crate) use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 
 /// Lets another thread run while this one waits for it.
 #[inline]

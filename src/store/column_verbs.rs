@@ -1,5 +1,7 @@
 //! The verbs of a store that take columns.
 
+use std::ops::Range;
+
 use crate::Result;
 use crate::pool::{parallel, run_off_pool};
 use crate::store::Store;
@@ -9,6 +11,7 @@ use crate::store::columns::{
 };
 use crate::store::commit::queue::{Answers, Work};
 use crate::store::inner::{PARALLEL_LOOKUPS_MIN, StoreInner};
+use crate::store::metrics::TimedPath;
 
 impl Store {
     /// The values of keys at one moment, in their order: [`multi_get`](Self::multi_get) in columns. They are
@@ -34,7 +37,9 @@ impl Store {
     pub fn get_columns(&self, keys: &Columns) -> Result<ValueColumns> {
         let gets = ColumnBatch::gets(keys);
         gets.check()?;
-        self.state().read_columns(keys)
+        let state = self.state();
+        let read = || state.read_columns(keys);
+        state.metrics.time(TimedPath::MultiGet, read)
     }
 
     /// Gives keys values, whether they had some or not: key *i* gets value *i*, and of equal keys the last one
@@ -133,7 +138,9 @@ impl Store {
         if batch.has_merge() {
             self.operator()?;
         }
-        let answers = self.submit(Work::Columns(batch));
+        let metrics = &self.state().metrics;
+        let submit = || self.submit(Work::Columns(batch));
+        let answers = metrics.time(TimedPath::Batch, submit);
         answers.map(Answers::into_columns)
     }
 }
@@ -141,29 +148,46 @@ impl Store {
 impl StoreInner {
     /// The values of keys at one moment.
     fn read_columns(&self, keys: &Columns) -> Result<ValueColumns> {
-        let part = |first: usize, len: usize| {
-            let end = keys.len().min(first.saturating_add(len));
-            let keys: Vec<&[u8]> = (first..end).map(|nth| keys.at(nth)).collect();
-            let mut part = ValuesPart::nulls(keys.len());
-            self.tiers
-                .read_some(&keys, |nth, value| part.set(nth, value))?;
-            Ok(part)
-        };
         if keys.len() < PARALLEL_LOOKUPS_MIN {
-            let visible = self.visible();
-            let part = part(0, keys.len())?;
-            drop(visible);
+            let read = |snapshot| self.read_part(keys, 0..keys.len(), snapshot);
+            let part = self.at_one_moment(read)?;
             return Ok(concat(vec![part]));
         }
         run_off_pool(|| {
-            let visible = self.visible();
-            let firsts = (0..keys.len()).step_by(PART_VALUES);
-            let read = || parallel::map(firsts, |first| part(first, PART_VALUES));
-            let parts = self.threads.reads.install(read);
-            // What is copied now, changes need not wait for.
-            drop(visible);
-            let parts = parts.into_iter().collect::<Result<_>>()?;
+            let parts = self.at_one_moment(|snapshot| {
+                let firsts = (0..keys.len()).step_by(PART_VALUES);
+                let part = |first: usize| {
+                    let end = keys.len().min(first + PART_VALUES);
+                    self.read_part(keys, first..end, snapshot)
+                };
+                let read = || parallel::map(firsts, part);
+                let parts = self.threads.reads.install(read);
+                parts.into_iter().collect::<Result<_>>()
+            })?;
             Ok(self.threads.reads.install(|| concat(parts)))
         })
+    }
+
+    /// The values of some of the keys in a live snapshot, or the newest ones.
+    fn read_part(
+        &self,
+        keys: &Columns,
+        positions: Range<usize>,
+        snapshot: Option<u64>,
+    ) -> Result<ValuesPart> {
+        let keys: Vec<&[u8]> = positions.map(|nth| keys.at(nth)).collect();
+        let mut part = ValuesPart::nulls(keys.len());
+        match snapshot {
+            None => self.read_newest(&keys, |nth, value| part.set(nth, value))?,
+            Some(_) => {
+                let values = self.lookup(&keys, snapshot, usize::MAX)?;
+                for (nth, value) in values.into_iter().enumerate() {
+                    if let Some(value) = value {
+                        part.set(nth, &value);
+                    }
+                }
+            }
+        }
+        Ok(part)
     }
 }

@@ -7,15 +7,13 @@ use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteG
 use parking_lot::Mutex;
 
 use crate::pool::run_off_pool;
-use crate::store::commit::apply::PendingApply;
-use crate::store::commit::execute::Execution;
 use crate::store::commit::optimistic_reads::{Changed, OptimisticReads};
-use crate::store::commit::requests::{Batch, Requests};
 use crate::store::commit::sorter::Sorter;
 use crate::store::files::dir::StoreDir;
 use crate::store::merge::MergeOperator;
 use crate::store::metrics::StoreMetrics;
 use crate::store::mvcc::old_versions::{OldVersion, OldVersions, Snapshot, Snapshots, Value};
+use crate::store::mvcc::published::Published;
 use crate::store::mvcc::spill_file::VersionSpill;
 use crate::store::ordered::view::OrderedViewState;
 use crate::store::request::{Request, Response, check_key};
@@ -29,6 +27,9 @@ use crate::{Error, Result};
 
 /// From how many lookups of one reader on several threads do them.
 pub const PARALLEL_LOOKUPS_MIN: usize = 1 << 14;
+
+/// How often a reader of several keys tries without a snapshot, for which changes keep old versions.
+const UNREGISTERED_READS: usize = 2;
 
 /// All that the callers and the threads of a store share.
 pub struct StoreInner {
@@ -44,14 +45,19 @@ pub struct StoreInner {
     pub(in crate::store) threads: Threads,
     /// Changes are durable when they are answered.
     pub(in crate::store) durably: bool,
-    pub(in crate::store) visible: ShardedLock<Visible>,
-    /// Number of the last group of changes of which none are left to be made.
+    /// Commits, and those that the table may not have yet.
+    pub(in crate::store) published: Published,
+    /// Number of the last commit that the table has, with all before it.
     pub(in crate::store) finished: AtomicU64,
+    /// What live snapshots see that the table has no more. It is changed before the table is.
+    pub(in crate::store) old_versions: ShardedLock<OldVersions>,
+    /// Keys leave it before they leave the table, and enter it afterwards.
+    pub(in crate::store) order: ShardedLock<OrderedViewState>,
+    /// Held by the one who changes the table.
+    pub(in crate::store) applying: Mutex<Applying>,
     pub(in crate::store) snapshots: Snapshots,
     /// Held by the one who makes the ordered view.
     pub(in crate::store) building: Mutex<()>,
-    /// Groups of changes that are in the log and that the index had no room for.
-    pub(in crate::store) unfinished: Mutex<Vec<PendingApply>>,
     /// The disk had no room for a change, which a checkpoint may make.
     pub(in crate::store) was_full: AtomicBool,
     /// The disk had no room for the last checkpoint.
@@ -68,132 +74,208 @@ pub struct StoreInner {
     pub(in crate::store) metrics: Arc<StoreMetrics>,
 }
 
-/// What readers see beside the index. Changes hold it alone, so that a reader sees a group of them
-/// wholly or not at all.
-pub struct Visible {
-    /// Number of the last group of changes.
-    pub commit_seq: u64,
+/// What only the one who changes the table uses. No reader waits for it.
+pub struct Applying {
     /// When which keys were changed.
     pub changed: Changed,
-    pub old_versions: OldVersions,
-    pub order: OrderedViewState,
     /// Items are on their way into a file that nobody sees yet.
     pub is_evicting: bool,
 }
 
 impl StoreInner {
-    /// What readers see; no change runs beside it.
-    pub fn visible(&self) -> ShardedLockReadGuard<'_, Visible> {
-        self.visible.read().unwrap_or_else(PoisonError::into_inner)
+    /// What live snapshots see that the table has no more.
+    pub fn old_versions(&self) -> ShardedLockReadGuard<'_, OldVersions> {
+        self.old_versions
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(in crate::store) fn change_visible(&self) -> ShardedLockWriteGuard<'_, Visible> {
-        self.visible.write().unwrap_or_else(PoisonError::into_inner)
+    pub(in crate::store) fn change_old_versions(&self) -> ShardedLockWriteGuard<'_, OldVersions> {
+        self.old_versions
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The moment that is now.
     pub fn snapshot(&self) -> Snapshot {
-        let visible = self.visible();
-        self.snapshots.take(visible.commit_seq)
+        self.snapshots.take_newest(|| self.published.newest())
     }
 
     /// The value of a key.
     pub fn get(&self, key: &[u8]) -> Result<Value> {
         check_key(key)?;
-        let _visible = self.visible();
-        self.tiers.get(key)
+        // The table may have more than was published when this call began, but never less.
+        match self.published.value(key, u64::MAX) {
+            Some(value) => Ok(value),
+            None => self.tiers.get(key),
+        }
     }
 
     /// The value that a key had in a live snapshot.
     pub fn get_at(&self, key: &[u8], commit_seq: u64) -> Result<Value> {
         check_key(key)?;
-        let old_version = {
-            let visible = self.visible();
-            match visible.old_versions.value(key, commit_seq) {
-                Some(old_version) => old_version.clone(),
-                None => return self.tiers.get(key),
-            }
-        };
-        old_version.into_value()
+        let old_version = || self.old_versions().value(key, commit_seq).cloned();
+        if let Some(old_version) = old_version() {
+            return old_version.into_value();
+        }
+        let value = self.value_up_to(key, commit_seq);
+        // It was kept before the table lost it.
+        match old_version() {
+            Some(old_version) => old_version.into_value(),
+            None => value,
+        }
     }
 
-    /// The values of keys at one moment; `found` gets the position and the value of each that has
-    /// one.
-    pub fn get_many(&self, keys: &[&[u8]], found: impl FnMut(usize, Vec<u8>) + Send) -> Result<()> {
-        keys.iter().try_for_each(|key| check_key(key))?;
-        if keys.len() < PARALLEL_LOOKUPS_MIN {
-            let _visible = self.visible();
-            return self.tiers.get_some(keys, found);
+    /// The value of a key in a commit or in a later one that the table has.
+    fn value_up_to(&self, key: &[u8], commit_seq: u64) -> Result<Value> {
+        match self.published.value(key, commit_seq) {
+            Some(value) => Ok(value),
+            None => self.tiers.get(key),
         }
-        run_off_pool(|| {
-            let _visible = self.visible();
-            self.threads
-                .reads
-                .install(|| self.tiers.get_many(keys, PARALLEL_LOOKUPS_MIN, found))
-        })
+    }
+
+    /// What `read` finds at one moment. It is given none, and reads what is newest, and if that changes
+    /// meanwhile the number of a live snapshot.
+    pub(in crate::store) fn at_one_moment<T>(
+        &self,
+        read: impl Fn(Option<u64>) -> Result<T>,
+    ) -> Result<T> {
+        for _ in 0..UNREGISTERED_READS {
+            let newest = self.published.newest();
+            let found = read(None);
+            if self.published.newest() == newest {
+                return found;
+            }
+        }
+        let snapshot = self.snapshot();
+        read(Some(snapshot.commit_seq))
+    }
+
+    /// The values of keys at one moment, in their order. `parallel` keys or more are asked for by several threads.
+    pub fn get_many(&self, keys: &[&[u8]], parallel: usize) -> Result<Vec<Value>> {
+        keys.iter().try_for_each(|key| check_key(key))?;
+        let read = || self.at_one_moment(|snapshot| self.lookup(keys, snapshot, parallel));
+        match keys.len() < parallel {
+            true => read(),
+            false => run_off_pool(read),
+        }
     }
 
     /// The values that keys had in a live snapshot, in their order.
     pub fn get_many_at(&self, keys: &[&[u8]], commit_seq: u64) -> Result<Vec<Value>> {
         keys.iter().try_for_each(|key| check_key(key))?;
+        let read = || self.lookup(keys, Some(commit_seq), PARALLEL_LOOKUPS_MIN);
         match keys.len() {
-            0..PARALLEL_LOOKUPS_MIN => self.lookup_at(keys, commit_seq),
-            _ => run_off_pool(|| self.lookup_at(keys, commit_seq)),
+            0..PARALLEL_LOOKUPS_MIN => read(),
+            _ => run_off_pool(read),
         }
     }
 
-    fn lookup_at(&self, keys: &[&[u8]], commit_seq: u64) -> Result<Vec<Value>> {
+    /// The values of keys in a live snapshot, or the newest ones.
+    pub(in crate::store) fn lookup(
+        &self,
+        keys: &[&[u8]],
+        snapshot: Option<u64>,
+        parallel: usize,
+    ) -> Result<Vec<Value>> {
+        let moment = snapshot.unwrap_or(u64::MAX);
         let mut values = vec![None; keys.len()];
-        let old_versions: Vec<Option<OldVersion>> = {
-            let visible = self.visible();
-            let old = |key: &&[u8]| visible.old_versions.value(key, commit_seq).cloned();
-            let old_versions: Vec<Option<OldVersion>> = keys.iter().map(old).collect();
-            let unchanged = (0..keys.len()).filter(|&nth| old_versions[nth].is_none());
-            let (asked, keys): (Vec<usize>, Vec<&[u8]>) =
-                unchanged.map(|nth| (nth, keys[nth])).unzip();
-            let found = |nth: usize, value| values[asked[nth]] = Some(value);
-            match keys.len() {
-                0..PARALLEL_LOOKUPS_MIN => self.tiers.get_some(&keys, found)?,
-                _ => self
-                    .threads
-                    .reads
-                    .install(|| self.tiers.get_many(&keys, PARALLEL_LOOKUPS_MIN, found))?,
-            }
-            old_versions
-        };
-        for (value, old_version) in values.iter_mut().zip(old_versions) {
-            if let Some(old_version) = old_version {
-                *value = old_version.into_value()?;
+        let mut asked: Vec<usize> = Vec::new();
+        for (nth, key) in keys.iter().enumerate() {
+            match self.published.value(key, moment) {
+                Some(value) => values[nth] = value,
+                None => asked.push(nth),
             }
         }
-        Ok(values)
+        let below: Vec<&[u8]> = asked.iter().map(|&nth| keys[nth]).collect();
+        let found = |nth: usize, value| values[asked[nth]] = Some(value);
+        let read = match below.len() < parallel {
+            true => self.tiers.get_some(&below, found),
+            false => {
+                let read = || self.tiers.get_many(&below, parallel, found);
+                self.threads.reads.install(read)
+            }
+        };
+        if let Some(commit_seq) = snapshot {
+            let old_versions: Vec<Option<OldVersion>> = {
+                let old_versions = self.old_versions();
+                let old = |key: &&[u8]| old_versions.value(key, commit_seq).cloned();
+                keys.iter().map(old).collect()
+            };
+            if let Err(Error::Damaged { .. }) = read {
+                // Perhaps it is a record that the snapshot does not see.
+                return keys
+                    .iter()
+                    .map(|key| self.get_at(key, commit_seq))
+                    .collect();
+            }
+            for (value, old_version) in values.iter_mut().zip(old_versions) {
+                if let Some(old_version) = old_version {
+                    *value = old_version.into_value()?;
+                }
+            }
+        }
+        read.map(|()| values)
+    }
+
+    /// Gives `found` position and value of each of the keys that has one. Each is its newest one.
+    pub(in crate::store) fn read_newest(
+        &self,
+        keys: &[&[u8]],
+        mut found: impl FnMut(usize, &mut Vec<u8>),
+    ) -> Result<()> {
+        let mut asked: Vec<usize> = Vec::with_capacity(keys.len());
+        for (nth, key) in keys.iter().enumerate() {
+            match self.published.value(key, u64::MAX) {
+                Some(Some(mut value)) => found(nth, &mut value),
+                Some(None) => {}
+                None => asked.push(nth),
+            }
+        }
+        if asked.len() == keys.len() {
+            return self.tiers.read_some(keys, found);
+        }
+        let below: Vec<&[u8]> = asked.iter().map(|&nth| keys[nth]).collect();
+        let of_asked = |nth: usize, value: &mut Vec<u8>| found(asked[nth], value);
+        self.tiers.read_some(&below, of_asked)
     }
 
     /// Whether a key has a value.
     pub fn contains(&self, key: &[u8]) -> Result<bool> {
         check_key(key)?;
-        let _visible = self.visible();
-        self.has_value(key)
+        self.has_value(key, u64::MAX)
     }
 
     /// Whether a key had a value in a live snapshot.
     pub fn contains_at(&self, key: &[u8], commit_seq: u64) -> Result<bool> {
         check_key(key)?;
-        let visible = self.visible();
-        match visible.old_versions.value(key, commit_seq) {
-            Some(old_version) => old_version.has_value(),
-            None => self.has_value(key),
+        let old = || {
+            let old_versions = self.old_versions();
+            old_versions
+                .value(key, commit_seq)
+                .map(OldVersion::has_value)
+        };
+        if let Some(had_value) = old() {
+            return had_value;
         }
+        let has_value = self.has_value(key, commit_seq);
+        // As for [`get_at`](Self::get_at).
+        old().unwrap_or(has_value)
     }
 
-    /// Whether a key has a value, which is not read from the table. No item may leave that meanwhile.
-    fn has_value(&self, key: &[u8]) -> Result<bool> {
+    /// Whether a key has a value in a commit or in a later one that the table has. The value is not read from the
+    /// table.
+    fn has_value(&self, key: &[u8], commit_seq: u64) -> Result<bool> {
+        if let Some(value) = self.published.value(key, commit_seq) {
+            return Ok(value.is_some());
+        }
         let mut meta = None;
         let found = |_, sequence| meta = Some(EntryMeta(sequence));
         self.tiers.table.sequences(&[key], found)?;
         match meta {
             Some(meta) => Ok(!meta.is_tombstone()),
             None => {
+                // Not earlier: what leaves the table is in a file before.
                 let below = self.tiers.spill.version().get(key)?;
                 Ok(below.is_some_and(|(_, value)| value.is_some()))
             }
@@ -202,21 +284,9 @@ impl StoreInner {
 
     /// The answers to requests that are all gets, at one moment.
     pub fn answer(&self, requests: &[Request]) -> Result<Vec<Response>> {
-        let requests = Requests::One(Batch::Owned(requests));
-        let answer = || {
-            let execution = Execution::start(&requests, &self.tiers, None, None)?;
-            execution.answer(&self.tiers, 0..requests.len(), Vec::new())
-        };
-        match requests.len() {
-            0..PARALLEL_REQUESTS_MIN => {
-                let _visible = self.visible();
-                answer()
-            }
-            _ => run_off_pool(|| {
-                let _visible = self.visible();
-                self.threads.reads.install(answer)
-            }),
-        }
+        let keys: Vec<&[u8]> = requests.iter().map(Request::key).collect();
+        let values = self.get_many(&keys, PARALLEL_REQUESTS_MIN)?;
+        Ok(values.into_iter().map(Response::Value).collect())
     }
 
     /// Answers the gets of a batch before its turn, if that is worth while; `alone` says that nobody else

@@ -107,7 +107,7 @@ use crate::{Error, Result};
 /// Keys have 0 bytes to 64 KiB, values 0 bytes to 1 GiB. All methods take `&self` and may be called
 /// from many threads at once. Batches of callers that change the store at the same time are
 /// executed together, in the order of their arrival, with one record of the log (group commit). A
-/// reader sees each batch wholly or not at all, unless it is [unfinished](Error::Unfinished).
+/// reader sees each batch wholly or not at all, and waits for none.
 ///
 /// What was answered outlives the process, and from the moment that [`Durability`] names also the
 /// machine. An error says that a change was not made, but for [`Error::Unfinished`]. After an error
@@ -481,7 +481,7 @@ impl Store {
         let table = &state.tiers.table;
         let (items_evicted, items_promoted) = state.budget.as_ref().map_or((0, 0), Budget::moved);
         let (kept_versions, kept) = {
-            let old_versions = &state.visible().old_versions;
+            let old_versions = state.old_versions();
             (old_versions.versions(), old_versions.bytes())
         };
         StoreStats {

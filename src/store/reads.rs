@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::store::Store;
-use crate::store::inner::StoreInner;
+use crate::store::inner::{PARALLEL_LOOKUPS_MIN, StoreInner};
 use crate::store::metrics::TimedPath;
 use crate::store::range::{KeyBounds, Keys, PagesOf, Range, Writes, of_prefix};
 use crate::store::snapshot::Snapshot;
@@ -94,9 +94,7 @@ impl Store {
         let state = self.state();
         state.metrics.time(TimedPath::MultiGet, || {
             let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-            let mut values = vec![None; keys.len()];
-            state.get_many(&keys, |nth, value| values[nth] = Some(value))?;
-            Ok(values)
+            state.get_many(&keys, PARALLEL_LOOKUPS_MIN)
         })
     }
 

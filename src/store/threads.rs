@@ -18,7 +18,7 @@ const DROPPED_BY_CALLER_MIN: usize = 1 << 14;
 pub struct Threads {
     /// For what the leader of the queue does.
     pub queue: Pool,
-    /// For lookups whose locks the caller holds.
+    /// For lookups.
     pub reads: Pool,
 }
 

@@ -931,7 +931,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "the log of a store is never synced",
         file: "src/store/wal/mod.rs",
-        find: "        let synced = segment.sync();\n",
+        find: "        let synced = self.syncs.time(|| segment.sync());\n",
         replacement: "        let synced = Result::Ok(drop(segment));\n",
         suite: Suite::Unit("store::crash_tests"),
     },
@@ -1082,8 +1082,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a snapshot reads what many keys have now",
         file: "src/store/inner.rs",
-        find: "visible.old_versions.value(key, commit_seq).cloned();",
-        replacement: "visible.old_versions.value(key, commit_seq).filter(|_| false).cloned();",
+        find: "old = |key: &&[u8]| old_versions.value(key, commit_seq).cloned();",
+        replacement: "old = |key: &&[u8]| old_versions.value(key, commit_seq).filter(|_| false).cloned();",
         suite: Suite::Store("snapshots"),
     },
     Mutation {
@@ -1096,20 +1096,15 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a second reader of one moment is not counted",
         file: "src/store/mvcc/old_versions.rs",
-        find: "        *self.live().entry(commit_seq).or_default() += 1;\n        Snapshot {",
-        replacement: "        self.live().entry(commit_seq).or_insert(1);\n        Snapshot {",
+        find: "        *live.entry(commit_seq).or_default() += 1;\n",
+        replacement: "        live.entry(commit_seq).or_insert(1);\n",
         suite: Suite::Store("snapshots"),
     },
     Mutation {
         name: "a group of changes counts as made before it is",
         file: "src/store/commit/apply.rs",
-        find: r"        self.change_table(&mut visible, &changes)?;
-        self.finished.store(commit_seq, Ordering::Release);
-        Ok(())
-",
-        replacement: r"        self.finished.store(commit_seq, Ordering::Release);
-        self.change_table(&mut visible, &changes)
-",
+        find: "            let applied = self.with_last_room(|| self.apply(&alone, commit_seq, first, finals));\n",
+        replacement: "            self.finished.store(commit_seq, Ordering::Release);\n            let applied = self.with_last_room(|| self.apply(&alone, commit_seq, first, finals));\n",
         suite: Suite::Store("one_after"),
     },
     Mutation {

@@ -1,19 +1,17 @@
 //! The last step of a commit: what is in the log goes into the table, and readers see it.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crossbeam_utils::sync::ShardedLockWriteGuard;
 use parking_lot::MutexGuard;
 
 use super::REQUESTS_PER_THREAD_MIN;
 use crate::pool::parallel;
 use crate::store::files::dir::{Room, is_full};
 use crate::store::files::reserve;
-use crate::store::inner::{PARALLEL_LOOKUPS_MIN, StoreInner, Visible};
-use crate::store::mvcc::old_versions::{Before, OldVersion, OldVersions, Pruned, Value};
-use crate::store::ordered::view::OrderedViewState;
+use crate::store::inner::{Applying, PARALLEL_LOOKUPS_MIN, StoreInner};
+use crate::store::mvcc::group_writes::{GroupWrites, Unfinished};
+use crate::store::mvcc::old_versions::{Before, OldVersion, OldVersions};
 use crate::store::wal::record::Entry;
 use crate::table::item::Mutation;
 use crate::{Error, Result};
@@ -22,61 +20,64 @@ use crate::{Error, Result};
 const KEPT_KEYS_INITIAL: usize = 16;
 const KEPT_AT_ONCE_BYTES: usize = 1 << 20;
 
-/// Changes that wait for room.
-pub struct PendingApply {
-    /// Sequence number of the batch's first request.
-    pub(super) first: u64,
-    /// Keys, final values and positions of the requests.
-    pub(super) changes: Vec<(Vec<u8>, Value, u32)>,
-}
-
-impl PendingApply {
-    fn entries(&self) -> Vec<Entry<'_>> {
-        self.changes
-            .iter()
-            .map(|(key, value, position)| Entry {
-                key,
-                value: value.as_deref(),
-                position: *position,
-            })
-            .collect()
-    }
-}
+/// Old versions that are put away while those who read some wait.
+const KEPT_KEYS_MAX: usize = 256;
 
 impl StoreInner {
-    pub(super) fn unfinished(&self) -> MutexGuard<'_, Vec<PendingApply>> {
-        self.unfinished.lock()
+    /// What only the one who changes the table uses: he holds it until he is done.
+    pub(in crate::store) fn applying(&self) -> MutexGuard<'_, Applying> {
+        self.applying.lock()
     }
 
-    /// Makes the changes of a batch that is in the log, whose first request has the sequence number `first`. Those
-    /// that the index has no room for are made later.
+    /// Publishes a group that is in the log, whose first request has the sequence number `first`, and brings it
+    /// into the table. If the table has no room for it, that is tried again later, and readers see the group all
+    /// the same.
     ///
     /// # Errors
     /// [`Error::Unfinished`].
-    pub(super) fn apply_logged(&self, first: u64, finals: &[Entry]) -> Result<()> {
-        let applied = self.with_last_room(|| self.apply(first, finals));
-        self.supersede(finals);
-        applied.map_err(|error| {
-            let owned = |entry: &Entry| {
-                let value = entry.value.map(<[u8]>::to_vec);
-                (entry.key.to_vec(), value, entry.position)
-            };
-            let changes = finals.iter().map(owned).collect();
-            self.unfinished().push(PendingApply { first, changes });
-            Error::Unfinished {
-                source: Arc::new(error),
+    pub(super) fn apply_logged(&self, first: u64, group: &GroupWrites) -> Result<()> {
+        let mut alone = self.applying();
+        let finals = group.finals();
+        self.published.show(group, |commit_seq| {
+            // Who has seen the group sees it also if this panics, which ends all changes.
+            let _stays = Stays(self, commit_seq, first, finals);
+            let keys = finals.iter().map(|entry| entry.key);
+            alone.changed.note(keys, commit_seq);
+            let applied = self.with_last_room(|| self.apply(&alone, commit_seq, first, finals));
+            self.published.supersede(finals);
+            if let Err(error) = applied {
+                let group = Arc::new(Unfinished::of(commit_seq, first, finals));
+                self.published
+                    .change_unfinished(|groups| groups.push(group));
+                return Err(Error::Unfinished {
+                    source: Arc::new(error),
+                });
             }
+            self.note_finished();
+            Ok(())
         })
+    }
+
+    /// Notes that the table has all that was published, if it has.
+    fn note_finished(&self) {
+        if self.published.is_finished() {
+            let newest = self.published.newest();
+            self.finished.store(newest, Ordering::Release);
+        }
     }
 
     /// Gives the index what it had no room for.
     pub(in crate::store) fn finish(&self) -> Result<()> {
-        let mut unfinished = self.unfinished();
-        while let Some(group) = unfinished.first() {
-            let entries = group.entries();
-            self.with_last_room(|| self.apply(group.first, &entries))?;
-            unfinished.remove(0);
+        if self.published.is_finished() {
+            return Ok(());
         }
+        let alone = self.applying();
+        for group in self.published.unfinished() {
+            let entries = group.entries();
+            self.with_last_room(|| self.apply(&alone, group.commit_seq, group.first, &entries))?;
+            self.published.change_unfinished(|groups| groups.remove(0));
+        }
+        self.note_finished();
         Ok(())
     }
 
@@ -93,71 +94,52 @@ impl StoreInner {
         })
     }
 
-    /// Takes out of what is unfinished what is changed by a later group, which has come before it.
-    fn supersede(&self, finals: &[Entry]) {
-        let mut unfinished = self.unfinished();
-        if unfinished.is_empty() {
-            return;
-        }
-        let keys: BTreeSet<&[u8]> = finals.iter().map(|entry| entry.key).collect();
-        for group in unfinished.iter_mut() {
-            group.changes.retain(|(key, ..)| !keys.contains(&key[..]));
-        }
-    }
-
-    /// Makes the changes of a batch whose first request has the sequence number `first`, no two of one
-    /// key, and shows them.
-    fn apply(&self, first: u64, entries: &[Entry]) -> Result<()> {
-        // The lock ends first.
-        let (pruned, mut visible) = self.keep_old_versions(entries)?;
-        self.freed_bytes
-            .fetch_add(pruned.bytes(), Ordering::Relaxed);
-        let commit_seq = visible.commit_seq;
-        let keys = entries.iter().map(|entry| entry.key);
-        visible.changed.note(keys, commit_seq);
+    /// Makes the changes of a published group whose first request has the sequence number `first`, no two of one
+    /// key, in the table.
+    pub(super) fn apply(
+        &self,
+        alone: &Applying,
+        commit_seq: u64,
+        first: u64,
+        entries: &[Entry],
+    ) -> Result<()> {
+        self.keep_old_versions(commit_seq, entries);
         let version = self.tiers.spill.version();
-        let (is_evicting, precisely) = (visible.is_evicting, self.store_dir.is_tight());
+        let precisely = self.store_dir.is_tight();
         let change = |nth: usize| {
             let entry = &entries[nth];
             let sequence = first + u64::from(entry.position);
             self.tiers
-                .change(&version, entry, sequence, (is_evicting, precisely))
+                .change(&version, entry, sequence, (alone.is_evicting, precisely))
         };
         let changes = parallel::collect(entries.len(), REQUESTS_PER_THREAD_MIN, change);
-        self.change_table(&mut visible, &changes)?;
-        self.finished.store(commit_seq, Ordering::Release);
-        Ok(())
+        self.change_table(alone, &changes)
     }
 
-    /// Begins the next commit, and keeps what live snapshots see of the keys that it changes.
-    fn keep_old_versions(
-        &self,
-        entries: &[Entry],
-    ) -> Result<(Pruned, ShardedLockWriteGuard<'_, Visible>)> {
-        // Reading what the snapshots see, and writing what has no room in memory, may take the disk. So both are
-        // done before readers must wait.
-        let newest = self.snapshots.newest();
-        let mut kept = self.to_keep(entries, newest)?;
-        let mut visible = self.change_visible();
-        if self.snapshots.newest() > newest {
-            // Others may follow. All that come before these changes see the last commit, or an earlier one.
-            let last = visible.commit_seq;
-            drop(visible);
-            kept = self.to_keep(entries, Some(last))?;
-            visible = self.change_visible();
+    /// Keeps what snapshots from before a published commit see of the keys that it changes, while the table has
+    /// that.
+    fn keep_old_versions(&self, commit_seq: u64, entries: &[Entry]) {
+        // Snapshots that are taken from now on see the commit.
+        let newest = self.snapshots.newest_before(commit_seq);
+        if newest.is_none() && self.old_versions().versions() == 0 {
+            return;
         }
-        visible.commit_seq += 1;
-        let commit_seq = visible.commit_seq;
-        let live = self.snapshots.live();
-        let pruned = visible.old_versions.prune(&live);
-        if !live.is_empty() {
-            for (key, version) in kept {
-                visible.old_versions.keep(key, commit_seq, version);
+        // Reading what the snapshots see, and writing what has no room in memory, may take the disk. So both are
+        // done before readers of old versions must wait.
+        let mut kept = self.to_keep(commit_seq, entries, newest).into_iter();
+        // Others that are taken meanwhile see this commit, or are one of these once more.
+        let live = self.snapshots.live().clone();
+        let pruned = self.change_old_versions().prune(&live);
+        while kept.len() > 0 {
+            let mut old_versions = self.change_old_versions();
+            for (key, version) in kept.by_ref().take(KEPT_KEYS_MAX) {
+                old_versions.keep(key, commit_seq, version);
             }
         }
-        drop(live);
-        self.count_old_versions(&visible.old_versions);
-        Ok((pruned, visible))
+        self.count_old_versions(&self.old_versions());
+        self.freed_bytes
+            .fetch_add(pruned.bytes(), Ordering::Relaxed);
+        self.threads.discard(pruned.versions(), pruned);
     }
 
     /// Leaves the table less of the budget while old versions take more than their share.
@@ -172,16 +154,15 @@ impl StoreInner {
     /// Makes changes in the table, no two of one key.
     pub(in crate::store) fn change_table(
         &self,
-        visible: &mut Visible,
+        _alone: &Applying,
         changes: &[Mutation],
     ) -> Result<()> {
         self.has_changed.store(true, Ordering::Relaxed);
+        let is_ordered = self.leave_order(changes);
         match self.tiers.apply(changes) {
             Ok(were_there) => {
-                let order = &mut visible.order;
-                order.follow(changes, &were_there, &self.tiers.table);
+                let is_ordered = is_ordered && self.enter_order(changes, &were_there);
                 if let Some(budget) = &self.budget {
-                    let is_ordered = matches!(order, OrderedViewState::Ready(_));
                     budget.is_ordered.store(is_ordered, Ordering::Relaxed);
                     budget.wake_if_exceeded(&self.tiers);
                 }
@@ -189,7 +170,7 @@ impl StoreInner {
             }
             Err(error) => {
                 // Which of them have been made is not known.
-                visible.order.forget();
+                self.change_order().forget();
                 Err(error)
             }
         }
@@ -199,14 +180,15 @@ impl StoreInner {
     /// are read a few at a time, and those without room in memory go to a file before the next ones are read.
     fn to_keep<'w>(
         &self,
+        commit_seq: u64,
         entries: &[Entry<'w>],
         newest: Option<u64>,
-    ) -> Result<Vec<(&'w [u8], OldVersion)>> {
+    ) -> Vec<(&'w [u8], OldVersion)> {
         let Some(seen) = newest else {
-            return Ok(Vec::new());
+            return Vec::new();
         };
         let (keys, mut bytes) = {
-            let old_versions = &self.visible().old_versions;
+            let old_versions = self.old_versions();
             let keys = entries.iter().map(|entry| entry.key);
             let keys = keys.filter(|key| old_versions.is_needed(key, seen));
             (keys.collect::<Vec<&[u8]>>(), old_versions.bytes())
@@ -217,7 +199,7 @@ impl StoreInner {
         while kept.len() < keys.len() {
             let rest = &keys[kept.len()..];
             let some = &rest[..count.min(rest.len())];
-            let values = self.values_before(some)?;
+            let values = self.values_before(commit_seq, some);
             let first = kept.len();
             kept.extend(
                 some.iter()
@@ -237,33 +219,38 @@ impl StoreInner {
                 spill.spill(versions, &mut bytes);
             }
         }
-        Ok(kept)
+        kept
     }
 
-    /// What keys have.
-    fn values_before(&self, keys: &[&[u8]]) -> Result<Vec<Before>> {
-        let _visible = self.visible();
+    /// What keys had before a commit, as long as the table does not have that. What cannot be read is for the
+    /// snapshot's reader to hear of: the commit is published, and the change takes its place.
+    fn values_before(&self, commit_seq: u64, keys: &[&[u8]]) -> Vec<Before> {
         let mut values = vec![Ok(None); keys.len()];
         let found = |nth: usize, value| values[nth] = Ok(Some(value));
-        let read = self.tiers.get_many(keys, PARALLEL_LOOKUPS_MIN, found);
-        if let Err(Error::Damaged { .. }) = read {
-            // What is damaged is for the snapshot's reader to hear of; the change takes its place.
+        if self
+            .tiers
+            .get_many(keys, PARALLEL_LOOKUPS_MIN, found)
+            .is_err()
+        {
             for (value, key) in values.iter_mut().zip(keys) {
-                *value = match self.tiers.get(key) {
-                    Err(error @ Error::Damaged { .. }) => Err(Box::new(error)),
-                    value => Ok(value?),
-                };
+                *value = self.tiers.get(key).map_err(Box::new);
             }
-        } else {
-            read?;
         }
-        Ok(values)
+        if !self.published.is_finished() {
+            for (value, key) in values.iter_mut().zip(keys) {
+                if let Some(newer) = self.published.unfinished_value(key, commit_seq - 1) {
+                    *value = Ok(newer);
+                }
+            }
+        }
+        values
     }
 
     /// Puts what the index had no room for into the log once more, behind what a checkpoint
     /// replaces.
     pub(in crate::store) fn log_again(&self) -> Result<()> {
-        for group in self.unfinished().iter_mut() {
+        let _alone = self.applying();
+        for (nth, group) in self.published.unfinished().iter().enumerate() {
             let entries = group.entries();
             let Some(span) = entries.iter().map(|entry| entry.position + 1).max() else {
                 continue;
@@ -271,8 +258,23 @@ impl StoreInner {
             let first = self.log.next_sequence();
             self.log
                 .append(u64::from(span), &entries, true, Room::ALL, || Ok(()))?;
-            group.first = first;
+            self.published
+                .change_unfinished(|groups| Arc::make_mut(&mut groups[nth]).first = first);
         }
         Ok(())
+    }
+}
+
+/// Keeps a published group readable while a panic ends the thread that brings it into the table.
+struct Stays<'g>(&'g StoreInner, u64, u64, &'g [Entry<'g>]);
+
+impl Drop for Stays<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let group = Arc::new(Unfinished::of(self.1, self.2, self.3));
+            self.0
+                .published
+                .change_unfinished(|groups| groups.push(group));
+        }
     }
 }

@@ -231,6 +231,12 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         finals
     }
 
+    /// What is left of a key in the end; `None` if the batch does not change it.
+    pub fn value(&self, key: &[u8]) -> Option<Value<'_>> {
+        let newest = self.newest(self.versions.all(key));
+        newest.map(|(_, value)| value)
+    }
+
     /// The first merge that failed.
     pub fn failure(&self) -> Option<&Error> {
         self.outcomes.iter().find_map(|outcome| match outcome {

@@ -13,13 +13,13 @@ use super::queue::{Answer, Answers, Job, Work};
 use super::requests::{Batch, Requests};
 use crate::store::files::dir::is_full;
 use crate::store::inner::StoreInner;
+use crate::store::mvcc::group_writes::GroupWrites;
 use crate::store::mvcc::read_set::ReadSet;
 use crate::store::request::Response;
 use crate::store::stats::Steps;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::wal::IN_MEMORY_RECORD_BYTES_MAX;
 use crate::store::wal::record;
-use crate::store::wal::record::Entry;
 use crate::{Error, Result};
 
 impl StoreInner {
@@ -44,7 +44,7 @@ impl StoreInner {
             .fold(0, usize::saturating_add);
         let early = group.iter_mut().map(|job| job.work.take_early()).collect();
         let works: Vec<&Work> = group.iter().map(|job| &job.work).collect();
-        let takes_long = len >= PARALLEL_REQUESTS_MIN || !self.unfinished().is_empty();
+        let takes_long = len >= PARALLEL_REQUESTS_MIN || !self.published.is_finished();
         self.threads
             .run_for_leader(takes_long, || self.execute_group(&works, early))
     }
@@ -108,7 +108,7 @@ impl StoreInner {
         if early.iter().all(Option::is_none) {
             return answers;
         }
-        let changed = &self.visible().changed;
+        let changed = &self.applying().changed;
         for (job, early) in jobs.iter().zip(early) {
             match (job, early) {
                 (Err(_), _) => {}
@@ -124,14 +124,14 @@ impl StoreInner {
     /// The requests of each job; an error for a transaction that others are in conflict with, those before it
     /// among the jobs included.
     fn drop_conflicting<'j>(&self, group: &[&'j Work]) -> Vec<Result<Batch<'j>>> {
-        let visible = self.visible();
+        let old_versions = self.old_versions();
         let is_transaction = |work: &&Work| matches!(work, Work::Transaction(..));
         let last = group.iter().rposition(is_transaction).unwrap_or(0);
         // Keys that the jobs so far change, as far as a transaction behind them must know.
         let mut changed = BTreeSet::new();
         let requests = |(nth, work): (usize, &&'j Work)| {
             if let Some(read_set) = work.read_set() {
-                let hold = read_set.hold(&visible.old_versions, &changed);
+                let hold = read_set.hold(&old_versions, &changed);
                 if !matches!(hold, Ok(true)) {
                     read_set.release();
                     hold?;
@@ -184,7 +184,11 @@ impl StoreInner {
                 self.steps.lock().answers += took;
                 Ok(answers)
             }
-            false => self.commit(requests.len() as u64, &finals, read_sets, answer, since),
+            false => {
+                let find = |key: &[u8]| execution.value(key);
+                let writes = GroupWrites::new(&finals, &find);
+                self.commit(requests.len() as u64, &writes, read_sets, answer, since)
+            }
         }
     }
 
@@ -193,11 +197,12 @@ impl StoreInner {
     fn commit(
         &self,
         span: u64,
-        finals: &[Entry],
+        writes: &GroupWrites,
         read_sets: &[&ReadSet],
         answer: impl FnOnce() -> Result<(Vec<Answers>, Duration)> + Send,
         mut since: Instant,
     ) -> Result<Vec<Answers>> {
+        let finals = writes.finals();
         let room = self.hold_for(finals)?;
         // Not earlier: without room, their transactions come again. Not later: what these changes
         // replace need not be kept for them.
@@ -211,7 +216,7 @@ impl StoreInner {
         self.steps.lock().answers += took;
         since += took;
         self.took(&mut since, |steps| &mut steps.log);
-        let applied = self.apply_logged(first, finals);
+        let applied = self.apply_logged(first, writes);
         self.took(&mut since, |steps| &mut steps.index);
         applied.map(|()| answers)
     }

@@ -28,18 +28,11 @@ pub struct KeyWrites<'k, K: Fn(u32) -> &'k [u8]> {
     key: K,
     /// Seed of the hashes.
     seed: u64,
-    lookup: Lookup,
-}
-
-/// How the versions of a key are found.
-#[derive(Debug)]
-enum Lookup {
     /// Where the versions of each value of the hash's top bits begin, and where all end.
-    Starts(Vec<u32>),
-    /// For each request the newest version before it that has the hash of its key, or `u32::MAX`: a GPU
-    /// has found them.
-    #[cfg(feature = "cuda")]
-    Newest(Vec<u32>),
+    starts: Vec<u32>,
+    /// For each request the newest version before it that has the hash of its key, or `u32::MAX`, if a GPU has
+    /// found them.
+    newest: Option<Vec<u32>>,
 }
 
 impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
@@ -64,17 +57,15 @@ impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
                     None
                 }
             });
-            let (table, lookup) = sorted.unwrap_or_else(|| {
-                let table = sort_on_cpu(len, &is_change, version);
-                let starts = starts(&table);
-                (table, Lookup::Starts(starts))
-            });
+            let (table, newest) =
+                sorted.unwrap_or_else(|| (sort_on_cpu(len, &is_change, version), None));
             if tells_apart(&table, &key) {
                 return Self {
+                    starts: starts(&table),
                     table,
                     key,
                     seed,
-                    lookup,
+                    newest,
                 };
             }
         }
@@ -118,7 +109,17 @@ impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
 
     /// The versions older than the request at `position` of its key, newest first.
     pub fn before(&self, key: &[u8], position: u32) -> impl Iterator<Item = &KeyWrite> {
-        let older = &self.table[..self.upto(key, position)];
+        self.ending_at(key, self.upto(key, position))
+    }
+
+    /// All versions of a key, newest first. No request may have the last position that there is.
+    pub fn all(&self, key: &[u8]) -> impl Iterator<Item = &KeyWrite> {
+        self.ending_at(key, self.upto_hash(key, u32::MAX))
+    }
+
+    /// The versions of a key among those before `end`, of which the last one is the newest, newest first.
+    fn ending_at(&self, key: &[u8], end: usize) -> impl Iterator<Item = &KeyWrite> {
+        let older = &self.table[..end];
         let newest = older.last().copied();
         let newest = newest.filter(|newest| (self.key)(newest.position) == key);
         let has_key =
@@ -129,23 +130,26 @@ impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
     /// The end of the versions among which the last one is the newest of the key before `position`, if
     /// there is one.
     fn upto(&self, key: &[u8], position: u32) -> usize {
-        match &self.lookup {
-            #[cfg(feature = "cuda")]
-            Lookup::Newest(newest) => match newest[position as usize] {
+        match &self.newest {
+            Some(newest) => match newest[position as usize] {
                 u32::MAX => 0,
                 newest => newest as usize + 1,
             },
-            Lookup::Starts(_) if self.table.is_empty() => 0,
-            Lookup::Starts(starts) => {
-                let hash = xxh3_64_with_seed(key, self.seed);
-                let bits = top_bits(hash, starts.len());
-                let (start, end) = (starts[bits] as usize, starts[bits + 1] as usize);
-                let near = &self.table[start..end];
-                let is_older =
-                    |version: &KeyWrite| (version.hash, version.position) < (hash, position);
-                start + near.partition_point(is_older)
-            }
+            None => self.upto_hash(key, position),
         }
+    }
+
+    /// As [`upto`](Self::upto), by the hash of the key.
+    fn upto_hash(&self, key: &[u8], position: u32) -> usize {
+        if self.table.is_empty() {
+            return 0;
+        }
+        let hash = xxh3_64_with_seed(key, self.seed);
+        let bits = top_bits(hash, self.starts.len());
+        let (start, end) = (self.starts[bits] as usize, self.starts[bits + 1] as usize);
+        let near = &self.table[start..end];
+        let is_older = |version: &KeyWrite| (version.hash, version.position) < (hash, position);
+        start + near.partition_point(is_older)
     }
 }
 
@@ -183,7 +187,7 @@ fn sort_on_gpu(
     len: u32,
     is_change: &(impl Fn(u32) -> bool + Sync),
     version: impl Fn(u32) -> KeyWrite + Sync,
-) -> Result<(Vec<KeyWrite>, Lookup)> {
+) -> Result<(Vec<KeyWrite>, Option<Vec<u32>>)> {
     let mut batch = gpu.batch(len as usize)?;
     let (hashes, positions) = batch.operands();
     let hash = |(nth, hashes): (usize, &mut [u64])| -> Vec<u32> {
@@ -209,7 +213,7 @@ fn sort_on_gpu(
     };
     Ok((
         parallel::collect(order.len(), REQUESTS_PER_THREAD_MIN, version),
-        Lookup::Newest(sorted.before().to_vec()),
+        Some(sorted.before().to_vec()),
     ))
 }
 
@@ -219,7 +223,7 @@ fn sort_on_gpu(
     _: u32,
     _: &impl Fn(u32) -> bool,
     _: impl Fn(u32) -> KeyWrite,
-) -> Result<(Vec<KeyWrite>, Lookup)> {
+) -> Result<(Vec<KeyWrite>, Option<Vec<u32>>)> {
     match *gpu {}
 }
 
@@ -233,7 +237,7 @@ fn tells_apart<'k>(table: &[KeyWrite], key: &(impl Fn(u32) -> &'k [u8] + Sync)) 
     parallel::all(pairs, REQUESTS_PER_THREAD_MIN, is_apart)
 }
 
-/// See [`Lookup::Starts`]: as many values of the top bits as there are versions, more or less.
+/// See [`KeyWrites`]: as many values of the top bits as there are versions, more or less.
 fn starts(table: &[KeyWrite]) -> Vec<u32> {
     let mut starts = vec![0; table.len().next_power_of_two() + 1];
     let mut next = 1;

@@ -28,7 +28,7 @@ impl StoreInner {
         for entry in entries {
             let is_tombstone = entry.value.is_none() && {
                 let (version, is_evicting) = version.get_or_insert_with(|| {
-                    let is_evicting = self.visible().is_evicting;
+                    let is_evicting = self.applying().is_evicting;
                     (self.tiers.spill.version(), is_evicting)
                 });
                 self.tiers

@@ -217,13 +217,13 @@ struct EvictionGuard<'s>(&'s StoreInner);
 
 impl Drop for EvictionGuard<'_> {
     fn drop(&mut self) {
-        self.0.change_visible().is_evicting = false;
+        self.0.applying().is_evicting = false;
     }
 }
 
 impl StoreInner {
     fn begin_eviction(&self) -> EvictionGuard<'_> {
-        self.change_visible().is_evicting = true;
+        self.applying().is_evicting = true;
         EvictionGuard(self)
     }
 

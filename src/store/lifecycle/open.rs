@@ -16,9 +16,10 @@ use crate::store::commit::sorter::Sorter;
 use crate::store::files::dir::{Room, StoreDir, is_full};
 use crate::store::files::manifest::Manifest;
 use crate::store::files::reserve;
-use crate::store::inner::{StoreInner, Visible};
+use crate::store::inner::{Applying, StoreInner};
 use crate::store::metrics::StoreMetrics;
-use crate::store::mvcc::old_versions::{OldVersions, Snapshots};
+use crate::store::mvcc::old_versions::Snapshots;
+use crate::store::mvcc::published::Published;
 use crate::store::mvcc::spill_file::VersionSpill;
 use crate::store::options::{Durability, StoreOptions};
 use crate::store::ordered::view::OrderedViewState;
@@ -266,17 +267,16 @@ pub fn open_in(
         threads,
         // What is durable in the index must be so in the log.
         durably: options.durability == Durability::Always || domain == Domain::Dax,
-        visible: ShardedLock::new(Visible {
-            commit_seq: 0,
+        published: Published::default(),
+        old_versions: ShardedLock::default(),
+        order: ShardedLock::new(order),
+        applying: Mutex::new(Applying {
             changed: Changed::new(),
-            old_versions: OldVersions::default(),
-            order,
             is_evicting: false,
         }),
         finished: AtomicU64::new(0),
         snapshots: Snapshots::default(),
         building: Mutex::new(()),
-        unfinished: Mutex::default(),
         was_full: AtomicBool::new(false),
         is_unsaved: AtomicBool::new(false),
         freed_bytes: AtomicU64::new(0),

@@ -1,51 +1,119 @@
 //! Making the ordered view, beside changes.
 
+use std::sync::PoisonError;
+
+use crossbeam_utils::sync::{ShardedLockReadGuard, ShardedLockWriteGuard};
+use fixedbitset::FixedBitSet;
 use rayon::slice::ParallelSliceMut;
 
 use crate::pool::parallel;
 use crate::pool::run_off_pool;
 use crate::store::inner::StoreInner;
-use crate::store::mvcc::old_versions::OldVersions;
 use crate::store::ordered::OrderedView;
 use crate::store::ordered::view::OrderedViewState;
+use crate::table::item::Mutation;
 use crate::{Error, Result};
 
 /// Keys of which one thread takes the fingerprints.
 const KEYS_PER_THREAD_MIN: usize = 4096;
 
+/// Keys that come or go while readers of the order wait.
+const FOLLOWED_KEYS_MAX: usize = 64;
+
 impl StoreInner {
-    /// Has `read` called with the ordered view, which is made if there is none. No change runs
-    /// beside it.
+    /// Keys in order, which are all in the table while this is held.
+    pub(in crate::store) fn order(&self) -> ShardedLockReadGuard<'_, OrderedViewState> {
+        self.order.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To change it takes being the one who changes the table, too.
+    pub(in crate::store) fn change_order(&self) -> ShardedLockWriteGuard<'_, OrderedViewState> {
+        self.order.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has `read` called with the ordered view, which is made if there is none. Its keys are in the table
+    /// meanwhile; others that are there, too, may be on their way in or out.
     ///
     /// # Errors
     /// [`Error::Unordered`], and those of `read` and of reading the index.
-    pub fn with_order<T>(
-        &self,
-        read: impl Fn(&OrderedView, &OldVersions) -> Result<T>,
-    ) -> Result<T> {
+    pub fn with_order<T>(&self, read: impl Fn(&OrderedView) -> Result<T>) -> Result<T> {
         loop {
-            {
-                let visible = self.visible();
-                match &visible.order {
-                    OrderedViewState::Off => return Err(Error::Unordered),
-                    OrderedViewState::Ready(view) => return read(view, &visible.old_versions),
-                    OrderedViewState::Absent | OrderedViewState::Underway(_) => {}
+            match self.read_order(&read) {
+                // A key that shares its fingerprint with one on its way in or out is missed. Now there is none.
+                Some(Err(Error::Damaged { .. })) => {
+                    let _alone = self.applying();
+                    if let Some(found) = self.read_order(&read) {
+                        return found;
+                    }
+                }
+                Some(found) => return found,
+                None => run_off_pool(|| self.make_order())?,
+            }
+        }
+    }
+
+    /// As [`with_order`](Self::with_order), unless there is no view yet.
+    fn read_order<T>(&self, read: impl Fn(&OrderedView) -> Result<T>) -> Option<Result<T>> {
+        match &*self.order() {
+            OrderedViewState::Off => Some(Err(Error::Unordered)),
+            OrderedViewState::Ready(view) => Some(read(view)),
+            OrderedViewState::Absent | OrderedViewState::Underway(_) => None,
+        }
+    }
+
+    /// Takes keys that are to leave the table out of the order. Says whether there is one that follows.
+    pub(in crate::store) fn leave_order(&self, changes: &[Mutation]) -> bool {
+        if matches!(
+            *self.order(),
+            OrderedViewState::Off | OrderedViewState::Absent
+        ) {
+            return false;
+        }
+        let went = |change: &&Mutation| matches!(change, Mutation::Delete { .. });
+        self.follow(changes.iter().filter(went).map(|change| (change, false)))
+    }
+
+    /// Takes keys that have entered the table into the order: those of puts that were not there before. Says
+    /// whether there is one still.
+    pub(in crate::store) fn enter_order(
+        &self,
+        changes: &[Mutation],
+        were_there: &FixedBitSet,
+    ) -> bool {
+        let came = |(nth, change): &(usize, &Mutation)| {
+            matches!(change, Mutation::Put { .. }) && !were_there.contains(*nth)
+        };
+        let came = changes.iter().enumerate().filter(came);
+        self.follow(came.map(|(_, change)| (change, true)))
+    }
+
+    /// Has the order follow changes, a few at a time: readers of it wait no longer. Says whether it could.
+    fn follow<'c>(&self, changes: impl Iterator<Item = (&'c Mutation<'c>, bool)>) -> bool {
+        let mut changes = changes.peekable();
+        while changes.peek().is_some() {
+            let mut order = self.change_order();
+            for (change, is_there) in changes.by_ref().take(FOLLOWED_KEYS_MAX) {
+                if !order.follow(change.key(), is_there, &self.tiers.table) {
+                    return false;
                 }
             }
-            run_off_pool(|| self.make_order())?;
         }
+        true
     }
 
     /// Makes the ordered view. Changes go on meanwhile.
     fn make_order(&self) -> Result<()> {
         let _alone = self.building.lock();
-        match &mut self.change_visible().order {
-            order @ OrderedViewState::Absent => *order = OrderedViewState::Underway(Vec::new()),
-            _ => return Ok(()),
+        {
+            let _alone = self.applying();
+            match &mut *self.change_order() {
+                order @ OrderedViewState::Absent => *order = OrderedViewState::Underway(Vec::new()),
+                _ => return Ok(()),
+            }
         }
         let made = self.read_view();
-        let mut visible = self.change_visible();
-        let order = std::mem::replace(&mut visible.order, OrderedViewState::Absent);
+        let _alone = self.applying();
+        let order = std::mem::replace(&mut *self.change_order(), OrderedViewState::Absent);
         let mut view = made?;
         if let OrderedViewState::Underway(keys) = order {
             // Those that are gone first: a key is compared with others that are there.
@@ -57,7 +125,7 @@ impl StoreInner {
                     }
                 }
             }
-            visible.order = OrderedViewState::Ready(view);
+            *self.change_order() = OrderedViewState::Ready(view);
         }
         Ok(())
     }

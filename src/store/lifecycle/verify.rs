@@ -128,15 +128,16 @@ impl StoreInner {
     /// Compares the ordered view with the index; says what is wrong.
     fn verify_order(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<(), String> {
         let snapshot = {
-            let visible = self.visible();
-            let OrderedViewState::Ready(view) = &visible.order else {
+            let _alone = self.applying();
+            let order = self.order();
+            let OrderedViewState::Ready(view) = &*order else {
                 return Ok(());
             };
             let (keys, items) = (view.len(), self.tiers.table.len());
             if keys != items {
                 return Err(format!("{keys} keys in order; the index has {items} items"));
             }
-            self.snapshots.take(visible.commit_seq)
+            self.snapshot()
         };
         let keys = self.tiers.keys();
         let all = PagesOf {

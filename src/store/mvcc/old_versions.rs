@@ -243,10 +243,12 @@ impl OldVersions {
     pub fn prune(&mut self, live: &BTreeMap<u64, usize>) -> Pruned {
         let mut unseen = Vec::new();
         let before = self.bytes.in_memory;
+        let all_versions = self.versions;
         if live.is_empty() {
             return Pruned {
                 _all: std::mem::take(self),
                 _some: unseen,
+                versions: all_versions,
                 bytes: before,
             };
         }
@@ -268,6 +270,7 @@ impl OldVersions {
         }
         Pruned {
             _all: Self::default(),
+            versions: unseen.len(),
             _some: unseen,
             bytes: before - self.bytes.in_memory,
         }
@@ -279,10 +282,16 @@ impl OldVersions {
 pub struct Pruned {
     _all: OldVersions,
     _some: Vec<OldVersion>,
+    versions: usize,
     bytes: u64,
 }
 
 impl Pruned {
+    /// How many there are.
+    pub fn versions(&self) -> usize {
+        self.versions
+    }
+
     /// Bytes of memory that end with it.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -309,9 +318,12 @@ impl Snapshots {
         self.0.lock()
     }
 
-    /// The newest one.
-    pub fn newest(&self) -> Option<u64> {
-        self.live().keys().next_back().copied()
+    /// The newest one that does not see a commit.
+    pub fn newest_before(&self, commit_seq: u64) -> Option<u64> {
+        self.live()
+            .range(..commit_seq)
+            .next_back()
+            .map(|(seq, _)| *seq)
     }
 
     fn release(&self, commit_seq: u64) {
@@ -324,9 +336,17 @@ impl Snapshots {
         }
     }
 
-    /// Takes one: no change may run beside that, unless another of the same commit is live.
+    /// Takes another one of a commit of which one is live.
     pub fn take(&self, commit_seq: u64) -> Snapshot {
-        *self.live().entry(commit_seq).or_default() += 1;
+        self.take_newest(|| commit_seq)
+    }
+
+    /// Takes one of the `newest` commit. Who publishes a commit asks for the [live](Self::live) ones afterwards:
+    /// he either sees this one, or this one sees that commit.
+    pub fn take_newest(&self, newest: impl FnOnce() -> u64) -> Snapshot {
+        let mut live = self.live();
+        let commit_seq = newest();
+        *live.entry(commit_seq).or_default() += 1;
         Snapshot {
             commit_seq,
             all: self.clone(),

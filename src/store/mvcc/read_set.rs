@@ -12,6 +12,9 @@ use crate::Result;
 /// A range of keys.
 pub type KeyRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
+/// A range of keys that others have.
+pub type Limits<'b> = (Bound<&'b [u8]>, Bound<&'b [u8]>);
+
 /// What a transaction has read, which must not have changed when it is committed.
 #[derive(Debug)]
 pub struct ReadSet {

@@ -252,6 +252,29 @@ impl Chunk {
         Ok(())
     }
 
+    /// Takes a key out that the source still has, if it has it.
+    ///
+    /// # Errors
+    /// Those of the source; the chunk is as it was.
+    pub fn remove(&mut self, key: &[u8], fingerprint: u64, source: &impl Items) -> Result<()> {
+        if self.len() == 0 || !key.starts_with(&self.prefix) {
+            return Ok(());
+        }
+        let twins = self.twins(key, fingerprint);
+        if twins.is_empty() {
+            return Ok(());
+        }
+        let keys = self.same_tail(key, source.keys(fingerprint)?);
+        if twins.len() != keys.len() {
+            return Err(source.lost(fingerprint));
+        }
+        if let Some(nth) = keys.iter().position(|other| other == key) {
+            self.tails.remove(twins[nth]);
+            self.fingerprints.remove(twins[nth]);
+        }
+        Ok(())
+    }
+
     /// The entries of this fingerprint that may be those of `key`.
     fn twins(&self, key: &[u8], fingerprint: u64) -> Vec<usize> {
         self.run(key)

@@ -14,6 +14,7 @@ use std::ops::Bound;
 
 use crate::Result;
 use crate::store::mvcc::old_versions::Value;
+pub use crate::store::mvcc::read_set::Limits;
 use crate::table::item::Wanted;
 use crate::width::to_usize;
 use chunk::common;
@@ -41,9 +42,6 @@ pub struct OrderedView {
     /// There is always one of the empty key.
     chunks: BTreeMap<Box<[u8]>, Chunk>,
 }
-
-/// A range of keys.
-pub type Limits<'b> = (Bound<&'b [u8]>, Bound<&'b [u8]>);
 
 /// A key, and its value or a tombstone.
 pub type Item = (Vec<u8>, Value);
@@ -108,14 +106,32 @@ impl OrderedView {
         is_there: bool,
         source: &impl Items,
     ) -> Result<()> {
-        let (separator, chunk) = self.chunk_mut(key);
-        let before = chunk.len();
-        chunk.update(key, fingerprint, is_there, source)?;
+        self.change(key, |chunk| {
+            chunk.update(key, fingerprint, is_there, source)
+        })?;
+        let (_, chunk) = self.chunk_mut(key);
         if chunk.len() > CHUNK_KEYS_MAX {
             let half = chunk.len() / 2;
             let (separator, upper) = chunk.split(half, source)?;
             self.chunks.insert(separator, upper);
-        } else if chunk.len() < before && chunk.len() < CHUNK_KEYS_MIN {
+        }
+        Ok(())
+    }
+
+    /// Takes a key out that `source` still has, if it has it.
+    ///
+    /// # Errors
+    /// Those of the source; the view is as it was.
+    pub fn remove(&mut self, key: &[u8], fingerprint: u64, source: &impl Items) -> Result<()> {
+        self.change(key, |chunk| chunk.remove(key, fingerprint, source))
+    }
+
+    /// Changes the chunk of a key, and puts it together with the next one if it has become short.
+    fn change(&mut self, key: &[u8], change: impl FnOnce(&mut Chunk) -> Result<()>) -> Result<()> {
+        let (separator, chunk) = self.chunk_mut(key);
+        let before = chunk.len();
+        change(chunk)?;
+        if chunk.len() < before && chunk.len() < CHUNK_KEYS_MIN {
             let separator: Box<[u8]> = separator.into();
             self.join(&separator);
         }

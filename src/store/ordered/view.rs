@@ -1,10 +1,7 @@
 //! Whether there is an ordered view, and how it keeps up with the index.
 
-use fixedbitset::FixedBitSet;
-
 use super::OrderedView;
 use crate::index::bytes::BytesIndex;
-use crate::table::item::Mutation;
 
 /// The ordered view and its life.
 #[derive(Debug)]
@@ -20,35 +17,28 @@ pub enum OrderedViewState {
 }
 
 impl OrderedViewState {
-    /// Takes keys out and in, after the index has: `were_there` says of each change whether its key
-    /// was there before.
-    pub fn follow(&mut self, changes: &[Mutation], were_there: &FixedBitSet, records: &BytesIndex) {
-        let went = |nth: &usize| {
-            matches!(changes[*nth], Mutation::Delete { .. }) && were_there.contains(*nth)
-        };
-        let came = |nth: &usize| {
-            matches!(changes[*nth], Mutation::Put { .. }) && !were_there.contains(*nth)
-        };
-        let all = 0..changes.len();
-        match self {
-            Self::Off | Self::Absent => {}
+    /// Takes in a key that the table has by now, or out one that it still has if it ever had it: `is_there`
+    /// says which. `false` if there is no view any more.
+    pub fn follow(&mut self, key: &[u8], is_there: bool, records: &BytesIndex) -> bool {
+        let followed = match self {
+            Self::Off | Self::Absent => return false,
             Self::Underway(keys) => {
-                let others = all.filter(|nth| went(nth) || came(nth));
-                keys.extend(others.map(|nth| changes[nth].key().to_vec()));
+                keys.push(key.to_vec());
+                Ok(())
             }
             Self::Ready(view) => {
-                let went = all.clone().filter(went).map(|nth| (nth, false));
-                let came = all.filter(came).map(|nth| (nth, true));
-                for (nth, is_there) in went.chain(came) {
-                    let key = changes[nth].key();
-                    let fingerprint = records.fingerprint(key);
-                    if let Err(error) = view.update(key, fingerprint, is_there, records) {
-                        tracing::warn!(%error, "the ordered view is given up");
-                        return self.forget();
-                    }
+                let fingerprint = records.fingerprint(key);
+                match is_there {
+                    true => view.update(key, fingerprint, true, records),
+                    false => view.remove(key, fingerprint, records),
                 }
             }
+        };
+        if let Err(error) = &followed {
+            tracing::warn!(%error, "the ordered view is given up");
+            self.forget();
         }
+        followed.is_ok()
     }
 
     /// Forgets a view that may no longer be that of the index. The next range makes another.

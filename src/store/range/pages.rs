@@ -10,9 +10,10 @@ use std::sync::Arc;
 use rayon::iter::Either;
 
 use crate::Result;
-use crate::lsm;
+use crate::lsm::{self, LsmVersion};
 use crate::store::inner::StoreInner;
 use crate::store::metrics::TimedPath;
+use crate::store::mvcc::group_writes;
 use crate::store::mvcc::old_versions::{OldVersion, OldVersions, Snapshot, Value, is_empty};
 use crate::store::mvcc::read_set::KeyRange;
 use crate::store::ordered::{Item, Limits, OrderedView, PAGE_BYTES_MAX, PageOf};
@@ -159,16 +160,24 @@ impl<'s> Pages<'s> {
     fn read(&mut self, end: End) -> Result<()> {
         while self.is_open {
             let limits = (as_slice(&self.front), as_slice(&self.back));
-            let (part, old) = self.state.with_order(|view, old_versions| {
-                let page = PageOf {
-                    range: limits,
-                    items: self.page_items,
-                    what: self.what,
-                };
-                let mut part = self.state.page(view, page, end)?;
-                let old = self.cut_to_page(&mut part, limits, end, old_versions);
-                Ok((part, old))
+            // In the order in which a change goes through them.
+            let mut newer = self.newer(limits, end);
+            let page = PageOf {
+                range: end.upto(limits, newer.rest.as_deref()),
+                items: self.page_items,
+                what: self.what,
+            };
+            let (above, version) = self.state.with_order(|view| {
+                let above = self.state.page_of_table(view, page, end)?;
+                Ok((above, self.state.tiers.spill.version()))
             })?;
+            let mut part = with_files(above, &version, page, end)?;
+            match part.rest.is_some() {
+                true => newer.cut(part.rest.clone(), end),
+                false => part.rest = newer.rest.take(),
+            }
+            part.items = overlay(part.items, newer.items.into_iter(), end);
+            let old = self.cut_to_page(&mut part, limits, end, &self.state.old_versions());
             let Part { items, rest } = self.overlay_newer(part, old, limits, end)?;
             // Of long items as few are asked for as there is room for.
             self.page_items = (2 * items.len()).clamp(1, PAGE_ITEMS_MAX);
@@ -190,6 +199,24 @@ impl<'s> Pages<'s> {
             }
         }
         Ok(())
+    }
+
+    /// What commits that the snapshot sees, and that the table may not have yet, have changed.
+    fn newer(&self, limits: Limits, end: End) -> Part {
+        let mut newer = Part::new(Vec::new(), true);
+        let visit = |group: &dyn group_writes::Writes| {
+            let range = end.upto(limits, newer.rest.as_deref());
+            let writes = end.first(group.range(range));
+            let last = self.page_end(writes.map(|(key, value)| (key, value.map(<[u8]>::len))));
+            let range = end.upto(range, last.as_deref());
+            let owned = |(key, value): group_writes::Write| (key.to_vec(), self.wanted(value));
+            let items = end.first(group.range(range)).map(owned).collect();
+            newer.cut(last, end);
+            let above = std::mem::take(&mut newer.items);
+            newer.items = overlay(items, above.into_iter(), end);
+        };
+        self.state.published.each(self.snapshot.commit_seq, visit);
+        newer
     }
 
     /// Ends a part where what is to be put over it is as long as a page has room for. Gives what the snapshot
@@ -233,7 +260,7 @@ impl<'s> Pages<'s> {
         let old = old.into_iter().map(read).collect::<Result<Vec<Item>>>()?;
         let range = end.upto(limits, part.rest.as_deref());
         let own = self.own(range, end);
-        let own = own.map(|(key, value)| (key.to_vec(), self.wanted(value)));
+        let own = own.map(|(key, value)| (key.to_vec(), self.wanted(value.map(Vec::as_slice))));
         let items = overlay(part.items, old.into_iter(), end);
         part.items = overlay(items, own, end);
         Ok(part)
@@ -263,9 +290,9 @@ impl<'s> Pages<'s> {
     }
 
     /// What is wanted of a value.
-    fn wanted(&self, value: Option<&Vec<u8>>) -> Value {
+    fn wanted(&self, value: Option<&[u8]>) -> Value {
         match self.what {
-            Wanted::Item => value.cloned(),
+            Wanted::Item => value.map(<[u8]>::to_vec),
             Wanted::Key | Wanted::End => value.map(|_| Vec::new()),
         }
     }
@@ -332,31 +359,35 @@ fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
 }
 
 impl StoreInner {
-    /// Items from one end of a range: of each key what the table has or else the files.
-    fn page(&self, view: &OrderedView, page: PageOf, end: End) -> Result<Part> {
-        let above = match end {
+    /// Items of the table from one end of a range.
+    fn page_of_table(&self, view: &OrderedView, page: PageOf, end: End) -> Result<Part> {
+        let found = match end {
             End::Front => view.first(page, &self.tiers.table)?,
             End::Back => view.last(page, &self.tiers.table)?,
         };
-        let above = Part::new(above.items, above.is_last);
-        let version = self.tiers.spill.version();
-        if version.is_empty() {
-            return Ok(above);
-        }
-        // Nothing is read that is behind what the table has.
-        let range = end.upto(page.range, above.rest.as_deref());
-        let with_values = page.what == Wanted::Item;
-        let below = version.page(range, end == End::Back, page.items, with_values)?;
-        let item = |item: lsm::Item| (item.key, item.value);
-        let items = below.items.into_iter().map(item).collect();
-        let below = Part::new(items, below.is_last);
-        let mut part = Part {
-            items: overlay(below.items, above.items.into_iter(), end),
-            rest: above.rest,
-        };
-        part.cut(below.rest, end);
-        Ok(part)
+        Ok(Part::new(found.items, found.is_last))
     }
+}
+
+/// Items from one end of a range: of each key what the table has or else the files. These are read while changes
+/// go on: what leaves the table is in a file before.
+fn with_files(above: Part, version: &LsmVersion, page: PageOf, end: End) -> Result<Part> {
+    if version.is_empty() {
+        return Ok(above);
+    }
+    // Nothing is read that is behind what the table has.
+    let range = end.upto(page.range, above.rest.as_deref());
+    let with_values = page.what == Wanted::Item;
+    let below = version.page(range, end == End::Back, page.items, with_values)?;
+    let item = |item: lsm::Item| (item.key, item.value);
+    let items = below.items.into_iter().map(item).collect();
+    let below = Part::new(items, below.is_last);
+    let mut part = Part {
+        items: overlay(below.items, above.items.into_iter(), end),
+        rest: above.rest,
+    };
+    part.cut(below.rest, end);
+    Ok(part)
 }
 
 /// Items in the order from one end, but of the keys of `upper`, which are in that order too, what those

@@ -16,7 +16,7 @@ impl StoreInner {
             }
         })?;
         self.hold_to_remove(changes.len())?;
-        self.change_table(&mut self.change_visible(), &changes)
+        self.change_table(&self.applying(), &changes)
     }
 
     /// Takes items out of the table of which a file has a newer version: after damage the table may be
@@ -46,6 +46,6 @@ impl StoreInner {
                 changes.push(Mutation::Delete { key });
             }
         }
-        self.change_table(&mut self.change_visible(), &changes)
+        self.change_table(&self.applying(), &changes)
     }
 }

@@ -32,6 +32,6 @@ impl StoreInner {
         if let Some(budget) = &self.budget {
             budget.count_promoted(changes.len());
         }
-        self.change_table(&mut self.change_visible(), &changes)
+        self.change_table(&self.applying(), &changes)
     }
 }

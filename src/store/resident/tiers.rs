@@ -125,7 +125,7 @@ impl TieredItems {
         }
     }
 
-    /// The value of a key. No item may leave the table meanwhile.
+    /// The value of a key. An item may leave the table meanwhile: the files are asked afterwards.
     ///
     /// # Errors
     /// Those of the index and of the files.
@@ -167,7 +167,7 @@ impl TieredItems {
     }
 
     /// Gives `found` position and value of each of the keys that has one, in no order. `parallel` keys
-    /// or more are looked up by several threads. No item may leave the table meanwhile.
+    /// or more are looked up by several threads. As for [`get`](Self::get) otherwise.
     ///
     /// # Errors
     /// Those of the index and of the files.

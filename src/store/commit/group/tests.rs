@@ -1,8 +1,12 @@
 //! Jobs that are executed together, against one after the other.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::store::columns::requests::ColumnBatch;
-use crate::store::commit::apply::PendingApply;
+use crate::store::commit::key_writes::position;
+use crate::store::mvcc::group_writes::Unfinished;
+use crate::store::wal::record::Entry;
 use crate::store::{
     Columns, Durability, Request, RequestKind, Store, StoreOptions, Transaction, WriteBatch,
 };
@@ -164,23 +168,153 @@ fn transactions_of_a_group_conflict_with_those_before_them() {
     assert_eq!(items(&Store::open(dir.path(), &options).unwrap()), before);
 }
 
+/// Publishes the final value of a key, as if the index had no room for it.
+fn leave_unfinished(state: &StoreInner, key: &str, value: &str) {
+    let finals = [Entry {
+        key: key.as_bytes(),
+        value: Some(value.as_bytes()),
+        position: 0,
+    }];
+    let find = |asked: &[u8]| (asked == finals[0].key).then_some(finals[0].value);
+    let first = state.log.next_sequence();
+    state
+        .published
+        .show(&GroupWrites::new(&finals, &find), |commit_seq| {
+            state
+                .applying()
+                .changed
+                .note([key.as_bytes()].into_iter(), commit_seq);
+            let group = Unfinished::of(commit_seq, first, &finals).into();
+            state
+                .published
+                .change_unfinished(|groups| groups.push(group));
+        });
+}
+
 #[test]
-fn pending_apply_comes_before_a_transaction() {
+fn group_without_room_is_read_and_comes_before_a_transaction() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path(), &StoreOptions::new()).unwrap();
     store.put("a", "old").unwrap();
-    // As if the index had no room for a batch that the log has.
-    store.state().unfinished().push(PendingApply {
-        first: store.state().log.next_sequence(),
-        changes: vec![(b"a".to_vec(), Some(b"late".to_vec()), 0)],
-    });
     let mut transaction = store.transaction();
-    assert_eq!(transaction.get(b"a").unwrap(), Some(b"old".to_vec()));
+    assert_eq!(transaction.get(b"a").unwrap(), value("old"));
     transaction.put("b", "of the old one").unwrap();
+    let before = store.snapshot();
+    leave_unfinished(store.state(), "a", "late");
+    leave_unfinished(store.state(), "c", "later");
+    let after = store.snapshot();
+    let read = || {
+        assert_eq!(store.get(b"a").unwrap(), value("late"));
+        assert_eq!(
+            store.multi_get(&["a", "c"]).unwrap(),
+            [value("late"), value("later")]
+        );
+        assert!(store.contains_key(b"c").unwrap());
+        let keys: Vec<_> = store.keys(..).map(Result::unwrap).collect();
+        assert_eq!(keys, [b"a", b"c"]);
+        assert_eq!(before.get(b"a").unwrap(), value("old"));
+        assert_eq!(before.iter().count(), 1);
+        assert_eq!(after.get(b"a").unwrap(), value("late"));
+        let items: Vec<_> = after.iter().rev().map(Result::unwrap).collect();
+        assert_eq!(items[1..], [(b"a".to_vec(), b"late".to_vec())], "{items:?}");
+    };
+    read();
     let refused = transaction.commit();
     assert!(matches!(refused, Err(Error::Conflict)), "{refused:?}");
-    assert_eq!(store.get(b"a").unwrap(), Some(b"late".to_vec()));
+    assert!(store.state().published.is_finished());
+    read();
     assert_eq!(store.get(b"b").unwrap(), None);
+}
+
+/// While a group goes into the table, readers see all of it, and old snapshots nothing.
+#[test]
+fn readers_see_a_group_before_the_table_has_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), &StoreOptions::new()).unwrap();
+    for nth in 0..1000 {
+        store.put(format!("{nth:04}"), "old").unwrap();
+    }
+    assert_eq!(store.keys(..).count(), 1000);
+    let before = store.snapshot();
+    // Every third key is deleted, every third gets a value, and others come between.
+    let keys: Vec<String> = (0..2000)
+        .rev()
+        .map(|nth| format!("{:04}{}", nth / 2, if nth % 2 == 0 { "" } else { "+" }))
+        .collect();
+    let left = |nth: usize| match nth % 3 {
+        0 => None,
+        _ => Some(&b"new"[..]),
+    };
+    let changed = || keys.iter().enumerate().filter(|(nth, _)| nth % 3 < 2);
+    let finals: Vec<Entry> = changed()
+        .map(|(nth, key)| Entry {
+            key: key.as_bytes(),
+            value: left(nth),
+            position: position(nth),
+        })
+        .collect();
+    let find = |asked: &[u8]| {
+        let entry = finals.iter().find(|entry| entry.key == asked)?;
+        Some(entry.value)
+    };
+    let mut expected: BTreeMap<Vec<u8>, Vec<u8>> = store.iter().map(Result::unwrap).collect();
+    let old: Vec<_> = expected.clone().into_iter().collect();
+    for entry in &finals {
+        match entry.value {
+            Some(value) => expected.insert(entry.key.to_vec(), value.to_vec()),
+            None => expected.remove(entry.key),
+        };
+    }
+    let expected: Vec<_> = expected.into_iter().collect();
+    let state = store.state();
+    let check = || {
+        let mut items: Vec<_> = store.iter().map(Result::unwrap).collect();
+        assert!(items == expected);
+        let part: Vec<_> = store.range("0100".."0200+").map(Result::unwrap).collect();
+        let is_within = |(key, _): &&(Vec<u8>, Vec<u8>)| {
+            (&b"0100"[..]..&b"0200+"[..]).contains(&key.as_slice())
+        };
+        assert!(part.iter().eq(expected.iter().filter(is_within)));
+        items = store.iter().rev().map(Result::unwrap).collect();
+        items.reverse();
+        assert!(items == expected);
+        let values = store.multi_get(&keys).unwrap();
+        for (key, found) in keys.iter().zip(values) {
+            let value = expected.binary_search_by_key(&key.as_bytes(), |(key, _)| key);
+            let value = value.ok().map(|nth| expected[nth].1.clone());
+            assert_eq!(found, value);
+            assert_eq!(store.get(key.as_bytes()).unwrap(), value);
+            assert_eq!(store.contains_key(key.as_bytes()).unwrap(), value.is_some());
+        }
+        assert!(before.iter().map(Result::unwrap).eq(old.iter().cloned()));
+        assert_eq!(before.get(keys[0].as_bytes()).unwrap(), None);
+        assert_eq!(before.get(b"0999").unwrap(), value("old"));
+    };
+    let first = state.log.next_sequence();
+    let writes = GroupWrites::new(&finals, &find);
+    state
+        .log
+        .append(
+            finals.len() as u64 * 3,
+            &finals,
+            false,
+            crate::store::files::dir::Room::ALL,
+            || Ok(()),
+        )
+        .unwrap();
+    let mut applied = false;
+    state.published.show(&writes, |commit_seq| {
+        check();
+        let alone = state.applying();
+        for part in finals.chunks(100) {
+            state.apply(&alone, commit_seq, first, part).unwrap();
+            check();
+        }
+        applied = true;
+    });
+    assert!(applied);
+    check();
+    drop(before);
 }
 
 #[test]
@@ -198,7 +332,7 @@ fn optimistic_read_is_repeated_if_the_key_changed() {
         || -> Vec<Request> { keys.map(get).into_iter().chain([put("own", "2")]).collect() };
     let read = || state.read_early(&requests(), true).unwrap();
     let holds = |early: OptimisticReads| -> Vec<bool> {
-        let valid = early.into_valid(&requests(), &state.visible().changed);
+        let valid = early.into_valid(&requests(), &state.applying().changed);
         valid.iter().map(Option::is_some).collect()
     };
     assert_eq!(holds(read()), [[true; 7].as_slice(), &[false]].concat());
@@ -207,13 +341,10 @@ fn optimistic_read_is_repeated_if_the_key_changed() {
     store.put("changed", "1").unwrap();
     store.delete("deleted").unwrap();
     store.put("new", "1").unwrap();
-    // As if the index had no room for a batch that the log has: the group does that first.
-    state.unfinished().push(PendingApply {
-        first: state.log.next_sequence(),
-        changes: vec![(b"late".to_vec(), value("1"), 0)],
-    });
+    // The group does first what the index had no room for.
+    leave_unfinished(state, "late", "1");
     let [first, second] = early;
-    let expected = [true, false, false, false, true, true, true, false];
+    let expected = [true, false, false, false, true, true, false, false];
     assert_eq!(holds(first), expected);
     let before = vec![put("earlier", "1"), get("own")];
     let mut group = [
