@@ -1,13 +1,14 @@
 //! A histogram of latencies that many threads record in.
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
+
+use crate::sync::thread_number;
 
 /// Most shards of a histogram. One that has met calls of a second takes 25 KB.
 const SHARDS_MAX: usize = 16;
@@ -42,14 +43,6 @@ const BOUNDS_NANOS: [u64; 24] = [
     5_000_000_000,
     10_000_000_000,
 ];
-
-thread_local! {
-    /// The number of this thread, which chooses its shard.
-    static THREAD: usize = {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        NEXT.fetch_add(1, Ordering::Relaxed)
-    };
-}
 
 /// Latencies of the calls of one path. Each thread records in one of several shards, so threads rarely share a
 /// cache line.
@@ -102,8 +95,7 @@ impl Latency {
     /// Records how long a call took.
     #[inline(never)]
     pub(crate) fn record(&self, latency: Duration) {
-        let thread = THREAD.with(|thread| *thread);
-        let mut recorded = self.shards[thread % self.shards.len()].lock();
+        let mut recorded = self.shards[thread_number() % self.shards.len()].lock();
         recorded.get_or_insert_with(Recorded::new).record(latency);
     }
 

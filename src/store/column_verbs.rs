@@ -178,7 +178,9 @@ impl StoreInner {
         let keys: Vec<&[u8]> = positions.map(|nth| keys.at(nth)).collect();
         let mut part = ValuesPart::nulls(keys.len());
         match snapshot {
-            None => self.read_newest(&keys, |nth, value| part.set(nth, value))?,
+            None => self.read_up_to(&keys, u64::MAX, usize::MAX, |nth, value| {
+                part.set(nth, value);
+            })?,
             Some(_) => {
                 let values = self.lookup(&keys, snapshot, usize::MAX)?;
                 for (nth, value) in values.into_iter().enumerate() {

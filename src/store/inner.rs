@@ -23,6 +23,7 @@ use crate::store::stats::Steps;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::threads::Threads;
 use crate::store::wal::{Log, SealedPrefix};
+use crate::table::item::take_value;
 use crate::{Error, Result};
 
 /// From how many lookups of one reader on several threads do them.
@@ -104,11 +105,7 @@ impl StoreInner {
     /// The value of a key.
     pub fn get(&self, key: &[u8]) -> Result<Value> {
         check_key(key)?;
-        // The table may have more than was published when this call began, but never less.
-        match self.published.value(key, u64::MAX) {
-            Some(value) => Ok(value),
-            None => self.tiers.get(key),
-        }
+        self.value_up_to(key, u64::MAX)
     }
 
     /// The value that a key had in a live snapshot.
@@ -128,6 +125,7 @@ impl StoreInner {
 
     /// The value of a key in a commit or in a later one that the table has.
     fn value_up_to(&self, key: &[u8], commit_seq: u64) -> Result<Value> {
+        // The table may have more than was published when this call began, but never less.
         match self.published.value(key, commit_seq) {
             Some(value) => Ok(value),
             None => self.tiers.get(key),
@@ -180,22 +178,8 @@ impl StoreInner {
     ) -> Result<Vec<Value>> {
         let moment = snapshot.unwrap_or(u64::MAX);
         let mut values = vec![None; keys.len()];
-        let mut asked: Vec<usize> = Vec::new();
-        for (nth, key) in keys.iter().enumerate() {
-            match self.published.value(key, moment) {
-                Some(value) => values[nth] = value,
-                None => asked.push(nth),
-            }
-        }
-        let below: Vec<&[u8]> = asked.iter().map(|&nth| keys[nth]).collect();
-        let found = |nth: usize, value| values[asked[nth]] = Some(value);
-        let read = match below.len() < parallel {
-            true => self.tiers.get_some(&below, found),
-            false => {
-                let read = || self.tiers.get_many(&below, parallel, found);
-                self.threads.reads.install(read)
-            }
-        };
+        let found = |nth: usize, value: &mut Vec<u8>| values[nth] = Some(take_value(value));
+        let read = self.read_up_to(keys, moment, parallel, found);
         if let Some(commit_seq) = snapshot {
             let old_versions: Vec<Option<OldVersion>> = {
                 let old_versions = self.old_versions();
@@ -218,26 +202,44 @@ impl StoreInner {
         read.map(|()| values)
     }
 
-    /// Gives `found` position and value of each of the keys that has one. Each is its newest one.
-    pub(in crate::store) fn read_newest(
+    /// Gives `found` position and value of each of the keys that has one in a commit, or in a later one that the
+    /// table has. `found` may [take](take_value) the value.
+    pub(in crate::store) fn read_up_to(
         &self,
         keys: &[&[u8]],
-        mut found: impl FnMut(usize, &mut Vec<u8>),
+        commit_seq: u64,
+        parallel: usize,
+        mut found: impl FnMut(usize, &mut Vec<u8>) + Send,
     ) -> Result<()> {
+        if self.published.is_quiet() {
+            return self.read_tiers(keys, parallel, found);
+        }
         let mut asked: Vec<usize> = Vec::with_capacity(keys.len());
         for (nth, key) in keys.iter().enumerate() {
-            match self.published.value(key, u64::MAX) {
+            match self.published.value(key, commit_seq) {
                 Some(Some(mut value)) => found(nth, &mut value),
                 Some(None) => {}
                 None => asked.push(nth),
             }
         }
-        if asked.len() == keys.len() {
-            return self.tiers.read_some(keys, found);
-        }
         let below: Vec<&[u8]> = asked.iter().map(|&nth| keys[nth]).collect();
-        let of_asked = |nth: usize, value: &mut Vec<u8>| found(asked[nth], value);
-        self.tiers.read_some(&below, of_asked)
+        self.read_tiers(&below, parallel, |nth, value| found(asked[nth], value))
+    }
+
+    fn read_tiers(
+        &self,
+        keys: &[&[u8]],
+        parallel: usize,
+        mut found: impl FnMut(usize, &mut Vec<u8>) + Send,
+    ) -> Result<()> {
+        match keys.len() < parallel {
+            true => self.tiers.read_some(keys, found),
+            false => {
+                let found = |nth: usize, mut value: Vec<u8>| found(nth, &mut value);
+                let read = || self.tiers.get_many(keys, parallel, found);
+                self.threads.reads.install(read)
+            }
+        }
     }
 
     /// Whether a key has a value.

@@ -91,14 +91,14 @@ pub struct Steps {
 pub struct Latencies {
     /// `get` and `get_with` of the store, of snapshots and of transactions.
     pub get: LatencyStats,
-    /// `multi_get`, whatever the number of its keys.
+    /// `multi_get` and `get_columns`, whatever the number of their keys.
     pub multi_get: LatencyStats,
     /// The calls of an iterator that have read a page of items. Others return an item of the page.
     pub range_page: LatencyStats,
     /// One change alone: `put`, `delete`, `merge`, `put_if_absent`, `compare_and_swap`, `swap` and `take`, and
     /// `put_async` up to its callback. Their stalls count.
     pub change: LatencyStats,
-    /// `execute` and `write`, whatever the number of their requests. Their stalls count.
+    /// `execute`, `write` and their forms in columns, whatever the number of their requests. Their stalls count.
     pub batch: LatencyStats,
     /// Commits of transactions that have changed something, those in conflict included.
     pub commit: LatencyStats,

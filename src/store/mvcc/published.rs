@@ -60,6 +60,12 @@ impl Published {
         self.state.load(Ordering::Acquire) >> SEQ_SHIFT
     }
 
+    /// Whether the table has all commits.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        self.state.load(Ordering::Acquire) & (IS_SHOWN | IS_UNFINISHED) == 0
+    }
+
     /// Publishes a group as the next commit, whose number `apply` gets. Readers find the group here until that
     /// has returned.
     pub fn show<T>(&self, group: &GroupWrites, apply: impl FnOnce(u64) -> T) -> T {
@@ -111,8 +117,7 @@ impl Published {
     /// What a key has in the commit `moment`, or in the newest one before it, if the table may not have that yet.
     #[inline]
     pub fn value(&self, key: &[u8], moment: u64) -> Option<Value> {
-        let state = self.state.load(Ordering::Acquire);
-        if state & (IS_SHOWN | IS_UNFINISHED) == 0 {
+        if self.is_quiet() {
             return None;
         }
         let shown = self.with_shown(moment, |group| {
