@@ -57,6 +57,11 @@ impl MergeOperator for Append {
     }
 }
 
+/// Whether a merge was refused because the store has no operator.
+fn lacks_operator(error: &gphash::Error) -> bool {
+    matches!(error, gphash::Error::InvalidOption { option, .. } if *option == "merge_operator")
+}
+
 fn append() -> Arc<dyn MergeOperator> {
     Arc::new(Append)
 }
