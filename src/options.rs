@@ -255,6 +255,19 @@ impl Options {
         self
     }
 
+    /// Those of one of so many indexes that share items and threads.
+    pub(crate) fn share(mut self, indexes: u64) -> Self {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = if self.threads == 0 {
+            cores()
+        } else {
+            self.threads
+        };
+        self.threads = threads.div_ceil(to_usize(indexes));
+        self.capacity = self.capacity.div_ceil(indexes);
+        self
+    }
+
     /// Which processor executes the batches. [`Engine::Auto`] takes the CPU where no GPU can be had;
     /// [`Engine::Cuda`] fails with [`Error::Gpu`] then.
     ///

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::Result;
-use crate::metrics::LatencyStats;
+use crate::metrics::latency::Latency;
 use crate::metrics::stalls::StallRecorder;
 use crate::pm::Dir;
 use crate::pool::parallel;
@@ -199,8 +199,8 @@ impl Spill {
     }
 
     /// How long compactions took.
-    pub fn compaction_latency(&self) -> LatencyStats {
-        self.levels.counts.compaction.stats(1)
+    pub fn compaction_latency(&self) -> &Latency {
+        &self.levels.counts.compaction
     }
 
     /// Additions that waited for compaction.

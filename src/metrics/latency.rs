@@ -109,8 +109,16 @@ impl Latency {
 
     /// Statistics of what was recorded of every `sample_interval`th call.
     pub(crate) fn stats(&self, sample_interval: u32) -> LatencyStats {
+        Self::stats_of([self], sample_interval)
+    }
+
+    /// As [`stats`](Self::stats), of what several have recorded.
+    pub(crate) fn stats_of<'l>(
+        several: impl IntoIterator<Item = &'l Self>,
+        sample_interval: u32,
+    ) -> LatencyStats {
         let mut all = Recorded::new();
-        for shard in &self.shards {
+        for shard in several.into_iter().flat_map(|latency| &latency.shards) {
             if let Some(recorded) = &*shard.lock() {
                 all.add(recorded);
             }

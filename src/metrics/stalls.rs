@@ -71,6 +71,15 @@ pub struct StallStats {
     pub longest: Duration,
 }
 
+impl StallStats {
+    /// Counts others, too.
+    pub(crate) fn add(&mut self, others: Self) {
+        self.count += others.count;
+        self.total += others.total;
+        self.longest = self.longest.max(others.longest);
+    }
+}
+
 /// Counts the stalls of one reason.
 #[derive(Debug)]
 pub(crate) struct StallRecorder {

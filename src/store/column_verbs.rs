@@ -1,16 +1,11 @@
 //! The verbs of a store that take columns.
 
-use std::ops::Range;
-
 use crate::Result;
-use crate::pool::{parallel, run_off_pool};
 use crate::store::Store;
 use crate::store::columns::requests::{ColumnBatch, RequestKind};
-use crate::store::columns::{
-    ColumnAnswers, Columns, PART_VALUES, ValueColumns, ValuesPart, concat,
-};
+use crate::store::columns::{ColumnAnswers, Columns, ValueColumns};
 use crate::store::commit::queue::{Answers, Work};
-use crate::store::inner::{PARALLEL_LOOKUPS_MIN, StoreInner};
+use crate::store::commit::requests::Batch;
 use crate::store::metrics::TimedPath;
 
 impl Store {
@@ -37,9 +32,8 @@ impl Store {
     pub fn get_columns(&self, keys: &Columns) -> Result<ValueColumns> {
         let gets = ColumnBatch::gets(keys);
         gets.check()?;
-        let state = self.state();
-        let read = || state.read_columns(keys);
-        state.metrics.time(TimedPath::MultiGet, read)
+        let read = || self.partitions().read_columns(keys);
+        self.metrics().time(TimedPath::MultiGet, read)
     }
 
     /// Gives keys values, whether they had some or not: key *i* gets value *i*, and of equal keys the last one
@@ -138,58 +132,9 @@ impl Store {
         if batch.has_merge() {
             self.operator()?;
         }
-        let metrics = &self.state().metrics;
-        let submit = || self.submit(Work::Columns(batch));
-        let answers = metrics.time(TimedPath::Batch, submit);
+        let partition = self.partitions().of_all(Batch::Columns(&batch).keys());
+        let submit = || self.submit(Work::Columns(batch), partition);
+        let answers = self.metrics().time(TimedPath::Batch, submit);
         answers.map(Answers::into_columns)
-    }
-}
-
-impl StoreInner {
-    /// The values of keys at one moment.
-    fn read_columns(&self, keys: &Columns) -> Result<ValueColumns> {
-        if keys.len() < PARALLEL_LOOKUPS_MIN {
-            let read = |snapshot| self.read_part(keys, 0..keys.len(), snapshot);
-            let part = self.at_one_moment(read)?;
-            return Ok(concat(vec![part]));
-        }
-        run_off_pool(|| {
-            let parts = self.at_one_moment(|snapshot| {
-                let firsts = (0..keys.len()).step_by(PART_VALUES);
-                let part = |first: usize| {
-                    let end = keys.len().min(first + PART_VALUES);
-                    self.read_part(keys, first..end, snapshot)
-                };
-                let read = || parallel::map(firsts, part);
-                let parts = self.threads.reads.install(read);
-                parts.into_iter().collect::<Result<_>>()
-            })?;
-            Ok(self.threads.reads.install(|| concat(parts)))
-        })
-    }
-
-    /// The values of some of the keys in a live snapshot, or the newest ones.
-    fn read_part(
-        &self,
-        keys: &Columns,
-        positions: Range<usize>,
-        snapshot: Option<u64>,
-    ) -> Result<ValuesPart> {
-        let keys: Vec<&[u8]> = positions.map(|nth| keys.at(nth)).collect();
-        let mut part = ValuesPart::nulls(keys.len());
-        match snapshot {
-            None => self.read_up_to(&keys, u64::MAX, usize::MAX, |nth, value| {
-                part.set(nth, value);
-            })?,
-            Some(_) => {
-                let values = self.lookup(&keys, snapshot, usize::MAX)?;
-                for (nth, value) in values.into_iter().enumerate() {
-                    if let Some(value) = value {
-                        part.set(nth, &value);
-                    }
-                }
-            }
-        }
-        Ok(part)
     }
 }

@@ -17,6 +17,7 @@ use super::{Durability, Store, StoreOptions, WriteBatch};
 use crate::pm::sim_disk::{Disk, DiskState, Files, hash};
 use crate::pm::{Call, Faults};
 use crate::store::commit::queue::Work;
+use crate::store::files::dir::partition_name;
 use crate::{Domain, Result};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -31,8 +32,9 @@ fn most_images() -> usize {
 }
 
 /// Options of a store. If it is not always durable, its items leave the table for files.
-fn options(durability: Durability, disk: Option<&Arc<Disk>>) -> StoreOptions {
+fn options(durability: Durability, partitions: u32, disk: Option<&Arc<Disk>>) -> StoreOptions {
     let mut options = StoreOptions::new()
+        .partitions(partitions)
         .capacity(1)
         .domain(Domain::Checkpointed)
         .durability(durability)
@@ -52,21 +54,26 @@ struct Run {
     path: PathBuf,
     disk: Arc<Disk>,
     durability: Durability,
+    partitions: u32,
     store: Option<Store>,
     models: Vec<Model>,
+    /// The keys of the batch behind each model.
+    batches: Vec<Vec<Vec<u8>>>,
     /// The batch from which on nothing was promised.
     durable: usize,
 }
 
 impl Run {
-    fn new(path: &Path, durability: Durability) -> Self {
+    fn new(path: &Path, durability: Durability, partitions: u32) -> Self {
         let disk = Disk::holding(&Files::new());
         let mut run = Self {
             path: path.to_path_buf(),
             disk,
             durability,
+            partitions,
             store: None,
             models: vec![Model::new()],
+            batches: Vec::new(),
             durable: 0,
         };
         run.open();
@@ -84,7 +91,7 @@ impl Run {
 
     fn open(&mut self) {
         self.tell(self.done());
-        let options = options(self.durability, Some(&self.disk));
+        let options = options(self.durability, self.partitions, Some(&self.disk));
         self.store = Some(Store::open(&self.path, &options).unwrap());
         self.durable = self.done();
         self.tell(self.done());
@@ -96,15 +103,21 @@ impl Run {
             0 => store.checkpoint().unwrap(),
             1 => store.flush().unwrap(),
             2 => {
-                // All before it is durable in the log.
-                store.core().submit(Work::Checkpoint).unwrap();
-                self.durable = self.done();
-                self.tell(self.done());
+                // That of the last partition, which does not wait for those of others.
+                let last = store.partitions().all().last().unwrap();
+                last.submit(Work::Checkpoint).unwrap();
+                if self.partitions == 1 {
+                    // All before it is durable in the log.
+                    self.durable = self.done();
+                    self.tell(self.done());
+                }
                 for _ in 0..rng.random_range(1..3) {
                     self.write(rng);
                 }
                 let store = self.store.as_ref().unwrap();
-                return store.state().complete_checkpoint().unwrap();
+                let state = &store.partitions().all().last().unwrap().state;
+                state.shared.sync_logs().unwrap();
+                return state.complete_checkpoint().unwrap();
             }
             3 => {
                 self.store.take().unwrap().close().unwrap();
@@ -120,9 +133,11 @@ impl Run {
 
     fn write(&mut self, rng: &mut SmallRng) {
         let mut batch = WriteBatch::new();
+        let mut keys = Vec::new();
         let mut model = self.models[self.done()].clone();
         for _ in 0..rng.random_range(1..6) {
             let key = vec![rng.random_range(0..8u8)];
+            keys.push(key.clone());
             if rng.random_bool(0.3) {
                 model.remove(&key);
                 batch.delete(key);
@@ -140,8 +155,11 @@ impl Run {
         self.tell(self.done() + 1);
         let store = self.store.as_ref().unwrap();
         store.write(batch).unwrap();
-        store.core().keep_within_budget().unwrap();
+        for partition in store.partitions().all() {
+            partition.keep_within_budget().unwrap();
+        }
         self.models.push(model);
+        self.batches.push(keys);
         if self.durability == Durability::Always {
             self.durable = self.done();
         }
@@ -164,38 +182,104 @@ fn contents(store: &Store) -> Result<Model> {
 }
 
 /// Folders are made at once here.
-fn make_folders(path: &Path) {
+fn make_folders(path: &Path, partitions: u32) {
     for name in ["wal", "sst"] {
         fs::create_dir_all(path.join(name)).unwrap();
+        for number in 1..partitions {
+            fs::create_dir_all(path.join(partition_name(number)).join(name)).unwrap();
+        }
     }
 }
 
 /// A creation that has not come to its manifest has not come to them either.
-fn remove_early_folders(path: &Path) {
+fn remove_early_folders(path: &Path, partitions: u32) {
     if !path.join("MANIFEST").exists() {
         fs::remove_dir(path.join("wal")).unwrap();
         fs::remove_dir(path.join("sst")).unwrap();
     }
+    for number in 1..partitions {
+        let path = path.join(partition_name(number));
+        if !path.join("MANIFEST").exists() {
+            fs::remove_dir_all(path).unwrap();
+        }
+    }
+}
+
+/// What may be found.
+struct Allowed<'a> {
+    models: &'a [Model],
+    /// The keys of the batches between the models, where each partition may have come to another one of them.
+    batches: &'a [Vec<Vec<u8>>],
+    partitions: u32,
+}
+
+impl<'a> Allowed<'a> {
+    fn of(models: &'a [Model], partitions: u32) -> Self {
+        Self {
+            models,
+            batches: &[],
+            partitions,
+        }
+    }
+
+    /// Whether a store may have this: what a prefix of the batches has left, or in each partition a prefix of its
+    /// own, if each batch is in all partitions that it changes or in none.
+    fn allows(&self, store: &Store, found: &Model) -> bool {
+        if self.models.contains(found) {
+            return true;
+        }
+        let number = |key: &[u8]| store.partitions().number_of(key);
+        let of = |model: &Model, wanted: usize| -> Model {
+            let items = model.iter().filter(|(key, _)| number(key) == wanted);
+            items
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect()
+        };
+        // The prefixes that each partition may have come to.
+        let prefixes: Vec<Vec<usize>> = (0..self.partitions as usize)
+            .map(|partition| {
+                let found = of(found, partition);
+                let is_it = |nth: &usize| of(&self.models[*nth], partition) == found;
+                (0..=self.batches.len()).filter(is_it).collect()
+            })
+            .collect();
+        let is_whole = |chosen: &[usize]| {
+            self.batches.iter().enumerate().all(|(nth, keys)| {
+                let mut is_in = keys.iter().map(|key| nth < chosen[number(key)]);
+                let first = is_in.next();
+                is_in.all(|other| Some(other) == first)
+            })
+        };
+        let mut choices: Vec<Vec<usize>> = vec![Vec::new()];
+        for prefixes in prefixes {
+            let with = |choice: Vec<usize>| {
+                let longer = move |prefix: &usize| [&choice[..], &[*prefix]].concat();
+                prefixes.iter().map(longer).collect::<Vec<_>>()
+            };
+            choices = choices.into_iter().flat_map(with).collect();
+        }
+        choices.iter().any(|choice| is_whole(choice))
+    }
 }
 
 /// Puts an image of the files of `from` to `to`, and opens it.
-fn check(image: &Files, from: &Path, to: &Path, allowed: &[Model], nothing_yet: bool) {
+fn check(image: &Files, from: &Path, to: &Path, allowed: &Allowed, nothing_yet: bool) {
     let _ = fs::remove_dir_all(to);
-    make_folders(to);
+    make_folders(to, allowed.partitions);
     for (path, contents) in image {
         fs::write(to.join(path.strip_prefix(from).unwrap()), contents).unwrap();
     }
     if nothing_yet {
-        remove_early_folders(to);
+        remove_early_folders(to, allowed.partitions);
     }
-    let options = options(Durability::None, None);
+    let options = options(Durability::None, allowed.partitions, None);
     let store = Store::open(to, &options).unwrap();
     let found = contents(&store).unwrap();
     assert!(
-        allowed.contains(&found),
+        allowed.allows(&store, &found),
         "found {:?}, none of {:?}",
         Brief(&found),
-        allowed.iter().map(Brief).collect::<Vec<_>>()
+        allowed.models.iter().map(Brief).collect::<Vec<_>>()
     );
     // What was found is durable, whatever comes.
     drop(store);
@@ -207,10 +291,13 @@ fn check(image: &Files, from: &Path, to: &Path, allowed: &[Model], nothing_yet: 
 /// What the disk may hold at each moment of an opening after the process has died in `state`.
 fn opening(state: &DiskState, run: &Run) -> Vec<DiskState> {
     fs::remove_dir_all(&run.path).unwrap();
-    make_folders(&run.path);
+    make_folders(&run.path, run.partitions);
     if state.files().contains_key(&run.path.join("MANIFEST")) {
         let disk = Disk::after_death(state);
-        drop(Store::open(&run.path, &options(Durability::None, Some(&disk))).unwrap());
+        // What a creation has not come to yet.
+        remove_early_folders(&run.path, run.partitions);
+        let options = options(Durability::None, run.partitions, Some(&disk));
+        drop(Store::open(&run.path, &options).unwrap());
         disk.recorded()
             .into_iter()
             .map(|(_, state)| state)
@@ -229,7 +316,12 @@ fn explore(states: Vec<(u64, DiskState)>, run: &Run, rng: &mut SmallRng) -> usiz
     states.shuffle(rng);
     for (moment, state) in states {
         let (durable, begun) = ((moment >> 32) as usize, (moment & 0xFFFF_FFFF) as usize);
-        let allowed = &run.models[durable..=begun.min(run.done())];
+        let end = begun.min(run.done());
+        let allowed = Allowed {
+            models: &run.models[durable..=end],
+            batches: &run.batches[durable..end],
+            partitions: run.partitions,
+        };
         let mut images = state.power_cuts(4, rng);
         images.push(state.files());
         if rng.random_ratio(1, 8) {
@@ -240,7 +332,7 @@ fn explore(states: Vec<(u64, DiskState)>, run: &Run, rng: &mut SmallRng) -> usiz
         }
         for image in images {
             if seen.insert(hash(&image)) {
-                check(&image, &run.path, &to, allowed, begun == 0);
+                check(&image, &run.path, &to, &allowed, begun == 0);
             }
         }
         if seen.len() >= most_images() {
@@ -254,19 +346,28 @@ fn explore(states: Vec<(u64, DiskState)>, run: &Run, rng: &mut SmallRng) -> usiz
 fn creation_is_interrupted_twice() {
     let mut rng = SmallRng::seed_from_u64(seed());
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let mut run = Run::new(&dir.path().join("store"), Durability::Always);
+    for partitions in [1, 3] {
+        let path = dir.path().join(format!("store of {partitions}"));
+        creation_of(&path, partitions, &mut rng);
+    }
+}
+
+fn creation_of(path: &Path, partitions: u32, rng: &mut SmallRng) {
+    let mut run = Run::new(path, Durability::Always, partitions);
     let states = run.disk.recorded();
     drop(run.store.take());
     let to = run.path.with_extension("image");
     let mut seen = HashSet::new();
     for (_, state) in states {
         for second in opening(&state, &run) {
-            if rng.random_ratio(3, 4) {
+            // Of several partitions there are more moments.
+            if rng.random_ratio(4 * partitions - 1, 4 * partitions) {
                 continue;
             }
-            for image in second.power_cuts(3, &mut rng) {
+            for image in second.power_cuts(3, rng) {
                 if seen.insert(hash(&image)) {
-                    check(&image, &run.path, &to, &run.models, true);
+                    let allowed = Allowed::of(&run.models, partitions);
+                    check(&image, &run.path, &to, &allowed, true);
                 }
             }
         }
@@ -280,12 +381,19 @@ fn power_cut_leaves_whole_batches() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (mut images, mut with_files, mut moments) = (0, 0, 0);
     let mut changes: BTreeMap<String, u64> = BTreeMap::new();
-    for (nth, durability) in [Durability::Always, Durability::None, Durability::None]
-        .into_iter()
-        .enumerate()
-    {
+    let lives = [
+        (Durability::Always, 1),
+        (Durability::None, 1),
+        (Durability::None, 1),
+        (Durability::Always, 3),
+        (Durability::None, 2),
+        (Durability::None, 3),
+        (Durability::None, 8),
+    ];
+    for (nth, (durability, partitions)) in lives.into_iter().enumerate() {
         let mut rng = SmallRng::seed_from_u64(seed.wrapping_add(nth as u64));
-        let mut run = Run::new(&dir.path().join(format!("store{nth}")), durability);
+        let path = dir.path().join(format!("store{nth}"));
+        let mut run = Run::new(&path, durability, partitions);
         // So many that items leave, where they do: after two or three batches.
         let least = if durability == Durability::Always {
             1
@@ -323,6 +431,7 @@ struct Sessions {
     path: PathBuf,
     disk: Arc<Disk>,
     spills: bool,
+    partitions: u32,
     store: Option<Store>,
     /// What the store may hold after a crash, from one moment to the next.
     promises: Vec<Vec<Model>>,
@@ -331,13 +440,14 @@ struct Sessions {
 }
 
 impl Sessions {
-    fn new(path: &Path, counts: fn(Call) -> bool, nth: u64, spills: bool) -> Self {
+    fn new(path: &Path, counts: fn(Call) -> bool, nth: u64, spills: bool, partitions: u32) -> Self {
         let disk = Disk::holding(&Files::new());
         disk.fail(counts, nth);
         let mut sessions = Self {
             path: path.to_path_buf(),
             disk,
             spills,
+            partitions,
             store: None,
             promises: Vec::new(),
             made: None,
@@ -356,7 +466,7 @@ impl Sessions {
     }
 
     fn open(&mut self) {
-        let mut options = options(Durability::Always, Some(&self.disk));
+        let mut options = options(Durability::Always, self.partitions, Some(&self.disk));
         if self.spills {
             options = options.memory_budget(StoreOptions::MIN_BUDGET);
         }
@@ -378,13 +488,16 @@ impl Sessions {
 
     /// Batches that have failed may have been executed, and may yet be.
     fn write(&mut self, rng: &mut SmallRng) {
-        let key = vec![rng.random_range(0..8u8)];
         let value = vec![rng.random(); if self.spills { 30_000 } else { 300 }];
+        // Of several partitions, if there are some.
+        let keys: Vec<Vec<u8>> = (0..rng.random_range(1..4))
+            .map(|_| vec![rng.random_range(0..8u8)])
+            .collect();
         let with: Vec<Model> = self
             .promised()
             .into_iter()
             .map(|mut model| {
-                model.insert(key.clone(), value.clone());
+                model.extend(keys.iter().map(|key| (key.clone(), value.clone())));
                 model
             })
             .collect();
@@ -392,8 +505,13 @@ impl Sessions {
         either.extend(with.iter().cloned());
         self.promise(either);
         let store = self.store.as_ref().unwrap();
-        if store.put(key, value).is_ok() {
-            let _ = store.core().keep_within_budget();
+        let mut batch = WriteBatch::new();
+        keys.into_iter()
+            .for_each(|key| batch.put(key, value.clone()));
+        if store.write(batch).is_ok() {
+            for partition in store.partitions().all() {
+                let _ = partition.keep_within_budget();
+            }
             self.promise(with);
         }
     }
@@ -417,9 +535,9 @@ impl Sessions {
         drop(self.store.take());
         // It is there unless its making failed.
         let _ = fs::remove_dir_all(&self.path);
-        make_folders(&self.path);
+        make_folders(&self.path, self.partitions);
         self.disk = Disk::after_death(&death);
-        remove_early_folders(&self.path);
+        remove_early_folders(&self.path, self.partitions);
         self.promise(self.promises[usize::try_from(moment).unwrap()].clone());
     }
 }
@@ -443,10 +561,13 @@ fn each_fails(counts: fn(Call) -> bool, every: u64) {
         _ => every,
     };
     let mut images = 0;
-    for (goes_on, spills) in [(true, false), (true, true), (false, false), (false, true)] {
+    for life in 0..8 {
+        let (goes_on, spills) = (life & 1 == 0, life & 2 == 0);
+        let partitions = if life & 4 == 0 { 1 } else { 3 };
+        let life = (goes_on, spills, partitions);
         let mut nth = rng.random_range(0..every);
         let mut failed = 0;
-        while let Some(opened) = one_fails(counts, nth, goes_on, spills, &mut rng) {
+        while let Some(opened) = one_fails(counts, nth, life, &mut rng) {
             images += opened;
             failed += 1;
             nth += every;
@@ -460,13 +581,12 @@ fn each_fails(counts: fn(Call) -> bool, every: u64) {
 fn one_fails(
     counts: fn(Call) -> bool,
     nth: u64,
-    goes_on: bool,
-    spills: bool,
+    (goes_on, spills, partitions): (bool, bool, u32),
     rng: &mut SmallRng,
 ) -> Option<usize> {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("store");
-    let mut sessions = Sessions::new(&path, counts, nth, spills);
+    let mut sessions = Sessions::new(&path, counts, nth, spills, partitions);
     for step in 0..24 {
         sessions.step(step, rng);
         if sessions.disk.failed().is_some() {
@@ -487,10 +607,11 @@ fn one_fails(
     states.truncate(12);
     let to = path.with_extension("image");
     for (moment, state) in &states {
-        let allowed = &sessions.promises[usize::try_from(*moment).unwrap()];
+        let models = &sessions.promises[usize::try_from(*moment).unwrap()];
+        let allowed = Allowed::of(models, partitions);
         let nothing_yet = sessions.made.is_none_or(|made| *moment < made);
         for image in state.power_cuts(1, rng) {
-            check(&image, &path, &to, allowed, nothing_yet);
+            check(&image, &path, &to, &allowed, nothing_yet);
         }
     }
     Some(states.len())
@@ -505,7 +626,7 @@ fn checkpoint_of_which_a_call_fails_hides_no_later_record() {
     let mut failed = 0;
     for nth in 0.. {
         let disk = Disk::holding(&Files::new());
-        let store = Store::open(&path, &options(Durability::Always, Some(&disk))).unwrap();
+        let store = Store::open(&path, &options(Durability::Always, 1, Some(&disk))).unwrap();
         store.put("a", "before").unwrap();
         disk.fail(|_| true, nth);
         let _ = store.checkpoint();
@@ -521,7 +642,7 @@ fn checkpoint_of_which_a_call_fails_hides_no_later_record() {
             &death,
             &path,
             &path.with_extension("image"),
-            &[both.into()],
+            &Allowed::of(&[both.into()], 1),
             false,
         );
         fs::remove_dir_all(&path).unwrap();

@@ -8,19 +8,17 @@ use parking_lot::Mutex;
 
 use crate::pool::run_off_pool;
 use crate::store::commit::optimistic_reads::{Changed, OptimisticReads};
-use crate::store::commit::sorter::Sorter;
 use crate::store::files::dir::StoreDir;
 use crate::store::merge::MergeOperator;
-use crate::store::metrics::StoreMetrics;
-use crate::store::mvcc::old_versions::{OldVersion, OldVersions, Snapshot, Snapshots, Value};
+use crate::store::mvcc::old_versions::{OldVersion, OldVersions, Snapshot, Value};
 use crate::store::mvcc::published::Published;
 use crate::store::mvcc::spill_file::VersionSpill;
 use crate::store::ordered::view::OrderedViewState;
-use crate::store::request::{Request, Response, check_key};
+use crate::store::request::{Request, check_key};
 use crate::store::resident::budget::Budget;
 use crate::store::resident::tiers::{EntryMeta, TieredItems};
+use crate::store::shared::Shared;
 use crate::store::stats::Steps;
-use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::threads::Threads;
 use crate::store::wal::{Log, SealedPrefix};
 use crate::table::item::take_value;
@@ -30,7 +28,7 @@ use crate::{Error, Result};
 pub const PARALLEL_LOOKUPS_MIN: usize = 1 << 14;
 
 /// How often a reader of several keys tries without a snapshot, for which changes keep old versions.
-const UNREGISTERED_READS: usize = 2;
+pub const UNREGISTERED_READS: usize = 2;
 
 /// All that the callers and the threads of a store share.
 pub struct StoreInner {
@@ -39,11 +37,11 @@ pub struct StoreInner {
     pub(in crate::store) version_spill: Option<VersionSpill>,
     /// What the table may take; nothing if all items stay there.
     pub(in crate::store) budget: Option<Budget>,
-    pub(in crate::store) log: Log,
+    pub(in crate::store) log: Arc<Log>,
     pub(in crate::store) store_dir: Arc<StoreDir>,
     pub(in crate::store) operator: Option<Arc<dyn MergeOperator>>,
-    pub(in crate::store) sorter: Sorter,
     pub(in crate::store) threads: Threads,
+    pub(in crate::store) shared: Arc<Shared>,
     /// Changes are durable when they are answered.
     pub(in crate::store) durably: bool,
     /// Commits, and those that the table may not have yet.
@@ -56,7 +54,6 @@ pub struct StoreInner {
     pub(in crate::store) order: ShardedLock<OrderedViewState>,
     /// Held by the one who changes the table.
     pub(in crate::store) applying: Mutex<Applying>,
-    pub(in crate::store) snapshots: Snapshots,
     /// Held by the one who makes the ordered view.
     pub(in crate::store) building: Mutex<()>,
     /// The disk had no room for a change, which a checkpoint may make.
@@ -72,7 +69,8 @@ pub struct StoreInner {
     /// The log before a checkpoint that was begun.
     pub(in crate::store) begun: Mutex<Option<SealedPrefix>>,
     pub(in crate::store) steps: Mutex<Steps>,
-    pub(in crate::store) metrics: Arc<StoreMetrics>,
+    /// Records of the log that the opening has replayed.
+    pub(in crate::store) replayed_records: u64,
 }
 
 /// What only the one who changes the table uses. No reader waits for it.
@@ -99,7 +97,9 @@ impl StoreInner {
 
     /// The moment that is now.
     pub fn snapshot(&self) -> Snapshot {
-        self.snapshots.take_newest(|| self.published.newest())
+        self.shared
+            .snapshots
+            .take_newest(|| self.shared.clock.moment())
     }
 
     /// The value of a key.
@@ -282,13 +282,6 @@ impl StoreInner {
                 Ok(below.is_some_and(|(_, value)| value.is_some()))
             }
         }
-    }
-
-    /// The answers to requests that are all gets, at one moment.
-    pub fn answer(&self, requests: &[Request]) -> Result<Vec<Response>> {
-        let keys: Vec<&[u8]> = requests.iter().map(Request::key).collect();
-        let values = self.get_many(&keys, PARALLEL_REQUESTS_MIN)?;
-        Ok(values.into_iter().map(Response::Value).collect())
     }
 
     /// Answers the gets of a batch before its turn, if that is worth while; `alone` says that nobody else

@@ -40,7 +40,6 @@
 mod column_verbs;
 mod columns;
 mod commit;
-mod core;
 #[cfg(all(test, not(loom)))]
 mod crash_tests;
 #[cfg(all(test, not(loom)))]
@@ -53,12 +52,15 @@ mod metrics;
 mod mvcc;
 mod options;
 mod ordered;
+mod partition;
+mod partitions;
 mod prometheus;
 mod range;
 mod read_modify_write;
 mod reads;
 mod request;
 mod resident;
+mod shared;
 mod snapshot;
 mod stats;
 mod store_ref;
@@ -73,7 +75,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use self::core::Core;
+use self::partition::Partition;
+use self::partitions::Partitions;
+use self::threads::PARALLEL_REQUESTS_MIN;
 pub use crate::Repair;
 pub use columns::requests::RequestKind;
 pub use columns::{ColumnAnswers, Columns, Offsets, ValueColumns};
@@ -85,12 +89,11 @@ use inner::StoreInner;
 pub use lifecycle::recover::recover;
 pub use lifecycle::report::{FileReport, StoreFile, StoreReport};
 pub use merge::MergeOperator;
-use metrics::TimedPath;
+use metrics::{StoreMetrics, TimedPath};
 pub use options::{Durability, StoreOptions};
 pub use prometheus::prometheus;
 pub use range::{KeyBounds, Keys, Range};
 pub use request::{Request, Response, WriteBatch};
-use resident::budget::Budget;
 pub use snapshot::Snapshot;
 pub use stats::{
     Latencies, LatencyStats, LevelStats, SpillStats, StallEvent, StallReason, StallStats, Stalls,
@@ -118,8 +121,7 @@ use crate::{Error, Result};
 /// the store is gone by then, and what [shares](Self::snapshot_owned) it keeps it open.
 pub struct Store {
     /// There until it is closed.
-    core: Own<Option<Arc<Core>>>,
-    replayed_records: u64,
+    partitions: Own<Option<Arc<Partitions>>>,
 }
 
 impl Store {
@@ -152,26 +154,46 @@ impl Store {
     /// - those of the index's file ([`Index::open`](crate::Index::open))
     /// - [`Error::NoSpace`], [`Error::ReadOnly`] and [`Error::Io`]
     pub fn open(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Self> {
-        let (state, replayed_records) = lifecycle::open::open(path.as_ref(), options)?;
-        let core = Core::start(state, options);
+        let states = lifecycle::open::open(path.as_ref(), options)?;
+        let partitions = Partitions::start(states, options);
         Ok(Self {
-            core: Own::new(Some(core)),
-            replayed_records,
+            partitions: Own::new(Some(partitions)),
         })
     }
 
-    fn core(&self) -> &Arc<Core> {
-        self.core.as_ref().expect("it is there until it is closed")
+    fn partitions(&self) -> &Arc<Partitions> {
+        let partitions = self.partitions.as_ref();
+        partitions.expect("they are there until the store is closed")
     }
 
+    /// The first partition, or the only one.
+    fn core(&self) -> &Arc<Partition> {
+        self.partitions().first()
+    }
+
+    /// What the first partition has.
     fn state(&self) -> &StoreInner {
         &self.core().state
     }
 
-    /// Has changes made, once there is room for them.
-    fn submit(&self, work: Work) -> Answer {
-        self.core().wait_for_room();
-        self.core().submit(work)
+    fn metrics(&self) -> &StoreMetrics {
+        &self.partitions().shared().metrics
+    }
+
+    /// Has changes made, once there is room for them: by the partition that has all of their keys, or by all.
+    fn submit(&self, work: Work, partition: Option<&Arc<Partition>>) -> Answer {
+        match partition {
+            Some(partition) => {
+                partition.wait_for_room();
+                partition.submit(work)
+            }
+            None => self.partitions().submit(work),
+        }
+    }
+
+    /// The partition that has the keys of all requests, if there is one.
+    fn partition_of(&self, requests: &[Request]) -> Option<&Arc<Partition>> {
+        self.partitions().of_all(requests.iter().map(Request::key))
     }
 
     fn operator(&self) -> Result<&dyn MergeOperator> {
@@ -223,35 +245,46 @@ impl Store {
     /// when the log cannot be written: nothing was changed. [`Error::Unfinished`] when the index has no room.
     pub fn execute(&self, requests: Vec<Request>) -> Result<Vec<Response>> {
         self.check(&requests)?;
-        let metrics = &self.state().metrics;
-        metrics.time(TimedPath::Batch, || self.execute_checked(requests))
+        self.metrics()
+            .time(TimedPath::Batch, || self.execute_checked(requests))
     }
 
     fn execute_checked(&self, requests: Vec<Request>) -> Result<Vec<Response>> {
         let is_get = |nth: usize| requests[nth].is_get();
         match parallel::all(requests.len(), REQUESTS_PER_THREAD_MIN, is_get) {
             true => {
-                let answers = self.state().answer(&requests);
+                let keys: Vec<&[u8]> = requests.iter().map(Request::key).collect();
+                let values = self.partitions().get_many(&keys, PARALLEL_REQUESTS_MIN)?;
+                let answers = values.into_iter().map(Response::Value).collect();
                 self.state().threads.discard(requests.len(), requests);
-                answers
+                Ok(answers)
             }
             false => {
-                let core = self.core();
-                core.wait_for_room();
-                let others = core.callers.fetch_add(1, Ordering::Relaxed);
-                let early = core.state.read_early(&requests, others == 0);
-                let answer = core.submit(Work::Batch(requests, early));
-                core.callers.fetch_sub(1, Ordering::Relaxed);
+                let Some(partition) = self.partition_of(&requests) else {
+                    let answer = self.submit(Work::Batch(requests, None), None);
+                    return answer.map(Answers::into_responses);
+                };
+                partition.wait_for_room();
+                let others = partition.callers.fetch_add(1, Ordering::Relaxed);
+                let early = partition.state.read_early(&requests, others == 0);
+                let answer = partition.submit(Work::Batch(requests, early));
+                partition.callers.fetch_sub(1, Ordering::Relaxed);
                 answer.map(Answers::into_responses)
             }
         }
     }
 
     fn change(&self, request: Request) -> Result<()> {
+        into_unit(self.submit_one(request))
+    }
+
+    /// Has one request done.
+    fn submit_one(&self, request: Request) -> Answer {
         let requests = vec![request];
         self.check(&requests)?;
-        let submit = || into_unit(self.submit(Work::Batch(requests, None)));
-        self.state().metrics.time(TimedPath::SingleChange, submit)
+        let partition = self.partition_of(&requests);
+        let submit = || self.submit(Work::Batch(requests, None), partition);
+        self.metrics().time(TimedPath::SingleChange, submit)
     }
 
     /// Gives a key a value, whether it had one or not. A `Vec` is used as it is; other bytes are copied into
@@ -343,12 +376,13 @@ impl Store {
     pub fn write(&self, batch: WriteBatch) -> Result<()> {
         self.check(&batch.requests)?;
         let has_merge = batch.requests.iter().any(Request::is_merge);
+        let partition = self.partition_of(&batch.requests);
         let work = match has_merge {
             true => Work::Whole(batch.requests),
             false => Work::Batch(batch.requests, None),
         };
-        let metrics = &self.state().metrics;
-        metrics.time(TimedPath::Batch, || self.submit(work).map(|_| ()))
+        let submit = || self.submit(work, partition).map(|_| ());
+        self.metrics().time(TimedPath::Batch, submit)
     }
 
     /// Gives a key a value without waiting. `callback` is called with the outcome by a thread of the
@@ -384,16 +418,17 @@ impl Store {
         let requests = vec![Request::Put { key, value }];
         match user_code::may_change().and_then(|()| self.check(&requests)) {
             Ok(()) => {
-                let core = self.core();
-                let metrics = Arc::clone(&core.state.metrics);
+                let partition = self.partitions().of(requests[0].key());
+                let shared = Arc::clone(&partition.state.shared);
                 let started = TimedPath::SingleChange.start();
-                core.wait_for_room();
+                partition.wait_for_room();
                 let callback = Box::new(move |answer| {
-                    metrics.finish(TimedPath::SingleChange, started);
+                    shared.metrics.finish(TimedPath::SingleChange, started);
                     callback(into_unit(answer));
                 });
                 let work = Work::Batch(requests, None);
-                core.queue.submit_async(work, bytes, callback, core);
+                let queue = &partition.queue;
+                queue.submit_async(work, bytes, callback, partition);
             }
             Err(error) => callback(Err(error)),
         }
@@ -413,7 +448,7 @@ impl Store {
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Io`] and the like; what was not durable before may still not be.
     pub fn flush(&self) -> Result<()> {
-        self.state().log.sync()
+        self.partitions().flush()
     }
 
     /// Makes all that was answered durable in the index, so that the log is not needed any more and
@@ -432,7 +467,7 @@ impl Store {
     /// # Errors
     /// As [`flush`](Self::flush); the log is kept then.
     pub fn checkpoint(&self) -> Result<()> {
-        self.core().checkpoint()
+        self.partitions().checkpoint()
     }
 
     /// Gives room back that the index does not need any more: to the file system, and to items of any size. Items
@@ -461,7 +496,7 @@ impl Store {
     /// # Errors
     /// As [`checkpoint`](Self::checkpoint); what has moved is free with the next one.
     pub fn compact(&self, progress: &(dyn Fn(crate::Progress) + Sync)) -> Result<()> {
-        self.core().compact(progress)
+        self.partitions().compact(progress)
     }
 
     /// Statistics of the store.
@@ -477,34 +512,7 @@ impl Store {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn stats(&self) -> StoreStats {
-        let state = self.state();
-        let table = &state.tiers.table;
-        let (items_evicted, items_promoted) = state.budget.as_ref().map_or((0, 0), Budget::moved);
-        let (kept_versions, kept) = {
-            let old_versions = state.old_versions();
-            (old_versions.versions(), old_versions.bytes())
-        };
-        StoreStats {
-            keys: state.tiers.keys(),
-            index: table.stats(),
-            sequence: state.log.next_sequence() - 1,
-            log_bytes: state.log.bytes(),
-            snapshots: state.snapshots.live().values().sum(),
-            kept_versions,
-            kept_memory_bytes: kept.in_memory,
-            kept_file_bytes: kept.spilled,
-            replayed_records: self.replayed_records,
-            record_bytes: table.record_bytes(),
-            level_bytes: table.level_bytes(),
-            items_evicted,
-            items_promoted,
-            read_below: state.tiers.read_below(),
-            latencies: Latencies::of(state),
-            stalls: Stalls::of(self.core()),
-            gpu_batches: state.sorter.gpu_batches(),
-            steps: *state.steps.lock(),
-            spill: state.tiers.spill.stats(),
-        }
+        self.partitions().stats()
     }
 
     /// Waits for asynchronous requests, takes a checkpoint and closes all files. A store that others
@@ -528,18 +536,19 @@ impl Store {
     }
 
     fn shut(&mut self) -> Result<()> {
-        if let Some(core) = self.core.as_ref() {
-            self.core.opener().check(core.state.store_dir.path())?;
-        }
-        let Some(core) = self.core.take() else {
+        let Some(partitions) = self.partitions.as_ref() else {
+            return Ok(());
+        };
+        let path = partitions.first().state.store_dir.path().to_path_buf();
+        self.partitions.opener().check(&path)?;
+        let Some(partitions) = self.partitions.take() else {
             return Ok(());
         };
         let Err(reentrant) = user_code::may_close() else {
-            return core.end();
+            return partitions.end();
         };
-        let path = core.state.store_dir.path().to_path_buf();
         let end = move || {
-            if let Err(error) = core.end() {
+            if let Err(error) = partitions.end() {
                 tracing::error!(%error, "the store was not cleanly closed");
             }
         };
@@ -554,8 +563,9 @@ impl Store {
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Store");
-        if let Some(core) = &*self.core {
-            shown.field("path", &core.state.store_dir.path());
+        if let Some(partitions) = &*self.partitions {
+            shown.field("path", &partitions.first().state.store_dir.path());
+            shown.field("partitions", &partitions.all().len());
         }
         shown.finish_non_exhaustive()
     }
@@ -563,7 +573,7 @@ impl fmt::Debug for Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        if !self.core.opener().is_here() {
+        if !self.partitions.opener().is_here() {
             return;
         }
         match self.shut() {

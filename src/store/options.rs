@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::merge::MergeOperator;
 use crate::lsm::SpillOptions;
 use crate::pm::Faults;
-use crate::store::files::manifest::{LONGEST_NAME, Manifest};
+use crate::store::files::manifest::{LONGEST_NAME, Manifest, PARTITIONS_MAX};
 use crate::{Domain, Engine, Error, Options, ParseOptionError, Result};
 
 /// From when on a change outlives a power cut. The death of the process alone loses nothing that
@@ -124,6 +124,7 @@ pub struct StoreOptions {
     pub(super) engine: Engine,
     pub(super) durability: Durability,
     pub(super) ordered: bool,
+    pub(super) partitions: Option<u32>,
     pub(super) salvage: bool,
     /// Parts that are older than others are used as they are: the recovery has checked them.
     pub(super) takes_older: bool,
@@ -142,6 +143,7 @@ impl Default for StoreOptions {
             engine: Engine::Auto,
             durability: Durability::Interval(Duration::from_millis(100)),
             ordered: true,
+            partitions: None,
             salvage: false,
             takes_older: false,
             segment_bytes: 64 << 20,
@@ -155,6 +157,9 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
+    /// Most partitions of a store.
+    pub const PARTITIONS_MAX: u32 = PARTITIONS_MAX;
+
     /// Fewest bytes of a memory budget.
     pub const MIN_BUDGET: u64 = 64 << 10;
 
@@ -225,6 +230,22 @@ impl StoreOptions {
     #[must_use]
     pub fn ordered(mut self, ordered: bool) -> Self {
         self.ordered = ordered;
+        self
+    }
+
+    /// How many partitions a new store has: 1 to [`PARTITIONS_MAX`](Self::PARTITIONS_MAX). The hash of a key says
+    /// which partition has it (p²KVS §4.2). Each has an index, a log and sorted files of its own, and executes its
+    /// requests beside the others; answers are the same for any number. Capacity, memory budget and the bytes of
+    /// log until a checkpoint are shared out among them.
+    ///
+    /// A store keeps the number that it was made with: [`Error::OptionMismatch`](crate::Error::OptionMismatch) for
+    /// another one.
+    ///
+    /// Default: that of the store, and 1 for a new one. For many threads that change single keys, as many as
+    /// there are cores.
+    #[must_use]
+    pub fn partitions(mut self, partitions: u32) -> Self {
+        self.partitions = Some(partitions);
         self
     }
 
@@ -336,6 +357,20 @@ impl StoreOptions {
         self
     }
 
+    /// Those of one of so many partitions.
+    pub(super) fn of_partition(&self, partitions: u32) -> Self {
+        let mut options = self.clone();
+        if partitions > 1 {
+            let share = |all: u64| all.div_ceil(u64::from(partitions));
+            options.index = options.index.share(partitions.into());
+            options.checkpoint_bytes = share(self.checkpoint_bytes);
+            options.memory_budget = self
+                .memory_budget
+                .map(|bytes| share(bytes).max(Self::MIN_BUDGET));
+        }
+        options
+    }
+
     /// Bytes that the index may take.
     pub(super) fn table_budget(&self) -> Option<u64> {
         self.memory_budget.map(|bytes| bytes - bytes / CACHE_SHARE)
@@ -381,6 +416,12 @@ impl StoreOptions {
             let expected = format!("at least {}", Self::MIN_SEGMENT);
             return invalid("segment_bytes", self.segment_bytes.to_string(), expected);
         }
+        if let Some(count) = self.partitions
+            && !(1..=PARTITIONS_MAX).contains(&count)
+        {
+            let expected = format!("1 to {PARTITIONS_MAX}");
+            return invalid("partitions", count.to_string(), expected);
+        }
         if let Some(bytes) = self.memory_budget.filter(|bytes| *bytes < Self::MIN_BUDGET) {
             let expected = format!("at least {}", Self::MIN_BUDGET);
             return invalid("memory_budget", bytes.to_string(), expected);
@@ -411,6 +452,7 @@ impl fmt::Debug for StoreOptions {
                 &self.index.verify_checksums.unwrap_or(true),
             )
             .field("idle_compaction", &self.index.idle_compaction)
+            .field("partitions", &self.partitions)
             .field("segment_bytes", &self.segment_bytes)
             .field("checkpoint_bytes", &self.checkpoint_bytes)
             .field("memory_budget", &self.memory_budget)

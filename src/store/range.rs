@@ -1,6 +1,7 @@
 //! Items in order, as they were when the iterator was made.
 
 mod bounds;
+mod merged;
 mod pages;
 
 use std::fmt;
@@ -8,7 +9,8 @@ use std::iter::FusedIterator;
 
 pub use bounds::KeyBounds;
 pub(in crate::store) use bounds::of_prefix;
-use pages::{End, Pages};
+use merged::Merged;
+use pages::End;
 pub(in crate::store) use pages::{PagesOf, Writes};
 
 use crate::Result;
@@ -34,13 +36,13 @@ use crate::store::store_ref::InnerRef;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Range<'s> {
-    pages: Pages<'s>,
+    pages: Merged<'s>,
 }
 
 impl<'s> Range<'s> {
-    pub(in crate::store) fn new(of: PagesOf<impl Into<InnerRef<'s>>>) -> Self {
+    pub(in crate::store) fn new(of: Vec<PagesOf<impl Into<InnerRef<'s>>>>) -> Self {
         Self {
-            pages: Pages::of_items(of),
+            pages: Merged::of_items(of),
         }
     }
 
@@ -91,13 +93,13 @@ impl FusedIterator for Range<'_> {}
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Keys<'s> {
-    pages: Pages<'s>,
+    pages: Merged<'s>,
 }
 
 impl<'s> Keys<'s> {
-    pub(in crate::store) fn new(of: PagesOf<impl Into<InnerRef<'s>>>) -> Self {
+    pub(in crate::store) fn new(of: Vec<PagesOf<impl Into<InnerRef<'s>>>>) -> Self {
         Self {
-            pages: Pages::of_keys(of),
+            pages: Merged::of_keys(of),
         }
     }
 }

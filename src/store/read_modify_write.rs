@@ -1,7 +1,5 @@
 //! Changes of one key that depend on the value before it, or tell it, each in one step.
 
-use super::commit::queue::Work;
-use super::metrics::TimedPath;
 use super::request::{Request, Response};
 use crate::Result;
 use crate::store::Store;
@@ -134,12 +132,7 @@ impl Store {
 
     /// Has one change made that cannot fail by itself.
     fn answer_one(&self, request: Request) -> Result<Response> {
-        let requests = vec![request];
-        self.check(&requests)?;
-        let metrics = &self.state().metrics;
-        let submit = || self.submit(Work::Batch(requests, None));
-        let answers = metrics.time(TimedPath::SingleChange, submit)?;
-        let answers = answers.into_responses();
+        let answers = self.submit_one(request)?.into_responses();
         Ok(answers.into_iter().next().expect("one answer a request"))
     }
 }

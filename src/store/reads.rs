@@ -28,8 +28,8 @@ impl Store {
     /// [`Error::TooLong`](crate::Error::TooLong); [`Error::Damaged`](crate::Error::Damaged) when the index names
     /// a record outside its file.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let state = self.state();
-        state.metrics.time(TimedPath::Get, || state.get(key))
+        let get = || self.partitions().of(key).state.get(key);
+        self.metrics().time(TimedPath::Get, get)
     }
 
     /// What `read` makes of the value of a key, or `None` if it has none: for one who needs a part of a value,
@@ -74,7 +74,7 @@ impl Store {
     /// [`Error::TooLong`](crate::Error::TooLong); [`Error::Damaged`](crate::Error::Damaged) when the index names
     /// a record outside its file, or for a damaged block of a sorted file.
     pub fn contains_key(&self, key: &[u8]) -> Result<bool> {
-        self.state().contains(key)
+        self.partitions().of(key).state.contains(key)
     }
 
     /// The values of keys at one moment, in their order.
@@ -91,10 +91,9 @@ impl Store {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn multi_get(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        let state = self.state();
-        state.metrics.time(TimedPath::MultiGet, || {
+        self.metrics().time(TimedPath::MultiGet, || {
             let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-            state.get_many(&keys, PARALLEL_LOOKUPS_MIN)
+            self.partitions().get_many(&keys, PARALLEL_LOOKUPS_MIN)
         })
     }
 
@@ -339,13 +338,18 @@ impl Store {
         Transaction::new(StoreRef::Shared(Arc::clone(self)))
     }
 
-    fn pages_of(&self, range: impl KeyBounds) -> PagesOf<&StoreInner> {
-        let state = self.state();
-        PagesOf {
+    fn pages_of(&self, range: impl KeyBounds) -> Vec<PagesOf<&StoreInner>> {
+        let range = range.into_key_range();
+        let partitions = self.partitions();
+        // One moment for all.
+        let now = partitions.snapshot();
+        let states = partitions.all().iter().map(|partition| &partition.state);
+        let pages = states.map(|state| PagesOf {
             state,
-            snapshot: state.snapshot(),
-            range: range.into_key_range(),
+            snapshot: now.again(),
+            range: range.clone(),
             writes: Writes::new(),
-        }
+        });
+        pages.collect()
     }
 }

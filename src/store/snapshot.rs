@@ -59,7 +59,7 @@ impl fmt::Debug for Snapshot<'_> {
 impl<'s> Snapshot<'s> {
     /// The moment that is now.
     pub(in crate::store) fn of(store: StoreRef<'s>) -> Self {
-        let live = Arc::new(store.state().snapshot());
+        let live = Arc::new(store.partitions().snapshot());
         Self { live, store }
     }
 
@@ -79,9 +79,9 @@ impl<'s> Snapshot<'s> {
     /// As [`Store::get`]. [`Error::Damaged`](crate::Error::Damaged) and [`Error::Io`](crate::Error::Io) also of
     /// a value that was replaced and cannot be read any more.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let state = self.store.state();
+        let state = &self.store.partitions().of(key).state;
         let get = || state.get_at(key, self.live.commit_seq);
-        state.metrics.time(TimedPath::Get, get)
+        state.shared.metrics.time(TimedPath::Get, get)
     }
 
     /// What `read` makes of the value that a key had, or `None`. See [`Store::get_with`].
@@ -117,10 +117,10 @@ impl<'s> Snapshot<'s> {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn multi_get(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        let state = self.store.state();
-        state.metrics.time(TimedPath::MultiGet, || {
+        let partitions = self.store.partitions();
+        self.store.metrics().time(TimedPath::MultiGet, || {
             let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-            state.get_many_at(&keys, self.live.commit_seq)
+            partitions.get_many_at(&keys, self.live.commit_seq)
         })
     }
 
@@ -140,7 +140,8 @@ impl<'s> Snapshot<'s> {
     /// # Errors
     /// As [`Store::contains_key`].
     pub fn contains_key(&self, key: &[u8]) -> Result<bool> {
-        self.store.state().contains_at(key, self.live.commit_seq)
+        let state = &self.store.partitions().of(key).state;
+        state.contains_at(key, self.live.commit_seq)
     }
 
     /// The items of a range of keys in ascending order, or from its end with [`rev`](Iterator::rev). The
@@ -255,13 +256,15 @@ impl<'s> Snapshot<'s> {
         self.range(of_prefix(prefix.into()))
     }
 
-    fn pages_of(&self, range: impl KeyBounds) -> PagesOf<InnerRef<'s>> {
-        let snapshots = &self.store.state().snapshots;
-        PagesOf {
-            state: self.store.inner(),
-            snapshot: snapshots.take(self.live.commit_seq),
-            range: range.into_key_range(),
+    fn pages_of(&self, range: impl KeyBounds) -> Vec<PagesOf<InnerRef<'s>>> {
+        let range = range.into_key_range();
+        let pages = |number: usize| PagesOf {
+            state: self.store.inner(number),
+            snapshot: self.live.again(),
+            range: range.clone(),
             writes: Writes::new(),
-        }
+        };
+        let partitions = self.store.partitions().all().len();
+        (0..partitions).map(pages).collect()
     }
 }

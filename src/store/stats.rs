@@ -1,15 +1,16 @@
 //! Statistics of a store.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::lsm::{LevelStats, SpillStats};
 pub use crate::metrics::{LatencyStats, StallEvent, StallReason, StallStats};
 
 use crate::Stats;
+use crate::metrics::latency::Latency;
 use crate::metrics::stalls::EVENTS_MAX;
-use crate::store::Core;
-use crate::store::inner::StoreInner;
 use crate::store::metrics::TimedPath;
+use crate::store::partition::Partition;
 
 /// Statistics of a store, for [`Store::stats`](super::Store::stats).
 #[derive(Debug, Clone)]
@@ -111,8 +112,11 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    pub(in crate::store) fn of(state: &StoreInner) -> Self {
-        let of = |path| state.metrics.latency(path);
+    pub(in crate::store) fn of(partitions: &[Arc<Partition>]) -> Self {
+        let states = || partitions.iter().map(|partition| &partition.state);
+        let metrics = &partitions[0].state.shared.metrics;
+        let of = |path| metrics.latency(path);
+        let compactions = states().map(|state| state.tiers.spill.compaction_latency());
         Self {
             get: of(TimedPath::Get),
             multi_get: of(TimedPath::MultiGet),
@@ -121,8 +125,8 @@ impl Latencies {
             batch: of(TimedPath::Batch),
             commit: of(TimedPath::Commit),
             checkpoint: of(TimedPath::Checkpoint),
-            compaction: state.tiers.spill.compaction_latency(),
-            log_sync: state.log.syncs.stats(1),
+            compaction: Latency::stats_of(compactions, 1),
+            log_sync: Latency::stats_of(states().map(|state| &state.log.syncs), 1),
         }
     }
 
@@ -199,20 +203,24 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    pub(in crate::store) fn of(core: &Core) -> Self {
-        let state = &core.state;
+    pub(in crate::store) fn of(partitions: &[Arc<Partition>]) -> Self {
+        let metrics = &partitions[0].state.shared.metrics;
         let mut recent = Vec::new();
-        let budget = state.budget.as_ref();
         let mut stalls = Self {
-            memory_budget: budget
-                .map_or_else(Default::default, |budget| budget.stalls.stats(&mut recent)),
-            log: state.log.stalls.stats(&mut recent),
-            checkpoint: state.metrics.checkpoint_stalls.stats(&mut recent),
-            full_disk: state.metrics.full_disk_stalls.stats(&mut recent),
-            queue: core.queue.stalls.stats(&mut recent),
-            compaction: state.tiers.spill.stalls().stats(&mut recent),
-            recent: Vec::new(),
+            checkpoint: metrics.checkpoint_stalls.stats(&mut recent),
+            full_disk: metrics.full_disk_stalls.stats(&mut recent),
+            ..Self::default()
         };
+        for partition in partitions {
+            let state = &partition.state;
+            if let Some(budget) = &state.budget {
+                stalls.memory_budget.add(budget.stalls.stats(&mut recent));
+            }
+            stalls.log.add(state.log.stalls.stats(&mut recent));
+            stalls.queue.add(partition.queue.stalls.stats(&mut recent));
+            let compaction = state.tiers.spill.stalls();
+            stalls.compaction.add(compaction.stats(&mut recent));
+        }
         recent.sort_by_key(|event| event.began);
         stalls.recent = recent.split_off(recent.len().saturating_sub(EVENTS_MAX));
         stalls

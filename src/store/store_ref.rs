@@ -16,11 +16,11 @@ pub enum StoreRef<'s> {
 }
 
 impl<'s> StoreRef<'s> {
-    /// For an object that needs no more than what is read.
-    pub fn inner(&self) -> InnerRef<'s> {
+    /// For an object that needs no more than what is read of a partition.
+    pub fn inner(&self, partition: usize) -> InnerRef<'s> {
         match self {
-            Self::Borrowed(store) => InnerRef::Borrowed(store.state()),
-            Self::Shared(store) => InnerRef::Shared(Arc::clone(store)),
+            Self::Borrowed(store) => InnerRef::Borrowed(&store.partitions().all()[partition].state),
+            Self::Shared(store) => InnerRef::Shared(Arc::clone(store), partition),
         }
     }
 }
@@ -36,12 +36,12 @@ impl Deref for StoreRef<'_> {
     }
 }
 
-/// As [`StoreRef`], for one who reads, which the store itself does, too.
+/// As [`StoreRef`], for one who reads a partition, which the store itself does, too.
 pub enum InnerRef<'s> {
     /// The borrow keeps it open.
     Borrowed(&'s StoreInner),
     /// It is open until the last one who shares it is gone.
-    Shared(Arc<Store>),
+    Shared(Arc<Store>, usize),
 }
 
 impl<'s> From<&'s StoreInner> for InnerRef<'s> {
@@ -56,7 +56,7 @@ impl Deref for InnerRef<'_> {
     fn deref(&self) -> &StoreInner {
         match self {
             Self::Borrowed(inner) => inner,
-            Self::Shared(store) => store.state(),
+            Self::Shared(store, partition) => &store.partitions().all()[*partition].state,
         }
     }
 }

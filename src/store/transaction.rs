@@ -72,7 +72,7 @@ impl<'s> Transaction<'s> {
     pub(in crate::store) fn new(store: StoreRef<'s>) -> Self {
         Self {
             writes: Writes::new(),
-            read_set: ReadSet::new(store.state().snapshot()),
+            read_set: ReadSet::new(store.partitions().snapshot()),
             store,
         }
     }
@@ -96,12 +96,14 @@ impl<'s> Transaction<'s> {
         if let Some(value) = self.writes.get(key) {
             return Ok(value.as_deref().cloned());
         }
-        let state = self.store.state();
+        let number = self.store.partitions().number_of(key);
+        let state = &self.store.partitions().all()[number].state;
         let get = || state.get_at(key, self.read_set.commit_seq);
-        let value = state.metrics.time(TimedPath::Get, get)?;
+        let value = state.shared.metrics.time(TimedPath::Get, get)?;
         let spill = state.version_spill.as_ref();
         let spill = spill.filter(|_| !state.store_dir.is_tight());
         self.read_set.keys.note(key, spill);
+        self.read_set.note_partition(number);
         Ok(value)
     }
 
@@ -142,20 +144,24 @@ impl<'s> Transaction<'s> {
     }
 
     /// Reads of a range, which counts as read.
-    fn pages_of(&mut self, range: impl KeyBounds) -> PagesOf<InnerRef<'s>> {
+    fn pages_of(&mut self, range: impl KeyBounds) -> Vec<PagesOf<InnerRef<'s>>> {
         let range = range.into_key_range();
-        let writes = self.writes.iter();
-        let writes = writes.filter(|(key, _)| range.contains(key));
-        let writes = writes.map(|(key, value)| (key.clone(), value.clone()));
-        let writes = writes.collect();
-        self.read_set.ranges.push(range.clone());
-        let snapshots = &self.store.state().snapshots;
-        PagesOf {
-            state: self.store.inner(),
+        let partitions = self.store.partitions();
+        let snapshots = &partitions.shared().snapshots;
+        let pages = |number: usize| PagesOf {
+            state: self.store.inner(number),
             snapshot: snapshots.take(self.read_set.commit_seq),
-            range,
-            writes,
+            range: range.clone(),
+            writes: Writes::new(),
+        };
+        let mut pages: Vec<PagesOf<InnerRef>> = (0..partitions.all().len()).map(pages).collect();
+        for (key, value) in self.writes.iter().filter(|(key, _)| range.contains(key)) {
+            let writes = &mut pages[partitions.number_of(key)].writes;
+            writes.insert(key.clone(), value.clone());
         }
+        (0..pages.len()).for_each(|number| self.read_set.note_partition(number));
+        self.read_set.ranges.push(range);
+        pages
     }
 
     /// Gives a key a value.
@@ -266,9 +272,17 @@ impl<'s> Transaction<'s> {
         }
         let store = self.store.clone();
         user_code::may_change()?;
-        let metrics = &store.state().metrics;
-        let commit = || into_unit(store.submit(self.into_work()));
-        metrics.time(TimedPath::Commit, commit)
+        let partitions = store.partitions();
+        let read = self.read_set.partitions();
+        let written = self.writes.keys().map(|key| partitions.number_of(key));
+        let mut numbers = read.chain(written);
+        let first = numbers.next().unwrap_or(0);
+        let partition = numbers
+            .all(|number| number == first)
+            .then(|| &partitions.all()[first]);
+        drop(numbers);
+        let commit = || into_unit(store.submit(self.into_work(), partition));
+        store.metrics().time(TimedPath::Commit, commit)
     }
 
     /// What the store has to do.

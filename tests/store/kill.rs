@@ -44,7 +44,7 @@ const ROUNDS_MAX: u64 = 200;
 const BATCH: u64 = 8;
 
 fn options() -> StoreOptions {
-    StoreOptions::new()
+    crate::options()
         .durability(Durability::None)
         .segment_bytes(64 << 10)
         .checkpoint_bytes(256 << 10)

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use gphash::store::{Request, Store, StoreOptions};
+use gphash::store::{Request, Store};
 use gphash::{Engine, Error};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -62,7 +62,7 @@ fn any_request(rng: &mut SmallRng) -> Request {
 /// Whether a store gets a GPU if it asks for one.
 fn has_gpu(folder: &Path) -> bool {
     let path = folder.join("asked");
-    let options = StoreOptions::new().engine(Engine::Cuda { device: 0 });
+    let options = crate::options().engine(Engine::Cuda { device: 0 });
     let opened = Store::open(&path, &options);
     let _ = fs::remove_dir_all(&path);
     match opened {
@@ -78,7 +78,7 @@ fn large_batch_equals_its_requests_in_order() {
     for folder in folders() {
         for (name, engine) in [("cpu", Engine::Cpu), ("auto", Engine::Auto)] {
             let path = folder.path().join(name);
-            let options = StoreOptions::new()
+            let options = crate::options()
                 .capacity(5000)
                 .checkpoint_bytes(u64::MAX)
                 .engine(engine)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gphash::Error;
-use gphash::store::{Store, StoreOptions, Transaction, WriteBatch};
+use gphash::store::{Store, Transaction, WriteBatch};
 use gphash_test_support::setting;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -68,7 +68,7 @@ fn transaction_that_is_large_is_atomic() {
     let mut rng = SmallRng::seed_from_u64(seed());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
-    let store = Store::open(&path, &StoreOptions::new()).unwrap();
+    let store = Store::open(&path, &crate::options()).unwrap();
     let before: Versions = (0..operations() / 4)
         .map(|number| (number, number))
         .collect();
@@ -100,7 +100,7 @@ fn transaction_that_is_large_is_atomic() {
 
     let left = folder.path().join("left");
     copy(&path, &left);
-    let reopened = Store::open(&left, &StoreOptions::new()).unwrap();
+    let reopened = Store::open(&left, &crate::options()).unwrap();
     assert!(
         held(&reopened) == seen,
         "something is lost with the process"
@@ -125,6 +125,6 @@ fn transaction_that_is_large_is_atomic() {
     store.put(key(number), value(0)).unwrap();
     assert_eq!(store.stats().kept_versions, 0);
     store.close().unwrap();
-    let store = Store::open(&path, &StoreOptions::new()).unwrap();
+    let store = Store::open(&path, &crate::options()).unwrap();
     assert!(held(&store) == seen);
 }

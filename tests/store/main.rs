@@ -29,8 +29,17 @@ mod verify;
 
 use std::sync::Arc;
 
-use gphash::store::MergeOperator;
+use gphash::store::{MergeOperator, StoreOptions};
 use gphash_test_support::setting;
+
+/// Options of a store of the tests, which has as many partitions as `GPHASH_TEST_PARTITIONS` says.
+fn options() -> StoreOptions {
+    let options = StoreOptions::new();
+    match setting("GPHASH_TEST_PARTITIONS") {
+        Some(partitions) => options.partitions(partitions),
+        None => options,
+    }
+}
 
 /// The seed of a random test, which says how to repeat it.
 fn seed() -> u64 {

@@ -3,14 +3,14 @@
 use std::ops::Bound;
 
 use gphash::Error;
-use gphash::store::{Range, Store, StoreOptions};
+use gphash::store::{Range, Store};
 
 use super::model::Model;
 
 #[test]
 fn bounds_of_a_range_are_anything_that_is_bytes() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
+    let store = Store::open(folder.path(), &crate::options()).unwrap();
     let model: Model = ["", "a", "b", "ba", "c"]
         .map(|key| (key.into(), b"value".to_vec()))
         .into();
@@ -50,7 +50,7 @@ fn bounds_of_a_range_are_anything_that_is_bytes() {
 #[test]
 fn all_items_need_the_ordered_view() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), &StoreOptions::new().ordered(false)).unwrap();
+    let store = Store::open(folder.path(), &crate::options().ordered(false)).unwrap();
     store.put("key", "value").unwrap();
     assert!(matches!(store.first(), Err(Error::Unordered)));
     assert!(matches!(store.last(), Err(Error::Unordered)));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use gphash::Error;
-use gphash::store::{Store, StoreOptions, Transaction};
+use gphash::store::{Store, Transaction};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -85,7 +85,7 @@ impl Open<'_> {
 fn random_transactions() {
     let mut rng = SmallRng::seed_from_u64(seed());
     let folder = tempfile::tempdir().unwrap();
-    let options = StoreOptions::new().merge_operator(append());
+    let options = crate::options().merge_operator(append());
     let store = Store::open(folder.path(), &options).unwrap();
     let mut model = Model::new();
     let mut changed = BTreeMap::new();
@@ -159,7 +159,7 @@ fn transfers_keep_the_sum() {
 
     let seed = seed();
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
+    let store = Store::open(folder.path(), &crate::options()).unwrap();
     for account in 0..ACCOUNTS {
         store.put([account], EACH.to_le_bytes()).unwrap();
     }
@@ -202,6 +202,6 @@ fn transfers_keep_the_sum() {
         }
     });
     store.close().unwrap();
-    let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
+    let store = Store::open(folder.path(), &crate::options()).unwrap();
     assert_eq!(sum(&store), u64::from(ACCOUNTS) * EACH);
 }

@@ -16,7 +16,7 @@ use super::disk::folders;
 use super::{append, seed};
 
 fn options() -> StoreOptions {
-    StoreOptions::new()
+    crate::options()
         .capacity(16)
         .durability(Durability::None)
         .segment_bytes(1 << 16)

@@ -37,25 +37,39 @@ impl StoreInner {
     /// [`Error::Unfinished`].
     pub(super) fn apply_logged(&self, first: u64, group: &GroupWrites) -> Result<()> {
         let mut alone = self.applying();
-        let finals = group.finals();
         self.published.show(group, |commit_seq| {
-            // Who has seen the group sees it also if this panics, which ends all changes.
-            let _stays = Stays(self, commit_seq, first, finals);
-            let keys = finals.iter().map(|entry| entry.key);
-            alone.changed.note(keys, commit_seq);
-            let applied = self.with_last_room(|| self.apply(&alone, commit_seq, first, finals));
-            self.published.supersede(finals);
-            if let Err(error) = applied {
-                let group = Arc::new(Unfinished::of(commit_seq, first, finals));
-                self.published
-                    .change_unfinished(|groups| groups.push(group));
-                return Err(Error::Unfinished {
-                    source: Arc::new(error),
-                });
-            }
-            self.note_finished();
-            Ok(())
+            self.bring_into_table(&mut alone, commit_seq, first, group)
         })
+    }
+
+    /// Brings a group that is published as this commit into the table, as [`apply_logged`](Self::apply_logged) does.
+    ///
+    /// # Errors
+    /// As there.
+    pub(in crate::store) fn bring_into_table(
+        &self,
+        alone: &mut Applying,
+        commit_seq: u64,
+        first: u64,
+        group: &GroupWrites,
+    ) -> Result<()> {
+        let finals = group.finals();
+        // Who has seen the group sees it also if this panics, which ends all changes.
+        let _stays = Stays(self, commit_seq, first, finals);
+        let keys = finals.iter().map(|entry| entry.key);
+        alone.changed.note(keys, commit_seq);
+        let applied = self.with_last_room(|| self.apply(alone, commit_seq, first, finals));
+        self.published.supersede(finals);
+        if let Err(error) = applied {
+            let group = Arc::new(Unfinished::of(commit_seq, first, finals));
+            self.published
+                .change_unfinished(|groups| groups.push(group));
+            return Err(Error::Unfinished {
+                source: Arc::new(error),
+            });
+        }
+        self.note_finished();
+        Ok(())
     }
 
     /// Notes that the table has all that was published, if it has.
@@ -120,7 +134,7 @@ impl StoreInner {
     /// that.
     fn keep_old_versions(&self, commit_seq: u64, entries: &[Entry]) {
         // Snapshots that are taken from now on see the commit.
-        let newest = self.snapshots.newest_before(commit_seq);
+        let newest = self.shared.snapshots.newest_before(commit_seq);
         if newest.is_none() && self.old_versions().versions() == 0 {
             return;
         }
@@ -128,7 +142,7 @@ impl StoreInner {
         // done before readers of old versions must wait.
         let mut kept = self.to_keep(commit_seq, entries, newest).into_iter();
         // Others that are taken meanwhile see this commit, or are one of these once more.
-        let live = self.snapshots.live().clone();
+        let live = self.shared.snapshots.live().clone();
         let pruned = self.change_old_versions().prune(&live);
         while kept.len() > 0 {
             let mut old_versions = self.change_old_versions();

@@ -62,6 +62,7 @@ impl StoreInner {
             Work::Checkpoint => vec![self.begin_checkpoint().map(|()| Answers::NONE)],
             Work::Evict(items) => vec![self.evict(items).map(|()| Answers::NONE)],
             Work::Promote(keys) => vec![self.promote(keys).map(|()| Answers::NONE)],
+            Work::Hold => vec![Ok(Answers::NONE)],
         }
     }
 
@@ -164,7 +165,7 @@ impl StoreInner {
         whole: bool,
     ) -> Result<Vec<Answers>> {
         let mut since = Instant::now();
-        let gpu = self.sorter.gpu(requests.len());
+        let gpu = self.shared.sorter.gpu(requests.len());
         let operator = self.operator.as_deref();
         let execution = Execution::start(requests, &self.tiers, operator, gpu)?;
         if let Some(error) = execution.failure().filter(|_| whole) {
@@ -230,12 +231,12 @@ impl StoreInner {
 }
 
 /// What the transactions among them have read.
-fn read_sets<'w>(works: &[&'w Work]) -> Vec<&'w ReadSet> {
+pub fn read_sets<'w>(works: &[&'w Work]) -> Vec<&'w ReadSet> {
     works.iter().filter_map(|work| work.read_set()).collect()
 }
 
 /// Lets deletions go before what the disk has no room for: they make some.
-fn goes_before(finished: Result<()>, requests: &Requests) -> Result<()> {
+pub fn goes_before(finished: Result<()>, requests: &Requests) -> Result<()> {
     match is_full(&finished) && requests.only_delete() {
         true => Ok(()),
         false => finished,

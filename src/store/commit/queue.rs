@@ -52,6 +52,8 @@ pub enum Work {
     Evict(Vec<(Vec<u8>, EntryMeta)>),
     /// Items of these keys come up into the table.
     Promote(Vec<Vec<u8>>),
+    /// Nothing: whoever waits for it [holds](Queue::hold) the queue then.
+    Hold,
 }
 
 impl Work {
@@ -67,6 +69,7 @@ impl Work {
             Self::Checkpoint => usize::MAX,
             Self::Evict(items) => items.len(),
             Self::Promote(keys) => keys.len(),
+            Self::Hold => 0,
         }
     }
 
@@ -257,6 +260,8 @@ pub struct Queue {
     room: Condvar,
     /// Asynchronous requests that wait for room.
     pub(in crate::store) stalls: StallRecorder,
+    /// Threads of the store execute what takes long.
+    is_shared: bool,
 }
 
 #[derive(Default)]
@@ -269,19 +274,28 @@ struct QueueInner {
     finished: Vec<(Callback, Outcome)>,
 }
 
-impl Default for Queue {
-    fn default() -> Self {
+/// A queue that is held: nobody executes anything that waits in it.
+pub struct Held<'q, L: Leader>(&'q Queue, &'q L);
+
+impl<L: Leader> Drop for Held<'_, L> {
+    fn drop(&mut self) {
+        self.0.pass_on(self.0.state.lock(), self.1);
+    }
+}
+
+impl Queue {
+    /// An empty one. With `is_shared`, threads of the store are leaders of what takes long, else its callers are.
+    pub fn new(is_shared: bool) -> Self {
         Self {
             state: Mutex::default(),
             server: Worker::new("gphash-store-queue"),
             changed: Condvar::new(),
             room: Condvar::new(),
             stalls: StallRecorder::new(StallReason::Queue),
+            is_shared,
         }
     }
-}
 
-impl Queue {
     /// The thread that [serves](Self::serve).
     pub fn server(&self) -> &Worker {
         &self.server
@@ -305,6 +319,38 @@ impl Queue {
                 return (outcome.work, outcome.answer);
             }
             self.run_next_group(leader);
+        }
+    }
+
+    /// Waits until all that waits is done, and keeps the queue from going on. One thread at a time may do so.
+    pub fn hold<'q, L: Leader>(&'q self, leader: &'q L) -> Held<'q, L> {
+        let mut state = self.state.lock();
+        if !state.led && state.waiting.is_empty() {
+            state.led = true;
+            return Held(self, leader);
+        }
+        let ticket = Arc::new(Ticket::default());
+        state.waiting.push_back(Job {
+            work: Work::Hold,
+            waiter: Waiter::Caller(Arc::clone(&ticket)),
+        });
+        if !std::mem::replace(&mut state.led, true) {
+            self.pass_on(state, leader);
+        } else {
+            drop(state);
+        }
+        // Nobody answers it.
+        let _leads = ticket.wait();
+        loop {
+            let mut state = self.state.lock();
+            if let Some(Work::Hold) = state.waiting.front().map(|job| &job.work) {
+                state.waiting.pop_front();
+                return Held(self, leader);
+            }
+            drop(state);
+            let (state, outcomes) = self.run_group(leader);
+            drop(state);
+            tell(outcomes);
         }
     }
 
@@ -333,7 +379,7 @@ impl Queue {
 
     /// Has the next group led by whom it suits. Whoever calls this leads until then.
     fn pass_on(&self, mut state: MutexGuard<'_, QueueInner>, leader: &impl Leader) {
-        if state.waiting.front().is_some_and(|job| job.work.is_long()) {
+        if self.is_shared && state.waiting.front().is_some_and(|job| job.work.is_long()) {
             drop(state);
             return leader.share();
         }

@@ -31,8 +31,13 @@ impl<'r> Batch<'r> {
         }
     }
 
-    fn requests(self) -> impl Iterator<Item = RequestAt<'r>> {
+    pub fn requests(self) -> impl Iterator<Item = RequestAt<'r>> {
         (0..self.len()).map(move |nth| self.at(nth))
+    }
+
+    /// The keys of its requests.
+    pub fn keys(self) -> impl Iterator<Item = &'r [u8]> {
+        self.requests().map(RequestAt::key)
     }
 
     /// The keys of requests that may change them.
@@ -50,7 +55,7 @@ pub enum RequestAt<'r> {
 }
 
 impl<'r> RequestAt<'r> {
-    fn key(self) -> &'r [u8] {
+    pub fn key(self) -> &'r [u8] {
         match self {
             Self::Owned(request) => request.key(),
             Self::Column(columns, nth) => columns.key(nth),

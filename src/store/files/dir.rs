@@ -7,6 +7,7 @@
 //!  index.gph   the index, with `index.gph.journal` beside it while it is open
 //!  wal/        segments of the log, 000000000001.log and so on
 //!  sst/        sorted files of what has left the table, 000000000001.sst and so on
+//!  partition-001/ and so on: the partitions of the store beside the first one, each with all of the above
 //! ```
 
 use std::io;
@@ -55,6 +56,77 @@ pub struct StoreDir {
     lock: PmFile,
 }
 
+/// Which directory of a store is opened.
+enum Identity {
+    /// The store's own, of a store that is to have so many partitions if that is given.
+    First(Option<u32>),
+    /// That of the partition of this number; the first one has this manifest.
+    Other(Manifest, u32),
+}
+
+impl Identity {
+    /// Whether a directory is what it should be, which has this manifest if it has one.
+    fn check(&self, root: &Dir, found: Option<&Manifest>) -> Result<()> {
+        match (self, found) {
+            (Self::First(Some(wanted)), Some(found))
+                if found.complete && found.partitions != *wanted =>
+            {
+                Err(Error::OptionMismatch {
+                    path: root.join(MANIFEST),
+                    option: "partitions",
+                    found: found.partitions.to_string(),
+                    expected: wanted.to_string(),
+                })
+            }
+            (Self::Other(first, _), None) if first.complete => Err(Error::Missing {
+                path: root.path().to_path_buf(),
+                advice: "a partition of the store; put it back: no other one has its keys",
+            }),
+            (Self::Other(first, number), Some(found)) => {
+                let is_it = found.store_id == first.store_id
+                    && found.partition == *number
+                    && (!first.complete || found.complete && found.partitions == first.partitions);
+                match is_it {
+                    true => Ok(()),
+                    false => Err(damaged(
+                        root.join(MANIFEST),
+                        "partition",
+                        12,
+                        format!(
+                            "partition {} of {} of store {:x?}, {}; expected partition {number} of {} of \
+                             store {:x?}",
+                            found.partition,
+                            found.partitions,
+                            found.store_id,
+                            if found.complete {
+                                "whole"
+                            } else {
+                                "never finished"
+                            },
+                            first.partitions,
+                            first.store_id
+                        ),
+                    )),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The store's name, how many partitions it has, and which this is, where there is none yet.
+    fn new_identity(&self) -> ([u64; 2], u32, u32) {
+        match self {
+            Self::First(partitions) => (rand::random(), partitions.unwrap_or(1), 0),
+            Self::Other(first, number) => (first.store_id, first.partitions, *number),
+        }
+    }
+}
+
+/// The name of the directory of a partition that is not the first one.
+pub fn partition_name(number: u32) -> String {
+    format!("partition-{number:03}")
+}
+
 /// What of the reserve is given back to the disk first.
 const GIVEN_AT_ONCE: u64 = 64 << 10;
 
@@ -70,13 +142,33 @@ impl StoreDir {
     pub fn open(
         path: &Path,
         merge_operator: Option<&str>,
+        partitions: Option<u32>,
         faults: Option<Arc<dyn Faults>>,
     ) -> Result<Self> {
         let root = Dir::at(path.to_path_buf(), faults);
+        Self::open_as(root, merge_operator, &Identity::First(partitions))
+    }
+
+    /// Opens the directory of another partition of the store whose first partition this is, as
+    /// [`open`](Self::open) does. It may be missing, or not `complete`, only if this one is not `complete`.
+    ///
+    /// # Errors
+    /// As there; [`Error::Damaged`] if it is another partition, or one of another store.
+    pub fn open_partition(&self, number: u32, merge_operator: Option<&str>) -> Result<Self> {
+        let root = self.root.within(&partition_name(number));
+        Self::open_as(
+            root,
+            merge_operator,
+            &Identity::Other(self.manifest(), number),
+        )
+    }
+
+    fn open_as(root: Dir, merge_operator: Option<&str>, identity: &Identity) -> Result<Self> {
         let log = root.within(LOG);
         let spill = root.within(SPILL);
         // Nothing is made in a directory that is not ours, not even the lock.
         let known = inspect(&root)?;
+        identity.check(&root, known.as_ref().map(|known| &known.manifest))?;
         if let (Some(known), Some(name)) = (&known, merge_operator) {
             check_options(&root, &known.manifest, name)?;
         }
@@ -94,8 +186,11 @@ impl StoreDir {
                 manifest
             }
             None => {
+                let (store_id, partitions, partition) = identity.new_identity();
                 let manifest = Manifest {
-                    store_id: rand::random(),
+                    store_id,
+                    partitions,
+                    partition,
                     complete: false,
                     marked: false,
                     unnamed: false,
@@ -111,6 +206,16 @@ impl StoreDir {
                 manifest
             }
         };
+        identity.check(&root, Some(&manifest))?;
+        if let Identity::First(Some(partitions)) = identity
+            && manifest.partitions != *partitions
+        {
+            // A creation with another number was cut short.
+            manifest.partitions = *partitions;
+            manifest.generation += 1;
+            manifest.write(&root)?;
+            other = None;
+        }
         if let Some(name) = merge_operator {
             check_options(&root, &manifest, name)?;
             manifest.merge_operator = name.into();

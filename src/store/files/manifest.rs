@@ -10,6 +10,9 @@
 //!  | number | bytes | level | reserved |      a file
 //! ```
 //!
+//! The flags have from bit 8 on, in 12 bits each, how many partitions the store has beside the first one, and
+//! which of them this is.
+//!
 //! Each copy is good by itself. An edit writes the first one and then the other, each durable before
 //! what comes next; the valid one with the greater generation holds. So at any moment one of them is
 //! whole, and of two that differ by a crash no one has relied on the newer.
@@ -55,6 +58,16 @@ const MARKED: u32 = 2;
 
 /// The name of the merge operator is lost; that of the next opening is taken.
 const UNNAMED: u32 = 4;
+
+/// Most partitions of a store.
+pub const PARTITIONS_MAX: u32 = 256;
+
+/// Where the flags have how many partitions the store has beside its first one, and the number of this one.
+const OTHERS_SHIFT: u32 = 8;
+const NUMBER_SHIFT: u32 = 20;
+
+/// Bits of each of them.
+const PARTITION_BITS: u32 = 0xfff;
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -109,6 +122,10 @@ pub struct Manifest {
     pub marked: bool,
     /// Whether the name of the merge operator is lost.
     pub unnamed: bool,
+    /// How many partitions the store has.
+    pub partitions: u32,
+    /// The number of this one; the first one is in the store's own directory.
+    pub partition: u32,
     /// Grows with every edit; the valid copy with the greater one holds.
     pub generation: u64,
     /// Numbers of files below the table from this one on were never used.
@@ -129,7 +146,9 @@ impl Manifest {
     fn to_bytes(&self) -> Vec<u8> {
         let flags = (u32::from(self.complete) * COMPLETE)
             | (u32::from(self.marked) * MARKED)
-            | (u32::from(self.unnamed) * UNNAMED);
+            | (u32::from(self.unnamed) * UNNAMED)
+            | ((self.partitions - 1) << OTHERS_SHIFT)
+            | (self.partition << NUMBER_SHIFT);
         let header = Header {
             preamble: FORMAT.preamble(flags, self.store_id),
             first_segment: self.first_segment,
@@ -213,6 +232,8 @@ impl Manifest {
             complete: flags & COMPLETE != 0,
             marked: flags & MARKED != 0,
             unnamed: flags & UNNAMED != 0,
+            partitions: (flags >> OTHERS_SHIFT & PARTITION_BITS) + 1,
+            partition: flags >> NUMBER_SHIFT & PARTITION_BITS,
             generation: second.generation,
             next_file: second.next_file,
             first_segment: header.first_segment,
@@ -223,7 +244,17 @@ impl Manifest {
             })?,
             files: files.iter().map(file).collect(),
         };
-        if version == 0 || flags & !(COMPLETE | MARKED | UNNAMED) != 0 {
+        let known = COMPLETE
+            | MARKED
+            | UNNAMED
+            | PARTITION_BITS << OTHERS_SHIFT
+            | PARTITION_BITS << NUMBER_SHIFT;
+        let is_partition = manifest.partition < manifest.partitions;
+        if version == 0
+            || flags & !known != 0
+            || manifest.partitions > PARTITIONS_MAX
+            || !is_partition
+        {
             let found = format!("version {version}, flags {flags:#x}");
             return Err(damaged("version and flags", 8, found));
         }
@@ -361,6 +392,8 @@ mod tests {
             complete: true,
             marked: true,
             unnamed: false,
+            partitions: 3,
+            partition: 2,
             generation: 11,
             next_file: 13,
             first_segment: 5,
@@ -433,6 +466,8 @@ mod tests {
         bytes.extend_from_slice(&xxh3_64(&bytes).to_le_bytes());
         let first = Manifest {
             marked: false,
+            partitions: 1,
+            partition: 0,
             generation: 0,
             next_file: 0,
             ..manifest()

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::Result;
 use crate::heap;
 use crate::pool::worker::Worker;
-use crate::store::Core;
+use crate::store::Partition;
 use crate::store::inner::StoreInner;
 use crate::table::idle::IdleWatch;
 
@@ -41,31 +41,34 @@ impl Background {
     }
 
     /// Says what the threads have to do for a store.
-    pub fn attend(&self, core: &Arc<Core>) {
+    pub fn attend(&self, partition: &Arc<Partition>) {
         if let Some(interval) = self.interval {
-            self.log.set_work(sync_log(Arc::downgrade(core), interval));
+            self.log
+                .set_work(sync_log(Arc::downgrade(partition), interval));
         }
-        let saved = Arc::downgrade(core);
+        let saved = Arc::downgrade(partition);
         let mut watch = IdleWatch::default();
         self.index.set_work(move || {
-            let core = saved.upgrade()?;
-            if core.state.freed_bytes.load(Ordering::Relaxed) > FREED_BYTES_MAX {
-                core.state.freed_bytes.store(0, Ordering::Relaxed);
+            let partition = saved.upgrade()?;
+            if partition.state.freed_bytes.load(Ordering::Relaxed) > FREED_BYTES_MAX {
+                partition.state.freed_bytes.store(0, Ordering::Relaxed);
                 heap::release_free();
             }
             // What nobody waits for finds room when it is asked for again.
-            let was_full = core.state.was_full.swap(false, Ordering::Relaxed);
-            let is_full = was_full && core.state.log.bytes() > 0;
-            if !(core.background.is_long(&core.state) || is_full) {
-                return compact_if_idle(&core, &mut watch);
+            let was_full = partition.state.was_full.swap(false, Ordering::Relaxed);
+            let is_full = was_full && partition.state.log.bytes() > 0;
+            if !(partition.background.is_long(&partition.state) || is_full) {
+                return compact_if_idle(&partition, &mut watch);
             }
-            again(core.checkpoint(), "there is no checkpoint yet")
-                .or_else(|| compact_if_idle(&core, &mut watch))
+            again(partition.checkpoint(), "there is no checkpoint yet")
+                .or_else(|| compact_if_idle(&partition, &mut watch))
         });
-        if let Some(budget) = &core.state.budget {
-            budget.worker().set_work(keep_table(Arc::downgrade(core)));
+        if let Some(budget) = &partition.state.budget {
+            budget
+                .worker()
+                .set_work(keep_table(Arc::downgrade(partition)));
         }
-        self.wake(&core.state);
+        self.wake(&partition.state);
     }
 
     /// Whether a checkpoint is to take the place of the log.
@@ -104,19 +107,20 @@ impl Background {
 }
 
 /// Whether the thread that compacts is wanted for a checkpoint.
-fn wants_checkpoint(core: &Core) -> bool {
-    core.background.is_long(&core.state) || core.state.was_full.load(Ordering::Relaxed)
+fn wants_checkpoint(partition: &Partition) -> bool {
+    partition.background.is_long(&partition.state)
+        || partition.state.was_full.load(Ordering::Relaxed)
 }
 
 /// Gives back what the index does not need, once it rests; gives when to check again.
-fn compact_if_idle(core: &Arc<Core>, watch: &mut IdleWatch) -> Option<Duration> {
-    let table = &core.state.tiers.table;
+fn compact_if_idle(partition: &Arc<Partition>, watch: &mut IdleWatch) -> Option<Duration> {
+    let table = &partition.state.tiers.table;
     // It takes a checkpoint, for which a full disk may have no room.
-    table.compact_if_idle(watch, || match core.state.store_dir.is_tight() {
+    table.compact_if_idle(watch, || match partition.state.store_dir.is_tight() {
         true => Ok(true),
         false => {
             let paced = table.paced();
-            core.compact_here(&|progress| paced(progress) && !wants_checkpoint(core))
+            partition.compact_here(&|progress| paced(progress) && !wants_checkpoint(partition))
         }
     })
 }
@@ -129,40 +133,40 @@ fn again(done: Result<()>, failure: &'static str) -> Option<Duration> {
 }
 
 /// Syncs the log `interval` after the first record that is not durable.
-fn sync_log(core: Weak<Core>, interval: Duration) -> impl FnMut() -> Option<Duration> {
+fn sync_log(partition: Weak<Partition>, interval: Duration) -> impl FnMut() -> Option<Duration> {
     let mut due: Option<Instant> = None;
     move || {
-        let core = core.upgrade()?;
+        let partition = partition.upgrade()?;
         let now = Instant::now();
         match due {
             Some(due) if due > now => return Some(due - now),
             Some(_) => {
-                if let Err(error) = core.state.log.sync() {
+                if let Err(error) = partition.state.log.sync() {
                     tracing::warn!(%error, "the log is not durable yet");
                 }
             }
             None => {}
         }
-        due = core.state.log.is_behind().then(|| now + interval);
+        due = partition.state.log.is_behind().then(|| now + interval);
         due.map(|_| interval)
     }
 }
 
 /// Keeps the table within its budget.
-fn keep_table(core: Weak<Core>) -> impl FnMut() -> Option<Duration> {
+fn keep_table(partition: Weak<Partition>) -> impl FnMut() -> Option<Duration> {
     let mut has_waited = false;
     move || {
-        let core = core.upgrade()?;
-        let is_beyond = || core.is_beyond_budget();
+        let partition = partition.upgrade()?;
+        let is_beyond = || partition.is_beyond_budget();
         // Few keys at a time are not worth a group of changes.
-        if core.state.tiers.has_promotable()
+        if partition.state.tiers.has_promotable()
             && !is_beyond()
             && !std::mem::replace(&mut has_waited, true)
         {
             return Some(RETRY_INTERVAL);
         }
         has_waited = false;
-        let kept = core.keep_within_budget();
+        let kept = partition.keep_within_budget();
         again(kept, "the table stays larger than its budget")
             .or_else(|| is_beyond().then_some(RETRY_INTERVAL))
     }

@@ -7,6 +7,25 @@ use crate::store::files::dir::{Room, is_full};
 use crate::store::inner::StoreInner;
 use crate::table::room::Need;
 
+/// Closes all partitions of a store, in their order.
+///
+/// # Errors
+/// The first one. The log of a partition stays then, and those of the partitions before it: the log of the first one
+/// decides for the others as long as they have logs.
+pub fn close_all(states: Vec<StoreInner>) -> Result<()> {
+    // What the index of one has is durable then, so all of the groups that it is part of must be.
+    let mut closed = match &*states {
+        [_] => Ok(true),
+        states => states[0].shared.sync_logs().map(|()| true),
+    };
+    for state in states.into_iter().rev() {
+        let is_free = matches!(closed, Ok(true));
+        let this = state.close(is_free);
+        closed = closed.and_then(|_| this.map(|this| is_free && this));
+    }
+    closed.map(|_| ())
+}
+
 impl StoreInner {
     /// Notes in the index which manifest there is, and up to which request it has all.
     pub(in crate::store) fn mark(&self, sequence: Option<u64>) {
@@ -18,7 +37,7 @@ impl StoreInner {
 
     /// Begins a checkpoint. No change runs beside it.
     pub(in crate::store) fn begin_checkpoint(&self) -> Result<()> {
-        let stalls = &self.metrics.checkpoint_stalls;
+        let stalls = &self.shared.metrics.checkpoint_stalls;
         let begun = stalls.time(|| self.try_checkpoint());
         self.is_unsaved.store(is_full(&begun), Ordering::Relaxed);
         begun
@@ -56,15 +75,20 @@ impl StoreInner {
         Ok(())
     }
 
-    /// Closes the index and the log cleanly.
-    pub fn close(self) -> Result<()> {
+    /// Closes the index and the log cleanly. Without `with_checkpoint` the log stays, and the index is as its last
+    /// checkpoint has left it. Tells whether the log is not needed any more.
+    fn close(self, with_checkpoint: bool) -> Result<bool> {
         if let Some(error) = self.broken.get().cloned() {
             // The log has all that was answered; what the index has is not known.
             self.tiers.table.abandon();
             return Err(error);
         }
+        if !with_checkpoint {
+            self.tiers.table.abandon();
+            return Ok(false);
+        }
         if !self.has_changed.load(Ordering::Relaxed) && self.log.is_new() {
-            return self.tiers.table.close_unchanged();
+            return self.tiers.table.close_unchanged().map(|()| true);
         }
         // What stays is a short segment, which the next opening reads, and no other.
         self.store_dir.retire_old_segments(0);
@@ -80,9 +104,9 @@ impl StoreInner {
             self.log.sync()?;
             if is_copied {
                 self.tiers.table.abandon();
-                return Ok(());
+                return Ok(false);
             }
-            return self.tiers.table.close();
+            return self.tiers.table.close().map(|()| false);
         }
         let wanted = self.tiers.to_keep_free(&Need::default(), 0);
         // What is free is written down, which may be much.
@@ -95,5 +119,6 @@ impl StoreInner {
             true => checkpoint,
             false => closed.and(checkpoint),
         }
+        .map(|()| true)
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use memmap2::{MmapMut, MmapOptions};
 
 use crate::lsm::Entry;
-use crate::store::Core;
+use crate::store::Partition;
 use crate::store::commit::queue::Work;
 use crate::store::files::reserve;
 use crate::store::inner::StoreInner;
@@ -98,7 +98,7 @@ impl EvictionBatch {
     }
 }
 
-impl Core {
+impl Partition {
     /// Waits while the table is far beyond its budget, for a bounded time, unless there is no way out of
     /// it for items.
     pub fn wait_for_room(&self) {
@@ -277,8 +277,8 @@ impl StoreInner {
         self.store_dir
             .reserve()
             .shrink(self.tiers.to_keep_free(&need.without_changes(), 0));
-        // What a file holds is durable, so what came before it must be.
-        self.log.sync()?;
+        // What a file holds is durable, so what came before it must be, and all of the groups that it is part of.
+        self.shared.sync_logs()?;
         let version = self.tiers.spill.version();
         let is_new = |(key, stamp, _): &(&[u8], EntryMeta, &[u8])| {
             // A file may have been repaired, and have lost it.

@@ -3,6 +3,7 @@
 pub mod background;
 pub mod checkpoint;
 pub mod eviction;
+pub mod groups;
 pub mod open;
 pub mod ordering;
 pub mod rebuild;

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use crate::index::bytes::BytesIndex;
 use crate::lsm::{Catalog, LsmVersion, Spill};
+use crate::pool::parallel;
 use crate::pool::worker::Worker;
 use crate::store::commit::optimistic_reads::Changed;
 use crate::store::commit::sorter::Sorter;
@@ -17,14 +18,14 @@ use crate::store::files::dir::{Room, StoreDir, is_full};
 use crate::store::files::manifest::Manifest;
 use crate::store::files::reserve;
 use crate::store::inner::{Applying, StoreInner};
-use crate::store::metrics::StoreMetrics;
-use crate::store::mvcc::old_versions::Snapshots;
+use crate::store::lifecycle::groups::drop_undecided;
 use crate::store::mvcc::published::Published;
 use crate::store::mvcc::spill_file::VersionSpill;
 use crate::store::options::{Durability, StoreOptions};
 use crate::store::ordered::view::OrderedViewState;
 use crate::store::resident::budget::Budget;
 use crate::store::resident::tiers::TieredItems;
+use crate::store::shared::Shared;
 use crate::store::threads::Threads;
 use crate::store::wal::Log;
 use crate::store::wal::record::Entry;
@@ -39,19 +40,30 @@ const REPLAY_PART_CHANGES: usize = 8192;
 /// The same on a full disk.
 const SMALL_PART: usize = 64;
 
-/// Opens the store at `path`, or makes it; tells how many records of the log were replayed.
-pub fn open(path: &Path, options: &StoreOptions) -> Result<(StoreInner, u64)> {
+/// Opens the store at `path`, or makes it; gives the state of each partition.
+pub fn open(path: &Path, options: &StoreOptions) -> Result<Vec<StoreInner>> {
     options.check()?;
     // Before anything is made.
     let sorter = Sorter::new(options.engine)?;
     let name = Some(options.operator_name());
-    let store_dir = Arc::new(StoreDir::open(path, name, options.faults.clone())?);
+    let faults = options.faults.clone();
+    let first = StoreDir::open(path, name, options.partitions, faults)?;
+    let dirs = partition_dirs(first, name)?;
+    let shared = Shared::new(dirs.len(), options.index.threads, sorter);
     let told = |done, all| {
         if let Some(on_replay) = &options.on_replay {
             on_replay(done, all);
         }
     };
-    open_in(store_dir, sorter, options, (&told, &|_| ()))
+    open_all(dirs, shared, options, (&told, &|_| ()))
+}
+
+/// The directories of all partitions of the store whose first partition is in `first`.
+pub fn partition_dirs(first: StoreDir, merge_operator: Option<&str>) -> Result<Vec<Arc<StoreDir>>> {
+    let partitions = first.manifest().partitions;
+    let others = (1..partitions).map(|number| first.open_partition(number, merge_operator));
+    let others: Vec<StoreDir> = others.collect::<Result<_>>()?;
+    Ok([first].into_iter().chain(others).map(Arc::new).collect())
 }
 
 /// Hears how many bytes of the log were read, and of how many.
@@ -184,33 +196,85 @@ impl Replayer<'_> {
     }
 }
 
-/// Opens the store in a directory; `progress` gets the bytes of the log that were read, and all bytes, and
-/// `seen` each key that the log has.
-/// Tells how many records of the log were replayed.
-pub fn open_in(
-    store_dir: Arc<StoreDir>,
-    sorter: Sorter,
+/// Opens the store whose partitions are in these directories; `progress` gets the bytes of the logs that were read,
+/// and all bytes, and `seen` each key that a log has.
+pub fn open_all(
+    dirs: Vec<Arc<StoreDir>>,
+    shared: Shared,
     options: &StoreOptions,
     (progress, seen): (Progress, Seen),
-) -> Result<(StoreInner, u64)> {
-    let manifest = store_dir.manifest();
-    let mut replay = match manifest.complete {
-        true => Replay::inspect(&store_dir, options.salvage)?,
-        false => Replay::empty(),
+) -> Result<Vec<StoreInner>> {
+    let manifests: Vec<Manifest> = dirs.iter().map(|dir| dir.manifest()).collect();
+    let inspect = |nth: usize| match manifests[nth].complete {
+        true => Replay::inspect(&dirs[nth], options.salvage),
+        false => Ok(Replay::empty()),
     };
-    if manifest.complete {
-        // A log that was cut may end before what the index has.
-        let next = if replay.is_cut { u64::MAX } else { replay.next };
-        match store_dir.check_index(next) {
-            Err(error) if options.takes_older && !error.is_refusal() => {
-                tracing::warn!(%error, "parts of the store do not belong together");
-            }
-            checked => checked?,
-        }
+    let logs = parallel::collect(dirs.len(), 1, inspect).into_iter();
+    let mut logs: Vec<Replay> = logs.collect::<Result<_>>()?;
+    drop_undecided(&mut logs, &manifests);
+    for ((dir, manifest), log) in dirs.iter().zip(&manifests).zip(&logs) {
+        check_index(dir, manifest, log, options)?;
     }
+    // From here on files may change. What one partition makes durable in its index may be part of a group of which
+    // others have the rest in their logs.
+    for (dir, log) in dirs.iter().zip(&logs) {
+        dir.repair_copies()?;
+        log.make_durable(dir)?;
+    }
+    let lens = logs.iter().map(Replay::len).collect::<Result<Vec<u64>>>()?;
+    let all = lens.iter().sum();
+    let shared = Arc::new(shared);
+    let options = options.of_partition(manifests[0].partitions);
+    let mut before = 0;
+    let mut states = Vec::with_capacity(dirs.len());
+    // The first one last: once its log is gone, nothing decides for the others any more, and once its directory is
+    // complete, so is the store.
+    let parts = dirs.into_iter().zip(logs).zip(lens).enumerate();
+    for (number, ((dir, log), len)) in parts.rev() {
+        let told = |done, _| progress(before + done, all);
+        let state = open_in(dir, log, (&shared, number), &options, (&told, seen))?;
+        states.push(state);
+        before += len;
+    }
+    states.reverse();
+    let logs = states.iter().map(|state| Arc::clone(&state.log)).collect();
+    // Nobody has opened them before.
+    let _ = shared.logs.set(logs);
+    Ok(states)
+}
+
+/// Says whether index and log of a partition belong together.
+fn check_index(
+    store_dir: &StoreDir,
+    manifest: &Manifest,
+    log: &Replay,
+    options: &StoreOptions,
+) -> Result<()> {
+    store_dir.index()?;
+    if !manifest.complete {
+        return Ok(());
+    }
+    // A log that was cut may end before what the index has.
+    let next = if log.is_cut { u64::MAX } else { log.next };
+    match store_dir.check_index(next) {
+        Err(error) if options.takes_older && !error.is_refusal() => {
+            tracing::warn!(%error, "parts of the store do not belong together");
+            Ok(())
+        }
+        checked => checked,
+    }
+}
+
+/// Opens a partition, whose log is durable, and brings what that has into the index.
+fn open_in(
+    store_dir: Arc<StoreDir>,
+    mut replay: Replay,
+    (shared, number): (&Arc<Shared>, usize),
+    options: &StoreOptions,
+    (progress, seen): (Progress, Seen),
+) -> Result<StoreInner> {
+    let manifest = store_dir.manifest();
     let index = store_dir.index()?;
-    // From here on files may change.
-    store_dir.repair_copies()?;
     let (table, recovery) = BytesIndex::open_or_create(&index, &options.index)?;
     let catalog: Arc<dyn Catalog> = Arc::clone(&store_dir) as _;
     let spill = Spill::open(
@@ -236,7 +300,6 @@ pub fn open_in(
         progress,
         seen,
     };
-    replay.make_durable(&store_dir)?;
     replayer.replay()?;
     if replay.is_cut {
         replay.next = replay
@@ -244,14 +307,13 @@ pub fn open_in(
             .max(reached + 1)
             .max(version.newest_sequence() + 1);
     }
-    let log = log_after(&store_dir, &manifest, &tiers, &replay, options)?;
+    let log = Arc::new(log_after(&store_dir, &manifest, &tiers, &replay, options)?);
     store_dir.retire_old_segments(0);
     let domain = tiers.table.stats().domain;
     let order = match options.ordered {
         true => OrderedViewState::Absent,
         false => OrderedViewState::Off,
     };
-    let threads = Threads::new(options.index.threads);
     let state = StoreInner {
         tiers,
         version_spill: options
@@ -263,11 +325,11 @@ pub fn open_in(
         log,
         store_dir,
         operator: options.merge_operator.clone(),
-        sorter,
-        threads,
+        threads: Threads::new(options.index.threads),
+        shared: Arc::clone(shared),
         // What is durable in the index must be so in the log.
         durably: options.durability == Durability::Always || domain == Domain::Dax,
-        published: Published::default(),
+        published: Published::new(Arc::clone(&shared.clock), number),
         old_versions: ShardedLock::default(),
         order: ShardedLock::new(order),
         applying: Mutex::new(Applying {
@@ -275,7 +337,6 @@ pub fn open_in(
             is_evicting: false,
         }),
         finished: AtomicU64::new(0),
-        snapshots: Snapshots::default(),
         building: Mutex::new(()),
         was_full: AtomicBool::new(false),
         is_unsaved: AtomicBool::new(false),
@@ -285,9 +346,9 @@ pub fn open_in(
         broken: OnceLock::new(),
         begun: Mutex::new(None),
         steps: Mutex::default(),
-        metrics: Arc::new(StoreMetrics::new()),
+        replayed_records: replay.records,
     };
-    Ok((state, replay.records))
+    Ok(state)
 }
 
 /// The log behind what was replayed. Where the store is new, or the log was cut, the index takes the place of the
@@ -308,12 +369,16 @@ fn log_after(
         Arc::clone(store_dir),
         last,
         replay.next,
-        if replay.is_cut { 0 } else { bytes },
+        if replay.is_cut || replay.has_tail {
+            0
+        } else {
+            bytes
+        },
         (options.segment_bytes, options.unsynced_bytes_max()),
     );
     // Else nothing is written: the disk may be full, and to make the index durable takes longer than to
     // replay the log, which may as well be replayed again. The next checkpoint takes its place.
-    if !manifest.complete || replay.is_cut {
+    if !manifest.complete || replay.is_cut || replay.has_tail {
         let sequence = Some(replay.next - 1);
         tiers
             .table

@@ -27,12 +27,17 @@ pub struct Note {
     pub text: String,
 }
 
-/// Makes the manifest and the index of the store in `root` such that a salvage can go on with the rest.
+/// Makes the manifest and the index of a partition in `root` such that a salvage can go on with the rest. It is the
+/// second of `identity` among so many partitions as the first says, where no manifest tells.
 ///
 /// # Errors
 /// Those of [`directory::inspect`] if no file says that there is a store, [`Error::InUse`], and what the
 /// operating system answers.
-pub fn prepare(root: &Dir, progress: &(dyn Fn(Progress) + Sync)) -> Result<Vec<Note>> {
+pub fn prepare(
+    root: &Dir,
+    identity: (u32, u32),
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Vec<Note>> {
     let lock = match root.has(LOCK)? {
         true => root.open_file(LOCK, true)?,
         false => match known(root)? {
@@ -51,7 +56,7 @@ pub fn prepare(root: &Dir, progress: &(dyn Fn(Progress) + Sync)) -> Result<Vec<N
         Ok(Copies { manifest, .. }) if is_foreign(&manifest, &votes(root, mark)?) => {
             let text = "another store's; made anew from the other files".into();
             notes.push(note(StoreFile::Manifest, text));
-            make_manifest(root, None, mark, &mut notes)?
+            make_manifest(root, None, identity, mark, &mut notes)?
         }
         Ok(Copies { manifest, .. }) if !is_older(&manifest, mark) => manifest,
         Ok(Copies { manifest, .. }) => {
@@ -60,7 +65,7 @@ pub fn prepare(root: &Dir, progress: &(dyn Fn(Progress) + Sync)) -> Result<Vec<N
                 manifest.generation
             );
             notes.push(note(StoreFile::Manifest, text));
-            make_manifest(root, Some(&manifest), mark, &mut notes)?
+            make_manifest(root, Some(&manifest), identity, mark, &mut notes)?
         }
         Err(error) => {
             if votes(root, mark)?.is_empty() {
@@ -70,7 +75,7 @@ pub fn prepare(root: &Dir, progress: &(dyn Fn(Progress) + Sync)) -> Result<Vec<N
                 StoreFile::Manifest,
                 "made anew from the other files".into(),
             ));
-            make_manifest(root, None, mark, &mut notes)?
+            make_manifest(root, None, identity, mark, &mut notes)?
         }
     };
     root.within(LOG).create()?;
@@ -130,6 +135,7 @@ fn votes(root: &Dir, mark: Option<Mark>) -> Result<BTreeMap<[u64; 2], usize>> {
 fn make_manifest(
     root: &Dir,
     older: Option<&Manifest>,
+    identity: (u32, u32),
     mark: Option<Mark>,
     notes: &mut Vec<Note>,
 ) -> Result<Manifest> {
@@ -209,6 +215,8 @@ fn make_manifest(
         complete: true,
         marked: mark.is_some(),
         unnamed: older.is_none(),
+        partitions: older.map_or(identity.0, |older| older.partitions),
+        partition: older.map_or(identity.1, |older| older.partition),
         generation,
         next_file: gathered
             .files

@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::open::open_in;
+use super::checkpoint::close_all;
+use super::open::{open_all, partition_dirs};
 use super::rebuild;
 use super::rebuild::Note;
 use super::report::{FileReport, StoreFile, StoreReport, tell};
@@ -20,8 +21,10 @@ use crate::store::commit::sorter::Sorter;
 use crate::store::files::dir;
 use crate::store::files::dir::StoreDir;
 use crate::store::files::manifest;
-use crate::store::files::manifest::{Copies, Manifest};
+use crate::store::files::manifest::{Copies, Manifest, PARTITIONS_MAX};
+use crate::store::inner::StoreInner;
 use crate::store::options::StoreOptions;
+use crate::store::shared::Shared;
 use crate::store::wal::inspect::{Extent, inspect};
 use crate::{Engine, Error, Progress, Recovery, Repair, Report, ReportState, Result};
 
@@ -84,29 +87,125 @@ pub(in crate::store) fn recover_with(
     let started = Instant::now();
     let root = Dir::at(path.to_path_buf(), faults.clone());
     let notes = match repair {
-        Repair::Salvage => rebuild::prepare(&root, progress)?,
+        Repair::Salvage => rebuild::prepare(&root, (guessed_partitions(&root)?, 0), progress)?,
         Repair::Check | Repair::Recover => Vec::new(),
     };
     let copies = dir::inspect(&root)?.ok_or_else(|| dir::no_store(&root))?;
+    let partitions = copies.manifest.partitions;
+    let mut parts = vec![StorePart {
+        root,
+        copies,
+        notes,
+    }];
+    for number in 1..partitions {
+        let root = parts[0].root.within(&dir::partition_name(number));
+        let notes = match repair {
+            Repair::Salvage => rebuild::prepare(&root, (partitions, number), progress)?,
+            Repair::Check | Repair::Recover => Vec::new(),
+        };
+        let copies = dir::inspect(&root)?.ok_or_else(|| dir::no_store(&root))?;
+        parts.push(StorePart {
+            root,
+            copies,
+            notes,
+        });
+    }
     let report = match repair {
         Repair::Check => {
-            let _lock = dir::lock_shared(&root)?;
-            let manifest = &copies.manifest;
-            let mut files = check_manifest(&root, &copies);
-            let (log, next) = check_log(&root, manifest, progress)?;
-            files.extend(log);
-            files.extend(check_spill(&root, manifest, progress)?);
-            check_index(&root, (manifest, next), files, progress)?
+            let check = |part: &StorePart| check_part(part, progress);
+            let reports: Vec<StoreReport> = parts.iter().map(check).collect::<Result<_>>()?;
+            joined(reports, &parts)
         }
         Repair::Recover | Repair::Salvage => {
-            let store_dir = StoreDir::open(path, None, faults)?;
-            repair_store(&root, store_dir, (&copies, &notes), repair, progress)?
+            let first = StoreDir::open(path, None, None, faults)?;
+            let dirs = partition_dirs(first, None)?;
+            repair_store(&parts, dirs, repair, progress)?
         }
     };
     Ok(StoreReport {
         elapsed: started.elapsed(),
         ..report
     })
+}
+
+/// The directory of a partition, and what was found there.
+struct StorePart {
+    root: Dir,
+    copies: Copies,
+    notes: Vec<Note>,
+}
+
+/// How many partitions a store has as far as its directory says, for one that has lost its manifest.
+fn guessed_partitions(root: &Dir) -> Result<u32> {
+    let names = root.names()?;
+    let has = |number: &u32| names.contains(&dir::partition_name(*number));
+    let others = (1..PARTITIONS_MAX).filter(has).max();
+    Ok(1 + others.unwrap_or(0))
+}
+
+fn check_part(part: &StorePart, progress: &(dyn Fn(Progress) + Sync)) -> Result<StoreReport> {
+    let root = &part.root;
+    let _lock = dir::lock_shared(root)?;
+    let manifest = &part.copies.manifest;
+    let mut files = check_manifest(root, &part.copies);
+    let (log, next) = check_log(root, manifest, progress)?;
+    files.extend(log);
+    files.extend(check_spill(root, manifest, progress)?);
+    check_index(root, (manifest, next), files, progress)
+}
+
+/// The report of a store, of those of its partitions.
+fn joined(reports: Vec<StoreReport>, parts: &[StorePart]) -> StoreReport {
+    let home = parts[0].root.path();
+    let named = reports.into_iter().zip(parts).map(|(mut report, part)| {
+        let within = part.root.path().strip_prefix(home).unwrap_or(home);
+        for file in &mut report.files {
+            file.name = within.join(&file.name).to_string_lossy().into_owned();
+        }
+        report
+    });
+    let joined = named.reduce(|mut all, other| {
+        all.items += other.items;
+        all.log_records += other.log_records;
+        all.files.extend(other.files);
+        all.items_lost += other.items_lost;
+        all.keys_lost.extend(other.keys_lost);
+        all.items_reverted += other.items_reverted;
+        all.keys_reverted.extend(other.keys_reverted);
+        all.was_repaired &= other.was_repaired;
+        all.index = match (all.index, other.index) {
+            (Some(index), Some(other)) => Some(add_index(index, &other)),
+            _ => None,
+        };
+        all
+    });
+    let mut all = joined.expect("a store has a partition");
+    all.keys_lost.sort();
+    all.keys_reverted.sort();
+    all.judge();
+    all
+}
+
+/// What two indexes are together.
+fn add_index(mut all: Report, other: &Report) -> Report {
+    let filled = all.load_factor * all.capacity as f64 + other.load_factor * other.capacity as f64;
+    all.state = all.state.max(other.state);
+    all.levels = all.levels.max(other.levels);
+    all.capacity += other.capacity;
+    all.load_factor = filled / all.capacity as f64;
+    all.was_repaired |= other.was_repaired;
+    let (recovery, other) = (&mut all.recovery, &other.recovery);
+    recovery.items += other.items;
+    recovery.slots_scanned += other.slots_scanned;
+    recovery.slots_cleared += other.slots_cleared;
+    recovery.duplicates_removed += other.duplicates_removed;
+    recovery.records_reclaimed += other.records_reclaimed;
+    recovery.resize_resumed |= other.resize_resumed;
+    recovery.clean &= other.clean;
+    recovery.damage.extend(other.damage.iter().cloned());
+    recovery.items_lost += other.items_lost;
+    recovery.keys_lost.extend(other.keys_lost.iter().cloned());
+    all
 }
 
 /// Checks the manifest. What is wrong with one copy an opening makes good from the other.
@@ -287,14 +386,26 @@ fn add_notes(root: &Dir, notes: &[Note], files: &mut Vec<FileReport>) {
     }
 }
 
-/// Repairs a store whose directory is open.
-fn repair_store(
-    root: &Dir,
-    store_dir: StoreDir,
-    (copies, notes): (&Copies, &[Note]),
+/// What was done to the files of a partition before its log is replayed.
+struct RepairedFiles {
+    files: Vec<FileReport>,
+    index: Option<Report>,
+    entries_lost: u64,
+    /// The partition can be opened.
+    is_whole: bool,
+}
+
+/// Repairs the files of a partition whose directory is open.
+fn repair_files(
+    StorePart {
+        root,
+        copies,
+        notes,
+    }: &StorePart,
+    store_dir: &StoreDir,
     repair: Repair,
     progress: &(dyn Fn(Progress) + Sync),
-) -> Result<StoreReport> {
+) -> Result<RepairedFiles> {
     let manifest = store_dir.manifest();
     let salvage = repair == Repair::Salvage;
     let mut files = check_manifest(root, copies);
@@ -302,55 +413,104 @@ fn repair_store(
     files.extend(log);
     let mut spilled = check_spill(root, &manifest, progress)?;
     let is_damaged = |file: &FileReport| file.state == ReportState::Damaged;
+    let stays = |mut files: Vec<FileReport>, spilled, index| {
+        files.extend::<Vec<FileReport>>(spilled);
+        RepairedFiles {
+            files,
+            index,
+            entries_lost: 0,
+            is_whole: false,
+        }
+    };
     if !salvage && files.iter().chain(&spilled).any(is_damaged) {
-        files.extend(spilled);
-        return check_index(root, (&manifest, next), files, progress);
+        let checked = match manifest.complete {
+            true => index(root, (&manifest, next), Repair::Check, &mut files, progress)?,
+            false => None,
+        };
+        return Ok(stays(files, spilled, checked));
     }
     let mut repaired = None;
     if manifest.complete {
         repaired = index(root, (&manifest, next), repair, &mut files, progress)?;
         if repaired.is_none() || !salvage && files.iter().any(is_damaged) {
-            files.extend(spilled);
-            return Ok(StoreReport::of_index(files, repaired));
+            return Ok(stays(files, spilled, repaired));
         }
     }
     store_dir.repair_copies()?;
-    let entries_lost = repair_spill(&store_dir, &mut spilled)?;
+    let entries_lost = repair_spill(store_dir, &mut spilled)?;
     files.extend(spilled);
     add_notes(root, notes, &mut files);
+    Ok(RepairedFiles {
+        files,
+        index: repaired,
+        entries_lost,
+        is_whole: true,
+    })
+}
+
+/// Repairs a store, the directories of whose partitions are open.
+fn repair_store(
+    parts: &[StorePart],
+    dirs: Vec<Arc<StoreDir>>,
+    repair: Repair,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<StoreReport> {
+    let salvage = repair == Repair::Salvage;
+    let repaired = parts.iter().zip(&dirs);
+    let repaired = repaired.map(|(part, dir)| repair_files(part, dir, repair, progress));
+    let repaired: Vec<RepairedFiles> = repaired.collect::<Result<_>>()?;
+    if repaired.iter().any(|files| !files.is_whole) {
+        let report = |files: RepairedFiles| StoreReport::of_index(files.files, files.index);
+        return Ok(joined(repaired.into_iter().map(report).collect(), parts));
+    }
     let mut options = StoreOptions::new().salvage(salvage);
-    if let Some(faults) = root.faults() {
+    if let Some(faults) = parts[0].root.faults() {
         options = options.faults(faults);
     }
     options.takes_older = salvage;
     let told = |done, total| tell(progress, "log", done, total);
-    let dropped = repaired
-        .as_ref()
-        .map_or(&[][..], |index| &index.recovery.keys_lost);
+    let indexes = || repaired.iter().filter_map(|files| files.index.as_ref());
+    let dropped: HashSet<&[u8]> = indexes()
+        .flat_map(|index| &index.recovery.keys_lost)
+        .map(Vec::as_slice)
+        .collect();
     let in_log = Mutex::new(HashSet::new());
     let seen = |key: &[u8]| {
-        if let Ok(nth) = dropped.binary_search_by(|dropped| dropped.as_slice().cmp(key)) {
-            in_log.lock().insert(nth);
+        if let Some(key) = dropped.get(key) {
+            in_log.lock().insert(*key);
         }
     };
-    let (state, log_records) = open_in(
-        Arc::new(store_dir),
-        Sorter::new(Engine::Cpu)?,
-        &options,
-        (&told, &seen),
-    )?;
+    let sorter = Sorter::new(Engine::Cpu)?;
+    let shared = Shared::new(dirs.len(), options.index.threads, sorter);
+    let states = open_all(dirs, shared, &options, (&told, &seen))?;
     let in_log = in_log.into_inner();
-    if files.iter().any(is_damaged) {
-        state.yield_to_newer()?;
+    let mut reports = Vec::with_capacity(states.len());
+    for (state, files) in states.iter().zip(&repaired) {
+        if files
+            .files
+            .iter()
+            .any(|file| file.state == ReportState::Damaged)
+        {
+            state.yield_to_newer()?;
+        }
+        reports.push(report_of(state, files, &in_log));
     }
-    let mut report = StoreReport::new(Vec::new());
-    report.items_lost = entries_lost
-        + repaired
-            .as_ref()
-            .map_or(0, |index| index.recovery.items_lost);
-    for (nth, key) in dropped.iter().enumerate() {
+    close_all(states)?;
+    Ok(joined(reports, parts))
+}
+
+/// What has become of a partition, of whose dropped items the log has had these.
+fn report_of(state: &StoreInner, repaired: &RepairedFiles, in_log: &HashSet<&[u8]>) -> StoreReport {
+    let mut report = StoreReport::new(repaired.files.clone());
+    report.items_lost = repaired.entries_lost;
+    let recovery = repaired.index.as_ref().map(|index| &index.recovery);
+    report.items_lost += recovery.map_or(0, |recovery| recovery.items_lost);
+    for key in recovery
+        .into_iter()
+        .flat_map(|recovery| &recovery.keys_lost)
+    {
         // What the log has of a key is the last that was done to it.
-        if in_log.contains(&nth) {
+        if in_log.contains(key.as_slice()) {
             report.items_lost -= 1;
         } else if state.tiers.get(key).is_ok_and(|value| value.is_some()) {
             report.items_lost -= 1;
@@ -361,18 +521,15 @@ fn repair_store(
         }
     }
     let stats = state.tiers.table.stats();
-    let items = state.tiers.keys();
-    state.close()?;
-    for file in &mut files {
+    for file in &mut report.files {
         if file.state == ReportState::NeedsRecovery {
             file.state = ReportState::Recovered;
         }
     }
-    report.files = files;
-    report.items = items;
-    report.log_records = log_records;
+    report.items = state.tiers.keys();
+    report.log_records = state.replayed_records;
     report.was_repaired = true;
-    report.index = repaired.map(|index| Report {
+    report.index = repaired.index.clone().map(|index| Report {
         capacity: stats.slots,
         load_factor: stats.load_factor,
         levels: stats.levels,
@@ -383,5 +540,5 @@ fn repair_store(
         ..index
     });
     report.judge();
-    Ok(report)
+    report
 }

@@ -51,17 +51,19 @@ impl Store {
 
     fn verify_all(&self, progress: &(dyn Fn(Progress) + Sync)) -> StoreReport {
         let started = Instant::now();
-        let state = self.state();
-        let mut files: Vec<FileReport> = state.verify_manifest().into();
-        let index = state.verify_index(progress);
-        files.push(index);
-        files.extend(state.verify_log(progress));
-        files.extend(state.verify_spill(progress));
+        let partitions = self.partitions().all();
+        let states = || partitions.iter().map(|partition| &partition.state);
+        let mut files: Vec<FileReport> = Vec::new();
+        for state in states() {
+            files.extend(state.verify_manifest());
+            files.push(state.verify_index(progress));
+            files.extend(state.verify_log(progress));
+            files.extend(state.verify_spill(progress));
+        }
         let mut report = StoreReport::new(files);
-        report.items = state.tiers.keys();
-        report
-            .view_damage
-            .extend(state.verify_order(progress).err());
+        report.items = states().map(|state| state.tiers.keys()).sum();
+        let orders = states().map(|state| state.verify_order(progress));
+        report.view_damage = orders.filter_map(Result::err).collect();
         report.judge();
         report.elapsed = started.elapsed();
         report
@@ -148,7 +150,7 @@ impl StoreInner {
         };
         let mut last: Option<Vec<u8>> = None;
         let mut found = 0;
-        for key in Keys::new(all) {
+        for key in Keys::new(vec![all]) {
             let key = key.map_err(|error| error.to_string())?;
             if last.as_ref().is_some_and(|last| *last >= key) {
                 return Err(format!("{key:02x?} stands behind {last:02x?}"));

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -310,16 +311,27 @@ pub fn is_empty(range: &(Bound<&[u8]>, Bound<&[u8]>)) -> bool {
 
 /// The live snapshots: how many there are of each commit.
 #[derive(Debug, Clone, Default)]
-pub struct Snapshots(Arc<Mutex<BTreeMap<u64, usize>>>);
+pub struct Snapshots(Arc<Registry>);
+
+#[derive(Debug, Default)]
+struct Registry {
+    live: Mutex<BTreeMap<u64, usize>>,
+    /// How many there are, for those who would only find that there are none.
+    count: AtomicUsize,
+}
 
 impl Snapshots {
     /// The live ones.
     pub fn live(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
-        self.0.lock()
+        self.0.live.lock()
     }
 
-    /// The newest one that does not see a commit.
+    /// The newest one that does not see a commit, which was published.
     pub fn newest_before(&self, commit_seq: u64) -> Option<u64> {
+        // One that is counted later takes its moment later, and sees the commit.
+        if self.0.count.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
         self.live()
             .range(..commit_seq)
             .next_back()
@@ -334,6 +346,7 @@ impl Snapshots {
                 live.remove(&commit_seq);
             }
         }
+        self.0.count.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Takes another one of a commit of which one is live.
@@ -345,6 +358,7 @@ impl Snapshots {
     /// he either sees this one, or this one sees that commit.
     pub fn take_newest(&self, newest: impl FnOnce() -> u64) -> Snapshot {
         let mut live = self.live();
+        self.0.count.fetch_add(1, Ordering::SeqCst);
         let commit_seq = newest();
         *live.entry(commit_seq).or_default() += 1;
         Snapshot {
@@ -360,6 +374,13 @@ pub struct Snapshot {
     /// The last commit that it sees.
     pub commit_seq: u64,
     all: Snapshots,
+}
+
+impl Snapshot {
+    /// Another one of the same moment.
+    pub fn again(&self) -> Self {
+        self.all.take(self.commit_seq)
+    }
 }
 
 impl Drop for Snapshot {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
+use super::clock::CommitClock;
 use super::group_writes::{GroupWrites, Unfinished, Writes};
 use super::old_versions::Value;
 use crate::store::wal::record::Entry;
@@ -32,6 +33,9 @@ const COUNTS: usize = if cfg!(loom) { 2 } else { 32 };
 
 /// See the [module](self). Who changes something here is alone.
 pub struct Published {
+    clock: Arc<CommitClock>,
+    /// The number of this partition.
+    partition: usize,
     /// The number of the newest commit, and two bits.
     state: AtomicU64,
     /// The group that is shown, while one is.
@@ -42,20 +46,21 @@ pub struct Published {
     unfinished: RwLock<Vec<Arc<Unfinished>>>,
 }
 
-impl Default for Published {
-    fn default() -> Self {
+impl Published {
+    /// That of a partition, which has no commit yet.
+    pub fn new(clock: Arc<CommitClock>, partition: usize) -> Self {
         let count = || CachePadded::new(AtomicU64::new(0));
         Self {
+            clock,
+            partition,
             state: AtomicU64::new(0),
             shown: AtomicPtr::new(ptr::null_mut()),
             readers: std::iter::repeat_with(count).take(COUNTS).collect(),
             unfinished: RwLock::new(Vec::new()),
         }
     }
-}
 
-impl Published {
-    /// Number of the newest commit.
+    /// Number of the newest commit in this partition.
     pub fn newest(&self) -> u64 {
         self.state.load(Ordering::Acquire) >> SEQ_SHIFT
     }
@@ -69,15 +74,29 @@ impl Published {
     /// Publishes a group as the next commit, whose number `apply` gets. Readers find the group here until that
     /// has returned.
     pub fn show<T>(&self, group: &GroupWrites, apply: impl FnOnce(u64) -> T) -> T {
-        let state = self.state.load(Ordering::Relaxed);
-        let commit_seq = (state >> SEQ_SHIFT) + 1;
-        let shown = ptr::from_ref(group).cast_mut();
-        self.shown.store(shown.cast(), Ordering::Relaxed);
-        let is_unfinished = state & IS_UNFINISHED;
-        let next = commit_seq << SEQ_SHIFT | is_unfinished | IS_SHOWN;
-        self.state.store(next, Ordering::Release);
+        Self::show_all(&[(self, group)], apply)
+    }
+
+    /// As [`show`](Self::show), for a group that changes several partitions of a store, of each what it changes
+    /// there.
+    pub fn show_all<'g, T>(parts: &[(&Self, &GroupWrites<'g>)], apply: impl FnOnce(u64) -> T) -> T {
+        let Some((Self { clock, .. }, _)) = parts.first() else {
+            unreachable!("a commit changes something");
+        };
+        for (published, group) in parts {
+            let shown = ptr::from_ref(*group).cast_mut();
+            published.shown.store(shown.cast(), Ordering::Relaxed);
+        }
         // Also if `apply` panics, nobody may have the group when this returns.
-        let _hides = Hides(self);
+        let _hides = Hides(parts);
+        let partitions = parts.iter().map(|(published, _)| published.partition);
+        let commit_seq = clock.publish(partitions, |commit_seq| {
+            for (published, _) in parts {
+                let is_unfinished = published.state.load(Ordering::Relaxed) & IS_UNFINISHED;
+                let next = commit_seq << SEQ_SHIFT | is_unfinished | IS_SHOWN;
+                published.state.store(next, Ordering::Release);
+            }
+        });
         apply(commit_seq)
     }
 
@@ -107,7 +126,7 @@ impl Published {
         let is_seen = state & IS_SHOWN != 0 && state >> SEQ_SHIFT <= moment;
         is_seen.then(|| {
             let shown = self.shown.load(Ordering::Relaxed);
-            // SAFETY: `show` has stored the address of a group that its caller borrows to it until `hide` returns.
+            // SAFETY: `show_all` has stored the address of a group that its caller borrows to it until `hide` returns.
             // The state, which was loaded while this thread was counted, says that this has not begun to look at the
             // counts; so it waits for the end of this call. The lifetime ends with the call, too.
             read(unsafe { &*shown.cast_const() })
@@ -193,12 +212,12 @@ impl Published {
     }
 }
 
-/// Ends what [`Published::show`] has begun.
-struct Hides<'p>(&'p Published);
+/// Ends what [`Published::show_all`] has begun.
+struct Hides<'p, 'g>(&'p [(&'p Published, &'p GroupWrites<'g>)]);
 
-impl Drop for Hides<'_> {
+impl Drop for Hides<'_, '_> {
     fn drop(&mut self) {
-        self.0.hide();
+        self.0.iter().for_each(|(published, _)| published.hide());
     }
 }
 
@@ -213,25 +232,34 @@ impl Drop for Leaves<'_> {
 
 #[cfg(all(test, loom))]
 mod loom_tests {
-    use loom::sync::Arc;
     use loom::thread;
 
     use super::*;
     use crate::sync::be_thread;
 
-    /// A table of two keys that a group changes one after the other.
+    /// A table of two keys that a group changes one after the other, in one partition or in one each.
     struct Model {
-        published: Published,
+        clock: Arc<CommitClock>,
+        partitions: Vec<Published>,
         table: [AtomicU64; 2],
     }
 
     impl Model {
-        /// What a reader finds: a number, which grows by one with each group.
-        fn get(&self, key: usize) -> u64 {
-            match self
-                .published
-                .value(&[u8::try_from(key).unwrap()], u64::MAX)
-            {
+        fn new(partitions: usize) -> Self {
+            let clock = std::sync::Arc::new(CommitClock::new(partitions));
+            let published = |number| Published::new(std::sync::Arc::clone(&clock), number);
+            Self {
+                partitions: (0..partitions).map(published).collect(),
+                clock: clock.clone(),
+                table: [AtomicU64::new(0), AtomicU64::new(0)],
+            }
+        }
+
+        /// What a reader of a moment finds, whose commit has changed nothing since: a number, which grows by one with
+        /// each group.
+        fn get(&self, key: usize, moment: u64) -> u64 {
+            let partition = &self.partitions[key % self.partitions.len()];
+            match partition.value(&[u8::try_from(key).unwrap()], moment) {
                 Some(value) => u64::from(value.unwrap()[0]),
                 None => self.table[key].load(Ordering::Acquire),
             }
@@ -246,40 +274,68 @@ mod loom_tests {
             };
             let finals = [entry(&[0]), entry(&[1])];
             let find = |_: &[u8]| Some(finals[0].value);
-            self.published
-                .show(&GroupWrites::new(&finals, &find), |commit_seq| {
-                    assert_eq!(commit_seq, u64::from(number));
-                    for key in &self.table {
-                        key.store(number.into(), Ordering::Release);
-                    }
-                });
+            let shares = finals.chunks(finals.len() / self.partitions.len());
+            let groups: Vec<GroupWrites> =
+                shares.map(|share| GroupWrites::new(share, &find)).collect();
+            let parts: Vec<_> = self.partitions.iter().zip(&groups).collect();
+            Published::show_all(&parts, |commit_seq| {
+                assert_eq!(commit_seq, u64::from(number));
+                for key in &self.table {
+                    key.store(number.into(), Ordering::Release);
+                }
+            });
         }
+    }
+
+    fn explore(model: impl Fn() + Sync + Send + 'static) {
+        let mut explored = loom::model::Builder::new();
+        explored.preemption_bound = Some(3);
+        explored.check(model);
     }
 
     /// Who has seen a group in one key sees it in the other, and in the number of the newest commit; and no reader
     /// has the memory of a group that has ended.
     #[test]
     fn loom_group_is_seen_as_a_whole() {
-        let mut explored = loom::model::Builder::new();
-        explored.preemption_bound = Some(3);
-        explored.check(|| {
-            let model = Arc::new(Model {
-                published: Published::default(),
-                table: [AtomicU64::new(0), AtomicU64::new(0)],
-            });
+        explore(|| {
+            let model = loom::sync::Arc::new(Model::new(1));
             let reader = {
-                let model = Arc::clone(&model);
+                let model = loom::sync::Arc::clone(&model);
                 thread::spawn(move || {
                     be_thread(1);
-                    let first = model.get(1);
-                    let second = model.get(0);
+                    let first = model.get(1, u64::MAX);
+                    let second = model.get(0, u64::MAX);
                     assert!(first <= second, "{first} {second}");
-                    assert!(second <= model.published.newest());
+                    assert!(second <= model.partitions[0].newest());
                 })
             };
             (1..3).for_each(|number| model.change(number));
             reader.join().unwrap();
-            assert_eq!((model.get(0), model.get(1)), (2, 2));
+            assert_eq!((model.get(0, u64::MAX), model.get(1, u64::MAX)), (2, 2));
+        });
+    }
+
+    /// A moment sees a group that changes two partitions in both of them, or is older than it.
+    #[test]
+    fn loom_moment_sees_a_group_in_all_partitions_or_in_none() {
+        explore(|| {
+            let model = loom::sync::Arc::new(Model::new(2));
+            let reader = {
+                let model = loom::sync::Arc::clone(&model);
+                thread::spawn(move || {
+                    be_thread(1);
+                    let moment = model.clock.moment();
+                    for partition in &model.partitions {
+                        assert!(partition.newest() >= moment);
+                    }
+                    // What is newer than the moment is among the old versions, which this model has not.
+                    assert!(model.get(0, moment) >= moment);
+                    assert!(model.get(1, moment) >= moment);
+                })
+            };
+            model.change(1);
+            reader.join().unwrap();
+            assert_eq!(model.clock.moment(), 1);
         });
     }
 }

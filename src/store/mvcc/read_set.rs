@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
+use fixedbitset::FixedBitSet;
 use parking_lot::Mutex;
 
 use super::old_versions::{OldVersions, Snapshot, is_empty};
@@ -22,6 +23,8 @@ pub struct ReadSet {
     pub commit_seq: u64,
     pub keys: ReadKeys,
     pub ranges: Vec<KeyRange>,
+    /// The partitions that were read.
+    partitions: FixedBitSet,
     /// Keeps the old versions by which changes since then are noticed.
     snapshot: Mutex<Option<Snapshot>>,
 }
@@ -33,8 +36,19 @@ impl ReadSet {
             commit_seq: snapshot.commit_seq,
             keys: ReadKeys::default(),
             ranges: Vec::new(),
+            partitions: FixedBitSet::new(),
             snapshot: Mutex::new(Some(snapshot)),
         }
+    }
+
+    /// Notes that a partition was read.
+    pub fn note_partition(&mut self, number: usize) {
+        self.partitions.grow_and_insert(number);
+    }
+
+    /// The partitions that were read.
+    pub fn partitions(&self) -> impl Iterator<Item = usize> {
+        self.partitions.ones()
     }
 
     /// Lets go of the snapshot, once it is certain that nobody asks again whether the reads hold.

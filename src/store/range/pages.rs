@@ -152,7 +152,10 @@ impl<'s> Pages<'s> {
     fn read_timed(&mut self, end: End) -> Result<()> {
         let started = TimedPath::RangePage.start();
         let read = self.read(end);
-        self.state.metrics.finish(TimedPath::RangePage, started);
+        self.state
+            .shared
+            .metrics
+            .finish(TimedPath::RangePage, started);
         read
     }
 

@@ -23,7 +23,7 @@ use crate::store::files::dir::{Room, StoreDir};
 use crate::store::files::manifest::Manifest;
 use crate::store::files::segment::{EXTENSION, SEGMENT_HEADER, Segment};
 use crate::width::to_usize;
-use record::{BLOCK, Entry, RECORD_HEADER, RecordHeader, seed};
+use record::{BLOCK, Entry, GroupPart, RECORD_HEADER, RecordHeader, seed};
 
 /// Longest record that is put together in memory, in bytes. A longer one goes to the file block by
 /// block, and is synced at once.
@@ -196,6 +196,58 @@ impl Log {
         room: Room,
         beside: impl FnOnce() -> Result<T> + Send,
     ) -> Result<T> {
+        let header = |len, tail: &Tail| RecordHeader::new(len, tail.next, span, tail.durable);
+        self.append_record(header, entries, (durably, room), beside)
+    }
+
+    /// As [`append`](Self::append), for a part of a group that changes several partitions: a prepare record, or the
+    /// commit record.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn append_part(
+        &self,
+        span: u64,
+        part: &GroupPart,
+        entries: &[Entry],
+        durably: bool,
+        room: Room,
+    ) -> Result<()> {
+        let (key, value) = part.to_entry();
+        let first = Entry {
+            key: &key,
+            value: Some(&value),
+            position: 0,
+        };
+        let entries: Vec<Entry> = [&[first], entries].concat();
+        let header =
+            |len, tail: &Tail| RecordHeader::new(len, tail.next, span, tail.durable).of_part();
+        self.append_record(header, &entries, (durably, room), || Ok(()))
+    }
+
+    /// Takes the last record back, a prepare record with the sequence number `first`: its group was aborted.
+    pub fn abort(&self, first: u64) {
+        let _alone = self.only_sync();
+        let mut tail = self.tail();
+        let mut kept = 0;
+        while let Some(header) = RecordHeader::known(&tail.unsynced[kept..])
+            && header.first < first
+        {
+            kept += to_usize(header.stride().expect("as long as what is in memory"));
+        }
+        tail.unsynced.truncate(kept);
+        tail.next = first;
+        // The next record begins another segment, from which on those of this number do not count.
+        tail.failed = true;
+    }
+
+    fn append_record<T: Send>(
+        &self,
+        header: impl FnOnce(u64, &Tail) -> RecordHeader,
+        entries: &[Entry],
+        (durably, room): (bool, Room),
+        beside: impl FnOnce() -> Result<T> + Send,
+    ) -> Result<T> {
         let len = record::len(entries);
         let in_blocks = len > IN_MEMORY_RECORD_BYTES_MAX;
         // Dropped after the locks.
@@ -220,7 +272,7 @@ impl Log {
             tail = self.tail();
         }
         let (first, start, kept) = (tail.next, tail.end, tail.unsynced.len());
-        let header = RecordHeader::new(len, first, span, tail.durable);
+        let header = header(len, &tail);
         let written = match in_blocks {
             true => tail.write_in_blocks(header, entries, beside),
             false => beside().and_then(|made| {
@@ -237,7 +289,7 @@ impl Log {
             let _ = tail.segment().write(&[0; RECORD_HEADER], start);
         })?;
         tail.end += header.stride().expect("as long as what is in memory");
-        tail.next += span;
+        tail.next += header.span();
         tail.bytes += tail.end - start;
         let unsynced = tail.unsynced.len();
         tail.has_waited |= kept == 0;

@@ -14,6 +14,10 @@
 //! - All of the segment before *durable* was durable when the record was written. So what is
 //!   broken although a valid record behind it calls it durable is damage. Without such a record a
 //!   power cut may have broken it.
+//! - The top bit of *span* says that the record has a part of a group that changes several partitions of a store.
+//!   The key of its first entry is then the number of the group, and no key of the store. In a **prepare record**
+//!   the value is empty. The **commit record**, in the log of the first partition, has in it the number of each
+//!   other partition that the group changes, and the sequence number of its prepare record, in 8 bytes each.
 //! - A header with *len* and *span* 0 is a **witness**. It is written after a sync where the next record
 //!   goes, so that the records of the last sync have one behind them, too.
 //!
@@ -43,8 +47,8 @@ pub struct RecordHeader {
     pub len: u64,
     /// First sequence number of the group.
     pub first: u64,
-    /// How many sequence numbers the group has.
-    pub span: u64,
+    /// How many sequence numbers the group has, and one bit.
+    span: u64,
     /// Bytes of the segment that were durable when this was written.
     pub durable: u64,
     checksum: u64,
@@ -63,6 +67,8 @@ pub const BLOCK: usize = 1 << 20;
 
 const DELETED: u32 = 1 << 31;
 
+const IS_PART: u64 = 1 << 63;
+
 impl RecordHeader {
     /// The header of a record whose entries are known by their hash.
     pub fn new(len: u64, first: u64, span: u64, durable: u64) -> Self {
@@ -74,6 +80,22 @@ impl RecordHeader {
             durable,
             checksum: 0,
         }
+    }
+
+    /// As it is, of a part of a group of several partitions.
+    pub fn of_part(mut self) -> Self {
+        self.span |= IS_PART;
+        self
+    }
+
+    /// Whether the record has a part of a group of several partitions.
+    pub fn is_part(&self) -> bool {
+        self.span & IS_PART != 0
+    }
+
+    /// How many sequence numbers the group has.
+    pub fn span(&self) -> u64 {
+        self.span & !IS_PART
     }
 
     /// Ties the header to its entries and its offset.
@@ -93,10 +115,14 @@ impl RecordHeader {
         (header.check == header.own_check(seed)).then_some(header)
     }
 
+    /// The header of a record that is known to be one.
+    pub fn known(record: &[u8]) -> Option<Self> {
+        Some(bytemuck::pod_read_unaligned(record.get(..RECORD_HEADER)?))
+    }
+
     /// The first sequence number of a record that is known to be one.
     pub fn first_of(record: &[u8]) -> Option<u64> {
-        let header: Self = bytemuck::pod_read_unaligned(record.get(..RECORD_HEADER)?);
-        Some(header.first)
+        Some(Self::known(record)?.first)
     }
 
     /// Whether `entries` are those of the record.
@@ -234,6 +260,45 @@ impl<'a> Entry<'a> {
             key,
             value: (!deleted).then_some(value),
             position: word(8),
+        })
+    }
+}
+
+/// What the first entry says of a record that has a part of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupPart {
+    /// A random number, which no other group has.
+    pub group: u64,
+    /// Only in the commit record: the other partitions that the group changes, and the sequence numbers of their
+    /// prepare records.
+    pub participants: Vec<(u64, u64)>,
+}
+
+impl GroupPart {
+    /// Key and value of the entry.
+    pub fn to_entry(&self) -> (Vec<u8>, Vec<u8>) {
+        let participants = self
+            .participants
+            .iter()
+            .flat_map(|(number, first)| [number, first]);
+        (
+            self.group.to_le_bytes().to_vec(),
+            participants.flat_map(|word| word.to_le_bytes()).collect(),
+        )
+    }
+
+    /// What the first of these entries says; `None` if that cannot be.
+    pub fn read(entries: &[u8]) -> Option<Self> {
+        let first = Entry::take(&mut { entries })?;
+        let (words, rest) = first.value?.as_chunks::<8>();
+        let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let (pairs, odd) = words.as_chunks::<2>();
+        (rest.is_empty() && odd.is_empty()).then_some(Self {
+            group: u64::from_le_bytes(first.key.try_into().ok()?),
+            participants: pairs
+                .iter()
+                .map(|&[number, first]| (number, first))
+                .collect(),
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::record;
-use super::record::{Entry, RECORD_HEADER, RecordHeader, seed};
+use super::record::{Entry, GroupPart, RECORD_HEADER, RecordHeader, seed};
 use crate::pool::parallel;
 use crate::store::files::dir::{Room, StoreDir};
 use crate::store::files::manifest::SEQUENCE_LIMIT;
@@ -35,6 +35,24 @@ pub struct Replay {
     pub bytes: u64,
     /// The log ends where it does because what comes then is given up.
     pub is_cut: bool,
+    /// Records behind the end are whole, and must be taken out of the way of others.
+    pub has_tail: bool,
+    /// Parts of groups of several partitions, in the order of the log.
+    pub parts: Vec<Part>,
+}
+
+/// A part of a group of several partitions.
+pub struct Part {
+    pub of: GroupPart,
+    /// Its first sequence number.
+    pub first: u64,
+    /// Where it is: in which segment, which record of that, and at which offset.
+    segment: usize,
+    record: usize,
+    at: u64,
+    /// Records before it, and their bytes.
+    records_before: u64,
+    bytes_before: u64,
 }
 
 impl Replay {
@@ -47,7 +65,24 @@ impl Replay {
             records: 0,
             bytes: 0,
             is_cut: false,
+            has_tail: false,
+            parts: Vec::new(),
         }
+    }
+
+    /// Ends the log before the part `nth`.
+    pub fn end_before(&mut self, nth: usize) {
+        let Some(part) = self.parts.drain(nth..).next() else {
+            return;
+        };
+        // One record at the end of the log is left out of account as soon as another segment begins.
+        self.has_tail |= self.records > part.records_before + 1;
+        self.segments.truncate(part.segment + 1);
+        if let Some(last) = self.segments.last_mut() {
+            (last.count, last.end) = (part.record, part.at);
+        }
+        (self.next, self.records, self.bytes) =
+            (part.first, part.records_before, part.bytes_before);
     }
 
     /// Reads the log and changes nothing. Its end may be torn; with `salvage`, so may any part of it:
@@ -117,6 +152,15 @@ impl Replay {
             })
     }
 
+    /// Bytes of the files that are read.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn len(&self) -> Result<u64> {
+        let len = |replayed: &ReplaySegment| replayed.segment.len();
+        self.segments.iter().map(len).sum()
+    }
+
     /// Replays the records of a log that is [durable](Self::make_durable), in order. `change` makes
     /// a mutation, or nothing, of each entry and its sequence number. `apply` gets the mutations of
     /// one segment after the other. `progress` gets the bytes read, and all bytes.
@@ -129,8 +173,7 @@ impl Replay {
         change: impl for<'e> Fn(Entry<'e>, u64) -> Option<Mutation<'e>> + Sync,
         mut apply: impl FnMut(&[Mutation]) -> Result<()> + Send,
     ) -> Result<()> {
-        let len = |replayed: &ReplaySegment| replayed.segment.len();
-        let all = self.segments.iter().map(len).sum::<Result<u64>>()?;
+        let all = self.len()?;
         let mut done = 0;
         let read = |replayed: &ReplaySegment, bytes| Loaded::read(&replayed.segment, bytes);
         let first = self.segments.first();
@@ -245,16 +288,32 @@ impl Loaded {
             if matches!(until, Until::Sequence(until) if header.first >= until) {
                 break;
             }
-            let next = header.first.checked_add(header.span);
-            let Some(next) = next.filter(|&next| {
-                header.first == replay.next && header.span != 0 && next <= SEQUENCE_LIMIT
-            }) else {
+            let span = header.span();
+            let next = header.first.checked_add(span);
+            let Some(next) = next
+                .filter(|&next| header.first == replay.next && span != 0 && next <= SEQUENCE_LIMIT)
+            else {
                 let found = format!(
-                    "a record of {} sequence numbers from {} on; expected {}",
-                    header.span, header.first, replay.next
+                    "a record of {span} sequence numbers from {} on; expected {}",
+                    header.first, replay.next
                 );
                 return damaged(count, *at, found);
             };
+            if header.is_part() {
+                let Some(of) = GroupPart::read(self.entries_of(*at, header)) else {
+                    let found = "a part of a group that has no number".to_string();
+                    return damaged(count, *at, found);
+                };
+                replay.parts.push(Part {
+                    of,
+                    first: header.first,
+                    segment: replay.segments.len(),
+                    record: count,
+                    at: *at as u64,
+                    records_before: replay.records,
+                    bytes_before: replay.bytes,
+                });
+            }
             replay.next = next;
             replay.records += 1;
             replay.bytes += header.stride().unwrap_or_default();
@@ -282,6 +341,11 @@ impl Loaded {
         }
     }
 
+    fn entries_of(&self, at: usize, header: &RecordHeader) -> &[u8] {
+        let start = at + RECORD_HEADER;
+        &self.bytes[start..start + to_usize(header.len)]
+    }
+
     /// A valid record behind the end of the records that says that what was there was durable.
     fn witness(&self, salt: u64) -> Option<usize> {
         let first = self.end / 8 + 1;
@@ -307,10 +371,10 @@ impl Loaded {
         let each = &each;
         let of_record = |nth: usize| {
             let (at, header) = self.records[nth];
-            let start = at + RECORD_HEADER;
-            let entries = record::entries(&self.bytes[start..start + to_usize(header.len)]);
-            entries.map(move |entry| {
-                let possible = |entry: &Entry| u64::from(entry.position) < header.span;
+            let entries = record::entries(self.entries_of(at, &header));
+            // The first one of a part is none of the store's.
+            entries.skip(header.is_part().into()).map(move |entry| {
+                let possible = |entry: &Entry| u64::from(entry.position) < header.span();
                 let entry = entry.filter(possible).ok_or_else(|| Error::DamagedLog {
                     path: segment.path().to_path_buf(),
                     at: at as u64,

@@ -158,7 +158,7 @@ fn transactions_of_a_group_conflict_with_those_before_them() {
     );
     // Requests of those in conflict have no numbers.
     assert_eq!(store.state().log.next_sequence(), sequence + 11);
-    assert!(store.state().snapshots.live().is_empty());
+    assert!(store.state().shared.snapshots.live().is_empty());
     let items = |store: &Store| -> Vec<(Vec<u8>, Vec<u8>)> {
         store.range(..).collect::<Result<_>>().unwrap()
     };

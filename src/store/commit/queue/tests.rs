@@ -5,10 +5,18 @@ use std::thread;
 use super::*;
 
 /// Answers the requests of each job, and notes how many there were in each group.
-#[derive(Default)]
 struct Counter {
     queue: Queue,
     groups: Mutex<Vec<usize>>,
+}
+
+impl Default for Counter {
+    fn default() -> Self {
+        Self {
+            queue: Queue::new(true),
+            groups: Mutex::default(),
+        }
+    }
 }
 
 impl Leader for Arc<Counter> {

@@ -1,7 +1,7 @@
-//! What serves an open store: its state, the queue of its changes, and its threads.
+//! What serves a partition of an open store: its state, the queue of its changes, and its threads.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
@@ -17,11 +17,13 @@ use crate::store::options::{Durability, StoreOptions};
 use crate::table::compact::{Between, reporting};
 use crate::{Error, Progress, Result};
 
-/// The store and the queue to it.
-pub struct Core {
+/// A partition and the queue to it.
+pub struct Partition {
     pub(in crate::store) state: StoreInner,
     pub(in crate::store) queue: Queue,
     pub(in crate::store) background: Background,
+    /// Only of the first one: the others, whose groups its log decides.
+    others: Vec<Weak<Partition>>,
     /// Callers whose batches wait or are being executed.
     pub(in crate::store) callers: AtomicUsize,
     /// Held by who takes a checkpoint.
@@ -33,7 +35,7 @@ pub struct Core {
 /// How often deletions are tried again on a full disk, each time after a checkpoint.
 const DELETE_RETRIES: u32 = 32;
 
-impl Leader for Arc<Core> {
+impl Leader for Arc<Partition> {
     fn commit_group(&self, group: &mut [Job]) -> Vec<Answer> {
         let answers = self.state.commit_group(group);
         self.background.wake(&self.state);
@@ -45,8 +47,8 @@ impl Leader for Arc<Core> {
     }
 
     fn share(&self) {
-        let core = Arc::clone(self);
-        let work = move || core.queue.run_long_groups(&core);
+        let partition = Arc::clone(self);
+        let work = move || partition.queue.run_long_groups(&partition);
         self.state.threads.queue.spawn(work);
     }
 
@@ -60,29 +62,30 @@ impl Leader for Arc<Core> {
     }
 }
 
-impl Core {
-    /// Serves an open store: starts its threads, and gives it a queue.
-    pub fn start(state: StoreInner, options: &StoreOptions) -> Arc<Self> {
+impl Partition {
+    /// Serves a partition: starts its threads, and gives it a queue. The first one must know the `others`.
+    pub fn start(state: StoreInner, options: &StoreOptions, others: &[Arc<Self>]) -> Arc<Self> {
         let interval = match options.durability {
             Durability::Interval(interval) if !state.durably => Some(interval),
             _ => None,
         };
-        let core = Arc::new(Self {
+        let partition = Arc::new(Self {
             state,
-            queue: Queue::default(),
+            queue: Queue::new(true),
+            others: others.iter().map(Arc::downgrade).collect(),
             background: Background::new(interval, options.checkpoint_bytes),
             callers: AtomicUsize::new(0),
             checkpointing: Mutex::new(()),
             checkpoints: AtomicU64::new(0),
         });
-        core.background.attend(&core);
-        let served = Arc::downgrade(&core);
-        core.queue.server().set_work(move || {
-            let core = served.upgrade()?;
-            core.queue.serve(&core);
+        partition.background.attend(&partition);
+        let served = Arc::downgrade(&partition);
+        partition.queue.server().set_work(move || {
+            let partition = served.upgrade()?;
+            partition.queue.serve(&partition);
             None
         });
-        core
+        partition
     }
 
     /// Has something done, and waits for the answer.
@@ -109,7 +112,7 @@ impl Core {
                 return (back, answer);
             }
             left -= 1;
-            let stalls = &self.state.metrics.full_disk_stalls;
+            let stalls = &self.state.shared.metrics.full_disk_stalls;
             if !stalls.time(|| self.make_room(seen)) {
                 return (back, answer);
             }
@@ -130,16 +133,20 @@ impl Core {
             && (self.take_checkpoint().is_ok() || self.state.is_unsaved.load(Ordering::Relaxed))
     }
 
-    /// Ends all threads, waits for what is left to do, and closes the files. Nobody calls it any more.
-    pub fn end(self: Arc<Self>) -> Result<()> {
+    /// Ends all threads, and waits for what is left to do. Nobody calls it any more.
+    pub fn stop(self: &Arc<Self>) {
         self.state.tiers.table.end_compaction();
         self.background.stop(&self.state);
-        self.queue.end(&self);
+        self.queue.end(self);
+    }
+
+    /// What it has served, once it has [stopped](Self::stop).
+    pub fn into_state(self: Arc<Self>) -> StoreInner {
         // A thread that has led until now may be about to let go of it.
         let mut shared = self;
         loop {
             match Arc::try_unwrap(shared) {
-                Ok(core) => return core.state.close(),
+                Ok(partition) => return partition.state,
                 Err(others) => shared = others,
             }
             std::thread::yield_now();
@@ -147,9 +154,19 @@ impl Core {
     }
 
     fn take_checkpoint(self: &Arc<Self>) -> Result<()> {
-        self.state.metrics.time(TimedPath::Checkpoint, || {
+        self.state.shared.metrics.time(TimedPath::Checkpoint, || {
             let (_, begun) = self.queue.submit(Work::Checkpoint, self);
             begun?;
+            // What its log decides must be in the indexes of the others before that is gone.
+            for other in &self.others {
+                let Some(other) = other.upgrade() else {
+                    continue;
+                };
+                let _alone = other.checkpointing.lock();
+                other.take_checkpoint()?;
+            }
+            // What its index has is durable then, so all of the groups that it is part of must be.
+            self.state.shared.sync_logs()?;
             self.state.complete_checkpoint()
         })?;
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
@@ -167,20 +184,20 @@ impl Core {
         // The index is closed as after changes.
         self.state.has_changed.store(true, Ordering::Relaxed);
         let is_done = self.state.tiers.table.compact(between);
-        {
-            let _alone = self.checkpointing.lock();
-            self.take_checkpoint()?;
-        }
+        self.checkpoint_here()?;
         self.state.tiers.table.release_free();
         Ok(is_done)
+    }
+
+    /// As [`checkpoint`](Self::checkpoint), for a thread of no pool.
+    pub fn checkpoint_here(self: &Arc<Self>) -> Result<()> {
+        let _alone = self.checkpointing.lock();
+        self.take_checkpoint()
     }
 
     /// Makes all that was answered durable in the index.
     pub fn checkpoint(self: &Arc<Self>) -> Result<()> {
         user_code::may_change()?;
-        run_off_pool(|| {
-            let _alone = self.checkpointing.lock();
-            self.take_checkpoint()
-        })
+        run_off_pool(|| self.checkpoint_here())
     }
 }

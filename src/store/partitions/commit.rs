@@ -1,0 +1,454 @@
+//! Changes of several partitions, which are committed together.
+//!
+//! Whoever leads the queue holds the queues of the partitions that a group reads or changes, so that no request
+//! comes between. Then
+//!
+//! 1. each partition executes what is its own, and each that is changed, but for the first one, writes a *prepare
+//!    record* with it into its log;
+//! 2. the first one, the coordinator, writes the *commit record* with its own changes, which names the others;
+//! 3. the group is published in all of them at once, and goes into their tables.
+//!
+//! No table changes before the commit record is as durable as answers are (p²KVS §4.5). If it cannot be written, the
+//! group is aborted: its prepare records are taken back.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::MutexGuard;
+
+use super::Partitions;
+use crate::pool::parallel;
+use crate::store::columns::{ColumnAnswers, ValuesPart, concat};
+use crate::store::commit::execute::Execution;
+use crate::store::commit::group::{goes_before, read_sets};
+use crate::store::commit::queue::{Answer, Answers, Held, Job, Leader, Work};
+use crate::store::commit::requests::{Batch, Requests};
+use crate::store::files::dir::{Room, is_full};
+use crate::store::inner::Applying;
+use crate::store::mvcc::group_writes::GroupWrites;
+use crate::store::mvcc::published::Published;
+use crate::store::mvcc::read_set::ReadSet;
+use crate::store::partition::Partition;
+use crate::store::request::Response;
+use crate::store::threads::PARALLEL_REQUESTS_MIN;
+use crate::store::wal::record::{Entry, GroupPart};
+use crate::{Error, Result};
+
+impl Leader for Arc<Partitions> {
+    fn commit_group(&self, group: &mut [Job]) -> Vec<Answer> {
+        let works: Vec<&Work> = group.iter().map(|job| &job.work).collect();
+        self.commit_works(&works)
+    }
+
+    fn broke(&self, words: String) -> Error {
+        let broke = |partition: &Arc<Partition>| partition.state.broke(words.clone());
+        let errors: Vec<Error> = self.all().iter().map(broke).collect();
+        errors[0].clone()
+    }
+
+    fn share(&self) {
+        unreachable!("callers are the leaders of this queue");
+    }
+
+    fn discard(&self, work: Work) {
+        self.discard_work(work);
+    }
+}
+
+/// What a partition has of a group.
+struct Share<'p, 'r> {
+    number: usize,
+    partition: &'p Arc<Partition>,
+    requests: Requests<'r>,
+    /// Of which job each request is, and its position there.
+    origins: Vec<(usize, usize)>,
+}
+
+/// The partitions that a group reads or changes, which do nothing else meanwhile.
+struct HeldPartitions<'p> {
+    numbers: Vec<usize>,
+    _held: Vec<Held<'p, Arc<Partition>>>,
+}
+
+impl Partitions {
+    fn commit_works(&self, works: &[&Work]) -> Vec<Answer> {
+        let mut broken = self.all().iter().filter_map(|one| one.state.broken.get());
+        if let Some(error) = broken.next() {
+            return works.iter().map(|_| Err(error.clone())).collect();
+        }
+        let held = self.hold(works);
+        let answers = self.execute(&held, works);
+        for &number in &held.numbers {
+            let partition = &self.all()[number];
+            partition.background.wake(&partition.state);
+        }
+        answers
+    }
+
+    /// Holds the partitions that are read or changed, and the coordinator.
+    fn hold(&self, works: &[&Work]) -> HeldPartitions<'_> {
+        let mut is_held = vec![false; self.all().len()];
+        is_held[0] = true;
+        for work in works {
+            let read = work.read_set().into_iter().flat_map(ReadSet::partitions);
+            read.for_each(|number| is_held[number] = true);
+            for key in batch_of(work).keys() {
+                is_held[self.number_of(key)] = true;
+            }
+        }
+        let numbers: Vec<usize> = (0..is_held.len()).filter(|&nth| is_held[nth]).collect();
+        // Nobody else holds more than one.
+        let hold = |&number: &usize| {
+            let partition = &self.all()[number];
+            partition.queue.hold(partition)
+        };
+        let held = numbers.iter().map(hold).collect();
+        HeldPartitions {
+            numbers,
+            _held: held,
+        }
+    }
+
+    /// Executes batches and transactions as if one came after the other.
+    fn execute(&self, held: &HeldPartitions, works: &[&Work]) -> Vec<Answer> {
+        // What is finished now is a change, too, that a transaction may not have seen.
+        let finish = |&number: &usize| self.all()[number].state.finish();
+        let finished = held.numbers.iter().map(finish).fold(Ok(()), Result::and);
+        let jobs = self.drop_conflicting(held, works);
+        let executed: Vec<Batch> = jobs.iter().flatten().copied().collect();
+        let finished = goes_before(finished, &Requests::of(&executed));
+        let whole = matches!(works, [Work::Whole(_)]);
+        let answers = finished.and_then(|()| self.run(held, &executed, &read_sets(works), whole));
+        if let Err(Error::Damaged { .. } | Error::NoSpace { .. }) = answers
+            && jobs.len() > 1
+        {
+            // Nothing was done; who has not asked for what is damaged, or for too much room, shall not be told so.
+            let alone = |work: &&Work| self.execute(held, &[*work]).remove(0);
+            return works.iter().map(alone).collect();
+        }
+        let mut answers = answers.map(Vec::into_iter);
+        let answer = |job: &Result<Batch>| match (job, &mut answers) {
+            (Err(error), _) => Err(error.clone()),
+            (Ok(_), Ok(all)) => Ok(all.next().expect("one answer a job")),
+            (Ok(_), Err(error)) => Err(error.clone()),
+        };
+        jobs.iter().map(answer).collect()
+    }
+
+    /// The requests of each job; an error for a transaction that others are in conflict with.
+    fn drop_conflicting<'j>(
+        &self,
+        held: &HeldPartitions,
+        works: &[&'j Work],
+    ) -> Vec<Result<Batch<'j>>> {
+        let is_transaction = |work: &&Work| matches!(work, Work::Transaction(..));
+        let last = works.iter().rposition(is_transaction).unwrap_or(0);
+        let mut changed = BTreeSet::new();
+        let requests = |(nth, work): (usize, &&'j Work)| {
+            if let Some(read_set) = work.read_set() {
+                let holds = |&number: &usize| {
+                    read_set.hold(&self.all()[number].state.old_versions(), &changed)
+                };
+                let hold = held.numbers.iter().map(holds);
+                let hold: Result<Vec<bool>> = hold.collect();
+                if !hold
+                    .as_ref()
+                    .is_ok_and(|hold| hold.iter().all(|holds| *holds))
+                {
+                    read_set.release();
+                    hold?;
+                    return Err(Error::Conflict);
+                }
+            }
+            let job = batch_of(work);
+            if nth < last {
+                changed.extend(job.changed_keys());
+            }
+            Ok(job)
+        };
+        works.iter().enumerate().map(requests).collect()
+    }
+
+    /// What each partition has of these jobs.
+    fn share_out<'r>(&self, held: &HeldPartitions, jobs: &[Batch<'r>]) -> Vec<Share<'_, 'r>> {
+        let mut shares: Vec<(Vec<_>, Vec<_>)> = Vec::new();
+        shares.resize_with(self.all().len(), Default::default);
+        for (job, batch) in jobs.iter().enumerate() {
+            for (nth, request) in batch.requests().enumerate() {
+                let (requests, origins) = &mut shares[self.number_of(request.key())];
+                requests.push(request);
+                origins.push((job, nth));
+            }
+        }
+        let share = |&number: &usize| {
+            let (requests, origins) = std::mem::take(&mut shares[number]);
+            Share {
+                number,
+                partition: &self.all()[number],
+                requests: Requests::Joined(requests),
+                origins,
+            }
+        };
+        let shares = held.numbers.iter().map(share);
+        shares.filter(|share| share.requests.len() > 0).collect()
+    }
+
+    /// Executes the requests of jobs in their order, nothing being unfinished; with `whole`, all of them or none. The
+    /// `read_sets` of their transactions hold. Gives the answers to each job.
+    fn run(
+        &self,
+        held: &HeldPartitions,
+        jobs: &[Batch],
+        read_sets: &[&ReadSet],
+        whole: bool,
+    ) -> Result<Vec<Answers>> {
+        let shares = self.share_out(held, jobs);
+        let first = &self.first().state;
+        let len: usize = jobs.iter().map(|job| job.len()).sum();
+        // Syncs go side by side.
+        let takes_long = len >= PARALLEL_REQUESTS_MIN || first.durably;
+        let threads = &first.shared.threads;
+        threads.run_for_leader(takes_long, || {
+            self.run_shares(&shares, jobs, read_sets, whole)
+        })
+    }
+
+    fn run_shares(
+        &self,
+        shares: &[Share],
+        jobs: &[Batch],
+        read_sets: &[&ReadSet],
+        whole: bool,
+    ) -> Result<Vec<Answers>> {
+        let began = Instant::now();
+        let executions: Vec<_> = each(shares.iter(), |share| {
+            let state = &share.partition.state;
+            let operator = state.operator.as_deref();
+            Execution::start(&share.requests, &state.tiers, operator, None)
+        })?;
+        if let Some(error) = executions
+            .iter()
+            .find_map(|one| one.failure())
+            .filter(|_| whole)
+        {
+            return Err(error.clone());
+        }
+        let versions = began.elapsed();
+        let finals: Vec<Vec<Entry>> = each(executions.iter(), |one| Ok(one.finals()))?;
+        // Before the tables change.
+        let responses = each(executions.iter().zip(shares), |(execution, share)| {
+            let positions = 0..share.requests.len();
+            execution.answer(&share.partition.state.tiers, positions, Vec::new())
+        })?;
+        let answers = join_answers(jobs, shares, responses);
+        {
+            let mut steps = self.first().state.steps.lock();
+            steps.versions += versions;
+            steps.answers += began.elapsed().saturating_sub(versions);
+        }
+        let finds: Vec<_> = executions
+            .iter()
+            .map(|execution| |key: &[u8]| execution.value(key))
+            .collect();
+        let writes = finals.iter().zip(&finds);
+        let writes: Vec<GroupWrites> = writes
+            .map(|(finals, find)| GroupWrites::new(finals, find))
+            .collect();
+        let changes: Vec<(&Share, &GroupWrites)> = shares
+            .iter()
+            .zip(&writes)
+            .filter(|(_, writes)| !writes.finals().is_empty())
+            .collect();
+        if !changes.is_empty() {
+            self.commit(&changes, read_sets)?;
+        }
+        Ok(answers)
+    }
+
+    /// Puts what a group changes in each partition into the logs, and then into the tables.
+    fn commit(&self, changes: &[(&Share, &GroupWrites)], read_sets: &[&ReadSet]) -> Result<()> {
+        let began = Instant::now();
+        let rooms = each(changes.iter(), |(share, writes)| {
+            share.partition.state.hold_for(writes.finals())
+        })?;
+        read_sets.iter().for_each(|read_set| read_set.release());
+        let firsts: Vec<u64> = changes
+            .iter()
+            .map(|(share, _)| share.partition.state.log.next_sequence())
+            .collect();
+        match changes {
+            [(share, writes)] => {
+                let state = &share.partition.state;
+                let span = share.requests.len() as u64;
+                let finals = writes.finals();
+                state
+                    .log
+                    .append(span, finals, state.durably, rooms[0], || Ok(()))?;
+            }
+            _ => self.log_parts(changes, &firsts, &rooms)?,
+        }
+        let logged = began.elapsed();
+        let applied = apply(changes, &firsts);
+        let mut steps = self.first().state.steps.lock();
+        steps.log += logged;
+        steps.index += began.elapsed().saturating_sub(logged);
+        applied
+    }
+
+    /// Writes the prepare records of a group, and then its commit record.
+    ///
+    /// # Errors
+    /// What the operating system answers. The group is aborted then, unless the process or the machine stops before
+    /// the next record of the coordinator is written.
+    fn log_parts(
+        &self,
+        changes: &[(&Share, &GroupWrites)],
+        firsts: &[u64],
+        rooms: &[Room],
+    ) -> Result<()> {
+        let group = rand::random();
+        let of_first = changes.iter().position(|(share, _)| share.number == 0);
+        let others: Vec<usize> = (0..changes.len())
+            .filter(|nth| Some(*nth) != of_first)
+            .collect();
+        let part = GroupPart {
+            group,
+            participants: Vec::new(),
+        };
+        let prepare = |&nth: &usize| {
+            let (share, writes) = changes[nth];
+            let state = &share.partition.state;
+            let span = share.requests.len() as u64;
+            let log = &state.log;
+            log.append_part(span, &part, writes.finals(), state.durably, rooms[nth])
+        };
+        let prepared = side_by_side(others.iter(), prepare);
+        let mut committed = prepared.iter().cloned().fold(Ok(()), Result::and);
+        if committed.is_ok() {
+            let record = |&nth: &usize| (changes[nth].0.number as u64, firsts[nth]);
+            let commit = GroupPart {
+                group,
+                participants: others.iter().map(record).collect(),
+            };
+            let state = &self.first().state;
+            let (span, finals, room) = match of_first {
+                Some(nth) => (
+                    changes[nth].0.requests.len(),
+                    changes[nth].1.finals(),
+                    rooms[nth],
+                ),
+                None if rooms.contains(&Room::Spares) => (1, &[][..], Room::Spares),
+                None => (1, &[][..], Room::ALL),
+            };
+            let log = &state.log;
+            committed = log.append_part(span as u64, &commit, finals, state.durably, room);
+        }
+        if committed.is_err() {
+            for (&nth, prepared) in others.iter().zip(&prepared) {
+                if prepared.is_ok() {
+                    changes[nth].0.partition.state.log.abort(firsts[nth]);
+                }
+            }
+            if is_full(&committed) {
+                let state = &self.first().state;
+                state
+                    .was_full
+                    .store(true, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        committed
+    }
+}
+
+/// Publishes a group that is in the logs, and brings it into the tables.
+fn apply(changes: &[(&Share, &GroupWrites)], firsts: &[u64]) -> Result<()> {
+    let states: Vec<_> = changes
+        .iter()
+        .map(|(share, _)| &share.partition.state)
+        .collect();
+    let mut alone: Vec<MutexGuard<Applying>> =
+        states.iter().map(|state| state.applying()).collect();
+    let mut alone: Vec<&mut Applying> = alone.iter_mut().map(|alone| &mut **alone).collect();
+    let parts: Vec<(&Published, &GroupWrites)> = states
+        .iter()
+        .zip(changes)
+        .map(|(state, (_, writes))| (&state.published, *writes))
+        .collect();
+    Published::show_all(&parts, |commit_seq| {
+        let work = alone.iter_mut().zip(changes).zip(firsts);
+        let applied = side_by_side(work, |((alone, (share, writes)), &first)| {
+            let state = &share.partition.state;
+            state.bring_into_table(alone, commit_seq, first, writes)
+        });
+        applied.into_iter().fold(Ok(()), Result::and)
+    })
+}
+
+/// What `make` makes of each, side by side if that takes long: a caller shares no work with the threads of others.
+fn side_by_side<T: Send, R: Send>(
+    of: impl IntoIterator<Item = T>,
+    make: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    match rayon::current_thread_index() {
+        Some(_) => parallel::map(of, make),
+        None => of.into_iter().map(make).collect(),
+    }
+}
+
+/// As [`side_by_side`], unless one of them fails.
+fn each<T: Send, R: Send>(
+    of: impl IntoIterator<Item = T>,
+    make: impl Fn(T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    side_by_side(of, make).into_iter().collect()
+}
+
+/// The requests of work that may change several partitions.
+fn batch_of(work: &Work) -> Batch<'_> {
+    match work {
+        Work::Whole(requests) => Batch::Owned(requests),
+        _ => work.joined().expect("nothing else comes into this queue"),
+    }
+}
+
+/// The answers to each job, of the responses to each share of their requests.
+fn join_answers(jobs: &[Batch], shares: &[Share], responses: Vec<Vec<Response>>) -> Vec<Answers> {
+    enum Joined {
+        Responses(Vec<Response>),
+        Columns(ValuesPart, Vec<(usize, Error)>),
+        None,
+    }
+    let joined = |job: &Batch| match job {
+        Batch::Owned(requests) => Joined::Responses(vec![Response::Done; requests.len()]),
+        Batch::Columns(columns) if columns.is_answered() => {
+            Joined::Columns(ValuesPart::nulls(columns.len()), Vec::new())
+        }
+        Batch::Columns(_) => Joined::None,
+    };
+    let mut all: Vec<Joined> = jobs.iter().map(joined).collect();
+    for (share, responses) in shares.iter().zip(responses) {
+        for (&(job, nth), response) in share.origins.iter().zip(responses) {
+            match (&mut all[job], response) {
+                (Joined::Responses(responses), response) => responses[nth] = response,
+                (Joined::Columns(values, _), Response::Value(Some(value))) => {
+                    values.set(nth, &value);
+                }
+                (Joined::Columns(_, failures), Response::Failed(error)) => {
+                    failures.push((nth, *error));
+                }
+                _ => {}
+            }
+        }
+    }
+    let answers = |joined| match joined {
+        Joined::Responses(responses) => Answers::Responses(responses),
+        Joined::Columns(values, mut failures) => {
+            failures.sort_by_key(|(nth, _)| *nth);
+            let values = concat(vec![values]);
+            Answers::Columns(Box::new(ColumnAnswers { values, failures }))
+        }
+        Joined::None => Answers::Columns(Box::default()),
+    };
+    all.into_iter().map(answers).collect()
+}

@@ -1,0 +1,173 @@
+//! The partitions of a store (p²KVS §4). Each keeps every promise for its own keys. Here is what knows of several:
+//! which partition has a key, what changes several at once, and reads of several at one moment.
+//!
+//! ```text
+//!  one key -------------------> its partition's queue
+//!  several, of one partition -> its partition's queue
+//!  several ----> the queue here: whoever leads it holds the queues of the partitions, then executes in each
+//! ```
+
+mod commit;
+mod reads;
+mod route;
+mod stats;
+
+use std::sync::Arc;
+
+use self::route::Route;
+use crate::pool::run_off_pool;
+use crate::store::commit::queue::{Answer, Queue, Work};
+use crate::store::commit::requests::Batch;
+use crate::store::commit::user_code;
+use crate::store::files::dir::is_full;
+use crate::store::inner::StoreInner;
+use crate::store::lifecycle::checkpoint::close_all;
+use crate::store::mvcc::old_versions::Snapshot;
+use crate::store::options::StoreOptions;
+use crate::store::partition::Partition;
+use crate::store::shared::Shared;
+use crate::{Progress, Result};
+
+/// See the [module](self).
+pub struct Partitions {
+    all: Vec<Arc<Partition>>,
+    route: Route,
+    /// Of what changes several.
+    queue: Queue,
+}
+
+impl Partitions {
+    /// Serves an open store.
+    pub fn start(states: Vec<StoreInner>, options: &StoreOptions) -> Arc<Self> {
+        let manifest = states[0].store_dir.manifest();
+        let options = options.of_partition(manifest.partitions);
+        let mut states = states.into_iter();
+        let first = states.next().expect("a store has a partition");
+        let others: Vec<_> = states
+            .map(|state| Partition::start(state, &options, &[]))
+            .collect();
+        let first = Partition::start(first, &options, &others);
+        Arc::new(Self {
+            all: [first].into_iter().chain(others).collect(),
+            route: Route::new(manifest.store_id, manifest.partitions),
+            queue: Queue::new(false),
+        })
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &[Arc<Partition>] {
+        &self.all
+    }
+
+    /// The first one, whose log decides for all.
+    pub fn first(&self) -> &Arc<Partition> {
+        &self.all[0]
+    }
+
+    /// The only one, if there are no others.
+    pub fn only(&self) -> Option<&Arc<Partition>> {
+        match &*self.all {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// The number of the partition that has a key.
+    #[inline]
+    pub fn number_of(&self, key: &[u8]) -> usize {
+        self.route.number_of(key)
+    }
+
+    /// The partition that has a key.
+    #[inline]
+    pub fn of(&self, key: &[u8]) -> &Arc<Partition> {
+        &self.all[self.number_of(key)]
+    }
+
+    /// The partition that has all keys of a batch, if there is one; of a batch without keys the first one.
+    pub fn of_all<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> Option<&Arc<Partition>> {
+        if let Some(only) = self.only() {
+            return Some(only);
+        }
+        let mut numbers = keys.into_iter().map(|key| self.number_of(key));
+        let number = numbers.next().unwrap_or(0);
+        numbers
+            .all(|other| other == number)
+            .then(|| &self.all[number])
+    }
+
+    /// What all of them share.
+    pub fn shared(&self) -> &Shared {
+        &self.first().state.shared
+    }
+
+    /// The moment that is now, in all of them.
+    pub fn snapshot(&self) -> Snapshot {
+        self.first().state.snapshot()
+    }
+
+    /// Has changes of several partitions made, and waits for the answer; again, on a full disk, once a checkpoint has
+    /// made room.
+    pub fn submit(self: &Arc<Self>, work: Work) -> Answer {
+        user_code::may_change()?;
+        self.all
+            .iter()
+            .for_each(|partition| partition.wait_for_room());
+        run_off_pool(|| {
+            let (work, mut answer) = self.queue.submit(work, self);
+            let work = match is_full(&answer)
+                && work.can_be_repeated()
+                && self.first().checkpoint_here().is_ok()
+            {
+                true => {
+                    let (work, again) = self.queue.submit(work, self);
+                    answer = again;
+                    work
+                }
+                false => work,
+            };
+            self.discard_work(work);
+            answer
+        })
+    }
+
+    fn discard_work(&self, work: Work) {
+        let requests = match work.joined() {
+            Some(Batch::Owned(requests)) => requests.len(),
+            Some(Batch::Columns(_)) | None => 0,
+        };
+        self.shared().threads.discard(requests, work);
+    }
+
+    /// Makes all that was answered durable.
+    pub fn flush(&self) -> Result<()> {
+        self.shared().sync_logs()
+    }
+
+    /// Makes all that was answered durable in the indexes.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.first().checkpoint()
+    }
+
+    /// Gives room of the indexes back.
+    pub fn compact(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<()> {
+        self.all
+            .iter()
+            .try_for_each(|partition| partition.compact(progress))
+    }
+
+    /// Ends all threads, waits for what is left to do, and closes the files. Nobody calls it any more.
+    pub fn end(self: Arc<Self>) -> Result<()> {
+        self.queue.end(&self);
+        let mut shared = self;
+        let Self { all, .. } = loop {
+            match Arc::try_unwrap(shared) {
+                Ok(partitions) => break partitions,
+                Err(others) => shared = others,
+            }
+            std::thread::yield_now();
+        };
+        all.iter().for_each(|partition| partition.stop());
+        close_all(all.into_iter().map(Partition::into_state).collect())
+    }
+}

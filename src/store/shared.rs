@@ -1,0 +1,45 @@
+//! What all partitions of a store share.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::Result;
+use crate::store::commit::sorter::Sorter;
+use crate::store::metrics::StoreMetrics;
+use crate::store::mvcc::clock::CommitClock;
+use crate::store::mvcc::old_versions::Snapshots;
+use crate::store::threads::Threads;
+use crate::store::wal::Log;
+
+/// See the [module](self).
+pub struct Shared {
+    pub clock: Arc<CommitClock>,
+    pub snapshots: Snapshots,
+    pub threads: Threads,
+    pub metrics: StoreMetrics,
+    pub sorter: Sorter,
+    /// The log of each partition, once all are open.
+    pub logs: OnceLock<Vec<Arc<Log>>>,
+}
+
+impl Shared {
+    /// That of so many partitions, with so many threads, or one for each core if `threads` is 0.
+    pub fn new(partitions: usize, threads: usize, sorter: Sorter) -> Self {
+        Self {
+            clock: Arc::new(CommitClock::new(partitions)),
+            snapshots: Snapshots::default(),
+            threads: Threads::new(threads),
+            metrics: StoreMetrics::new(),
+            sorter,
+            logs: OnceLock::new(),
+        }
+    }
+
+    /// Makes the records of all partitions durable.
+    ///
+    /// # Errors
+    /// What the operating system answers; each log is tried.
+    pub fn sync_logs(&self) -> Result<()> {
+        let logs = self.logs.get().into_iter().flatten();
+        logs.map(|log| log.sync()).fold(Ok(()), Result::and)
+    }
+}
