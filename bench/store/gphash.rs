@@ -86,6 +86,7 @@ impl Gphash {
             .engine(settings.engine)
             .durability(durability)
             .verify_checksums(settings.checksums)
+            .partitions(settings.partitions)
             .merge_operator(Arc::new(Add));
         options = match settings.budget {
             Some(bytes) => options.memory_budget(bytes),

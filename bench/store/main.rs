@@ -30,7 +30,7 @@ use gphash_bench::workload::distribution;
 use mimalloc::MiMalloc;
 
 use ::gphash::Engine;
-use ::gphash::store::Steps;
+use ::gphash::store::{Steps, StoreOptions};
 use distribution::Law;
 use drive::{Arrival, Measured};
 use plan::{Draw, Operation, Workload};
@@ -106,6 +106,10 @@ struct Arguments {
     /// Batches go in columns of keys and of values, to the store of this crate
     #[arg(long)]
     columns: bool,
+    /// Partitions of the store of this crate
+    #[arg(long, value_name = "N", default_value = "1",
+        value_parser = clap::value_parser!(u32).range(1..=StoreOptions::PARTITIONS_MAX.into()))]
+    partitions: u32,
     /// Every answer is durable
     #[arg(long)]
     always: bool,
@@ -285,6 +289,7 @@ fn run_all(arguments: &Arguments) -> Result<(), Failure> {
         engine: arguments.engine.into(),
         checksums: !arguments.no_checksums,
         columns: arguments.columns,
+        partitions: arguments.partitions,
         always: arguments.always,
         interval: Duration::from_millis(arguments.interval),
         #[cfg(feature = "bench-fjall")]
