@@ -74,8 +74,12 @@ impl Need {
     }
 
     fn classes(&self) -> impl Iterator<Item = u32> + use<> {
-        let classes = self.classes;
-        (0..u128::BITS).filter(move |class| classes >> class & 1 == 1)
+        let mut left = self.classes;
+        std::iter::from_fn(move || {
+            let class = left.trailing_zeros();
+            left &= left.checked_sub(1)?;
+            Some(class)
+        })
     }
 }
 

@@ -184,6 +184,8 @@ pub struct Job {
 }
 
 enum Waiter {
+    /// He executes it himself.
+    Leader,
     Caller(Arc<Ticket>),
     Callback(Callback, usize),
 }
@@ -303,8 +305,14 @@ impl Queue {
 
     /// Has something done together with what else waits; gives it back with the answer.
     pub fn submit(&self, work: Work, leader: &impl Leader) -> (Work, Answer) {
-        let ticket = Arc::new(Ticket::default());
         let mut state = self.state.lock();
+        let is_idle = !state.led && state.waiting.is_empty();
+        if is_idle && !(self.is_shared && work.is_long()) {
+            state.led = true;
+            drop(state);
+            return self.run_now(work, leader);
+        }
+        let ticket = Arc::new(Ticket::default());
         state.waiting.push_back(Job {
             work,
             waiter: Waiter::Caller(Arc::clone(&ticket)),
@@ -387,7 +395,7 @@ impl Queue {
         // only where there are none.
         let caller = state.waiting.iter().find_map(|job| match &job.waiter {
             Waiter::Caller(ticket) => Some(ticket),
-            Waiter::Callback(..) => None,
+            Waiter::Leader | Waiter::Callback(..) => None,
         });
         match caller {
             Some(ticket) => ticket.set(TicketState::Leads),
@@ -427,22 +435,29 @@ impl Queue {
         }
     }
 
+    /// Does a single job of a caller who has found nobody at work, and passes the leadership on.
+    fn run_now(&self, work: Work, leader: &impl Leader) -> (Work, Answer) {
+        let waiter = Waiter::Leader;
+        let mut group = [Job { work, waiter }];
+        let mut answers = commit(&mut group, leader);
+        self.pass_on(self.state.lock(), leader);
+        let [Job { work, .. }] = group;
+        (work, answers.pop().expect("one answer a job"))
+    }
+
     /// Does the next group of jobs; gives the queue, still locked, and what must be told to callers.
     fn run_group(
         &self,
         leader: &impl Leader,
     ) -> (MutexGuard<'_, QueueInner>, Vec<(Arc<Ticket>, Outcome)>) {
         let mut group = self.state.lock().take_group();
-        let led = catch_unwind(AssertUnwindSafe(|| leader.commit_group(&mut group)));
-        let answers = led.unwrap_or_else(|panic| {
-            let error = leader.broke(words(&*panic));
-            group.iter().map(|_| Err(error.clone())).collect()
-        });
+        let answers = commit(&mut group, leader);
         let mut outcomes = Vec::new();
         let mut state = self.state.lock();
         for (Job { work, waiter }, answer) in group.into_iter().zip(answers) {
             let outcome = Outcome { work, answer };
             match waiter {
+                Waiter::Leader => {}
                 Waiter::Caller(ticket) => outcomes.push((ticket, outcome)),
                 Waiter::Callback(callback, bytes) => {
                     state.bytes -= bytes;
@@ -494,6 +509,15 @@ impl Queue {
             }
         }
     }
+}
+
+/// Has a group of jobs executed; gives an answer to each, also if that panics.
+fn commit(group: &mut [Job], leader: &impl Leader) -> Vec<Answer> {
+    let led = catch_unwind(AssertUnwindSafe(|| leader.commit_group(group)));
+    led.unwrap_or_else(|panic| {
+        let error = leader.broke(words(&*panic));
+        group.iter().map(|_| Err(error.clone())).collect()
+    })
 }
 
 fn tell(outcomes: Vec<(Arc<Ticket>, Outcome)>) {
