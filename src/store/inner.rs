@@ -95,6 +95,11 @@ impl StoreInner {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the disk had no room for the last checkpoint.
+    pub fn is_unsaved(&self) -> bool {
+        self.is_unsaved.load(Ordering::Relaxed)
+    }
+
     /// The moment that is now.
     pub fn snapshot(&self) -> Snapshot {
         self.shared

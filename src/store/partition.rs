@@ -35,6 +35,15 @@ pub struct Partition {
 /// How often deletions are tried again on a full disk, each time after a checkpoint.
 const DELETE_RETRIES: u32 = 32;
 
+/// How often something is tried again on a full disk.
+pub fn retries(work: &Work) -> u32 {
+    // The room that is made may go to others who delete.
+    match work.only_deletes() {
+        true => DELETE_RETRIES,
+        false => 1,
+    }
+}
+
 impl Leader for Arc<Partition> {
     fn commit_group(&self, group: &mut [Job]) -> Vec<Answer> {
         let answers = self.state.commit_group(group);
@@ -100,11 +109,7 @@ impl Partition {
 
     /// Has something done; again, on a full disk, once a checkpoint has made room.
     fn submit_with_room(self: &Arc<Self>, mut work: Work) -> (Work, Answer) {
-        // What it makes may go to others who delete.
-        let mut left = match work.only_deletes() {
-            true => DELETE_RETRIES,
-            false => 1,
-        };
+        let mut left = retries(&work);
         loop {
             let seen = self.checkpoints.load(Ordering::Relaxed);
             let (back, answer) = self.queue.submit(work, self);
@@ -129,8 +134,7 @@ impl Partition {
             return true;
         }
         // What adds nothing may go on without a checkpoint if the disk has no room for one.
-        self.state.log.bytes() > 0
-            && (self.take_checkpoint().is_ok() || self.state.is_unsaved.load(Ordering::Relaxed))
+        self.state.log.bytes() > 0 && (self.take_checkpoint().is_ok() || self.state.is_unsaved())
     }
 
     /// Ends all threads, and waits for what is left to do. Nobody calls it any more.
@@ -165,8 +169,7 @@ impl Partition {
                 let _alone = other.checkpointing.lock();
                 other.take_checkpoint()?;
             }
-            // What its index has is durable then, so all of the groups that it is part of must be.
-            self.state.shared.sync_logs()?;
+            self.state.shared.sync_groups()?;
             self.state.complete_checkpoint()
         })?;
         self.checkpoints.fetch_add(1, Ordering::Relaxed);

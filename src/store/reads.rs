@@ -342,11 +342,11 @@ impl Store {
         let range = range.into_key_range();
         let partitions = self.partitions();
         // One moment for all.
-        let now = partitions.snapshot();
+        let now = Arc::new(partitions.snapshot());
         let states = partitions.all().iter().map(|partition| &partition.state);
         let pages = states.map(|state| PagesOf {
             state,
-            snapshot: now.again(),
+            snapshot: Arc::clone(&now),
             range: range.clone(),
             writes: Writes::new(),
         });

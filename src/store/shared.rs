@@ -34,6 +34,18 @@ impl Shared {
         }
     }
 
+    /// Makes the records of all partitions durable, if there are several: what one of them makes durable in its index may
+    /// be part of a group.
+    ///
+    /// # Errors
+    /// Those of [`sync_logs`](Self::sync_logs).
+    pub fn sync_groups(&self) -> Result<()> {
+        match self.logs.get().map_or(0, Vec::len) {
+            0 | 1 => Ok(()),
+            _ => self.sync_logs(),
+        }
+    }
+
     /// Makes the records of all partitions durable.
     ///
     /// # Errors

@@ -258,9 +258,10 @@ impl<'s> Snapshot<'s> {
 
     fn pages_of(&self, range: impl KeyBounds) -> Vec<PagesOf<InnerRef<'s>>> {
         let range = range.into_key_range();
+        let snapshot = Arc::new(self.live.again());
         let pages = |number: usize| PagesOf {
             state: self.store.inner(number),
-            snapshot: self.live.again(),
+            snapshot: Arc::clone(&snapshot),
             range: range.clone(),
             writes: Writes::new(),
         };

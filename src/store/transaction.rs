@@ -148,9 +148,10 @@ impl<'s> Transaction<'s> {
         let range = range.into_key_range();
         let partitions = self.store.partitions();
         let snapshots = &partitions.shared().snapshots;
+        let snapshot = Arc::new(snapshots.take(self.read_set.commit_seq));
         let pages = |number: usize| PagesOf {
             state: self.store.inner(number),
-            snapshot: snapshots.take(self.read_set.commit_seq),
+            snapshot: Arc::clone(&snapshot),
             range: range.clone(),
             writes: Writes::new(),
         };

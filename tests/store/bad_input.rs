@@ -15,7 +15,7 @@ use super::model::{Model, contents};
 use super::{append, lacks_operator};
 
 fn options() -> StoreOptions {
-    crate::options()
+    StoreOptions::new()
         .domain(Domain::Checkpointed)
         .durability(Durability::Always)
         .segment_bytes(4096)
@@ -118,13 +118,13 @@ fn options_that_cannot_be() {
     let folder = tempfile::tempdir().unwrap();
     let zero = Durability::Interval(Duration::ZERO);
     for (option, options) in [
-        ("segment_bytes", crate::options().segment_bytes(4095)),
-        ("durability", crate::options().durability(zero)),
+        ("segment_bytes", StoreOptions::new().segment_bytes(4095)),
+        ("durability", StoreOptions::new().durability(zero)),
         (
             "merge_operator",
-            crate::options().merge_operator(Arc::new(Nameless)),
+            StoreOptions::new().merge_operator(Arc::new(Nameless)),
         ),
-        ("capacity", crate::options().capacity(0)),
+        ("capacity", StoreOptions::new().capacity(0)),
     ] {
         let path = folder.path().join(option);
         let error = Store::open(&path, &options).expect_err("it is refused");
@@ -134,7 +134,7 @@ fn options_that_cannot_be() {
         );
     }
     let path = folder.path().join("plain");
-    let store = Store::open(&path, &crate::options().ordered(false)).unwrap();
+    let store = Store::open(&path, &StoreOptions::new().ordered(false)).unwrap();
     let error = store.merge("key", "operand").unwrap_err();
     assert!(lacks_operator(&error), "{error:?}");
     let error = store.range(..).next().unwrap().unwrap_err();
@@ -150,7 +150,7 @@ fn options_that_cannot_be() {
             }
         )
     });
-    let store = Store::open(&path, &crate::options()).unwrap();
+    let store = Store::open(&path, &StoreOptions::new()).unwrap();
     assert_eq!(store.range(..).count(), 0);
 }
 
@@ -378,7 +378,7 @@ fn merges_that_fail() {
 #[test]
 fn iterator_that_is_held() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), &crate::options()).unwrap();
+    let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
     for key in 0..1000u32 {
         store.put(key.to_be_bytes(), "old").unwrap();
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::Duration;
 
 use gphash::pm::{Call, Faults};
-use gphash::store::{Durability, MergeOperator, Request, Response, Store};
+use gphash::store::{Durability, MergeOperator, Request, Response, Store, StoreOptions};
 use gphash::{Error, Result};
 
 use super::disk::folders;
@@ -34,7 +34,7 @@ fn in_memory() -> tempfile::TempDir {
 fn callback_that_panics_harms_nobody() {
     within_a_minute(|| {
         let folder = in_memory();
-        let store = Store::open(folder.path(), &crate::options()).unwrap();
+        let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
         let answered = Arc::new(AtomicU64::new(0));
         for nth in 0..100u8 {
             let answered = Arc::clone(&answered);
@@ -46,7 +46,7 @@ fn callback_that_panics_harms_nobody() {
         }
         store.close().unwrap();
         assert_eq!(answered.load(Ordering::Relaxed), 100);
-        let store = Store::open(folder.path(), &crate::options()).unwrap();
+        let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
         assert_eq!(store.range(..).count(), 100);
     });
 }
@@ -68,7 +68,7 @@ fn chain(store: &Arc<Store>, nth: u64, done: &mpsc::Sender<u64>) {
 fn callbacks_put_more_while_the_queue_is_full() {
     within_a_minute(|| {
         let folder = in_memory();
-        let options = crate::options().durability(Durability::None);
+        let options = StoreOptions::new().durability(Durability::None);
         let store = Arc::new(Store::open(folder.path(), &options).unwrap());
         let (done, all) = mpsc::channel();
         // More than may wait, so that this thread waits for room, too.
@@ -87,7 +87,7 @@ fn callbacks_put_more_while_the_queue_is_full() {
 fn callbacks_call_every_verb() {
     within_a_minute(|| {
         for folder in folders() {
-            let options = crate::options().merge_operator(super::append());
+            let options = StoreOptions::new().merge_operator(super::append());
             let store = Arc::new(Store::open(folder.path().join("store"), &options).unwrap());
             let (done, all) = mpsc::channel();
             for nth in 0..40u8 {
@@ -129,7 +129,7 @@ fn callbacks_call_every_verb() {
 
 /// Opens a store that is being closed, as soon as it is.
 fn open_again(path: &Path) -> Store {
-    let open = || match Store::open(path, &crate::options()) {
+    let open = || match Store::open(path, &StoreOptions::new()) {
         Err(Error::InUse { .. }) => None,
         opened => Some(opened.unwrap()),
     };
@@ -141,7 +141,7 @@ fn callback_that_closes_the_store_gets_an_error() {
     within_a_minute(|| {
         for by_drop in [false, true] {
             let folder = in_memory();
-            let store = Store::open(folder.path(), &crate::options()).unwrap();
+            let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
             let store = Arc::new(store);
             let (send, told) = mpsc::channel();
             let last = Arc::new(OnceLock::new());
@@ -214,7 +214,7 @@ fn merge_operator_reads_the_store_and_changes_none() {
     within_a_minute(|| {
         let folder = in_memory();
         let operator = Arc::new(Calls::default());
-        let options = crate::options().merge_operator(operator.clone());
+        let options = StoreOptions::new().merge_operator(operator.clone());
         let store = Arc::new(Store::open(folder.path(), &options).unwrap());
         operator.0.set(Arc::downgrade(&store)).unwrap();
         store.put("source", "read").unwrap();
@@ -240,7 +240,7 @@ fn merge_operator_reads_the_store_and_changes_none() {
 fn reader_of_a_value_may_change_the_store_and_panic() {
     within_a_minute(|| {
         let folder = in_memory();
-        let store = Store::open(folder.path(), &crate::options()).unwrap();
+        let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
         store.put("key", "old").unwrap();
         let seen = store.get_with(b"key", |value| {
             store.put("key", "new").unwrap();
@@ -278,7 +278,7 @@ fn panic_of_a_change_breaks_the_store_and_loses_nothing() {
         for folder in folders() {
             let path = folder.path().join("store");
             let faults = Arc::new(Panics::default());
-            let options = crate::options().durability(Durability::Always);
+            let options = StoreOptions::new().durability(Durability::Always);
             let store = Store::open(&path, &options.clone().faults(faults.clone())).unwrap();
             store.put("key", "value").unwrap();
             faults.0.store(true, Ordering::Relaxed);

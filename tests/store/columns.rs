@@ -16,7 +16,7 @@ use super::model::{Expected, Model, any_key, any_value, contents, expect};
 use super::{append, lacks_operator, seed};
 
 fn options() -> StoreOptions {
-    crate::options()
+    crate::partitioned()
         .domain(Domain::Checkpointed)
         .durability(Durability::Always)
         .merge_operator(append())
@@ -173,18 +173,18 @@ fn columns_execute_as_requests_do() {
 #[test]
 fn columns_execute_as_requests_do_with_a_memory_budget() {
     let tight = || {
-        crate::options()
+        crate::partitioned()
             .domain(Domain::Checkpointed)
             .memory_budget(1 << 20)
     };
-    columns_are_as_requests(crate::options(), tight());
+    columns_are_as_requests(crate::partitioned(), tight());
 }
 
 #[test]
 fn columns_of_many_items_leave_memory_and_are_read_below() {
     const ITEMS: u32 = 40_000;
     let dir = tempfile::tempdir().unwrap();
-    let budget = crate::options().memory_budget(2 << 20);
+    let budget = crate::partitioned().memory_budget(2 << 20);
     let store = Store::open(dir.path(), &budget).unwrap();
     let keys: Columns = (0..ITEMS).map(u32::to_be_bytes).collect();
     let values: Columns = (0..ITEMS)
@@ -285,7 +285,7 @@ fn columns_are_given_back_by_every_verb() {
 #[test]
 fn columns_that_cannot_be_do_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), &crate::options()).unwrap();
+    let store = Store::open(dir.path(), &crate::partitioned()).unwrap();
     store.put("key", "value").unwrap();
     let before = store.stats().sequence;
     let keys: Columns = ["key", "other"].into_iter().collect();
@@ -351,7 +351,7 @@ fn columns_survive_a_crash_as_a_whole() {
 fn columns_are_read_at_one_moment() {
     const ITEMS: u32 = 20_000;
     let dir = tempfile::tempdir().unwrap();
-    let options = crate::options().durability(Durability::None);
+    let options = crate::partitioned().durability(Durability::None);
     let store = Store::open(dir.path(), &options).unwrap();
     let keys: Columns = (0..ITEMS).map(u32::to_be_bytes).collect();
     let write = |round: u8| {

@@ -17,7 +17,7 @@ const KEYS: u32 = 400;
 const SPOILT: u32 = 42;
 
 fn options() -> StoreOptions {
-    crate::options()
+    StoreOptions::new()
         .durability(Durability::None)
         .merge_operator(append())
 }

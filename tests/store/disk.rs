@@ -36,7 +36,13 @@ pub fn files(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 /// checkpoint taken meanwhile, after which it copies again; log and index should not be written.
 pub fn copy(from: &Path, to: &Path) {
     let names = ["MANIFEST", "MANIFEST.2", "index.gph.journal"];
-    let replaced = || names.map(|name| fs::read(from.join(name)).ok());
+    let replaced = || {
+        let dirs = fs::read_dir(from).into_iter().flatten().flatten();
+        let dirs = dirs.map(|entry| entry.path()).filter(|path| path.is_dir());
+        let dirs: Vec<PathBuf> = dirs.chain([from.to_path_buf()]).collect();
+        let read = |dir: &PathBuf| names.map(|name| fs::read(dir.join(name)).ok());
+        dirs.iter().map(read).collect::<Vec<_>>()
+    };
     loop {
         let before = replaced();
         let copied = copy_files(from, to);

@@ -44,7 +44,7 @@ const ROUNDS_MAX: u64 = 200;
 const BATCH: u64 = 8;
 
 fn options() -> StoreOptions {
-    crate::options()
+    crate::partitioned()
         .durability(Durability::None)
         .segment_bytes(64 << 10)
         .checkpoint_bytes(256 << 10)
@@ -119,6 +119,7 @@ fn kill(command: &mut Command, after: Duration) -> bool {
 fn child(folder: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([TEST, "--exact"]).env(CHILD, folder);
+    command.env("GPHASH_TEST_PARTITIONS", crate::partitions().to_string());
     command
 }
 

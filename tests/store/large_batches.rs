@@ -62,7 +62,7 @@ fn any_request(rng: &mut SmallRng) -> Request {
 /// Whether a store gets a GPU if it asks for one.
 fn has_gpu(folder: &Path) -> bool {
     let path = folder.join("asked");
-    let options = crate::options().engine(Engine::Cuda { device: 0 });
+    let options = crate::partitioned().engine(Engine::Cuda { device: 0 });
     let opened = Store::open(&path, &options);
     let _ = fs::remove_dir_all(&path);
     match opened {
@@ -78,7 +78,7 @@ fn large_batch_equals_its_requests_in_order() {
     for folder in folders() {
         for (name, engine) in [("cpu", Engine::Cpu), ("auto", Engine::Auto)] {
             let path = folder.path().join(name);
-            let options = crate::options()
+            let options = crate::partitioned()
                 .capacity(5000)
                 .checkpoint_bytes(u64::MAX)
                 .engine(engine)

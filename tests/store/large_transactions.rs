@@ -68,7 +68,7 @@ fn transaction_that_is_large_is_atomic() {
     let mut rng = SmallRng::seed_from_u64(seed());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
-    let store = Store::open(&path, &crate::options()).unwrap();
+    let store = Store::open(&path, &crate::partitioned()).unwrap();
     let before: Versions = (0..operations() / 4)
         .map(|number| (number, number))
         .collect();
@@ -100,7 +100,7 @@ fn transaction_that_is_large_is_atomic() {
 
     let left = folder.path().join("left");
     copy(&path, &left);
-    let reopened = Store::open(&left, &crate::options()).unwrap();
+    let reopened = Store::open(&left, &crate::partitioned()).unwrap();
     assert!(
         held(&reopened) == seen,
         "something is lost with the process"
@@ -122,9 +122,9 @@ fn transaction_that_is_large_is_atomic() {
     assert!(matches!(transaction.commit(), Err(Error::Conflict)));
     assert!(held(&store) == seen, "a conflict has changed something");
     // Nobody looks at what was there any more.
-    store.put(key(number), value(0)).unwrap();
+    crate::change_all_partitions(&store);
     assert_eq!(store.stats().kept_versions, 0);
     store.close().unwrap();
-    let store = Store::open(&path, &crate::options()).unwrap();
+    let store = Store::open(&path, &crate::partitioned()).unwrap();
     assert!(held(&store) == seen);
 }

@@ -17,6 +17,7 @@ mod memory_bound;
 mod model;
 mod open_stores;
 mod packages;
+mod partitions;
 mod ranges;
 mod read_modify_write;
 mod recover;
@@ -27,17 +28,32 @@ mod threads;
 mod transactions;
 mod verify;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use gphash::store::{MergeOperator, StoreOptions};
+use gphash::store::{MergeOperator, Store, StoreOptions};
 use gphash_test_support::setting;
 
-/// Options of a store of the tests, which has as many partitions as `GPHASH_TEST_PARTITIONS` says.
-fn options() -> StoreOptions {
-    let options = StoreOptions::new();
-    match setting("GPHASH_TEST_PARTITIONS") {
-        Some(partitions) => options.partitions(partitions),
-        None => options,
+/// Partitions of the stores that may have any number of them: drawn once for all tests of a process.
+fn partitions() -> u32 {
+    static PARTITIONS: OnceLock<u32> = OnceLock::new();
+    let partitions = *PARTITIONS.get_or_init(|| {
+        let drawn = || [1, 2, 3, 8][rand::random_range(0..4)];
+        setting("GPHASH_TEST_PARTITIONS").unwrap_or_else(drawn)
+    });
+    println!("GPHASH_TEST_PARTITIONS={partitions}");
+    partitions
+}
+
+/// Options of such a store.
+fn partitioned() -> StoreOptions {
+    StoreOptions::new().partitions(partitions())
+}
+
+/// Changes something in each partition, so that nobody keeps what was there for readers who are gone.
+fn change_all_partitions(store: &Store) {
+    for key in 0..100u8 {
+        store.put([b"changed ", &[key][..]].concat(), "").unwrap();
+        store.delete([b"changed ", &[key][..]].concat()).unwrap();
     }
 }
 

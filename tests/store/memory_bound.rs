@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use gphash::store::{Store, WriteBatch};
+use gphash::store::{Store, StoreOptions, WriteBatch};
 use gphash_test_support::setting;
 
 use super::memory::{private_bytes, run_child};
@@ -156,7 +156,7 @@ fn child_stays_below_the_bound() {
     let (Some(scenario), Some(path)) = (setting::<String>(SCENARIO), std::env::var_os(PATH)) else {
         return;
     };
-    let options = crate::options().memory_budget(budget() as u64);
+    let options = StoreOptions::new().memory_budget(budget() as u64);
     let store = Store::open(path, &options).unwrap();
     let (most, has_ended) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {

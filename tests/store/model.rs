@@ -216,7 +216,7 @@ fn any_options(spills: bool, rng: &mut SmallRng) -> StoreOptions {
         Durability::Interval(Duration::from_millis(2)),
         Durability::None,
     ];
-    let options = crate::options()
+    let options = crate::partitioned()
         .capacity(rng.random_range(1..100))
         .durability(*durability.choose(rng).unwrap())
         .segment_bytes(rng.random_range(4096..100_000))

@@ -64,7 +64,7 @@ fn stores_at_rest_have_no_threads_and_few_descriptors() {
     raise_limit();
     let folder = folders().pop().expect("there is one");
     let options = |nth: usize| {
-        let options = crate::options().capacity(16).durability(match nth % 3 {
+        let options = StoreOptions::new().capacity(16).durability(match nth % 3 {
             0 => Durability::Always,
             1 => Durability::Interval(Duration::from_millis(50)),
             _ => Durability::None,
@@ -126,10 +126,10 @@ fn root_of_a_file_system_becomes_a_store() {
     for folder in folders() {
         let path = folder.path().join("root");
         fs::create_dir_all(path.join("lost+found")).unwrap();
-        let store = Store::open(&path, &crate::options()).unwrap();
+        let store = Store::open(&path, &StoreOptions::new()).unwrap();
         store.put("key", "value").unwrap();
         store.close().unwrap();
-        let store = Store::open(&path, &crate::options()).unwrap();
+        let store = Store::open(&path, &StoreOptions::new()).unwrap();
         assert_eq!(store.get(b"key").unwrap().unwrap(), b"value");
         assert!(path.join("lost+found").is_dir());
     }

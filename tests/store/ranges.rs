@@ -10,7 +10,7 @@ use super::model::Model;
 #[test]
 fn bounds_of_a_range_are_anything_that_is_bytes() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), &crate::options()).unwrap();
+    let store = Store::open(folder.path(), &crate::partitioned()).unwrap();
     let model: Model = ["", "a", "b", "ba", "c"]
         .map(|key| (key.into(), b"value".to_vec()))
         .into();
@@ -50,7 +50,7 @@ fn bounds_of_a_range_are_anything_that_is_bytes() {
 #[test]
 fn all_items_need_the_ordered_view() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), &crate::options().ordered(false)).unwrap();
+    let store = Store::open(folder.path(), &crate::partitioned().ordered(false)).unwrap();
     store.put("key", "value").unwrap();
     assert!(matches!(store.first(), Err(Error::Unordered)));
     assert!(matches!(store.last(), Err(Error::Unordered)));

@@ -33,7 +33,7 @@ fn number(value: &[u8]) -> u64 {
 fn compare_and_swap_counts_each_step_once() {
     const STEPS: u64 = 300;
     for folder in folders() {
-        let store = Store::open(folder.path().join("store"), &crate::options()).unwrap();
+        let store = Store::open(folder.path().join("store"), &crate::partitioned()).unwrap();
         let count = |_| {
             let mut before: Option<Vec<u8>> = None;
             for _ in 0..STEPS {
@@ -59,7 +59,7 @@ fn put_if_absent_elects_one_winner() {
     const ELECTIONS: u64 = 200;
     for folder in folders() {
         let path = folder.path().join("store");
-        let store = Store::open(&path, &crate::options()).unwrap();
+        let store = Store::open(&path, &crate::partitioned()).unwrap();
         let stand = |thread: u64| -> Vec<u64> {
             let wins = |election: &u64| {
                 store
@@ -74,7 +74,7 @@ fn put_if_absent_elects_one_winner() {
         drop(store);
         // What a crash leaves names the same winners.
         for path in [path, killed] {
-            let store = Store::open(path, &crate::options()).unwrap();
+            let store = Store::open(path, &crate::partitioned()).unwrap();
             for election in 0..ELECTIONS {
                 let winner = store.get(&election.to_be_bytes()).unwrap().unwrap();
                 let winners: Vec<u64> = (0..THREADS)
@@ -90,7 +90,7 @@ fn put_if_absent_elects_one_winner() {
 fn each_value_is_given_back_once() {
     const SWAPS: u64 = 300;
     for folder in folders() {
-        let store = Store::open(folder.path().join("store"), &crate::options()).unwrap();
+        let store = Store::open(folder.path().join("store"), &crate::partitioned()).unwrap();
         let swap = |thread: u64| -> Vec<u64> {
             let value = |nth: u64| (thread * SWAPS + nth).to_le_bytes();
             let before = (0..SWAPS).map(|nth| match nth % 3 {
@@ -112,7 +112,7 @@ fn each_value_is_given_back_once() {
 fn items_are_taken_once() {
     const ITEMS: u64 = 500;
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), &crate::options()).unwrap();
+    let store = Store::open(folder.path(), &crate::partitioned()).unwrap();
     for item in 0..ITEMS {
         store.put(item.to_be_bytes(), item.to_le_bytes()).unwrap();
     }
@@ -189,7 +189,7 @@ fn shown(response: &Response) -> String {
 #[test]
 fn requests_of_a_batch_see_those_before_them() {
     for folder in folders() {
-        let options = crate::options().merge_operator(append());
+        let options = crate::partitioned().merge_operator(append());
         let path = folder.path().join("store");
         // Alone, and where several threads share the batch.
         for others in [0, 3000] {
@@ -219,7 +219,7 @@ fn requests_of_a_batch_see_those_before_them() {
 #[test]
 fn conditions_that_are_not_met_log_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), &crate::options()).unwrap();
+    let store = Store::open(folder.path(), &crate::partitioned()).unwrap();
     store.put("key", "value").unwrap();
     let before = store.stats();
     assert!(!store.put_if_absent("key", "other").unwrap());
@@ -235,7 +235,7 @@ fn conditions_that_are_not_met_log_nothing() {
 #[test]
 fn what_is_too_long_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), &crate::options()).unwrap();
+    let store = Store::open(folder.path(), &crate::partitioned()).unwrap();
     let long = vec![7; 65537];
     let huge = vec![0; (1 << 30) + 1];
     let refused = [

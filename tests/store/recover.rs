@@ -19,7 +19,7 @@ use super::disk::{copy, files, folders};
 use super::model::{Model, contents};
 
 fn options() -> StoreOptions {
-    crate::options()
+    StoreOptions::new()
         .capacity(16)
         .durability(Durability::Always)
         .segment_bytes(4096)

@@ -13,7 +13,7 @@ use super::disk::{copy, folders};
 use super::model::{Model, contents};
 
 fn options() -> StoreOptions {
-    crate::options()
+    StoreOptions::new()
         .segment_bytes(4096)
         .checkpoint_bytes(u64::MAX)
 }

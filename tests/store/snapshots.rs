@@ -60,7 +60,7 @@ impl Drop for Ends<'_> {
 fn snapshot_shared_by_threads_sees_one_moment() {
     for folder in folders() {
         for (name, budget) in [("all", None), ("spilled", Some(StoreOptions::MIN_BUDGET))] {
-            let mut options = crate::options();
+            let mut options = crate::partitioned();
             if let Some(budget) = budget {
                 options = options.memory_budget(budget);
             }
@@ -99,7 +99,7 @@ fn snapshot_shared_by_threads_sees_one_moment() {
                 writer.join().unwrap();
             });
             assert_eq!(store.stats().snapshots, 0);
-            store.put("last", "").unwrap();
+            crate::change_all_partitions(&store);
             assert_eq!(store.stats().kept_versions, 0);
         }
     }
@@ -108,7 +108,7 @@ fn snapshot_shared_by_threads_sees_one_moment() {
 #[test]
 fn clones_of_a_snapshot_keep_what_it_sees() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), &crate::options()).unwrap();
+    let store = Store::open(folder.path(), &crate::partitioned()).unwrap();
     store.put("key", "old").unwrap();
     let snapshot = store.snapshot();
     let clone = snapshot.clone();
@@ -125,7 +125,7 @@ fn clones_of_a_snapshot_keep_what_it_sees() {
 fn many_keys_of_a_snapshot_are_read_by_several_threads() {
     const MANY: u32 = 40_000;
     let folder = tempfile::tempdir().unwrap();
-    let store = Arc::new(Store::open(folder.path(), &crate::options()).unwrap());
+    let store = Arc::new(Store::open(folder.path(), &crate::partitioned()).unwrap());
     let mut batch = WriteBatch::new();
     (0..MANY).for_each(|nth| batch.put(key(nth), key(nth)));
     store.write(batch).unwrap();
@@ -155,7 +155,7 @@ fn is_shared<T: Send + Sync>(_: &T) {}
 #[test]
 fn objects_of_a_store_go_between_threads() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Arc::new(Store::open(folder.path(), &crate::options()).unwrap());
+    let store = Arc::new(Store::open(folder.path(), &crate::partitioned()).unwrap());
     let snapshot: Snapshot<'static> = store.snapshot_owned();
     let range: Range<'static> = snapshot.range(..);
     let keys: Keys<'static> = snapshot.keys(..);
@@ -170,7 +170,7 @@ fn objects_of_a_store_go_between_threads() {
 /// Whether the store in a directory is still open.
 fn is_open(path: &Path) -> bool {
     matches!(
-        Store::open(path, &crate::options()),
+        Store::open(path, &crate::partitioned()),
         Err(Error::InUse { .. })
     )
 }
@@ -179,7 +179,7 @@ fn is_open(path: &Path) -> bool {
 fn owned_objects_keep_the_store_open_until_the_last_is_dropped() {
     for folder in folders() {
         let path = folder.path().join("store");
-        let store = Arc::new(Store::open(&path, &crate::options()).unwrap());
+        let store = Arc::new(Store::open(&path, &crate::partitioned()).unwrap());
         put_all(&store, 1);
         let snapshot = store.snapshot_owned();
         let mut items = snapshot.iter();
@@ -197,7 +197,7 @@ fn owned_objects_keep_the_store_open_until_the_last_is_dropped() {
         transaction.put("last", "word").unwrap();
         // It is the last one, so its commit closes the store.
         transaction.commit().unwrap();
-        let store = Store::open(&path, &crate::options()).unwrap();
+        let store = Store::open(&path, &crate::partitioned()).unwrap();
         assert_eq!(store.stats().replayed_records, 0, "it was cleanly closed");
         assert_eq!(store.get(b"last").unwrap().unwrap(), b"word");
         assert_eq!(value_of_all(&store.snapshot(), 1), 2);
@@ -208,7 +208,7 @@ fn owned_objects_keep_the_store_open_until_the_last_is_dropped() {
 #[test]
 fn last_owner_closes_the_store_on_another_thread() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Arc::new(Store::open(folder.path(), &crate::options()).unwrap());
+    let store = Arc::new(Store::open(folder.path(), &crate::partitioned()).unwrap());
     put_all(&store, 1);
     let readers: Vec<_> = (0..4)
         .map(|_| {
@@ -220,7 +220,7 @@ fn last_owner_closes_the_store_on_another_thread() {
     for reader in readers {
         assert_eq!(reader.join().unwrap(), KEYS as usize);
     }
-    let store = Store::open(folder.path(), &crate::options()).unwrap();
+    let store = Store::open(folder.path(), &crate::partitioned()).unwrap();
     assert_eq!(store.stats().replayed_records, 0, "it was cleanly closed");
     assert_eq!(contents(&store).len(), KEYS as usize);
 }
@@ -228,7 +228,7 @@ fn last_owner_closes_the_store_on_another_thread() {
 #[test]
 fn callback_that_drops_the_last_owner_does_not_hang() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Arc::new(Store::open(folder.path(), &crate::options()).unwrap());
+    let store = Arc::new(Store::open(folder.path(), &crate::partitioned()).unwrap());
     put_all(&store, 1);
     let snapshot = store.snapshot_owned();
     let (go, wait) = mpsc::channel::<()>();
@@ -242,7 +242,7 @@ fn callback_that_drops_the_last_owner_does_not_hang() {
     drop(store);
     go.send(()).unwrap();
     end.recv_timeout(Duration::from_secs(60)).expect("it ends");
-    let open = || Store::open(folder.path(), &crate::options());
+    let open = || Store::open(folder.path(), &crate::partitioned());
     let store = (0..600).find_map(|_| match open() {
         Err(Error::InUse { .. }) => {
             std::thread::sleep(Duration::from_millis(100));
@@ -257,7 +257,7 @@ fn callback_that_drops_the_last_owner_does_not_hang() {
 #[test]
 fn keys_of_a_snapshot_need_no_ordered_view() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), &crate::options().ordered(false)).unwrap();
+    let store = Store::open(folder.path(), &crate::partitioned().ordered(false)).unwrap();
     store.put("key", "value").unwrap();
     let snapshot = store.snapshot();
     assert!(matches!(snapshot.first(), Err(Error::Unordered)));
@@ -270,7 +270,7 @@ fn keys_of_a_snapshot_need_no_ordered_view() {
 #[test]
 fn snapshot_refuses_keys_that_are_too_long() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), &crate::options()).unwrap();
+    let store = Store::open(folder.path(), &crate::partitioned()).unwrap();
     let snapshot = store.snapshot();
     let long = vec![0; 65537];
     let refused = [

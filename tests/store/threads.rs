@@ -20,7 +20,7 @@ use super::{append, seed};
 fn many_callers(durability: Durability) {
     let seed = seed();
     for folder in folders() {
-        let options = crate::options()
+        let options = crate::partitioned()
             .durability(durability)
             .segment_bytes(1 << 16)
             .checkpoint_bytes(1 << 18)
@@ -88,7 +88,7 @@ fn callers_at_the_same_time_synced_at_intervals() {
 #[test]
 fn batch_is_seen_as_a_whole() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), &crate::options()).unwrap();
+    let store = Store::open(folder.path(), &crate::partitioned()).unwrap();
     let keys: Vec<Vec<u8>> = (0..50u8).map(|key| vec![key]).collect();
     let write = |version: u64| {
         let mut batch = WriteBatch::new();
@@ -143,7 +143,7 @@ fn batches_come_one_after_the_other() {
     let seed = seed();
     for budget in [None, Some(2 * StoreOptions::MIN_BUDGET)] {
         let folder = tempfile::tempdir().unwrap();
-        let mut options = crate::options().merge_operator(append());
+        let mut options = crate::partitioned().merge_operator(append());
         if let Some(budget) = budget {
             options = options.memory_budget(budget);
         }
@@ -226,7 +226,7 @@ fn batches_come_one_after_the_other() {
 #[test]
 fn async_puts_are_acknowledged_in_order() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), &crate::options()).unwrap();
+    let store = Store::open(folder.path(), &crate::partitioned()).unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     for nth in 0..1000u64 {
         let order = Arc::clone(&order);
@@ -246,7 +246,7 @@ fn async_puts_are_acknowledged_in_order() {
     );
     store.close().unwrap();
     assert_eq!(*order.lock().unwrap(), (0..1000).collect::<Vec<_>>());
-    let store = Store::open(folder.path(), &crate::options()).unwrap();
+    let store = Store::open(folder.path(), &crate::partitioned()).unwrap();
     assert_eq!(
         store.get(b"key").unwrap(),
         Some(999u64.to_le_bytes().to_vec())
@@ -257,7 +257,7 @@ fn async_puts_are_acknowledged_in_order() {
 #[test]
 fn callback_may_use_the_store() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Arc::new(Store::open(folder.path(), &crate::options()).unwrap());
+    let store = Arc::new(Store::open(folder.path(), &crate::partitioned()).unwrap());
     let (told, done) = mpsc::channel();
     let within = Arc::clone(&store);
     store.put_async("first", "1", move |outcome| {
@@ -275,7 +275,7 @@ fn callback_may_use_the_store() {
 fn ordered_view_is_built_beside_changes() {
     let folder = tempfile::tempdir().unwrap();
     let written = AtomicU64::new(0);
-    let store = Store::open(folder.path(), &crate::options()).unwrap();
+    let store = Store::open(folder.path(), &crate::partitioned()).unwrap();
     let fill = (0..20_000u64).map(|key| Request::Put {
         key: key.to_be_bytes().to_vec(),
         value: vec![1],
@@ -319,7 +319,7 @@ fn ordered_view_is_built_beside_changes() {
 #[test]
 fn tasks_of_a_thread_pool_may_call_the_store() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Arc::new(Store::open(folder.path().join("store"), &crate::options()).unwrap());
+    let store = Arc::new(Store::open(folder.path().join("store"), &crate::partitioned()).unwrap());
     let key = |task: u32, nth: u32| (task * 1000 + nth).to_be_bytes().to_vec();
     let (ended, end) = mpsc::channel();
     let shared = Arc::clone(&store);
@@ -349,7 +349,7 @@ fn tasks_of_a_thread_pool_may_call_the_store() {
 #[test]
 fn threads_of_the_global_pool_may_put_long_values() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Arc::new(Store::open(folder.path().join("store"), &crate::options()).unwrap());
+    let store = Arc::new(Store::open(folder.path().join("store"), &crate::partitioned()).unwrap());
     let (ended, end) = mpsc::channel();
     let shared = Arc::clone(&store);
     rayon::spawn(move || {

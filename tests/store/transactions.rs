@@ -85,7 +85,7 @@ impl Open<'_> {
 fn random_transactions() {
     let mut rng = SmallRng::seed_from_u64(seed());
     let folder = tempfile::tempdir().unwrap();
-    let options = crate::options().merge_operator(append());
+    let options = crate::partitioned().merge_operator(append());
     let store = Store::open(folder.path(), &options).unwrap();
     let mut model = Model::new();
     let mut changed = BTreeMap::new();
@@ -148,6 +148,7 @@ fn random_transactions() {
     );
     drop(open);
     store.put("last", "one").unwrap();
+    crate::change_all_partitions(&store);
     assert_eq!(store.stats().kept_versions, 0);
 }
 
@@ -159,7 +160,7 @@ fn transfers_keep_the_sum() {
 
     let seed = seed();
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), &crate::options()).unwrap();
+    let store = Store::open(folder.path(), &crate::partitioned()).unwrap();
     for account in 0..ACCOUNTS {
         store.put([account], EACH.to_le_bytes()).unwrap();
     }
@@ -202,6 +203,6 @@ fn transfers_keep_the_sum() {
         }
     });
     store.close().unwrap();
-    let store = Store::open(folder.path(), &crate::options()).unwrap();
+    let store = Store::open(folder.path(), &crate::partitioned()).unwrap();
     assert_eq!(sum(&store), u64::from(ACCOUNTS) * EACH);
 }

@@ -16,7 +16,7 @@ use super::disk::folders;
 use super::{append, seed};
 
 fn options() -> StoreOptions {
-    crate::options()
+    StoreOptions::new()
         .capacity(16)
         .durability(Durability::None)
         .segment_bytes(1 << 16)

@@ -38,6 +38,7 @@ impl StoreInner {
     pub(super) fn apply_logged(&self, first: u64, group: &GroupWrites) -> Result<()> {
         let mut alone = self.applying();
         self.published.show(group, |commit_seq| {
+            let _stays = Stays::of(self, commit_seq, first, group.finals());
             self.bring_into_table(&mut alone, commit_seq, first, group)
         })
     }
@@ -54,8 +55,6 @@ impl StoreInner {
         group: &GroupWrites,
     ) -> Result<()> {
         let finals = group.finals();
-        // Who has seen the group sees it also if this panics, which ends all changes.
-        let _stays = Stays(self, commit_seq, first, finals);
         let keys = finals.iter().map(|entry| entry.key);
         alone.changed.note(keys, commit_seq);
         let applied = self.with_last_room(|| self.apply(alone, commit_seq, first, finals));
@@ -279,8 +278,16 @@ impl StoreInner {
     }
 }
 
-/// Keeps a published group readable while a panic ends the thread that brings it into the table.
-struct Stays<'g>(&'g StoreInner, u64, u64, &'g [Entry<'g>]);
+/// Keeps a published group readable if its way into the table panics, which ends all changes: who has seen it sees it
+/// still.
+pub struct Stays<'g>(&'g StoreInner, u64, u64, &'g [Entry<'g>]);
+
+impl<'g> Stays<'g> {
+    /// Of a commit whose first request has the sequence number `first`.
+    pub fn of(state: &'g StoreInner, commit_seq: u64, first: u64, finals: &'g [Entry<'g>]) -> Self {
+        Self(state, commit_seq, first, finals)
+    }
+}
 
 impl Drop for Stays<'_> {
     fn drop(&mut self) {

@@ -207,11 +207,13 @@ impl StoreDir {
             }
         };
         identity.check(&root, Some(&manifest))?;
-        if let Identity::First(Some(partitions)) = identity
-            && manifest.partitions != *partitions
-        {
+        let partitions = match identity {
+            Identity::First(partitions) => partitions.unwrap_or(manifest.partitions),
+            Identity::Other(first, _) => first.partitions,
+        };
+        if manifest.partitions != partitions {
             // A creation with another number was cut short.
-            manifest.partitions = *partitions;
+            manifest.partitions = partitions;
             manifest.generation += 1;
             manifest.write(&root)?;
             other = None;

@@ -13,11 +13,7 @@ use crate::table::room::Need;
 /// The first one. The log of a partition stays then, and those of the partitions before it: the log of the first one
 /// decides for the others as long as they have logs.
 pub fn close_all(states: Vec<StoreInner>) -> Result<()> {
-    // What the index of one has is durable then, so all of the groups that it is part of must be.
-    let mut closed = match &*states {
-        [_] => Ok(true),
-        states => states[0].shared.sync_logs().map(|()| true),
-    };
+    let mut closed = states[0].shared.sync_groups().map(|()| true);
     for state in states.into_iter().rev() {
         let is_free = matches!(closed, Ok(true));
         let this = state.close(is_free);

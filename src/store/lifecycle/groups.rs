@@ -14,10 +14,6 @@ use crate::store::wal::replay::Replay;
 /// Ends logs before the first group in each that does not count. The logs and manifests are those of all partitions
 /// of a store, in order.
 pub fn drop_undecided(logs: &mut [Replay], manifests: &[Manifest]) {
-    if logs[0].is_cut {
-        // The records that decide may be among those that a salvage gives up.
-        return;
-    }
     while let Some((partition, nth)) = first_undecided(logs, manifests) {
         tracing::info!(partition, "a change that a crash has cut short is left out");
         logs[partition].end_before(nth);

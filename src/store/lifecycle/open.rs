@@ -211,7 +211,10 @@ pub fn open_all(
     };
     let logs = parallel::collect(dirs.len(), 1, inspect).into_iter();
     let mut logs: Vec<Replay> = logs.collect::<Result<_>>()?;
-    drop_undecided(&mut logs, &manifests);
+    // A salvage keeps what it can: records that decide may be among those that it gives up.
+    if !(options.takes_older || logs.iter().any(|log| log.is_cut)) {
+        drop_undecided(&mut logs, &manifests);
+    }
     for ((dir, manifest), log) in dirs.iter().zip(&manifests).zip(&logs) {
         check_index(dir, manifest, log, options)?;
     }

@@ -103,20 +103,34 @@ pub(in crate::store) fn recover_with(
             Repair::Salvage => rebuild::prepare(&root, (partitions, number), progress)?,
             Repair::Check | Repair::Recover => Vec::new(),
         };
-        let copies = dir::inspect(&root)?.ok_or_else(|| dir::no_store(&root))?;
+        let copies = match dir::inspect(&root)? {
+            Some(copies) => copies,
+            // A creation was cut short before.
+            None if !parts[0].copies.manifest.complete => continue,
+            None => return Err(dir::no_store(&root)),
+        };
         parts.push(StorePart {
             root,
             copies,
             notes,
         });
     }
-    let report = match repair {
-        Repair::Check => {
-            let check = |part: &StorePart| check_part(part, progress);
-            let reports: Vec<StoreReport> = parts.iter().map(check).collect::<Result<_>>()?;
-            joined(reports, &parts)
+    let check_all = || -> Result<StoreReport> {
+        let check = |part: &StorePart| check_part(part, progress);
+        let reports: Vec<StoreReport> = parts.iter().map(check).collect::<Result<_>>()?;
+        Ok(joined(reports, &parts))
+    };
+    // None is changed if another one is damaged.
+    let checked = match repair {
+        Repair::Recover if partitions > 1 => Some(check_all()?),
+        Repair::Check => Some(check_all()?),
+        Repair::Recover | Repair::Salvage => None,
+    };
+    let report = match checked {
+        Some(checked) if repair == Repair::Check || checked.state == ReportState::Damaged => {
+            checked
         }
-        Repair::Recover | Repair::Salvage => {
+        _ => {
             let first = StoreDir::open(path, None, None, faults)?;
             let dirs = partition_dirs(first, None)?;
             repair_store(&parts, dirs, repair, progress)?

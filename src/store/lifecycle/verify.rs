@@ -1,6 +1,7 @@
 //! Checking all that an open store holds.
 
 use std::ops::Bound;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::report::{FileReport, StoreFile, StoreReport, tell};
@@ -144,7 +145,7 @@ impl StoreInner {
         let keys = self.tiers.keys();
         let all = PagesOf {
             state: self,
-            snapshot,
+            snapshot: Arc::new(snapshot),
             range: (Bound::Unbounded, Bound::Unbounded),
             writes: Writes::new(),
         };

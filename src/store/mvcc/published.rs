@@ -125,6 +125,10 @@ impl Published {
         let state = self.state.load(Ordering::Acquire);
         let is_seen = state & IS_SHOWN != 0 && state >> SEQ_SHIFT <= moment;
         is_seen.then(|| {
+            // Who sees a commit here sees it in all partitions from now on.
+            while self.clock.is_publishing(self.partition) {
+                pause();
+            }
             let shown = self.shown.load(Ordering::Relaxed);
             // SAFETY: `show_all` has stored the address of a group that its caller borrows to it until `hide` returns.
             // The state, which was loaded while this thread was counted, says that this has not begun to look at the
@@ -336,6 +340,24 @@ mod loom_tests {
             model.change(1);
             reader.join().unwrap();
             assert_eq!(model.clock.moment(), 1);
+        });
+    }
+
+    /// Who has seen a group in one partition sees it in the other from then on.
+    #[test]
+    fn loom_group_that_was_seen_is_in_all_partitions() {
+        explore(|| {
+            let model = loom::sync::Arc::new(Model::new(2));
+            let reader = {
+                let model = loom::sync::Arc::clone(&model);
+                thread::spawn(move || {
+                    be_thread(1);
+                    let first = model.get(0, u64::MAX);
+                    assert!(first <= model.get(1, u64::MAX));
+                })
+            };
+            model.change(1);
+            reader.join().unwrap();
         });
     }
 }

@@ -12,6 +12,7 @@
 //! group is aborted: its prepare records are taken back.
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,7 +20,9 @@ use parking_lot::MutexGuard;
 
 use super::Partitions;
 use crate::pool::parallel;
+use crate::pool::worker::words;
 use crate::store::columns::{ColumnAnswers, ValuesPart, concat};
+use crate::store::commit::apply::Stays;
 use crate::store::commit::execute::Execution;
 use crate::store::commit::group::{goes_before, read_sets};
 use crate::store::commit::queue::{Answer, Answers, Held, Job, Leader, Work};
@@ -33,6 +36,7 @@ use crate::store::partition::Partition;
 use crate::store::request::Response;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::wal::record::{Entry, GroupPart};
+use crate::table::room::Need;
 use crate::{Error, Result};
 
 impl Leader for Arc<Partitions> {
@@ -42,9 +46,7 @@ impl Leader for Arc<Partitions> {
     }
 
     fn broke(&self, words: String) -> Error {
-        let broke = |partition: &Arc<Partition>| partition.state.broke(words.clone());
-        let errors: Vec<Error> = self.all().iter().map(broke).collect();
-        errors[0].clone()
+        self.all_broke(&words)
     }
 
     fn share(&self) {
@@ -65,6 +67,15 @@ struct Share<'p, 'r> {
     origins: Vec<(usize, usize)>,
 }
 
+/// What the first partition has of a group.
+#[derive(Clone, Copy)]
+struct Coordinator {
+    /// Which of the changes are its own, if there are any.
+    nth: Option<usize>,
+    /// What of the reserve its log may have.
+    room: Room,
+}
+
 /// The partitions that a group reads or changes, which do nothing else meanwhile.
 struct HeldPartitions<'p> {
     numbers: Vec<usize>,
@@ -72,13 +83,26 @@ struct HeldPartitions<'p> {
 }
 
 impl Partitions {
+    /// Refuses all further changes. Gives what callers are told.
+    fn all_broke(&self, words: &str) -> Error {
+        let broke = |partition: &Arc<Partition>| partition.state.broke(words.to_string());
+        let errors: Vec<Error> = self.all().iter().map(broke).collect();
+        errors[0].clone()
+    }
+
     fn commit_works(&self, works: &[&Work]) -> Vec<Answer> {
+        let held = self.hold(works);
+        // Who was before may have panicked.
         let mut broken = self.all().iter().filter_map(|one| one.state.broken.get());
         if let Some(error) = broken.next() {
             return works.iter().map(|_| Err(error.clone())).collect();
         }
-        let held = self.hold(works);
-        let answers = self.execute(&held, works);
+        let executed = catch_unwind(AssertUnwindSafe(|| self.execute(&held, works)));
+        let answers = executed.unwrap_or_else(|panic| {
+            // Nothing may come behind a prepare record that has no commit record.
+            let error = self.all_broke(&words(&*panic));
+            works.iter().map(|_| Err(error.clone())).collect()
+        });
         for &number in &held.numbers {
             let partition = &self.all()[number];
             partition.background.wake(&partition.state);
@@ -113,8 +137,7 @@ impl Partitions {
     /// Executes batches and transactions as if one came after the other.
     fn execute(&self, held: &HeldPartitions, works: &[&Work]) -> Vec<Answer> {
         // What is finished now is a change, too, that a transaction may not have seen.
-        let finish = |&number: &usize| self.all()[number].state.finish();
-        let finished = held.numbers.iter().map(finish).fold(Ok(()), Result::and);
+        let finished = self.finish(held);
         let jobs = self.drop_conflicting(held, works);
         let executed: Vec<Batch> = jobs.iter().flatten().copied().collect();
         let finished = goes_before(finished, &Requests::of(&executed));
@@ -124,8 +147,13 @@ impl Partitions {
             && jobs.len() > 1
         {
             // Nothing was done; who has not asked for what is damaged, or for too much room, shall not be told so.
-            let alone = |work: &&Work| self.execute(held, &[*work]).remove(0);
-            return works.iter().map(alone).collect();
+            let alone = |(job, work): (&Result<Batch>, &&Work)| {
+                let job = job.clone()?;
+                self.finish(held)?;
+                let mut answers = self.run(held, &[job], &read_sets(&[work]), whole)?;
+                Ok(answers.pop().expect("one answer a job"))
+            };
+            return jobs.iter().zip(works).map(alone).collect();
         }
         let mut answers = answers.map(Vec::into_iter);
         let answer = |job: &Result<Batch>| match (job, &mut answers) {
@@ -134,6 +162,12 @@ impl Partitions {
             (Ok(_), Err(error)) => Err(error.clone()),
         };
         jobs.iter().map(answer).collect()
+    }
+
+    /// Gives the tables what they had no room for.
+    fn finish(&self, held: &HeldPartitions) -> Result<()> {
+        let finish = |&number: &usize| self.all()[number].state.finish();
+        held.numbers.iter().map(finish).fold(Ok(()), Result::and)
     }
 
     /// The requests of each job; an error for a transaction that others are in conflict with.
@@ -272,6 +306,7 @@ impl Partitions {
         let rooms = each(changes.iter(), |(share, writes)| {
             share.partition.state.hold_for(writes.finals())
         })?;
+        let coordinator = self.coordinator(changes, &rooms)?;
         read_sets.iter().for_each(|read_set| read_set.release());
         let firsts: Vec<u64> = changes
             .iter()
@@ -286,7 +321,7 @@ impl Partitions {
                     .log
                     .append(span, finals, state.durably, rooms[0], || Ok(()))?;
             }
-            _ => self.log_parts(changes, &firsts, &rooms)?,
+            _ => self.log_parts(changes, &firsts, &rooms, coordinator)?,
         }
         let logged = began.elapsed();
         let applied = apply(changes, &firsts);
@@ -294,6 +329,25 @@ impl Partitions {
         steps.log += logged;
         steps.index += began.elapsed().saturating_sub(logged);
         applied
+    }
+
+    /// What the coordinator has of a group, once the disk has room for its commit record.
+    fn coordinator(
+        &self,
+        changes: &[(&Share, &GroupWrites)],
+        rooms: &[Room],
+    ) -> Result<Coordinator> {
+        let nth = changes.iter().position(|(share, _)| share.number == 0);
+        let first = &self.first().state;
+        let room = match nth {
+            Some(nth) => rooms[nth],
+            None if rooms.contains(&Room::Spares) => {
+                first.hold_to_add(&Need::default(), 0)?;
+                Room::Spares
+            }
+            None => first.hold_for(&[])?,
+        };
+        Ok(Coordinator { nth, room })
     }
 
     /// Writes the prepare records of a group, and then its commit record.
@@ -306,11 +360,11 @@ impl Partitions {
         changes: &[(&Share, &GroupWrites)],
         firsts: &[u64],
         rooms: &[Room],
+        coordinator: Coordinator,
     ) -> Result<()> {
         let group = rand::random();
-        let of_first = changes.iter().position(|(share, _)| share.number == 0);
         let others: Vec<usize> = (0..changes.len())
-            .filter(|nth| Some(*nth) != of_first)
+            .filter(|nth| Some(*nth) != coordinator.nth)
             .collect();
         let part = GroupPart {
             group,
@@ -332,15 +386,11 @@ impl Partitions {
                 participants: others.iter().map(record).collect(),
             };
             let state = &self.first().state;
-            let (span, finals, room) = match of_first {
-                Some(nth) => (
-                    changes[nth].0.requests.len(),
-                    changes[nth].1.finals(),
-                    rooms[nth],
-                ),
-                None if rooms.contains(&Room::Spares) => (1, &[][..], Room::Spares),
-                None => (1, &[][..], Room::ALL),
+            let (span, finals) = match coordinator.nth {
+                Some(nth) => (changes[nth].0.requests.len(), changes[nth].1.finals()),
+                None => (1, &[][..]),
             };
+            let room = coordinator.room;
             let log = &state.log;
             committed = log.append_part(span as u64, &commit, finals, state.durably, room);
         }
@@ -376,6 +426,13 @@ fn apply(changes: &[(&Share, &GroupWrites)], firsts: &[u64]) -> Result<()> {
         .map(|(state, (_, writes))| (&state.published, *writes))
         .collect();
     Published::show_all(&parts, |commit_seq| {
+        // Who has seen a part sees all of them also if one of them panics.
+        let of_parts = states.iter().zip(changes).zip(firsts);
+        let _stay: Vec<Stays> = of_parts
+            .map(|((state, (_, writes)), &first)| {
+                Stays::of(state, commit_seq, first, writes.finals())
+            })
+            .collect();
         let work = alone.iter_mut().zip(changes).zip(firsts);
         let applied = side_by_side(work, |((alone, (share, writes)), &first)| {
             let state = &share.partition.state;

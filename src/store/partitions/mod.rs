@@ -24,7 +24,7 @@ use crate::store::inner::StoreInner;
 use crate::store::lifecycle::checkpoint::close_all;
 use crate::store::mvcc::old_versions::Snapshot;
 use crate::store::options::StoreOptions;
-use crate::store::partition::Partition;
+use crate::store::partition::{Partition, retries};
 use crate::store::shared::Shared;
 use crate::{Progress, Result};
 
@@ -114,20 +114,25 @@ impl Partitions {
             .iter()
             .for_each(|partition| partition.wait_for_room());
         run_off_pool(|| {
-            let (work, mut answer) = self.queue.submit(work, self);
-            let work = match is_full(&answer)
-                && work.can_be_repeated()
-                && self.first().checkpoint_here().is_ok()
-            {
-                true => {
-                    let (work, again) = self.queue.submit(work, self);
-                    answer = again;
-                    work
-                }
-                false => work,
-            };
+            let mut left = retries(&work);
+            let (mut work, mut answer) = self.queue.submit(work, self);
+            while is_full(&answer) && work.can_be_repeated() && left > 0 && self.make_room() {
+                left -= 1;
+                (work, answer) = self.queue.submit(work, self);
+            }
             self.discard_work(work);
             answer
+        })
+    }
+
+    /// Gives a full disk back what checkpoints free; `false` if there is nothing.
+    fn make_room(&self) -> bool {
+        let stalls = &self.shared().metrics.full_disk_stalls;
+        stalls.time(|| {
+            // That of the first one is one of all.
+            let is_taken = |partition: &Arc<Partition>| partition.checkpoint_here().is_ok();
+            let is_unsaved = |partition: &Arc<Partition>| partition.state.is_unsaved();
+            self.all.iter().any(is_taken) || self.all.iter().any(is_unsaved)
         })
     }
 

@@ -32,7 +32,7 @@ pub type Writes = BTreeMap<Vec<u8>, Option<Arc<Vec<u8>>>>;
 /// What pages are read of. `S` refers to the store: see [`InnerRef`].
 pub struct PagesOf<S> {
     pub state: S,
-    pub snapshot: Snapshot,
+    pub snapshot: Arc<Snapshot>,
     pub range: KeyRange,
     /// Changes of the transaction that asks.
     pub writes: Writes,
@@ -41,7 +41,7 @@ pub struct PagesOf<S> {
 /// See the [module](self).
 pub struct Pages<'s> {
     /// Before the store: nothing is kept for it once that closes.
-    snapshot: Snapshot,
+    snapshot: Arc<Snapshot>,
     state: InnerRef<'s>,
     writes: Writes,
     /// Items, or keys alone: then all values are empty.

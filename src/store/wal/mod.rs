@@ -286,7 +286,8 @@ impl Log {
         let made = written.inspect_err(|_| {
             tail.unsynced.truncate(kept);
             // A whole record may be there, which the next opening must not find.
-            let _ = tail.segment().write(&[0; RECORD_HEADER], start);
+            let erased = tail.segment().write(&[0; RECORD_HEADER], start);
+            tail.failed |= erased.is_err();
         })?;
         tail.end += header.stride().expect("as long as what is in memory");
         tail.next += header.span();

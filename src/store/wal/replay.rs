@@ -75,8 +75,7 @@ impl Replay {
         let Some(part) = self.parts.drain(nth..).next() else {
             return;
         };
-        // One record at the end of the log is left out of account as soon as another segment begins.
-        self.has_tail |= self.records > part.records_before + 1;
+        self.has_tail = true;
         self.segments.truncate(part.segment + 1);
         if let Some(last) = self.segments.last_mut() {
             (last.count, last.end) = (part.record, part.at);

@@ -1,0 +1,357 @@
+//! Stores of several partitions: what they promise together, and directories that are not as they should be.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+
+use gphash::Error;
+use gphash::store::{
+    Columns, Durability, Repair, Request, Response, Store, StoreOptions, WriteBatch, recover,
+};
+use gphash_test_support::setting;
+
+use super::disk::copy;
+
+fn options(partitions: u32) -> StoreOptions {
+    StoreOptions::new().partitions(partitions)
+}
+
+fn rounds() -> u32 {
+    setting("GPHASH_PARTITION_ROUNDS").unwrap_or(300)
+}
+
+/// Keys of all partitions.
+fn keys() -> Vec<Vec<u8>> {
+    (0..32u8).map(|key| vec![b'k', key]).collect()
+}
+
+fn batch(value: u32) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    for key in keys() {
+        batch.put(key, value.to_le_bytes());
+    }
+    batch
+}
+
+/// The value that all keys have.
+fn the_value<'v>(mut values: impl Iterator<Item = Option<&'v [u8]>>) -> Option<Vec<u8>> {
+    let first = values.next().expect("there are keys").map(<[u8]>::to_vec);
+    assert!(
+        values.all(|value| value == first.as_deref()),
+        "a fractured read"
+    );
+    first
+}
+
+/// Batches of several writers over all partitions, and readers of each kind: each sees a batch in all partitions or in
+/// none, and never an older one than before.
+#[test]
+fn readers_see_a_batch_in_all_partitions_or_in_none() {
+    for partitions in [2, 3, 8] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), &options(partitions)).unwrap();
+        store.write(batch(0)).unwrap();
+        let ends = AtomicBool::new(false);
+        let columns: Columns = keys().iter().collect();
+        std::thread::scope(|scope| {
+            let (store, ends, columns) = (&store, &ends, &columns);
+            let readers: Vec<_> = (0..3)
+                .map(|kind| {
+                    scope.spawn(move || {
+                        let mut last = 0;
+                        while !ends.load(Ordering::Relaxed) {
+                            let value = match kind {
+                                0 => {
+                                    let values = store.multi_get(&keys()).unwrap();
+                                    the_value(values.iter().map(Option::as_deref))
+                                }
+                                1 => {
+                                    let values = store.get_columns(columns).unwrap();
+                                    the_value(values.iter())
+                                }
+                                _ => {
+                                    let snapshot = store.snapshot();
+                                    let items: Vec<_> =
+                                        snapshot.iter().map(Result::unwrap).collect();
+                                    assert!(items.iter().map(|(key, _)| key).eq(&keys()));
+                                    let first = &keys()[0];
+                                    assert_eq!(
+                                        snapshot.get(first).unwrap().as_ref(),
+                                        Some(&items[0].1)
+                                    );
+                                    the_value(items.iter().map(|(_, value)| Some(&value[..])))
+                                }
+                            };
+                            let value =
+                                value.map(|value| u32::from_le_bytes(value.try_into().unwrap()));
+                            assert!(value >= Some(last), "{value:?} after {last}");
+                            last = value.unwrap();
+                        }
+                    })
+                })
+                .collect();
+            for value in 1..=rounds() {
+                match value % 3 {
+                    0 => {
+                        let put = |key| Request::Put {
+                            key,
+                            value: value.to_le_bytes().into(),
+                        };
+                        let answers = store
+                            .execute(keys().into_iter().map(put).collect())
+                            .unwrap();
+                        assert!(
+                            answers
+                                .iter()
+                                .all(|answer| matches!(answer, Response::Done))
+                        );
+                    }
+                    1 => {
+                        let mut transaction = store.transaction();
+                        for key in keys() {
+                            assert!(transaction.get(&key).unwrap().is_some());
+                            transaction.put(key, value.to_le_bytes()).unwrap();
+                        }
+                        transaction.commit().unwrap();
+                    }
+                    _ => store.write(batch(value)).unwrap(),
+                }
+            }
+            ends.store(true, Ordering::Relaxed);
+            readers
+                .into_iter()
+                .for_each(|reader| reader.join().unwrap());
+        });
+        drop(store);
+        let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
+        let last = rounds().to_le_bytes().to_vec();
+        assert!(store.iter().all(|item| item.unwrap().1 == last));
+    }
+}
+
+/// Of two transactions each of which reads what the other one changes, in another partition, one is refused; so is
+/// one that has read a range into which another has put a key.
+#[test]
+fn transactions_across_partitions_are_serializable() {
+    for partitions in [2, 3, 8] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), &options(partitions)).unwrap();
+        for (nth, read) in keys().into_iter().enumerate() {
+            for written in keys() {
+                if read == written {
+                    continue;
+                }
+                let mut one = store.transaction();
+                let mut other = store.transaction();
+                one.get(&read).unwrap();
+                other.get(&written).unwrap();
+                one.put(written.clone(), "one").unwrap();
+                other.put(read.clone(), "other").unwrap();
+                one.commit().unwrap();
+                assert!(matches!(other.commit(), Err(Error::Conflict)));
+            }
+            let mut phantom = store.transaction();
+            assert_eq!(phantom.keys("n".."o").count(), nth);
+            phantom.put("seen", "").unwrap();
+            store.put(format!("n{nth}"), "").unwrap();
+            assert!(matches!(phantom.commit(), Err(Error::Conflict)));
+        }
+        assert_eq!(store.get(b"seen").unwrap(), None);
+    }
+}
+
+/// Changes of single keys, of several partitions, long batches, checkpoints and compaction at once, with pools of one
+/// thread: nobody waits for ever, and the sum of all counters is that of all increments.
+#[test]
+fn partitions_serve_all_kinds_of_changes_at_once() {
+    let (done, ended) = mpsc::channel();
+    std::thread::spawn(move || {
+        for durability in [Durability::None, Durability::Always] {
+            let folder = tempfile::tempdir().unwrap();
+            let options = options(3)
+                .threads(1)
+                .durability(durability)
+                .checkpoint_bytes(1 << 16)
+                .segment_bytes(1 << 14)
+                .merge_operator(super::append());
+            let store = Arc::new(Store::open(folder.path(), &options).unwrap());
+            let rounds = match durability {
+                Durability::Always => rounds() / 10,
+                _ => rounds(),
+            };
+            std::thread::scope(|scope| {
+                let store = &store;
+                for thread in 0..2u8 {
+                    scope.spawn(move || {
+                        for round in 0..rounds {
+                            store.merge(vec![b'k', (round % 32) as u8], [b'+']).unwrap();
+                            let key = vec![b'c', thread];
+                            store.put_async(key, "called", |answer| answer.unwrap());
+                        }
+                    });
+                    scope.spawn(move || {
+                        let merge = |key| Request::Merge {
+                            key,
+                            operand: vec![b'+'],
+                        };
+                        for round in 0..rounds {
+                            let repeats = if round.is_multiple_of(16) { 20 } else { 1 };
+                            let requests = std::iter::repeat_with(keys).take(repeats).flatten();
+                            store.execute(requests.map(merge).collect()).unwrap();
+                        }
+                    });
+                }
+                scope.spawn(move || {
+                    for _ in 0..rounds / 10 {
+                        store.checkpoint().unwrap();
+                        store.compact(&|_| {}).unwrap();
+                        store.flush().unwrap();
+                    }
+                });
+            });
+            let merges = |store: &Store| -> usize {
+                let values = store.multi_get(&keys()).unwrap();
+                values.iter().flatten().map(Vec::len).sum()
+            };
+            let repeats = |round: u32| if round.is_multiple_of(16) { 20 } else { 1 };
+            let of_batches: u32 = (0..rounds).map(|round| 32 * repeats(round)).sum();
+            let expected = 2 * (rounds + of_batches) as usize;
+            assert_eq!(merges(&store), expected);
+            let left = folder.path().with_extension("left");
+            copy(folder.path(), &left);
+            let reopened = Store::open(&left, &options).unwrap();
+            assert_eq!(
+                merges(&reopened),
+                expected,
+                "after the death of the process"
+            );
+            drop(reopened);
+            fs::remove_dir_all(&left).unwrap();
+            Arc::into_inner(store).unwrap().close().unwrap();
+            let store = Store::open(folder.path(), &options).unwrap();
+            assert_eq!(merges(&store), expected);
+            assert_eq!(store.stats().replayed_records, 0);
+        }
+        done.send(()).unwrap();
+    });
+    let limit = std::time::Duration::from_secs(300);
+    ended
+        .recv_timeout(limit)
+        .expect("somebody waits for ever, or has panicked");
+}
+
+/// A store of three partitions that was closed, or whose process has died.
+fn made(path: &Path, is_closed: bool) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let store = Store::open(path, &options(3)).unwrap();
+    store.write(batch(7)).unwrap();
+    store.checkpoint().unwrap();
+    store.write(batch(8)).unwrap();
+    store.put("more", "").unwrap();
+    let model = store.iter().map(Result::unwrap).collect();
+    match is_closed {
+        true => store.close().unwrap(),
+        false => {
+            let left = path.with_extension("left");
+            copy(path, &left);
+            drop(store);
+            fs::remove_dir_all(path).unwrap();
+            fs::rename(left, path).unwrap();
+        }
+    }
+    model
+}
+
+/// All files and their contents.
+fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(path).unwrap() {
+        let entry = entry.unwrap().path();
+        match entry.is_dir() {
+            true => found.extend(files(&entry)),
+            false => drop(found.insert(entry.display().to_string(), fs::read(&entry).unwrap())),
+        }
+    }
+    found
+}
+
+#[test]
+fn partitions_that_are_missing_swapped_or_of_another_store_are_refused() {
+    for is_closed in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let other = folder.path().join("other");
+        let model = made(&path, is_closed);
+        made(&other, is_closed);
+        let (second, third) = (path.join("partition-001"), path.join("partition-002"));
+        let aside = folder.path().join("aside");
+        let refused = |words: &str| {
+            let before = files(folder.path());
+            for options in [options(3), StoreOptions::new()] {
+                let error = Store::open(&path, &options).unwrap_err();
+                assert!(error.to_string().contains(words), "{error}");
+                let missing = matches!(&error, Error::Missing { path, .. } if *path == second);
+                assert!(missing || matches!(error, Error::Damaged { .. }), "{error}");
+            }
+            assert!(
+                files(folder.path()) == before,
+                "{words}: something was changed"
+            );
+        };
+        fs::rename(&second, &aside).unwrap();
+        refused("partition of the store; put it back");
+        copy(&third, &second);
+        refused("partition 2 of 3");
+        fs::remove_dir_all(&second).unwrap();
+        copy(&other.join("partition-001"), &second);
+        refused("expected partition 1 of 3");
+        fs::remove_dir_all(&second).unwrap();
+        fs::rename(&aside, &second).unwrap();
+        let error = Store::open(&path, &options(2)).unwrap_err();
+        let told = matches!(
+            &error,
+            Error::OptionMismatch { option: "partitions", found, expected, .. }
+                if (found.as_str(), expected.as_str()) == ("3", "2")
+        );
+        assert!(told, "{error}");
+        for check in [Repair::Check, Repair::Recover] {
+            let report = recover(&path, check, &|_| {}).unwrap();
+            // A check replays no log.
+            let is_all = check == Repair::Recover || is_closed;
+            assert!(!is_all || report.items == model.len() as u64, "{report:?}");
+            assert!(
+                report
+                    .files
+                    .iter()
+                    .any(|file| file.name == "partition-002/MANIFEST")
+            );
+        }
+        let store = Store::open(&path, &StoreOptions::new()).unwrap();
+        let found: BTreeMap<_, _> = store.iter().map(Result::unwrap).collect();
+        assert!(found == model);
+    }
+}
+
+#[test]
+fn impossible_numbers_of_partitions_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    for number in [0, StoreOptions::PARTITIONS_MAX + 1, u32::MAX] {
+        let error = Store::open(&path, &options(number)).unwrap_err();
+        let told = matches!(
+            error,
+            Error::InvalidOption {
+                option: "partitions",
+                ..
+            }
+        );
+        assert!(told && !path.exists(), "{error}");
+    }
+    let store = Store::open(&path, &options(StoreOptions::PARTITIONS_MAX)).unwrap();
+    store.write(batch(1)).unwrap();
+    store.close().unwrap();
+    let store = Store::open(&path, &StoreOptions::new()).unwrap();
+    assert_eq!(store.iter().count(), keys().len());
+}
