@@ -387,8 +387,9 @@ impl Store {
 
     /// Gives a key a value without waiting. `callback` is called with the outcome by a thread of the
     /// store, which does nothing else meanwhile: it should be short. It may call the store; a panic of
-    /// it is logged. Requests of one thread are executed in their order. While 64 MiB of them wait,
-    /// this call waits too, but not in a callback.
+    /// it is logged. Requests of one thread are executed in their order if their keys are in one
+    /// [partition](StoreOptions::partitions). While 64 MiB of them wait in a partition, this call waits too, but not in
+    /// a callback.
     ///
     /// # Examples
     /// ```

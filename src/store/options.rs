@@ -23,7 +23,8 @@ pub enum Durability {
     /// So much later at most: a thread syncs the log.
     Interval(Duration),
     /// When [`flush`](super::Store::flush) or a checkpoint has returned, or the system has written
-    /// it by itself. What survives is all that was done up to some moment.
+    /// it by itself. What survives is all that was done up to some moment, of each
+    /// [partition](StoreOptions::partitions) its own.
     None,
 }
 
