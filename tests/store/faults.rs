@@ -19,7 +19,7 @@ use super::{append, seed};
 
 /// Options of a store, which spills unless it is always durable.
 fn options(durability: Durability) -> StoreOptions {
-    let options = StoreOptions::new()
+    let options = crate::partitioned()
         .capacity(16)
         .durability(durability)
         .segment_bytes(8192)
