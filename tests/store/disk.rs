@@ -19,17 +19,23 @@ pub fn folders() -> Vec<TempDir> {
     folders
 }
 
-/// All files below a directory, with what they hold.
-pub fn files(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
+/// All files below a directory.
+pub fn paths(path: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
     for entry in fs::read_dir(path).unwrap() {
         let path = entry.unwrap().path();
         match path.is_dir() {
-            true => found.extend(files(&path)),
-            false => drop(found.insert(path.clone(), fs::read(&path).unwrap())),
+            true => found.extend(paths(&path)),
+            false => found.push(path),
         }
     }
     found
+}
+
+/// All files below a directory, with what they hold.
+pub fn files(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let with_contents = |path: PathBuf| (path.clone(), fs::read(path).unwrap());
+    paths(path).into_iter().map(with_contents).collect()
 }
 
 /// Copies what the death of the process would leave of a store's directory. Sorted files may be written anew and a

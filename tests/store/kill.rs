@@ -100,7 +100,7 @@ fn child_writes_until_it_is_killed() {
 
 /// The sorted files of a store.
 fn sorted_files(path: &Path) -> BTreeSet<PathBuf> {
-    let all = super::disk::files(path).into_keys();
+    let all = super::disk::paths(path).into_iter();
     all.filter(|file| file.starts_with(path.join("sst")))
         .collect()
 }

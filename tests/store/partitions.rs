@@ -13,7 +13,7 @@ use gphash::store::{
 };
 use gphash_test_support::setting;
 
-use super::disk::copy;
+use super::disk::{copy, files};
 
 fn options(partitions: u32) -> StoreOptions {
     StoreOptions::new().partitions(partitions)
@@ -262,19 +262,6 @@ fn made(path: &Path, is_closed: bool) -> BTreeMap<Vec<u8>, Vec<u8>> {
         }
     }
     model
-}
-
-/// All files and their contents.
-fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    for entry in fs::read_dir(path).unwrap() {
-        let entry = entry.unwrap().path();
-        match entry.is_dir() {
-            true => found.extend(files(&entry)),
-            false => drop(found.insert(entry.display().to_string(), fs::read(&entry).unwrap())),
-        }
-    }
-    found
 }
 
 #[test]
