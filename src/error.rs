@@ -311,6 +311,18 @@ pub enum Error {
         source: Arc<Error>,
     },
 
+    /// So many bytes of asynchronous requests wait that this one is refused. Nothing was done; call again when some are
+    /// answered.
+    #[error(
+        "{waiting} bytes of asynchronous requests wait; at most {limit} may before another one"
+    )]
+    QueueFull {
+        /// Bytes that wait.
+        waiting: u64,
+        /// Bytes from which on others are refused.
+        limit: u64,
+    },
+
     /// A callback or a merge operator has called what would wait for itself.
     #[error("{caller} cannot {action}: it would wait for itself; {advice}")]
     Reentrant {

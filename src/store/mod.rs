@@ -37,6 +37,7 @@
 //! `docs/store.md` in the repository draws the directory byte by byte, and says what each durability
 //! promises in each domain.
 
+mod async_verbs;
 mod column_verbs;
 mod columns;
 mod commit;
@@ -79,6 +80,7 @@ use self::partition::Partition;
 use self::partitions::Partitions;
 use self::threads::PARALLEL_REQUESTS_MIN;
 pub use crate::Repair;
+pub use async_verbs::Pending;
 pub use columns::requests::RequestKind;
 pub use columns::{ColumnAnswers, Columns, Offsets, ValueColumns};
 use commit::REQUESTS_PER_THREAD_MIN;
@@ -90,7 +92,7 @@ pub use lifecycle::recover::recover;
 pub use lifecycle::report::{FileReport, StoreFile, StoreReport};
 pub use merge::MergeOperator;
 use metrics::{StoreMetrics, TimedPath};
-pub use options::{Durability, StoreOptions};
+pub use options::{Durability, StoreOptions, WhenFull};
 pub use prometheus::prometheus;
 pub use range::{KeyBounds, Keys, Range};
 pub use request::{Request, Response, WriteBatch};
@@ -383,56 +385,6 @@ impl Store {
         };
         let submit = || self.submit(work, partition).map(|_| ());
         self.metrics().time(TimedPath::Batch, submit)
-    }
-
-    /// Gives a key a value without waiting. `callback` is called with the outcome by a thread of the
-    /// store, which does nothing else meanwhile: it should be short. It may call the store; a panic of
-    /// it is logged. Requests of one thread are executed in their order if their keys are in one
-    /// [partition](StoreOptions::partitions). While 64 MiB of them wait in a partition, this call waits too, but not in
-    /// a callback.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::sync::mpsc;
-    ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
-    /// let (sender, outcome) = mpsc::channel();
-    /// store.put_async(b"ada", b"lovelace", move |result| {
-    ///     let _ = sender.send(result);
-    /// });
-    /// outcome.recv()??;
-    /// assert_eq!(store.get(b"ada")?, Some(b"lovelace".to_vec()));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`put`](Self::put) are the callback's, all of them.
-    pub fn put_async(
-        &self,
-        key: impl Into<Vec<u8>>,
-        value: impl Into<Vec<u8>>,
-        callback: impl FnOnce(Result<()>) + Send + 'static,
-    ) {
-        let (key, value) = (key.into(), value.into());
-        let bytes = key.len() + value.len();
-        let requests = vec![Request::Put { key, value }];
-        match user_code::may_change().and_then(|()| self.check(&requests)) {
-            Ok(()) => {
-                let partition = self.partitions().of(requests[0].key());
-                let shared = Arc::clone(&partition.state.shared);
-                let started = TimedPath::SingleChange.start();
-                partition.wait_for_room();
-                let callback = Box::new(move |answer| {
-                    shared.metrics.finish(TimedPath::SingleChange, started);
-                    callback(into_unit(answer));
-                });
-                let work = Work::Batch(requests, None);
-                let queue = &partition.queue;
-                queue.submit_async(work, bytes, callback, partition);
-            }
-            Err(error) => callback(Err(error)),
-        }
     }
 
     /// Makes all that was answered durable.

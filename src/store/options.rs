@@ -28,6 +28,17 @@ pub enum Durability {
     None,
 }
 
+/// What an asynchronous call does while 64 MiB of others wait where it would wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum WhenFull {
+    /// It waits until there is room, but not in a callback: the thread that calls it is the one that makes room.
+    #[default]
+    Wait,
+    /// It fails, with [`Error::QueueFull`], and nothing is done.
+    Refuse,
+}
+
 /// Units of a [`Durability::Interval`] in text, the longest first, in nanoseconds.
 const INTERVAL_UNITS: [(&str, u64); 4] = [
     ("s", 1_000_000_000),
@@ -126,6 +137,7 @@ pub struct StoreOptions {
     pub(super) durability: Durability,
     pub(super) ordered: bool,
     pub(super) partitions: Option<u32>,
+    pub(super) when_full: WhenFull,
     pub(super) salvage: bool,
     /// Parts that are older than others are used as they are: the recovery has checked them.
     pub(super) takes_older: bool,
@@ -145,6 +157,7 @@ impl Default for StoreOptions {
             durability: Durability::Interval(Duration::from_millis(100)),
             ordered: true,
             partitions: None,
+            when_full: WhenFull::Wait,
             salvage: false,
             takes_older: false,
             segment_bytes: 64 << 20,
@@ -247,6 +260,16 @@ impl StoreOptions {
     #[must_use]
     pub fn partitions(mut self, partitions: u32) -> Self {
         self.partitions = Some(partitions);
+        self
+    }
+
+    /// What an asynchronous call does while too many of others wait. [`WhenFull::Refuse`] is for who may not wait, as
+    /// on the thread of an executor.
+    ///
+    /// Default: [`WhenFull::Wait`].
+    #[must_use]
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.when_full = when_full;
         self
     }
 
@@ -454,6 +477,7 @@ impl fmt::Debug for StoreOptions {
             )
             .field("idle_compaction", &self.index.idle_compaction)
             .field("partitions", &self.partitions)
+            .field("when_full", &self.when_full)
             .field("segment_bytes", &self.segment_bytes)
             .field("checkpoint_bytes", &self.checkpoint_bytes)
             .field("memory_budget", &self.memory_budget)

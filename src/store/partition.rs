@@ -13,7 +13,7 @@ use crate::store::files::dir::is_full;
 use crate::store::inner::StoreInner;
 use crate::store::lifecycle::background::Background;
 use crate::store::metrics::TimedPath;
-use crate::store::options::{Durability, StoreOptions};
+use crate::store::options::{Durability, StoreOptions, WhenFull};
 use crate::table::compact::{Between, reporting};
 use crate::{Error, Progress, Result};
 
@@ -59,6 +59,10 @@ impl Leader for Arc<Partition> {
         let partition = Arc::clone(self);
         let work = move || partition.queue.run_long_groups(&partition);
         self.state.threads.queue.spawn(work);
+    }
+
+    fn when_full(&self) -> WhenFull {
+        self.state.shared.when_full
     }
 
     fn discard(&self, work: Work) {

@@ -92,6 +92,19 @@ impl Request {
         }
     }
 
+    /// Bytes of the key, and of values and operand.
+    pub(in crate::store) fn bytes(&self) -> usize {
+        let len = |value: &Option<Vec<u8>>| value.as_ref().map_or(0, Vec::len);
+        self.key().len()
+            + match self {
+                Self::Get { .. } | Self::Delete { .. } => 0,
+                Self::Put { value, .. } | Self::PutIfAbsent { value, .. } => value.len(),
+                Self::Merge { operand, .. } => operand.len(),
+                Self::CompareAndSwap { expected, new, .. } => len(expected) + len(new),
+                Self::Swap { new, .. } => len(new),
+            }
+    }
+
     /// Whether the request only reads.
     pub fn is_get(&self) -> bool {
         matches!(self, Self::Get { .. })

@@ -7,6 +7,7 @@ use crate::store::commit::sorter::Sorter;
 use crate::store::metrics::StoreMetrics;
 use crate::store::mvcc::clock::CommitClock;
 use crate::store::mvcc::old_versions::Snapshots;
+use crate::store::options::{StoreOptions, WhenFull};
 use crate::store::threads::Threads;
 use crate::store::wal::Log;
 
@@ -17,19 +18,21 @@ pub struct Shared {
     pub threads: Threads,
     pub metrics: StoreMetrics,
     pub sorter: Sorter,
+    pub when_full: WhenFull,
     /// The log of each partition, once all are open.
     pub logs: OnceLock<Vec<Arc<Log>>>,
 }
 
 impl Shared {
-    /// That of so many partitions, with so many threads, or one for each core if `threads` is 0.
-    pub fn new(partitions: usize, threads: usize, sorter: Sorter) -> Self {
+    /// That of so many partitions.
+    pub fn new(partitions: usize, options: &StoreOptions, sorter: Sorter) -> Self {
         Self {
             clock: Arc::new(CommitClock::new(partitions)),
             snapshots: Snapshots::default(),
-            threads: Threads::new(threads),
+            threads: Threads::new(options.index.threads),
             metrics: StoreMetrics::new(),
             sorter,
+            when_full: options.when_full,
             logs: OnceLock::new(),
         }
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::Duration;
 
 use gphash::pm::{Call, Faults};
-use gphash::store::{Durability, MergeOperator, Request, Response, Store, StoreOptions};
+use gphash::store::{Durability, MergeOperator, Request, Response, Store, StoreOptions, WhenFull};
 use gphash::{Error, Result};
 
 use super::disk::folders;
@@ -305,5 +305,105 @@ fn panic_of_a_change_breaks_the_store_and_loses_nothing() {
             store.put("key", "again").unwrap();
             store.close().unwrap();
         }
+    });
+}
+
+/// Polls a future until it is ready, and sleeps meanwhile.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut future = std::pin::pin!(future);
+    loop {
+        let mut context = std::task::Context::from_waker(&waker);
+        match future.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(outcome) => return outcome,
+            std::task::Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[test]
+fn futures_of_each_verb_end_and_are_executed_when_dropped() {
+    within_a_minute(|| {
+        for folder in folders() {
+            let options = crate::partitioned().merge_operator(super::append());
+            let store = Store::open(folder.path().join("store"), &options).unwrap();
+            block_on(async {
+                store.put_future("a", "1").await.unwrap();
+                store.merge_future("a", "2").await.unwrap();
+                assert_eq!(store.get_future("a").await.unwrap().unwrap(), b"12");
+                store.delete_future("a").await.unwrap();
+                assert_eq!(store.get_future("a").await.unwrap(), None);
+                let failed = store.merge_future("a", "fail").await;
+                assert!(matches!(failed, Err(Error::Merge { .. })));
+                let long = store.put_future(vec![0; 70_000], "").await;
+                assert!(matches!(long, Err(Error::TooLong { .. })));
+                let put = |nth: u8| Request::Put {
+                    key: vec![nth],
+                    value: vec![nth],
+                };
+                let get = |nth: u8| Request::Get { key: vec![nth] };
+                let answers =
+                    store.execute_future((0..40).map(put).chain((0..40).map(get)).collect());
+                let answers = answers.await.unwrap();
+                for (nth, answer) in (0..40u8).zip(&answers[40..]) {
+                    assert!(matches!(answer, Response::Value(Some(value)) if value == &[nth]));
+                }
+            });
+            // Many at a time, of which some are given up.
+            let pending: Vec<_> = (0..200u8)
+                .filter_map(|nth| {
+                    let pending = store.put_future([nth, 1], "");
+                    (nth % 3 > 0).then_some(pending)
+                })
+                .collect();
+            for pending in pending {
+                block_on(pending).unwrap();
+            }
+            store.close().unwrap();
+            let store = Store::open(folder.path().join("store"), &options).unwrap();
+            assert_eq!(store.iter().count(), 240);
+        }
+    });
+}
+
+#[test]
+fn full_queue_refuses_who_may_not_wait() {
+    within_a_minute(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let options = StoreOptions::new().when_full(WhenFull::Refuse);
+        let store = Store::open(folder.path(), &options).unwrap();
+        // The thread that makes room waits in a callback.
+        let (sender, released) = mpsc::channel::<()>();
+        store.put_async("first", "", move |_| released.recv().unwrap());
+        while store.get(b"first").unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        let mut accepted = Vec::new();
+        let refused = loop {
+            assert!(accepted.len() < 100, "nothing is refused");
+            let (sender, outcome) = mpsc::channel();
+            let key = accepted.len().to_be_bytes();
+            store.put_async(key, vec![0; 1 << 20], move |result| {
+                sender.send(result).unwrap();
+            });
+            match outcome.try_recv() {
+                Ok(refused) => break refused,
+                Err(_) => accepted.push(outcome),
+            }
+        };
+        assert!(matches!(refused, Err(Error::QueueFull { waiting, limit }) if waiting > limit));
+        assert!(accepted.len() > 60, "{}", accepted.len());
+        sender.send(()).unwrap();
+        for outcome in &accepted {
+            outcome.recv().unwrap().unwrap();
+        }
+        block_on(store.put_future("last", "")).unwrap();
+        assert_eq!(store.iter().count(), accepted.len() + 2);
     });
 }

@@ -44,7 +44,9 @@ const ROUNDS_MAX: u64 = 200;
 const BATCH: u64 = 8;
 
 fn options() -> StoreOptions {
-    crate::partitioned()
+    // So few that items leave the tables.
+    StoreOptions::new()
+        .partitions(crate::partitions().min(2))
         .durability(Durability::None)
         .segment_bytes(64 << 10)
         .checkpoint_bytes(256 << 10)

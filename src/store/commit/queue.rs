@@ -22,6 +22,7 @@ use crate::pool::worker::{Worker, words};
 use crate::store::columns::ColumnAnswers;
 use crate::store::columns::requests::{ColumnBatch, RequestKind};
 use crate::store::mvcc::read_set::ReadSet;
+use crate::store::options::WhenFull;
 use crate::store::request::{Request, Response};
 use crate::store::resident::tiers::EntryMeta;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
@@ -139,6 +140,11 @@ pub trait Leader {
 
     /// Drops what has been executed.
     fn discard(&self, work: Work);
+
+    /// What becomes of an asynchronous request while too many bytes of others wait.
+    fn when_full(&self) -> WhenFull {
+        WhenFull::Wait
+    }
 }
 
 /// What has become of it.
@@ -364,12 +370,28 @@ impl Queue {
 
     /// Has something done by whoever is at work next. Waits while too much waits already, but not in a
     /// callback: the thread that calls it is the one that makes room.
-    pub fn submit_async(&self, work: Work, bytes: usize, callback: Callback, leader: &impl Leader) {
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`], with the callback, if the leader refuses what would wait.
+    pub fn submit_async(
+        &self,
+        work: Work,
+        bytes: usize,
+        callback: Callback,
+        leader: &impl Leader,
+    ) -> std::result::Result<(), (Callback, Error)> {
         // Dropped after the lock.
         let mut _stall = None;
         let mut state = self.state.lock();
         let is_full = |state: &mut QueueInner| state.bytes > ASYNC_BYTES_MAX;
         if is_full(&mut state) && !user_code::is_callback() {
+            if leader.when_full() == WhenFull::Refuse {
+                let error = Error::QueueFull {
+                    waiting: state.bytes as u64,
+                    limit: ASYNC_BYTES_MAX as u64,
+                };
+                return Err((callback, error));
+            }
             let wait = || self.room.wait_while(&mut state, is_full);
             _stall = Some(self.stalls.measure(wait).1);
         }
@@ -383,6 +405,7 @@ impl Queue {
             tracing::warn!(%error, "an asynchronous request is executed by its caller");
             self.serve(leader);
         }
+        Ok(())
     }
 
     /// Has the next group led by whom it suits. Whoever calls this leads until then.

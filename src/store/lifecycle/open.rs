@@ -49,7 +49,7 @@ pub fn open(path: &Path, options: &StoreOptions) -> Result<Vec<StoreInner>> {
     let faults = options.faults.clone();
     let first = StoreDir::open(path, name, options.partitions, faults)?;
     let dirs = partition_dirs(first, name)?;
-    let shared = Shared::new(dirs.len(), options.index.threads, sorter);
+    let shared = Shared::new(dirs.len(), options, sorter);
     let told = |done, all| {
         if let Some(on_replay) = &options.on_replay {
             on_replay(done, all);

@@ -495,7 +495,7 @@ fn repair_store(
         }
     };
     let sorter = Sorter::new(Engine::Cpu)?;
-    let shared = Shared::new(dirs.len(), options.index.threads, sorter);
+    let shared = Shared::new(dirs.len(), &options, sorter);
     let states = open_all(dirs, shared, &options, (&told, &seen))?;
     let in_log = in_log.into_inner();
     let mut reports = Vec::with_capacity(states.len());

@@ -32,6 +32,7 @@ use crate::store::inner::Applying;
 use crate::store::mvcc::group_writes::GroupWrites;
 use crate::store::mvcc::published::Published;
 use crate::store::mvcc::read_set::ReadSet;
+use crate::store::options::WhenFull;
 use crate::store::partition::Partition;
 use crate::store::request::Response;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
@@ -51,6 +52,10 @@ impl Leader for Arc<Partitions> {
 
     fn share(&self) {
         unreachable!("callers are the leaders of this queue");
+    }
+
+    fn when_full(&self) -> WhenFull {
+        self.shared().when_full
     }
 
     fn discard(&self, work: Work) {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use self::route::Route;
 use crate::pool::run_off_pool;
-use crate::store::commit::queue::{Answer, Queue, Work};
+use crate::store::commit::queue::{Answer, Callback, Queue, Work};
 use crate::store::commit::requests::Batch;
 use crate::store::commit::user_code;
 use crate::store::files::dir::is_full;
@@ -26,7 +26,7 @@ use crate::store::mvcc::old_versions::Snapshot;
 use crate::store::options::StoreOptions;
 use crate::store::partition::{Partition, retries};
 use crate::store::shared::Shared;
-use crate::{Progress, Result};
+use crate::{Error, Progress, Result};
 
 /// See the [module](self).
 pub struct Partitions {
@@ -47,11 +47,18 @@ impl Partitions {
             .map(|state| Partition::start(state, &options, &[]))
             .collect();
         let first = Partition::start(first, &options, &others);
-        Arc::new(Self {
+        let partitions = Arc::new(Self {
             all: [first].into_iter().chain(others).collect(),
             route: Route::new(manifest.store_id, manifest.partitions),
             queue: Queue::new(false),
-        })
+        });
+        let served = Arc::downgrade(&partitions);
+        partitions.queue.server().set_work(move || {
+            let partitions = served.upgrade()?;
+            partitions.queue.serve(&partitions);
+            None
+        });
+        partitions
     }
 
     /// All of them.
@@ -123,6 +130,22 @@ impl Partitions {
             self.discard_work(work);
             answer
         })
+    }
+
+    /// Has changes of several partitions made by whoever is at work next, and the callback called with the answer.
+    ///
+    /// # Errors
+    /// Those of [`Queue::submit_async`].
+    pub fn submit_async(
+        self: &Arc<Self>,
+        work: Work,
+        bytes: usize,
+        callback: Callback,
+    ) -> std::result::Result<(), (Callback, Error)> {
+        self.all
+            .iter()
+            .for_each(|partition| partition.wait_for_room());
+        self.queue.submit_async(work, bytes, callback, self)
     }
 
     /// Gives a full disk back what checkpoints free; `false` if there is nothing.
