@@ -11,6 +11,7 @@ use super::commit::group::into_unit;
 use super::commit::queue::{Answer, Answers, Callback, Work};
 use super::commit::user_code;
 use super::metrics::TimedPath;
+use super::options::WhenFull;
 use super::request::{Request, Response};
 use crate::Result;
 use crate::store::Store;
@@ -80,14 +81,16 @@ impl<T> Future for Pending<T> {
     type Output = Result<T>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
-        let mut outcome = self.0.lock();
-        match outcome.result.take() {
-            Some(result) => Poll::Ready(result),
-            None => {
-                outcome.waker = Some(context.waker().clone());
-                Poll::Pending
+        // Code of the executor, which may do anything, runs without the lock.
+        let waker = context.waker().clone();
+        let (result, _before) = {
+            let mut outcome = self.0.lock();
+            match outcome.result.take() {
+                Some(result) => (Poll::Ready(result), None),
+                None => (Poll::Pending, outcome.waker.replace(waker)),
             }
-        }
+        };
+        result
     }
 }
 
@@ -130,7 +133,7 @@ impl Store {
         callback: impl FnOnce(Result<T>) + Send + 'static,
     ) {
         if let Err(error) = user_code::may_change().and_then(|()| self.check(&requests)) {
-            return callback(Err(error));
+            return user_code::call_back(|| callback(Err(error)));
         }
         let partitions = self.partitions();
         let shared = Arc::clone(&partitions.first().state.shared);
@@ -139,19 +142,21 @@ impl Store {
             shared.metrics.finish(path, started);
             callback(of(answer));
         });
-        let bytes = requests.iter().map(Request::bytes).sum();
+        let bytes = requests.iter().map(Request::bytes).sum::<usize>();
         let partition = self.partition_of(&requests);
         let work = Work::Batch(requests, None);
         let refused = match partition {
             Some(partition) => {
-                partition.wait_for_room();
+                if partitions.shared().when_full == WhenFull::Wait {
+                    partition.wait_for_room();
+                }
                 let queue = &partition.queue;
                 queue.submit_async(work, bytes, callback, partition)
             }
             None => partitions.submit_async(work, bytes, callback),
         };
         if let Err((callback, error)) = refused {
-            callback(Err(error));
+            user_code::call_back(|| callback(Err(error)));
         }
     }
 
@@ -159,7 +164,7 @@ impl Store {
     /// store, which does nothing else meanwhile: it should be short. It may call the store; a panic of
     /// it is logged. Requests of one thread are executed in their order if their keys are in one
     /// [partition](super::StoreOptions::partitions). While 64 MiB of them wait there, this call waits, too, but not in a
-    /// callback; or it [fails](super::StoreOptions::when_full).
+    /// callback; or it [fails](super::StoreOptions::when_full). What is refused is told before this returns.
     ///
     /// # Examples
     /// ```

@@ -322,7 +322,7 @@ fn live_on(path: &Path, mut model: Model, chance: u64, partitions: u32) {
     fs::remove_dir_all(left).unwrap();
 }
 
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -336,10 +336,15 @@ fn copy(from: &Path, to: &Path) {
 
 /// What the disk may hold at each moment of an opening after the process has died in `state`.
 fn opening(state: &DiskState, run: &Run) -> Vec<DiskState> {
+    opening_of(&state.files(), || Disk::after_death(state), run)
+}
+
+/// The same of an opening of these files, which a disk holds.
+fn opening_of(files: &Files, disk: impl FnOnce() -> Arc<Disk>, run: &Run) -> Vec<DiskState> {
     fs::remove_dir_all(&run.path).unwrap();
     make_folders(&run.path, run.partitions);
-    if state.files().contains_key(&run.path.join("MANIFEST")) {
-        let disk = Disk::after_death(state);
+    if files.contains_key(&run.path.join("MANIFEST")) {
+        let disk = disk();
         // What a creation has not come to yet.
         remove_early_folders(&run.path, run.partitions);
         let options = options(Durability::None, run.partitions, Some(&disk));
@@ -372,8 +377,10 @@ fn explore(states: Vec<(u64, DiskState)>, run: &Run, rng: &mut SmallRng) -> usiz
         images.push(state.files());
         if rng.random_ratio(1, 8) {
             let mut states = opening(&state, run);
+            let cut = &images[0];
+            states.extend(opening_of(cut, || Disk::holding(cut), run));
             states.shuffle(rng);
-            let cuts = states.iter().take(8);
+            let cuts = states.iter().take(16);
             images.extend(cuts.flat_map(|state| state.power_cuts(2, rng)));
         }
         for image in images {

@@ -92,10 +92,11 @@ impl Request {
         }
     }
 
-    /// Bytes of the key, and of values and operand.
+    /// Bytes that it takes, with its key, its values and its operand.
     pub(in crate::store) fn bytes(&self) -> usize {
         let len = |value: &Option<Vec<u8>>| value.as_ref().map_or(0, Vec::len);
-        self.key().len()
+        size_of::<Self>()
+            + self.key().len()
             + match self {
                 Self::Get { .. } | Self::Delete { .. } => 0,
                 Self::Put { value, .. } | Self::PutIfAbsent { value, .. } => value.len(),

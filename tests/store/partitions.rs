@@ -12,6 +12,7 @@ use gphash::store::{
     Columns, Durability, Repair, Request, Response, Store, StoreOptions, WriteBatch, recover,
 };
 use gphash_test_support::setting;
+use rayon::prelude::*;
 
 use super::disk::{copy, files};
 
@@ -238,6 +239,33 @@ fn partitions_serve_all_kinds_of_changes_at_once() {
         done.send(()).unwrap();
     });
     let limit = std::time::Duration::from_secs(300);
+    ended
+        .recv_timeout(limit)
+        .expect("somebody waits for ever, or has panicked");
+}
+
+/// Callers on threads of a pool, with batches that are written block by block and locks of their own around reads: the
+/// store gives them no work of others, and wants none of their threads.
+#[test]
+fn partitions_leave_the_pools_of_callers_alone() {
+    let (done, ended) = mpsc::channel();
+    std::thread::spawn(move || {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), &options(3)).unwrap();
+        let lock = std::sync::Mutex::new(0);
+        (0..16u8).into_par_iter().for_each(|nth| {
+            let mut long = WriteBatch::new();
+            for key in 0..6u8 {
+                long.put([nth, key], vec![nth; 2 << 20]);
+            }
+            store.write(long).unwrap();
+            let mut locked = lock.lock().unwrap();
+            *locked += store.multi_get(&keys()).unwrap().len();
+        });
+        assert_eq!(store.keys(..).count(), 16 * 6);
+        done.send(()).unwrap();
+    });
+    let limit = std::time::Duration::from_secs(120);
     ended
         .recv_timeout(limit)
         .expect("somebody waits for ever, or has panicked");

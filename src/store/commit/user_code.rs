@@ -23,7 +23,14 @@ fn run<T>(running: Running, code: impl FnOnce() -> T) -> Result<T, String> {
     let before = RUNNING.replace(running);
     let done = catch_unwind(AssertUnwindSafe(code));
     RUNNING.set(before);
-    done.map_err(|panic| words(&*panic))
+    done.map_err(|panic| {
+        let words = words(&*panic);
+        // It is the user's, too, and may panic when it is dropped.
+        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+            std::mem::forget(again);
+        }
+        words
+    })
 }
 
 /// Runs a callback. A panic of it is told, and nobody else's business.

@@ -8,12 +8,49 @@
 
 use std::collections::HashMap;
 
+use crate::Result;
 use crate::store::files::manifest::Manifest;
-use crate::store::wal::replay::Replay;
+use crate::store::options::StoreOptions;
+use crate::store::wal::replay::{Part, Replay};
 
 /// Ends logs before the first group in each that does not count. The logs and manifests are those of all partitions
 /// of a store, in order.
-pub fn drop_undecided(logs: &mut [Replay], manifests: &[Manifest]) {
+///
+/// # Errors
+/// [`Error::DamagedLog`](crate::Error::DamagedLog) for a part of a group that nobody has written.
+pub fn decide(logs: &mut [Replay], manifests: &[Manifest], options: &StoreOptions) -> Result<()> {
+    for number in 0..logs.len() {
+        let partitions = logs.len() as u64;
+        let log = &mut logs[number];
+        let is_possible = |part: &Part| {
+            let others = part.of.participants.iter().map(|(number, _)| *number);
+            partitions > 1
+                && (number == 0) != part.of.participants.is_empty()
+                && others.clone().is_sorted_by(|a, b| a < b)
+                && others
+                    .clone()
+                    .all(|number| (1..partitions).contains(&number))
+        };
+        let Some(nth) = log.parts.iter().position(|part| !is_possible(part)) else {
+            continue;
+        };
+        if !options.salvage {
+            return Err(log.damaged_part(nth));
+        }
+        log.end_before(nth);
+        log.is_cut = true;
+    }
+    if !(options.takes_older || logs.iter().any(|log| log.is_cut)) {
+        drop_undecided(logs, manifests);
+    } else if logs.len() > 1 {
+        // A salvage keeps what it can: records that decide may be among those that it gives up. The next opening may
+        // not be asked what counts.
+        logs.iter_mut().for_each(|log| log.has_tail = true);
+    }
+    Ok(())
+}
+
+fn drop_undecided(logs: &mut [Replay], manifests: &[Manifest]) {
     while let Some((partition, nth)) = first_undecided(logs, manifests) {
         tracing::info!(partition, "a change that a crash has cut short is left out");
         logs[partition].end_before(nth);
@@ -63,4 +100,57 @@ fn first_undecided(logs: &[Replay], manifests: &[Manifest]) -> Option<(usize, us
             .position(|part| is_undecided(&part.of.group))?;
         Some((number, nth))
     })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::Error;
+    use crate::store::files::dir::Room;
+    use crate::store::wal::record::{Entry, GroupPart};
+    use crate::store::{Store, StoreOptions};
+
+    #[test]
+    fn parts_that_nobody_writes_are_damage() {
+        let (prepare, other, twice, first) =
+            (vec![], vec![(3, 1)], vec![(1, 1), (1, 1)], vec![(0, 1)]);
+        let cases = [
+            (1, 0, prepare.clone()),
+            (1, 0, other.clone()),
+            (3, 0, prepare),
+        ];
+        let cases = cases
+            .into_iter()
+            .chain([(3, 0, other), (3, 0, twice), (3, 1, first)]);
+        for (partitions, number, participants) in cases {
+            let dir = tempfile::tempdir().unwrap();
+            let options = StoreOptions::new().partitions(partitions);
+            let store = Store::open(dir.path(), &options).unwrap();
+            store.put("key", "value").unwrap();
+            let part = GroupPart {
+                group: 7,
+                participants,
+            };
+            let entry = Entry {
+                key: b"key",
+                value: None,
+                position: 0,
+            };
+            let log = &store.partitions().all()[number].state.log;
+            log.append_part(1, &part, &[entry], true, Room::ALL)
+                .unwrap();
+            // The log stays if the process dies.
+            std::mem::forget(store);
+            let left = tempfile::tempdir().unwrap();
+            crate::store::crash_tests::copy(dir.path(), left.path());
+            let refused = Store::open(left.path(), &options).unwrap_err();
+            assert!(
+                matches!(refused, Error::DamagedLog { .. }),
+                "{part:?}: {refused}"
+            );
+            let options = options.salvage(true);
+            let salvaged = Store::open(left.path(), &options).unwrap();
+            assert_eq!(salvaged.get(b"key").unwrap().unwrap(), b"value");
+            salvaged.close().unwrap();
+        }
+    }
 }

@@ -18,7 +18,7 @@ use crate::store::files::dir::{Room, StoreDir, is_full};
 use crate::store::files::manifest::Manifest;
 use crate::store::files::reserve;
 use crate::store::inner::{Applying, StoreInner};
-use crate::store::lifecycle::groups::drop_undecided;
+use crate::store::lifecycle::groups::decide;
 use crate::store::mvcc::published::Published;
 use crate::store::mvcc::spill_file::VersionSpill;
 use crate::store::options::{Durability, StoreOptions};
@@ -211,10 +211,7 @@ pub fn open_all(
     };
     let logs = parallel::collect(dirs.len(), 1, inspect).into_iter();
     let mut logs: Vec<Replay> = logs.collect::<Result<_>>()?;
-    // A salvage keeps what it can: records that decide may be among those that it gives up.
-    if !(options.takes_older || logs.iter().any(|log| log.is_cut)) {
-        drop_undecided(&mut logs, &manifests);
-    }
+    decide(&mut logs, &manifests, options)?;
     for ((dir, manifest), log) in dirs.iter().zip(&manifests).zip(&logs) {
         check_index(dir, manifest, log, options)?;
     }
@@ -364,19 +361,19 @@ fn log_after(
     options: &StoreOptions,
 ) -> Result<Log> {
     let (last, bytes) = match manifest.complete {
+        // A gap, so that nobody finds the next segment, which may begin before what stands behind the end, until the
+        // manifest names it.
+        true if replay.has_tail => (replay.last + 1, 0),
+        true if replay.is_cut => (replay.last, 0),
         true => (replay.last, replay.bytes),
         false => (manifest.last_segment - 1, 0),
     };
-    store_dir.remove_segments(last + 1..);
+    store_dir.remove_segments(replay.last.min(last) + 1..);
     let log = Log::after(
         Arc::clone(store_dir),
         last,
         replay.next,
-        if replay.is_cut || replay.has_tail {
-            0
-        } else {
-            bytes
-        },
+        bytes,
         (options.segment_bytes, options.unsynced_bytes_max()),
     );
     // Else nothing is written: the disk may be full, and to make the index durable takes longer than to
@@ -387,11 +384,10 @@ fn log_after(
             .table
             .mark(manifest.store_id, sequence, manifest.generation);
         store_dir.with_room(Room::ALL, || tiers.table.sync())?;
-        let number = log.begin_segment()?;
-        store_dir.edit(|manifest| {
+        log.begin_segment(|manifest| {
             manifest.complete = true;
             manifest.marked = true;
-            manifest.first_segment = number;
+            manifest.first_segment = manifest.last_segment;
             manifest.sequence = replay.next - 1;
         })?;
     }

@@ -28,7 +28,7 @@ use crate::store::commit::group::{goes_before, read_sets};
 use crate::store::commit::queue::{Answer, Answers, Held, Job, Leader, Work};
 use crate::store::commit::requests::{Batch, Requests};
 use crate::store::files::dir::{Room, is_full};
-use crate::store::inner::Applying;
+use crate::store::inner::{Applying, StoreInner};
 use crate::store::mvcc::group_writes::GroupWrites;
 use crate::store::mvcc::published::Published;
 use crate::store::mvcc::read_set::ReadSet;
@@ -36,7 +36,8 @@ use crate::store::options::WhenFull;
 use crate::store::partition::Partition;
 use crate::store::request::Response;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
-use crate::store::wal::record::{Entry, GroupPart};
+use crate::store::wal::IN_MEMORY_RECORD_BYTES_MAX;
+use crate::store::wal::record::{self, Entry, GroupPart};
 use crate::table::room::Need;
 use crate::{Error, Result};
 
@@ -102,7 +103,12 @@ impl Partitions {
         if let Some(error) = broken.next() {
             return works.iter().map(|_| Err(error.clone())).collect();
         }
-        let executed = catch_unwind(AssertUnwindSafe(|| self.execute(&held, works)));
+        let state = |&number: &usize| &self.all()[number].state;
+        let is_finished = |state: &StoreInner| state.published.is_finished();
+        let takes_long = !held.numbers.iter().map(state).all(is_finished);
+        let threads = &self.shared().threads;
+        let execute = || threads.run_for_leader(takes_long, || self.execute(&held, works));
+        let executed = catch_unwind(AssertUnwindSafe(execute));
         let answers = executed.unwrap_or_else(|panic| {
             // Nothing may come behind a prepare record that has no commit record.
             let error = self.all_broke(&words(&*panic));
@@ -261,10 +267,12 @@ impl Partitions {
         whole: bool,
     ) -> Result<Vec<Answers>> {
         let began = Instant::now();
+        let len = jobs.iter().map(|job| job.len()).sum();
+        let gpu = self.shared().sorter.gpu(len);
         let executions: Vec<_> = each(shares.iter(), |share| {
             let state = &share.partition.state;
             let operator = state.operator.as_deref();
-            Execution::start(&share.requests, &state.tiers, operator, None)
+            Execution::start(&share.requests, &state.tiers, operator, gpu)
         })?;
         if let Some(error) = executions
             .iter()
@@ -317,17 +325,21 @@ impl Partitions {
             .iter()
             .map(|(share, _)| share.partition.state.log.next_sequence())
             .collect();
-        match changes {
+        let is_long = |(_, writes): &(&Share, &GroupWrites)| {
+            record::len(writes.finals()) > IN_MEMORY_RECORD_BYTES_MAX
+        };
+        let takes_long = changes.iter().any(is_long);
+        let threads = &self.shared().threads;
+        threads.run_for_leader(takes_long, || match changes {
             [(share, writes)] => {
                 let state = &share.partition.state;
                 let span = share.requests.len() as u64;
                 let finals = writes.finals();
-                state
-                    .log
-                    .append(span, finals, state.durably, rooms[0], || Ok(()))?;
+                let log = &state.log;
+                log.append(span, finals, state.durably, rooms[0], || Ok(()))
             }
-            _ => self.log_parts(changes, &firsts, &rooms, coordinator)?,
-        }
+            _ => self.log_parts(changes, &firsts, &rooms, coordinator),
+        })?;
         let logged = began.elapsed();
         let applied = apply(changes, &firsts);
         let mut steps = self.first().state.steps.lock();
@@ -467,7 +479,7 @@ fn each<T: Send, R: Send>(
 }
 
 /// The requests of work that may change several partitions.
-fn batch_of(work: &Work) -> Batch<'_> {
+pub(super) fn batch_of(work: &Work) -> Batch<'_> {
     match work {
         Work::Whole(requests) => Batch::Owned(requests),
         _ => work.joined().expect("nothing else comes into this queue"),

@@ -12,6 +12,7 @@ mod reads;
 mod route;
 mod stats;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use self::route::Route;
@@ -23,7 +24,7 @@ use crate::store::files::dir::is_full;
 use crate::store::inner::StoreInner;
 use crate::store::lifecycle::checkpoint::close_all;
 use crate::store::mvcc::old_versions::Snapshot;
-use crate::store::options::StoreOptions;
+use crate::store::options::{StoreOptions, WhenFull};
 use crate::store::partition::{Partition, retries};
 use crate::store::shared::Shared;
 use crate::{Error, Progress, Result};
@@ -117,9 +118,7 @@ impl Partitions {
     /// made room.
     pub fn submit(self: &Arc<Self>, work: Work) -> Answer {
         user_code::may_change()?;
-        self.all
-            .iter()
-            .for_each(|partition| partition.wait_for_room());
+        self.wait_for_room(&work);
         run_off_pool(|| {
             let mut left = retries(&work);
             let (mut work, mut answer) = self.queue.submit(work, self);
@@ -142,10 +141,21 @@ impl Partitions {
         bytes: usize,
         callback: Callback,
     ) -> std::result::Result<(), (Callback, Error)> {
-        self.all
-            .iter()
-            .for_each(|partition| partition.wait_for_room());
+        if self.shared().when_full == WhenFull::Wait {
+            self.wait_for_room(&work);
+        }
         self.queue.submit_async(work, bytes, callback, self)
+    }
+
+    /// Waits while the table of a partition that is changed is far beyond its budget.
+    fn wait_for_room(&self, work: &Work) {
+        if self.first().state.budget.is_some() {
+            let keys = commit::batch_of(work).keys();
+            let numbers: BTreeSet<usize> = keys.map(|key| self.number_of(key)).collect();
+            numbers
+                .iter()
+                .for_each(|&number| self.all[number].wait_for_room());
+        }
     }
 
     /// Gives a full disk back what checkpoints free; `false` if there is nothing.

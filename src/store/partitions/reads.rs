@@ -66,10 +66,12 @@ impl Partitions {
         }
         keys.iter().try_for_each(|key| check_key(key))?;
         let shares = self.share_out_keys(keys.iter().copied());
-        let read = || self.at_one_moment(|snapshot| self.lookup(&shares, keys.len(), snapshot));
+        let read = |is_shared: bool| {
+            self.at_one_moment(|snapshot| self.lookup(&shares, keys.len(), snapshot, is_shared))
+        };
         match keys.len() < parallel {
-            true => read(),
-            false => run_off_pool(|| self.shared().threads.reads.install(read)),
+            true => read(false),
+            false => run_off_pool(|| self.shared().threads.reads.install(|| read(true))),
         }
     }
 
@@ -80,22 +82,29 @@ impl Partitions {
         }
         keys.iter().try_for_each(|key| check_key(key))?;
         let shares = self.share_out_keys(keys.iter().copied());
-        let read = || self.lookup(&shares, keys.len(), Some(commit_seq));
+        let read = |is_shared| self.lookup(&shares, keys.len(), Some(commit_seq), is_shared);
         match keys.len() {
-            0..PARALLEL_LOOKUPS_MIN => read(),
-            _ => run_off_pool(|| self.shared().threads.reads.install(read)),
+            0..PARALLEL_LOOKUPS_MIN => read(false),
+            _ => run_off_pool(|| self.shared().threads.reads.install(|| read(true))),
         }
     }
 
-    /// The values of so many keys in a live snapshot, or the newest ones; threads of a pool do it side by side.
-    fn lookup(&self, shares: &[KeysOf], len: usize, snapshot: Option<u64>) -> Result<Vec<Value>> {
+    /// The values of so many keys in a live snapshot, or the newest ones. With `is_shared`, the threads of the pool in
+    /// which the caller is do it side by side.
+    fn lookup(
+        &self,
+        shares: &[KeysOf],
+        len: usize,
+        snapshot: Option<u64>,
+        is_shared: bool,
+    ) -> Result<Vec<Value>> {
         let read = |share: &KeysOf| {
             let state = &self.all()[share.number].state;
             state.lookup(&share.keys, snapshot, usize::MAX)
         };
-        let found: Vec<Result<Vec<Value>>> = match rayon::current_thread_index() {
-            Some(_) => parallel::map(shares, read),
-            None => shares.iter().map(read).collect(),
+        let found: Vec<Result<Vec<Value>>> = match is_shared {
+            true => parallel::map(shares, read),
+            false => shares.iter().map(read).collect(),
         };
         let mut values = vec![None; len];
         for (share, found) in shares.iter().zip(found) {

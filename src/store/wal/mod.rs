@@ -122,15 +122,14 @@ impl Log {
         }
     }
 
-    /// Begins the next segment, and gives its number.
+    /// Begins the next segment. The manifest that names it has another change, too.
     ///
     /// # Errors
     /// What the operating system answers.
-    pub fn begin_segment(&self) -> Result<u64> {
+    pub fn begin_segment(&self, change: impl Fn(&mut Manifest)) -> Result<()> {
         let _alone = self.only_sync();
         let mut tail = self.tail();
-        self.rotate(&mut tail)?;
-        Ok(tail.named)
+        self.rotate_with(&mut tail, change)
     }
 
     /// Whether there is nothing in it, and nothing was since the opening.
@@ -351,6 +350,11 @@ impl Log {
     /// Leaves the segment for another one, so that all of the log is durable. The caller holds
     /// `syncing`.
     fn rotate(&self, tail: &mut Tail) -> Result<()> {
+        self.rotate_with(tail, |_| ())
+    }
+
+    /// As [`rotate`](Self::rotate); the manifest has another `change`, too.
+    fn rotate_with(&self, tail: &mut Tail, change: impl Fn(&mut Manifest)) -> Result<()> {
         if !tail.failed && tail.durable < tail.end {
             let end = tail.end;
             match self.syncs.time(|| tail.segment().sync()) {
@@ -386,8 +390,10 @@ impl Log {
             self.syncs.time(|| segment.sync())?;
         }
         tail.named = number;
-        self.store_dir
-            .edit(|manifest| manifest.last_segment = number)?;
+        self.store_dir.edit(|manifest| {
+            manifest.last_segment = number;
+            change(manifest);
+        })?;
         *tail = Tail {
             segment: Some(Arc::new(segment)),
             end,

@@ -70,6 +70,16 @@ impl Replay {
         }
     }
 
+    /// The error for the part `nth`, which nobody has written.
+    pub fn damaged_part(&self, nth: usize) -> Error {
+        let part = &self.parts[nth];
+        Error::DamagedLog {
+            path: self.segments[part.segment].segment.path().to_path_buf(),
+            at: part.at,
+            found: format!("a part of a group that cannot be: {:?}", part.of),
+        }
+    }
+
     /// Ends the log before the part `nth`.
     pub fn end_before(&mut self, nth: usize) {
         let Some(part) = self.parts.drain(nth..).next() else {
