@@ -133,7 +133,7 @@ impl Store {
         callback: impl FnOnce(Result<T>) + Send + 'static,
     ) {
         if let Err(error) = user_code::may_change().and_then(|()| self.check(&requests)) {
-            return user_code::call_back(|| callback(Err(error)));
+            return user_code::refuse(|| callback(Err(error)));
         }
         let partitions = self.partitions();
         let shared = Arc::clone(&partitions.first().state.shared);
@@ -156,7 +156,7 @@ impl Store {
             None => partitions.submit_async(work, bytes, callback),
         };
         if let Err((callback, error)) = refused {
-            user_code::call_back(|| callback(Err(error)));
+            user_code::refuse(|| callback(Err(error)));
         }
     }
 

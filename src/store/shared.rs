@@ -1,6 +1,9 @@
 //! What all partitions of a store share.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
 
 use crate::Result;
 use crate::store::commit::sorter::Sorter;
@@ -19,6 +22,10 @@ pub struct Shared {
     pub metrics: StoreMetrics,
     pub sorter: Sorter,
     pub when_full: WhenFull,
+    /// A commit record could not be written, and may be in its log all the same.
+    has_failed_commit: AtomicBool,
+    /// Held while that changes.
+    ruling_out: Mutex<()>,
     /// The log of each partition, once all are open.
     pub logs: OnceLock<Vec<Arc<Log>>>,
 }
@@ -33,8 +40,34 @@ impl Shared {
             metrics: StoreMetrics::new(),
             sorter,
             when_full: options.when_full,
+            has_failed_commit: AtomicBool::new(false),
+            ruling_out: Mutex::new(()),
             logs: OnceLock::new(),
         }
+    }
+
+    /// Notes that a commit record could not be written.
+    pub fn note_failed_commit(&self) {
+        let _alone = self.ruling_out.lock();
+        self.has_failed_commit.store(true, Ordering::Release);
+    }
+
+    /// Sees to it that a commit record that failed does not count, before anything comes into a log behind it.
+    ///
+    /// # Errors
+    /// What the operating system answers; then nothing may come into a log yet.
+    pub fn rule_out_failed_commit(&self) -> Result<()> {
+        if !self.has_failed_commit.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let _alone = self.ruling_out.lock();
+        if self.has_failed_commit.load(Ordering::Acquire) {
+            let first = self.logs.get().and_then(|logs| logs.first());
+            // One that is not to be trusted is left for the next segment, from which on the record does not count.
+            first.map_or(Ok(()), |log| log.sync())?;
+            self.has_failed_commit.store(false, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// Makes the records of all partitions durable, if there are several: what one of them makes durable in its index may

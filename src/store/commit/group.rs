@@ -204,6 +204,7 @@ impl StoreInner {
         mut since: Instant,
     ) -> Result<Vec<Answers>> {
         let finals = writes.finals();
+        self.shared.rule_out_failed_commit()?;
         let room = self.hold_for(finals)?;
         // Not earlier: without room, their transactions come again. Not later: what these changes
         // replace need not be kept for them.

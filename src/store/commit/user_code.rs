@@ -21,9 +21,14 @@ thread_local! {
 
 fn run<T>(running: Running, code: impl FnOnce() -> T) -> Result<T, String> {
     let before = RUNNING.replace(running);
-    let done = catch_unwind(AssertUnwindSafe(code));
+    let done = caught(code);
     RUNNING.set(before);
-    done.map_err(|panic| {
+    done
+}
+
+/// Runs code, and gives the words of its panic.
+fn caught<T>(code: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| {
         let words = words(&*panic);
         // It is the user's, too, and may panic when it is dropped.
         if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
@@ -36,6 +41,13 @@ fn run<T>(running: Running, code: impl FnOnce() -> T) -> Result<T, String> {
 /// Runs a callback. A panic of it is told, and nobody else's business.
 pub fn call_back(callback: impl FnOnce()) {
     if let Err(words) = run(Running::Callback, callback) {
+        tracing::error!(words, "a callback panicked");
+    }
+}
+
+/// Runs a callback on the thread of its caller, which goes on to be what it is.
+pub fn refuse(callback: impl FnOnce()) {
+    if let Err(words) = caught(callback) {
         tracing::error!(words, "a callback panicked");
     }
 }

@@ -451,15 +451,17 @@ impl StoreDir {
         }
     }
 
-    /// Removes segments that do not count, as far as that is possible.
-    pub fn remove_segments(&self, numbers: RangeFrom<u64>) {
-        for name in self.log.names().unwrap_or_default() {
-            if segment::number(&name).is_some_and(|number| numbers.contains(&number))
-                && let Err(error) = self.log.remove_file(&name)
-            {
-                tracing::warn!(%error, "a log segment that does not count stays");
+    /// Removes segments that do not count. One that stays might be taken for a later one of its number.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn remove_segments(&self, numbers: RangeFrom<u64>) -> Result<()> {
+        for name in self.log.names()? {
+            if segment::number(&name).is_some_and(|number| numbers.contains(&number)) {
+                self.log.remove_file(&name)?;
             }
         }
+        Ok(())
     }
 
     /// The file of a segment that no longer counts, under the name of segment `number`, if there is one.

@@ -31,7 +31,8 @@ pub fn decide(logs: &mut [Replay], manifests: &[Manifest], options: &StoreOption
                     .clone()
                     .all(|number| (1..partitions).contains(&number))
         };
-        let Some(nth) = log.parts.iter().position(|part| !is_possible(part)) else {
+        let impossible = log.parts.iter().position(|part| !is_possible(part));
+        let Some(nth) = impossible.filter(|_| !options.takes_older) else {
             continue;
         };
         if !options.salvage {
@@ -46,6 +47,17 @@ pub fn decide(logs: &mut [Replay], manifests: &[Manifest], options: &StoreOption
         // A salvage keeps what it can: records that decide may be among those that it gives up. The next opening may
         // not be asked what counts.
         logs.iter_mut().for_each(|log| log.has_tail = true);
+        // Nor may an opening that comes after this one was cut short miss prepare records that are given up.
+        let (first, others) = logs.split_at_mut(1);
+        for (number, sequence) in first[0].parts.iter().flat_map(|part| &part.of.participants) {
+            let other = number
+                .checked_sub(1)
+                .and_then(|nth| usize::try_from(nth).ok());
+            let other = other.and_then(|nth| others.get_mut(nth));
+            if let Some(other) = other.filter(|other| other.is_cut) {
+                other.next = other.next.max(sequence + 1);
+            }
+        }
     }
     Ok(())
 }

@@ -368,7 +368,7 @@ fn log_after(
         true => (replay.last, replay.bytes),
         false => (manifest.last_segment - 1, 0),
     };
-    store_dir.remove_segments(replay.last.min(last) + 1..);
+    store_dir.remove_segments(replay.last.min(last) + 1..)?;
     let log = Log::after(
         Arc::clone(store_dir),
         last,

@@ -13,12 +13,13 @@
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, atomic};
 use std::time::Instant;
 
 use parking_lot::MutexGuard;
 
 use super::Partitions;
+use crate::engine::VersionSorter;
 use crate::pool::parallel;
 use crate::pool::worker::words;
 use crate::store::columns::{ColumnAnswers, ValuesPart, concat};
@@ -269,11 +270,12 @@ impl Partitions {
         let began = Instant::now();
         let len = jobs.iter().map(|job| job.len()).sum();
         let gpu = self.shared().sorter.gpu(len);
-        let executions: Vec<_> = each(shares.iter(), |share| {
-            let state = &share.partition.state;
-            let operator = state.operator.as_deref();
-            Execution::start(&share.requests, &state.tiers, operator, gpu)
-        })?;
+        let start = |share| start(share, gpu);
+        let executions: Vec<_> = match gpu {
+            // One at a time has it, and shares the rest of its work with the other threads.
+            Some(_) => shares.iter().map(start).collect::<Result<_>>()?,
+            None => each(shares.iter(), start)?,
+        };
         if let Some(error) = executions
             .iter()
             .find_map(|one| one.failure())
@@ -316,6 +318,7 @@ impl Partitions {
     /// Puts what a group changes in each partition into the logs, and then into the tables.
     fn commit(&self, changes: &[(&Share, &GroupWrites)], read_sets: &[&ReadSet]) -> Result<()> {
         let began = Instant::now();
+        self.shared().rule_out_failed_commit()?;
         let rooms = each(changes.iter(), |(share, writes)| {
             share.partition.state.hold_for(writes.finals())
         })?;
@@ -417,15 +420,33 @@ impl Partitions {
                     changes[nth].0.partition.state.log.abort(firsts[nth]);
                 }
             }
+            // What the disk has of a commit record that failed must not count once others have these numbers.
+            let shared = self.shared();
+            shared.note_failed_commit();
+            if let Err(error) = shared.rule_out_failed_commit() {
+                tracing::warn!(%error, "changes wait until a log can be written again");
+            }
             if is_full(&committed) {
                 let state = &self.first().state;
-                state
-                    .was_full
-                    .store(true, std::sync::atomic::Ordering::Relaxed);
+                state.was_full.store(true, atomic::Ordering::Relaxed);
             }
         }
         committed
     }
+}
+
+/// Begins to execute what a partition has of a group.
+fn start<'s>(
+    share: &'s Share,
+    gpu: Option<&VersionSorter>,
+) -> Result<Execution<'s, impl Fn(u32) -> &'s [u8] + Sync>> {
+    let state = &share.partition.state;
+    Execution::start(
+        &share.requests,
+        &state.tiers,
+        state.operator.as_deref(),
+        gpu,
+    )
 }
 
 /// Publishes a group that is in the logs, and brings it into the tables.
