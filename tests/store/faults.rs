@@ -19,7 +19,8 @@ use super::{append, seed};
 
 /// Options of a store, which spills unless it is always durable.
 fn options(durability: Durability) -> StoreOptions {
-    let options = crate::partitioned()
+    let options = StoreOptions::new()
+        .partitions(crate::partitions().min(3))
         .capacity(16)
         .durability(durability)
         .segment_bytes(8192)
