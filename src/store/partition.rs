@@ -7,7 +7,6 @@ use parking_lot::Mutex;
 
 use crate::pool::run_off_pool;
 use crate::store::commit::queue::{Answer, Job, Leader, Queue, Work};
-use crate::store::commit::requests::Batch;
 use crate::store::commit::user_code;
 use crate::store::files::dir::is_full;
 use crate::store::inner::StoreInner;
@@ -44,6 +43,17 @@ pub fn retries(work: &Work) -> u32 {
     }
 }
 
+/// What others are about to let go of: a thread that has led until now may still have it.
+pub fn last_of<T>(mut shared: Arc<T>) -> T {
+    loop {
+        match Arc::try_unwrap(shared) {
+            Ok(last) => return last,
+            Err(others) => shared = others,
+        }
+        std::thread::yield_now();
+    }
+}
+
 impl Leader for Arc<Partition> {
     fn commit_group(&self, group: &mut [Job]) -> Vec<Answer> {
         let answers = self.state.commit_group(group);
@@ -66,12 +76,7 @@ impl Leader for Arc<Partition> {
     }
 
     fn discard(&self, work: Work) {
-        let requests = match work.joined() {
-            Some(Batch::Owned(requests)) => requests.len(),
-            // Columns are few blocks of memory, and their caller may want them back at once.
-            Some(Batch::Columns(_)) | None => 0,
-        };
-        self.state.threads.discard(requests, work);
+        work.discard(&self.state.threads);
     }
 }
 
@@ -92,12 +97,7 @@ impl Partition {
             checkpoints: AtomicU64::new(0),
         });
         partition.background.attend(&partition);
-        let served = Arc::downgrade(&partition);
-        partition.queue.server().set_work(move || {
-            let partition = served.upgrade()?;
-            partition.queue.serve(&partition);
-            None
-        });
+        Queue::attend(&partition, |partition| &partition.queue);
         partition
     }
 
@@ -150,15 +150,7 @@ impl Partition {
 
     /// What it has served, once it has [stopped](Self::stop).
     pub fn into_state(self: Arc<Self>) -> StoreInner {
-        // A thread that has led until now may be about to let go of it.
-        let mut shared = self;
-        loop {
-            match Arc::try_unwrap(shared) {
-                Ok(partition) => return partition.state,
-                Err(others) => shared = others,
-            }
-            std::thread::yield_now();
-        }
+        last_of(self).state
     }
 
     fn take_checkpoint(self: &Arc<Self>) -> Result<()> {

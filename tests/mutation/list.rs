@@ -974,9 +974,13 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "a transaction is committed before what is finished late",
         file: "src/store/commit/group.rs",
         find: r"        let finished = self.finish();
-        let jobs = self.drop_conflicting(group);
+        let jobs = drop_conflicting(group, |read_set, changed| {
+            read_set.hold(&self.old_versions(), changed)
+        });
 ",
-        replacement: r"        let jobs = self.drop_conflicting(group);
+        replacement: r"        let jobs = drop_conflicting(group, |read_set, changed| {
+            read_set.hold(&self.old_versions(), changed)
+        });
         let finished = self.finish();
 ",
         suite: Suite::Unit("store::commit::group"),
@@ -1074,7 +1078,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "the store keeps columns when a verb has returned",
-        file: "src/store/partition.rs",
+        file: "src/store/commit/queue.rs",
         find: "            Some(Batch::Columns(_)) | None => 0,\n",
         replacement: "            Some(Batch::Columns(columns)) => {\n                std::mem::forget(columns.clone());\n                0\n            }\n            None => 0,\n",
         suite: Suite::Store("columns_are_given_back"),

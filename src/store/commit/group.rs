@@ -56,7 +56,7 @@ impl StoreInner {
             }
             Work::Whole(requests) => {
                 let job = Batch::Owned(requests);
-                let finished = goes_before(self.finish(), &Requests::One(job));
+                let finished = goes_before(self.finish(), || Requests::One(job).only_delete());
                 vec![finished.and_then(|()| self.run_alone(job, &[], true))]
             }
             Work::Checkpoint => vec![self.begin_checkpoint().map(|()| Answers::NONE)],
@@ -70,32 +70,19 @@ impl StoreInner {
     fn run_joined(&self, group: &[&Work], early: Vec<Option<OptimisticReads>>) -> Vec<Answer> {
         // What is finished now is a change, too, that a transaction may not have seen.
         let finished = self.finish();
-        let jobs = self.drop_conflicting(group);
+        let jobs = drop_conflicting(group, |read_set, changed| {
+            read_set.hold(&self.old_versions(), changed)
+        });
         let executed: Vec<Batch> = jobs.iter().flatten().copied().collect();
         let requests = Requests::of(&executed);
-        let finished = goes_before(finished, &requests);
+        let finished = goes_before(finished, || requests.only_delete());
         let early = self.still_valid(&jobs, early);
         let answers = finished
             .and_then(|()| self.run((&executed, &requests), early, &read_sets(group), false));
-        if let Err(Error::Damaged { .. } | Error::NoSpace { .. }) = answers
-            && jobs.len() > 1
-        {
-            // Nothing was done; who has not asked for what is damaged, or for too much room, shall not be
-            // told so.
-            let alone = |(job, work): (&Result<Batch>, &&Work)| {
-                let job = job.clone()?;
-                self.finish()?;
-                self.run_alone(job, &read_sets(&[work]), false)
-            };
-            return jobs.iter().zip(group).map(alone).collect();
-        }
-        let mut answers = answers.map(Vec::into_iter);
-        let answer = |job: &Result<Batch>| match (job, &mut answers) {
-            (Err(error), _) => Err(error.clone()),
-            (Ok(_), Ok(all)) => Ok(all.next().expect("one answer a job")),
-            (Ok(_), Err(error)) => Err(error.clone()),
-        };
-        jobs.iter().map(answer).collect()
+        answer_each(&jobs, answers, |nth, job| {
+            self.finish()?;
+            self.run_alone(job, &read_sets(&group[nth..=nth]), false)
+        })
     }
 
     /// What holds of what was read early for jobs, by the positions of their requests; empty if nothing
@@ -120,32 +107,6 @@ impl StoreInner {
             }
         }
         answers
-    }
-
-    /// The requests of each job; an error for a transaction that others are in conflict with, those before it
-    /// among the jobs included.
-    fn drop_conflicting<'j>(&self, group: &[&'j Work]) -> Vec<Result<Batch<'j>>> {
-        let old_versions = self.old_versions();
-        let is_transaction = |work: &&Work| matches!(work, Work::Transaction(..));
-        let last = group.iter().rposition(is_transaction).unwrap_or(0);
-        // Keys that the jobs so far change, as far as a transaction behind them must know.
-        let mut changed = BTreeSet::new();
-        let requests = |(nth, work): (usize, &&'j Work)| {
-            if let Some(read_set) = work.read_set() {
-                let hold = read_set.hold(&old_versions, &changed);
-                if !matches!(hold, Ok(true)) {
-                    read_set.release();
-                    hold?;
-                    return Err(Error::Conflict);
-                }
-            }
-            let job = work.joined().expect("jobs of a group join each other");
-            if nth < last {
-                changed.extend(job.changed_keys());
-            }
-            Ok(job)
-        };
-        group.iter().enumerate().map(requests).collect()
     }
 
     /// [Executes](Self::run) one job.
@@ -236,9 +197,60 @@ pub fn read_sets<'w>(works: &[&'w Work]) -> Vec<&'w ReadSet> {
     works.iter().filter_map(|work| work.read_set()).collect()
 }
 
+/// The requests of each job; an error for a transaction that others are in conflict with, those before it among the
+/// jobs included. `holds` says whether nothing of what one has read has changed, nor is among these keys.
+pub fn drop_conflicting<'j>(
+    group: &[&'j Work],
+    holds: impl Fn(&ReadSet, &BTreeSet<&[u8]>) -> Result<bool>,
+) -> Vec<Result<Batch<'j>>> {
+    let is_transaction = |work: &&Work| matches!(work, Work::Transaction(..));
+    let last = group.iter().rposition(is_transaction).unwrap_or(0);
+    // Keys that the jobs so far change, as far as a transaction behind them must know.
+    let mut changed = BTreeSet::new();
+    let requests = |(nth, work): (usize, &&'j Work)| {
+        if let Some(read_set) = work.read_set() {
+            let hold = holds(read_set, &changed);
+            if !matches!(hold, Ok(true)) {
+                read_set.release();
+                hold?;
+                return Err(Error::Conflict);
+            }
+        }
+        let job = work.batch().expect("jobs of a group have requests");
+        if nth < last {
+            changed.extend(job.changed_keys());
+        }
+        Ok(job)
+    };
+    group.iter().enumerate().map(requests).collect()
+}
+
+/// The answer to each job of a group, of those to the ones that were executed together; if that has failed for what
+/// one of them has asked for, of `alone`, which executes the job of a position.
+pub fn answer_each(
+    jobs: &[Result<Batch>],
+    together: Result<Vec<Answers>>,
+    alone: impl Fn(usize, Batch) -> Answer,
+) -> Vec<Answer> {
+    if let Err(Error::Damaged { .. } | Error::NoSpace { .. }) = together
+        && jobs.len() > 1
+    {
+        // Nothing was done; who has not asked for what is damaged, or for too much room, shall not be told so.
+        let jobs = jobs.iter().enumerate();
+        return jobs.map(|(nth, job)| alone(nth, job.clone()?)).collect();
+    }
+    let mut together = together.map(Vec::into_iter);
+    let answer = |job: &Result<Batch>| match (job, &mut together) {
+        (Err(error), _) => Err(error.clone()),
+        (Ok(_), Ok(all)) => Ok(all.next().expect("one answer a job")),
+        (Ok(_), Err(error)) => Err(error.clone()),
+    };
+    jobs.iter().map(answer).collect()
+}
+
 /// Lets deletions go before what the disk has no room for: they make some.
-pub fn goes_before(finished: Result<()>, requests: &Requests) -> Result<()> {
-    match is_full(&finished) && requests.only_delete() {
+pub fn goes_before(finished: Result<()>, only_deletes: impl FnOnce() -> bool) -> Result<()> {
+    match is_full(&finished) && only_deletes() {
         true => Ok(()),
         false => finished,
     }

@@ -25,7 +25,7 @@ use crate::store::mvcc::read_set::ReadSet;
 use crate::store::options::WhenFull;
 use crate::store::request::{Request, Response};
 use crate::store::resident::tiers::EntryMeta;
-use crate::store::threads::PARALLEL_REQUESTS_MIN;
+use crate::store::threads::{PARALLEL_REQUESTS_MIN, Threads};
 use crate::{Error, Result};
 
 /// Most requests that are executed together, but for those of a single caller.
@@ -94,6 +94,16 @@ impl Work {
         }
     }
 
+    /// Drops what has been executed, or has threads do it.
+    pub fn discard(self, threads: &Threads) {
+        let requests = match self.joined() {
+            Some(Batch::Owned(requests)) => requests.len(),
+            // Columns are few blocks of memory, and their caller may want them back at once.
+            Some(Batch::Columns(_)) | None => 0,
+        };
+        threads.discard(requests, self);
+    }
+
     /// What it has read, if it is a transaction.
     pub fn read_set(&self) -> Option<&ReadSet> {
         match self {
@@ -115,14 +125,22 @@ impl Work {
         self.len() >= PARALLEL_REQUESTS_MIN
     }
 
-    /// Its requests, if they may be executed together with those of others.
-    pub fn joined(&self) -> Option<Batch<'_>> {
+    /// Its requests, if it has some.
+    pub fn batch(&self) -> Option<Batch<'_>> {
         match self {
-            Self::Batch(requests, _) | Self::Transaction(requests, _) => {
+            Self::Batch(requests, _) | Self::Transaction(requests, _) | Self::Whole(requests) => {
                 Some(Batch::Owned(requests))
             }
             Self::Columns(columns) => Some(Batch::Columns(columns)),
             _ => None,
+        }
+    }
+
+    /// Its requests, if they may be executed together with those of others.
+    pub fn joined(&self) -> Option<Batch<'_>> {
+        match self {
+            Self::Whole(_) => None,
+            _ => self.batch(),
         }
     }
 }
@@ -304,9 +322,17 @@ impl Queue {
         }
     }
 
-    /// The thread that [serves](Self::serve).
-    pub fn server(&self) -> &Worker {
-        &self.server
+    /// Lets the thread of a queue [serve](Self::serve) its leader, as long as that is there.
+    pub fn attend<T: Send + Sync + 'static>(leader: &Arc<T>, queue: fn(&T) -> &Self)
+    where
+        Arc<T>: Leader,
+    {
+        let served = Arc::downgrade(leader);
+        queue(leader).server.set_work(move || {
+            let leader = served.upgrade()?;
+            queue(&leader).serve(&leader);
+            None
+        });
     }
 
     /// Has something done together with what else waits; gives it back with the answer.
@@ -318,6 +344,22 @@ impl Queue {
             drop(state);
             return self.run_now(work, leader);
         }
+        let ticket = self.enqueue(state, work, leader);
+        loop {
+            if let Some(outcome) = ticket.wait() {
+                return (outcome.work, outcome.answer);
+            }
+            self.run_next_group(leader);
+        }
+    }
+
+    /// Puts work behind what waits; gives where its caller waits for it.
+    fn enqueue(
+        &self,
+        mut state: MutexGuard<'_, QueueInner>,
+        work: Work,
+        leader: &impl Leader,
+    ) -> Arc<Ticket> {
         let ticket = Arc::new(Ticket::default());
         state.waiting.push_back(Job {
             work,
@@ -325,15 +367,8 @@ impl Queue {
         });
         if !std::mem::replace(&mut state.led, true) {
             self.pass_on(state, leader);
-        } else {
-            drop(state);
         }
-        loop {
-            if let Some(outcome) = ticket.wait() {
-                return (outcome.work, outcome.answer);
-            }
-            self.run_next_group(leader);
-        }
+        ticket
     }
 
     /// Waits until all that waits is done, and keeps the queue from going on. One thread at a time may do so.
@@ -343,16 +378,7 @@ impl Queue {
             state.led = true;
             return Held(self, leader);
         }
-        let ticket = Arc::new(Ticket::default());
-        state.waiting.push_back(Job {
-            work: Work::Hold,
-            waiter: Waiter::Caller(Arc::clone(&ticket)),
-        });
-        if !std::mem::replace(&mut state.led, true) {
-            self.pass_on(state, leader);
-        } else {
-            drop(state);
-        }
+        let ticket = self.enqueue(state, Work::Hold, leader);
         // Nobody answers it.
         let _leads = ticket.wait();
         loop {

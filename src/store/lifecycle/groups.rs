@@ -46,7 +46,7 @@ pub fn decide(logs: &mut [Replay], manifests: &[Manifest], options: &StoreOption
     } else if logs.len() > 1 {
         // A salvage keeps what it can: records that decide may be among those that it gives up. The next opening may
         // not be asked what counts.
-        logs.iter_mut().for_each(|log| log.has_tail = true);
+        logs[0].has_tail = true;
         // Nor may an opening that comes after this one was cut short miss prepare records that are given up.
         let (first, others) = logs.split_at_mut(1);
         for (number, sequence) in first[0].parts.iter().flat_map(|part| &part.of.participants) {
@@ -59,6 +59,10 @@ pub fn decide(logs: &mut [Replay], manifests: &[Manifest], options: &StoreOption
             }
         }
     }
+    // What stands behind the end of a log is in nobody's way once a checkpoint has taken the place of all of them.
+    if logs.iter().any(|log| log.has_tail) {
+        logs.iter_mut().for_each(|log| log.has_tail = true);
+    }
     Ok(())
 }
 
@@ -66,10 +70,6 @@ fn drop_undecided(logs: &mut [Replay], manifests: &[Manifest]) {
     while let Some((partition, nth)) = first_undecided(logs, manifests) {
         tracing::info!(partition, "a change that a crash has cut short is left out");
         logs[partition].end_before(nth);
-    }
-    // What stands behind the end of a log is in nobody's way once a checkpoint has taken the place of all of them.
-    if logs.iter().any(|log| log.has_tail) {
-        logs.iter_mut().for_each(|log| log.has_tail = true);
     }
 }
 

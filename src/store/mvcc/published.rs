@@ -297,25 +297,37 @@ mod loom_tests {
         explored.check(model);
     }
 
+    /// Changes a model while `read` reads it.
+    fn change_beside(model: Model, groups: u8, read: fn(&Model)) {
+        let model = loom::sync::Arc::new(model);
+        let reader = {
+            let model = loom::sync::Arc::clone(&model);
+            thread::spawn(move || {
+                be_thread(1);
+                read(&model);
+            })
+        };
+        (1..=groups).for_each(|number| model.change(number));
+        reader.join().unwrap();
+        let last = u64::from(groups);
+        assert_eq!(model.clock.moment(), last);
+        assert_eq!(
+            (model.get(0, u64::MAX), model.get(1, u64::MAX)),
+            (last, last)
+        );
+    }
+
     /// Who has seen a group in one key sees it in the other, and in the number of the newest commit; and no reader
     /// has the memory of a group that has ended.
     #[test]
     fn loom_group_is_seen_as_a_whole() {
         explore(|| {
-            let model = loom::sync::Arc::new(Model::new(1));
-            let reader = {
-                let model = loom::sync::Arc::clone(&model);
-                thread::spawn(move || {
-                    be_thread(1);
-                    let first = model.get(1, u64::MAX);
-                    let second = model.get(0, u64::MAX);
-                    assert!(first <= second, "{first} {second}");
-                    assert!(second <= model.partitions[0].newest());
-                })
-            };
-            (1..3).for_each(|number| model.change(number));
-            reader.join().unwrap();
-            assert_eq!((model.get(0, u64::MAX), model.get(1, u64::MAX)), (2, 2));
+            change_beside(Model::new(1), 2, |model| {
+                let first = model.get(1, u64::MAX);
+                let second = model.get(0, u64::MAX);
+                assert!(first <= second, "{first} {second}");
+                assert!(second <= model.partitions[0].newest());
+            });
         });
     }
 
@@ -323,23 +335,15 @@ mod loom_tests {
     #[test]
     fn loom_moment_sees_a_group_in_all_partitions_or_in_none() {
         explore(|| {
-            let model = loom::sync::Arc::new(Model::new(2));
-            let reader = {
-                let model = loom::sync::Arc::clone(&model);
-                thread::spawn(move || {
-                    be_thread(1);
-                    let moment = model.clock.moment();
-                    for partition in &model.partitions {
-                        assert!(partition.newest() >= moment);
-                    }
-                    // What is newer than the moment is among the old versions, which this model has not.
-                    assert!(model.get(0, moment) >= moment);
-                    assert!(model.get(1, moment) >= moment);
-                })
-            };
-            model.change(1);
-            reader.join().unwrap();
-            assert_eq!(model.clock.moment(), 1);
+            change_beside(Model::new(2), 1, |model| {
+                let moment = model.clock.moment();
+                for partition in &model.partitions {
+                    assert!(partition.newest() >= moment);
+                }
+                // What is newer than the moment is among the old versions, which this model has not.
+                assert!(model.get(0, moment) >= moment);
+                assert!(model.get(1, moment) >= moment);
+            });
         });
     }
 
@@ -347,17 +351,10 @@ mod loom_tests {
     #[test]
     fn loom_group_that_was_seen_is_in_all_partitions() {
         explore(|| {
-            let model = loom::sync::Arc::new(Model::new(2));
-            let reader = {
-                let model = loom::sync::Arc::clone(&model);
-                thread::spawn(move || {
-                    be_thread(1);
-                    let first = model.get(0, u64::MAX);
-                    assert!(first <= model.get(1, u64::MAX));
-                })
-            };
-            model.change(1);
-            reader.join().unwrap();
+            change_beside(Model::new(2), 1, |model| {
+                let first = model.get(0, u64::MAX);
+                assert!(first <= model.get(1, u64::MAX));
+            });
         });
     }
 }

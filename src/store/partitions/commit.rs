@@ -25,7 +25,7 @@ use crate::pool::worker::words;
 use crate::store::columns::{ColumnAnswers, ValuesPart, concat};
 use crate::store::commit::apply::Stays;
 use crate::store::commit::execute::Execution;
-use crate::store::commit::group::{goes_before, read_sets};
+use crate::store::commit::group::{answer_each, drop_conflicting, goes_before, read_sets};
 use crate::store::commit::queue::{Answer, Answers, Held, Job, Leader, Work};
 use crate::store::commit::requests::{Batch, Requests};
 use crate::store::files::dir::{Room, is_full};
@@ -61,7 +61,7 @@ impl Leader for Arc<Partitions> {
     }
 
     fn discard(&self, work: Work) {
-        self.discard_work(work);
+        work.discard(&self.shared().threads);
     }
 }
 
@@ -129,7 +129,7 @@ impl Partitions {
         for work in works {
             let read = work.read_set().into_iter().flat_map(ReadSet::partitions);
             read.for_each(|number| is_held[number] = true);
-            for key in batch_of(work).keys() {
+            for key in work.batch().into_iter().flat_map(Batch::keys) {
                 is_held[self.number_of(key)] = true;
             }
         }
@@ -150,70 +150,32 @@ impl Partitions {
     fn execute(&self, held: &HeldPartitions, works: &[&Work]) -> Vec<Answer> {
         // What is finished now is a change, too, that a transaction may not have seen.
         let finished = self.finish(held);
-        let jobs = self.drop_conflicting(held, works);
+        // No other partition has keys that were read.
+        let holds = |read_set: &ReadSet, changed: &BTreeSet<&[u8]>| {
+            for &number in &held.numbers {
+                if !read_set.hold(&self.all()[number].state.old_versions(), changed)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        };
+        let jobs = drop_conflicting(works, holds);
         let executed: Vec<Batch> = jobs.iter().flatten().copied().collect();
-        let finished = goes_before(finished, &Requests::of(&executed));
+        let finished = goes_before(finished, || Requests::of(&executed).only_delete());
         let whole = matches!(works, [Work::Whole(_)]);
         let answers = finished.and_then(|()| self.run(held, &executed, &read_sets(works), whole));
-        if let Err(Error::Damaged { .. } | Error::NoSpace { .. }) = answers
-            && jobs.len() > 1
-        {
-            // Nothing was done; who has not asked for what is damaged, or for too much room, shall not be told so.
-            let alone = |(job, work): (&Result<Batch>, &&Work)| {
-                let job = job.clone()?;
-                self.finish(held)?;
-                let mut answers = self.run(held, &[job], &read_sets(&[work]), whole)?;
-                Ok(answers.pop().expect("one answer a job"))
-            };
-            return jobs.iter().zip(works).map(alone).collect();
-        }
-        let mut answers = answers.map(Vec::into_iter);
-        let answer = |job: &Result<Batch>| match (job, &mut answers) {
-            (Err(error), _) => Err(error.clone()),
-            (Ok(_), Ok(all)) => Ok(all.next().expect("one answer a job")),
-            (Ok(_), Err(error)) => Err(error.clone()),
-        };
-        jobs.iter().map(answer).collect()
+        answer_each(&jobs, answers, |nth, job| {
+            self.finish(held)?;
+            let read_sets = read_sets(&works[nth..=nth]);
+            let mut answers = self.run(held, &[job], &read_sets, whole)?;
+            Ok(answers.pop().expect("one answer a job"))
+        })
     }
 
     /// Gives the tables what they had no room for.
     fn finish(&self, held: &HeldPartitions) -> Result<()> {
         let finish = |&number: &usize| self.all()[number].state.finish();
         held.numbers.iter().map(finish).fold(Ok(()), Result::and)
-    }
-
-    /// The requests of each job; an error for a transaction that others are in conflict with.
-    fn drop_conflicting<'j>(
-        &self,
-        held: &HeldPartitions,
-        works: &[&'j Work],
-    ) -> Vec<Result<Batch<'j>>> {
-        let is_transaction = |work: &&Work| matches!(work, Work::Transaction(..));
-        let last = works.iter().rposition(is_transaction).unwrap_or(0);
-        let mut changed = BTreeSet::new();
-        let requests = |(nth, work): (usize, &&'j Work)| {
-            if let Some(read_set) = work.read_set() {
-                let holds = |&number: &usize| {
-                    read_set.hold(&self.all()[number].state.old_versions(), &changed)
-                };
-                let hold = held.numbers.iter().map(holds);
-                let hold: Result<Vec<bool>> = hold.collect();
-                if !hold
-                    .as_ref()
-                    .is_ok_and(|hold| hold.iter().all(|holds| *holds))
-                {
-                    read_set.release();
-                    hold?;
-                    return Err(Error::Conflict);
-                }
-            }
-            let job = batch_of(work);
-            if nth < last {
-                changed.extend(job.changed_keys());
-            }
-            Ok(job)
-        };
-        works.iter().enumerate().map(requests).collect()
     }
 
     /// What each partition has of these jobs.
@@ -413,6 +375,9 @@ impl Partitions {
             let room = coordinator.room;
             let log = &state.log;
             committed = log.append_part(span as u64, &commit, finals, state.durably, room);
+            if committed.is_err() {
+                self.shared().note_failed_commit();
+            }
         }
         if committed.is_err() {
             for (&nth, prepared) in others.iter().zip(&prepared) {
@@ -421,9 +386,7 @@ impl Partitions {
                 }
             }
             // What the disk has of a commit record that failed must not count once others have these numbers.
-            let shared = self.shared();
-            shared.note_failed_commit();
-            if let Err(error) = shared.rule_out_failed_commit() {
+            if let Err(error) = self.shared().rule_out_failed_commit() {
                 tracing::warn!(%error, "changes wait until a log can be written again");
             }
             if is_full(&committed) {
@@ -497,14 +460,6 @@ fn each<T: Send, R: Send>(
     make: impl Fn(T) -> Result<R> + Sync,
 ) -> Result<Vec<R>> {
     side_by_side(of, make).into_iter().collect()
-}
-
-/// The requests of work that may change several partitions.
-pub(super) fn batch_of(work: &Work) -> Batch<'_> {
-    match work {
-        Work::Whole(requests) => Batch::Owned(requests),
-        _ => work.joined().expect("nothing else comes into this queue"),
-    }
 }
 
 /// The answers to each job, of the responses to each share of their requests.

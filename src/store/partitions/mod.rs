@@ -25,7 +25,7 @@ use crate::store::inner::StoreInner;
 use crate::store::lifecycle::checkpoint::close_all;
 use crate::store::mvcc::old_versions::Snapshot;
 use crate::store::options::{StoreOptions, WhenFull};
-use crate::store::partition::{Partition, retries};
+use crate::store::partition::{Partition, last_of, retries};
 use crate::store::shared::Shared;
 use crate::{Error, Progress, Result};
 
@@ -53,12 +53,7 @@ impl Partitions {
             route: Route::new(manifest.store_id, manifest.partitions),
             queue: Queue::new(false),
         });
-        let served = Arc::downgrade(&partitions);
-        partitions.queue.server().set_work(move || {
-            let partitions = served.upgrade()?;
-            partitions.queue.serve(&partitions);
-            None
-        });
+        Queue::attend(&partitions, |partitions| &partitions.queue);
         partitions
     }
 
@@ -126,7 +121,7 @@ impl Partitions {
                 left -= 1;
                 (work, answer) = self.queue.submit(work, self);
             }
-            self.discard_work(work);
+            work.discard(&self.shared().threads);
             answer
         })
     }
@@ -150,7 +145,7 @@ impl Partitions {
     /// Waits while the table of a partition that is changed is far beyond its budget.
     fn wait_for_room(&self, work: &Work) {
         if self.first().state.budget.is_some() {
-            let keys = commit::batch_of(work).keys();
+            let keys = work.batch().into_iter().flat_map(Batch::keys);
             let numbers: BTreeSet<usize> = keys.map(|key| self.number_of(key)).collect();
             numbers
                 .iter()
@@ -167,14 +162,6 @@ impl Partitions {
             let is_unsaved = |partition: &Arc<Partition>| partition.state.is_unsaved();
             self.all.iter().any(is_taken) || self.all.iter().any(is_unsaved)
         })
-    }
-
-    fn discard_work(&self, work: Work) {
-        let requests = match work.joined() {
-            Some(Batch::Owned(requests)) => requests.len(),
-            Some(Batch::Columns(_)) | None => 0,
-        };
-        self.shared().threads.discard(requests, work);
     }
 
     /// Makes all that was answered durable.
@@ -197,14 +184,7 @@ impl Partitions {
     /// Ends all threads, waits for what is left to do, and closes the files. Nobody calls it any more.
     pub fn end(self: Arc<Self>) -> Result<()> {
         self.queue.end(&self);
-        let mut shared = self;
-        let Self { all, .. } = loop {
-            match Arc::try_unwrap(shared) {
-                Ok(partitions) => break partitions,
-                Err(others) => shared = others,
-            }
-            std::thread::yield_now();
-        };
+        let Self { all, .. } = last_of(self);
         all.iter().for_each(|partition| partition.stop());
         close_all(all.into_iter().map(Partition::into_state).collect())
     }

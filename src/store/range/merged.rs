@@ -20,44 +20,31 @@ pub struct Merged<'s> {
 /// What is left of a partition.
 struct Part<'s> {
     pages: Pages<'s>,
-    /// The items at its ends that were taken from the pages.
+    /// The items that were taken from the ends of the pages.
     front: Option<Item>,
     back: Option<Item>,
 }
 
 impl Part<'_> {
-    /// The item at one end, and the one that others have taken from the other end if there is no more between.
-    fn heads(&mut self, end: End) -> (&mut Option<Item>, &mut Option<Item>) {
-        match end {
-            End::Front => (&mut self.front, &mut self.back),
-            End::Back => (&mut self.back, &mut self.front),
-        }
-    }
-
     /// Takes the next item from the pages, unless it was taken before.
     fn fill(&mut self, end: End) -> Result<()> {
-        if self.heads(end).0.is_none()
-            && let Some(item) = self.pages.take(end)
-        {
-            *self.heads(end).0 = Some(item?);
+        let head = match end {
+            End::Front => &mut self.front,
+            End::Back => &mut self.back,
+        };
+        if head.is_none() {
+            *head = self.pages.take(end).transpose()?;
         }
         Ok(())
     }
 
-    fn head(&mut self, end: End) -> &mut Option<Item> {
-        match self.heads(end) {
-            (None, last) => last,
-            (head, _) => head,
-        }
-    }
-
-    fn key(&self, end: End) -> Option<&[u8]> {
+    /// The next item: once nothing is between them, the one that was taken from the other end.
+    fn next(&mut self, end: End) -> &mut Option<Item> {
         let (head, last) = match end {
-            End::Front => (&self.front, &self.back),
-            End::Back => (&self.back, &self.front),
+            End::Front => (&mut self.front, &mut self.back),
+            End::Back => (&mut self.back, &mut self.front),
         };
-        let item = head.as_ref().or(last.as_ref());
-        item.map(|(key, _)| key.as_slice())
+        if head.is_some() { head } else { last }
     }
 }
 
@@ -104,13 +91,13 @@ impl<'s> Merged<'s> {
             self.parts.clear();
             return Some(Err(error));
         }
-        let keys = self.parts.iter().enumerate();
-        let keys = keys.filter_map(|(nth, part)| Some((part.key(end)?, nth)));
-        let (_, nth) = match end {
-            End::Front => keys.min(),
-            End::Back => keys.max(),
-        }?;
-        self.parts[nth].head(end).take().map(Ok)
+        let heads = self.parts.iter_mut().map(|part| part.next(end));
+        let heads = heads.filter(|head| head.is_some());
+        let first = match end {
+            End::Front => heads.min_by(|a, b| key(a).cmp(&key(b))),
+            End::Back => heads.max_by(|a, b| key(a).cmp(&key(b))),
+        };
+        first?.take().map(Ok)
     }
 
     /// Shows what is left.
@@ -120,4 +107,8 @@ impl<'s> Merged<'s> {
             None => shown.finish_non_exhaustive(),
         }
     }
+}
+
+fn key(item: &Option<Item>) -> Option<&[u8]> {
+    item.as_ref().map(|(key, _)| key.as_slice())
 }

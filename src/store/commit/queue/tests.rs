@@ -82,13 +82,8 @@ fn callers_queue_behind_more_than_a_background_group() {
         }
         thread::scope(|scope| {
             scope.spawn(|| submit(&counter, lens[1]));
-            let served = Arc::downgrade(&counter);
-            counter.queue.server().set_work(move || {
-                let counter = served.upgrade()?;
-                counter.queue.serve(&counter);
-                None
-            });
-            counter.queue.server().call().unwrap();
+            Queue::attend(&counter, |counter| &counter.queue);
+            counter.queue.server.call().unwrap();
             while counter.groups.lock().iter().sum::<usize>() < lens[0] + lens[1] {
                 thread::yield_now();
             }
