@@ -1119,6 +1119,22 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("store::crash_tests"),
     },
     Mutation {
+        name: "a salvage of what is whole keeps a group without its commit record",
+        file: "src/store/lifecycle/recover.rs",
+        find: "    options.takes_older = salvage
+        && ",
+        replacement: "    options.takes_older = salvage
+        || ",
+        suite: Suite::Unit("store::lifecycle::groups"),
+    },
+    Mutation {
+        name: "a salvage that ends forgets that an index was made anew",
+        file: "src/store/lifecycle/rebuild.rs",
+        find: "        salvaged: true,\n",
+        replacement: "        salvaged: false,\n",
+        suite: Suite::Unit("store::lifecycle::groups"),
+    },
+    Mutation {
         name: "what stood behind a group that does not count comes back",
         file: "src/store/wal/replay.rs",
         find: "        self.has_tail = true;\n",

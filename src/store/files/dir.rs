@@ -194,6 +194,7 @@ impl StoreDir {
                     complete: false,
                     marked: false,
                     unnamed: false,
+                    salvaged: false,
                     generation: 1,
                     next_file: 1,
                     first_segment: 1,

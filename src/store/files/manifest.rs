@@ -59,6 +59,9 @@ const MARKED: u32 = 2;
 /// The name of the merge operator is lost; that of the next opening is taken.
 const UNNAMED: u32 = 4;
 
+/// A salvage has made it, or the index, of other files, and has not ended.
+const SALVAGED: u32 = 8;
+
 /// Most partitions of a store.
 pub const PARTITIONS_MAX: u32 = 256;
 
@@ -122,6 +125,9 @@ pub struct Manifest {
     pub marked: bool,
     /// Whether the name of the merge operator is lost.
     pub unnamed: bool,
+    /// Whether a salvage has made it, or the index, of other files, and has not ended: groups count of which it has
+    /// not found all records.
+    pub salvaged: bool,
     /// How many partitions the store has.
     pub partitions: u32,
     /// The number of this one; the first one is in the store's own directory.
@@ -147,6 +153,7 @@ impl Manifest {
         let flags = (u32::from(self.complete) * COMPLETE)
             | (u32::from(self.marked) * MARKED)
             | (u32::from(self.unnamed) * UNNAMED)
+            | (u32::from(self.salvaged) * SALVAGED)
             | ((self.partitions - 1) << OTHERS_SHIFT)
             | (self.partition << NUMBER_SHIFT);
         let header = Header {
@@ -232,6 +239,7 @@ impl Manifest {
             complete: flags & COMPLETE != 0,
             marked: flags & MARKED != 0,
             unnamed: flags & UNNAMED != 0,
+            salvaged: flags & SALVAGED != 0,
             partitions: (flags >> OTHERS_SHIFT & PARTITION_BITS) + 1,
             partition: flags >> NUMBER_SHIFT & PARTITION_BITS,
             generation: second.generation,
@@ -247,6 +255,7 @@ impl Manifest {
         let known = COMPLETE
             | MARKED
             | UNNAMED
+            | SALVAGED
             | PARTITION_BITS << OTHERS_SHIFT
             | PARTITION_BITS << NUMBER_SHIFT;
         let is_partition = manifest.partition < manifest.partitions;
@@ -392,6 +401,7 @@ mod tests {
             complete: true,
             marked: true,
             unnamed: false,
+            salvaged: false,
             partitions: 3,
             partition: 2,
             generation: 11,

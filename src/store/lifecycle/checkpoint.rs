@@ -63,6 +63,7 @@ impl StoreInner {
         self.tiers.table.complete_sync()?;
         self.store_dir.edit(|manifest| {
             manifest.marked = true;
+            manifest.salvaged = false;
             manifest.first_segment = sealed.segment;
             manifest.sequence = sealed.sequence;
         })?;

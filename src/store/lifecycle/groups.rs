@@ -19,6 +19,7 @@ use crate::store::wal::replay::{Part, Replay};
 /// # Errors
 /// [`Error::DamagedLog`](crate::Error::DamagedLog) for a part of a group that nobody has written.
 pub fn decide(logs: &mut [Replay], manifests: &[Manifest], options: &StoreOptions) -> Result<()> {
+    let takes_older = options.takes_older || manifests.iter().any(|manifest| manifest.salvaged);
     for number in 0..logs.len() {
         let partitions = logs.len() as u64;
         let log = &mut logs[number];
@@ -32,7 +33,7 @@ pub fn decide(logs: &mut [Replay], manifests: &[Manifest], options: &StoreOption
                     .all(|number| (1..partitions).contains(&number))
         };
         let impossible = log.parts.iter().position(|part| !is_possible(part));
-        let Some(nth) = impossible.filter(|_| !options.takes_older) else {
+        let Some(nth) = impossible.filter(|_| !takes_older) else {
             continue;
         };
         if !options.salvage {
@@ -41,7 +42,7 @@ pub fn decide(logs: &mut [Replay], manifests: &[Manifest], options: &StoreOption
         log.end_before(nth);
         log.is_cut = true;
     }
-    if !(options.takes_older || logs.iter().any(|log| log.is_cut)) {
+    if !(takes_older || logs.iter().any(|log| log.is_cut)) {
         drop_undecided(logs, manifests);
     } else if logs.len() > 1 {
         // A salvage keeps what it can: records that decide may be among those that it gives up. The next opening may
@@ -54,7 +55,7 @@ pub fn decide(logs: &mut [Replay], manifests: &[Manifest], options: &StoreOption
                 .checked_sub(1)
                 .and_then(|nth| usize::try_from(nth).ok());
             let other = other.and_then(|nth| others.get_mut(nth));
-            if let Some(other) = other.filter(|other| other.is_cut) {
+            if let Some(other) = other {
                 other.next = other.next.max(sequence + 1);
             }
         }
@@ -117,9 +118,77 @@ fn first_undecided(logs: &[Replay], manifests: &[Manifest]) -> Option<(usize, us
 #[cfg(all(test, not(loom)))]
 mod tests {
     use crate::Error;
+    use crate::pm::Dir;
     use crate::store::files::dir::Room;
+    use crate::store::inner::StoreInner;
+    use crate::store::lifecycle::rebuild;
     use crate::store::wal::record::{Entry, GroupPart};
-    use crate::store::{Store, StoreOptions};
+    use crate::store::{Repair, Store, StoreOptions, recover};
+
+    /// A store of two partitions whose process died before it had written the commit record of a group.
+    fn cut_short() -> (tempfile::TempDir, StoreOptions) {
+        let dir = tempfile::tempdir().unwrap();
+        let options = StoreOptions::new().partitions(2);
+        let store = Store::open(dir.path(), &options).unwrap();
+        store.put("key", "value").unwrap();
+        let part = GroupPart {
+            group: 7,
+            participants: vec![],
+        };
+        let entry = Entry {
+            key: b"undecided",
+            value: Some(b"value"),
+            position: 0,
+        };
+        let log = &store.partitions().all()[1].state.log;
+        log.append_part(1, &part, &[entry], true, Room::ALL)
+            .unwrap();
+        std::mem::forget(store);
+        let left = tempfile::tempdir().unwrap();
+        crate::store::crash_tests::copy(dir.path(), left.path());
+        (left, options)
+    }
+
+    #[test]
+    fn salvage_of_what_is_whole_decides_as_an_opening_does() {
+        let (dir, options) = cut_short();
+        recover(dir.path(), Repair::Salvage, &|_| {}).unwrap();
+        let store = Store::open(dir.path(), &options).unwrap();
+        assert_eq!(store.get(b"key").unwrap().unwrap(), b"value");
+        assert_eq!(
+            store.partitions().all()[1]
+                .state
+                .tiers
+                .get(b"undecided")
+                .unwrap(),
+            None
+        );
+    }
+
+    #[test]
+    fn salvage_of_what_is_damaged_keeps_what_it_finds() {
+        for is_cut_short in [false, true] {
+            let (dir, options) = cut_short();
+            for name in ["MANIFEST", "MANIFEST.2"] {
+                std::fs::remove_file(dir.path().join(name)).unwrap();
+            }
+            if is_cut_short {
+                let root = Dir::at(dir.path().to_path_buf(), None);
+                rebuild::prepare(&root, (2, 0), &|_| {}).unwrap();
+            } else {
+                recover(dir.path(), Repair::Salvage, &|_| {}).unwrap();
+            }
+            let store = Store::open(dir.path(), &options).unwrap();
+            let states = store.partitions().all().iter().map(|one| &one.state);
+            let states: Vec<_> = states.collect();
+            assert_eq!(
+                states[1].tiers.get(b"undecided").unwrap().unwrap(),
+                b"value"
+            );
+            let is_salvaged = |state: &&StoreInner| state.store_dir.manifest().salvaged;
+            assert_eq!(states.iter().filter(|state| is_salvaged(state)).count(), 0);
+        }
+    }
 
     #[test]
     fn parts_that_nobody_writes_are_damage() {

@@ -387,6 +387,7 @@ fn log_after(
         log.begin_segment(|manifest| {
             manifest.complete = true;
             manifest.marked = true;
+            manifest.salvaged = false;
             manifest.first_segment = manifest.last_segment;
             manifest.sequence = replay.next - 1;
         })?;

@@ -215,6 +215,7 @@ fn make_manifest(
         complete: true,
         marked: mark.is_some(),
         unnamed: older.is_none(),
+        salvaged: true,
         partitions: older.map_or(identity.0, |older| older.partitions),
         partition: older.map_or(identity.1, |older| older.partition),
         generation,
@@ -276,6 +277,7 @@ fn make_index(root: &Dir, mut manifest: Manifest, why: &str, notes: &mut Vec<Not
         None => manifest.sequence + 1,
     };
     manifest.marked = false;
+    manifest.salvaged = true;
     manifest.generation += 1;
     manifest.write(root)?;
     for name in [INDEX_JOURNAL, INDEX] {

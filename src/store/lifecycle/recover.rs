@@ -481,7 +481,14 @@ fn repair_store(
     if let Some(faults) = parts[0].root.faults() {
         options = options.faults(faults);
     }
-    options.takes_older = salvage;
+    let is_damaged = |file: &FileReport| file.state == ReportState::Damaged;
+    // Of a store of which nothing is damaged a salvage makes what an opening does.
+    options.takes_older = salvage
+        && (repaired
+            .iter()
+            .flat_map(|files| &files.files)
+            .any(is_damaged)
+            || dirs.iter().any(|dir| dir.manifest().salvaged));
     let told = |done, total| tell(progress, "log", done, total);
     let indexes = || repaired.iter().filter_map(|files| files.index.as_ref());
     let dropped: HashSet<&[u8]> = indexes()
@@ -500,11 +507,7 @@ fn repair_store(
     let in_log = in_log.into_inner();
     let mut reports = Vec::with_capacity(states.len());
     for (state, files) in states.iter().zip(&repaired) {
-        if files
-            .files
-            .iter()
-            .any(|file| file.state == ReportState::Damaged)
-        {
+        if files.files.iter().any(is_damaged) {
             state.yield_to_newer()?;
         }
         reports.push(report_of(state, files, &in_log));
