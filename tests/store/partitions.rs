@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
-use gphash::Error;
 use gphash::store::{
     Columns, Durability, Repair, Request, Response, Store, StoreOptions, WriteBatch, recover,
 };
+use gphash::{Error, ReportState};
 use gphash_test_support::setting;
 use rayon::prelude::*;
 
@@ -346,6 +346,78 @@ fn partitions_that_are_missing_swapped_or_of_another_store_are_refused() {
         let store = Store::open(&path, &StoreOptions::new()).unwrap();
         let found: BTreeMap<_, _> = store.iter().map(Result::unwrap).collect();
         assert!(found == model);
+    }
+}
+
+/// The files of one partition, of those of a store.
+fn of_partition(path: &Path, number: u32) -> Vec<PathBuf> {
+    let others = |file: &PathBuf| {
+        file.components()
+            .any(|part| part.as_os_str() == "partition-001")
+    };
+    let all = super::disk::paths(path).into_iter();
+    all.filter(|file| others(file) == (number == 1)).collect()
+}
+
+#[test]
+fn older_copies_of_partitions_are_refused() {
+    for (number, is_closed) in [(0, true), (0, false), (1, true), (1, false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, older) = (folder.path().join("store"), folder.path().join("older"));
+        let store = Store::open(&path, &options(2)).unwrap();
+        store.write(batch(1)).unwrap();
+        store.close().unwrap();
+        copy(&path, &older);
+        let changed = folder.path().join("changed");
+        let store = Store::open(&path, &options(2)).unwrap();
+        store.write(batch(2)).unwrap();
+        if is_closed {
+            store.close().unwrap();
+            copy(&path, &changed);
+        } else {
+            store.checkpoint().unwrap();
+            store.write(batch(3)).unwrap();
+            copy(&path, &changed);
+            drop(store);
+        }
+        for file in of_partition(&changed, number) {
+            fs::remove_file(file).unwrap();
+        }
+        for file in of_partition(&older, number) {
+            let to = changed.join(file.strip_prefix(&older).unwrap());
+            fs::copy(file, to).unwrap();
+        }
+        let before = files(&changed);
+        let error = Store::open(&changed, &StoreOptions::new()).unwrap_err();
+        let name = if number == 0 {
+            "MANIFEST"
+        } else {
+            "partition-001/MANIFEST"
+        };
+        let named = matches!(
+            &error,
+            Error::Damaged { path, found, .. }
+                if *path == changed.join(name) && found.contains("an older copy")
+        );
+        assert!(named, "{error}");
+        for repair in [Repair::Check, Repair::Recover] {
+            let report = recover(&changed, repair, &|_| {}).unwrap();
+            let file = report.files.iter().find(|file| file.name == name).unwrap();
+            assert_eq!(file.state, ReportState::Damaged, "{report:?}");
+            assert!(files(&changed) == before, "something was changed");
+        }
+        recover(&changed, Repair::Salvage, &|_| {}).unwrap();
+        let store = Store::open(&changed, &StoreOptions::new()).unwrap();
+        let newest = if is_closed { 2u32 } else { 3 };
+        let mut found = [0; 2];
+        for item in store.iter() {
+            let (_, value) = item.unwrap();
+            found[usize::from(value == newest.to_le_bytes())] += 1;
+            assert!([1, newest].contains(&u32::from_le_bytes(value.try_into().unwrap())));
+        }
+        assert!(found[0] > 0 && found[1] > 0, "{found:?}");
+        store.close().unwrap();
+        Store::open(&changed, &StoreOptions::new()).unwrap();
     }
 }
 

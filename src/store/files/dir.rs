@@ -48,6 +48,8 @@ pub struct StoreDir {
     other: Mutex<Option<(&'static str, Error)>>,
     /// Of the last edit that was tried.
     generation: AtomicU64,
+    /// Those of all partitions that are durable; 0 for one that is not open yet.
+    generations: Arc<[AtomicU64]>,
     /// Segments that no longer count and whose files the log may use again.
     spares: Mutex<Vec<u64>>,
     /// Held alone while something of it is given back that is not for sorted files.
@@ -61,7 +63,7 @@ enum Identity {
     /// The store's own, of a store that is to have so many partitions if that is given.
     First(Option<u32>),
     /// That of the partition of this number; the first one has this manifest.
-    Other(Manifest, u32),
+    Other(Box<Manifest>, u32, Arc<[AtomicU64]>),
 }
 
 impl Identity {
@@ -78,11 +80,11 @@ impl Identity {
                     expected: wanted.to_string(),
                 })
             }
-            (Self::Other(first, _), None) if first.complete => Err(Error::Missing {
+            (Self::Other(first, ..), None) if first.complete => Err(Error::Missing {
                 path: root.path().to_path_buf(),
                 advice: "a partition of the store; put it back: no other one has its keys",
             }),
-            (Self::Other(first, number), Some(found)) => {
+            (Self::Other(first, number, _), Some(found)) => {
                 let is_it = found.store_id == first.store_id
                     && found.partition == *number
                     && (!first.complete || found.complete && found.partitions == first.partitions);
@@ -117,7 +119,7 @@ impl Identity {
     fn new_identity(&self) -> ([u64; 2], u32, u32) {
         match self {
             Self::First(partitions) => (rand::random(), partitions.unwrap_or(1), 0),
-            Self::Other(first, number) => (first.store_id, first.partitions, *number),
+            Self::Other(first, number, _) => (first.store_id, first.partitions, *number),
         }
     }
 }
@@ -159,7 +161,11 @@ impl StoreDir {
         Self::open_as(
             root,
             merge_operator,
-            &Identity::Other(self.manifest(), number),
+            &Identity::Other(
+                Box::new(self.manifest()),
+                number,
+                Arc::clone(&self.generations),
+            ),
         )
     }
 
@@ -202,6 +208,7 @@ impl StoreDir {
                     sequence: 0,
                     merge_operator: merge_operator.unwrap_or_default().into(),
                     files: Vec::new(),
+                    others: vec![0; manifest::others(partitions, partition)],
                 };
                 manifest.write(&root)?;
                 manifest
@@ -210,11 +217,12 @@ impl StoreDir {
         identity.check(&root, Some(&manifest))?;
         let partitions = match identity {
             Identity::First(partitions) => partitions.unwrap_or(manifest.partitions),
-            Identity::Other(first, _) => first.partitions,
+            Identity::Other(first, ..) => first.partitions,
         };
         if manifest.partitions != partitions {
             // A creation with another number was cut short.
             manifest.partitions = partitions;
+            manifest.others = vec![0; manifest::others(partitions, manifest.partition)];
             manifest.generation += 1;
             manifest.write(&root)?;
             other = None;
@@ -224,12 +232,18 @@ impl StoreDir {
             manifest.merge_operator = name.into();
             manifest.unnamed = false;
         }
+        let generations = match identity {
+            Identity::First(_) => (0..partitions).map(|_| AtomicU64::new(0)).collect(),
+            Identity::Other(_, _, generations) => Arc::clone(generations),
+        };
+        generations[manifest.partition as usize].store(manifest.generation, Ordering::Relaxed);
         let reserve = RwLock::new(Reserve::find(&root)?);
         let store_dir = Self {
             root,
             log,
             spill,
             generation: AtomicU64::new(manifest.generation),
+            generations,
             other: Mutex::new(other),
             manifest: Mutex::new(manifest),
             spares: Mutex::default(),
@@ -368,10 +382,35 @@ impl StoreDir {
             next.generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
             let numbers = next.files.iter().map(|file| file.number + 1);
             next.next_file = numbers.fold(next.next_file, u64::max);
+            next.others = self.others(next.partition);
             next.write(&self.root)?;
+            let own = &self.generations[next.partition as usize];
+            own.store(next.generation, Ordering::Relaxed);
             *manifest = next;
             Ok(())
         })
+    }
+
+    /// The generations of other partitions that the manifest of this one tells.
+    fn others(&self, partition: u32) -> Vec<u64> {
+        let others = match partition {
+            0 => &self.generations[1..],
+            _ => &self.generations[..1],
+        };
+        let durable = |generation: &AtomicU64| generation.load(Ordering::Relaxed);
+        others.iter().map(durable).collect()
+    }
+
+    /// Writes down the generations of other partitions, if they are not what the manifest tells.
+    ///
+    /// # Errors
+    /// Those of [`edit`](Self::edit).
+    pub fn note_others(&self) -> Result<()> {
+        let manifest = self.manifest();
+        match manifest.others == self.others(manifest.partition) {
+            true => Ok(()),
+            false => self.edit(|_| ()),
+        }
     }
 
     /// Does what wants room on the disk; again if there is none and some can be given back to it.
@@ -608,6 +647,32 @@ pub fn check_mark(root: &Dir, manifest: &Manifest, next: u64) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Which of the partitions of a store, in their order, are older copies, as far as their manifests tell.
+pub fn older_copies(parts: &[(&Dir, &Manifest)]) -> Vec<(usize, Error)> {
+    let (_, first) = parts[0];
+    if !first.complete {
+        return Vec::new();
+    }
+    let older = |number: usize, known: u64, by: usize| {
+        let (root, manifest) = parts[number];
+        let is_older = manifest.generation < known;
+        is_older.then(|| {
+            let found = format!(
+                "an older copy, of generation {}; partition {by} has known {known}",
+                manifest.generation
+            );
+            (number, damaged(root.join(MANIFEST), "manifest", 64, found))
+        })
+    };
+    let (firsts, others) = (parts.iter().skip(1), first.others.iter());
+    let first = firsts
+        .enumerate()
+        .find_map(|(nth, (_, other))| older(0, *other.others.first()?, nth + 1));
+    let others = others.zip(1..parts.len());
+    let others = others.filter_map(|(known, number)| older(number, *known, 0));
+    first.into_iter().chain(others).collect()
 }
 
 fn damaged(path: PathBuf, what: &'static str, at: u64, found: String) -> Error {

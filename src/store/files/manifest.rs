@@ -10,6 +10,8 @@
 //!  | number | bytes | level | reserved |      a file
 //! ```
 //!
+//! Behind the files of one of several partitions are generations of others, 8 bytes each.
+//!
 //! The flags have from bit 8 on, in 12 bits each, how many partitions the store has beside the first one, and
 //! which of them this is.
 //!
@@ -146,6 +148,17 @@ pub struct Manifest {
     pub merge_operator: String,
     /// The files below the table, the newest of level 0 last.
     pub files: Vec<LevelFile>,
+    /// The generations that manifests of other partitions had when this one was written, or less: in that of the first
+    /// partition those of all others, in the others that of the first one.
+    pub others: Vec<u64>,
+}
+
+/// How many other partitions the manifest of one of so many has to do with.
+pub fn others(partitions: u32, partition: u32) -> usize {
+    match partition {
+        0 => partitions as usize - 1,
+        _ => 1,
+    }
 }
 
 impl Manifest {
@@ -179,6 +192,8 @@ impl Manifest {
         bytes.extend_from_slice(bytemuck::bytes_of(&second));
         bytes.extend_from_slice(self.merge_operator.as_bytes());
         bytes.extend_from_slice(bytemuck::cast_slice(&files));
+        debug_assert_eq!(self.others.len(), others(self.partitions, self.partition));
+        bytes.extend_from_slice(bytemuck::cast_slice(&self.others));
         bytes.extend_from_slice(&[0; CHECKSUM]);
         preamble::seal(&mut bytes);
         bytes
@@ -219,7 +234,10 @@ impl Manifest {
             false => bytemuck::pod_read_unaligned(bytes.get(HEADER..name_start).ok_or_else(cut)?),
         };
         let name_end = name_start + name_len;
-        let end = name_end + header.files as usize * size_of::<File>();
+        let partitions = (flags >> OTHERS_SHIFT & PARTITION_BITS) + 1;
+        let partition = flags >> NUMBER_SHIFT & PARTITION_BITS;
+        let files_end = name_end + header.files as usize * size_of::<File>();
+        let end = files_end + others(partitions, partition) * size_of::<u64>();
         let sealed = bytes.get(..end + CHECKSUM).ok_or_else(cut)?;
         let (found, expected) = (&sealed[end..], preamble::checksum(sealed).to_le_bytes());
         if found != expected {
@@ -227,7 +245,8 @@ impl Manifest {
             return Err(damaged("checksum of the manifest", end, found));
         }
         let name = String::from_utf8(bytes[name_start..name_end].to_vec());
-        let (files, _) = bytes[name_end..end].as_chunks::<{ size_of::<File>() }>();
+        let (files, _) = bytes[name_end..files_end].as_chunks::<{ size_of::<File>() }>();
+        let (others, _) = bytes[files_end..end].as_chunks();
         let file = |bytes: &[u8; size_of::<File>()]| {
             let File {
                 number, len, level, ..
@@ -240,8 +259,8 @@ impl Manifest {
             marked: flags & MARKED != 0,
             unnamed: flags & UNNAMED != 0,
             salvaged: flags & SALVAGED != 0,
-            partitions: (flags >> OTHERS_SHIFT & PARTITION_BITS) + 1,
-            partition: flags >> NUMBER_SHIFT & PARTITION_BITS,
+            partitions,
+            partition,
             generation: second.generation,
             next_file: second.next_file,
             first_segment: header.first_segment,
@@ -251,6 +270,10 @@ impl Manifest {
                 damaged("name of the merge operator", name_start, error.to_string())
             })?,
             files: files.iter().map(file).collect(),
+            others: others
+                .iter()
+                .map(|bytes| u64::from_le_bytes(*bytes))
+                .collect(),
         };
         let known = COMPLETE
             | MARKED
@@ -305,7 +328,9 @@ impl Manifest {
             });
         }
         let file = dir.open_file(name, false)?;
-        let longest = HEADER + SECOND + LONGEST_NAME + FILES_MAX * size_of::<File>() + CHECKSUM;
+        let others = PARTITIONS_MAX as usize * size_of::<u64>();
+        let longest =
+            HEADER + SECOND + LONGEST_NAME + FILES_MAX * size_of::<File>() + others + CHECKSUM;
         let len = file.len()?.min(longest as u64);
         let mut bytes = vec![0; to_usize(len)];
         let len = file.read(&mut bytes, 0)?;
@@ -422,6 +447,7 @@ mod tests {
                     len: 77,
                 },
             ],
+            others: vec![6],
         }
     }
 
@@ -469,18 +495,22 @@ mod tests {
 
     #[test]
     fn manifest_of_the_first_version_is_read() {
-        let mut bytes = manifest().to_bytes();
+        let only = Manifest {
+            partitions: 1,
+            partition: 0,
+            others: Vec::new(),
+            ..manifest()
+        };
+        let mut bytes = only.to_bytes();
         bytes.truncate(bytes.len() - 8);
         bytes.drain(HEADER..HEADER + SECOND);
         bytes[8..16].copy_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
         bytes.extend_from_slice(&xxh3_64(&bytes).to_le_bytes());
         let first = Manifest {
             marked: false,
-            partitions: 1,
-            partition: 0,
             generation: 0,
             next_file: 0,
-            ..manifest()
+            ..only
         };
         assert_eq!(
             Manifest::parse(&bytes, Path::new("MANIFEST")).unwrap(),

@@ -1,5 +1,6 @@
 //! Checkpoints, which take the place of the log, and the one at closing.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::Result;
@@ -13,13 +14,15 @@ use crate::table::room::Need;
 /// The first one. The log of a partition stays then, and those of the partitions before it: the log of the first one
 /// decides for the others as long as they have logs.
 pub fn close_all(states: Vec<StoreInner>) -> Result<()> {
+    let first = Arc::clone(&states[0].store_dir);
     let mut closed = states[0].shared.sync_groups().map(|()| true);
     for state in states.into_iter().rev() {
         let is_free = matches!(closed, Ok(true));
         let this = state.close(is_free);
         closed = closed.and_then(|_| this.map(|this| is_free && this));
     }
-    closed.map(|_| ())
+    closed?;
+    first.note_others()
 }
 
 impl StoreInner {

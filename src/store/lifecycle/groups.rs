@@ -19,7 +19,7 @@ use crate::store::wal::replay::{Part, Replay};
 /// # Errors
 /// [`Error::DamagedLog`](crate::Error::DamagedLog) for a part of a group that nobody has written.
 pub fn decide(logs: &mut [Replay], manifests: &[Manifest], options: &StoreOptions) -> Result<()> {
-    let takes_older = options.takes_older || manifests.iter().any(|manifest| manifest.salvaged);
+    let takes_older = takes_older(manifests, options);
     for number in 0..logs.len() {
         let partitions = logs.len() as u64;
         let log = &mut logs[number];
@@ -65,6 +65,11 @@ pub fn decide(logs: &mut [Replay], manifests: &[Manifest], options: &StoreOption
         logs.iter_mut().for_each(|log| log.has_tail = true);
     }
     Ok(())
+}
+
+/// Whether parts of a store may be older than others: a salvage of what is damaged is under way, or was cut short.
+pub fn takes_older(manifests: &[Manifest], options: &StoreOptions) -> bool {
+    options.takes_older || manifests.iter().any(|manifest| manifest.salvaged)
 }
 
 fn drop_undecided(logs: &mut [Replay], manifests: &[Manifest]) {

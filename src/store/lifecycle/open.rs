@@ -14,11 +14,11 @@ use crate::pool::parallel;
 use crate::pool::worker::Worker;
 use crate::store::commit::optimistic_reads::Changed;
 use crate::store::commit::sorter::Sorter;
-use crate::store::files::dir::{Room, StoreDir, is_full};
+use crate::store::files::dir::{Room, StoreDir, is_full, older_copies};
 use crate::store::files::manifest::Manifest;
 use crate::store::files::reserve;
 use crate::store::inner::{Applying, StoreInner};
-use crate::store::lifecycle::groups::decide;
+use crate::store::lifecycle::groups::{decide, takes_older};
 use crate::store::mvcc::published::Published;
 use crate::store::mvcc::spill_file::VersionSpill;
 use crate::store::options::{Durability, StoreOptions};
@@ -211,6 +211,13 @@ pub fn open_all(
     };
     let logs = parallel::collect(dirs.len(), 1, inspect).into_iter();
     let mut logs: Vec<Replay> = logs.collect::<Result<_>>()?;
+    let parts = dirs.iter().map(|dir| dir.root()).zip(&manifests);
+    for (_, error) in older_copies(&parts.collect::<Vec<_>>()) {
+        if !takes_older(&manifests, options) {
+            return Err(error);
+        }
+        tracing::warn!(%error, "parts of the store do not belong together");
+    }
     decide(&mut logs, &manifests, options)?;
     for ((dir, manifest), log) in dirs.iter().zip(&manifests).zip(&logs) {
         check_index(dir, manifest, log, options)?;

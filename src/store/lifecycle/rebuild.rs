@@ -14,6 +14,7 @@ use crate::lsm::gather;
 use crate::pm::{Dir, MapOptions};
 use crate::store::files::dir;
 use crate::store::files::dir::{INDEX, INDEX_JOURNAL, LOCK, LOG, SPILL};
+use crate::store::files::manifest;
 use crate::store::files::manifest::{Copies, Manifest};
 use crate::store::files::segment;
 use crate::store::wal::inspect;
@@ -210,14 +211,16 @@ fn make_manifest(
     }
     let generation = mark.map_or(0, |mark| mark.generation);
     let generation = generation.max(older.map_or(0, |older| older.generation)) + 1;
+    let (partitions, partition) =
+        older.map_or(identity, |older| (older.partitions, older.partition));
     let manifest = Manifest {
         store_id,
         complete: true,
         marked: mark.is_some(),
         unnamed: older.is_none(),
         salvaged: true,
-        partitions: older.map_or(identity.0, |older| older.partitions),
-        partition: older.map_or(identity.1, |older| older.partition),
+        partitions,
+        partition,
         generation,
         next_file: gathered
             .files
@@ -230,6 +233,7 @@ fn make_manifest(
             .map(|older| older.merge_operator.clone())
             .unwrap_or_default(),
         files: gathered.files,
+        others: vec![0; manifest::others(partitions, partition)],
     };
     manifest.write(root)?;
     Ok(manifest)

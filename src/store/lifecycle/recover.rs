@@ -117,7 +117,10 @@ pub(in crate::store) fn recover_with(
     }
     let check_all = || -> Result<StoreReport> {
         let check = |part: &StorePart| check_part(part, progress);
-        let reports: Vec<StoreReport> = parts.iter().map(check).collect::<Result<_>>()?;
+        let mut reports: Vec<StoreReport> = parts.iter().map(check).collect::<Result<_>>()?;
+        for (number, error) in older_parts(&parts) {
+            reports[number].files[0].complain(error);
+        }
         Ok(joined(reports, &parts))
     };
     // None is changed if another one is damaged.
@@ -155,6 +158,13 @@ fn guessed_partitions(root: &Dir) -> Result<u32> {
     let has = |number: &u32| names.contains(&dir::partition_name(*number));
     let others = (1..PARTITIONS_MAX).filter(has).max();
     Ok(1 + others.unwrap_or(0))
+}
+
+/// Which of them are older copies.
+fn older_parts(parts: &[StorePart]) -> Vec<(usize, Error)> {
+    let roots = parts.iter().map(|part| &part.root);
+    let manifests = parts.iter().map(|part| &part.copies.manifest);
+    dir::older_copies(&roots.zip(manifests).collect::<Vec<_>>())
 }
 
 fn check_part(part: &StorePart, progress: &(dyn Fn(Progress) + Sync)) -> Result<StoreReport> {
@@ -472,7 +482,10 @@ fn repair_store(
     let salvage = repair == Repair::Salvage;
     let repaired = parts.iter().zip(&dirs);
     let repaired = repaired.map(|(part, dir)| repair_files(part, dir, repair, progress));
-    let repaired: Vec<RepairedFiles> = repaired.collect::<Result<_>>()?;
+    let mut repaired: Vec<RepairedFiles> = repaired.collect::<Result<_>>()?;
+    for (number, error) in older_parts(parts) {
+        repaired[number].files[0].complain(error);
+    }
     if repaired.iter().any(|files| !files.is_whole) {
         let report = |files: RepairedFiles| StoreReport::of_index(files.files, files.index);
         return Ok(joined(repaired.into_iter().map(report).collect(), parts));
