@@ -19,6 +19,9 @@
 //! what comes next; the valid one with the greater generation holds. So at any moment one of them is
 //! whole, and of two that differ by a crash no one has relied on the newer.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -411,131 +414,5 @@ fn stale(dir: &Dir, nth: usize, manifest: &Manifest) -> Error {
             "generation {}, which is not the newest",
             manifest.generation
         ),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use xxhash_rust::xxh3::xxh3_64;
-
-    use super::*;
-
-    fn manifest() -> Manifest {
-        Manifest {
-            store_id: [3, 4],
-            complete: true,
-            marked: true,
-            unnamed: false,
-            salvaged: false,
-            partitions: 3,
-            partition: 2,
-            generation: 11,
-            next_file: 13,
-            first_segment: 5,
-            last_segment: 7,
-            sequence: 1 << 40,
-            merge_operator: "sum".into(),
-            files: vec![
-                LevelFile {
-                    number: 9,
-                    level: 2,
-                    len: 4096,
-                },
-                LevelFile {
-                    number: 12,
-                    level: 0,
-                    len: 77,
-                },
-            ],
-            others: vec![6],
-        }
-    }
-
-    #[test]
-    fn manifest_in_force_is_the_newer_valid_copy() {
-        let dir = tempfile::tempdir().unwrap();
-        let dir = Dir::at(dir.path().to_path_buf(), None);
-        manifest().write(&dir).unwrap();
-        let changed = Manifest {
-            generation: 12,
-            sequence: 9,
-            files: Vec::new(),
-            ..manifest()
-        };
-        changed.write(&dir).unwrap();
-        let found = Manifest::find(&dir).unwrap();
-        assert_eq!(found.manifest, changed);
-        assert!(found.other.is_none());
-        let mut names = dir.names().unwrap();
-        names.sort_unstable();
-        assert_eq!(names, NAMES);
-        let spoil = |name| {
-            let mut bytes = changed.to_bytes();
-            bytes[40] ^= 1;
-            std::fs::write(dir.join(name), bytes).unwrap();
-        };
-        for name in NAMES {
-            // Older, damaged, or not there.
-            manifest().write_copy(&dir, name).unwrap();
-            assert_eq!(Manifest::find(&dir).unwrap().manifest, changed);
-            spoil(name);
-            let found = Manifest::find(&dir).unwrap();
-            assert_eq!(found.manifest, changed);
-            assert_eq!(found.other.unwrap().0, name);
-            dir.remove_file(name).unwrap();
-            let found = Manifest::find(&dir).unwrap();
-            assert!(matches!(found.other, Some((other, Error::Missing { .. })) if other == name));
-            changed.write_copy(&dir, name).unwrap();
-        }
-        for name in NAMES {
-            spoil(name);
-        }
-        assert!(matches!(Manifest::find(&dir), Err(Error::Damaged { .. })));
-    }
-
-    #[test]
-    fn manifest_of_the_first_version_is_read() {
-        let only = Manifest {
-            partitions: 1,
-            partition: 0,
-            others: Vec::new(),
-            ..manifest()
-        };
-        let mut bytes = only.to_bytes();
-        bytes.truncate(bytes.len() - 8);
-        bytes.drain(HEADER..HEADER + SECOND);
-        bytes[8..16].copy_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
-        bytes.extend_from_slice(&xxh3_64(&bytes).to_le_bytes());
-        let first = Manifest {
-            marked: false,
-            generation: 0,
-            next_file: 0,
-            ..only
-        };
-        assert_eq!(
-            Manifest::parse(&bytes, Path::new("MANIFEST")).unwrap(),
-            first
-        );
-    }
-
-    #[test]
-    fn manifest_damage_of_any_bit_is_detected() {
-        let bytes = manifest().to_bytes();
-        let path = Path::new("MANIFEST");
-        assert_eq!(Manifest::parse(&bytes, path).unwrap(), manifest());
-        for bit in 0..bytes.len() * 8 {
-            let mut bytes = bytes.clone();
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            let error = Manifest::parse(&bytes, path).unwrap_err();
-            let told = match bit / 8 {
-                0..8 => matches!(error, Error::Foreign { .. }),
-                8..12 if bit != 65 => matches!(error, Error::NewerFormat { .. }),
-                _ => matches!(error, Error::Damaged { .. }),
-            };
-            assert!(told, "bit {bit}: {error}");
-        }
-        for len in 0..bytes.len() {
-            assert!(Manifest::parse(&bytes[..len], path).is_err(), "{len} bytes");
-        }
     }
 }

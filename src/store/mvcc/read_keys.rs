@@ -1,6 +1,9 @@
 //! Keys that a transaction has read. With a memory budget, the hashes of many of them are in a file without a name,
 //! which ends with the transaction.
 
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -123,103 +126,5 @@ impl SpilledHashes {
             }
         }
         Ok(false)
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::Error;
-    use crate::index::fault_tests::faults::Failing;
-    use crate::pm::{Call, Dir, Faults};
-    use crate::store::mvcc::old_versions::OldVersion;
-
-    /// Enough keys for several runs.
-    const KEYS: u32 = 5000;
-
-    fn spill(faults: Option<Arc<dyn Faults>>) -> (tempfile::TempDir, VersionSpill) {
-        let root = tempfile::tempdir().unwrap();
-        let dir = Dir::at(root.path().to_path_buf(), faults);
-        (root, VersionSpill::new(dir, 0))
-    }
-
-    fn key(nth: u32) -> Vec<u8> {
-        format!("key {nth}").into_bytes()
-    }
-
-    fn read(keys: std::ops::Range<u32>, spill: &VersionSpill) -> ReadKeys {
-        let mut read = ReadKeys::default();
-        keys.for_each(|nth| read.note(&key(nth), Some(spill)));
-        read
-    }
-
-    /// Whether what was read has changed if another has changed the key `nth`.
-    fn has_changed(read: &ReadKeys, nth: u32) -> Result<bool> {
-        let key = key(nth);
-        let none = OldVersions::default();
-        let beside = read.have_changed(&none, 1, &BTreeSet::from([key.as_slice()]));
-        let mut old_versions = OldVersions::default();
-        old_versions.keep(&key, 2, OldVersion::Kept(Ok(None)));
-        let later = read.have_changed(&old_versions, 2, &BTreeSet::new());
-        assert!(!later.unwrap());
-        let before = read.have_changed(&old_versions, 1, &BTreeSet::new());
-        assert_eq!(before.as_ref().ok(), beside.as_ref().ok());
-        before
-    }
-
-    #[test]
-    fn change_of_a_key_that_was_read_is_noticed_wherever_it_is() {
-        let (root, spill) = spill(None);
-        let read = read(0..KEYS, &spill);
-        let spilled = read.spilled.as_ref().unwrap();
-        assert!(spilled.runs.len() > 3 && read.bytes <= spill.read_bytes_max);
-        for nth in (0..KEYS).step_by(7).chain(KEYS - 3..KEYS) {
-            assert!(has_changed(&read, nth).unwrap(), "{nth}");
-        }
-        for nth in KEYS..2 * KEYS {
-            assert!(!has_changed(&read, nth).unwrap(), "{nth}");
-        }
-        assert_eq!(root.path().read_dir().unwrap().count(), 0);
-    }
-
-    #[test]
-    fn keys_that_cannot_be_written_stay_in_memory() {
-        for call in [Call::Create, Call::Write] {
-            let fails: fn(Call, &std::path::Path) -> bool = match call {
-                Call::Create => |call, _| call == Call::Create,
-                _ => |call, _| call == Call::Write,
-            };
-            let faults = Failing::only(fails, libc::ENOSPC);
-            let (_root, spill) = spill(Some(faults.clone()));
-            faults.cure(false);
-            let mut read = read(0..KEYS, &spill);
-            assert!(faults.was_met() && read.bytes > spill.read_bytes_max);
-            assert!(has_changed(&read, 0).unwrap() && !has_changed(&read, KEYS).unwrap());
-            faults.cure(true);
-            read.note(&key(KEYS), Some(&spill));
-            assert!(read.keys.is_empty());
-            for nth in [0, 1, KEYS - 1, KEYS] {
-                assert!(has_changed(&read, nth).unwrap(), "{nth}");
-            }
-        }
-    }
-
-    #[test]
-    fn keys_that_cannot_be_read_again_are_an_error() {
-        let faults = Failing::only(|call, _| call == Call::Read, libc::EIO);
-        let (_root, spill) = spill(Some(faults.clone()));
-        let read = read(0..KEYS, &spill);
-        faults.cure(false);
-        assert!(matches!(has_changed(&read, 0), Err(Error::Io { .. })));
-        faults.cure(true);
-        assert!(has_changed(&read, 0).unwrap());
-        let spilled = read.spilled.as_ref().unwrap();
-        let file = &spilled.file.file;
-        file.write(&[7], spilled.runs[1].at).unwrap();
-        let damaged = has_changed(&read, KEYS).unwrap_err();
-        let found = (spilled.runs[1].at, "keys that a transaction has read");
-        assert!(matches!(damaged, Error::Damaged { at, what, .. } if (at, what) == found));
     }
 }
