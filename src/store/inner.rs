@@ -62,6 +62,8 @@ pub struct StoreInner {
     pub(in crate::store) is_unsaved: AtomicBool,
     /// The table is not what the last checkpoint has made durable.
     pub(in crate::store) has_changed: AtomicBool,
+    /// There are old versions.
+    pub(in crate::store) has_old_versions: AtomicBool,
     /// Bytes of memory that were freed in small blocks since the allocator was last told to give them back.
     pub(in crate::store) freed_bytes: AtomicU64,
     /// Why nothing is changed any more.
@@ -93,6 +95,11 @@ impl StoreInner {
         self.old_versions
             .write()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there are old versions that no snapshot sees.
+    pub fn has_unseen_versions(&self) -> bool {
+        self.has_old_versions.load(Ordering::SeqCst) && self.shared.snapshots.is_empty()
     }
 
     /// Whether the disk had no room for the last checkpoint.

@@ -1119,6 +1119,27 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("store::crash_tests"),
     },
     Mutation {
+        name: "old versions stay in a store at rest",
+        file: "src/store/partitions/mod.rs",
+        find: "            with_versions.for_each(|one| one.background.forget_unseen());\n",
+        replacement: "            drop(with_versions);\n",
+        suite: Suite::Store("snapshots"),
+    },
+    Mutation {
+        name: "an older copy of a partition passes",
+        file: "src/store/files/dir.rs",
+        find: "manifest.generation < known",
+        replacement: "manifest.generation > known",
+        suite: Suite::Store("partitions"),
+    },
+    Mutation {
+        name: "closing a store does not write down what its partitions have come to",
+        file: "src/store/lifecycle/checkpoint.rs",
+        find: "    first.note_others()\n",
+        replacement: "    Ok(())\n",
+        suite: Suite::Store("partitions"),
+    },
+    Mutation {
         name: "a salvage of what is whole keeps a group without its commit record",
         file: "src/store/lifecycle/recover.rs",
         find: "    options.takes_older = salvage

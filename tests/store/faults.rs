@@ -328,7 +328,7 @@ fn old_versions_survive_a_file_that_fails() {
             assert_eq!(transaction.get(&[nth]).unwrap(), Some(vec![0; 1000]));
         }
         drop(transaction);
-        crate::change_all_partitions(&store);
+        crate::wait_for_readers(&store);
         assert_eq!(store.stats().kept_file_bytes, 0);
         store.close().unwrap();
     }

@@ -422,6 +422,34 @@ fn older_copies_of_partitions_are_refused() {
 }
 
 #[test]
+fn older_copy_is_refused_if_nothing_else_was_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, older) = (folder.path().join("store"), folder.path().join("older"));
+    Store::open(&path, &options(2)).unwrap().close().unwrap();
+    let index = |path: &Path| fs::read(path.join("partition-001/index.gph")).unwrap();
+    let mut refused = 0;
+    for key in keys() {
+        let _ = fs::remove_dir_all(&older);
+        copy(&path, &older);
+        let store = Store::open(&path, &options(2)).unwrap();
+        store.put(key, "value").unwrap();
+        store.close().unwrap();
+        if index(&path) == index(&older) {
+            continue;
+        }
+        let changed = folder.path().join("changed");
+        copy(&path, &changed);
+        fs::remove_dir_all(changed.join("partition-001")).unwrap();
+        copy(&older.join("partition-001"), &changed.join("partition-001"));
+        let error = Store::open(&changed, &StoreOptions::new()).unwrap_err();
+        assert!(error.to_string().contains("an older copy"), "{error}");
+        fs::remove_dir_all(&changed).unwrap();
+        refused += 1;
+    }
+    assert!(refused > 0);
+}
+
+#[test]
 fn impossible_numbers_of_partitions_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");

@@ -11,7 +11,7 @@ use crate::store::files::dir::{Room, is_full};
 use crate::store::files::reserve;
 use crate::store::inner::{Applying, PARALLEL_LOOKUPS_MIN, StoreInner};
 use crate::store::mvcc::group_writes::{GroupWrites, Unfinished};
-use crate::store::mvcc::old_versions::{Before, OldVersion, OldVersions};
+use crate::store::mvcc::old_versions::{Before, OldVersion, OldVersions, Pruned};
 use crate::store::wal::record::Entry;
 use crate::table::item::Mutation;
 use crate::{Error, Result};
@@ -150,6 +150,26 @@ impl StoreInner {
             }
         }
         self.count_old_versions(&self.old_versions());
+        if newest.is_some() {
+            self.shared.snapshots.note_kept();
+        }
+        self.let_go(pruned);
+    }
+
+    /// Forgets what no snapshot sees any more, where no change comes that would do it.
+    pub(in crate::store) fn prune_old_versions(&self) {
+        let pruned = {
+            let mut old_versions = self.change_old_versions();
+            // What is kept for snapshots that are taken later comes when the lock is free again.
+            let live = self.shared.snapshots.live().clone();
+            let pruned = old_versions.prune(&live);
+            self.count_old_versions(&old_versions);
+            pruned
+        };
+        self.let_go(pruned);
+    }
+
+    fn let_go(&self, pruned: Pruned) {
         self.freed_bytes
             .fetch_add(pruned.bytes(), Ordering::Relaxed);
         self.threads.discard(pruned.versions(), pruned);
@@ -157,6 +177,8 @@ impl StoreInner {
 
     /// Leaves the table less of the budget while old versions take more than their share.
     fn count_old_versions(&self, old_versions: &OldVersions) {
+        self.has_old_versions
+            .store(old_versions.versions() > 0, Ordering::SeqCst);
         if let (Some(budget), Some(spill)) = (&self.budget, &self.version_spill) {
             let bytes = old_versions.bytes().in_memory;
             let beyond = bytes.saturating_sub(spill.memory_bytes_max);

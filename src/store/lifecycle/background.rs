@@ -50,6 +50,9 @@ impl Background {
         let mut watch = IdleWatch::default();
         self.index.set_work(move || {
             let partition = saved.upgrade()?;
+            if partition.state.has_unseen_versions() {
+                partition.state.prune_old_versions();
+            }
             if partition.state.freed_bytes.load(Ordering::Relaxed) > FREED_BYTES_MAX {
                 partition.state.freed_bytes.store(0, Ordering::Relaxed);
                 heap::release_free();
@@ -89,11 +92,17 @@ impl Background {
         }
         if self.is_long(state)
             || state.was_full.load(Ordering::Relaxed)
+            || state.has_unseen_versions()
             || state.freed_bytes.load(Ordering::Relaxed) > FREED_BYTES_MAX
             || state.tiers.table.has_news()
         {
             self.index.call_if_possible();
         }
+    }
+
+    /// Has what no reader sees any more forgotten. Does not wait.
+    pub fn forget_unseen(&self) {
+        self.index.call_if_possible();
     }
 
     /// Ends the threads.

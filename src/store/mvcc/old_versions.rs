@@ -6,9 +6,10 @@
 //! [file](super::spill_file).
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Bound;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -313,11 +314,23 @@ pub fn is_empty(range: &(Bound<&[u8]>, Bound<&[u8]>)) -> bool {
 #[derive(Debug, Clone, Default)]
 pub struct Snapshots(Arc<Registry>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Registry {
     live: Mutex<BTreeMap<u64, usize>>,
     /// How many there are, for those who would only find that there are none.
     count: AtomicUsize,
+    /// Old versions were kept since the last one was released.
+    is_kept_for: AtomicBool,
+    /// Called by who releases the last one, if old versions were kept.
+    on_last: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry")
+            .field("live", &self.live)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Snapshots {
@@ -326,10 +339,26 @@ impl Snapshots {
         self.0.live.lock()
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.count.load(Ordering::SeqCst) == 0
+    }
+
+    /// Notes that old versions are kept for live ones.
+    pub fn note_kept(&self) {
+        self.0.is_kept_for.store(true, Ordering::SeqCst);
+    }
+
+    /// Has `call` called by whoever releases the last one, if old versions were kept. It may not wait.
+    pub fn on_last(&self, call: impl Fn() + Send + Sync + 'static) {
+        // The store that they are of is opened once.
+        let _ = self.0.on_last.set(Box::new(call));
+    }
+
     /// The newest one that does not see a commit, which was published.
     pub fn newest_before(&self, commit_seq: u64) -> Option<u64> {
         // One that is counted later takes its moment later, and sees the commit.
-        if self.0.count.load(Ordering::SeqCst) == 0 {
+        if self.is_empty() {
             return None;
         }
         self.live()
@@ -346,7 +375,14 @@ impl Snapshots {
                 live.remove(&commit_seq);
             }
         }
-        self.0.count.fetch_sub(1, Ordering::SeqCst);
+        drop(live);
+        if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1
+            && self.0.is_kept_for.load(Ordering::SeqCst)
+            && self.0.is_kept_for.swap(false, Ordering::SeqCst)
+            && let Some(on_last) = self.0.on_last.get()
+        {
+            on_last();
+        }
     }
 
     /// Takes another one of a commit of which one is live.

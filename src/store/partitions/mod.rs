@@ -54,6 +54,15 @@ impl Partitions {
             queue: Queue::new(false),
         });
         Queue::attend(&partitions, |partitions| &partitions.queue);
+        let readers_of = Arc::downgrade(&partitions);
+        partitions.shared().snapshots.on_last(move || {
+            let Some(partitions) = readers_of.upgrade() else {
+                return;
+            };
+            let has_some = |one: &&Arc<Partition>| one.state.has_unseen_versions();
+            let with_versions = partitions.all.iter().filter(has_some);
+            with_versions.for_each(|one| one.background.forget_unseen());
+        });
         partitions
     }
 
