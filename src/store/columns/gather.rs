@@ -17,17 +17,20 @@ pub struct ValuesPart {
     bytes: Vec<u8>,
 }
 
-/// Where a value is in the part's bytes.
+/// Where a value is in the bytes of a part.
 #[derive(Clone, Copy)]
 struct Span {
     start: usize,
     len: u32,
+    /// Of which part, among several.
+    part: u32,
 }
 
 /// There is no value. The length of one has 31 bits.
 const NULL: Span = Span {
     start: 0,
     len: u32::MAX,
+    part: 0,
 };
 
 impl Span {
@@ -50,102 +53,165 @@ impl ValuesPart {
         self.spans[nth] = Span {
             start: self.bytes.len(),
             len: u32::try_from(value.len()).expect("values have at most 1 GiB"),
+            part: 0,
         };
         self.bytes.extend_from_slice(value);
     }
 
-    fn values(&self) -> impl Iterator<Item = Range<usize>> {
-        self.spans.iter().filter_map(|span| span.bytes())
-    }
-
     /// Takes the bytes, if the values are in the order of their positions.
     fn take_sorted(&mut self) -> Option<Vec<u8>> {
-        let is_sorted = self.values().is_sorted_by_key(|value| value.start);
+        let values = self.spans.iter().filter_map(|span| span.bytes());
+        let is_sorted = values.is_sorted_by_key(|value| value.start);
         is_sorted.then(|| std::mem::take(&mut self.bytes))
-    }
-
-    /// Copies the values in the order of their positions to `bytes`, which have just the room for them.
-    fn copy_to(&self, mut bytes: &mut [u8]) {
-        let mut copy = |values: Range<usize>| {
-            let target = bytes.split_off_mut(..values.len());
-            let target = target.expect("as long as all of them");
-            target.copy_from_slice(&self.bytes[values]);
-        };
-        // Mostly all of them lie in order, and are copied at once.
-        let mut run = 0..0;
-        for value in self.values() {
-            match run.end == value.start {
-                true => run.end = value.end,
-                false => copy(std::mem::replace(&mut run, value)),
-            }
-        }
-        copy(run);
     }
 }
 
 /// The values of parts as one column. If there are several, all but the last one have [`PART_VALUES`].
 pub fn concat(mut parts: Vec<ValuesPart>) -> ValueColumns {
-    let len = parts.iter().map(|part| part.spans.len()).sum();
     let total = parts.iter().map(|part| part.bytes.len()).sum();
-    let mut validity = vec![0; usize::div_ceil(len, 8)];
     let taken = match &mut parts[..] {
         [part] => part.take_sorted(),
         _ => None,
     };
-    let mut bytes = taken.unwrap_or_else(|| vec![0; total]);
+    let bytes = taken.unwrap_or_else(|| vec![0; total]);
     // What was taken is in no part any more, so nothing is copied over it.
+    let runs = parts.iter().map(|part| Run {
+        spans: &part.spans,
+        len: part.bytes.len(),
+        parts: std::slice::from_ref(&part.bytes),
+    });
+    column(&runs.collect::<Vec<_>>(), bytes, total)
+}
+
+/// Values of parts that go to positions anywhere in a column.
+pub struct ScatteredValues {
+    spans: Vec<Span>,
+    parts: Vec<Vec<u8>>,
+}
+
+impl ScatteredValues {
+    /// So many positions without values.
+    pub fn nulls(len: usize) -> Self {
+        Self {
+            spans: vec![NULL; len],
+            parts: Vec::new(),
+        }
+    }
+
+    /// Gives these positions the values of parts, in their order.
+    pub fn set(&mut self, mut positions: impl Iterator<Item = usize>, parts: Vec<ValuesPart>) {
+        for ValuesPart { spans, bytes } in parts {
+            let part = u32::try_from(self.parts.len()).expect("parts are fewer than requests");
+            for (span, nth) in spans.into_iter().zip(&mut positions) {
+                if span.bytes().is_some() {
+                    self.spans[nth] = Span { part, ..span };
+                }
+            }
+            self.parts.push(bytes);
+        }
+    }
+
+    /// All of them as one column.
+    pub fn into_columns(self) -> ValueColumns {
+        let total = self.parts.iter().map(Vec::len).sum();
+        let lens = |spans: &[Span]| -> usize {
+            let values = spans.iter().filter_map(|span| span.bytes());
+            values.map(|value| value.len()).sum()
+        };
+        let runs = self.spans.chunks(PART_VALUES).map(|spans| Run {
+            spans,
+            len: lens(spans),
+            parts: &self.parts,
+        });
+        column(&runs.collect::<Vec<_>>(), vec![0; total], total)
+    }
+}
+
+/// Values of consecutive positions, and where they are.
+struct Run<'p> {
+    spans: &'p [Span],
+    parts: &'p [Vec<u8>],
+    /// Bytes that are to be copied.
+    len: usize,
+}
+
+impl Run<'_> {
+    /// Copies the values in the order of their positions to `bytes`, which have just the room for them.
+    fn copy_to(&self, mut bytes: &mut [u8]) {
+        let mut copy = |part: u32, values: Range<usize>| {
+            let target = bytes.split_off_mut(..values.len());
+            let target = target.expect("as long as all of them");
+            target.copy_from_slice(&self.parts[part as usize][values]);
+        };
+        // Mostly many of them lie in order, and are copied at once.
+        let (mut part, mut values) = (0, 0..0);
+        for span in self.spans {
+            let Some(value) = span.bytes() else { continue };
+            if (span.part, value.start) == (part, values.end) {
+                values.end = value.end;
+            } else {
+                copy(part, std::mem::replace(&mut values, value));
+                part = span.part;
+            }
+        }
+        copy(part, values);
+    }
+}
+
+/// A column of `runs`, whose values have `total` bytes, in the buffer `bytes`. If there are several, all but the last one
+/// have [`PART_VALUES`].
+fn column(runs: &[Run], mut bytes: Vec<u8>, total: usize) -> ValueColumns {
+    let len = runs.iter().map(|run| run.spans.len()).sum();
+    let mut validity = vec![0; usize::div_ceil(len, 8)];
     let offsets = match i32::try_from(total) {
         Ok(_) => {
             let mut offsets = vec![0i32; len + 1];
-            fill(&parts, &mut bytes, &mut offsets[1..], &mut validity);
+            fill(runs, &mut bytes, &mut offsets[1..], &mut validity);
             Offsets::I32(offsets)
         }
         Err(_) => {
             let mut offsets = vec![0i64; len + 1];
-            fill(&parts, &mut bytes, &mut offsets[1..], &mut validity);
+            fill(runs, &mut bytes, &mut offsets[1..], &mut validity);
             Offsets::I64(offsets)
         }
     };
     ValueColumns::of(Columns::of(offsets, bytes), validity)
 }
 
-/// Fills the buffers of a column with the values of parts, on several threads if they are many.
+/// Fills the buffers of a column with the values of runs, on several threads if they are many.
 fn fill<O: TryFrom<usize, Error: std::fmt::Debug> + Send>(
-    parts: &[ValuesPart],
+    runs: &[Run],
     mut bytes: &mut [u8],
     ends: &mut [O],
     validity: &mut [u8],
 ) {
     let mut base = 0;
-    // A single part may be longer.
-    let of_each = parts
+    // A single one may be longer.
+    let of_each = runs
         .first()
-        .map_or(0, |part| part.spans.len())
+        .map_or(0, |run| run.spans.len())
         .max(PART_VALUES);
     let ends = ends.chunks_mut(of_each);
     let validity = validity.chunks_mut(of_each.div_ceil(8));
-    let slices = parts.iter().zip(ends.zip(validity));
-    let of_part = |(part, (ends, validity))| {
-        let part: &ValuesPart = part;
-        let target = bytes.split_off_mut(..part.bytes.len());
+    let slices = runs.iter().zip(ends.zip(validity));
+    let of_run = |(run, (ends, validity))| {
+        let run: &Run = run;
+        let target = bytes.split_off_mut(..run.len);
         let begin = base;
-        base += part.bytes.len();
-        (part, begin, target.expect("as long as all"), ends, validity)
+        base += run.len;
+        (run, begin, target.expect("as long as all"), ends, validity)
     };
-    parallel::map(
-        slices.map(of_part),
-        |(part, begin, bytes, ends, validity)| {
-            if !bytes.is_empty() {
-                part.copy_to(bytes);
+    parallel::map(slices.map(of_run), |(run, begin, bytes, ends, validity)| {
+        if !bytes.is_empty() {
+            run.copy_to(bytes);
+        }
+        let mut end = begin;
+        for (nth, span) in run.spans.iter().enumerate() {
+            if let Some(value) = span.bytes() {
+                end += value.len();
+                validity[nth / 8] |= 1 << (nth % 8);
             }
-            let mut end = begin;
-            for (nth, span) in part.spans.iter().enumerate() {
-                if let Some(value) = span.bytes() {
-                    end += value.len();
-                    validity[nth / 8] |= 1 << (nth % 8);
-                }
-                ends[nth] = O::try_from(end).expect("the width is chosen for all of them");
-            }
-        },
-    );
+            ends[nth] = O::try_from(end).expect("the width is chosen for all of them");
+        }
+    });
 }

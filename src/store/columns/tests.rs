@@ -102,6 +102,34 @@ fn kinds_are_the_bytes_that_are_documented() {
 }
 
 #[test]
+fn values_of_several_shares_come_to_their_positions() {
+    for shares in 1..5 {
+        let len = 2 * PART_VALUES + 3;
+        let expected = |nth: usize| (nth % 7 != 0).then(|| vec![nth.to_le_bytes()[0]; nth % 9]);
+        let mut all = ScatteredValues::nulls(len);
+        for share in 0..shares {
+            let positions: Vec<usize> = (0..len).filter(|nth| nth % shares == share).collect();
+            let part = |positions: &[usize]| {
+                let mut part = ValuesPart::nulls(positions.len());
+                for (at, &nth) in positions.iter().enumerate().rev() {
+                    if let Some(value) = expected(nth) {
+                        part.set(at, &value);
+                    }
+                }
+                part
+            };
+            let parts = positions.chunks(PART_VALUES).map(part).collect();
+            all.set(positions.iter().copied(), parts);
+        }
+        let values = all.into_columns();
+        let expected: Vec<_> = (0..len).map(expected).collect();
+        assert!(values.iter().eq(expected.iter().map(Option::as_deref)));
+    }
+    assert!(ScatteredValues::nulls(0).into_columns().is_empty());
+    assert_eq!(ScatteredValues::nulls(9).into_columns().null_count(), 9);
+}
+
+#[test]
 fn parts_are_joined_in_the_order_of_positions() {
     // Found out of order, as what is below the table is; with nulls and empty values.
     let mut first = ValuesPart::nulls(PART_VALUES);

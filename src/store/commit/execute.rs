@@ -11,7 +11,7 @@ use rayon::slice::ParallelSliceMut;
 use super::REQUESTS_PER_THREAD_MIN;
 use super::key_writes::{KeyWrite, KeyWrites, position};
 use super::queue::Answers;
-use super::requests::{Batch, Requests};
+use super::requests::{AnswerForm, Batch, Requests};
 use crate::engine::VersionSorter;
 use crate::pool::parallel;
 use crate::store::columns::{ColumnAnswers, PART_VALUES, ValuesPart, concat};
@@ -254,27 +254,53 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         &self,
         tiers: &TieredItems,
         jobs: &[Batch],
-        mut early: Vec<Option<Response>>,
+        early: Vec<Option<Response>>,
     ) -> Result<Vec<Answers>> {
-        let mut answers = Vec::with_capacity(jobs.len());
+        let runs: Vec<_> = jobs.iter().map(|job| (job.len(), job.form())).collect();
+        let answers = |of_run| match of_run {
+            RunAnswers::Responses(responses) => Answers::Responses(responses),
+            RunAnswers::Values(parts, failures) => {
+                let values = concat(parts);
+                Answers::Columns(Box::new(ColumnAnswers { values, failures }))
+            }
+            RunAnswers::Nothing => Answers::Columns(Box::default()),
+        };
+        let of_runs = self.answer_runs(tiers, &runs, early)?.into_iter();
+        Ok(of_runs.map(answers).collect())
+    }
+
+    /// The answers to runs of so many requests, one behind the other, each in its form; `early` is as for jobs.
+    ///
+    /// # Errors
+    /// Those of the index.
+    pub fn answer_runs(
+        &self,
+        tiers: &TieredItems,
+        runs: &[(usize, AnswerForm)],
+        mut early: Vec<Option<Response>>,
+    ) -> Result<Vec<RunAnswers>> {
+        let mut answers = Vec::with_capacity(runs.len());
         let mut first = 0;
-        for run in jobs.chunk_by(|a, b| !a.is_columns() && !b.is_columns()) {
-            let end = first + run.iter().map(|job| job.len()).sum::<usize>();
+        let is_response = |run: &(usize, AnswerForm)| run.1 == AnswerForm::Responses;
+        for some in runs.chunk_by(|a, b| is_response(a) && is_response(b)) {
+            let end = first + some.iter().map(|(len, _)| len).sum::<usize>();
             let of_others = early.split_off(early.len().min(end - first));
             let early = std::mem::replace(&mut early, of_others);
-            match run {
-                [Batch::Columns(columns)] => {
-                    answers.push(Answers::Columns(Box::new(match columns.is_answered() {
-                        true => self.answer_columns(tiers, first..end)?,
-                        false => ColumnAnswers::default(),
-                    })))
+            match some {
+                [(_, AnswerForm::Values)] => {
+                    let parts = self.read_parts(tiers, first..end)?;
+                    answers.push(RunAnswers::Values(parts, self.failures(first..end)));
                 }
+                [(_, AnswerForm::Nothing)] => answers.push(RunAnswers::Nothing),
                 // Its responses may be very many.
-                [_] => answers.push(Answers::Responses(self.answer(tiers, first..end, early)?)),
+                [_] => {
+                    let responses = self.answer(tiers, first..end, early)?;
+                    answers.push(RunAnswers::Responses(responses));
+                }
                 _ => {
                     let mut responses = self.answer(tiers, first..end, early)?.into_iter();
-                    let of_job = |job: &Batch| responses.by_ref().take(job.len()).collect();
-                    answers.extend(run.iter().map(of_job).map(Answers::Responses));
+                    let of_run = |(len, _): &(usize, _)| responses.by_ref().take(*len).collect();
+                    answers.extend(some.iter().map(of_run).map(RunAnswers::Responses));
                 }
             }
             first = end;
@@ -286,7 +312,7 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
     ///
     /// # Errors
     /// Those of the index.
-    pub fn answer(
+    fn answer(
         &self,
         tiers: &TieredItems,
         positions: Range<usize>,
@@ -355,38 +381,31 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         })
     }
 
-    /// The answers to requests in columns at these positions: values go from the index into one buffer.
-    ///
-    /// # Errors
-    /// Those of the index.
-    fn answer_columns(
-        &self,
-        tiers: &TieredItems,
-        positions: Range<usize>,
-    ) -> Result<ColumnAnswers> {
-        let parts = match is_shared(positions.len()) {
-            true => {
-                let part = |first: usize| {
-                    let end = positions.end.min(first + PART_VALUES);
-                    self.read_part(tiers, first..end)
-                };
-                let parts = parallel::map(positions.clone().step_by(PART_VALUES), part);
-                parts.into_iter().collect::<Result<_>>()?
-            }
-            false => vec![self.read_part(tiers, positions.clone())?],
+    /// The values for the gets in columns at these positions.
+    fn read_parts(&self, tiers: &TieredItems, positions: Range<usize>) -> Result<Vec<ValuesPart>> {
+        if !is_shared(positions.len()) {
+            return Ok(vec![self.read_part(tiers, positions)?]);
+        }
+        let part = |first: usize| {
+            let end = positions.end.min(first + PART_VALUES);
+            self.read_part(tiers, first..end)
         };
+        let parts = parallel::map(positions.clone().step_by(PART_VALUES), part);
+        parts.into_iter().collect()
+    }
+
+    /// Which of the requests at these positions failed, counted from the first one of them.
+    fn failures(&self, positions: Range<usize>) -> Vec<(usize, Error)> {
         let failure = |position: usize| match self.outcome(position) {
             Some(Outcome::Refused(Response::Failed(error))) => {
                 Some((position - positions.start, (**error).clone()))
             }
             _ => None,
         };
-        let failures = match self.outcomes.is_empty() {
+        match self.outcomes.is_empty() {
             true => Vec::new(),
             false => positions.clone().filter_map(failure).collect(),
-        };
-        let values = concat(parts);
-        Ok(ColumnAnswers { values, failures })
+        }
     }
 
     /// The values for the gets at these positions.
@@ -411,6 +430,14 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         tiers.read_some(&keys, |nth, value| part.set(asked[nth], value))?;
         Ok(part)
     }
+}
+
+/// The answers to a run of requests.
+pub enum RunAnswers {
+    Responses(Vec<Response>),
+    /// Values, and which requests failed.
+    Values(Vec<ValuesPart>, Vec<(usize, Error)>),
+    Nothing,
 }
 
 /// Whether threads share the answers to so many requests. A caller who leads has little left to do, and

@@ -20,8 +20,13 @@ impl<'r> Batch<'r> {
         }
     }
 
-    pub fn is_columns(self) -> bool {
-        matches!(self, Self::Columns(_))
+    /// What its requests are answered by.
+    pub fn form(self) -> AnswerForm {
+        match self {
+            Self::Owned(_) => AnswerForm::Responses,
+            Self::Columns(columns) if columns.is_answered() => AnswerForm::Values,
+            Self::Columns(_) => AnswerForm::Nothing,
+        }
     }
 
     fn at(self, nth: usize) -> RequestAt<'r> {
@@ -45,6 +50,17 @@ impl<'r> Batch<'r> {
         let changes = self.requests().filter(|request| !request.is_get());
         changes.map(RequestAt::key)
     }
+}
+
+/// What requests are answered by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnswerForm {
+    /// A response each.
+    Responses,
+    /// A column of values, and failures.
+    Values,
+    /// That they were executed.
+    Nothing,
 }
 
 /// One request, in what its caller has given it in.

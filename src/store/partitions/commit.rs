@@ -22,12 +22,12 @@ use super::Partitions;
 use crate::engine::VersionSorter;
 use crate::pool::parallel;
 use crate::pool::worker::words;
-use crate::store::columns::{ColumnAnswers, ValuesPart, concat};
+use crate::store::columns::{ColumnAnswers, ScatteredValues};
 use crate::store::commit::apply::Stays;
-use crate::store::commit::execute::Execution;
+use crate::store::commit::execute::{Execution, RunAnswers};
 use crate::store::commit::group::{answer_each, drop_conflicting, goes_before, read_sets};
 use crate::store::commit::queue::{Answer, Answers, Held, Job, Leader, Work};
-use crate::store::commit::requests::{Batch, Requests};
+use crate::store::commit::requests::{AnswerForm, Batch, Requests};
 use crate::store::files::dir::{Room, is_full};
 use crate::store::inner::{Applying, StoreInner};
 use crate::store::mvcc::group_writes::GroupWrites;
@@ -72,6 +72,13 @@ struct Share<'p, 'r> {
     requests: Requests<'r>,
     /// Of which job each request is, and its position there.
     origins: Vec<(usize, usize)>,
+}
+
+impl Share<'_, '_> {
+    /// Its requests by the jobs that they are of: which job, and their positions there.
+    fn runs(&self) -> impl Iterator<Item = &[(usize, usize)]> {
+        self.origins.chunk_by(|a, b| a.0 == b.0)
+    }
 }
 
 /// What the first partition has of a group.
@@ -248,11 +255,8 @@ impl Partitions {
         let versions = began.elapsed();
         let finals: Vec<Vec<Entry>> = each(executions.iter(), |one| Ok(one.finals()))?;
         // Before the tables change.
-        let responses = each(executions.iter().zip(shares), |(execution, share)| {
-            let positions = 0..share.requests.len();
-            execution.answer(&share.partition.state.tiers, positions, Vec::new())
-        })?;
-        let answers = join_answers(jobs, shares, responses);
+        let answers = each(executions.iter().zip(shares), |of| answers_of(of, jobs))?;
+        let answers = join_answers(jobs, shares, answers);
         {
             let mut steps = self.first().state.steps.lock();
             steps.versions += versions;
@@ -462,30 +466,41 @@ fn each<T: Send, R: Send>(
     side_by_side(of, make).into_iter().collect()
 }
 
-/// The answers to each job, of the responses to each share of their requests.
-fn join_answers(jobs: &[Batch], shares: &[Share], responses: Vec<Vec<Response>>) -> Vec<Answers> {
+/// The answers to a share, one after the other for the jobs that its requests are of.
+fn answers_of<'s>(
+    (execution, share): (&Execution<'s, impl Fn(u32) -> &'s [u8] + Sync>, &Share),
+    jobs: &[Batch],
+) -> Result<Vec<RunAnswers>> {
+    let runs = share.runs().map(|run| (run.len(), jobs[run[0].0].form()));
+    let tiers = &share.partition.state.tiers;
+    execution.answer_runs(tiers, &runs.collect::<Vec<_>>(), Vec::new())
+}
+
+/// The answers to each job, of those to each share.
+fn join_answers(jobs: &[Batch], shares: &[Share], answers: Vec<Vec<RunAnswers>>) -> Vec<Answers> {
     enum Joined {
         Responses(Vec<Response>),
-        Columns(ValuesPart, Vec<(usize, Error)>),
-        None,
+        Columns(ScatteredValues, Vec<(usize, Error)>),
+        Nothing,
     }
-    let joined = |job: &Batch| match job {
-        Batch::Owned(requests) => Joined::Responses(vec![Response::Done; requests.len()]),
-        Batch::Columns(columns) if columns.is_answered() => {
-            Joined::Columns(ValuesPart::nulls(columns.len()), Vec::new())
-        }
-        Batch::Columns(_) => Joined::None,
+    let joined = |job: &Batch| match job.form() {
+        AnswerForm::Responses => Joined::Responses(vec![Response::Done; job.len()]),
+        AnswerForm::Values => Joined::Columns(ScatteredValues::nulls(job.len()), Vec::new()),
+        AnswerForm::Nothing => Joined::Nothing,
     };
     let mut all: Vec<Joined> = jobs.iter().map(joined).collect();
-    for (share, responses) in shares.iter().zip(responses) {
-        for (&(job, nth), response) in share.origins.iter().zip(responses) {
-            match (&mut all[job], response) {
-                (Joined::Responses(responses), response) => responses[nth] = response,
-                (Joined::Columns(values, _), Response::Value(Some(value))) => {
-                    values.set(nth, &value);
+    for (share, answers) in shares.iter().zip(answers) {
+        for (run, answers) in share.runs().zip(answers) {
+            let mut positions = run.iter().map(|(_, nth)| *nth);
+            match (&mut all[run[0].0], answers) {
+                (Joined::Responses(all), RunAnswers::Responses(responses)) => {
+                    for (nth, response) in positions.zip(responses) {
+                        all[nth] = response;
+                    }
                 }
-                (Joined::Columns(_, failures), Response::Failed(error)) => {
-                    failures.push((nth, *error));
+                (Joined::Columns(all, failures), RunAnswers::Values(parts, failed)) => {
+                    all.set(&mut positions, parts);
+                    failures.extend(failed.into_iter().map(|(nth, error)| (run[nth].1, error)));
                 }
                 _ => {}
             }
@@ -495,10 +510,10 @@ fn join_answers(jobs: &[Batch], shares: &[Share], responses: Vec<Vec<Response>>)
         Joined::Responses(responses) => Answers::Responses(responses),
         Joined::Columns(values, mut failures) => {
             failures.sort_by_key(|(nth, _)| *nth);
-            let values = concat(vec![values]);
+            let values = values.into_columns();
             Answers::Columns(Box::new(ColumnAnswers { values, failures }))
         }
-        Joined::None => Answers::Columns(Box::default()),
+        Joined::Nothing => Answers::Columns(Box::default()),
     };
     all.into_iter().map(answers).collect()
 }
