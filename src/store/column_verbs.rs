@@ -30,9 +30,8 @@ impl Store {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn get_columns(&self, keys: &Columns) -> Result<ValueColumns> {
-        let gets = ColumnBatch::gets(keys);
-        gets.check()?;
-        let read = || self.partitions().read_columns(keys);
+        ColumnBatch::gets(keys).check()?;
+        let read = || self.partitions().read_columns(keys, None);
         self.metrics().time(TimedPath::MultiGet, read)
     }
 

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use crate::Result;
 #[cfg(doc)]
 use crate::store::Store;
+use crate::store::columns::requests::ColumnBatch;
+use crate::store::columns::{Columns, ValueColumns};
 use crate::store::metrics::TimedPath;
 use crate::store::mvcc::old_versions;
 use crate::store::range::{KeyBounds, Keys, PagesOf, Range, Writes, of_prefix};
@@ -122,6 +124,29 @@ impl<'s> Snapshot<'s> {
             let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
             partitions.get_many_at(&keys, self.live.commit_seq)
         })
+    }
+
+    /// The values that keys in columns had, in their order. See [`Store::get_columns`].
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put("ada", "byron")?;
+    /// let snapshot = store.snapshot();
+    /// store.put("ada", "lovelace")?;
+    /// let values = snapshot.get_columns(&["alan", "ada"].into_iter().collect())?;
+    /// assert!(values.iter().eq([None, Some(&b"byron"[..])]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_columns(&self, keys: &Columns) -> Result<ValueColumns> {
+        ColumnBatch::gets(keys).check()?;
+        let partitions = self.store.partitions();
+        let read = || partitions.read_columns(keys, Some(self.live.commit_seq));
+        self.store.metrics().time(TimedPath::MultiGet, read)
     }
 
     /// Whether a key had a value. See [`Store::contains_key`].

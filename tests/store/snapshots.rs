@@ -30,11 +30,15 @@ fn put_all(store: &Store, value: u8) {
 /// The one value that all keys have in a snapshot, read in several ways.
 fn value_of_all(snapshot: &Snapshot, way: usize) -> u8 {
     let keys: Vec<_> = (0..KEYS).map(key).collect();
-    let values: Vec<Vec<u8>> = match way % 3 {
+    let values: Vec<Vec<u8>> = match way % 4 {
         0 => snapshot.iter().map(|item| item.unwrap().1).collect(),
         1 => {
             let values = snapshot.multi_get(&keys).unwrap();
             values.into_iter().map(Option::unwrap).collect()
+        }
+        2 => {
+            let values = snapshot.get_columns(&keys.iter().collect()).unwrap();
+            values.iter().map(|value| value.unwrap().to_vec()).collect()
         }
         _ => {
             let get = |key: &[u8; 4]| snapshot.get(key).unwrap().unwrap();

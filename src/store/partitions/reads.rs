@@ -115,16 +115,20 @@ impl Partitions {
         Ok(values)
     }
 
-    /// The values of keys in columns at one moment.
-    pub fn read_columns(&self, keys: &Columns) -> Result<ValueColumns> {
+    /// The values of keys in columns in a live snapshot, or at one moment.
+    pub fn read_columns(&self, keys: &Columns, snapshot: Option<u64>) -> Result<ValueColumns> {
+        let at_that_moment = |read: &dyn Fn(Option<u64>) -> Result<Vec<ValuesPart>>| match snapshot
+        {
+            Some(_) => read(snapshot),
+            None => self.at_one_moment(read),
+        };
         if keys.len() < PARALLEL_LOOKUPS_MIN {
-            let read = |snapshot| self.read_part(keys, 0..keys.len(), snapshot);
-            let part = self.at_one_moment(read)?;
-            return Ok(concat(vec![part]));
+            let read = |snapshot| Ok(vec![self.read_part(keys, 0..keys.len(), snapshot)?]);
+            return Ok(concat(at_that_moment(&read)?));
         }
         let threads = &self.shared().threads.reads;
         run_off_pool(|| {
-            let parts = self.at_one_moment(|snapshot| {
+            let parts = at_that_moment(&|snapshot| {
                 let firsts = (0..keys.len()).step_by(PART_VALUES);
                 let part = |first: usize| {
                     let end = keys.len().min(first + PART_VALUES);
