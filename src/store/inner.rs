@@ -97,9 +97,14 @@ impl StoreInner {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether there are old versions.
+    pub fn has_old_versions(&self) -> bool {
+        self.has_old_versions.load(Ordering::SeqCst)
+    }
+
     /// Whether there are old versions that no snapshot sees.
     pub fn has_unseen_versions(&self) -> bool {
-        self.has_old_versions.load(Ordering::SeqCst) && self.shared.snapshots.is_empty()
+        self.has_old_versions() && self.shared.snapshots.is_empty()
     }
 
     /// Whether the disk had no room for the last checkpoint.

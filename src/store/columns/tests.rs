@@ -105,7 +105,8 @@ fn kinds_are_the_bytes_that_are_documented() {
 fn values_of_several_shares_come_to_their_positions() {
     for shares in 1..5 {
         let len = 2 * PART_VALUES + 3;
-        let expected = |nth: usize| (nth % 7 != 0).then(|| vec![nth.to_le_bytes()[0]; nth % 9]);
+        let expected =
+            |nth: usize| (!nth.is_multiple_of(7)).then(|| vec![nth.to_le_bytes()[0]; nth % 9]);
         let mut all = ScatteredValues::nulls(len);
         for share in 0..shares {
             let positions: Vec<usize> = (0..len).filter(|nth| nth % shares == share).collect();

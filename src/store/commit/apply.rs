@@ -157,7 +157,15 @@ impl StoreInner {
     }
 
     /// Forgets what no snapshot sees any more, where no change comes that would do it.
-    pub(in crate::store) fn prune_old_versions(&self) {
+    pub(in crate::store) fn forget_unseen(&self) {
+        if !self.has_old_versions() {
+            return;
+        }
+        // First, so that who releases a snapshot that is seen here comes back.
+        self.shared.snapshots.note_kept();
+        if !self.shared.snapshots.is_empty() {
+            return;
+        }
         let pruned = {
             let mut old_versions = self.change_old_versions();
             // What is kept for snapshots that are taken later comes when the lock is free again.

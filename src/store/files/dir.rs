@@ -80,6 +80,15 @@ impl Identity {
                     expected: wanted.to_string(),
                 })
             }
+            (Self::First(_), Some(found)) if found.partition != 0 => Err(damaged(
+                root.join(MANIFEST),
+                "partition",
+                12,
+                format!(
+                    "partition {} of a store; open the store, in the directory above",
+                    found.partition
+                ),
+            )),
             (Self::Other(first, ..), None) if first.complete => Err(Error::Missing {
                 path: root.path().to_path_buf(),
                 advice: "a partition of the store; put it back: no other one has its keys",
@@ -391,6 +400,18 @@ impl StoreDir {
         })
     }
 
+    /// Says in the manifest that a salvage has begun that gives something up, before it does.
+    ///
+    /// # Errors
+    /// Those of [`edit`](Self::edit).
+    pub fn begin_salvage(&self) -> Result<()> {
+        self.repair_copies()?;
+        match self.manifest().salvaged {
+            true => Ok(()),
+            false => self.edit(|manifest| manifest.salvaged = true),
+        }
+    }
+
     /// The generations of other partitions that the manifest of this one tells.
     fn others(&self, partition: u32) -> Vec<u64> {
         let others = match partition {
@@ -649,10 +670,11 @@ pub fn check_mark(root: &Dir, manifest: &Manifest, next: u64) -> Result<()> {
     Ok(())
 }
 
-/// Which of the partitions of a store, in their order, are older copies, as far as their manifests tell.
+/// Which of the partitions of a store, in their order, are older copies, as far as their manifests tell. During a
+/// salvage none is.
 pub fn older_copies(parts: &[(&Dir, &Manifest)]) -> Vec<(usize, Error)> {
     let (_, first) = parts[0];
-    if !first.complete {
+    if !first.complete || parts.iter().any(|(_, manifest)| manifest.salvaged) {
         return Vec::new();
     }
     let older = |number: usize, known: u64, by: usize| {

@@ -64,7 +64,7 @@ const MARKED: u32 = 2;
 /// The name of the merge operator is lost; that of the next opening is taken.
 const UNNAMED: u32 = 4;
 
-/// A salvage has made it, or the index, of other files, and has not ended.
+/// A salvage that gives something up has begun, and has not ended.
 const SALVAGED: u32 = 8;
 
 /// Most partitions of a store.
@@ -130,8 +130,9 @@ pub struct Manifest {
     pub marked: bool,
     /// Whether the name of the merge operator is lost.
     pub unnamed: bool,
-    /// Whether a salvage has made it, or the index, of other files, and has not ended: groups count of which it has
-    /// not found all records.
+    /// Whether a salvage that gives something up has begun, and has not ended: older copies pass, and groups count of
+    /// which not all records are there. Of several partitions one says it for all, and the first one is the last to
+    /// end.
     pub salvaged: bool,
     /// How many partitions the store has.
     pub partitions: u32,

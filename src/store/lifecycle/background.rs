@@ -50,9 +50,7 @@ impl Background {
         let mut watch = IdleWatch::default();
         self.index.set_work(move || {
             let partition = saved.upgrade()?;
-            if partition.state.has_unseen_versions() {
-                partition.state.prune_old_versions();
-            }
+            partition.state.forget_unseen();
             if partition.state.freed_bytes.load(Ordering::Relaxed) > FREED_BYTES_MAX {
                 partition.state.freed_bytes.store(0, Ordering::Relaxed);
                 heap::release_free();
@@ -101,8 +99,11 @@ impl Background {
     }
 
     /// Has what no reader sees any more forgotten. Does not wait.
-    pub fn forget_unseen(&self) {
-        self.index.call_if_possible();
+    pub fn forget_unseen(&self, state: &StoreInner) {
+        if let Err(error) = self.index.call() {
+            tracing::warn!(%error, "there is no thread to forget old versions");
+            state.shared.snapshots.note_kept();
+        }
     }
 
     /// Ends the threads.

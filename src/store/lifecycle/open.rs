@@ -213,7 +213,7 @@ pub fn open_all(
     let mut logs: Vec<Replay> = logs.collect::<Result<_>>()?;
     let parts = dirs.iter().map(|dir| dir.root()).zip(&manifests);
     for (_, error) in older_copies(&parts.collect::<Vec<_>>()) {
-        if !takes_older(&manifests, options) {
+        if !options.takes_older {
             return Err(error);
         }
         tracing::warn!(%error, "parts of the store do not belong together");
@@ -227,6 +227,11 @@ pub fn open_all(
     for (dir, log) in dirs.iter().zip(&logs) {
         dir.repair_copies()?;
         log.make_durable(dir)?;
+    }
+    let gives_up = takes_older(&manifests, options) || logs.iter().any(|log| log.is_cut);
+    if gives_up && dirs.len() > 1 {
+        // Whoever comes after a salvage that is cut short decides as it does.
+        dirs[0].begin_salvage()?;
     }
     let lens = logs.iter().map(Replay::len).collect::<Result<Vec<u64>>>()?;
     let all = lens.iter().sum();

@@ -480,10 +480,15 @@ fn repair_store(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<StoreReport> {
     let salvage = repair == Repair::Salvage;
+    let older = older_parts(parts);
+    if !older.is_empty() {
+        // Each edit of a manifest makes it forget that it has known a later one.
+        dirs[0].begin_salvage()?;
+    }
     let repaired = parts.iter().zip(&dirs);
     let repaired = repaired.map(|(part, dir)| repair_files(part, dir, repair, progress));
     let mut repaired: Vec<RepairedFiles> = repaired.collect::<Result<_>>()?;
-    for (number, error) in older_parts(parts) {
+    for (number, error) in older {
         repaired[number].files[0].complain(error);
     }
     if repaired.iter().any(|files| !files.is_whole) {

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use self::route::Route;
 use crate::pool::run_off_pool;
+use crate::process::Opener;
 use crate::store::commit::queue::{Answer, Callback, Queue, Work};
 use crate::store::commit::requests::Batch;
 use crate::store::commit::user_code;
@@ -55,13 +56,15 @@ impl Partitions {
         });
         Queue::attend(&partitions, |partitions| &partitions.queue);
         let readers_of = Arc::downgrade(&partitions);
+        let opener = Opener::this();
         partitions.shared().snapshots.on_last(move || {
-            let Some(partitions) = readers_of.upgrade() else {
+            let is_here = opener.is_here();
+            let Some(partitions) = readers_of.upgrade().filter(|_| is_here) else {
                 return;
             };
-            let has_some = |one: &&Arc<Partition>| one.state.has_unseen_versions();
+            let has_some = |one: &&Arc<Partition>| one.state.has_old_versions();
             let with_versions = partitions.all.iter().filter(has_some);
-            with_versions.for_each(|one| one.background.forget_unseen());
+            with_versions.for_each(|one| one.background.forget_unseen(&one.state));
         });
         partitions
     }
