@@ -69,7 +69,10 @@ fn spoil(path: &Path, damage: &Damage) {
             held == Held::All || held == Held::Part && is_named,
             "{held:?}, {report:?}"
         );
-        assert!(held == Held::All || report.recovery.items_lost > 0, "{report:?}");
+        assert!(
+            held == Held::All || report.recovery.items_lost > 0,
+            "{report:?}"
+        );
     }
 }
 
