@@ -450,6 +450,45 @@ fn older_copy_is_refused_if_nothing_else_was_changed() {
 }
 
 #[test]
+fn files_of_another_partition_are_refused() {
+    for exchanged in ["index.gph", "wal", "MANIFEST"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let store = Store::open(&path, &options(3)).unwrap();
+        let keys: Vec<_> = (0..60u8).map(|key| vec![key]).collect();
+        // No group has a part in several logs.
+        keys.iter()
+            .for_each(|key| store.put(key.clone(), key.clone()).unwrap());
+        let killed = folder.path().join("killed");
+        copy(&path, &killed);
+        store.close().unwrap();
+        for path in [&path, &killed] {
+            let [second, third] =
+                ["partition-001", "partition-002"].map(|name| path.join(name).join(exchanged));
+            let aside = folder.path().join("aside");
+            fs::rename(&second, &aside).unwrap();
+            fs::rename(&third, &second).unwrap();
+            fs::rename(&aside, &third).unwrap();
+            // One copy of a manifest is made anew from the other one.
+            let copies = second.with_extension("2");
+            let _ = fs::remove_file(copies);
+            let refused = Store::open(path, &options(3)).unwrap_err();
+            let is_damage = matches!(refused, Error::Damaged { .. } | Error::DamagedLog { .. });
+            assert!(is_damage, "{exchanged}: {refused}");
+            let is_whole = recover(path, Repair::Check, &|_| {})
+                .is_ok_and(|report| report.state != ReportState::Damaged);
+            assert!(!is_whole, "{exchanged}");
+            recover(path, Repair::Salvage, &|_| {}).unwrap();
+            let store = Store::open(path, &options(3)).unwrap();
+            for item in store.iter() {
+                let (key, value) = item.unwrap();
+                assert_eq!(store.get(&key).unwrap(), Some(value));
+            }
+        }
+    }
+}
+
+#[test]
 fn impossible_numbers_of_partitions_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");

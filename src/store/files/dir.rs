@@ -94,7 +94,8 @@ impl Identity {
                 advice: "a partition of the store; put it back: no other one has its keys",
             }),
             (Self::Other(first, number, _), Some(found)) => {
-                let is_it = found.store_id == first.store_id
+                let store_id = id_of_partition(first.store_id, *number);
+                let is_it = found.store_id == store_id
                     && found.partition == *number
                     && (!first.complete || found.complete && found.partitions == first.partitions);
                 match is_it {
@@ -115,7 +116,7 @@ impl Identity {
                                 "never finished"
                             },
                             first.partitions,
-                            first.store_id
+                            store_id
                         ),
                     )),
                 }
@@ -128,9 +129,18 @@ impl Identity {
     fn new_identity(&self) -> ([u64; 2], u32, u32) {
         match self {
             Self::First(partitions) => (rand::random(), partitions.unwrap_or(1), 0),
-            Self::Other(first, number, _) => (first.store_id, first.partitions, *number),
+            Self::Other(first, number, _) => {
+                let store_id = id_of_partition(first.store_id, *number);
+                (store_id, first.partitions, *number)
+            }
         }
     }
+}
+
+/// The id that the files of a partition have, of that of the store: no partition takes those of another one for its
+/// own.
+fn id_of_partition(store_id: [u64; 2], number: u32) -> [u64; 2] {
+    [store_id[0], store_id[1] ^ u64::from(number)]
 }
 
 /// The name of the directory of a partition that is not the first one.
@@ -621,6 +631,18 @@ pub fn mark(root: &Dir) -> Result<Option<Mark>> {
     let mut bytes = vec![0; MARKS_LEN];
     let read = root.open_file(INDEX, false)?.read(&mut bytes, MARKS)?;
     Mark::find(&bytes[..read]).map_err(|found| damaged(root.join(INDEX), "mark", MARKS, found))
+}
+
+/// Says whether a directory is that of this partition of the store whose first partition has the manifest `first`.
+///
+/// # Errors
+/// [`Error::Damaged`] if it is another partition, or one of another store.
+pub fn check_partition(
+    root: &Dir,
+    (first, number): (&Manifest, u32),
+    found: &Manifest,
+) -> Result<()> {
+    Identity::Other(first.clone(), number).check(root, Some(found))
 }
 
 /// See [`StoreDir::check_index`].

@@ -109,6 +109,8 @@ pub(in crate::store) fn recover_with(
             None if !parts[0].copies.manifest.complete => continue,
             None => return Err(dir::no_store(&root)),
         };
+        let first = &parts[0].copies.manifest;
+        dir::check_partition(&root, (first, number), &copies.manifest)?;
         parts.push(StorePart {
             root,
             copies,
