@@ -24,6 +24,9 @@ pub const MARK_STRIDE: u64 = 512;
 /// Bytes of both.
 pub const MARKS_LEN: usize = 2 * to_usize(MARK_STRIDE);
 
+/// What is counted is below this: what is counted up from a mark does not overflow.
+const COUNT_LIMIT: u64 = 1 << 62;
+
 /// See the [module](self).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
@@ -74,14 +77,19 @@ impl Mark {
             Some(bytemuck::pod_read_unaligned::<Self>(bytes))
         };
         let copies: Vec<Self> = (0..2).filter_map(at).collect();
-        let valid = copies.iter().filter(|mark| mark.checksum == mark.sum());
+        let valid = copies.iter().filter(|mark| mark.is_valid());
         match valid.max_by_key(|mark| mark.count) {
             Some(mark) => Ok(Some(*mark)),
             None if copies.iter().all(|mark| *mark == Self::zeroed()) => Ok(None),
             None => Err(format!(
-                "{copies:?}; neither has the checksum that it states"
+                "{copies:?}; neither has the checksum that it states, and counts below {COUNT_LIMIT}"
             )),
         }
+    }
+
+    fn is_valid(&self) -> bool {
+        let counts = [self.sequence, self.generation, self.count];
+        self.checksum == self.sum() && counts.iter().all(|count| *count < COUNT_LIMIT)
     }
 
     fn sum(&self) -> u64 {
@@ -117,5 +125,27 @@ mod tests {
         assert_eq!(Mark::find(&bytes).unwrap().unwrap().store_id, [1, 2]);
         bytes[MARKS_LEN / 2] ^= 1;
         assert!(Mark::find(&bytes).is_err());
+    }
+
+    #[test]
+    fn mark_with_an_impossible_count_is_none() {
+        let mut bytes = vec![0; MARKS_LEN];
+        for word in 2..5 {
+            for (value, is_possible) in [(COUNT_LIMIT - 1, true), (COUNT_LIMIT, false)] {
+                let mut words = [1, 2, 3, 4, 5];
+                words[word] = value;
+                let [first, second, sequence, generation, count] = words;
+                let mut mark = Mark {
+                    store_id: [first, second],
+                    sequence,
+                    generation,
+                    count,
+                    checksum: 0,
+                };
+                mark.checksum = mark.sum();
+                bytes[..size_of::<Mark>()].copy_from_slice(bytemuck::bytes_of(&mark));
+                assert_eq!(Mark::find(&bytes).is_ok(), is_possible, "{mark:?}");
+            }
+        }
     }
 }
