@@ -31,6 +31,8 @@ const ROOM: usize = 1 << 20;
 enum Text {
     /// One of few, so that keys come again.
     Short(u8),
+    /// Its position in the column, so that there are many.
+    Position,
     Bytes(Vec<u8>),
     /// About as long as the longest key.
     Long(u8),
@@ -42,16 +44,18 @@ impl Text {
     fn len(&self) -> usize {
         match self {
             Self::Short(_) => 1,
+            Self::Position => 8,
             Self::Bytes(bytes) => bytes.len(),
             Self::Long(more) => LONGEST_KEY - 1 + usize::from(more % 3),
             Self::TooLong => LONGEST_VALUE + 1,
         }
     }
 
-    /// Writes it over zeros.
-    fn put(&self, bytes: &mut [u8]) {
+    /// Writes it over zeros, at this position of the column.
+    fn put(&self, nth: usize, bytes: &mut [u8]) {
         match self {
             Self::Short(number) => bytes[0] = number % 16,
+            Self::Position => bytes.copy_from_slice(&(nth as u64).to_le_bytes()),
             Self::Bytes(own) => bytes.copy_from_slice(own),
             Self::Long(number) => bytes[0] = *number,
             // It takes no memory as long as nobody touches it.
@@ -131,8 +135,8 @@ impl Column {
             ends.push(end);
         }
         let mut bytes = vec![0; end + behind];
-        for (text, pair) in texts.iter().zip(ends.windows(2)) {
-            text.put(&mut bytes[pair[0]..pair[1]]);
+        for (nth, (text, pair)) in texts.iter().zip(ends.windows(2)).enumerate() {
+            text.put(nth, &mut bytes[pair[0]..pair[1]]);
         }
         let mut offsets: Vec<i64> = ends
             .iter()
