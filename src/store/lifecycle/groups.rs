@@ -26,15 +26,7 @@ pub fn decide(logs: &mut [Replay], manifests: &[Manifest], options: &StoreOption
     for number in 0..logs.len() {
         let partitions = logs.len() as u64;
         let log = &mut logs[number];
-        let is_possible = |part: &Part| {
-            let others = part.of.participants.iter().map(|(number, _)| *number);
-            partitions > 1
-                && (number == 0) != part.of.participants.is_empty()
-                && others.clone().is_sorted_by(|a, b| a < b)
-                && others
-                    .clone()
-                    .all(|number| (1..partitions).contains(&number))
-        };
+        let is_possible = |part: &Part| part.of.is_possible(number as u64, partitions);
         let impossible = log.parts.iter().position(|part| !is_possible(part));
         let Some(nth) = impossible.filter(|_| !takes_older) else {
             continue;
@@ -47,13 +39,16 @@ pub fn decide(logs: &mut [Replay], manifests: &[Manifest], options: &StoreOption
     }
     if !(takes_older || logs.iter().any(|log| log.is_cut)) {
         drop_undecided(logs, manifests);
-    } else if logs.len() > 1 {
+    } else if logs.len() > 1 || !logs[0].parts.is_empty() {
         // A salvage keeps what it can: records that decide may be among those that it gives up. The next opening may
         // not be asked what counts.
         logs[0].has_tail = true;
         // Nor may an opening that comes after this one was cut short miss prepare records that are given up.
+        let partitions = logs.len() as u64;
         let (first, others) = logs.split_at_mut(1);
-        for (number, sequence) in first[0].parts.iter().flat_map(|part| &part.of.participants) {
+        let parts = first[0].parts.iter().map(|part| &part.of);
+        let possible = parts.filter(|part| part.is_possible(0, partitions));
+        for (number, sequence) in possible.flat_map(|part| &part.participants) {
             let other = number
                 .checked_sub(1)
                 .and_then(|nth| usize::try_from(nth).ok());

@@ -86,8 +86,9 @@ pub fn inspect(
             records: 0,
             error: None,
         };
-        let outcome =
-            this.and_then(|segment| inspect_segment(&segment, until, &mut reached, &mut found));
+        let outcome = this.and_then(|segment| {
+            inspect_segment((&segment, manifest), until, &mut reached, &mut found)
+        });
         done += found.bytes;
         progress(done, all);
         if let Err(error) = outcome {
@@ -159,7 +160,7 @@ pub fn chain(dir: &Dir, store_id: [u64; 2], last: u64) -> Result<Option<Chain>> 
 }
 
 fn inspect_segment(
-    segment: &Segment,
+    (segment, manifest): (&Segment, &Manifest),
     until: Until,
     reached: &mut Option<u64>,
     found: &mut InspectedSegment,
@@ -172,5 +173,9 @@ fn inspect_segment(
     *reached = Some(replay.next);
     found.records = checked.count as u64;
     loaded.entries(segment, checked.count, |_, _| ())?;
-    checked.error.map_or(Ok(()), Err)
+    let (number, partitions) = (manifest.partition.into(), manifest.partitions.into());
+    let mut parts = replay.parts.iter();
+    let impossible = parts.find(|part| !part.of.is_possible(number, partitions));
+    let impossible = impossible.map(|part| part.damage(segment.path()));
+    impossible.or(checked.error).map_or(Ok(()), Err)
 }

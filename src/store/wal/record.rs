@@ -36,6 +36,7 @@ use static_assertions::const_assert_eq;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::layout::size_class::{MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE};
+use crate::store::files::manifest::SEQUENCE_LIMIT;
 use crate::width::to_usize;
 
 /// First bytes of a record.
@@ -285,6 +286,19 @@ impl GroupPart {
             self.group.to_le_bytes().to_vec(),
             participants.flat_map(|word| word.to_le_bytes()).collect(),
         )
+    }
+
+    /// Whether this partition of so many may have written it.
+    pub fn is_possible(&self, number: u64, partitions: u64) -> bool {
+        let others = self.participants.iter().map(|(number, _)| *number);
+        let mut firsts = self.participants.iter().map(|(_, first)| *first);
+        partitions > 1
+            && (number == 0) != self.participants.is_empty()
+            && firsts.all(|first| first < SEQUENCE_LIMIT)
+            && others.clone().is_sorted_by(|a, b| a < b)
+            && others
+                .clone()
+                .all(|number| (1..partitions).contains(&number))
     }
 
     /// What the first of these entries says; `None` if that cannot be.

@@ -1,6 +1,7 @@
 //! Reading the log after a crash.
 
 use std::ops::Range;
+use std::path::Path;
 
 use super::record;
 use super::record::{Entry, GroupPart, RECORD_HEADER, RecordHeader, seed};
@@ -55,6 +56,17 @@ pub struct Part {
     bytes_before: u64,
 }
 
+impl Part {
+    /// The error for a part in the segment `path`, which nobody has written.
+    pub fn damage(&self, path: &Path) -> Error {
+        Error::DamagedLog {
+            path: path.to_path_buf(),
+            at: self.at,
+            found: format!("a part of a group that cannot be: {:?}", self.of),
+        }
+    }
+}
+
 impl Replay {
     /// What there is to do where the log is empty.
     pub fn empty() -> Self {
@@ -73,11 +85,7 @@ impl Replay {
     /// The error for the part `nth`, which nobody has written.
     pub fn damaged_part(&self, nth: usize) -> Error {
         let part = &self.parts[nth];
-        Error::DamagedLog {
-            path: self.segments[part.segment].segment.path().to_path_buf(),
-            at: part.at,
-            found: format!("a part of a group that cannot be: {:?}", part.of),
-        }
+        part.damage(self.segments[part.segment].segment.path())
     }
 
     /// Ends the log before the part `nth`.

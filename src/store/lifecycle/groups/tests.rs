@@ -1,10 +1,10 @@
-use crate::Error;
 use crate::pm::Dir;
 use crate::store::files::dir::Room;
 use crate::store::inner::StoreInner;
 use crate::store::lifecycle::rebuild;
 use crate::store::wal::record::{Entry, GroupPart};
 use crate::store::{Repair, Store, StoreOptions, recover};
+use crate::{Error, ReportState};
 
 /// A store of two partitions whose process died before it had written the commit record of a group.
 fn cut_short() -> (tempfile::TempDir, StoreOptions) {
@@ -73,15 +73,22 @@ fn salvage_of_what_is_damaged_keeps_what_it_finds() {
 
 #[test]
 fn parts_that_nobody_writes_are_damage() {
-    let (prepare, other, twice, first) = (vec![], vec![(3, 1)], vec![(1, 1), (1, 1)], vec![(0, 1)]);
+    let (prepare, other, twice, first, late) = (
+        vec![],
+        vec![(3, 1)],
+        vec![(1, 1), (1, 1)],
+        vec![(0, 1)],
+        vec![(1, u64::MAX)],
+    );
     let cases = [
         (1, 0, prepare.clone()),
         (1, 0, other.clone()),
         (3, 0, prepare),
     ];
-    let cases = cases
-        .into_iter()
-        .chain([(3, 0, other), (3, 0, twice), (3, 1, first)]);
+    let cases =
+        cases
+            .into_iter()
+            .chain([(3, 0, other), (3, 0, twice), (3, 1, first), (3, 0, late)]);
     for (partitions, number, participants) in cases {
         let dir = tempfile::tempdir().unwrap();
         let options = StoreOptions::new().partitions(partitions);
@@ -103,6 +110,19 @@ fn parts_that_nobody_writes_are_damage() {
         std::mem::forget(store);
         let left = tempfile::tempdir().unwrap();
         crate::store::crash_tests::copy(dir.path(), left.path());
+        for repair in [Repair::Check, Repair::Recover] {
+            let report = recover(left.path(), repair, &|_| {}).unwrap();
+            assert_eq!(report.state, ReportState::Damaged, "{repair}: {part:?}");
+            assert!(!report.was_repaired, "{part:?}");
+        }
+        let repaired = tempfile::tempdir().unwrap();
+        crate::store::crash_tests::copy(left.path(), repaired.path());
+        let report = recover(repaired.path(), Repair::Salvage, &|_| {}).unwrap();
+        assert_eq!(report.state, ReportState::Damaged, "{part:?}");
+        Store::open(repaired.path(), &options)
+            .unwrap()
+            .close()
+            .unwrap();
         let refused = Store::open(left.path(), &options).unwrap_err();
         assert!(
             matches!(refused, Error::DamagedLog { .. }),
