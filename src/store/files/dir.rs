@@ -642,7 +642,8 @@ pub fn check_partition(
     (first, number): (&Manifest, u32),
     found: &Manifest,
 ) -> Result<()> {
-    Identity::Other(first.clone(), number).check(root, Some(found))
+    let identity = Identity::Other(Box::new(first.clone()), number, [].into());
+    identity.check(root, Some(found))
 }
 
 /// See [`StoreDir::check_index`].
