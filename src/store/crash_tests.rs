@@ -2,6 +2,8 @@
 //! is opened then must hold what a prefix of the batches has left, and at least what was promised to
 //! be durable.
 
+mod salvages;
+
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::fs;

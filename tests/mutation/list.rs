@@ -1058,7 +1058,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "values for columns are joined as they were found",
         file: "src/store/columns/gather.rs",
-        find: "        let is_sorted = self.values().is_sorted_by_key(|value| value.start);\n",
+        find: "        let is_sorted = values.is_sorted_by_key(|value| value.start);\n",
         replacement: "        let is_sorted = true;\n",
         suite: Suite::Unit("store::columns"),
     },
@@ -1121,7 +1121,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "old versions stay in a store at rest",
         file: "src/store/partitions/mod.rs",
-        find: "            with_versions.for_each(|one| one.background.forget_unseen());\n",
+        find: "            with_versions.for_each(|one| one.background.forget_unseen(&one.state));\n",
         replacement: "            drop(with_versions);\n",
         suite: Suite::Store("snapshots"),
     },

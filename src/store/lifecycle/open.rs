@@ -236,7 +236,8 @@ pub fn open_all(
     let lens = logs.iter().map(Replay::len).collect::<Result<Vec<u64>>>()?;
     let all = lens.iter().sum();
     let shared = Arc::new(shared);
-    let options = options.of_partition(manifests[0].partitions);
+    let mut options = options.of_partition(manifests[0].partitions);
+    options.takes_older = gives_up;
     let mut before = 0;
     let mut states = Vec::with_capacity(dirs.len());
     // The first one last: once its log is gone, nothing decides for the others any more, and once its directory is
@@ -313,6 +314,12 @@ fn open_in(
         seen,
     };
     replayer.replay()?;
+    if options.takes_older {
+        // Before the table counts as it is.
+        let older = tiers.older_than_files()?;
+        let deletions = older.iter().map(|key| Mutation::Delete { key });
+        replayer.apply(&deletions.collect::<Vec<_>>())?;
+    }
     if replay.is_cut {
         replay.next = replay
             .next

@@ -527,9 +527,6 @@ fn repair_store(
     let in_log = in_log.into_inner();
     let mut reports = Vec::with_capacity(states.len());
     for (state, files) in states.iter().zip(&repaired) {
-        if files.files.iter().any(is_damaged) {
-            state.yield_to_newer()?;
-        }
         reports.push(report_of(state, files, &in_log));
     }
     close_all(states)?;

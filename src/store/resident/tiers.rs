@@ -93,6 +93,39 @@ pub struct TieredItems {
 }
 
 impl TieredItems {
+    /// The keys of items of which a file has a newer version: after damage the table may be older than it was.
+    ///
+    /// # Errors
+    /// Those of the files.
+    pub fn older_than_files(&self) -> Result<Vec<Vec<u8>>> {
+        let version = self.spill.version();
+        let mut keys: Vec<(Vec<u8>, u64)> = Vec::new();
+        if !version.is_empty() {
+            self.table.for_each_of(
+                |_| true,
+                |item| {
+                    if let Ok((key, stamp, _)) = item
+                        && version.may_have(key)
+                    {
+                        keys.push((key.to_vec(), EntryMeta(stamp).sequence()));
+                    }
+                },
+            );
+        }
+        let is_older = |(key, sequence): &(Vec<u8>, u64)| -> Result<bool> {
+            Ok(version
+                .get(key)?
+                .is_some_and(|(newer, _)| newer > *sequence))
+        };
+        let mut older = Vec::new();
+        for item in keys {
+            if is_older(&item)? {
+                older.push(item.0);
+            }
+        }
+        Ok(older)
+    }
+
     /// Puts the two together; the table takes about `budget` bytes, if there is one.
     pub fn new(table: BytesIndex, spill: Spill, budget: Option<u64>, worker: Worker) -> Self {
         if budget.is_some() {
