@@ -324,6 +324,10 @@ fn partitions_that_are_missing_swapped_or_of_another_store_are_refused() {
         refused("expected partition 1 of 3");
         fs::remove_dir_all(&second).unwrap();
         fs::rename(&aside, &second).unwrap();
+        for options in [options(1), StoreOptions::new()] {
+            let error = Store::open(&second, &options).unwrap_err();
+            assert!(error.to_string().contains("open the store"), "{error}");
+        }
         let error = Store::open(&path, &options(2)).unwrap_err();
         let told = matches!(
             &error,

@@ -109,6 +109,25 @@ fn snapshot_shared_by_threads_sees_one_moment() {
 }
 
 #[test]
+fn old_versions_go_also_if_readers_come_one_after_the_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), &crate::partitioned()).unwrap();
+    for key in 0..KEYS {
+        store.put(key.to_be_bytes(), "old").unwrap();
+    }
+    let first = store.snapshot();
+    for key in 0..KEYS {
+        store.put(key.to_be_bytes(), "new").unwrap();
+    }
+    drop(first);
+    // Who would forget what the first one saw finds this one, mostly.
+    let next = store.snapshot();
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    drop(next);
+    crate::wait_for_readers(&store);
+}
+
+#[test]
 fn clones_of_a_snapshot_keep_what_it_sees() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), &crate::partitioned()).unwrap();
