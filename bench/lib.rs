@@ -3,4 +3,6 @@
 pub mod chart;
 pub mod limit;
 pub mod order;
+#[cfg(feature = "bench-peers")]
+pub mod rocks;
 pub mod workload;

@@ -5,7 +5,7 @@
 //! cargo bench --bench peers --features bench-peers
 //! ```
 //!
-//! Without the feature there is no RocksDB, which takes a library of the system; `bench-fjall` has fjall alone.
+//! Without the feature there is no RocksDB, which takes long to build; `bench-fjall` has fjall alone.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -171,6 +171,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         &[
             ("gphash", "gphash"),
             ("rocksdb", "RocksDB"),
+            ("rocksdb-tuned", "RocksDB, tuned"),
             ("fjall", "fjall"),
         ],
     )?;

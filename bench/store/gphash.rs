@@ -33,6 +33,7 @@ pub struct Gphash {
     store: Store,
     sizes: Sizes,
     in_columns: bool,
+    options: String,
 }
 
 /// One call.
@@ -96,6 +97,18 @@ impl Gphash {
             store: Store::open(path, &options)?,
             sizes: settings.sizes,
             in_columns: settings.columns,
+            options: format!(
+                "log {}, {} partitions, engine {:?}, checksums {}, columns {}, {}",
+                settings.durability(),
+                settings.partitions,
+                settings.engine,
+                settings.checksums,
+                settings.columns,
+                match settings.budget {
+                    Some(bytes) => format!("memory budget of {} MiB", bytes >> 20),
+                    None => format!("capacity for {} records", settings.records),
+                }
+            ),
         })
     }
 
@@ -251,6 +264,10 @@ impl Target for Gphash {
 
     fn memory(&self) -> Option<u64> {
         Some(self.store.stats().index.file_len)
+    }
+
+    fn options(&self) -> &str {
+        &self.options
     }
 
     fn steps(&self) -> Option<Steps> {

@@ -169,8 +169,12 @@ impl From<Processor> for Engine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
     Gphash,
+    /// RocksDB with a larger cache, Bloom filters, no compression, and else its defaults
     #[cfg(feature = "bench-peers")]
     Rocksdb,
+    /// RocksDB tuned for data that fits into memory
+    #[cfg(feature = "bench-peers")]
+    RocksdbTuned,
     #[cfg(feature = "bench-fjall")]
     Fjall,
 }
@@ -181,6 +185,8 @@ impl Kind {
             Kind::Gphash => "gphash",
             #[cfg(feature = "bench-peers")]
             Kind::Rocksdb => "rocksdb",
+            #[cfg(feature = "bench-peers")]
+            Kind::RocksdbTuned => "rocksdb-tuned",
             #[cfg(feature = "bench-fjall")]
             Kind::Fjall => "fjall",
         }
@@ -191,7 +197,9 @@ impl Kind {
         Ok(match self {
             Kind::Gphash => Box::new(gphash::Gphash::open(&path, settings)?),
             #[cfg(feature = "bench-peers")]
-            Kind::Rocksdb => Box::new(peers::rocksdb::Rocks::open(&path, settings)?),
+            Kind::Rocksdb => Box::new(peers::rocksdb::Rocks::open(&path, settings, false)?),
+            #[cfg(feature = "bench-peers")]
+            Kind::RocksdbTuned => Box::new(peers::rocksdb::Rocks::open(&path, settings, true)?),
             #[cfg(feature = "bench-fjall")]
             Kind::Fjall => Box::new(peers::fjall::Fjall::open(&path, settings)?),
         })
@@ -203,7 +211,7 @@ impl Kind {
         match self {
             Kind::Gphash => &[],
             #[cfg(feature = "bench-peers")]
-            Kind::Rocksdb => &[Workload::Transaction],
+            Kind::Rocksdb | Kind::RocksdbTuned => &[Workload::Transaction],
             #[cfg(feature = "bench-fjall")]
             Kind::Fjall => &[Workload::Transaction, Workload::Merge],
         }
@@ -222,6 +230,7 @@ trait Runs {
 
     fn settle(&self) -> Result<(), Failure>;
 
+    fn options(&self) -> &str;
     fn memory(&self) -> Option<u64>;
     fn steps(&self) -> Option<Steps>;
 }
@@ -239,6 +248,10 @@ impl<T: Target> Runs for T {
 
     fn settle(&self) -> Result<(), Failure> {
         Target::settle(self)
+    }
+
+    fn options(&self) -> &str {
+        Target::options(self)
     }
 
     fn memory(&self) -> Option<u64> {
@@ -312,6 +325,9 @@ fn run_all(arguments: &Arguments) -> Result<(), Failure> {
         report: Report::new(arguments.json, arguments.steps),
         added: 0,
     };
+    for (kind, store) in &runs.stores {
+        runs.report.introduce(kind.name(), store.options())?;
+    }
     if arguments.workload.first() != Some(&Workload::Load) {
         runs.fill()?;
     }
@@ -408,6 +424,7 @@ impl Runner<'_> {
                     p999_us: measured.percentile_us(99.9),
                     max_us: measured.percentile_us(100.0),
                     bytes: store.memory(),
+                    options: store.options().to_owned(),
                     shares: before
                         .zip(after)
                         .map(|(before, after)| Shares::of(&before, &after, measured.elapsed)),

@@ -28,6 +28,8 @@ pub struct Row {
     pub bytes: Option<u64>,
     /// What the steps of batches took, if the store says so.
     pub shares: Option<Shares>,
+    /// What the store was opened with.
+    pub options: String,
 }
 
 /// Percentages of a run's time.
@@ -76,6 +78,14 @@ impl Report {
         &self.rows
     }
 
+    /// Prints what a store was opened with; JSON has it in each run.
+    pub fn introduce(&self, store: &str, options: &str) -> Result<(), Failure> {
+        if !self.json {
+            writeln!(io::stdout(), "{store}: {options}")?;
+        }
+        Ok(())
+    }
+
     /// Prints a run. Those of other stores are compared with that of the first one.
     pub fn add(&mut self, row: Row) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
@@ -85,7 +95,7 @@ impl Report {
             if self.rows.is_empty() {
                 writeln!(
                     out,
-                    "{:<12} {:>7} {:>7} {:>9} {:<8} {:>10} {:>7} {:>10} {:>10} {:>10} {:>10} {:>9}",
+                    "{:<12} {:>7} {:>7} {:>9} {:<13} {:>10} {:>7} {:>10} {:>10} {:>10} {:>10} {:>9}",
                     "workload",
                     "batch",
                     "threads",

@@ -36,6 +36,16 @@ pub struct Settings {
     pub sizes: Sizes,
 }
 
+impl Settings {
+    /// How durable answers are, for people.
+    pub fn durability(&self) -> String {
+        match self.always {
+            true => "synced before each answer".into(),
+            false => format!("synced every {} ms", self.interval.as_millis()),
+        }
+    }
+}
+
 /// How the operations of a batch go to a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
@@ -62,6 +72,9 @@ pub trait Target: Sync {
 
     /// Fails if the answers are not those to the operations.
     fn check(&self, operations: &[Operation], answers: Self::Answers) -> Result<(), Failure>;
+
+    /// What it was opened with, for people.
+    fn options(&self) -> &str;
 
     /// Waits until what was written does no more work in the background.
     fn settle(&self) -> Result<(), Failure>;

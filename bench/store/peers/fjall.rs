@@ -17,6 +17,7 @@ pub struct Fjall {
     records: Keyspace,
     always: bool,
     sizes: Sizes,
+    options: String,
 }
 
 /// One call.
@@ -60,6 +61,15 @@ impl Fjall {
             records,
             always: settings.always,
             sizes: settings.sizes,
+            options: format!(
+                "journal {}, cache of {} MiB, no compression of data blocks, {}",
+                settings.durability(),
+                cache >> 20,
+                match settings.budget {
+                    Some(bytes) => format!("memtables of {} MiB", bytes >> 21),
+                    None => "else its defaults".into(),
+                }
+            ),
         })
     }
 
@@ -167,5 +177,9 @@ impl Target for Fjall {
 
     fn memory(&self) -> Option<u64> {
         None
+    }
+
+    fn options(&self) -> &str {
+        &self.options
     }
 }

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use gphash_bench::rocks::Setup;
 use rocksdb::{
-    BlockBasedOptions, Cache, ColumnFamilyDescriptor, DB, DBCompressionType, DBPinnableSlice,
-    Direction, IteratorMode, MergeOperands, Options, WriteBatch, WriteOptions,
+    ColumnFamilyDescriptor, DB, DBPinnableSlice, Direction, IteratorMode, MergeOperands,
+    ReadOptions, WriteBatch, WriteOptions,
 };
 
 use super::Syncer;
@@ -16,12 +17,40 @@ use crate::target::{Failure, Manner, Settings, Target, check_answers};
 /// The column family of the records: the one that is always there.
 const RECORDS: &str = "default";
 
+/// Bytes that a record takes in a memtable beside its key and its value: a node of the skip list, lengths
+/// and a sequence number.
+const MEMTABLE_OVERHEAD: u64 = 64;
+
+/// The options that are printed, by the names that RocksDB writes into its file of options.
+const PRINTED: [&str; 18] = [
+    "rocksdb_version",
+    "max_background_jobs",
+    "max_subcompactions",
+    "allow_concurrent_memtable_write",
+    "enable_pipelined_write",
+    "unordered_write",
+    "manual_wal_flush",
+    "write_buffer_size",
+    "max_write_buffer_number",
+    "db_write_buffer_size",
+    "memtable_factory",
+    "memtable_whole_key_filtering",
+    "memtable_prefix_bloom_size_ratio",
+    "compression",
+    "filter_policy",
+    "block_size",
+    "block_restart_interval",
+    "data_block_index_type",
+];
+
 /// See the [module](self).
 pub struct Rocks {
     _syncer: Option<Syncer>,
     db: Arc<DB>,
+    read: ReadOptions,
     write: WriteOptions,
     sizes: Sizes,
+    options: String,
 }
 
 /// One call.
@@ -31,12 +60,6 @@ pub enum Call {
     Write(WriteBatch),
     Range(Vec<u8>, u32),
 }
-
-/// A batch is moved to the thread that executes it.
-pub struct Calls(Vec<Call>);
-
-// SAFETY: nobody else holds the batch, and RocksDB ties it to no thread.
-unsafe impl Send for Calls {}
 
 type Item = (Box<[u8]>, Box<[u8]>);
 
@@ -57,21 +80,16 @@ fn merge(_: &[u8], value: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec
 }
 
 impl Rocks {
-    pub fn open(path: &Path, settings: &Settings) -> Result<Self, Failure> {
-        let mut table = BlockBasedOptions::default();
-        let cache = settings.budget.map_or(settings.cache, |bytes| bytes / 2);
-        table.set_block_cache(&Cache::new_lru_cache(usize::try_from(cache)?)?);
-        table.set_bloom_filter(10.0, false);
-        let mut options = Options::default();
-        options.create_if_missing(true);
-        options.increase_parallelism(i32::try_from(std::thread::available_parallelism()?.get())?);
-        options.set_block_based_table_factory(&table);
-        if let Some(bytes) = settings.budget {
-            let bytes = usize::try_from(bytes)?;
-            options.set_db_write_buffer_size(bytes / 2);
-            options.set_write_buffer_size(bytes / 8);
-        }
-        options.set_compression_type(DBCompressionType::None);
+    pub fn open(path: &Path, settings: &Settings, is_tuned: bool) -> Result<Self, Failure> {
+        let record = settings.sizes.key as u64 + settings.sizes.value as u64 + MEMTABLE_OVERHEAD;
+        let setup = Setup {
+            is_tuned,
+            cache: settings.budget.map_or(settings.cache, |bytes| bytes / 2),
+            data: settings.records * record,
+            budget: settings.budget.map(|bytes| bytes / 2),
+            cores: u16::try_from(std::thread::available_parallelism()?.get())?,
+        };
+        let mut options = setup.options()?;
         // Its merges need not be associative, so operands are not put together.
         options.set_merge_operator("add", merge, |_, _, _| None);
         // A batch of gets names its column family, which is only known if it was opened by name.
@@ -83,13 +101,42 @@ impl Rocks {
             let db = Arc::clone(&db);
             Syncer::start(settings.interval, move || Ok(db.flush_wal(true)?))
         });
+        let cache = match is_tuned {
+            true => "HyperClockCache",
+            false => "LRUCache",
+        };
         Ok(Self {
             _syncer: syncer,
             db,
+            read: ReadOptions::default(),
             write,
             sizes: settings.sizes,
+            options: format!(
+                "WAL {}, block_cache={cache} of {} MiB, {}",
+                settings.durability(),
+                setup.cache >> 20,
+                noted_options(path)?
+            ),
         })
     }
+}
+
+/// The options that RocksDB has noted after it was opened, as it has taken them.
+fn noted_options(path: &Path) -> Result<String, Failure> {
+    let files = std::fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()?;
+    let of_options = |name: &str| name.starts_with("OPTIONS-") && !name.ends_with(".dbtmp");
+    let names = files
+        .iter()
+        .filter_map(|file| file.file_name().into_string().ok());
+    let latest = names.filter(|name| of_options(name)).max();
+    let latest = latest.ok_or("RocksDB has noted no options")?;
+    let text = std::fs::read_to_string(path.join(latest))?;
+    let is_printed = |line: &&str| {
+        line.split_once('=')
+            .is_some_and(|(name, _)| PRINTED.contains(&name))
+    };
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(is_printed).collect();
+    Ok(lines.join(" "))
 }
 
 fn owned(value: Option<DBPinnableSlice>) -> Option<Vec<u8>> {
@@ -97,10 +144,10 @@ fn owned(value: Option<DBPinnableSlice>) -> Option<Vec<u8>> {
 }
 
 impl Target for Rocks {
-    type Calls = Calls;
+    type Calls = Vec<Call>;
     type Answers = Vec<Answer>;
 
-    fn prepare(&self, operations: &[Operation], manner: Manner) -> Calls {
+    fn prepare(&self, operations: &[Operation], manner: Manner) -> Vec<Call> {
         let mut calls = Vec::new();
         let mut reads = Vec::new();
         let mut batch = WriteBatch::default();
@@ -133,15 +180,19 @@ impl Target for Rocks {
         if !batch.is_empty() {
             calls.push(Call::Write(batch));
         }
-        Calls(calls)
+        calls
     }
 
-    fn execute(&self, calls: Calls) -> Result<Vec<Answer>, Failure> {
+    fn execute(&self, calls: Vec<Call>) -> Result<Vec<Answer>, Failure> {
         let execute = |call| match call {
-            Call::Get(key) => Ok(Answer::Value(owned(self.db.get_pinned(key)?))),
+            Call::Get(key) => Ok(Answer::Value(owned(
+                self.db.get_pinned_opt(key, &self.read)?,
+            ))),
             Call::GetMany(keys) => {
                 let records = self.db.cf_handle(RECORDS).ok_or("no column family")?;
-                let values = self.db.batched_multi_get_cf(records, &keys, false);
+                let values = self
+                    .db
+                    .batched_multi_get_cf_opt(records, &keys, false, &self.read);
                 let values = values.into_iter().map(|value| value.map(owned));
                 Ok(Answer::Values(values.collect::<Result<_, _>>()?))
             }
@@ -155,7 +206,7 @@ impl Target for Rocks {
                 Ok(Answer::Items(items.collect::<Result<_, _>>()?))
             }
         };
-        calls.0.into_iter().map(execute).collect()
+        calls.into_iter().map(execute).collect()
     }
 
     fn check(&self, operations: &[Operation], answers: Vec<Answer>) -> Result<(), Failure> {
@@ -188,5 +239,9 @@ impl Target for Rocks {
 
     fn memory(&self) -> Option<u64> {
         None
+    }
+
+    fn options(&self) -> &str {
+        &self.options
     }
 }
