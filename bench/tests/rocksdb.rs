@@ -1,7 +1,8 @@
-//! The checks of H-Rocks (Pandey and Basu), section 6.6, against RocksDB itself: both are sent the same
-//! random requests, gphash in batches and RocksDB one after the other, and each answer is compared, at the
-//! end all that they hold. Gets and puts of one key; of one key among many; the same with deletes; the same
-//! with merges, which stand for updates. How many there are of each kind changes from batch to batch.
+//! The checks of H-Rocks (Pandey and Basu), section 6.6, against RocksDB itself, once by its defaults and once
+//! tuned as in the bench `store`: all are sent the same random requests, gphash in batches and RocksDB one
+//! after the other, and each answer is compared, at the end all that they hold. Gets and puts of one key; of
+//! one key among many; the same with deletes; the same with merges, which stand for updates. How many there
+//! are of each kind changes from batch to batch.
 //!
 //! `GPHASH_ROCKSDB_REQUESTS` says how many requests each check sends.
 
@@ -9,10 +10,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use gphash::store::{Durability, MergeOperator, Request, Response, Store, StoreOptions};
+use gphash_bench::rocks::Setup;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
-use rocksdb::{DB, IteratorMode, MergeOperands, Options, WriteOptions};
+use rocksdb::{DB, IteratorMode, MergeOperands, WriteOptions};
 
 /// Keys beside the one that most requests may be about.
 const KEYS: u32 = 20_000;
@@ -60,11 +62,20 @@ fn open_store(folder: &Path) -> Store {
     Store::open(folder.join("gphash"), &options).unwrap()
 }
 
-fn open_rocksdb(folder: &Path) -> DB {
-    let mut options = Options::default();
-    options.create_if_missing(true);
-    options.set_merge_operator("merged", merge_all, |_, _, _| None);
-    DB::open(&options, folder.join("rocksdb")).unwrap()
+/// By its defaults, and tuned.
+fn open_peers(folder: &Path) -> [DB; 2] {
+    [("rocksdb", false), ("rocksdb-tuned", true)].map(|(name, is_tuned)| {
+        let setup = Setup {
+            is_tuned,
+            cache: 64 << 20,
+            data: 0,
+            budget: None,
+            cores: 2,
+        };
+        let mut options = setup.options().unwrap();
+        options.set_merge_operator("merged", merge_all, |_, _, _| None);
+        DB::open(&options, folder.join(name)).unwrap()
+    })
 }
 
 /// Most gets, puts, deletes and merges, in proportion to each other.
@@ -129,25 +140,26 @@ impl Check {
         let mut rng = SmallRng::seed_from_u64(seed);
         let folder = tempfile::tempdir().unwrap();
         let mut store = open_store(folder.path());
-        let peer = open_rocksdb(folder.path());
+        let peers = open_peers(folder.path());
         let (mut requests, mut answers, mut batches) = (0, 0u64, 0u64);
         while requests < least {
             let batch = check.batch(&mut rng);
             requests += batch.len() as u64;
             batches += 1;
-            let expected: Vec<_> = batch.iter().map(|one| execute(&peer, one)).collect();
             let given = store.execute(batch.clone()).unwrap();
             assert_eq!(given.len(), batch.len());
-            for (nth, (given, expected)) in given.into_iter().zip(expected).enumerate() {
-                let same = match (given, expected) {
-                    (Response::Value(given), Some(expected)) => {
-                        answers += 1;
-                        given == expected
-                    }
+            for (nth, (request, given)) in batch.iter().zip(given).enumerate() {
+                let expected = peers.each_ref().map(|peer| execute(peer, request));
+                let is_same = |expected: &Option<Option<Vec<u8>>>| match (&given, expected) {
+                    (Response::Value(given), Some(expected)) => given == expected,
                     (Response::Done, None) => true,
                     _ => false,
                 };
-                assert!(same, "batch {batches}, request {nth}: {:?}", batch[nth]);
+                assert!(
+                    expected.iter().all(is_same),
+                    "batch {batches}, request {nth}: {request:?}"
+                );
+                answers += u64::from(matches!(given, Response::Value(_)));
             }
             if rng.random_ratio(1, 50) {
                 drop(store);
@@ -155,13 +167,20 @@ impl Check {
             }
         }
         let mut items = 0;
-        let mut of_peer = peer.iterator(IteratorMode::Start);
+        let mut of_peers = peers
+            .each_ref()
+            .map(|peer| peer.iterator(IteratorMode::Start));
         for item in store.range(..) {
-            let (key, value) = of_peer.next().expect("RocksDB has fewer items").unwrap();
-            assert_eq!(item.unwrap(), (key.into_vec(), value.into_vec()));
+            let item = item.unwrap();
+            for of_peer in &mut of_peers {
+                let (key, value) = of_peer.next().expect("RocksDB has fewer items").unwrap();
+                assert_eq!(item, (key.into_vec(), value.into_vec()));
+            }
             items += 1;
         }
-        assert!(of_peer.next().is_none(), "RocksDB has more items");
+        for of_peer in &mut of_peers {
+            assert!(of_peer.next().is_none(), "RocksDB has more items");
+        }
         println!(
             "{requests} requests in {batches} batches, {answers} values and {items} items compared"
         );
