@@ -112,8 +112,12 @@ impl Target for Fjall {
             calls.extend(writes);
             return calls;
         }
-        let durability = self.always.then_some(PersistMode::SyncData);
-        let mut batch = self.database.batch().durability(durability);
+        // As a single change, a batch is with the kernel when it is answered.
+        let durability = match self.always {
+            true => PersistMode::SyncData,
+            false => PersistMode::Buffer,
+        };
+        let mut batch = self.database.batch().durability(Some(durability));
         for write in writes {
             match write {
                 Call::Put(key, value) => batch.insert(&self.records, key, value),
