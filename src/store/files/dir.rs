@@ -70,6 +70,15 @@ impl Identity {
     /// Whether a directory is what it should be, which has this manifest if it has one.
     fn check(&self, root: &Dir, found: Option<&Manifest>) -> Result<()> {
         match (self, found) {
+            (Self::First(_), Some(found)) if found.partition != 0 => Err(damaged(
+                root.join(MANIFEST),
+                "partition",
+                12,
+                format!(
+                    "partition {} of a store; open the store, in the directory above",
+                    found.partition
+                ),
+            )),
             (Self::First(Some(wanted)), Some(found))
                 if found.complete && found.partitions != *wanted =>
             {
@@ -80,15 +89,6 @@ impl Identity {
                     expected: wanted.to_string(),
                 })
             }
-            (Self::First(_), Some(found)) if found.partition != 0 => Err(damaged(
-                root.join(MANIFEST),
-                "partition",
-                12,
-                format!(
-                    "partition {} of a store; open the store, in the directory above",
-                    found.partition
-                ),
-            )),
             (Self::Other(first, ..), None) if first.complete => Err(Error::Missing {
                 path: root.path().to_path_buf(),
                 advice: "a partition of the store; put it back: no other one has its keys",
