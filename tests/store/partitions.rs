@@ -326,7 +326,7 @@ fn partitions_that_are_missing_swapped_or_of_another_store_are_refused() {
         fs::rename(&aside, &second).unwrap();
         for options in [options(1), StoreOptions::new()] {
             let error = Store::open(&second, &options).unwrap_err();
-            assert!(error.to_string().contains("open the store"), "{error}");
+            assert!(error.to_string().contains("directory above"), "{error}");
         }
         let error = Store::open(&path, &options(2)).unwrap_err();
         let told = matches!(

@@ -70,15 +70,7 @@ impl Identity {
     /// Whether a directory is what it should be, which has this manifest if it has one.
     fn check(&self, root: &Dir, found: Option<&Manifest>) -> Result<()> {
         match (self, found) {
-            (Self::First(_), Some(found)) if found.partition != 0 => Err(damaged(
-                root.join(MANIFEST),
-                "partition",
-                12,
-                format!(
-                    "partition {} of a store; open the store, in the directory above",
-                    found.partition
-                ),
-            )),
+            (Self::First(_), Some(found)) if found.partition != 0 => check_first(root, found),
             (Self::First(Some(wanted)), Some(found))
                 if found.complete && found.partitions != *wanted =>
             {
@@ -137,9 +129,24 @@ impl Identity {
     }
 }
 
+/// Says whether a manifest is that of the first partition of a store, whose directory is the store's.
+///
+/// # Errors
+/// [`Error::Damaged`].
+pub fn check_first(root: &Dir, found: &Manifest) -> Result<()> {
+    match found.partition {
+        0 => Ok(()),
+        number => {
+            let found =
+                format!("partition {number} of the store in the directory above; open that");
+            Err(damaged(root.join(MANIFEST), "partition", 12, found))
+        }
+    }
+}
+
 /// The id that the files of a partition have, of that of the store: no partition takes those of another one for its
 /// own.
-fn id_of_partition(store_id: [u64; 2], number: u32) -> [u64; 2] {
+pub fn id_of_partition(store_id: [u64; 2], number: u32) -> [u64; 2] {
     [store_id[0], store_id[1] ^ u64::from(number)]
 }
 
@@ -693,11 +700,10 @@ pub fn check_mark(root: &Dir, manifest: &Manifest, next: u64) -> Result<()> {
     Ok(())
 }
 
-/// Which of the partitions of a store, in their order, are older copies, as far as their manifests tell. During a
-/// salvage none is.
+/// Which of the partitions of a store, in their order, are older copies, as far as their manifests tell.
 pub fn older_copies(parts: &[(&Dir, &Manifest)]) -> Vec<(usize, Error)> {
     let (_, first) = parts[0];
-    if !first.complete || parts.iter().any(|(_, manifest)| manifest.salvaged) {
+    if !first.complete {
         return Vec::new();
     }
     let older = |number: usize, known: u64, by: usize| {

@@ -39,7 +39,7 @@ pub fn decide(logs: &mut [Replay], manifests: &[Manifest], options: &StoreOption
     }
     if !(takes_older || logs.iter().any(|log| log.is_cut)) {
         drop_undecided(logs, manifests);
-    } else if logs.len() > 1 || !logs[0].parts.is_empty() {
+    } else {
         // A salvage keeps what it can: records that decide may be among those that it gives up. The next opening may
         // not be asked what counts.
         logs[0].has_tail = true;

@@ -213,7 +213,7 @@ pub fn open_all(
     let mut logs: Vec<Replay> = logs.collect::<Result<_>>()?;
     let parts = dirs.iter().map(|dir| dir.root()).zip(&manifests);
     for (_, error) in older_copies(&parts.collect::<Vec<_>>()) {
-        if !options.takes_older {
+        if !takes_older(&manifests, options) {
             return Err(error);
         }
         tracing::warn!(%error, "parts of the store do not belong together");
@@ -301,7 +301,7 @@ fn open_in(
     let version = tiers.spill.version();
     let reached = match store_dir.marked() {
         // What the log has no longer, index and files may have; no number is given twice.
-        Ok(Some(mark)) if replay.is_cut => mark.sequence,
+        Ok(Some(mark)) if replay.is_cut || options.takes_older => mark.sequence,
         _ => 0,
     };
     let replayer = Replayer {
@@ -318,9 +318,15 @@ fn open_in(
         // Before the table counts as it is.
         let older = tiers.older_than_files()?;
         let deletions = older.iter().map(|key| Mutation::Delete { key });
-        replayer.apply(&deletions.collect::<Vec<_>>())?;
+        let deletions: Vec<Mutation> = deletions.collect();
+        let mut applied = replayer.apply(&deletions);
+        if is_full(&applied) {
+            let mut parts = deletions.chunks(SMALL_PART);
+            applied = parts.try_for_each(|part| replayer.apply_on_full_disk(part));
+        }
+        applied?;
     }
-    if replay.is_cut {
+    if replay.is_cut || options.takes_older {
         replay.next = replay
             .next
             .max(reached + 1)

@@ -28,15 +28,22 @@ pub struct Note {
     pub text: String,
 }
 
-/// Makes the manifest and the index of a partition in `root` such that a salvage can go on with the rest. It is the
-/// second of `identity` among so many partitions as the first says, where no manifest tells.
+/// What a partition is, where its own manifest does not tell.
+pub struct Identity {
+    pub partitions: u32,
+    pub partition: u32,
+    /// The id of its files, if the manifest of the first one tells.
+    pub store_id: Option<[u64; 2]>,
+}
+
+/// Makes the manifest and the index of a partition in `root` such that a salvage can go on with the rest.
 ///
 /// # Errors
 /// Those of [`directory::inspect`] if no file says that there is a store, [`Error::InUse`], and what the
 /// operating system answers.
 pub fn prepare(
     root: &Dir,
-    identity: (u32, u32),
+    identity: &Identity,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Vec<Note>> {
     let lock = match root.has(LOCK)? {
@@ -54,7 +61,7 @@ pub fn prepare(
     };
     let manifest = match known(root)? {
         Ok(Copies { manifest, .. }) if !manifest.complete => return Ok(notes),
-        Ok(Copies { manifest, .. }) if is_foreign(&manifest, &votes(root, mark)?) => {
+        Ok(Copies { manifest, .. }) if identity.is_foreign(&manifest, &votes(root, mark)?) => {
             let text = "another store's; made anew from the other files".into();
             notes.push(note(StoreFile::Manifest, text));
             make_manifest(root, None, identity, mark, &mut notes)?
@@ -102,9 +109,15 @@ fn known(root: &Dir) -> Result<Result<Copies>> {
     }
 }
 
-/// Whether other files say that they belong to a store, and none to that of the manifest.
-fn is_foreign(manifest: &Manifest, votes: &BTreeMap<[u64; 2], usize>) -> bool {
-    !votes.is_empty() && !votes.contains_key(&manifest.store_id)
+impl Identity {
+    /// Whether a manifest is another store's: other files say that they belong to one, and none to that of the
+    /// manifest.
+    fn is_foreign(&self, manifest: &Manifest, votes: &BTreeMap<[u64; 2], usize>) -> bool {
+        match self.store_id {
+            Some(store_id) => manifest.store_id != store_id && votes.contains_key(&store_id),
+            None => !votes.is_empty() && !votes.contains_key(&manifest.store_id),
+        }
+    }
 }
 
 fn is_older(manifest: &Manifest, mark: Option<Mark>) -> bool {
@@ -136,16 +149,17 @@ fn votes(root: &Dir, mark: Option<Mark>) -> Result<BTreeMap<[u64; 2], usize>> {
 fn make_manifest(
     root: &Dir,
     older: Option<&Manifest>,
-    identity: (u32, u32),
+    identity: &Identity,
     mark: Option<Mark>,
     notes: &mut Vec<Note>,
 ) -> Result<Manifest> {
     let votes = votes(root, mark)?;
     let most = votes.iter().max_by_key(|(_, count)| **count);
-    let store_id = match (older, most) {
-        (Some(older), _) => older.store_id,
-        (None, Some((store_id, _))) => *store_id,
-        (None, None) => return Err(dir::no_store(root)),
+    let known = identity.store_id.filter(|known| votes.contains_key(known));
+    let most = known.or(most.map(|(store_id, _)| *store_id));
+    let store_id = older.map(|older| older.store_id).or(most);
+    let Some(store_id) = store_id else {
+        return Err(dir::no_store(root));
     };
     let mark = mark.filter(|mark| mark.store_id == store_id);
     let spill = root.within(SPILL);
@@ -211,8 +225,10 @@ fn make_manifest(
     }
     let generation = mark.map_or(0, |mark| mark.generation);
     let generation = generation.max(older.map_or(0, |older| older.generation)) + 1;
-    let (partitions, partition) =
-        older.map_or(identity, |older| (older.partitions, older.partition));
+    let (partitions, partition) = older
+        .map_or((identity.partitions, identity.partition), |older| {
+            (older.partitions, older.partition)
+        });
     let manifest = Manifest {
         store_id,
         complete: true,

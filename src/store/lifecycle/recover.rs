@@ -86,8 +86,18 @@ pub(in crate::store) fn recover_with(
 ) -> Result<StoreReport> {
     let started = Instant::now();
     let root = Dir::at(path.to_path_buf(), faults.clone());
+    if let Ok(Some(copies)) = dir::inspect(&root) {
+        dir::check_first(&root, &copies.manifest)?;
+    }
     let notes = match repair {
-        Repair::Salvage => rebuild::prepare(&root, (guessed_partitions(&root)?, 0), progress)?,
+        Repair::Salvage => {
+            let identity = rebuild::Identity {
+                partitions: guessed_partitions(&root)?,
+                partition: 0,
+                store_id: None,
+            };
+            rebuild::prepare(&root, &identity, progress)?
+        }
         Repair::Check | Repair::Recover => Vec::new(),
     };
     let copies = dir::inspect(&root)?.ok_or_else(|| dir::no_store(&root))?;
@@ -99,17 +109,22 @@ pub(in crate::store) fn recover_with(
     }];
     for number in 1..partitions {
         let root = parts[0].root.within(&dir::partition_name(number));
+        let first = &parts[0].copies.manifest;
+        let identity = rebuild::Identity {
+            partitions,
+            partition: number,
+            store_id: Some(dir::id_of_partition(first.store_id, number)),
+        };
         let notes = match repair {
-            Repair::Salvage => rebuild::prepare(&root, (partitions, number), progress)?,
-            Repair::Check | Repair::Recover => Vec::new(),
+            Repair::Salvage if first.complete => rebuild::prepare(&root, &identity, progress)?,
+            Repair::Salvage | Repair::Check | Repair::Recover => Vec::new(),
         };
         let copies = match dir::inspect(&root)? {
             Some(copies) => copies,
             // A creation was cut short before.
-            None if !parts[0].copies.manifest.complete => continue,
+            None if !first.complete => continue,
             None => return Err(dir::no_store(&root)),
         };
-        let first = &parts[0].copies.manifest;
         dir::check_partition(&root, (first, number), &copies.manifest)?;
         parts.push(StorePart {
             root,
@@ -120,24 +135,32 @@ pub(in crate::store) fn recover_with(
     let check_all = || -> Result<StoreReport> {
         let check = |part: &StorePart| check_part(part, progress);
         let mut reports: Vec<StoreReport> = parts.iter().map(check).collect::<Result<_>>()?;
-        for (number, error) in older_parts(&parts) {
+        // An opening lets them pass while a salvage has not ended.
+        let older = older_parts(&parts).into_iter();
+        let is_due = repair == Repair::Salvage || !is_salvaged(&parts);
+        for (number, error) in older.filter(|_| is_due) {
             reports[number].files[0].complain(error);
         }
         Ok(joined(reports, &parts))
     };
-    // None is changed if another one is damaged.
+    // None is changed before it is known whether another one is damaged.
     let checked = match repair {
-        Repair::Recover if partitions > 1 => Some(check_all()?),
         Repair::Check => Some(check_all()?),
+        Repair::Recover | Repair::Salvage if partitions > 1 => Some(check_all()?),
         Repair::Recover | Repair::Salvage => None,
     };
-    let report = match checked {
-        Some(checked) if repair == Repair::Check || checked.state == ReportState::Damaged => {
-            checked
-        }
+    let is_damaged = |checked: &StoreReport| checked.state == ReportState::Damaged;
+    let is_damaged = checked.as_ref().is_some_and(is_damaged);
+    let report = match (checked, repair) {
+        (Some(checked), Repair::Check) => checked,
+        (Some(checked), Repair::Recover) if is_damaged => checked,
         _ => {
             let first = StoreDir::open(path, None, None, faults)?;
             let dirs = partition_dirs(first, None)?;
+            if is_damaged {
+                // Whoever comes after one that is cut short finds less damage, and must decide as this one does.
+                dirs[0].begin_salvage()?;
+            }
             repair_store(&parts, dirs, repair, progress)?
         }
     };
@@ -160,6 +183,11 @@ fn guessed_partitions(root: &Dir) -> Result<u32> {
     let has = |number: &u32| names.contains(&dir::partition_name(*number));
     let others = (1..PARTITIONS_MAX).filter(has).max();
     Ok(1 + others.unwrap_or(0))
+}
+
+/// Whether a salvage has not ended.
+fn is_salvaged(parts: &[StorePart]) -> bool {
+    parts.iter().any(|part| part.copies.manifest.salvaged)
 }
 
 /// Which of them are older copies.
@@ -482,15 +510,10 @@ fn repair_store(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<StoreReport> {
     let salvage = repair == Repair::Salvage;
-    let older = older_parts(parts);
-    if !older.is_empty() {
-        // Each edit of a manifest makes it forget that it has known a later one.
-        dirs[0].begin_salvage()?;
-    }
     let repaired = parts.iter().zip(&dirs);
     let repaired = repaired.map(|(part, dir)| repair_files(part, dir, repair, progress));
     let mut repaired: Vec<RepairedFiles> = repaired.collect::<Result<_>>()?;
-    for (number, error) in older {
+    for (number, error) in older_parts(parts) {
         repaired[number].files[0].complain(error);
     }
     if repaired.iter().any(|files| !files.is_whole) {

@@ -112,10 +112,14 @@ impl TieredItems {
                 },
             );
         }
-        let is_older = |(key, sequence): &(Vec<u8>, u64)| -> Result<bool> {
-            Ok(version
-                .get(key)?
-                .is_some_and(|(newer, _)| newer > *sequence))
+        let is_older = |(key, sequence): &(Vec<u8>, u64)| match version.get(key) {
+            Ok(found) => Ok(found.is_some_and(|(newer, _)| newer > *sequence)),
+            Err(error) if error.is_refusal() => Err(error),
+            // What a damaged file has is for its readers to hear.
+            Err(error) => {
+                tracing::warn!(%error, "an item is taken as it is in the table");
+                Ok(false)
+            }
         };
         let mut older = Vec::new();
         for item in keys {

@@ -55,7 +55,12 @@ fn salvage_of_what_is_damaged_keeps_what_it_finds() {
         }
         if is_cut_short {
             let root = Dir::at(dir.path().to_path_buf(), None);
-            rebuild::prepare(&root, (2, 0), &|_| {}).unwrap();
+            let identity = rebuild::Identity {
+                partitions: 2,
+                partition: 0,
+                store_id: None,
+            };
+            rebuild::prepare(&root, &identity, &|_| {}).unwrap();
         } else {
             recover(dir.path(), Repair::Salvage, &|_| {}).unwrap();
         }
