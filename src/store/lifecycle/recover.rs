@@ -86,8 +86,11 @@ pub(in crate::store) fn recover_with(
 ) -> Result<StoreReport> {
     let started = Instant::now();
     let root = Dir::at(path.to_path_buf(), faults.clone());
-    if let Ok(Some(copies)) = dir::inspect(&root) {
-        dir::check_first(&root, &copies.manifest)?;
+    match dir::inspect(&root) {
+        Ok(Some(copies)) => dir::check_first(&root, &copies.manifest)?,
+        Err(error) if error.is_refusal() => return Err(error),
+        // A salvage may make it anew.
+        Ok(None) | Err(_) => {}
     }
     let notes = match repair {
         Repair::Salvage => {
