@@ -267,7 +267,6 @@ impl<'a> Allowed<'a> {
 
 /// Puts an image of the files of `from` to `to`, and opens it.
 fn check(image: &Files, from: &Path, to: &Path, allowed: &Allowed, nothing_yet: bool) {
-    let _ = fs::remove_dir_all(to);
     write_files(image, from, to, allowed, nothing_yet);
     let options = options(Durability::None, allowed.partitions, None);
     // Nothing is damaged: a salvage makes of it what an opening does.
@@ -288,18 +287,23 @@ fn check(image: &Files, from: &Path, to: &Path, allowed: &Allowed, nothing_yet: 
     let store = Store::open(to, &options).unwrap();
     assert_eq!(contents(&store).unwrap(), found);
     store.close().unwrap();
-    let _ = fs::remove_dir_all(to);
     write_files(image, from, to, allowed, nothing_yet);
     live_on(to, found, hash(image), allowed.partitions);
 }
 
 fn write_files(image: &Files, from: &Path, to: &Path, allowed: &Allowed, nothing_yet: bool) {
-    make_folders(to, allowed.partitions);
-    for (path, contents) in image {
-        fs::write(to.join(path.strip_prefix(from).unwrap()), contents).unwrap();
-    }
+    replace_files(image, from, to, allowed.partitions);
     if nothing_yet {
         remove_early_folders(to, allowed.partitions);
+    }
+}
+
+/// Puts an image of the files of `from` to `to`, in place of what is there.
+fn replace_files(image: &Files, from: &Path, to: &Path, partitions: u32) {
+    let _ = fs::remove_dir_all(to);
+    make_folders(to, partitions);
+    for (path, contents) in image {
+        fs::write(to.join(path.strip_prefix(from).unwrap()), contents).unwrap();
     }
 }
 

@@ -72,14 +72,6 @@ fn damaged(files: &Files, older: &Files, path: &Path, damage: Damage) -> Option<
     Some(damaged)
 }
 
-fn write(image: &Files, from: &Path, to: &Path, partitions: u32) {
-    let _ = fs::remove_dir_all(to);
-    make_folders(to, partitions);
-    for (path, contents) in image {
-        fs::write(to.join(path.strip_prefix(from).unwrap()), contents).unwrap();
-    }
-}
-
 /// What a salvage makes of a store.
 fn salvaged(path: &Path, partitions: u32) -> Model {
     recover(path, Repair::Salvage, &|_| ()).unwrap();
@@ -122,9 +114,9 @@ fn salvage_after_one_that_was_cut_short_gives_the_same() {
             let Some(files) = damaged(&files, older, &path, damage) else {
                 continue;
             };
-            write(&files, &path, &to, partitions);
+            replace_files(&files, &path, &to, partitions);
             let expected = salvaged(&to, partitions);
-            write(&files, &path, &path, partitions);
+            replace_files(&files, &path, &path, partitions);
             let disk = Disk::holding(&files);
             let faults = Arc::clone(&disk) as Arc<dyn Faults>;
             recover_with(&path, Repair::Salvage, &|_| (), Some(faults)).unwrap();
@@ -134,7 +126,7 @@ fn salvage_after_one_that_was_cut_short_gives_the_same() {
                 let mut images = state.power_cuts(1, &mut rng);
                 images.push(state.files());
                 for image in images {
-                    write(&image, &path, &to, partitions);
+                    replace_files(&image, &path, &to, partitions);
                     let options = options(Durability::None, partitions, None);
                     if let Ok(store) = Store::open(&to, &options)
                         && let Ok(found) = contents(&store)
@@ -154,7 +146,7 @@ fn salvage_after_one_that_was_cut_short_gives_the_same() {
                         drop(reopened);
                         fs::remove_dir_all(left).unwrap();
                     }
-                    write(&image, &path, &to, partitions);
+                    replace_files(&image, &path, &to, partitions);
                     let found = salvaged(&to, partitions);
                     assert_eq!(Brief(&found), Brief(&expected), "{damage:?}: a salvage");
                     cuts += 1;

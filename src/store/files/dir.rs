@@ -86,32 +86,7 @@ impl Identity {
                 advice: "a partition of the store; put it back: no other one has its keys",
             }),
             (Self::Other(first, number, _), Some(found)) => {
-                let store_id = id_of_partition(first.store_id, *number);
-                let is_it = found.store_id == store_id
-                    && found.partition == *number
-                    && (!first.complete || found.complete && found.partitions == first.partitions);
-                match is_it {
-                    true => Ok(()),
-                    false => Err(damaged(
-                        root.join(MANIFEST),
-                        "partition",
-                        12,
-                        format!(
-                            "partition {} of {} of store {:x?}, {}; expected partition {number} of {} of \
-                             store {:x?}",
-                            found.partition,
-                            found.partitions,
-                            found.store_id,
-                            if found.complete {
-                                "whole"
-                            } else {
-                                "never finished"
-                            },
-                            first.partitions,
-                            store_id
-                        ),
-                    )),
-                }
+                check_partition(root, (first, *number), found)
             }
             _ => Ok(()),
         }
@@ -649,8 +624,32 @@ pub fn check_partition(
     (first, number): (&Manifest, u32),
     found: &Manifest,
 ) -> Result<()> {
-    let identity = Identity::Other(Box::new(first.clone()), number, [].into());
-    identity.check(root, Some(found))
+    let store_id = id_of_partition(first.store_id, number);
+    let is_it = found.store_id == store_id
+        && found.partition == number
+        && (!first.complete || found.complete && found.partitions == first.partitions);
+    match is_it {
+        true => Ok(()),
+        false => Err(damaged(
+            root.join(MANIFEST),
+            "partition",
+            12,
+            format!(
+                "partition {} of {} of store {:x?}, {}; expected partition {number} of {} of \
+                 store {:x?}",
+                found.partition,
+                found.partitions,
+                found.store_id,
+                if found.complete {
+                    "whole"
+                } else {
+                    "never finished"
+                },
+                first.partitions,
+                store_id
+            ),
+        )),
+    }
 }
 
 /// See [`StoreDir::check_index`].

@@ -15,6 +15,7 @@ use crate::Result;
 use crate::store::files::manifest::Manifest;
 use crate::store::options::StoreOptions;
 use crate::store::wal::replay::{Part, Replay};
+use crate::width::to_usize;
 
 /// Ends logs before the first group in each that does not count. The logs and manifests are those of all partitions
 /// of a store, in order.
@@ -49,13 +50,8 @@ pub fn decide(logs: &mut [Replay], manifests: &[Manifest], options: &StoreOption
         let parts = first[0].parts.iter().map(|part| &part.of);
         let possible = parts.filter(|part| part.is_possible(0, partitions));
         for (number, sequence) in possible.flat_map(|part| &part.participants) {
-            let other = number
-                .checked_sub(1)
-                .and_then(|nth| usize::try_from(nth).ok());
-            let other = other.and_then(|nth| others.get_mut(nth));
-            if let Some(other) = other {
-                other.next = other.next.max(sequence + 1);
-            }
+            let other = &mut others[to_usize(*number) - 1];
+            other.next = other.next.max(sequence + 1);
         }
     }
     // What stands behind the end of a log is in nobody's way once a checkpoint has taken the place of all of them.

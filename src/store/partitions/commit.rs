@@ -491,7 +491,7 @@ fn join_answers(jobs: &[Batch], shares: &[Share], answers: Vec<Vec<RunAnswers>>)
     let mut all: Vec<Joined> = jobs.iter().map(joined).collect();
     for (share, answers) in shares.iter().zip(answers) {
         for (run, answers) in share.runs().zip(answers) {
-            let mut positions = run.iter().map(|(_, nth)| *nth);
+            let positions = run.iter().map(|(_, nth)| *nth);
             match (&mut all[run[0].0], answers) {
                 (Joined::Responses(all), RunAnswers::Responses(responses)) => {
                     for (nth, response) in positions.zip(responses) {
@@ -499,7 +499,7 @@ fn join_answers(jobs: &[Batch], shares: &[Share], answers: Vec<Vec<RunAnswers>>)
                     }
                 }
                 (Joined::Columns(all, failures), RunAnswers::Values(parts, failed)) => {
-                    all.set(&mut positions, parts);
+                    all.set(positions, parts);
                     failures.extend(failed.into_iter().map(|(nth, error)| (run[nth].1, error)));
                 }
                 _ => {}
