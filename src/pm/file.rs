@@ -321,6 +321,11 @@ impl PmFile {
         end.clamp(from, to) - from
     }
 
+    /// Whether a test has put faults under it.
+    pub fn has_faults(&self) -> bool {
+        self.entry().dir.faults_ref().is_some()
+    }
+
     fn most_bytes(&self) -> usize {
         let faults = self.entry().dir.faults_ref();
         faults

@@ -13,6 +13,7 @@ mod mapping;
 pub(crate) mod sim;
 #[cfg(all(any(test, feature = "testing"), not(loom)))]
 pub mod sim_disk;
+mod window;
 mod write_back;
 
 pub(crate) use dir::Dir;
@@ -21,6 +22,7 @@ pub(crate) use file::PmFile;
 #[doc(hidden)]
 pub use file::{Call, Faults, FileEvent};
 pub use mapping::{MapOptions, Mapping};
+pub(crate) use window::Window;
 
 use crate::{Domain, Result};
 

@@ -74,6 +74,9 @@ pub fn all(len: usize, least: usize, holds: impl Fn(usize) -> bool + Sync) -> bo
 
 /// The first position below `len` of which `holds` holds. A part has at least `least` of them.
 pub fn find_first(len: usize, least: usize, holds: impl Fn(usize) -> bool + Sync) -> Option<usize> {
+    if len <= least {
+        return (0..len).find(|&nth| holds(nth));
+    }
     let first = |mut part: Range<usize>| part.find(|&nth| holds(nth));
     map(parts(len, least), first).into_iter().flatten().next()
 }

@@ -1,6 +1,6 @@
 //! All that the callers and the threads of a store share, and how it is read.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
@@ -71,6 +71,8 @@ pub struct StoreInner {
     /// The log before a checkpoint that was begun.
     pub(in crate::store) begun: Mutex<Option<SealedPrefix>>,
     pub(in crate::store) steps: Mutex<Steps>,
+    /// Short groups of changes until the next one whose steps are timed.
+    pub(in crate::store) short_groups: AtomicU32,
     /// Records of the log that the opening has replayed.
     pub(in crate::store) replayed_records: u64,
 }

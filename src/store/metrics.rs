@@ -11,8 +11,8 @@ use crate::metrics::{LatencyStats, StallReason};
 /// of calls is in step with it.
 const GET_SAMPLE_INTERVAL: u32 = 61;
 
-/// The same of reads that take a few times longer.
-const READ_SAMPLE_INTERVAL: u32 = 7;
+/// The same of calls that take a few times longer.
+const SHORT_SAMPLE_INTERVAL: u32 = 7;
 
 /// What is timed.
 #[derive(Debug, Clone, Copy)]
@@ -38,8 +38,8 @@ impl TimedPath {
     const fn sample_interval(self) -> u32 {
         match self {
             Self::Get => GET_SAMPLE_INTERVAL,
-            Self::MultiGet | Self::RangePage => READ_SAMPLE_INTERVAL,
-            Self::SingleChange | Self::Batch | Self::Commit | Self::Checkpoint => 1,
+            Self::MultiGet | Self::RangePage | Self::SingleChange => SHORT_SAMPLE_INTERVAL,
+            Self::Batch | Self::Commit | Self::Checkpoint => 1,
         }
     }
 

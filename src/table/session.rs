@@ -14,6 +14,9 @@ use crate::sync::{MutexGuard, Ordering, RwLockReadGuard, pause, thread_number};
 /// How long a batch waits for records that others give back before a full disk is an error.
 const RECORD_WAIT_MAX: Duration = Duration::from_secs(1);
 
+/// Items that are added until a table checks whether it will soon need room.
+const ITEMS_PER_CHECK: i64 = 32;
+
 /// What one batch holds while it runs: its epoch, its records, its counts.
 pub struct Session<'t, M: Medium> {
     pub(crate) table: &'t Table<M>,
@@ -210,13 +213,15 @@ impl<'t, M: Medium> Session<'t, M> {
     fn flush(&mut self) {
         let table = self.table;
         let operations = self.operations;
-        let takes_room = self.items > 0 || self.shard.has_taken_run();
+        let has_taken_run = self.shard.has_taken_run();
         table
             .arena
             .flush(&mut self.shard, || table.epochs.current());
-        table
-            .items
-            .fetch_add(std::mem::take(&mut self.items), Ordering::Relaxed);
+        let more = std::mem::take(&mut self.items);
+        let items = table.items.fetch_add(more, Ordering::Relaxed);
+        // Room is made by the huge page, so it need not be looked for at each item.
+        let takes_room =
+            has_taken_run || (items + more) / ITEMS_PER_CHECK > items / ITEMS_PER_CHECK;
         let added = std::mem::take(&mut self.record_bytes);
         let before = table.record_bytes.fetch_add(added, Ordering::Relaxed);
         if table.maintenance.idle.note_bytes(before, before + added) {

@@ -96,12 +96,12 @@ impl StoreInner {
 
     /// Has the index do what it must, with all of the disk's room but for a checkpoint's.
     fn with_last_room(&self, apply: impl Fn() -> Result<()>) -> Result<()> {
+        let applied = apply();
+        if !is_full(&applied) {
+            return applied;
+        }
         let keep = self.journal_bytes() + reserve::ROOM_AFTER_GROWTH_BYTES;
         self.store_dir.with_room(Room::Reserve { keep }, || {
-            let applied = apply();
-            if !is_full(&applied) {
-                return applied;
-            }
             self.tiers.table.trim();
             apply()
         })
@@ -134,7 +134,7 @@ impl StoreInner {
     fn keep_old_versions(&self, commit_seq: u64, entries: &[Entry]) {
         // Snapshots that are taken from now on see the commit.
         let newest = self.shared.snapshots.newest_before(commit_seq);
-        if newest.is_none() && self.old_versions().versions() == 0 {
+        if newest.is_none() && !self.has_old_versions() {
             return;
         }
         // Reading what the snapshots see, and writing what has no room in memory, may take the disk. So both are

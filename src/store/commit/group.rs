@@ -5,6 +5,7 @@
 mod tests;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::execute::Execution;
@@ -15,12 +16,16 @@ use crate::store::files::dir::is_full;
 use crate::store::inner::StoreInner;
 use crate::store::mvcc::group_writes::GroupWrites;
 use crate::store::mvcc::read_set::ReadSet;
-use crate::store::request::Response;
+use crate::store::request::{Request, Response};
 use crate::store::stats::Steps;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::wal::IN_MEMORY_RECORD_BYTES_MAX;
-use crate::store::wal::record;
+use crate::store::wal::record::{self, Entry};
 use crate::{Error, Result};
+
+/// Of groups of few requests one in so many is timed: the clock would take a tenth of a single change. A prime,
+/// so that no pattern of calls is in step with it.
+const SHORT_GROUPS: u32 = 31;
 
 impl StoreInner {
     /// Refuses all further changes: one of them has panicked. Gives what callers are told.
@@ -37,6 +42,13 @@ impl StoreInner {
     pub fn commit_group(&self, group: &mut [Job]) -> Vec<Answer> {
         if let Some(error) = self.broken.get() {
             return group.iter().map(|_| Err(error.clone())).collect();
+        }
+        if let [job] = &*group
+            && let Some(request) = job.work.single_write()
+        {
+            let takes_long = !self.published.is_finished();
+            let write = || self.write_one(request);
+            return vec![self.threads.run_for_leader(takes_long, write)];
         }
         let len = group
             .iter()
@@ -64,6 +76,27 @@ impl StoreInner {
             Work::Promote(keys) => vec![self.promote(keys).map(|()| Answers::NONE)],
             Work::Hold => vec![Ok(Answers::NONE)],
         }
+    }
+
+    /// Executes a put or a deletion for which nothing needs to be put in order, looked up or joined. Most groups of
+    /// callers who find nobody at work are one.
+    fn write_one(&self, request: &Request) -> Answer {
+        let finished = self.finish();
+        goes_before(finished, || request.is_removal())?;
+        let value = match request {
+            Request::Put { value, .. } => Some(&value[..]),
+            _ => None,
+        };
+        let only = Entry {
+            key: request.key(),
+            value,
+            position: 0,
+        };
+        let find = |key: &[u8]| (key == only.key).then_some(only.value);
+        let timer = StepTimer::start(1, &self.short_groups);
+        let answer = || Ok((Response::Done, Duration::ZERO));
+        let answer = self.commit(1, &GroupWrites::new(&[only], &find), &[], answer, timer)?;
+        Ok(Answers::Responses(vec![answer]))
     }
 
     /// Executes batches and transactions as if one came after the other.
@@ -125,45 +158,44 @@ impl StoreInner {
         read_sets: &[&ReadSet],
         whole: bool,
     ) -> Result<Vec<Answers>> {
-        let mut since = Instant::now();
+        let mut timer = StepTimer::start(requests.len(), &self.short_groups);
         let gpu = self.shared.sorter.gpu(requests.len());
         let operator = self.operator.as_deref();
         let execution = Execution::start(requests, &self.tiers, operator, gpu)?;
         if let Some(error) = execution.failure().filter(|_| whole) {
             return Err(error.clone());
         }
-        self.took(&mut since, |steps| &mut steps.versions);
+        self.took(&mut timer, |steps| &mut steps.versions);
         let finals = execution.finals();
         let answer = || {
-            let began = Instant::now();
-            execution
-                .answer_jobs(&self.tiers, jobs, early)
-                .map(|answers| (answers, began.elapsed()))
+            let mut timer = timer.again();
+            let answers = execution.answer_jobs(&self.tiers, jobs, early)?;
+            Ok((answers, timer.lap()))
         };
         match finals.is_empty() {
             true => {
                 let (answers, took) = answer()?;
-                self.steps.lock().answers += took;
+                self.count_step(timer, took, |steps| &mut steps.answers);
                 Ok(answers)
             }
             false => {
                 let find = |key: &[u8]| execution.value(key);
                 let writes = GroupWrites::new(&finals, &find);
-                self.commit(requests.len() as u64, &writes, read_sets, answer, since)
+                self.commit(requests.len() as u64, &writes, read_sets, answer, timer)
             }
         }
     }
 
     /// Puts the final values of a batch of `span` requests into the log, and then into the index. The
-    /// answers are made before, and the step before that ended at `since`.
-    fn commit(
+    /// answers are made before.
+    fn commit<T: Send>(
         &self,
         span: u64,
         writes: &GroupWrites,
         read_sets: &[&ReadSet],
-        answer: impl FnOnce() -> Result<(Vec<Answers>, Duration)> + Send,
-        mut since: Instant,
-    ) -> Result<Vec<Answers>> {
+        answer: impl FnOnce() -> Result<(T, Duration)> + Send,
+        mut timer: StepTimer,
+    ) -> Result<T> {
         let finals = writes.finals();
         self.shared.rule_out_failed_commit()?;
         let room = self.hold_for(finals)?;
@@ -176,19 +208,80 @@ impl StoreInner {
             && record::len(finals) > IN_MEMORY_RECORD_BYTES_MAX;
         let append = || self.log.append(span, finals, self.durably, room, answer);
         let (answers, took) = self.threads.run_for_leader(takes_long, append)?;
-        self.steps.lock().answers += took;
-        since += took;
-        self.took(&mut since, |steps| &mut steps.log);
+        self.count_step(timer, took, |steps| &mut steps.answers);
+        timer.leave_out(took);
+        self.took(&mut timer, |steps| &mut steps.log);
         let applied = self.apply_logged(first, writes);
-        self.took(&mut since, |steps| &mut steps.index);
+        self.took(&mut timer, |steps| &mut steps.index);
         applied.map(|()| answers)
     }
 
-    /// Counts the time since `since` for a step that ends now.
-    fn took(&self, since: &mut Instant, step: impl Fn(&mut Steps) -> &mut Duration) {
+    /// Counts the time since the last step for one that ends now.
+    fn took(&self, timer: &mut StepTimer, step: impl Fn(&mut Steps) -> &mut Duration) {
+        let took = timer.lap();
+        self.count_step(*timer, took, step);
+    }
+
+    fn count_step(
+        &self,
+        timer: StepTimer,
+        took: Duration,
+        step: impl Fn(&mut Steps) -> &mut Duration,
+    ) {
+        if timer.since.is_some() {
+            *step(&mut self.steps.lock()) += took * timer.groups;
+        }
+    }
+}
+
+/// Times the steps of a group of changes.
+#[derive(Debug, Clone, Copy)]
+struct StepTimer {
+    /// The end of the last step, if the group is timed.
+    since: Option<Instant>,
+    /// In place of so many groups.
+    groups: u32,
+}
+
+impl StepTimer {
+    /// Begins the first step of a group of so many requests, `short` of which are left until one is timed if it is short.
+    fn start(requests: usize, short: &AtomicU32) -> Self {
+        if requests >= PARALLEL_REQUESTS_MIN {
+            let since = Some(Instant::now());
+            return Self { since, groups: 1 };
+        }
+        // Only the leader counts them.
+        let before = short.load(Ordering::Relaxed);
+        let is_timed = before == 0;
+        let left = if is_timed { SHORT_GROUPS } else { before };
+        short.store(left - 1, Ordering::Relaxed);
+        Self {
+            since: is_timed.then(Instant::now),
+            groups: SHORT_GROUPS,
+        }
+    }
+
+    /// Another one, whose first step begins now.
+    fn again(self) -> Self {
+        let since = self.since.map(|_| Instant::now());
+        Self { since, ..self }
+    }
+
+    /// Ends a step: how long it took, or zero if the group is not timed.
+    fn lap(&mut self) -> Duration {
+        let Some(since) = &mut self.since else {
+            return Duration::ZERO;
+        };
         let now = Instant::now();
-        *step(&mut self.steps.lock()) += now.saturating_duration_since(*since);
-        *since = now;
+        let began = std::mem::replace(since, now);
+        now.saturating_duration_since(began)
+    }
+
+    /// Leaves so much out of the step that goes on.
+    fn leave_out(&mut self, took: Duration) {
+        if let Some(since) = &mut self.since {
+            *since += took;
+        }
     }
 }
 

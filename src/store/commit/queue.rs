@@ -136,6 +136,17 @@ impl Work {
         }
     }
 
+    /// The put or deletion that it is, if it is a single one.
+    pub fn single_write(&self) -> Option<&Request> {
+        match self {
+            Self::Batch(requests, None) => match &requests[..] {
+                [request @ (Request::Put { .. } | Request::Delete { .. })] => Some(request),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// Its requests, if they may be executed together with those of others.
     pub fn joined(&self) -> Option<Batch<'_>> {
         match self {

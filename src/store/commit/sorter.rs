@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use super::threshold::{Processor, Threshold};
 use crate::engine::{VersionSorter, version_sorter};
+use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::{Engine, Result};
 
 /// See the [module](self).
@@ -46,7 +47,8 @@ impl Sorter {
 
     /// The GPU, if it is to sort the versions of so many requests, which are all that wait.
     pub fn gpu(&self, waiting: usize) -> Option<&VersionSorter> {
-        if matches!(self.gpu.get(), Some(None)) {
+        // The threshold has a lock that all partitions share, which single requests would wait for.
+        if waiting < PARALLEL_REQUESTS_MIN || matches!(self.gpu.get(), Some(None)) {
             return None;
         }
         match self.threshold.lock().choose(waiting, Instant::now()) {

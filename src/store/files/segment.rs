@@ -19,7 +19,7 @@ use bytemuck::{Pod, Zeroable};
 use static_assertions::const_assert_eq;
 
 use crate::layout::preamble::{self, FileFormat, Preamble};
-use crate::pm::{Dir, PmFile};
+use crate::pm::{Dir, PmFile, Window};
 use crate::pool::parallel;
 use crate::store::files::manifest::SEQUENCE_LIMIT;
 use crate::width::to_usize;
@@ -236,6 +236,20 @@ impl Segment {
             Err(Error::NoSpace { .. }) => extend(LEAST_EXTENSION),
             extended => extended,
         }
+    }
+
+    /// A window to the file, for the one who appends to it.
+    pub fn window(&self) -> Window {
+        Window::to(&self.file)
+    }
+
+    /// Writes bytes into the file, which has room up to `room`, through its window. Others may write elsewhere at the
+    /// same time.
+    ///
+    /// # Errors
+    /// What the operating system answers; some of it may have been written.
+    pub fn append(&self, window: &mut Window, bytes: &[u8], at: u64, room: u64) -> Result<()> {
+        window.write(&self.file, bytes, at, room)
     }
 
     /// Writes bytes into the file, where it has room. Others may write elsewhere at the same time.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::sync::ShardedLock;
@@ -372,6 +372,7 @@ fn open_in(
         broken: OnceLock::new(),
         begun: Mutex::new(None),
         steps: Mutex::default(),
+        short_groups: AtomicU32::new(0),
         replayed_records: replay.records,
     };
     Ok(state)

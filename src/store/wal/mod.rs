@@ -18,6 +18,7 @@ use crate::Result;
 use crate::metrics::StallReason;
 use crate::metrics::latency::Latency;
 use crate::metrics::stalls::StallRecorder;
+use crate::pm::Window;
 use crate::pool::parallel;
 use crate::store::files::dir::{Room, StoreDir};
 use crate::store::files::manifest::Manifest;
@@ -59,6 +60,8 @@ pub struct Log {
 struct Tail {
     /// Nothing has been written since the opening if there is none.
     segment: Option<Arc<Segment>>,
+    /// Through which records go into it.
+    window: Window,
     /// Where the next record goes.
     end: u64,
     /// Bytes that the file has room for.
@@ -103,6 +106,7 @@ impl Log {
         Self {
             tail: Mutex::new(Tail {
                 segment: None,
+                window: Window::default(),
                 end: SEGMENT_HEADER,
                 room: SEGMENT_HEADER,
                 durable: SEGMENT_HEADER,
@@ -395,6 +399,7 @@ impl Log {
             change(manifest);
         })?;
         *tail = Tail {
+            window: segment.window(),
             segment: Some(Arc::new(segment)),
             end,
             room,
@@ -486,15 +491,26 @@ impl Tail {
             let bytes = rest.split_off_mut(..len).expect("as long as all of them");
             (entries, bytes)
         };
-        let parts = entries.chunks(ENTRIES_PER_THREAD).map(part);
         let put = |(entries, bytes)| Entry::put_all(entries, bytes);
-        parallel::map(parts, put);
+        match entries.len() {
+            0..=ENTRIES_PER_THREAD => put((entries, rest)),
+            _ => {
+                parallel::map(entries.chunks(ENTRIES_PER_THREAD).map(part), put);
+            }
+        }
         let (head, written) = self.unsynced[start..start + len].split_at_mut(RECORD_HEADER);
         let header = header.seal(seed, record::checksum(written, seed));
         head.copy_from_slice(bytemuck::bytes_of(&header));
         let end = self.end + (padded - start) as u64;
         self.room = make_room(self.segment(), self.end, end, self.room)?;
-        self.segment().write(&self.unsynced[start..], self.end)
+        let segment = self.segment.as_ref();
+        let segment = segment.expect("there is one as soon as there is a record");
+        segment.append(
+            &mut self.window,
+            &self.unsynced[start..],
+            self.end,
+            self.room,
+        )
     }
 
     /// Writes the entries first and the header last, without a copy of all of them. Each block has its
