@@ -165,7 +165,7 @@ impl<M: Medium> Table<M> {
 
     /// Whether there were more operations than `before` in the time since than a table at rest has.
     fn is_busy(&self, before: &mut u64, elapsed: Duration) -> bool {
-        let operations = self.operations.load(Ordering::Relaxed);
+        let operations = self.counts.operations();
         let done = operations.wrapping_sub(std::mem::replace(before, operations));
         Duration::from_secs(done) > elapsed * REST_OPS_PER_SECOND
     }
@@ -184,7 +184,7 @@ impl<M: Medium> Table<M> {
     /// A compaction that rests after each slice for as long as that has taken. It ends early when batches come, when a
     /// caller waits, or when the table is to be closed.
     pub(crate) fn paced(&self) -> impl Fn(Progress) -> bool + Sync {
-        let since = Mutex::new((Instant::now(), self.operations.load(Ordering::Relaxed)));
+        let since = Mutex::new((Instant::now(), self.counts.operations()));
         move |_| {
             let mut since = since.lock();
             let (began, before) = &mut *since;

@@ -255,7 +255,7 @@ pub(crate) struct Pace {
 impl Pace {
     /// How long to rest after a slice that `took` so long.
     pub(crate) fn rest<M: Medium>(&mut self, table: &Table<M>, took: Duration) -> Duration {
-        let operations = table.operations.load(Ordering::Relaxed);
+        let operations = table.counts.operations();
         let is_busy = std::mem::replace(&mut self.operations, operations) != operations;
         if is_busy && !table.is_pressed() {
             REST_MIN.max(took * REST_WHILE_BUSY)

@@ -3,6 +3,7 @@
 pub(crate) mod alloc;
 mod checkpoint;
 pub(crate) mod compact;
+mod counts;
 pub(crate) mod extents;
 mod free_extents;
 pub(crate) mod idle;
@@ -26,19 +27,22 @@ mod slots;
 pub(crate) mod tags;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
 use crate::layout::{ExtentKind, KeyClass, Metadata, Shape, Superblock};
 use crate::pm::Medium;
+#[cfg(feature = "cuda")]
+use crate::sync::thread_number;
 use crate::sync::{Mutex, Ordering, RwLock};
 use crate::{Error, Result};
 use alloc::arena::Arena;
 use alloc::epoch::Epochs;
 use alloc::free_list::FreeList;
 pub(crate) use checkpoint::read_superblock;
+use counts::Counts;
 use free_extents::FreeExtents;
 use levels::{LevelTable, Levels};
 use maintenance::Maintenance;
@@ -74,9 +78,7 @@ pub struct Table<M> {
     /// Bytes of the records that items name. Counted from the creation or from
     /// [`count_record_bytes`](Self::count_record_bytes) on.
     record_bytes: AtomicI64,
-    // Statistics order nothing, so models need not see them.
-    pub(crate) touches: CachePadded<AtomicU64>,
-    pub(crate) operations: CachePadded<AtomicU64>,
+    pub(crate) counts: Counts,
     superblock: Mutex<Superblock>,
     metadata: Mutex<MetadataBlock>,
     /// Whether the table may differ from the version that was published last. Every batch that changes it
@@ -187,8 +189,7 @@ impl<M: Medium> Table<M> {
             is_pinned: AtomicBool::new(false),
             items: AtomicI64::new(0),
             record_bytes: AtomicI64::new(0),
-            touches: CachePadded::new(AtomicU64::new(0)),
-            operations: CachePadded::new(AtomicU64::new(0)),
+            counts: Counts::default(),
             superblock: Mutex::new(superblock),
             metadata: Mutex::default(),
             is_changed: CachePadded::new(AtomicBool::new(false)),
@@ -290,14 +291,13 @@ impl<M: Medium> Table<M> {
     /// Counts what an engine's batch has done.
     #[cfg(feature = "cuda")]
     pub(crate) fn count_batch(&self, operations: u64, items: i64, touches: u64) {
-        self.operations.fetch_add(operations, Ordering::Relaxed);
+        self.counts.add(thread_number(), operations, touches);
         let before = self.items.fetch_add(items, Ordering::Relaxed);
         let bytes = |items: i64| items.saturating_mul(self.shape.record_stride.cast_signed());
         let idle = &self.maintenance.idle;
         if idle.note_bytes(bytes(before), bytes(before + items)) {
             self.maintenance.wake();
         }
-        self.touches.fetch_add(touches, Ordering::Relaxed);
     }
 
     pub(crate) fn limit(&self, what: &'static str, needed: u64, limit: u64) -> Error {

@@ -205,34 +205,36 @@ impl<'t, M: Medium> Session<'t, M> {
     fn unpin(&mut self) {
         self.let_go();
         self.flush();
-        if self.table.arena.has_limbo() {
-            self.table.epochs.try_advance();
+        let Table { arena, epochs, .. } = self.table;
+        if arena.awaits_epoch(|| epochs.current()) {
+            epochs.try_advance();
         }
     }
 
     fn flush(&mut self) {
         let table = self.table;
-        let operations = self.operations;
         let has_taken_run = self.shard.has_taken_run();
         table
             .arena
             .flush(&mut self.shard, || table.epochs.current());
+        let operations = std::mem::take(&mut self.operations);
+        let touches = std::mem::take(&mut self.touches);
+        table.counts.add(self.hint, operations, touches);
+        // Lookups store nothing that other threads share.
+        let mut takes_room = has_taken_run;
         let more = std::mem::take(&mut self.items);
-        let items = table.items.fetch_add(more, Ordering::Relaxed);
-        // Room is made by the huge page, so it need not be looked for at each item.
-        let takes_room =
-            has_taken_run || (items + more) / ITEMS_PER_CHECK > items / ITEMS_PER_CHECK;
-        let added = std::mem::take(&mut self.record_bytes);
-        let before = table.record_bytes.fetch_add(added, Ordering::Relaxed);
-        if table.maintenance.idle.note_bytes(before, before + added) {
-            table.maintenance.wake();
+        if more != 0 {
+            let items = table.items.fetch_add(more, Ordering::Relaxed);
+            // Room is made by the huge page, so it need not be looked for at each item.
+            takes_room |= (items + more) / ITEMS_PER_CHECK > items / ITEMS_PER_CHECK;
         }
-        table
-            .touches
-            .fetch_add(std::mem::take(&mut self.touches), Ordering::Relaxed);
-        table
-            .operations
-            .fetch_add(std::mem::take(&mut self.operations), Ordering::Relaxed);
+        let added = std::mem::take(&mut self.record_bytes);
+        if added != 0 {
+            let before = table.record_bytes.fetch_add(added, Ordering::Relaxed);
+            if table.maintenance.idle.note_bytes(before, before + added) {
+                table.maintenance.wake();
+            }
+        }
         if takes_room {
             table.check_room(operations);
         }

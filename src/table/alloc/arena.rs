@@ -48,6 +48,8 @@ pub struct Arena {
     extents: RwLock<Extents>,
     vacating: Vacating,
     limbo: SegQueue<(u64, Vec<u64>)>,
+    /// The epoch in which the last of them can be used again. Orders nothing.
+    limbo_ends: std::sync::atomic::AtomicU64,
     shards: Box<[Mutex<Shard>]>,
     retire_at: (u64, usize),
 }
@@ -89,6 +91,7 @@ impl Arena {
             extents: RwLock::default(),
             vacating: Vacating::default(),
             limbo: SegQueue::new(),
+            limbo_ends: std::sync::atomic::AtomicU64::new(0),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             retire_at: RETIRE_AT,
         }
@@ -394,13 +397,20 @@ impl Arena {
 
     fn retire(&self, records: Vec<u64>, epoch: impl Fn() -> u64) {
         if !records.is_empty() {
-            self.limbo.push((epoch(), records));
+            let epoch = epoch();
+            self.limbo.push((epoch, records));
+            self.limbo_ends.fetch_max(epoch + GRACE, Ordering::Relaxed);
         }
     }
 
-    /// Whether retired records wait for their epoch to pass.
+    /// Whether there are retired records in limbo.
     pub fn has_limbo(&self) -> bool {
         !self.limbo.is_empty()
+    }
+
+    /// Whether some of those wait for an epoch after this one. An advance is dear: it looks at all pins.
+    pub fn awaits_epoch(&self, epoch: impl Fn() -> u64) -> bool {
+        self.has_limbo() && epoch() < self.limbo_ends.load(Ordering::Relaxed)
     }
 
     /// Sends what the shard has retired to limbo once it is much. `epoch` must be read after the

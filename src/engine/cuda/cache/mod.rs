@@ -127,7 +127,7 @@ impl DeviceTable {
         let mut refresh = entries.refresh();
         refresh.round = self.launches.load(Ordering::Relaxed);
         // Refreshes that follow each other closely would forget what they know.
-        let operations = table.operations.load(Ordering::Relaxed);
+        let operations = table.counts.operations();
         if operations - cache.aged_at >= buckets_of(table) {
             cache.aged_at = operations;
             refresh.ages = 1;

@@ -82,7 +82,7 @@ fn refresh_until(stop: &AtomicBool, service: &Service, table: &Table<Mapping>, p
                 return Ok(());
             }
             device_table.count_lookups(table)?;
-            let done = table.operations.load(Ordering::Relaxed);
+            let done = table.counts.operations();
             if done - operations < buckets_of(table) / USED_SHARE_MIN {
                 return Ok(());
             }
