@@ -53,9 +53,8 @@ impl Window {
         if self.is_closed || to > end {
             return None;
         }
-        let is_mapped = |(map, first): &(MmapMut, u64)| {
-            *first == start && to - start <= map.len() as u64
-        };
+        let is_mapped =
+            |(map, first): &(MmapMut, u64)| *first == start && to - start <= map.len() as u64;
         if !self.mapped.as_ref().is_some_and(is_mapped) {
             self.mapped = None;
             self.mapped = self.map(file, start, end).map(|map| (map, start));

@@ -3,11 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use super::merge::MergeOperator;
 use crate::lsm::SpillOptions;
 use crate::pm::Faults;
+use crate::store::files::dir::PartitionCount;
 use crate::store::files::manifest::{LONGEST_NAME, Manifest, PARTITIONS_MAX};
 use crate::{Domain, Engine, Error, Options, ParseOptionError, Result};
 
@@ -46,6 +48,23 @@ const INTERVAL_UNITS: [(&str, u64); 4] = [
     ("us", 1000),
     ("ns", 1),
 ];
+
+/// Fewest cores on which a new store has more than one partition by default, and most partitions that it has then.
+const DEFAULT_PARTITIONS: (usize, usize) = (4, 64);
+
+/// Least memory budget of each of the partitions that a store has by default.
+const DEFAULT_PARTITION_BUDGET: u64 = 64 << 20;
+
+/// Partitions of a new store on so many cores, with this memory budget if it has one.
+fn default_partitions(cores: usize, budget: Option<u64>) -> u32 {
+    let (fewest, most) = DEFAULT_PARTITIONS;
+    let count = if cores < fewest { 1 } else { cores.min(most) };
+    let count = u32::try_from(count).expect("it is no more than the most");
+    let affordable = budget.map_or(u64::MAX, |bytes| bytes / DEFAULT_PARTITION_BUDGET);
+    count
+        .min(u32::try_from(affordable).unwrap_or(u32::MAX))
+        .max(1)
+}
 
 impl fmt::Display for Durability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -255,8 +274,12 @@ impl StoreOptions {
     /// A store keeps the number that it was made with: [`Error::OptionMismatch`](crate::Error::OptionMismatch) for
     /// another one.
     ///
-    /// Default: that of the store, and 1 for a new one. For many threads that change single keys, as many as
-    /// there are cores.
+    /// Default: that of the store. A new one has as many as there are cores, at most 64, and one on fewer than four
+    /// cores, where threads that meet at a partition wait less than more partitions cost. With a [memory
+    /// budget](Self::memory_budget) it has one for each 64 MiB at most.
+    ///
+    /// More than cores pay where many threads change single keys: fewer of them meet. Fewer pay for ranges and for
+    /// batches of some hundred requests, which every partition takes a part in.
     #[must_use]
     pub fn partitions(mut self, partitions: u32) -> Self {
         self.partitions = Some(partitions);
@@ -379,6 +402,19 @@ impl StoreOptions {
     pub fn assume_dax(mut self, assume: bool) -> Self {
         self.index = self.index.assume_dax(assume);
         self
+    }
+
+    /// How many partitions the store is to have.
+    pub(super) fn partition_count(&self) -> PartitionCount {
+        let cores = available_parallelism().map_or(1, usize::from);
+        PartitionCount {
+            wanted: self.partitions,
+            // Unit tests look into a partition.
+            default: match cfg!(test) {
+                true => 1,
+                false => default_partitions(cores, self.memory_budget),
+            },
+        }
     }
 
     /// Those of one of so many partitions.
@@ -533,6 +569,25 @@ mod tests {
                 error.starts_with(&format!("durability {text:?}; expected ")),
                 "{error}"
             );
+        }
+    }
+
+    #[test]
+    fn new_store_has_a_partition_for_each_core_within_its_budget() {
+        let of_cores = [
+            (1, 1),
+            (2, 1),
+            (3, 1),
+            (4, 4),
+            (16, 16),
+            (64, 64),
+            (256, 64),
+        ];
+        for (cores, partitions) in of_cores {
+            assert_eq!(default_partitions(cores, None), partitions, "{cores}");
+        }
+        for (megabytes, partitions) in [(1, 1), (64, 1), (200, 3), (1024, 16), (1 << 40, 16)] {
+            assert_eq!(default_partitions(16, Some(megabytes << 20)), partitions);
         }
     }
 }

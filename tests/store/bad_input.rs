@@ -16,6 +16,7 @@ use super::{append, lacks_operator};
 
 fn options() -> StoreOptions {
     StoreOptions::new()
+        .partitions(1)
         .domain(Domain::Checkpointed)
         .durability(Durability::Always)
         .segment_bytes(4096)
@@ -134,7 +135,7 @@ fn options_that_cannot_be() {
         );
     }
     let path = folder.path().join("plain");
-    let store = Store::open(&path, &StoreOptions::new().ordered(false)).unwrap();
+    let store = Store::open(&path, &StoreOptions::new().partitions(1).ordered(false)).unwrap();
     let error = store.merge("key", "operand").unwrap_err();
     assert!(lacks_operator(&error), "{error:?}");
     let error = store.range(..).next().unwrap().unwrap_err();
@@ -150,7 +151,7 @@ fn options_that_cannot_be() {
             }
         )
     });
-    let store = Store::open(&path, &StoreOptions::new()).unwrap();
+    let store = Store::open(&path, &StoreOptions::new().partitions(1)).unwrap();
     assert_eq!(store.range(..).count(), 0);
 }
 

@@ -87,7 +87,9 @@ fn callbacks_put_more_while_the_queue_is_full() {
 fn callbacks_call_every_verb() {
     within_a_minute(|| {
         for folder in folders() {
-            let options = StoreOptions::new().merge_operator(super::append());
+            let options = StoreOptions::new()
+                .partitions(1)
+                .merge_operator(super::append());
             let store = Arc::new(Store::open(folder.path().join("store"), &options).unwrap());
             let (done, all) = mpsc::channel();
             for nth in 0..40u8 {
@@ -278,7 +280,9 @@ fn panic_of_a_change_breaks_the_store_and_loses_nothing() {
         for folder in folders() {
             let path = folder.path().join("store");
             let faults = Arc::new(Panics::default());
-            let options = StoreOptions::new().durability(Durability::Always);
+            let options = StoreOptions::new()
+                .partitions(1)
+                .durability(Durability::Always);
             let store = Store::open(&path, &options.clone().faults(faults.clone())).unwrap();
             store.put("key", "value").unwrap();
             faults.0.store(true, Ordering::Relaxed);
@@ -376,7 +380,9 @@ fn futures_of_each_verb_end_and_are_executed_when_dropped() {
 fn full_queue_refuses_who_may_not_wait() {
     within_a_minute(|| {
         let folder = tempfile::tempdir().unwrap();
-        let options = StoreOptions::new().when_full(WhenFull::Refuse);
+        let options = StoreOptions::new()
+            .partitions(1)
+            .when_full(WhenFull::Refuse);
         let store = Store::open(folder.path(), &options).unwrap();
         // The thread that makes room waits in a callback.
         let (sender, released) = mpsc::channel::<()>();

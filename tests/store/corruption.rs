@@ -18,6 +18,7 @@ const SPOILT: u32 = 42;
 
 fn options() -> StoreOptions {
     StoreOptions::new()
+        .partitions(1)
         .durability(Durability::None)
         .merge_operator(append())
 }

@@ -131,6 +131,7 @@ struct Case {
 impl Case {
     fn open(&self) -> Store {
         let mut options = StoreOptions::new()
+            .partitions(1)
             .capacity(64)
             .domain(self.domain)
             .assume_dax(self.domain == Domain::Dax)

@@ -121,7 +121,7 @@ fn child_measures_a_step() {
     let (Some(step), Some(path)) = (setting::<String>(STEP), std::env::var_os(PATH)) else {
         return;
     };
-    let options = StoreOptions::new().capacity(16);
+    let options = StoreOptions::new().capacity(16).partitions(1);
     let options = match step.as_str() {
         "range of files" => options.memory_budget(StoreOptions::MIN_BUDGET),
         _ => options,

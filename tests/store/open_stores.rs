@@ -64,7 +64,8 @@ fn stores_at_rest_have_no_threads_and_few_descriptors() {
     raise_limit();
     let folder = folders().pop().expect("there is one");
     let options = |nth: usize| {
-        let options = StoreOptions::new().capacity(16).durability(match nth % 3 {
+        let options = StoreOptions::new().partitions(1).capacity(16);
+        let options = options.durability(match nth % 3 {
             0 => Durability::Always,
             1 => Durability::Interval(Duration::from_millis(50)),
             _ => Durability::None,

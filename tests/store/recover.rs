@@ -20,6 +20,7 @@ use super::model::{Model, contents};
 
 fn options() -> StoreOptions {
     StoreOptions::new()
+        .partitions(1)
         .capacity(16)
         .durability(Durability::Always)
         .segment_bytes(4096)

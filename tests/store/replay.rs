@@ -14,6 +14,7 @@ use super::model::{Model, contents};
 
 fn options() -> StoreOptions {
     StoreOptions::new()
+        .partitions(1)
         .segment_bytes(4096)
         .checkpoint_bytes(u64::MAX)
 }

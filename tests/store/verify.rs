@@ -17,6 +17,7 @@ use super::{append, seed};
 
 fn options() -> StoreOptions {
     StoreOptions::new()
+        .partitions(1)
         .capacity(16)
         .durability(Durability::None)
         .segment_bytes(1 << 16)

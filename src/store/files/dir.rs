@@ -58,10 +58,27 @@ pub struct StoreDir {
     lock: PmFile,
 }
 
+/// How many partitions a store is to have.
+#[derive(Debug, Clone, Copy)]
+pub struct PartitionCount {
+    /// The number that the caller has asked for.
+    pub wanted: Option<u32>,
+    /// That of a new store, if he has asked for none.
+    pub default: u32,
+}
+
+impl PartitionCount {
+    /// Any; a new store has one.
+    pub const ANY: Self = Self {
+        wanted: None,
+        default: 1,
+    };
+}
+
 /// Which directory of a store is opened.
 enum Identity {
-    /// The store's own, of a store that is to have so many partitions if that is given.
-    First(Option<u32>),
+    /// The store's own.
+    First(PartitionCount),
     /// That of the partition of this number; the first one has this manifest.
     Other(Box<Manifest>, u32, Arc<[AtomicU64]>),
 }
@@ -71,16 +88,18 @@ impl Identity {
     fn check(&self, root: &Dir, found: Option<&Manifest>) -> Result<()> {
         match (self, found) {
             (Self::First(_), Some(found)) if found.partition != 0 => check_first(root, found),
-            (Self::First(Some(wanted)), Some(found))
-                if found.complete && found.partitions != *wanted =>
-            {
-                Err(Error::OptionMismatch {
-                    path: root.join(MANIFEST),
-                    option: "partitions",
-                    found: found.partitions.to_string(),
-                    expected: wanted.to_string(),
-                })
-            }
+            (
+                Self::First(PartitionCount {
+                    wanted: Some(wanted),
+                    ..
+                }),
+                Some(found),
+            ) if found.complete && found.partitions != *wanted => Err(Error::OptionMismatch {
+                path: root.join(MANIFEST),
+                option: "partitions",
+                found: found.partitions.to_string(),
+                expected: wanted.to_string(),
+            }),
             (Self::Other(first, ..), None) if first.complete => Err(Error::Missing {
                 path: root.path().to_path_buf(),
                 advice: "a partition of the store; put it back: no other one has its keys",
@@ -95,7 +114,7 @@ impl Identity {
     /// The store's name, how many partitions it has, and which this is, where there is none yet.
     fn new_identity(&self) -> ([u64; 2], u32, u32) {
         match self {
-            Self::First(partitions) => (rand::random(), partitions.unwrap_or(1), 0),
+            Self::First(count) => (rand::random(), count.wanted.unwrap_or(count.default), 0),
             Self::Other(first, number, _) => {
                 let store_id = id_of_partition(first.store_id, *number);
                 (store_id, first.partitions, *number)
@@ -145,7 +164,7 @@ impl StoreDir {
     pub fn open(
         path: &Path,
         merge_operator: Option<&str>,
-        partitions: Option<u32>,
+        partitions: PartitionCount,
         faults: Option<Arc<dyn Faults>>,
     ) -> Result<Self> {
         let root = Dir::at(path.to_path_buf(), faults);
@@ -217,7 +236,7 @@ impl StoreDir {
         };
         identity.check(&root, Some(&manifest))?;
         let partitions = match identity {
-            Identity::First(partitions) => partitions.unwrap_or(manifest.partitions),
+            Identity::First(count) => count.wanted.unwrap_or(manifest.partitions),
             Identity::Other(first, ..) => first.partitions,
         };
         if manifest.partitions != partitions {

@@ -47,7 +47,7 @@ pub fn open(path: &Path, options: &StoreOptions) -> Result<Vec<StoreInner>> {
     let sorter = Sorter::new(options.engine)?;
     let name = Some(options.operator_name());
     let faults = options.faults.clone();
-    let first = StoreDir::open(path, name, options.partitions, faults)?;
+    let first = StoreDir::open(path, name, options.partition_count(), faults)?;
     let dirs = partition_dirs(first, name)?;
     let shared = Shared::new(dirs.len(), options, sorter);
     let told = |done, all| {

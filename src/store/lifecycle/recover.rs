@@ -19,7 +19,7 @@ use crate::pm::{Dir, Faults, MapOptions};
 use crate::pool::parallel;
 use crate::store::commit::sorter::Sorter;
 use crate::store::files::dir;
-use crate::store::files::dir::StoreDir;
+use crate::store::files::dir::{PartitionCount, StoreDir};
 use crate::store::files::manifest;
 use crate::store::files::manifest::{Copies, Manifest, PARTITIONS_MAX};
 use crate::store::inner::StoreInner;
@@ -158,7 +158,7 @@ pub(in crate::store) fn recover_with(
         (Some(checked), Repair::Check) => checked,
         (Some(checked), Repair::Recover) if is_damaged => checked,
         _ => {
-            let first = StoreDir::open(path, None, None, faults)?;
+            let first = StoreDir::open(path, None, PartitionCount::ANY, faults)?;
             let dirs = partition_dirs(first, None)?;
             if is_damaged {
                 // Whoever comes after one that is cut short finds less damage, and must decide as this one does.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::ReportState;
 use crate::lsm::{Catalog, LevelFile};
-use crate::store::files::dir::StoreDir;
+use crate::store::files::dir::{PartitionCount, StoreDir};
 use crate::store::recover;
 use crate::store::{Durability, Repair, Store, StoreOptions};
 
@@ -175,7 +175,7 @@ fn sst_files_of_one_level_that_share_a_key_are_reported() {
     let state = || recover(&path, Repair::Check, &|_| {}).unwrap().state;
     assert_eq!(state(), ReportState::Clean);
     let forged = files.iter().map(|file| LevelFile { level: 1, ..*file });
-    let store_dir = StoreDir::open(&path, None, None, None).unwrap();
+    let store_dir = StoreDir::open(&path, None, PartitionCount::ANY, None).unwrap();
     Catalog::edit(&store_dir, &forged.collect::<Vec<_>>(), &numbers).unwrap();
     drop(store_dir);
     assert_eq!(state(), ReportState::Damaged);
