@@ -1,4 +1,4 @@
-//! Work in parts, on the threads of the caller's pool, or of rayon's own if it is in none.
+//! Work in parts, on the threads of the caller's pool or [crew], or of rayon's own if he is in none.
 //!
 //! All of it goes through one function without type parameters: what rayon made of each closure by itself was
 //! a quarter of this crate's machine code.
@@ -7,6 +7,8 @@ use std::ops::Range;
 
 use parking_lot::Mutex;
 use rayon::prelude::*;
+
+use super::crew;
 
 /// Parts for each thread: one that has other things to do leaves some to the others.
 const PARTS_PER_THREAD: usize = 4;
@@ -83,17 +85,28 @@ pub fn find_first(len: usize, least: usize, holds: impl Fn(usize) -> bool + Sync
 
 /// The positions below `len` in parts of at least `least`, some for each thread if they are many.
 pub fn parts(len: usize, least: usize) -> impl Iterator<Item = Range<usize>> {
-    let most = PARTS_PER_THREAD * rayon::current_num_threads();
+    let most = PARTS_PER_THREAD * threads();
     let part = len.div_ceil(most).max(least).max(1);
     (0..len)
         .step_by(part)
         .map(move |start| start..len.min(start + part))
 }
 
+/// Threads among which the caller's work is shared.
+pub fn threads() -> usize {
+    crew::threads().unwrap_or_else(rayon::current_num_threads)
+}
+
+/// Whether the caller's work is shared with threads that are there for it alone.
+pub fn is_shared() -> bool {
+    crew::threads().is_some_and(|threads| threads > 1) || rayon::current_thread_index().is_some()
+}
+
 /// Has each of so many parts done.
 fn run(parts: usize, part: &(dyn Fn(usize) + Sync)) {
     match parts {
         0..2 => (0..parts).for_each(part),
+        _ if crew::run(parts, part) => {}
         _ => (0..parts).into_par_iter().with_max_len(1).for_each(part),
     }
 }

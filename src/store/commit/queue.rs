@@ -18,6 +18,7 @@ use super::requests::Batch;
 use super::user_code;
 use crate::metrics::StallReason;
 use crate::metrics::stalls::StallRecorder;
+use crate::pool::crew::Crew;
 use crate::pool::worker::{Worker, words};
 use crate::store::columns::ColumnAnswers;
 use crate::store::columns::requests::{ColumnBatch, RequestKind};
@@ -266,13 +267,18 @@ impl Ticket {
         self.changed.notify_one();
     }
 
-    /// Waits for the end; `None` if the caller becomes the leader.
-    fn wait(&self) -> Option<Box<Outcome>> {
+    /// Waits for the end, and helps whoever leads the `crew` meanwhile; `None` if the caller becomes the leader.
+    fn wait(&self, crew: &Crew) -> Option<Box<Outcome>> {
         // A short group takes less time than waking a thread up.
-        let started = Instant::now();
-        while !self.is_changed.load(Ordering::Acquire) && started.elapsed() < AWAKE_MAX {
-            std::thread::yield_now();
-        }
+        let mut since = Instant::now();
+        crew.stand_by(|| {
+            while !self.is_changed.load(Ordering::Acquire) && since.elapsed() < AWAKE_MAX {
+                match crew.help() {
+                    true => since = Instant::now(),
+                    false => std::thread::yield_now(),
+                }
+            }
+        });
         let mut state = self.state.lock();
         self.is_changed.store(false, Ordering::Relaxed);
         loop {
@@ -299,6 +305,8 @@ pub struct Queue {
     pub(in crate::store) stalls: StallRecorder,
     /// Threads of the store execute what takes long.
     is_shared: bool,
+    /// The callers who wait.
+    crew: Arc<Crew>,
 }
 
 #[derive(Default)]
@@ -330,7 +338,13 @@ impl Queue {
             room: Condvar::new(),
             stalls: StallRecorder::new(StallReason::Queue),
             is_shared,
+            crew: Arc::default(),
         }
+    }
+
+    /// The callers who wait, as far as they are awake. Whoever leads the queue may lead them.
+    pub fn crew(&self) -> &Arc<Crew> {
+        &self.crew
     }
 
     /// Lets the thread of a queue [serve](Self::serve) its leader, as long as that is there.
@@ -357,7 +371,7 @@ impl Queue {
         }
         let ticket = self.enqueue(state, work, leader);
         loop {
-            if let Some(outcome) = ticket.wait() {
+            if let Some(outcome) = ticket.wait(&self.crew) {
                 return (outcome.work, outcome.answer);
             }
             self.run_next_group(leader);
@@ -391,7 +405,7 @@ impl Queue {
         }
         let ticket = self.enqueue(state, Work::Hold, leader);
         // Nobody answers it.
-        let _leads = ticket.wait();
+        let _leads = ticket.wait(&self.crew);
         loop {
             let mut state = self.state.lock();
             if let Some(Work::Hold) = state.waiting.front().map(|job| &job.work) {

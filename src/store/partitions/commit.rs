@@ -42,6 +42,10 @@ use crate::store::wal::record::{self, Entry, GroupPart};
 use crate::table::room::Need;
 use crate::{Error, Result};
 
+/// Most requests for each of the callers who wait, and who execute them themselves. Of more, threads of the store
+/// do their share.
+const CREW_REQUESTS_MAX: usize = 512;
+
 impl Leader for Arc<Partitions> {
     fn commit_group(&self, group: &mut [Job]) -> Vec<Answer> {
         let works: Vec<&Work> = group.iter().map(|job| &job.work).collect();
@@ -221,12 +225,15 @@ impl Partitions {
         let shares = self.share_out(held, jobs);
         let first = &self.first().state;
         let len: usize = jobs.iter().map(|job| job.len()).sum();
+        let run = || self.run_shares(&shares, jobs, read_sets, whole);
+        // To wake threads up takes longer than the work of those who wait anyway.
+        let crew = self.queue.crew();
+        if !first.durably && crew.awake() > 0 && len / (1 + crew.awake()) <= CREW_REQUESTS_MAX {
+            return crew.lead(run);
+        }
         // Syncs go side by side.
         let takes_long = len >= PARALLEL_REQUESTS_MIN || first.durably;
-        let threads = &first.shared.threads;
-        threads.run_for_leader(takes_long, || {
-            self.run_shares(&shares, jobs, read_sets, whole)
-        })
+        first.shared.threads.run_for_leader(takes_long, run)
     }
 
     fn run_shares(
@@ -452,9 +459,9 @@ fn side_by_side<T: Send, R: Send>(
     of: impl IntoIterator<Item = T>,
     make: impl Fn(T) -> R + Sync,
 ) -> Vec<R> {
-    match rayon::current_thread_index() {
-        Some(_) => parallel::map(of, make),
-        None => of.into_iter().map(make).collect(),
+    match parallel::is_shared() {
+        true => parallel::map(of, make),
+        false => of.into_iter().map(make).collect(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::pages::{End, Pages, PagesOf};
+use super::pages::{End, PAGE_ITEMS_INITIAL, Pages, PagesOf};
 use crate::Result;
 use crate::store::store_ref::InnerRef;
 
@@ -65,9 +65,11 @@ impl<'s> Merged<'s> {
             front: None,
             back: None,
         };
-        Self {
+        let mut merged = Self {
             parts: pages.map(part).collect(),
-        }
+        };
+        merged.expect(PAGE_ITEMS_INITIAL);
+        merged
     }
 
     /// Reads so many items at first: as many as will be asked for.

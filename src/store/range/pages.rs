@@ -24,7 +24,7 @@ use crate::table::item::Wanted;
 const PAGE_ITEMS_MAX: usize = 256;
 
 /// Items that are read at first.
-const PAGE_ITEMS_INITIAL: usize = 32;
+pub const PAGE_ITEMS_INITIAL: usize = 32;
 
 /// What a transaction has written: values, which iterators over it share, or deletions.
 pub type Writes = BTreeMap<Vec<u8>, Option<Arc<Vec<u8>>>>;

@@ -332,7 +332,7 @@ impl TieredItems {
         }
         let part = changes
             .len()
-            .div_ceil(TASKS_PER_THREAD * rayon::current_num_threads());
+            .div_ceil(TASKS_PER_THREAD * parallel::threads());
         let part = part.clamp(TASK_CHANGES_MIN, TASK_CHANGES_MAX);
         let apply = |changes| self.table.apply(changes);
         let mut were_there = FixedBitSet::with_capacity(changes.len());

@@ -1,0 +1,249 @@
+//! Threads that wait for one of them, and do parts of its work meanwhile: they are awake, so nobody has to be
+//! woken up for work that takes less time than that.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+/// What a thread has to do with a crew.
+#[derive(Default)]
+enum Role {
+    #[default]
+    None,
+    /// What it does in parts is done by this crew.
+    Leads(Arc<Crew>),
+    /// It does a part, alone.
+    Helps,
+}
+
+thread_local! {
+    static ROLE: RefCell<Role> = const { RefCell::new(Role::None) };
+}
+
+/// See the [module](self).
+#[derive(Default)]
+pub struct Crew {
+    work: Mutex<Option<Arc<Work>>>,
+    /// There is work of which some parts may be left.
+    has_work: AtomicBool,
+    /// Threads that help, as soon as there is work.
+    awake: AtomicUsize,
+}
+
+/// Work in parts, each of which somebody takes.
+struct Work {
+    /// As long as `left` is not 0, it is there.
+    part: &'static (dyn Fn(usize) + Sync),
+    parts: usize,
+    /// The next part that nobody has taken.
+    next: AtomicUsize,
+    /// Parts that are not done.
+    left: AtomicUsize,
+    /// What a part has panicked with.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+impl Work {
+    /// Does parts until all are taken; `false` if they were.
+    fn help(&self) -> bool {
+        let mut has_helped = false;
+        loop {
+            let nth = self.next.fetch_add(1, Ordering::Relaxed);
+            if nth >= self.parts {
+                return has_helped;
+            }
+            has_helped = true;
+            let done = catch_unwind(AssertUnwindSafe(|| (self.part)(nth)));
+            if let Err(panic) = done {
+                *self.panic.lock() = Some(panic);
+            }
+            // The last access to what its owner lends.
+            self.left.fetch_sub(1, Ordering::Release);
+        }
+    }
+}
+
+/// Gives a thread a role, until dropped.
+struct Playing(Role);
+
+impl Playing {
+    fn new(role: Role) -> Self {
+        Self(ROLE.replace(role))
+    }
+}
+
+impl Drop for Playing {
+    fn drop(&mut self) {
+        ROLE.set(std::mem::take(&mut self.0));
+    }
+}
+
+impl Crew {
+    /// Does `work`, whose parts those do, too, who [help](Self::help). One thread at a time may lead a crew.
+    pub fn lead<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
+        let _leads = Playing::new(Role::Leads(Arc::clone(self)));
+        work()
+    }
+
+    /// Does parts of what the leader does now; `false` if there are none.
+    pub fn help(&self) -> bool {
+        if !self.has_work.load(Ordering::Acquire) {
+            return false;
+        }
+        // Whoever is in the way has just got it: to sleep for it would take longer.
+        let Some(work) = self.work.try_lock().and_then(|work| work.clone()) else {
+            return false;
+        };
+        let _helps = Playing::new(Role::Helps);
+        work.help()
+    }
+
+    /// Counts the caller among those who help while `wait` runs.
+    pub fn stand_by<T>(&self, wait: impl FnOnce() -> T) -> T {
+        self.awake.fetch_add(1, Ordering::Relaxed);
+        let waited = wait();
+        self.awake.fetch_sub(1, Ordering::Relaxed);
+        waited
+    }
+
+    /// How many threads would help.
+    pub fn awake(&self) -> usize {
+        self.awake.load(Ordering::Relaxed)
+    }
+
+    fn run(&self, parts: usize, part: &(dyn Fn(usize) + Sync)) {
+        // SAFETY: it is called for parts alone that were taken before `left` was 0, and this call waits for that,
+        // whatever panics. Who keeps the work longer finds no part to take.
+        let part = unsafe {
+            std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(part)
+        };
+        let work = Arc::new(Work {
+            part,
+            parts,
+            next: AtomicUsize::new(0),
+            left: AtomicUsize::new(parts),
+            panic: Mutex::new(None),
+        });
+        *self.work.lock() = Some(Arc::clone(&work));
+        self.has_work.store(true, Ordering::Release);
+        {
+            let _helps = Playing::new(Role::Helps);
+            work.help();
+        }
+        self.has_work.store(false, Ordering::Relaxed);
+        *self.work.lock() = None;
+        let mut tries = 0u32;
+        while work.left.load(Ordering::Acquire) != 0 {
+            tries += 1;
+            match tries % 64 {
+                0 => std::thread::yield_now(),
+                _ => std::hint::spin_loop(),
+            }
+        }
+        let panic = work.panic.lock().take();
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+    }
+}
+
+/// Has parts done by the crew of the caller, if he has to do with one; `false` if he has not.
+pub(super) fn run(parts: usize, part: &(dyn Fn(usize) + Sync)) -> bool {
+    let crew = ROLE.with_borrow(|role| match role {
+        Role::None => None,
+        Role::Leads(crew) => Some(Some(Arc::clone(crew))),
+        Role::Helps => Some(None),
+    });
+    match crew {
+        None => return false,
+        Some(None) => (0..parts).for_each(part),
+        Some(Some(crew)) => crew.run(parts, part),
+    }
+    true
+}
+
+/// Threads among which the caller's crew shares work, if he has to do with one.
+pub(super) fn threads() -> Option<usize> {
+    ROLE.with_borrow(|role| match role {
+        Role::None => None,
+        Role::Leads(crew) => Some(1 + crew.awake.load(Ordering::Relaxed)),
+        Role::Helps => Some(1),
+    })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::pool::parallel;
+
+    /// Runs `lead` as a leader beside so many threads that help.
+    fn beside<T>(helpers: usize, lead: impl FnOnce() -> T) -> T {
+        let crew = Arc::new(Crew::default());
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..helpers {
+                scope.spawn(|| {
+                    crew.stand_by(|| {
+                        while !is_done.load(Ordering::Acquire) {
+                            if !crew.help() {
+                                std::thread::yield_now();
+                            }
+                        }
+                    });
+                });
+            }
+            while crew.awake.load(Ordering::Relaxed) < helpers {
+                std::thread::yield_now();
+            }
+            let led = catch_unwind(AssertUnwindSafe(|| crew.lead(lead)));
+            is_done.store(true, Ordering::Release);
+            led.unwrap_or_else(|panic| resume_unwind(panic))
+        })
+    }
+
+    #[test]
+    fn each_part_is_done_once_whoever_helps() {
+        for helpers in [0, 1, 3] {
+            beside(helpers, || {
+                for round in 0..2000 {
+                    let parts = round % 19;
+                    let nested = |nth: usize| parallel::map(0..3, move |more| nth * 3 + more);
+                    let done = parallel::map(0..parts, nested).concat();
+                    assert!(done.into_iter().eq(0..3 * parts), "{round}");
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn helpers_take_parts_while_the_leader_has_one() {
+        let both = AtomicUsize::new(0);
+        let part = |_| {
+            both.fetch_add(1, Ordering::SeqCst);
+            let began = Instant::now();
+            // Each waits for the other.
+            while both.load(Ordering::SeqCst) < 2 {
+                assert!(began.elapsed() < Duration::from_secs(60), "nobody helps");
+                std::thread::yield_now();
+            }
+        };
+        beside(1, || parallel::map(0..2, part));
+    }
+
+    #[test]
+    fn panic_of_a_part_is_the_leader_s() {
+        for helpers in [0, 2] {
+            for nth in 0..9 {
+                let work = || parallel::map(0..9, |part| assert_ne!(part, nth, "as it was told"));
+                let told = catch_unwind(AssertUnwindSafe(|| beside(helpers, work)));
+                assert!(told.is_err());
+            }
+        }
+    }
+}
