@@ -190,6 +190,8 @@ pub struct Options {
     /// By default those of records of variable length, which are of a store, and no others.
     pub(crate) verify_checksums: Option<bool>,
     pub(crate) idle_compaction: Option<Duration>,
+    /// Indexes that share items, threads and what is kept at rest.
+    pub(crate) sharers: u64,
     pub(crate) assume_dax: bool,
     pub(crate) faults: Option<Arc<dyn Faults>>,
     pub(crate) device_mirror: bool,
@@ -217,6 +219,7 @@ impl Default for Options {
             checksums: false,
             verify_checksums: None,
             idle_compaction: Some(IDLE),
+            sharers: 1,
             assume_dax: false,
             faults: None,
             device_mirror: true,
@@ -265,6 +268,7 @@ impl Options {
         };
         self.threads = threads.div_ceil(to_usize(indexes));
         self.capacity = self.capacity.div_ceil(indexes);
+        self.sharers = indexes;
         self
     }
 

@@ -97,7 +97,7 @@ impl<E: BytesEngine> BytesIndex<E> {
 
     fn with_table(engine: E, mut table: Table<Mapping>, options: &Options) -> Self {
         table.verify_records(options.verify_checksums.unwrap_or(true));
-        table.compact_after(options.idle_compaction);
+        table.compact_after(options.idle_compaction, options.sharers);
         let table = Arc::new(table);
         Self {
             maintainer: Own::new(engine.maintain(&table)),

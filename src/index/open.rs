@@ -147,7 +147,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
         options: &Options,
     ) -> Result<Self> {
         table.verify_records(options.verify_checksums.unwrap_or(false));
-        table.compact_after(options.idle_compaction);
+        table.compact_after(options.idle_compaction, options.sharers);
         let table = Arc::new(table);
         backend.attach(&table, options)?;
         Ok(Self {

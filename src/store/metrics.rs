@@ -142,7 +142,7 @@ mod tests {
             ("get", 1),
             ("multi_get", 1),
             ("range_page", 1),
-            ("change", 3),
+            ("change", 1),
             ("batch", 2),
             ("commit", 1),
             ("checkpoint", 1),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn latencies_of_reads_are_sampled_per_thread_and_others_are_all_there() {
+    fn latencies_of_short_calls_are_sampled_per_thread_and_others_are_all_there() {
         let metrics = StoreMetrics::new();
         std::thread::scope(|scope| {
             for _ in 0..3 {
@@ -168,14 +168,19 @@ mod tests {
                     for _ in 0..2 * GET_SAMPLE_INTERVAL {
                         metrics.time(TimedPath::Get, || ());
                         metrics.time(TimedPath::SingleChange, || ());
+                        metrics.time(TimedPath::Batch, || ());
                     }
                 });
             }
         });
         assert_eq!(metrics.latency(TimedPath::Get).count, 6);
         let changes = metrics.latency(TimedPath::SingleChange);
-        assert_eq!(changes.count, u64::from(6 * GET_SAMPLE_INTERVAL));
-        assert_eq!(changes.sample_interval, 1);
+        assert_eq!(changes.sample_interval, SHORT_SAMPLE_INTERVAL);
+        let timed = (2 * GET_SAMPLE_INTERVAL).div_ceil(SHORT_SAMPLE_INTERVAL);
+        assert_eq!(changes.count, u64::from(3 * timed));
+        let batches = metrics.latency(TimedPath::Batch);
+        assert_eq!(batches.count, u64::from(6 * GET_SAMPLE_INTERVAL));
+        assert_eq!(batches.sample_interval, 1);
         assert_eq!(metrics.latency(TimedPath::Commit).count, 0);
     }
 }

@@ -21,22 +21,23 @@ const REST_OPS_PER_SECOND: u32 = 10_000;
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Room is given back if it is more than these: one byte for so many of records in use, so many bytes an item, and
-/// so many in all.
+/// so many in all, of which each of several tables that are one index has a share, which is not below the least.
 const KEPT_RECORDS_SHARE: u64 = 8;
 const KEPT_ITEM_BYTES: u64 = 24;
 const KEPT_BYTES: u64 = 32 << 20;
-
-/// Items whose records change by so many bytes in all are a reason to check.
-const HINT_BYTES_LOG: u32 = 24;
+const KEPT_BYTES_MIN: u64 = 2 << 20;
 
 /// No rest is longer: whoever wants to end the compaction waits for it.
 const REST_MAX: Duration = Duration::from_millis(100);
 
 /// When a table is compacted by itself.
-#[derive(Default)]
 pub(crate) struct IdleCompaction {
     /// How long it must have rested; never if none.
-    pub(crate) after: Option<Duration>,
+    after: Option<Duration>,
+    /// So many bytes are kept whatever is in use.
+    kept_bytes: u64,
+    /// Items whose records change by so many bytes in all are a reason to check, as a power of two.
+    hint_bytes_log: u32,
     /// There may be room to give back.
     is_likely: AtomicBool,
     /// That is news for whoever checks.
@@ -48,7 +49,28 @@ pub(crate) struct IdleCompaction {
     releases_later: AtomicBool,
 }
 
+impl Default for IdleCompaction {
+    fn default() -> Self {
+        Self::new(None, 1)
+    }
+}
+
 impl IdleCompaction {
+    /// That of one of so many tables that are one index.
+    pub(super) fn new(after: Option<Duration>, tables: u64) -> Self {
+        let kept_bytes = (KEPT_BYTES / tables).max(KEPT_BYTES_MIN);
+        Self {
+            after,
+            kept_bytes,
+            hint_bytes_log: (kept_bytes / 2).ilog2(),
+            is_likely: AtomicBool::default(),
+            is_news: AtomicBool::default(),
+            is_ending: AtomicBool::default(),
+            waiting: AtomicU32::default(),
+            releases_later: AtomicBool::default(),
+        }
+    }
+
     /// Says that there may be room to give back; `true` if that is news.
     pub(super) fn hint(&self) -> bool {
         let is_news = self.after.is_some()
@@ -82,7 +104,7 @@ impl IdleCompaction {
     /// Notes that items have come to `now` bytes of records from `before`.
     #[inline]
     pub(super) fn note_bytes(&self, before: i64, now: i64) -> bool {
-        now < before && (before ^ now) >> HINT_BYTES_LOG != 0 && self.hint()
+        now < before && (before ^ now) >> self.hint_bytes_log != 0 && self.hint()
     }
 }
 
@@ -110,7 +132,8 @@ impl Default for IdleWatch {
 impl<M: Medium> Table<M> {
     /// A file that is opened may have room to give back. Says whether to check.
     pub(super) fn hint_at_opening(&self) -> bool {
-        self.medium.len() > KEPT_BYTES && self.maintenance.idle.hint()
+        let idle = &self.maintenance.idle;
+        self.medium.len() > idle.kept_bytes && idle.hint()
     }
 
     /// Has the table compacted by `compact` if it has rested for long enough, and that gives back much; gives how long
@@ -142,7 +165,7 @@ impl<M: Medium> Table<M> {
         idle.is_likely.store(false, Ordering::Relaxed);
         let (used, spare) = self.usage();
         watch.kept = watch.kept.min(spare);
-        let least = used / KEPT_RECORDS_SHARE + self.len() * KEPT_ITEM_BYTES + KEPT_BYTES;
+        let least = used / KEPT_RECORDS_SHARE + self.len() * KEPT_ITEM_BYTES + idle.kept_bytes;
         if spare <= least.max(watch.kept + watch.kept / 8) {
             return None;
         }

@@ -44,6 +44,7 @@ use alloc::free_list::FreeList;
 pub(crate) use checkpoint::read_superblock;
 use counts::Counts;
 use free_extents::FreeExtents;
+use idle::IdleCompaction;
 use levels::{LevelTable, Levels};
 use maintenance::Maintenance;
 use metadata::MetadataBlock;
@@ -210,9 +211,10 @@ impl<M: Medium> Table<M> {
         self.verifies_records
     }
 
-    /// Says after how long a rest the table is compacted by itself; never if `None`.
-    pub(crate) fn compact_after(&mut self, rest: Option<Duration>) {
-        self.maintenance.idle.after = rest;
+    /// Says after how long a rest the table, one of so many that are one index, is compacted by itself; never if
+    /// `None`.
+    pub(crate) fn compact_after(&mut self, rest: Option<Duration>, tables: u64) {
+        self.maintenance.idle = IdleCompaction::new(rest, tables);
     }
 
     /// Says whether a device pins the file's pages: none goes back to the file system then.

@@ -403,9 +403,14 @@ fn compaction_at_rest_publishes_nothing() {
 
 #[test]
 fn store_at_rest_gives_room_back_by_itself() {
-    for dir in dirs() {
-        let index_file = dir.path().join("index.gph");
-        let store_options = StoreOptions::new().idle_compaction(Some(Duration::from_millis(100)));
+    for (dir, partitions) in dirs().into_iter().zip([1, 4].into_iter().cycle()) {
+        let index_files = (0..partitions).map(|number| match number {
+            0 => dir.path().join("index.gph"),
+            _ => dir.path().join(format!("partition-{number:03}/index.gph")),
+        });
+        let store_options = StoreOptions::new()
+            .partitions(partitions)
+            .idle_compaction(Some(Duration::from_millis(100)));
         let store = Store::open(dir.path(), &store_options).unwrap();
         let batch = |keys: std::ops::Range<u32>, len: usize| {
             for first in keys.clone().step_by(1000) {
@@ -424,7 +429,9 @@ fn store_at_rest_gives_room_back_by_itself() {
             batch(0..50_000, len);
         }
         batch(2_000..50_000, 0);
-        wait_for_disk(&index_file, 16 << 20);
+        for index_file in index_files {
+            wait_for_disk(&index_file, (16 << 20) / u64::from(partitions));
+        }
         for key in (0..50_000u32).step_by(7) {
             let held = store.get(&key.to_be_bytes()).unwrap();
             assert_eq!(held, (key < 2_000).then(|| list(key, 1100)));

@@ -379,7 +379,7 @@ fn merges_that_fail() {
 #[test]
 fn iterator_that_is_held() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
+    let store = Store::open(folder.path(), &StoreOptions::new().partitions(1)).unwrap();
     for key in 0..1000u32 {
         store.put(key.to_be_bytes(), "old").unwrap();
     }
