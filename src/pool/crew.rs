@@ -83,8 +83,8 @@ impl Drop for Playing {
 }
 
 impl Crew {
-    /// Does `work`, whose parts those do, too, who [help](Self::help). One thread at a time may lead a crew.
-    pub fn lead<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
+    /// Does `work`, whose parts those do, too, who [help](Self::help). One thread at a time may do so.
+    pub fn do_with<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
         let _leads = Playing::new(Role::Leads(Arc::clone(self)));
         work()
     }
@@ -201,7 +201,7 @@ mod tests {
             while crew.awake.load(Ordering::Relaxed) < helpers {
                 std::thread::yield_now();
             }
-            let led = catch_unwind(AssertUnwindSafe(|| crew.lead(lead)));
+            let led = catch_unwind(AssertUnwindSafe(|| crew.do_with(lead)));
             is_done.store(true, Ordering::Release);
             led.unwrap_or_else(|panic| resume_unwind(panic))
         })

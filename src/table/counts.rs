@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 /// Threads share a cell only if they are more.
 const CELLS: usize = 16;
 
-/// Counts of operations and of PM touches. Each thread adds to a cell of its own: threads that look up much
+/// Counts of operations and of PM touches. Each thread adds to a cell of its own: threads with many lookups
 /// would wait for each other's cache line. Statistics order nothing, so models need not see them.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {

@@ -342,7 +342,7 @@ impl Queue {
         }
     }
 
-    /// The callers who wait, as far as they are awake. Whoever leads the queue may lead them.
+    /// The callers who wait, as far as they are awake. Whoever leads the queue may have them help.
     pub fn crew(&self) -> &Arc<Crew> {
         &self.crew
     }

@@ -229,7 +229,7 @@ impl Partitions {
         // To wake threads up takes longer than the work of those who wait anyway.
         let crew = self.queue.crew();
         if !first.durably && crew.awake() > 0 && len / (1 + crew.awake()) <= CREW_REQUESTS_MAX {
-            return crew.lead(run);
+            return crew.do_with(run);
         }
         // Syncs go side by side.
         let takes_long = len >= PARALLEL_REQUESTS_MIN || first.durably;
