@@ -8,26 +8,27 @@ use super::file::PmFile;
 use crate::Result;
 use crate::width::to_usize;
 
-/// Bytes that are mapped at a time: so many count as memory of the process.
-const WINDOW_BYTES: u64 = 1 << 20;
-
 /// See the [module](self). It belongs to one file, whose blocks up to the written bytes are allocated.
 #[derive(Debug, Default)]
 pub struct Window {
     /// What is mapped, and from which offset of the file on.
     mapped: Option<(MmapMut, u64)>,
-    /// The file cannot be mapped.
-    is_closed: bool,
+    /// Bytes that are mapped at a time, which count as memory of the process. The file cannot be mapped if it is 0.
+    bytes: u64,
 }
 
 impl Window {
-    /// The window to a file; one that stays closed if its pages are not memory.
-    pub fn to(file: &PmFile) -> Self {
-        let is_memory = FileSystem::of(file).is_ok_and(|it| it.in_memory && it.writable);
+    /// The window of so many bytes, a multiple of the pages, to a file; none if its pages are not memory.
+    pub fn to(file: &PmFile, bytes: u64) -> Self {
+        let is_memory = FileSystem::of(file)
+            .is_ok_and(|it| it.in_memory && it.writable && bytes.is_multiple_of(it.unit));
         Self {
             mapped: None,
             // Tests that put faults under the file want to see each of its calls.
-            is_closed: !is_memory || file.has_faults(),
+            bytes: match is_memory && !file.has_faults() {
+                true => bytes,
+                false => 0,
+            },
         }
     }
 
@@ -48,9 +49,9 @@ impl Window {
 
     /// The bytes from `from` to `to` of the file, if they are in one window.
     fn part(&mut self, file: &PmFile, from: u64, to: u64, room: u64) -> Option<&mut [u8]> {
-        let start = from / WINDOW_BYTES * WINDOW_BYTES;
-        let end = room.min(start + WINDOW_BYTES);
-        if self.is_closed || to > end {
+        let start = from.checked_div(self.bytes)? * self.bytes;
+        let end = room.min(start + self.bytes);
+        if to > end {
             return None;
         }
         let is_mapped =
@@ -77,7 +78,7 @@ impl Window {
         });
         if let Err(error) = &mapped {
             tracing::debug!(%error, path = %file.path().display(), "no window to the file");
-            self.is_closed = true;
+            self.bytes = 0;
         }
         mapped.ok()
     }
@@ -88,52 +89,62 @@ mod tests {
     use super::*;
     use crate::pm::Dir;
 
+    const BYTES: u64 = 256 << 10;
+
     #[test]
     fn what_is_written_through_a_window_is_in_the_file() {
-        let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {
-            return;
-        };
+        let memory = tempfile::tempdir_in("/dev/shm").unwrap();
         let dir = Dir::at(memory.path().to_path_buf(), None);
         let file = dir.create_file("log").unwrap();
-        let mut window = Window::to(&file);
-        assert!(!window.is_closed, "/dev/shm is memory");
-        let mut expected = vec![0; to_usize(3 * WINDOW_BYTES)];
-        file.allocate(0, 3 * WINDOW_BYTES).unwrap();
-        let mut at = 0;
+        let mut window = Window::to(&file, BYTES);
+        assert_eq!(window.bytes, BYTES, "/dev/shm is memory");
+        let mut expected = Vec::new();
+        let mut windows = 0;
         for nth in 0..=u8::MAX {
             // Some are in one window, some in two, one is longer than a window.
             let len = match nth {
-                100 => to_usize(WINDOW_BYTES) + 5,
+                100 => to_usize(BYTES) + 5,
                 _ => 6_000 + usize::from(nth),
             };
-            let bytes = vec![nth; len];
-            let room = (at + len as u64).next_multiple_of(64 << 10);
+            let (at, bytes) = (expected.len() as u64, vec![nth; len]);
+            expected.extend(&bytes);
+            // As on a disk with little room.
+            let room = (expected.len() as u64).next_multiple_of(16 << 10);
+            file.allocate(at, room).unwrap();
             window.write(&file, &bytes, at, room).unwrap();
-            expected[to_usize(at)..][..len].copy_from_slice(&bytes);
-            at += len as u64;
+            windows += u32::from(window.mapped.is_some());
             // Calls and stores meet in the same bytes.
             if nth % 16 == 0 {
-                file.write(&[1, 2, 3], at - 3).unwrap();
-                expected[to_usize(at) - 3..to_usize(at)].copy_from_slice(&[1, 2, 3]);
-                window.write(&file, &[9], at - 2, room).unwrap();
-                expected[to_usize(at) - 2] = 9;
+                let end = expected.len();
+                file.write(&[1, 2, 3], end as u64 - 3).unwrap();
+                window.write(&file, &[9], end as u64 - 2, room).unwrap();
+                expected[end - 3..].copy_from_slice(&[1, 9, 3]);
             }
         }
+        assert!(windows > 250, "{windows}");
         let mut found = vec![0; expected.len()];
         assert_eq!(file.read(&mut found, 0).unwrap(), found.len());
         assert!(found == expected);
     }
 
     #[test]
-    fn file_on_a_disk_has_no_window() {
+    fn file_is_written_with_a_window_and_without() {
+        let memory = tempfile::tempdir_in("/dev/shm").unwrap();
         let disk = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let dir = Dir::at(disk.path().to_path_buf(), None);
-        let file = dir.create_file("log").unwrap();
-        let mut window = Window::to(&file);
-        window.write(&file, b"record", 3, 9).unwrap();
-        let mut found = [1; 9];
-        assert_eq!(file.read(&mut found, 0).unwrap(), 9);
-        assert_eq!(&found, b"\0\0\0record");
-        assert_eq!(window.is_closed, !FileSystem::of(&file).unwrap().in_memory);
+        for folder in [&memory, &disk] {
+            let dir = Dir::at(folder.path().to_path_buf(), None);
+            let file = dir.create_file("log").unwrap();
+            let mut window = Window::to(&file, BYTES);
+            window.write(&file, b"record", 3, u64::MAX).unwrap();
+            window.write(&file, b"more", 9, 16).unwrap();
+            let mut found = [1; 13];
+            assert_eq!(file.read(&mut found, 0).unwrap(), 13);
+            assert_eq!(&found, b"\0\0\0recordmore");
+        }
+        let dir = Dir::at(memory.path().to_path_buf(), None);
+        let read_only = dir.open_file("log", false).unwrap();
+        let mut window = Window::to(&read_only, BYTES);
+        assert!(window.write(&read_only, b"record", 3, 16).is_err());
+        assert_eq!(window.bytes, 0, "no room can be made sure of");
     }
 }

@@ -6,8 +6,12 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, Thread};
 
 use parking_lot::Mutex;
+
+/// How often the leader checks whether the last parts are done before it sleeps.
+const SPINS_MAX: u32 = 1 << 12;
 
 /// What a thread has to do with a crew.
 #[derive(Default)]
@@ -43,26 +47,44 @@ struct Work {
     next: AtomicUsize,
     /// Parts that are not done.
     left: AtomicUsize,
-    /// What a part has panicked with.
+    leader: Thread,
+    /// What the first part that has panicked did so with.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 impl Work {
-    /// Does parts until all are taken; `false` if they were.
+    /// Does a part; `false` if all are taken.
     fn help(&self) -> bool {
-        let mut has_helped = false;
-        loop {
-            let nth = self.next.fetch_add(1, Ordering::Relaxed);
-            if nth >= self.parts {
-                return has_helped;
+        let nth = self.next.fetch_add(1, Ordering::Relaxed);
+        if nth >= self.parts {
+            return false;
+        }
+        let done = catch_unwind(AssertUnwindSafe(|| (self.part)(nth)));
+        if let Err(panic) = done {
+            let mut first = self.panic.lock();
+            match &*first {
+                None => *first = Some(panic),
+                // To drop it might panic again.
+                Some(_) => std::mem::forget(panic),
             }
-            has_helped = true;
-            let done = catch_unwind(AssertUnwindSafe(|| (self.part)(nth)));
-            if let Err(panic) = done {
-                *self.panic.lock() = Some(panic);
+        }
+        // The last access to what the leader lends.
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.leader.unpark();
+        }
+        true
+    }
+
+    /// Waits until all parts are done.
+    fn wait(&self) {
+        for _ in 0..SPINS_MAX {
+            if self.left.load(Ordering::Acquire) == 0 {
+                return;
             }
-            // The last access to what its owner lends.
-            self.left.fetch_sub(1, Ordering::Release);
+            std::hint::spin_loop();
+        }
+        while self.left.load(Ordering::Acquire) != 0 {
+            thread::park();
         }
     }
 }
@@ -89,7 +111,7 @@ impl Crew {
         work()
     }
 
-    /// Does parts of what the leader does now; `false` if there are none.
+    /// Does a part of what the leader does now; `false` if there is none.
     pub fn help(&self) -> bool {
         if !self.has_work.load(Ordering::Acquire) {
             return false;
@@ -126,24 +148,18 @@ impl Crew {
             parts,
             next: AtomicUsize::new(0),
             left: AtomicUsize::new(parts),
+            leader: thread::current(),
             panic: Mutex::new(None),
         });
         *self.work.lock() = Some(Arc::clone(&work));
         self.has_work.store(true, Ordering::Release);
         {
             let _helps = Playing::new(Role::Helps);
-            work.help();
+            while work.help() {}
         }
         self.has_work.store(false, Ordering::Relaxed);
         *self.work.lock() = None;
-        let mut tries = 0u32;
-        while work.left.load(Ordering::Acquire) != 0 {
-            tries += 1;
-            match tries % 64 {
-                0 => std::thread::yield_now(),
-                _ => std::hint::spin_loop(),
-            }
-        }
+        work.wait();
         let panic = work.panic.lock().take();
         if let Some(panic) = panic {
             resume_unwind(panic);

@@ -279,7 +279,9 @@ impl StoreOptions {
     /// budget](Self::memory_budget) it has one for each 64 MiB at most.
     ///
     /// More than cores pay where many threads change single keys: fewer of them meet. Fewer pay for ranges and for
-    /// batches of some hundred requests, which every partition takes a part in.
+    /// batches of some hundred requests, which every partition takes a part in. One keeps the order of asynchronous
+    /// changes of one thread also for different keys, and after a power cut everything up to one moment. Several do so
+    /// in each partition, and keep batches and transactions whole.
     #[must_use]
     pub fn partitions(mut self, partitions: u32) -> Self {
         self.partitions = Some(partitions);

@@ -58,7 +58,7 @@ pub struct StoreStats {
 }
 
 /// What executing groups of batches took since the opening, by its steps. Of groups of fewer than 384 requests
-/// one in 31 is timed, in place of all of them. Requests that are all gets are not counted, nor is what callers
+/// of one partition one in 31 is timed, in place of all of them. Requests that are all gets are not counted, nor is what callers
 /// read before it is their turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]

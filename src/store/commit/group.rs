@@ -25,7 +25,7 @@ use crate::{Error, Result};
 
 /// Of groups of few requests one in so many is timed: the clock would take a tenth of a single change. A prime,
 /// so that no pattern of calls is in step with it.
-const SHORT_GROUPS: u32 = 31;
+pub const SHORT_GROUPS: u32 = 31;
 
 impl StoreInner {
     /// Refuses all further changes: one of them has panicked. Gives what callers are told.

@@ -33,11 +33,14 @@ const FORMAT: FileFormat = FileFormat {
 /// Bytes of the header of a segment.
 pub const SEGMENT_HEADER: u64 = size_of::<Header>() as u64;
 
-/// What the file is made longer by when it is full, so that few syncs wait for its new length. Unit tests write
-/// and read thousands of short logs, and make them longer more often so.
-pub const EXTENSION: u64 = if cfg!(test) { 64 << 10 } else { 1 << 20 };
+/// What the files of all partitions together are made longer by when they are full, so that few syncs wait for a new
+/// length. Unit tests write and read thousands of short logs, and make them longer more often so.
+const EXTENSION: u64 = if cfg!(test) { 64 << 10 } else { 1 << 20 };
 
-/// The same where the disk has no room for more.
+/// What each of them is made longer by at least.
+const EXTENSION_MIN: u64 = 64 << 10;
+
+/// The same where the disk has no room for that.
 pub const LEAST_EXTENSION: u64 = 16 << 10;
 
 /// Bytes that a thread reads at a time.
@@ -54,6 +57,12 @@ struct Header {
 }
 
 const_assert_eq!(size_of::<Header>(), 64);
+
+/// What the file of one of so many partitions is made longer by when it is full.
+pub fn extension(partitions: u32) -> u64 {
+    let share = EXTENSION / u64::from(partitions.next_power_of_two());
+    share.max(EXTENSION_MIN)
+}
 
 /// The name of segment `number` in its directory.
 pub fn name(number: u64) -> String {
@@ -218,12 +227,12 @@ impl Segment {
         Ok(())
     }
 
-    /// Makes room up to `end` in the file, in which all behind `at` is free and whose room ends at
-    /// `room`, and gives where it ends now.
+    /// Makes room up to `end` in the file, and up to a multiple of `extension` if the disk has that, in which all
+    /// behind `at` is free and whose room ends at `room`. Gives where it ends now.
     ///
     /// # Errors
     /// What the operating system answers.
-    pub fn make_room(&self, at: u64, end: u64, room: u64) -> Result<u64> {
+    pub fn make_room(&self, at: u64, end: u64, room: u64, extension: u64) -> Result<u64> {
         if end <= room {
             return Ok(room);
         }
@@ -232,15 +241,15 @@ impl Segment {
             let extended = self.file.allocate(at, room).map(|()| room);
             extended.map_err(|source| Error::io(self.file.path(), "extend", source))
         };
-        match extend(EXTENSION) {
+        match extend(extension) {
             Err(Error::NoSpace { .. }) => extend(LEAST_EXTENSION),
             extended => extended,
         }
     }
 
-    /// A window to the file, for the one who appends to it.
-    pub fn window(&self) -> Window {
-        Window::to(&self.file)
+    /// A window of so many bytes to the file, for the one who appends to it.
+    pub fn window(&self, bytes: u64) -> Window {
+        Window::to(&self.file, bytes)
     }
 
     /// Writes bytes into the file, which has room up to `room`, through its window. Others may write elsewhere at the

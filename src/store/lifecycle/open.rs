@@ -12,6 +12,7 @@ use crate::index::bytes::BytesIndex;
 use crate::lsm::{Catalog, LsmVersion, Spill};
 use crate::pool::parallel;
 use crate::pool::worker::Worker;
+use crate::store::commit::group::SHORT_GROUPS;
 use crate::store::commit::optimistic_reads::Changed;
 use crate::store::commit::sorter::Sorter;
 use crate::store::files::dir::{Room, StoreDir, is_full, older_copies};
@@ -372,7 +373,7 @@ fn open_in(
         broken: OnceLock::new(),
         begun: Mutex::new(None),
         steps: Mutex::default(),
-        short_groups: AtomicU32::new(0),
+        short_groups: AtomicU32::new(SHORT_GROUPS / 2),
         replayed_records: replay.records,
     };
     Ok(state)

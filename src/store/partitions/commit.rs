@@ -42,9 +42,10 @@ use crate::store::wal::record::{self, Entry, GroupPart};
 use crate::table::room::Need;
 use crate::{Error, Result};
 
-/// Most requests for each of the callers who wait, and who execute them themselves. Of more, threads of the store
-/// do their share.
-const CREW_REQUESTS_MAX: usize = 512;
+/// Most requests of a group that callers who wait execute themselves, for each of them and in all. Of more, threads
+/// of the store do their share.
+const CREW_SHARE_MAX: usize = 512;
+const CREW_REQUESTS_MAX: usize = 4096;
 
 impl Leader for Arc<Partitions> {
     fn commit_group(&self, group: &mut [Job]) -> Vec<Answer> {
@@ -228,7 +229,8 @@ impl Partitions {
         let run = || self.run_shares(&shares, jobs, read_sets, whole);
         // To wake threads up takes longer than the work of those who wait anyway.
         let crew = self.queue.crew();
-        if !first.durably && crew.awake() > 0 && len / (1 + crew.awake()) <= CREW_REQUESTS_MAX {
+        let share = len / (1 + crew.awake());
+        if !first.durably && share < len && share <= CREW_SHARE_MAX && len <= CREW_REQUESTS_MAX {
             return crew.do_with(run);
         }
         // Syncs go side by side.

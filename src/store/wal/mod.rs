@@ -22,7 +22,7 @@ use crate::pm::Window;
 use crate::pool::parallel;
 use crate::store::files::dir::{Room, StoreDir};
 use crate::store::files::manifest::Manifest;
-use crate::store::files::segment::{EXTENSION, SEGMENT_HEADER, Segment};
+use crate::store::files::segment::{SEGMENT_HEADER, Segment, extension};
 use crate::width::to_usize;
 use record::{BLOCK, Entry, GroupPart, RECORD_HEADER, RecordHeader, seed};
 
@@ -45,6 +45,8 @@ pub struct Log {
     segment_bytes: u64,
     /// Most bytes that are kept in memory until they are durable.
     unsynced_bytes_max: u64,
+    /// Bytes by which a segment that is full is made longer.
+    extension: u64,
     tail: Mutex<Tail>,
     /// Held while the segment is synced or left: an error of a sync is told only once, so nobody
     /// else may believe a later one.
@@ -117,6 +119,7 @@ impl Log {
                 has_waited: false,
                 bytes,
             }),
+            extension: extension(store_dir.manifest().partitions),
             store_dir,
             segment_bytes,
             unsynced_bytes_max,
@@ -281,7 +284,7 @@ impl Log {
             false => beside().and_then(|made| {
                 let make_room = |segment: &Segment, at, end, before| {
                     self.store_dir
-                        .with_room(room, || segment.make_room(at, end, before))
+                        .with_room(room, || segment.make_room(at, end, before, self.extension))
                 };
                 tail.write(header, entries, make_room).map(|()| made)
             }),
@@ -387,9 +390,9 @@ impl Log {
             record::move_to(&mut records, segment.salt, end);
             let start = end;
             end += records.len() as u64;
-            room = self
-                .store_dir
-                .with_room(Room::ALL, || segment.make_room(start, end, room))?;
+            room = self.store_dir.with_room(Room::ALL, || {
+                segment.make_room(start, end, room, self.extension)
+            })?;
             segment.write(&records, start)?;
             self.syncs.time(|| segment.sync())?;
         }
@@ -399,7 +402,7 @@ impl Log {
             change(manifest);
         })?;
         *tail = Tail {
-            window: segment.window(),
+            window: segment.window(self.extension),
             segment: Some(Arc::new(segment)),
             end,
             room,
@@ -441,7 +444,7 @@ impl Log {
     /// again.
     pub fn was_taken(&self, sealed: &SealedPrefix) {
         self.tail().bytes -= sealed.bytes;
-        let room = sealed.bytes.next_multiple_of(EXTENSION);
+        let room = sealed.bytes.next_multiple_of(self.extension);
         self.store_dir.retire_old_segments(room);
     }
 }
