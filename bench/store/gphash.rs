@@ -87,20 +87,22 @@ impl Gphash {
             .engine(settings.engine)
             .durability(durability)
             .verify_checksums(settings.checksums)
-            .partitions(settings.partitions)
             .merge_operator(Arc::new(Add));
+        if let Some(partitions) = settings.partitions {
+            options = options.partitions(partitions);
+        }
         options = match settings.budget {
             Some(bytes) => options.memory_budget(bytes),
             None => options.capacity(settings.records),
         };
+        let store = Store::open(path, &options)?;
         Ok(Self {
-            store: Store::open(path, &options)?,
             sizes: settings.sizes,
             in_columns: settings.columns,
             options: format!(
                 "log {}, {} partitions, engine {:?}, checksums {}, columns {}, {}",
                 settings.durability(),
-                settings.partitions,
+                store.stats().partitions,
                 settings.engine,
                 settings.checksums,
                 settings.columns,
@@ -109,6 +111,7 @@ impl Gphash {
                     None => format!("capacity for {} records", settings.records),
                 }
             ),
+            store,
         })
     }
 

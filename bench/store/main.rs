@@ -106,10 +106,10 @@ struct Arguments {
     /// Batches go in columns of keys and of values, to the store of this crate
     #[arg(long)]
     columns: bool,
-    /// Partitions of the store of this crate
-    #[arg(long, value_name = "N", default_value = "1",
+    /// Partitions of the store of this crate; else it chooses
+    #[arg(long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=StoreOptions::PARTITIONS_MAX.into()))]
-    partitions: u32,
+    partitions: Option<u32>,
     /// Every answer is durable
     #[arg(long)]
     always: bool,

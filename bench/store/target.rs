@@ -21,8 +21,8 @@ pub struct Settings {
     pub checksums: bool,
     /// Batches go to the store of this crate in columns.
     pub columns: bool,
-    /// Partitions of the store of this crate.
-    pub partitions: u32,
+    /// Partitions of the store of this crate, if it does not choose.
+    pub partitions: Option<u32>,
     /// Every answer is durable; else a thread syncs the log at this interval.
     pub always: bool,
     pub interval: Duration,

@@ -158,6 +158,7 @@ impl Exposition {
     fn of_store(&mut self, labels: &str, stats: &StoreStats) {
         let StoreStats {
             keys,
+            partitions,
             index,
             sequence,
             log_bytes,
@@ -182,6 +183,11 @@ impl Exposition {
                 "keys",
                 *keys as f64,
                 "Keys with a value, estimated from above with sorted files.",
+            ),
+            (
+                "partitions",
+                f64::from(*partitions),
+                "Partitions of the store.",
             ),
             (
                 "sequence",

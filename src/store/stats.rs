@@ -19,6 +19,8 @@ pub struct StoreStats {
     /// Keys that have a value; with items in sorted files an estimate from above: deleted ones
     /// and those that are in several places may count more than once.
     pub keys: u64,
+    /// How many [partitions](super::StoreOptions::partitions) the store has.
+    pub partitions: u32,
     /// Those of the index.
     pub index: Stats,
     /// Sequence number of the last request that has changed something.

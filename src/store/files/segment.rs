@@ -37,8 +37,9 @@ pub const SEGMENT_HEADER: u64 = size_of::<Header>() as u64;
 /// length. Unit tests write and read thousands of short logs, and make them longer more often so.
 const EXTENSION: u64 = if cfg!(test) { 64 << 10 } else { 1 << 20 };
 
-/// What each of them is made longer by at least.
-const EXTENSION_MIN: u64 = 64 << 10;
+/// What each of them is made longer by at least. It is also what is mapped of it, and each change of that interrupts
+/// all cores.
+const EXTENSION_MIN: u64 = if cfg!(test) { 64 << 10 } else { 256 << 10 };
 
 /// The same where the disk has no room for that.
 pub const LEAST_EXTENSION: u64 = 16 << 10;

@@ -21,6 +21,7 @@ impl Partitions {
         let moved = |state: &StoreInner| state.budget.as_ref().map_or((0, 0), Budget::moved);
         let mut all = StoreStats {
             keys: sum(&|state| state.tiers.keys()),
+            partitions: self.first().state.store_dir.manifest().partitions,
             index: states()
                 .map(|state| state.tiers.table.stats())
                 .reduce(add_index)
