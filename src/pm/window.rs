@@ -131,8 +131,8 @@ mod tests {
     fn file_is_written_with_a_window_and_without() {
         let memory = tempfile::tempdir_in("/dev/shm").unwrap();
         let disk = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        for folder in [&memory, &disk] {
-            let dir = Dir::at(folder.path().to_path_buf(), None);
+        for at in [&memory, &disk] {
+            let dir = Dir::at(at.path().to_path_buf(), None);
             let file = dir.create_file("log").unwrap();
             let mut window = Window::to(&file, BYTES);
             window.write(&file, b"record", 3, u64::MAX).unwrap();
