@@ -1,0 +1,59 @@
+use super::*;
+
+fn arena(value_size: u64) -> Arena {
+    Arena::new(&Shape::new(8, value_size, 8, 2, 2).unwrap())
+}
+
+#[test]
+fn record_numbers_and_offsets_are_inverse() {
+    let arena = Arena::new(&Shape::variable(8, 2, 2).unwrap());
+    // Classes of 40 and of 32 bytes.
+    arena.add_extent(1, 4096, 100);
+    arena.add_extent(0, 65536, 4096);
+    arena.add_extent(1, 69632, 4096);
+    assert_eq!((arena.total(0), arena.total(1)), (128, 2 + 102));
+    let map = arena.map();
+    for class in 0..2 {
+        for ordinal in 0..arena.total(class) {
+            let offset = arena.extents().offset(class, ordinal).unwrap();
+            assert_eq!(map.record(offset), Some((class, ordinal)));
+        }
+        assert_eq!(arena.extents().offset(class, arena.total(class)), None);
+    }
+    for nowhere in [0, 4095, 4097, 4096 + 80, 65536 + 4, 69632 + 102 * 40] {
+        assert_eq!(map.record(nowhere), None);
+    }
+}
+
+#[test]
+fn record_is_handed_out_once_and_again_only_after_grace() {
+    let arena = arena(64 << 10);
+    arena.add_extent(0, 4096, 640 << 10);
+    let mut shard = arena.shard(3);
+    let mut taken: Vec<_> = std::iter::from_fn(|| arena.allocate(&mut shard, 0, || 1)).collect();
+    taken.sort_unstable();
+    taken.dedup();
+    assert_eq!(taken.len(), 10);
+    shard.retire(taken[0], 1 << 20);
+    arena.flush(&mut shard, || 5);
+    assert_eq!(arena.allocate(&mut shard, 0, || 5), None);
+    assert_eq!(arena.allocate(&mut shard, 0, || 6), None);
+    assert_eq!(arena.allocate(&mut shard, 0, || 7), Some(taken[0]));
+}
+
+#[test]
+fn records_come_back_to_their_own_class() {
+    let arena = Arena::new(&Shape::variable(8, 2, 2).unwrap());
+    arena.add_extent(0, 4096, 32);
+    arena.add_extent(5, 8192, 80);
+    let mut shard = arena.shard(0);
+    let small = arena.allocate(&mut shard, 0, || 1).unwrap();
+    let large = arena.allocate(&mut shard, 5, || 1).unwrap();
+    assert_eq!((small, large), (4096, 8192));
+    assert_eq!(arena.allocate(&mut shard, 1, || 1), None);
+    shard.retire(large, 80);
+    shard.retire(small, 32);
+    assert_eq!(arena.collect(&mut shard, || 1), 1);
+    assert_eq!(arena.allocate(&mut shard, 5, || 3), Some(large));
+    assert_eq!(arena.allocate(&mut shard, 0, || 3), Some(small));
+}
