@@ -1452,4 +1452,11 @@ pub const MUTATIONS: &[Mutation] = &[
         replacement: "        noting.show(new);\n        if !self.wait_for_pins() {\n            return Copied::NotAll;\n        }",
         suite: Suite::Loom("loom_tests::growth::shrink_and_two"),
     },
+    Mutation {
+        name: "a record goes into the window of another part of the log",
+        file: "src/pm/window.rs",
+        find: "*first == start && ",
+        replacement: "",
+        suite: Suite::Unit("pm::window"),
+    },
 ];
