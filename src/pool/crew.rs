@@ -38,10 +38,17 @@ pub struct Crew {
     awake: AtomicUsize,
 }
 
+/// What does a part. It is there as long as some are left.
+struct Part(*const (dyn Fn(usize) + Sync));
+
+// SAFETY: threads call it through a shared reference alone, and it is `Sync`.
+unsafe impl Send for Part {}
+// SAFETY: as above.
+unsafe impl Sync for Part {}
+
 /// Work in parts, each of which somebody takes.
 struct Work {
-    /// As long as `left` is not 0, it is there.
-    part: &'static (dyn Fn(usize) + Sync),
+    part: Part,
     parts: usize,
     /// The next part that nobody has taken.
     next: AtomicUsize,
@@ -59,7 +66,10 @@ impl Work {
         if nth >= self.parts {
             return false;
         }
-        let done = catch_unwind(AssertUnwindSafe(|| (self.part)(nth)));
+        // SAFETY: this part was taken and is not done, so `left` is not 0, and the leader waits in `run` until it is,
+        // whatever panics.
+        let part = unsafe { &*self.part.0 };
+        let done = catch_unwind(AssertUnwindSafe(|| part(nth)));
         if let Err(panic) = done {
             let mut first = self.panic.lock();
             match &*first {
@@ -138,13 +148,16 @@ impl Crew {
     }
 
     fn run(&self, parts: usize, part: &(dyn Fn(usize) + Sync)) {
-        // SAFETY: it is called for parts alone that were taken before `left` was 0, and this call waits for that,
-        // whatever panics. Who keeps the work longer finds no part to take.
+        // SAFETY: two pointers to the same, of which the second says nothing of how long that lives. It is used as
+        // long as parts are left, and this call waits for the last one.
         let part = unsafe {
-            std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(part)
+            std::mem::transmute::<
+                *const (dyn Fn(usize) + Sync + '_),
+                *const (dyn Fn(usize) + Sync + 'static),
+            >(part)
         };
         let work = Arc::new(Work {
-            part,
+            part: Part(part),
             parts,
             next: AtomicUsize::new(0),
             left: AtomicUsize::new(parts),
