@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-/// Threads share a cell only if they are more.
-const CELLS: usize = 16;
+/// Threads share a cell only if they are more. The stacks of a model are small.
+const CELLS: usize = if cfg!(loom) { 1 } else { 16 };
 
 /// Counts of operations and of PM touches. Each thread adds to a cell of its own: threads with many lookups
 /// would wait for each other's cache line. Statistics order nothing, so models need not see them.

@@ -9,8 +9,8 @@ use rayon::slice::ParallelSliceMut;
 use crate::pool::parallel;
 use crate::pool::run_off_pool;
 use crate::store::inner::StoreInner;
-use crate::store::ordered::OrderedView;
 use crate::store::ordered::view::OrderedViewState;
+use crate::store::ordered::{Chunks, OrderedView};
 use crate::table::item::Mutation;
 use crate::{Error, Result};
 
@@ -31,33 +31,32 @@ impl StoreInner {
         self.order.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `read` called with the ordered view, which is made if there is none. Its keys are in the table
-    /// meanwhile; others that are there, too, may be on their way in or out.
+    /// Has `read` called with `chunks` of the ordered view, which is made if there is none. Nobody waits for `read`: keys
+    /// may come and go meanwhile.
     ///
     /// # Errors
     /// [`Error::Unordered`], and those of `read` and of reading the index.
-    pub fn with_order<T>(&self, read: impl Fn(&OrderedView) -> Result<T>) -> Result<T> {
+    pub fn with_order<T>(
+        &self,
+        chunks: impl Fn(&OrderedView) -> Chunks,
+        read: impl Fn(&Chunks) -> Result<T>,
+    ) -> Result<T> {
         loop {
-            match self.read_order(&read) {
-                // A key that shares its fingerprint with one on its way in or out is missed. Now there is none.
-                Some(Err(Error::Damaged { .. })) => {
-                    let _alone = self.applying();
-                    if let Some(found) = self.read_order(&read) {
-                        return found;
-                    }
+            for is_alone in [false, false, true] {
+                // A key is missed that leaves meanwhile, or that shares its fingerprint with one on its way in or
+                // out. Now there is none.
+                let _alone = is_alone.then(|| self.applying());
+                let chunks = match &*self.order() {
+                    OrderedViewState::Off => return Err(Error::Unordered),
+                    OrderedViewState::Ready(view) => chunks(view),
+                    OrderedViewState::Absent | OrderedViewState::Underway(_) => break,
+                };
+                match read(&chunks) {
+                    Err(Error::Damaged { .. }) if !is_alone => {}
+                    found => return found,
                 }
-                Some(found) => return found,
-                None => run_off_pool(|| self.make_order())?,
             }
-        }
-    }
-
-    /// As [`with_order`](Self::with_order), unless there is no view yet.
-    fn read_order<T>(&self, read: impl Fn(&OrderedView) -> Result<T>) -> Option<Result<T>> {
-        match &*self.order() {
-            OrderedViewState::Off => Some(Err(Error::Unordered)),
-            OrderedViewState::Ready(view) => Some(read(view)),
-            OrderedViewState::Absent | OrderedViewState::Underway(_) => None,
+            run_off_pool(|| self.make_order())?;
         }
     }
 

@@ -51,7 +51,7 @@ pub trait Items {
 ///
 /// Different keys can have one fingerprint. If their tails are equal too, their entries are, and the
 /// *n*th of them is that of the *n*th key.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Chunk {
     prefix: Box<[u8]>,
     /// What follows the prefix, filled up with zeros.

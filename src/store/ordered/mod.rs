@@ -9,8 +9,8 @@ mod tests;
 pub mod view;
 
 use std::collections::BTreeMap;
-use std::iter;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use crate::Result;
 use crate::store::mvcc::old_versions::Value;
@@ -40,7 +40,16 @@ const READ_ITEMS_MAX: usize = 256;
 pub struct OrderedView {
     /// Each by a key that is not greater than its own, and greater than all in the chunk before.
     /// There is always one of the empty key.
-    chunks: BTreeMap<Box<[u8]>, Chunk>,
+    chunks: BTreeMap<Box<[u8]>, Arc<Chunk>>,
+}
+
+/// Neighbouring chunks of a view from where a page begins on, one behind the other from its end of the range. They
+/// stay as they are while the view changes, so who reads what they name holds no lock.
+#[derive(Debug)]
+pub struct Chunks {
+    chunks: Vec<Arc<Chunk>>,
+    /// There are no others in that direction.
+    are_all: bool,
 }
 
 /// A key, and its value or a tombstone.
@@ -73,7 +82,7 @@ impl OrderedView {
         for part in keys.chunks(CHUNK_KEYS_INITIAL) {
             let first = part[0].0;
             let separator = last.map_or(&[][..], |last| &first[..=common(last, first)]);
-            chunks.insert(separator.into(), Chunk::of(part));
+            chunks.insert(separator.into(), Arc::new(Chunk::of(part)));
             last = part.last().map(|(key, _)| *key);
         }
         chunks.entry([].into()).or_default();
@@ -92,7 +101,8 @@ impl OrderedView {
             .range_mut::<[u8], _>(upto)
             .next_back()
             .expect("there is a chunk of the empty key");
-        (separator, chunk)
+        // Who reads it keeps what it was.
+        (separator, Arc::make_mut(chunk))
     }
 
     /// Takes a key in or out, as `source` has it or not: `is_there` says which.
@@ -113,7 +123,7 @@ impl OrderedView {
         if chunk.len() > CHUNK_KEYS_MAX {
             let half = chunk.len() / 2;
             let (separator, upper) = chunk.split(half, source)?;
-            self.chunks.insert(separator, upper);
+            self.chunks.insert(separator, Arc::new(upper));
         }
         Ok(())
     }
@@ -151,70 +161,108 @@ impl OrderedView {
         if let Some(next) = self.chunks.remove(&next)
             && let Some(chunk) = self.chunks.get_mut(separator)
         {
-            chunk.append(next);
+            Arc::make_mut(chunk).append(Arc::unwrap_or_clone(next));
         }
     }
 
-    /// The first items of a range. Values are read as far as the page has room for them.
-    ///
-    /// # Errors
-    /// Those of the source.
-    pub fn first(&self, page: PageOf, source: &impl Items) -> Result<Page> {
-        let from = match page.range.0 {
+    /// The chunks in which a page from the start of a range begins, and so many entries behind the first of them.
+    pub fn from_start(&self, range: Limits, entries: usize) -> Chunks {
+        let from = match range.0 {
             Bound::Unbounded => &[][..],
             Bound::Included(key) | Bound::Excluded(key) => key,
         };
         let upto = (Bound::Unbounded, Bound::Included(from));
         let start = self.chunks.range::<[u8], _>(upto).next_back();
-        // Most pages end in the chunk that they begin in.
         let behind = (Bound::Excluded(from), Bound::Unbounded);
-        let behind = iter::once_with(|| self.chunks.range::<[u8], _>(behind)).flatten();
-        let mut entry = match start {
-            Some((_, chunk)) => chunk.seek(from, source)?,
+        let behind = self.chunks.range::<[u8], _>(behind);
+        let chunks = start.into_iter().chain(behind);
+        Chunks::of(chunks.map(|(_, chunk)| chunk), entries)
+    }
+
+    /// As [`from_start`](Self::from_start), for a page from the end of a range.
+    pub fn from_end(&self, range: Limits, entries: usize) -> Chunks {
+        let upto = match range.1 {
+            Bound::Unbounded => Bound::Unbounded,
+            Bound::Included(key) | Bound::Excluded(key) => Bound::Included(key),
+        };
+        let chunks = self.chunks.range::<[u8], _>((Bound::Unbounded, upto));
+        Chunks::of(chunks.rev().map(|(_, chunk)| chunk), entries)
+    }
+}
+
+impl Chunks {
+    fn of<'c>(mut all: impl Iterator<Item = &'c Arc<Chunk>>, entries: usize) -> Self {
+        let mut chunks: Vec<Arc<Chunk>> = all.next().into_iter().cloned().collect();
+        let mut behind = 0;
+        while behind < entries {
+            let Some(chunk) = all.next() else {
+                return Self {
+                    chunks,
+                    are_all: true,
+                };
+            };
+            behind += chunk.len();
+            chunks.push(Arc::clone(chunk));
+        }
+        Self {
+            chunks,
+            are_all: all.next().is_none(),
+        }
+    }
+
+    /// The first items of a range, [from whose start](OrderedView::from_start) these are; `None` if more of them are
+    /// needed. Values are read as far as the page has room for them.
+    ///
+    /// # Errors
+    /// Those of the source.
+    pub fn first(&self, page: PageOf, source: &impl Items) -> Result<Option<Page>> {
+        let from = match page.range.0 {
+            Bound::Unbounded => &[][..],
+            Bound::Included(key) | Bound::Excluded(key) => key,
+        };
+        let mut entry = match self.chunks.first() {
+            Some(chunk) => chunk.seek(from, source)?,
             None => 0,
         };
         let mut filling = Filling::new(page);
-        for (_, chunk) in start.into_iter().chain(behind) {
+        for chunk in &self.chunks {
             while entry < chunk.len() {
                 let upto = chunk.len().min(entry + filling.missing());
                 if upto == entry {
-                    return Ok(filling.close(false));
+                    return Ok(Some(filling.close(false)));
                 }
                 let wanted = |key: &[u8], len| filling.wanted(key, len);
                 let items = chunk.items(entry..upto, source, page.what, wanted)?;
                 entry += items.len();
                 for item in items.into_iter().flatten() {
                     if !is_before_end(&item.0, page.range) {
-                        return Ok(filling.close(true));
+                        return Ok(Some(filling.close(true)));
                     }
                     if is_behind_start(&item.0, page.range) {
                         filling.items.push(item);
                     }
                 }
                 if filling.has_no_room() {
-                    return Ok(filling.close(false));
+                    return Ok(Some(filling.close(false)));
                 }
             }
             entry = 0;
         }
-        Ok(filling.close(true))
+        Ok(self.are_all.then(|| filling.close(true)))
     }
 
-    /// The last items of a range, from its end on. Values are read as far as the page has room for them.
+    /// The last items of a range, [from whose end](OrderedView::from_end) these are, from there on; `None` if more of
+    /// them are needed. Values are read as far as the page has room for them.
     ///
     /// # Errors
     /// Those of the source.
-    pub fn last(&self, page: PageOf, source: &impl Items) -> Result<Page> {
+    pub fn last(&self, page: PageOf, source: &impl Items) -> Result<Option<Page>> {
         let end = match page.range.1 {
             Bound::Unbounded => None,
             Bound::Included(key) | Bound::Excluded(key) => Some(key),
         };
-        let upto = (
-            Bound::Unbounded,
-            end.map_or(Bound::Unbounded, Bound::Included),
-        );
         let mut filling = Filling::new(page);
-        for (nth, (_, chunk)) in self.chunks.range::<[u8], _>(upto).rev().enumerate() {
+        for (nth, chunk) in self.chunks.iter().enumerate() {
             let mut entries = chunk.len();
             if let Some(end) = end.filter(|_| nth == 0) {
                 entries = chunk.rank(end, source)?;
@@ -228,23 +276,23 @@ impl OrderedView {
             while entries > 0 {
                 let from = entries.saturating_sub(filling.missing());
                 if from == entries {
-                    return Ok(filling.close(false));
+                    return Ok(Some(filling.close(false)));
                 }
                 let wanted = |key: &[u8], len| filling.wanted(key, len);
                 let items = chunk.items((from..entries).rev(), source, page.what, wanted)?;
                 entries -= items.len();
                 for item in items.into_iter().flatten() {
                     if !is_behind_start(&item.0, page.range) {
-                        return Ok(filling.close(true));
+                        return Ok(Some(filling.close(true)));
                     }
                     filling.items.push(item);
                 }
                 if filling.has_no_room() {
-                    return Ok(filling.close(false));
+                    return Ok(Some(filling.close(false)));
                 }
             }
         }
-        Ok(filling.close(true))
+        Ok(self.are_all.then(|| filling.close(true)))
     }
 }
 

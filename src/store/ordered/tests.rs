@@ -10,6 +10,11 @@ use crate::store::mvcc::old_versions::is_empty;
 use crate::store::tests::seed;
 use crate::width::low_byte;
 
+/// The page that so many entries are enough for.
+fn read(page: impl Fn(usize) -> Option<Page>) -> Page {
+    (0..).find_map(page).unwrap()
+}
+
 /// Keys that share fingerprints: there are only `many`.
 struct Source {
     keys: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -106,8 +111,14 @@ fn check(view: &OrderedView, source: &Source, rng: &mut SmallRng) {
         items: most,
         what: Wanted::Item,
     };
-    let first = view.first(page, source).unwrap();
-    let last = view.last(page, source).unwrap();
+    let first = read(|entries| {
+        let chunks = view.from_start(page.range, entries);
+        chunks.first(page, source).unwrap()
+    });
+    let last = read(|entries| {
+        let chunks = view.from_end(page.range, entries);
+        chunks.last(page, source).unwrap()
+    });
     let reversed: Vec<Item> = last.items.into_iter().rev().collect();
     let len = expected.len().min(most);
     assert_eq!(first.items, expected[..len]);
@@ -193,15 +204,15 @@ fn ordered_view_takes_at_most_sixteen_bytes_a_key() {
         .map(|key| (key.as_slice(), xxh3_64(key)))
         .collect();
     sorted.sort_unstable();
-    // What a node of the map has for each chunk, on average.
-    let node = size_of::<(Box<[u8]>, Chunk)>() * 3 / 2;
+    // What a node of the map has for each chunk, on average, and the chunk with its two counts.
+    let node = size_of::<(Box<[u8]>, Arc<Chunk>)>() * 3 / 2 + size_of::<(Chunk, [usize; 2])>();
     for view in [grown, OrderedView::of(&sorted)] {
         let separators: usize = view.chunks.keys().map(|separator| separator.len()).sum();
-        let chunks: usize = view.chunks.values().map(Chunk::memory).sum();
+        let chunks: usize = view.chunks.values().map(|chunk| chunk.memory()).sum();
         let bytes = separators + chunks + view.chunks.len() * node;
         let each = bytes as f64 / keys.len() as f64;
         assert!(each <= 16.0, "{each} bytes a key");
-        let len: usize = view.chunks.values().map(Chunk::len).sum();
+        let len: usize = view.chunks.values().map(|chunk| chunk.len()).sum();
         assert_eq!(len, keys.len());
     }
 }

@@ -170,10 +170,7 @@ impl<'s> Pages<'s> {
                 items: self.page_items,
                 what: self.what,
             };
-            let (above, version) = self.state.with_order(|view| {
-                let above = self.state.page_of_table(view, page, end)?;
-                Ok((above, self.state.tiers.spill.version()))
-            })?;
+            let (above, version) = self.state.above(page, end)?;
             let mut part = with_files(above, &version, page, end)?;
             match part.rest.is_some() {
                 true => newer.cut(part.rest.clone(), end),
@@ -362,13 +359,28 @@ fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
 }
 
 impl StoreInner {
-    /// Items of the table from one end of a range.
-    fn page_of_table(&self, view: &OrderedView, page: PageOf, end: End) -> Result<Part> {
-        let found = match end {
-            End::Front => view.first(page, &self.tiers.table)?,
-            End::Back => view.last(page, &self.tiers.table)?,
-        };
-        Ok(Part::new(found.items, found.is_last))
+    /// Items of the table from one end of a range, and the files that have what has left it since.
+    fn above(&self, page: PageOf, end: End) -> Result<(Part, Arc<LsmVersion>)> {
+        let mut entries = page.items;
+        loop {
+            let chunks = |view: &OrderedView| match end {
+                End::Front => view.from_start(page.range, entries),
+                End::Back => view.from_end(page.range, entries),
+            };
+            let found = self.with_order(chunks, |chunks| {
+                let found = match end {
+                    End::Front => chunks.first(page, &self.tiers.table)?,
+                    End::Back => chunks.last(page, &self.tiers.table)?,
+                };
+                let part = found.map(|found| Part::new(found.items, found.is_last));
+                Ok(part.map(|part| (part, self.tiers.spill.version())))
+            })?;
+            if let Some(found) = found {
+                return Ok(found);
+            }
+            // Most of the keys were others than their entries name.
+            entries = entries.saturating_mul(2);
+        }
     }
 }
 
