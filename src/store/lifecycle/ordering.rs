@@ -44,7 +44,8 @@ impl StoreInner {
         loop {
             for is_alone in [false, false, true] {
                 // A key is missed that leaves meanwhile, or that shares its fingerprint with one on its way in or
-                // out. Now there is none.
+                // out. Alone there is none. Who reads for a change of the table meets one at most, in the first try, and
+                // must not wait for that change.
                 let _alone = is_alone.then(|| self.applying());
                 let chunks = match &*self.order() {
                     OrderedViewState::Off => return Err(Error::Unordered),

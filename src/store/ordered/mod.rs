@@ -166,7 +166,7 @@ impl OrderedView {
     }
 
     /// The chunks in which a page from the start of a range begins, and so many entries behind the first of them.
-    pub fn from_start(&self, range: Limits, entries: usize) -> Chunks {
+    pub fn at_start(&self, range: Limits, entries: usize) -> Chunks {
         let from = match range.0 {
             Bound::Unbounded => &[][..],
             Bound::Included(key) | Bound::Excluded(key) => key,
@@ -179,8 +179,8 @@ impl OrderedView {
         Chunks::of(chunks.map(|(_, chunk)| chunk), entries)
     }
 
-    /// As [`from_start`](Self::from_start), for a page from the end of a range.
-    pub fn from_end(&self, range: Limits, entries: usize) -> Chunks {
+    /// As [`at_start`](Self::at_start), for a page from the end of a range.
+    pub fn at_end(&self, range: Limits, entries: usize) -> Chunks {
         let upto = match range.1 {
             Bound::Unbounded => Bound::Unbounded,
             Bound::Included(key) | Bound::Excluded(key) => Bound::Included(key),
@@ -210,7 +210,7 @@ impl Chunks {
         }
     }
 
-    /// The first items of a range, [from whose start](OrderedView::from_start) these are; `None` if more of them are
+    /// The first items of a range, [from whose start](OrderedView::at_start) these are; `None` if more of them are
     /// needed. Values are read as far as the page has room for them.
     ///
     /// # Errors
@@ -248,10 +248,10 @@ impl Chunks {
             }
             entry = 0;
         }
-        Ok(self.are_all.then(|| filling.close(true)))
+        Ok(filling.end(self.are_all))
     }
 
-    /// The last items of a range, [from whose end](OrderedView::from_end) these are, from there on; `None` if more of
+    /// The last items of a range, [from whose end](OrderedView::at_end) these are, from there on; `None` if more of
     /// them are needed. Values are read as far as the page has room for them.
     ///
     /// # Errors
@@ -292,7 +292,7 @@ impl Chunks {
                 }
             }
         }
-        Ok(self.are_all.then(|| filling.close(true)))
+        Ok(filling.end(self.are_all))
     }
 }
 
@@ -365,6 +365,12 @@ impl<'b> Filling<'b> {
             self.is_full = false;
         }
         self.is_full
+    }
+
+    /// The page where the chunks have ended, unless it needs more of them.
+    fn end(self, are_all: bool) -> Option<Page> {
+        let is_full = self.items.len() == self.page.items;
+        (are_all || is_full).then(|| self.close(are_all))
     }
 
     fn close(self, is_last: bool) -> Page {

@@ -112,11 +112,11 @@ fn check(view: &OrderedView, source: &Source, rng: &mut SmallRng) {
         what: Wanted::Item,
     };
     let first = read(|entries| {
-        let chunks = view.from_start(page.range, entries);
+        let chunks = view.at_start(page.range, entries);
         chunks.first(page, source).unwrap()
     });
     let last = read(|entries| {
-        let chunks = view.from_end(page.range, entries);
+        let chunks = view.at_end(page.range, entries);
         chunks.last(page, source).unwrap()
     });
     let reversed: Vec<Item> = last.items.into_iter().rev().collect();
@@ -215,4 +215,36 @@ fn ordered_view_takes_at_most_sixteen_bytes_a_key() {
         let len: usize = view.chunks.values().map(|chunk| chunk.len()).sum();
         assert_eq!(len, keys.len());
     }
+}
+
+#[test]
+fn page_that_ends_with_a_chunk_needs_no_other() {
+    let many = u64::MAX;
+    let keys: Vec<Vec<u8>> = (0..3 * CHUNK_KEYS_INITIAL)
+        .map(|key| key.to_be_bytes().to_vec())
+        .collect();
+    let items = keys.iter().map(|key| (key.clone(), vec![0]));
+    let source = Source {
+        keys: items.collect(),
+        many,
+    };
+    let entries: Vec<(&[u8], u64)> = keys
+        .iter()
+        .map(|key| (key.as_slice(), source.fingerprint(key)))
+        .collect();
+    let view = OrderedView::of(&entries);
+    let items = CHUNK_KEYS_INITIAL;
+    let page = |range| PageOf {
+        range,
+        items,
+        what: Wanted::Key,
+    };
+    let behind = page((Bound::Excluded(&keys[items - 1][..]), Bound::Unbounded));
+    let first = view.at_start(behind.range, items).first(behind, &source);
+    let first = first.unwrap().expect("the page is full");
+    assert_eq!((first.items.len(), first.is_last), (items, false));
+    let before = page((Bound::Unbounded, Bound::Excluded(&keys[2 * items][..])));
+    let last = view.at_end(before.range, items).last(before, &source);
+    let last = last.unwrap().expect("the page is full");
+    assert_eq!((last.items.len(), last.is_last), (items, false));
 }

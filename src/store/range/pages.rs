@@ -364,8 +364,8 @@ impl StoreInner {
         let mut entries = page.items;
         loop {
             let chunks = |view: &OrderedView| match end {
-                End::Front => view.from_start(page.range, entries),
-                End::Back => view.from_end(page.range, entries),
+                End::Front => view.at_start(page.range, entries),
+                End::Back => view.at_end(page.range, entries),
             };
             let found = self.with_order(chunks, |chunks| {
                 let found = match end {
@@ -378,7 +378,7 @@ impl StoreInner {
             if let Some(found) = found {
                 return Ok(found);
             }
-            // Most of the keys were others than their entries name.
+            // Some of the entries named keys outside of the range.
             entries = entries.saturating_mul(2);
         }
     }
