@@ -167,10 +167,7 @@ impl OrderedView {
 
     /// The chunks in which a page from the start of a range begins, and so many entries behind the first of them.
     pub fn at_start(&self, range: Limits, entries: usize) -> Chunks {
-        let from = match range.0 {
-            Bound::Unbounded => &[][..],
-            Bound::Included(key) | Bound::Excluded(key) => key,
-        };
+        let from = start_of(range);
         let upto = (Bound::Unbounded, Bound::Included(from));
         let start = self.chunks.range::<[u8], _>(upto).next_back();
         let behind = (Bound::Excluded(from), Bound::Unbounded);
@@ -181,10 +178,7 @@ impl OrderedView {
 
     /// As [`at_start`](Self::at_start), for a page from the end of a range.
     pub fn at_end(&self, range: Limits, entries: usize) -> Chunks {
-        let upto = match range.1 {
-            Bound::Unbounded => Bound::Unbounded,
-            Bound::Included(key) | Bound::Excluded(key) => Bound::Included(key),
-        };
+        let upto = end_of(range).map_or(Bound::Unbounded, Bound::Included);
         let chunks = self.chunks.range::<[u8], _>((Bound::Unbounded, upto));
         Chunks::of(chunks.rev().map(|(_, chunk)| chunk), entries)
     }
@@ -216,10 +210,7 @@ impl Chunks {
     /// # Errors
     /// Those of the source.
     pub fn first(&self, page: PageOf, source: &impl Items) -> Result<Option<Page>> {
-        let from = match page.range.0 {
-            Bound::Unbounded => &[][..],
-            Bound::Included(key) | Bound::Excluded(key) => key,
-        };
+        let from = start_of(page.range);
         let mut entry = match self.chunks.first() {
             Some(chunk) => chunk.seek(from, source)?,
             None => 0,
@@ -257,10 +248,7 @@ impl Chunks {
     /// # Errors
     /// Those of the source.
     pub fn last(&self, page: PageOf, source: &impl Items) -> Result<Option<Page>> {
-        let end = match page.range.1 {
-            Bound::Unbounded => None,
-            Bound::Included(key) | Bound::Excluded(key) => Some(key),
-        };
+        let end = end_of(page.range);
         let mut filling = Filling::new(page);
         for (nth, chunk) in self.chunks.iter().enumerate() {
             let mut entries = chunk.len();
@@ -293,6 +281,22 @@ impl Chunks {
             }
         }
         Ok(filling.end(self.are_all))
+    }
+}
+
+/// The key that a range starts at or behind.
+fn start_of(range: Limits<'_>) -> &[u8] {
+    match range.0 {
+        Bound::Unbounded => &[],
+        Bound::Included(key) | Bound::Excluded(key) => key,
+    }
+}
+
+/// The key that a range ends at or before, if it ends.
+fn end_of(range: Limits<'_>) -> Option<&[u8]> {
+    match range.1 {
+        Bound::Unbounded => None,
+        Bound::Included(key) | Bound::Excluded(key) => Some(key),
     }
 }
 

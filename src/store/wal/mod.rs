@@ -495,12 +495,9 @@ impl Tail {
             (entries, bytes)
         };
         let put = |(entries, bytes)| Entry::put_all(entries, bytes);
-        match entries.len() {
-            0..=ENTRIES_PER_THREAD => put((entries, rest)),
-            _ => {
-                parallel::map(entries.chunks(ENTRIES_PER_THREAD).map(part), put);
-            }
-        }
+        let parts = entries.chunks(ENTRIES_PER_THREAD).map(part);
+        let lens = (entries.len() as u64, ENTRIES_PER_THREAD as u64);
+        parallel::map_if_long(lens, parts, put);
         let (head, written) = self.unsynced[start..start + len].split_at_mut(RECORD_HEADER);
         let header = header.seal(seed, record::checksum(written, seed));
         head.copy_from_slice(bytemuck::bytes_of(&header));
