@@ -55,6 +55,17 @@ pub fn map_if_long<T: Send, R: Send>(
     }
 }
 
+/// As [`map`], on the caller's thread alone if there are no threads for his work.
+pub fn map_if_shared<T: Send, R: Send>(
+    parts: impl IntoIterator<Item = T>,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    match is_shared() {
+        true => map(parts, work),
+        false => parts.into_iter().map(work).collect(),
+    }
+}
+
 /// What `make` makes of each position below `len`. A part has at least `least` of them.
 pub fn collect<R: Send>(len: usize, least: usize, make: impl Fn(usize) -> R + Sync) -> Vec<R> {
     if len <= least {

@@ -151,9 +151,9 @@ impl Store {
                     partition.wait_for_room();
                 }
                 let queue = &partition.queue;
-                queue.submit_async(work, bytes, callback, partition)
+                queue.submit_async(work, None, (callback, bytes), partition)
             }
-            None => partitions.submit_async(work, bytes, callback),
+            None => partitions.submit_async(work, (callback, bytes)),
         };
         if let Err((callback, error)) = refused {
             user_code::refuse(|| callback(Err(error)));

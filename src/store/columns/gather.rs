@@ -12,13 +12,14 @@ pub const PART_VALUES: usize = 512;
 const _: () = assert!(PART_VALUES.is_multiple_of(8));
 
 /// The values of consecutive positions, one behind the other as they were found.
+#[derive(Debug)]
 pub struct ValuesPart {
     spans: Vec<Span>,
     bytes: Vec<u8>,
 }
 
 /// Where a value is in the bytes of a part.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Span {
     start: usize,
     len: u32,
@@ -83,47 +84,64 @@ pub fn concat(mut parts: Vec<ValuesPart>) -> ValueColumns {
     column(&runs.collect::<Vec<_>>(), bytes, total)
 }
 
-/// Values of parts that go to positions anywhere in a column.
-pub struct ScatteredValues {
-    spans: Vec<Span>,
-    parts: Vec<Vec<u8>>,
+/// The values of shares of a batch as one column of `len`. `of_chunk` tells of each `chunk` positions which share has
+/// which of them: it calls what it is given with the position in the chunk, the share, and the position there.
+pub fn scatter(
+    (len, chunk): (usize, usize),
+    shares: Vec<Vec<ValuesPart>>,
+    of_chunk: impl Fn(usize, &mut dyn FnMut(usize, usize, usize)) + Sync,
+) -> ValueColumns {
+    let mut bytes: Vec<Vec<u8>> = Vec::new();
+    let share = |parts: Vec<ValuesPart>| {
+        let first = u32::try_from(bytes.len()).expect("parts are fewer than requests");
+        let (spans, of_parts): (Vec<_>, Vec<_>) = parts
+            .into_iter()
+            .map(|part| (part.spans, part.bytes))
+            .unzip();
+        bytes.extend(of_parts);
+        ShareSpans { first, spans }
+    };
+    let shares: Vec<ShareSpans> = shares.into_iter().map(share).collect();
+    let spans_of = |first: usize| {
+        let mut spans = vec![NULL; chunk.min(len - first)];
+        of_chunk(first / chunk, &mut |nth, share, at| {
+            spans[nth] = shares[share].span(at);
+        });
+        let values = spans.iter().filter_map(|span| span.bytes());
+        let values_len = values.map(|value| value.len()).sum();
+        (spans, values_len)
+    };
+    let chunks = parallel::map_if_shared((0..len).step_by(chunk), spans_of);
+    let runs = chunks.iter().map(|(spans, len)| Run {
+        spans,
+        len: *len,
+        parts: &bytes,
+    });
+    let total = chunks.iter().map(|(_, len)| len).sum();
+    column(&runs.collect::<Vec<_>>(), vec![0; total], total)
 }
 
-impl ScatteredValues {
-    /// So many positions without values.
-    pub fn nulls(len: usize) -> Self {
-        Self {
-            spans: vec![NULL; len],
-            parts: Vec::new(),
-        }
-    }
+/// Where the values of a share are.
+struct ShareSpans {
+    /// The first one of its parts.
+    first: u32,
+    /// By parts. If there are several, all but the last one have [`PART_VALUES`].
+    spans: Vec<Vec<Span>>,
+}
 
-    /// Gives these positions the values of parts, in their order.
-    pub fn set(&mut self, mut positions: impl Iterator<Item = usize>, parts: Vec<ValuesPart>) {
-        for ValuesPart { spans, bytes } in parts {
-            let part = u32::try_from(self.parts.len()).expect("parts are fewer than requests");
-            for (span, nth) in spans.into_iter().zip(&mut positions) {
-                if span.bytes().is_some() {
-                    self.spans[nth] = Span { part, ..span };
-                }
-            }
-            self.parts.push(bytes);
-        }
-    }
-
-    /// All of them as one column.
-    pub fn into_columns(self) -> ValueColumns {
-        let total = self.parts.iter().map(Vec::len).sum();
-        let lens = |spans: &[Span]| -> usize {
-            let values = spans.iter().filter_map(|span| span.bytes());
-            values.map(|value| value.len()).sum()
+impl ShareSpans {
+    fn span(&self, nth: usize) -> Span {
+        let (part, at) = match self.spans.len() {
+            1 => (0, nth),
+            _ => (nth / PART_VALUES, nth % PART_VALUES),
         };
-        let runs = self.spans.chunks(PART_VALUES).map(|spans| Run {
-            spans,
-            len: lens(spans),
-            parts: &self.parts,
-        });
-        column(&runs.collect::<Vec<_>>(), vec![0; total], total)
+        match self.spans[part][at] {
+            NULL => NULL,
+            span => Span {
+                part: self.first + u32::try_from(part).expect("parts are fewer than requests"),
+                ..span
+            },
+        }
     }
 }
 
@@ -159,7 +177,7 @@ impl Run<'_> {
 }
 
 /// A column of `runs`, whose values have `total` bytes, in the buffer `bytes`. If there are several, all but the last one
-/// have [`PART_VALUES`].
+/// have as many positions, a multiple of [`PART_VALUES`].
 fn column(runs: &[Run], mut bytes: Vec<u8>, total: usize) -> ValueColumns {
     let len = runs.iter().map(|run| run.spans.len()).sum();
     let mut validity = vec![0; usize::div_ceil(len, 8)];
@@ -201,7 +219,7 @@ fn fill<O: TryFrom<usize, Error: std::fmt::Debug> + Send>(
         base += run.len;
         (run, begin, target.expect("as long as all"), ends, validity)
     };
-    parallel::map(slices.map(of_run), |(run, begin, bytes, ends, validity)| {
+    parallel::map_if_shared(slices.map(of_run), |(run, begin, bytes, ends, validity)| {
         if !bytes.is_empty() {
             run.copy_to(bytes);
         }

@@ -9,7 +9,7 @@ mod values;
 
 use std::sync::Arc;
 
-pub(in crate::store) use gather::{PART_VALUES, ScatteredValues, ValuesPart, concat};
+pub(in crate::store) use gather::{PART_VALUES, ValuesPart, concat, scatter};
 pub use values::{ColumnAnswers, ValueColumns};
 
 use crate::width::to_usize;

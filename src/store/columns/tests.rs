@@ -107,9 +107,8 @@ fn values_of_several_shares_come_to_their_positions() {
         let len = 2 * PART_VALUES + 3;
         let expected =
             |nth: usize| (!nth.is_multiple_of(7)).then(|| vec![nth.to_le_bytes()[0]; nth % 9]);
-        let mut all = ScatteredValues::nulls(len);
-        for share in 0..shares {
-            let positions: Vec<usize> = (0..len).filter(|nth| nth % shares == share).collect();
+        let positions = |share: usize| (0..len).filter(move |nth| nth % shares == share);
+        let parts_of = |share| {
             let part = |positions: &[usize]| {
                 let mut part = ValuesPart::nulls(positions.len());
                 for (at, &nth) in positions.iter().enumerate().rev() {
@@ -119,15 +118,30 @@ fn values_of_several_shares_come_to_their_positions() {
                 }
                 part
             };
-            let parts = positions.chunks(PART_VALUES).map(part).collect();
-            all.set(positions.iter().copied(), parts);
+            let positions: Vec<usize> = positions(share).collect();
+            positions.chunks(PART_VALUES).map(part).collect()
+        };
+        for chunk in [PART_VALUES, 2 * PART_VALUES, 2 * len] {
+            let all = (0..shares).map(parts_of).collect();
+            let values = scatter((len, chunk), all, |of_chunk, set| {
+                let first = of_chunk * chunk;
+                for nth in first..len.min(first + chunk) {
+                    set(nth - first, nth % shares, nth / shares);
+                }
+            });
+            assert!(
+                values
+                    .iter()
+                    .map(|value| value.map(<[u8]>::to_vec))
+                    .eq((0..len).map(expected))
+            );
         }
-        let values = all.into_columns();
-        let expected: Vec<_> = (0..len).map(expected).collect();
-        assert!(values.iter().eq(expected.iter().map(Option::as_deref)));
     }
-    assert!(ScatteredValues::nulls(0).into_columns().is_empty());
-    assert_eq!(ScatteredValues::nulls(9).into_columns().null_count(), 9);
+    assert!(scatter((0, PART_VALUES), Vec::new(), |_, _| {}).is_empty());
+    assert_eq!(
+        scatter((9, PART_VALUES), Vec::new(), |_, _| {}).null_count(),
+        9
+    );
 }
 
 #[test]

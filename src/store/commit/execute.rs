@@ -433,6 +433,7 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
 }
 
 /// The answers to a run of requests.
+#[derive(Debug)]
 pub enum RunAnswers {
     Responses(Vec<Response>),
     /// Values, and which requests failed.

@@ -10,6 +10,7 @@ pub mod queue;
 pub mod requests;
 pub mod room;
 pub mod sorter;
+pub mod split;
 pub mod threshold;
 pub mod user_code;
 

@@ -15,6 +15,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::optimistic_reads::OptimisticReads;
 use super::requests::Batch;
+use super::split::{Split, SplitAnswers};
 use super::user_code;
 use crate::metrics::StallReason;
 use crate::metrics::stalls::StallRecorder;
@@ -181,12 +182,14 @@ pub trait Leader {
 pub type Answer = Result<Answers>;
 
 /// What a job is answered by.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub enum Answers {
     /// One for each request; none to what has no requests.
     Responses(Vec<Response>),
     /// Those to a batch in columns; no values if none of its requests has one.
     Columns(Box<ColumnAnswers>),
+    /// Those to a batch of several partitions, as these have given them.
+    Split(Box<SplitAnswers>),
 }
 
 impl Answers {
@@ -198,6 +201,7 @@ impl Answers {
         match self {
             Self::Responses(responses) => responses,
             Self::Columns(_) => Vec::new(),
+            Self::Split(answers) => answers.into_responses(),
         }
     }
 
@@ -206,6 +210,7 @@ impl Answers {
         match self {
             Self::Responses(_) => ColumnAnswers::default(),
             Self::Columns(answers) => *answers,
+            Self::Split(answers) => answers.into_columns(),
         }
     }
 }
@@ -216,6 +221,8 @@ pub type Callback = Box<dyn FnOnce(Answer) + Send>;
 /// Something to do, and who waits for it.
 pub struct Job {
     pub work: Work,
+    /// What of it each partition has, if there are several.
+    pub split: Option<Arc<Split>>,
     waiter: Waiter,
 }
 
@@ -237,8 +244,11 @@ struct Outcome {
 impl Job {
     /// A job that nobody waits for.
     pub fn of(work: Work) -> Self {
-        let waiter = Waiter::Callback(Box::new(|_| {}), 0);
-        Self { work, waiter }
+        Self {
+            work,
+            split: None,
+            waiter: Waiter::Callback(Box::new(|_| {}), 0),
+        }
     }
 }
 
@@ -362,14 +372,24 @@ impl Queue {
 
     /// Has something done together with what else waits; gives it back with the answer.
     pub fn submit(&self, work: Work, leader: &impl Leader) -> (Work, Answer) {
+        self.submit_split(work, None, leader)
+    }
+
+    /// As [`submit`](Self::submit), of what several partitions have a part each.
+    pub fn submit_split(
+        &self,
+        work: Work,
+        split: Option<Arc<Split>>,
+        leader: &impl Leader,
+    ) -> (Work, Answer) {
         let mut state = self.state.lock();
         let is_idle = !state.led && state.waiting.is_empty();
         if is_idle && !(self.is_shared && work.is_long()) {
             state.led = true;
             drop(state);
-            return self.run_now(work, leader);
+            return self.run_now(work, split, leader);
         }
-        let ticket = self.enqueue(state, work, leader);
+        let ticket = self.enqueue(state, work, split, leader);
         loop {
             if let Some(outcome) = ticket.wait(&self.crew) {
                 return (outcome.work, outcome.answer);
@@ -383,11 +403,13 @@ impl Queue {
         &self,
         mut state: MutexGuard<'_, QueueInner>,
         work: Work,
+        split: Option<Arc<Split>>,
         leader: &impl Leader,
     ) -> Arc<Ticket> {
         let ticket = Arc::new(Ticket::default());
         state.waiting.push_back(Job {
             work,
+            split,
             waiter: Waiter::Caller(Arc::clone(&ticket)),
         });
         if !std::mem::replace(&mut state.led, true) {
@@ -403,7 +425,7 @@ impl Queue {
             state.led = true;
             return Held(self, leader);
         }
-        let ticket = self.enqueue(state, Work::Hold, leader);
+        let ticket = self.enqueue(state, Work::Hold, None, leader);
         // Nobody answers it.
         let _leads = ticket.wait(&self.crew);
         loop {
@@ -419,7 +441,7 @@ impl Queue {
         }
     }
 
-    /// Has something done by whoever is at work next. Waits while too much waits already, but not in a
+    /// Has something of so many bytes done by whoever is at work next. Waits while too much waits already, but not in a
     /// callback: the thread that calls it is the one that makes room.
     ///
     /// # Errors
@@ -427,8 +449,8 @@ impl Queue {
     pub fn submit_async(
         &self,
         work: Work,
-        bytes: usize,
-        callback: Callback,
+        split: Option<Arc<Split>>,
+        (callback, bytes): (Callback, usize),
         leader: &impl Leader,
     ) -> std::result::Result<(), (Callback, Error)> {
         // Dropped after the lock.
@@ -449,6 +471,7 @@ impl Queue {
         state.bytes += bytes;
         state.waiting.push_back(Job {
             work,
+            split,
             waiter: Waiter::Callback(callback, bytes),
         });
         drop(state);
@@ -510,9 +533,17 @@ impl Queue {
     }
 
     /// Does a single job of a caller who has found nobody at work, and passes the leadership on.
-    fn run_now(&self, work: Work, leader: &impl Leader) -> (Work, Answer) {
-        let waiter = Waiter::Leader;
-        let mut group = [Job { work, waiter }];
+    fn run_now(
+        &self,
+        work: Work,
+        split: Option<Arc<Split>>,
+        leader: &impl Leader,
+    ) -> (Work, Answer) {
+        let mut group = [Job {
+            work,
+            split,
+            waiter: Waiter::Leader,
+        }];
         let mut answers = commit(&mut group, leader);
         self.pass_on(self.state.lock(), leader);
         let [Job { work, .. }] = group;
@@ -528,7 +559,7 @@ impl Queue {
         let answers = commit(&mut group, leader);
         let mut outcomes = Vec::new();
         let mut state = self.state.lock();
-        for (Job { work, waiter }, answer) in group.into_iter().zip(answers) {
+        for (Job { work, waiter, .. }, answer) in group.into_iter().zip(answers) {
             let outcome = Outcome { work, answer };
             match waiter {
                 Waiter::Leader => {}

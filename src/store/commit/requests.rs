@@ -29,7 +29,13 @@ impl<'r> Batch<'r> {
         }
     }
 
-    fn at(self, nth: usize) -> RequestAt<'r> {
+    /// The key of request `nth`.
+    pub fn key(self, nth: usize) -> &'r [u8] {
+        self.at(nth).key()
+    }
+
+    /// Request `nth`.
+    pub fn at(self, nth: usize) -> RequestAt<'r> {
         match self {
             Self::Owned(requests) => RequestAt::Owned(&requests[nth]),
             Self::Columns(columns) => RequestAt::Column(columns, nth),

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, atomic};
+use std::sync::{Arc, OnceLock, atomic};
 use std::time::Instant;
 
 use parking_lot::MutexGuard;
@@ -22,12 +22,12 @@ use super::Partitions;
 use crate::engine::VersionSorter;
 use crate::pool::parallel;
 use crate::pool::worker::words;
-use crate::store::columns::{ColumnAnswers, ScatteredValues};
 use crate::store::commit::apply::Stays;
 use crate::store::commit::execute::{Execution, RunAnswers};
 use crate::store::commit::group::{answer_each, drop_conflicting, goes_before, read_sets};
 use crate::store::commit::queue::{Answer, Answers, Held, Job, Leader, Work};
 use crate::store::commit::requests::{AnswerForm, Batch, Requests};
+use crate::store::commit::split::{Split, SplitAnswers};
 use crate::store::files::dir::{Room, is_full};
 use crate::store::inner::{Applying, StoreInner};
 use crate::store::mvcc::group_writes::GroupWrites;
@@ -35,7 +35,6 @@ use crate::store::mvcc::published::Published;
 use crate::store::mvcc::read_set::ReadSet;
 use crate::store::options::WhenFull;
 use crate::store::partition::Partition;
-use crate::store::request::Response;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::wal::IN_MEMORY_RECORD_BYTES_MAX;
 use crate::store::wal::record::{self, Entry, GroupPart};
@@ -49,7 +48,12 @@ const CREW_REQUESTS_MAX: usize = 4096;
 
 impl Leader for Arc<Partitions> {
     fn commit_group(&self, group: &mut [Job]) -> Vec<Answer> {
-        let works: Vec<&Work> = group.iter().map(|job| &job.work).collect();
+        let with_split = |job| {
+            let Job { work, split, .. }: &Job = job;
+            let split = split.as_ref();
+            (work, split.expect("whoever queues here has split it"))
+        };
+        let works: Vec<SplitWork> = group.iter().map(with_split).collect();
         self.commit_works(&works)
     }
 
@@ -70,19 +74,34 @@ impl Leader for Arc<Partitions> {
     }
 }
 
+/// What is to be done, and which partition has which requests of it.
+type SplitWork<'w> = (&'w Work, &'w Arc<Split>);
+
+/// A batch, and which partition has which requests of it.
+type SplitBatch<'r> = (Batch<'r>, &'r Arc<Split>);
+
 /// What a partition has of a group.
 struct Share<'p, 'r> {
     number: usize,
     partition: &'p Arc<Partition>,
-    requests: Requests<'r>,
-    /// Of which job each request is, and its position there.
-    origins: Vec<(usize, usize)>,
+    /// How many requests.
+    len: usize,
+    /// Of which jobs they are, and how many of each.
+    runs: Vec<(usize, usize)>,
+    requests: OnceLock<Requests<'r>>,
 }
 
-impl Share<'_, '_> {
-    /// Its requests by the jobs that they are of: which job, and their positions there.
-    fn runs(&self) -> impl Iterator<Item = &[(usize, usize)]> {
-        self.origins.chunk_by(|a, b| a.0 == b.0)
+impl<'r> Share<'_, 'r> {
+    /// Its requests, those of one of the group's jobs after the other.
+    fn requests(&self, jobs: &[SplitBatch<'r>]) -> &Requests<'r> {
+        self.requests.get_or_init(|| {
+            let mut requests = Vec::with_capacity(self.len);
+            for (job, _) in &self.runs {
+                let (batch, split) = jobs[*job];
+                requests.extend(split.positions(self.number).map(|nth| batch.at(nth)));
+            }
+            Requests::Joined(requests)
+        })
     }
 }
 
@@ -109,7 +128,7 @@ impl Partitions {
         errors[0].clone()
     }
 
-    fn commit_works(&self, works: &[&Work]) -> Vec<Answer> {
+    fn commit_works(&self, works: &[SplitWork]) -> Vec<Answer> {
         let held = self.hold(works);
         // Who was before may have panicked.
         let mut broken = self.all().iter().filter_map(|one| one.state.broken.get());
@@ -135,14 +154,15 @@ impl Partitions {
     }
 
     /// Holds the partitions that are read or changed, and the coordinator.
-    fn hold(&self, works: &[&Work]) -> HeldPartitions<'_> {
+    fn hold(&self, works: &[SplitWork]) -> HeldPartitions<'_> {
         let mut is_held = vec![false; self.all().len()];
         is_held[0] = true;
-        for work in works {
-            let read = work.read_set().into_iter().flat_map(ReadSet::partitions);
+        for (work, split) in works {
+            let read = work.read_set().into_iter();
+            let read = read.flat_map(ReadSet::partitions);
             read.for_each(|number| is_held[number] = true);
-            for key in work.batch().into_iter().flat_map(Batch::keys) {
-                is_held[self.number_of(key)] = true;
+            for (number, is_held) in is_held.iter_mut().enumerate() {
+                *is_held |= split.count(number) > 0;
             }
         }
         let numbers: Vec<usize> = (0..is_held.len()).filter(|&nth| is_held[nth]).collect();
@@ -159,7 +179,8 @@ impl Partitions {
     }
 
     /// Executes batches and transactions as if one came after the other.
-    fn execute(&self, held: &HeldPartitions, works: &[&Work]) -> Vec<Answer> {
+    fn execute(&self, held: &HeldPartitions, works: &[SplitWork]) -> Vec<Answer> {
+        let (works, splits): (Vec<&Work>, Vec<&Arc<Split>>) = works.iter().copied().unzip();
         // What is finished now is a change, too, that a transaction may not have seen.
         let finished = self.finish(held);
         // No other partition has keys that were read.
@@ -171,14 +192,21 @@ impl Partitions {
             }
             Ok(true)
         };
-        let jobs = drop_conflicting(works, holds);
-        let executed: Vec<Batch> = jobs.iter().flatten().copied().collect();
-        let finished = goes_before(finished, || Requests::of(&executed).only_delete());
-        let whole = matches!(works, [Work::Whole(_)]);
-        let answers = finished.and_then(|()| self.run(held, &executed, &read_sets(works), whole));
+        let jobs = drop_conflicting(&works, holds);
+        let with_split = jobs.iter().zip(&splits);
+        let executed: Vec<SplitBatch> = with_split
+            .filter_map(|(batch, split)| Some((*batch.as_ref().ok()?, *split)))
+            .collect();
+        let finished = goes_before(finished, || {
+            let batches: Vec<Batch> = executed.iter().map(|(batch, _)| *batch).collect();
+            Requests::of(&batches).only_delete()
+        });
+        let whole = matches!(works[..], [Work::Whole(_)]);
+        let answers = finished.and_then(|()| self.run(held, &executed, &read_sets(&works), whole));
         answer_each(&jobs, answers, |nth, job| {
             self.finish(held)?;
             let read_sets = read_sets(&works[nth..=nth]);
+            let job = (job, splits[nth]);
             let mut answers = self.run(held, &[job], &read_sets, whole)?;
             Ok(answers.pop().expect("one answer a job"))
         })
@@ -191,27 +219,20 @@ impl Partitions {
     }
 
     /// What each partition has of these jobs.
-    fn share_out<'r>(&self, held: &HeldPartitions, jobs: &[Batch<'r>]) -> Vec<Share<'_, 'r>> {
-        let mut shares: Vec<(Vec<_>, Vec<_>)> = Vec::new();
-        shares.resize_with(self.all().len(), Default::default);
-        for (job, batch) in jobs.iter().enumerate() {
-            for (nth, request) in batch.requests().enumerate() {
-                let (requests, origins) = &mut shares[self.number_of(request.key())];
-                requests.push(request);
-                origins.push((job, nth));
-            }
-        }
+    fn shares<'r>(&self, held: &HeldPartitions, jobs: &[SplitBatch<'r>]) -> Vec<Share<'_, 'r>> {
         let share = |&number: &usize| {
-            let (requests, origins) = std::mem::take(&mut shares[number]);
+            let counts = jobs.iter().map(|(_, split)| split.count(number));
+            let runs: Vec<(usize, usize)> = counts.enumerate().filter(|run| run.1 > 0).collect();
             Share {
                 number,
                 partition: &self.all()[number],
-                requests: Requests::Joined(requests),
-                origins,
+                len: runs.iter().map(|(_, len)| len).sum(),
+                runs,
+                requests: OnceLock::new(),
             }
         };
         let shares = held.numbers.iter().map(share);
-        shares.filter(|share| share.requests.len() > 0).collect()
+        shares.filter(|share| share.len > 0).collect()
     }
 
     /// Executes the requests of jobs in their order, nothing being unfinished; with `whole`, all of them or none. The
@@ -219,13 +240,13 @@ impl Partitions {
     fn run(
         &self,
         held: &HeldPartitions,
-        jobs: &[Batch],
+        jobs: &[SplitBatch],
         read_sets: &[&ReadSet],
         whole: bool,
     ) -> Result<Vec<Answers>> {
-        let shares = self.share_out(held, jobs);
+        let shares = self.shares(held, jobs);
         let first = &self.first().state;
-        let len: usize = jobs.iter().map(|job| job.len()).sum();
+        let len: usize = jobs.iter().map(|(batch, _)| batch.len()).sum();
         let run = || self.run_shares(&shares, jobs, read_sets, whole);
         // To wake threads up takes longer than the work of those who wait anyway.
         let crew = self.queue.crew();
@@ -238,17 +259,17 @@ impl Partitions {
         first.shared.threads.run_for_leader(takes_long, run)
     }
 
-    fn run_shares(
+    fn run_shares<'r>(
         &self,
-        shares: &[Share],
-        jobs: &[Batch],
+        shares: &[Share<'_, 'r>],
+        jobs: &[SplitBatch<'r>],
         read_sets: &[&ReadSet],
         whole: bool,
     ) -> Result<Vec<Answers>> {
         let began = Instant::now();
-        let len = jobs.iter().map(|job| job.len()).sum();
+        let len = jobs.iter().map(|(batch, _)| batch.len()).sum();
         let gpu = self.shared().sorter.gpu(len);
-        let start = |share| start(share, gpu);
+        let start = |share| start(share, jobs, gpu);
         let executions: Vec<_> = match gpu {
             // One at a time has it, and shares the rest of its work with the other threads.
             Some(_) => shares.iter().map(start).collect::<Result<_>>()?,
@@ -262,10 +283,13 @@ impl Partitions {
             return Err(error.clone());
         }
         let versions = began.elapsed();
-        let finals: Vec<Vec<Entry>> = each(executions.iter(), |one| Ok(one.finals()))?;
         // Before the tables change.
-        let answers = each(executions.iter().zip(shares), |of| answers_of(of, jobs))?;
-        let answers = join_answers(jobs, shares, answers);
+        let done = each(executions.iter().zip(shares), |(execution, share)| {
+            let answers = answers_of(execution, share, jobs)?;
+            Ok((execution.finals(), answers))
+        })?;
+        let (finals, answers): (Vec<Vec<Entry>>, Vec<_>) = done.into_iter().unzip();
+        let answers = by_jobs(jobs, shares, answers);
         {
             let mut steps = self.first().state.steps.lock();
             steps.versions += versions;
@@ -311,7 +335,7 @@ impl Partitions {
         threads.run_for_leader(takes_long, || match changes {
             [(share, writes)] => {
                 let state = &share.partition.state;
-                let span = share.requests.len() as u64;
+                let span = share.len as u64;
                 let finals = writes.finals();
                 let log = &state.log;
                 log.append(span, finals, state.durably, rooms[0], || Ok(()))
@@ -368,11 +392,11 @@ impl Partitions {
         let prepare = |&nth: &usize| {
             let (share, writes) = changes[nth];
             let state = &share.partition.state;
-            let span = share.requests.len() as u64;
+            let span = share.len as u64;
             let log = &state.log;
             log.append_part(span, &part, writes.finals(), state.durably, rooms[nth])
         };
-        let prepared = side_by_side(others.iter(), prepare);
+        let prepared = parallel::map_if_shared(others.iter(), prepare);
         let mut committed = prepared.iter().cloned().fold(Ok(()), Result::and);
         if committed.is_ok() {
             let record = |&nth: &usize| (changes[nth].0.number as u64, firsts[nth]);
@@ -382,7 +406,7 @@ impl Partitions {
             };
             let state = &self.first().state;
             let (span, finals) = match coordinator.nth {
-                Some(nth) => (changes[nth].0.requests.len(), changes[nth].1.finals()),
+                Some(nth) => (changes[nth].0.len, changes[nth].1.finals()),
                 None => (1, &[][..]),
             };
             let room = coordinator.room;
@@ -412,17 +436,14 @@ impl Partitions {
 }
 
 /// Begins to execute what a partition has of a group.
-fn start<'s>(
-    share: &'s Share,
+fn start<'s, 'r: 's>(
+    share: &'s Share<'_, 'r>,
+    jobs: &[SplitBatch<'r>],
     gpu: Option<&VersionSorter>,
 ) -> Result<Execution<'s, impl Fn(u32) -> &'s [u8] + Sync>> {
     let state = &share.partition.state;
-    Execution::start(
-        &share.requests,
-        &state.tiers,
-        state.operator.as_deref(),
-        gpu,
-    )
+    let requests = share.requests(jobs);
+    Execution::start(requests, &state.tiers, state.operator.as_deref(), gpu)
 }
 
 /// Publishes a group that is in the logs, and brings it into the tables.
@@ -448,7 +469,7 @@ fn apply(changes: &[(&Share, &GroupWrites)], firsts: &[u64]) -> Result<()> {
             })
             .collect();
         let work = alone.iter_mut().zip(changes).zip(firsts);
-        let applied = side_by_side(work, |((alone, (share, writes)), &first)| {
+        let applied = parallel::map_if_shared(work, |((alone, (share, writes)), &first)| {
             let state = &share.partition.state;
             state.bring_into_table(alone, commit_seq, first, writes)
         });
@@ -456,73 +477,34 @@ fn apply(changes: &[(&Share, &GroupWrites)], firsts: &[u64]) -> Result<()> {
     })
 }
 
-/// What `make` makes of each, side by side if that takes long: a caller shares no work with the threads of others.
-fn side_by_side<T: Send, R: Send>(
-    of: impl IntoIterator<Item = T>,
-    make: impl Fn(T) -> R + Sync,
-) -> Vec<R> {
-    match parallel::is_shared() {
-        true => parallel::map(of, make),
-        false => of.into_iter().map(make).collect(),
-    }
-}
-
-/// As [`side_by_side`], unless one of them fails.
+/// What `make` makes of each, side by side if there are threads for that, unless one of them fails.
 fn each<T: Send, R: Send>(
     of: impl IntoIterator<Item = T>,
     make: impl Fn(T) -> Result<R> + Sync,
 ) -> Result<Vec<R>> {
-    side_by_side(of, make).into_iter().collect()
+    parallel::map_if_shared(of, make).into_iter().collect()
 }
 
 /// The answers to a share, one after the other for the jobs that its requests are of.
 fn answers_of<'s>(
-    (execution, share): (&Execution<'s, impl Fn(u32) -> &'s [u8] + Sync>, &Share),
-    jobs: &[Batch],
+    execution: &Execution<'s, impl Fn(u32) -> &'s [u8] + Sync>,
+    share: &Share,
+    jobs: &[SplitBatch],
 ) -> Result<Vec<RunAnswers>> {
-    let runs = share.runs().map(|run| (run.len(), jobs[run[0].0].form()));
-    let tiers = &share.partition.state.tiers;
-    execution.answer_runs(tiers, &runs.collect::<Vec<_>>(), Vec::new())
+    let run = |&(job, len): &(usize, usize)| (len, jobs[job].0.form());
+    let runs: Vec<(usize, AnswerForm)> = share.runs.iter().map(run).collect();
+    execution.answer_runs(&share.partition.state.tiers, &runs, Vec::new())
 }
 
 /// The answers to each job, of those to each share.
-fn join_answers(jobs: &[Batch], shares: &[Share], answers: Vec<Vec<RunAnswers>>) -> Vec<Answers> {
-    enum Joined {
-        Responses(Vec<Response>),
-        Columns(ScatteredValues, Vec<(usize, Error)>),
-        Nothing,
-    }
-    let joined = |job: &Batch| match job.form() {
-        AnswerForm::Responses => Joined::Responses(vec![Response::Done; job.len()]),
-        AnswerForm::Values => Joined::Columns(ScatteredValues::nulls(job.len()), Vec::new()),
-        AnswerForm::Nothing => Joined::Nothing,
-    };
-    let mut all: Vec<Joined> = jobs.iter().map(joined).collect();
+fn by_jobs(jobs: &[SplitBatch], shares: &[Share], answers: Vec<Vec<RunAnswers>>) -> Vec<Answers> {
+    let none = |(batch, split): &SplitBatch| SplitAnswers::new(split, batch.form());
+    let mut all: Vec<SplitAnswers> = jobs.iter().map(none).collect();
     for (share, answers) in shares.iter().zip(answers) {
-        for (run, answers) in share.runs().zip(answers) {
-            let positions = run.iter().map(|(_, nth)| *nth);
-            match (&mut all[run[0].0], answers) {
-                (Joined::Responses(all), RunAnswers::Responses(responses)) => {
-                    for (nth, response) in positions.zip(responses) {
-                        all[nth] = response;
-                    }
-                }
-                (Joined::Columns(all, failures), RunAnswers::Values(parts, failed)) => {
-                    all.set(positions, parts);
-                    failures.extend(failed.into_iter().map(|(nth, error)| (run[nth].1, error)));
-                }
-                _ => {}
-            }
+        for (&(job, _), answers) in share.runs.iter().zip(answers) {
+            all[job].add(share.number, answers);
         }
     }
-    let answers = |joined| match joined {
-        Joined::Responses(responses) => Answers::Responses(responses),
-        Joined::Columns(values, mut failures) => {
-            failures.sort_by_key(|(nth, _)| *nth);
-            let values = values.into_columns();
-            Answers::Columns(Box::new(ColumnAnswers { values, failures }))
-        }
-        Joined::Nothing => Answers::Columns(Box::default()),
-    };
+    let answers = |of_job| Answers::Split(Box::new(of_job));
     all.into_iter().map(answers).collect()
 }

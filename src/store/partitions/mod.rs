@@ -12,14 +12,14 @@ mod reads;
 mod route;
 mod stats;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use self::route::Route;
 use crate::pool::run_off_pool;
 use crate::process::Opener;
-use crate::store::commit::queue::{Answer, Callback, Queue, Work};
+use crate::store::commit::queue::{Answer, Answers, Callback, Queue, Work};
 use crate::store::commit::requests::Batch;
+use crate::store::commit::split::Split;
 use crate::store::commit::user_code;
 use crate::store::files::dir::is_full;
 use crate::store::inner::StoreInner;
@@ -125,43 +125,65 @@ impl Partitions {
     /// made room.
     pub fn submit(self: &Arc<Self>, work: Work) -> Answer {
         user_code::may_change()?;
-        self.wait_for_room(&work);
+        let threads = &self.shared().threads.reads;
         run_off_pool(|| {
+            let batch = work.batch().expect("it has requests");
+            let split = match Split::is_shared(batch.len()) {
+                true => threads.install(|| self.split(batch)),
+                false => self.split(batch),
+            };
+            self.wait_for_room(&split);
             let mut left = retries(&work);
-            let (mut work, mut answer) = self.queue.submit(work, self);
+            let submit = |work| {
+                self.queue
+                    .submit_split(work, Some(Arc::clone(&split)), self)
+            };
+            let (mut work, mut answer) = submit(work);
             while is_full(&answer) && work.can_be_repeated() && left > 0 && self.make_room() {
                 left -= 1;
-                (work, answer) = self.queue.submit(work, self);
+                (work, answer) = submit(work);
             }
+            let answer = match answer {
+                Ok(Answers::Split(answers)) if answers.is_shared() => {
+                    Ok(threads.install(|| answers.in_order()))
+                }
+                Ok(Answers::Split(answers)) => Ok(answers.in_order()),
+                answer => answer,
+            };
             work.discard(&self.shared().threads);
             answer
         })
     }
 
-    /// Has changes of several partitions made by whoever is at work next, and the callback called with the answer.
+    /// Has changes of several partitions made by whoever is at work next, and the callback called with the answer. They
+    /// have so many bytes.
     ///
     /// # Errors
     /// Those of [`Queue::submit_async`].
     pub fn submit_async(
         self: &Arc<Self>,
         work: Work,
-        bytes: usize,
-        callback: Callback,
+        callback: (Callback, usize),
     ) -> std::result::Result<(), (Callback, Error)> {
+        let split = self.split(work.batch().expect("it has requests"));
         if self.shared().when_full == WhenFull::Wait {
-            self.wait_for_room(&work);
+            self.wait_for_room(&split);
         }
-        self.queue.submit_async(work, bytes, callback, self)
+        self.queue.submit_async(work, Some(split), callback, self)
+    }
+
+    /// Which partition has which requests of a batch.
+    fn split(&self, batch: Batch) -> Arc<Split> {
+        let number_of = |nth: usize| self.number_of(batch.key(nth));
+        Split::new(batch.len(), self.all.len(), number_of)
     }
 
     /// Waits while the table of a partition that is changed is far beyond its budget.
-    fn wait_for_room(&self, work: &Work) {
+    fn wait_for_room(&self, split: &Split) {
         if self.first().state.budget.is_some() {
-            let keys = work.batch().into_iter().flat_map(Batch::keys);
-            let numbers: BTreeSet<usize> = keys.map(|key| self.number_of(key)).collect();
-            numbers
-                .iter()
-                .for_each(|&number| self.all[number].wait_for_room());
+            let all = self.all.iter().enumerate();
+            let changed = all.filter(|(number, _)| split.count(*number) > 0);
+            changed.for_each(|(_, partition)| partition.wait_for_room());
         }
     }
 

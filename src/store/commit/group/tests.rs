@@ -82,9 +82,9 @@ fn columns_join_the_group_of_other_jobs() {
         Job::of(Work::Batch(vec![get("a"), get("stored")], None)),
     ];
     let answers = store.state().commit_group(&mut group);
-    let in_columns = |nth: usize| {
-        let answers: Answers = answers[nth].clone().unwrap();
-        answers.into_columns().values
+    let in_columns = |nth: usize| match &answers[nth] {
+        Ok(Answers::Columns(answers)) => answers.values.clone(),
+        other => panic!("{other:?}"),
     };
     assert_eq!(values(&answers[0]), [None]);
     assert!(

@@ -75,7 +75,7 @@ fn callers_queue_behind_more_than_a_background_group() {
                 let callback = Box::new(callback);
                 counter
                     .queue
-                    .submit_async(batch(part), 1, callback, &counter)
+                    .submit_async(batch(part), None, (callback, 1), &counter)
                     .map_err(|(_, error)| error)
                     .unwrap();
             }
