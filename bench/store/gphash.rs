@@ -1,11 +1,11 @@
 //! The store of this crate.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use gphash::store::{
     ColumnAnswers, Columns, Durability, MergeOperator, Request, RequestKind, Response, Steps,
-    Store, StoreOptions,
+    Store, StoreOptions, ValueColumns,
 };
 
 use crate::plan::Operation;
@@ -34,6 +34,8 @@ pub struct Gphash {
     sizes: Sizes,
     in_columns: bool,
     options: String,
+    /// Buffers of columns that have been checked.
+    buffers: Mutex<Vec<ValueColumns>>,
 }
 
 /// One call.
@@ -53,6 +55,7 @@ pub enum Answer {
     Nothing,
     Values(Vec<Response>),
     Columns(Vec<RequestKind>, ColumnAnswers),
+    Column(ValueColumns),
     Value(Option<Vec<u8>>),
     Items(Vec<(Vec<u8>, Vec<u8>)>),
 }
@@ -99,6 +102,7 @@ impl Gphash {
         Ok(Self {
             sizes: settings.sizes,
             in_columns: settings.columns,
+            buffers: Mutex::default(),
             options: format!(
                 "log {}, {} partitions, engine {:?}, checksums {}, columns {}, {}",
                 settings.durability(),
@@ -204,6 +208,12 @@ impl Target for Gphash {
                         self.store.put_columns(&keys, &values)?;
                         return Ok(Answer::Nothing);
                     }
+                    if kinds.iter().all(|kind| *kind == RequestKind::Get) {
+                        let buffers = self.buffers.lock().expect("nobody panics").pop();
+                        let buffers = buffers.unwrap_or_default();
+                        let values = self.store.get_columns_into(&keys, buffers)?;
+                        return Ok(Answer::Column(values));
+                    }
                     let answers = self.store.execute_columns(&kinds, &keys, &values)?;
                     Answer::Columns(kinds, answers)
                 }
@@ -236,6 +246,7 @@ impl Target for Gphash {
         for answer in &answers {
             match answer {
                 Answer::Nothing => {}
+                Answer::Column(column) => values.extend(column.iter()),
                 Answer::Value(value) => values.push(value.as_deref()),
                 Answer::Columns(kinds, answers) => {
                     if let Some((_, error)) = answers.failures.first() {
@@ -258,7 +269,13 @@ impl Target for Gphash {
                 }
             }
         }
-        check_answers(operations, &self.sizes, values, ranges)
+        check_answers(operations, &self.sizes, values, ranges)?;
+        let columns = answers.into_iter().filter_map(|answer| match answer {
+            Answer::Column(column) => Some(column),
+            _ => None,
+        });
+        self.buffers.lock().expect("nobody panics").extend(columns);
+        Ok(())
     }
 
     fn settle(&self) -> Result<(), Failure> {

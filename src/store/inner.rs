@@ -155,7 +155,7 @@ impl StoreInner {
     /// meanwhile the number of a live snapshot.
     pub(in crate::store) fn at_one_moment<T>(
         &self,
-        read: impl Fn(Option<u64>) -> Result<T>,
+        mut read: impl FnMut(Option<u64>) -> Result<T>,
     ) -> Result<T> {
         for _ in 0..UNREGISTERED_READS {
             let newest = self.published.newest();

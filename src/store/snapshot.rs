@@ -143,9 +143,17 @@ impl<'s> Snapshot<'s> {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn get_columns(&self, keys: &Columns) -> Result<ValueColumns> {
+        self.get_columns_into(keys, ValueColumns::default())
+    }
+
+    /// As [`get_columns`](Self::get_columns), in the buffers of earlier values. See [`Store::get_columns_into`].
+    ///
+    /// # Errors
+    /// As [`get`](Self::get). The buffers are dropped then.
+    pub fn get_columns_into(&self, keys: &Columns, buffers: ValueColumns) -> Result<ValueColumns> {
         ColumnBatch::gets(keys).check()?;
         let partitions = self.store.partitions();
-        let read = || partitions.read_columns(keys, Some(self.live.commit_seq));
+        let read = || partitions.read_columns(keys, Some(self.live.commit_seq), buffers);
         self.store.metrics().time(TimedPath::MultiGet, read)
     }
 

@@ -12,7 +12,7 @@ pub const PART_VALUES: usize = 512;
 const _: () = assert!(PART_VALUES.is_multiple_of(8));
 
 /// The values of consecutive positions, one behind the other as they were found.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ValuesPart {
     spans: Vec<Span>,
     bytes: Vec<u8>,
@@ -49,6 +49,23 @@ impl ValuesPart {
         }
     }
 
+    /// The same in place of what is there.
+    pub fn clear(&mut self, len: usize) {
+        self.spans.clear();
+        self.spans.resize(len, NULL);
+        self.bytes.clear();
+    }
+
+    /// How many positions it has.
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// How many bytes its values have.
+    pub fn bytes_len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Gives a position the value that it does not have yet.
     pub fn set(&mut self, nth: usize, value: &[u8]) {
         self.spans[nth] = Span {
@@ -76,11 +93,7 @@ pub fn concat(mut parts: Vec<ValuesPart>) -> ValueColumns {
     };
     let bytes = taken.unwrap_or_else(|| vec![0; total]);
     // What was taken is in no part any more, so nothing is copied over it.
-    let runs = parts.iter().map(|part| Run {
-        spans: &part.spans,
-        len: part.bytes.len(),
-        parts: std::slice::from_ref(&part.bytes),
-    });
+    let runs = parts.iter().map(Run::of);
     column(&runs.collect::<Vec<_>>(), bytes, total)
 }
 
@@ -146,14 +159,46 @@ impl ShareSpans {
 }
 
 /// Values of consecutive positions, and where they are.
-struct Run<'p> {
+pub struct Run<'p> {
     spans: &'p [Span],
     parts: &'p [Vec<u8>],
     /// Bytes that are to be copied.
     len: usize,
 }
 
-impl Run<'_> {
+impl<'p> Run<'p> {
+    /// The values of a part.
+    pub fn of(part: &'p ValuesPart) -> Self {
+        Self {
+            spans: &part.spans,
+            len: part.bytes.len(),
+            parts: std::slice::from_ref(&part.bytes),
+        }
+    }
+
+    /// Copies the values to `bytes`, which are at `begin` of a column, unless they are there already and `bytes` is
+    /// empty. Says where they end, and which ones there are.
+    pub fn fill<O: TryFrom<usize, Error: std::fmt::Debug>>(
+        &self,
+        begin: usize,
+        bytes: &mut [u8],
+        ends: &mut [O],
+        validity: &mut [u8],
+    ) {
+        if !bytes.is_empty() {
+            self.copy_to(bytes);
+        }
+        validity.fill(0);
+        let mut end = begin;
+        for (nth, span) in self.spans.iter().enumerate() {
+            if let Some(value) = span.bytes() {
+                end += value.len();
+                validity[nth / 8] |= 1 << (nth % 8);
+            }
+            ends[nth] = O::try_from(end).expect("the width is chosen for all of them");
+        }
+    }
+
     /// Copies the values in the order of their positions to `bytes`, which have just the room for them.
     fn copy_to(&self, mut bytes: &mut [u8]) {
         let mut copy = |part: u32, values: Range<usize>| {
@@ -220,16 +265,6 @@ fn fill<O: TryFrom<usize, Error: std::fmt::Debug> + Send>(
         (run, begin, target.expect("as long as all"), ends, validity)
     };
     parallel::map_if_shared(slices.map(of_run), |(run, begin, bytes, ends, validity)| {
-        if !bytes.is_empty() {
-            run.copy_to(bytes);
-        }
-        let mut end = begin;
-        for (nth, span) in run.spans.iter().enumerate() {
-            if let Some(value) = span.bytes() {
-                end += value.len();
-                validity[nth / 8] |= 1 << (nth % 8);
-            }
-            ends[nth] = O::try_from(end).expect("the width is chosen for all of them");
-        }
+        run.fill(begin, bytes, ends, validity);
     });
 }

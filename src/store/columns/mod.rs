@@ -1,6 +1,7 @@
 //! Byte strings in columns: one buffer and offsets, as Apache Arrow lays out binary arrays. Batches of
 //! them take no allocation a request, neither of the caller nor of the store.
 
+mod builder;
 mod gather;
 pub mod requests;
 #[cfg(all(test, not(loom)))]
@@ -9,6 +10,7 @@ mod values;
 
 use std::sync::Arc;
 
+pub(in crate::store) use builder::{ColumnBuilder, PartCopy};
 pub(in crate::store) use gather::{PART_VALUES, ValuesPart, concat, scatter};
 pub use values::{ColumnAnswers, ValueColumns};
 
@@ -24,6 +26,12 @@ pub enum Offsets {
     I32(Vec<i32>),
     /// Of 64 bits.
     I64(Vec<i64>),
+}
+
+impl Default for Offsets {
+    fn default() -> Self {
+        Self::I32(vec![0])
+    }
 }
 
 impl Offsets {
@@ -228,12 +236,18 @@ impl Columns {
         let Buffers { offsets, bytes } = Arc::unwrap_or_clone(self.0);
         (offsets, bytes)
     }
+
+    /// The buffers, unless a clone shares them.
+    fn into_own_parts(self) -> Option<(Offsets, Vec<u8>)> {
+        let Buffers { offsets, bytes } = Arc::into_inner(self.0)?;
+        Some((offsets, bytes))
+    }
 }
 
 /// No string.
 impl Default for Columns {
     fn default() -> Self {
-        Self::of(Offsets::I32(vec![0]), Vec::new())
+        Self::of(Offsets::default(), Vec::new())
     }
 }
 
@@ -249,7 +263,7 @@ impl Eq for Columns {}
 /// Copies strings into one buffer. The offsets have 64 bits from 2 GiB on.
 impl<S: AsRef<[u8]>> FromIterator<S> for Columns {
     fn from_iter<I: IntoIterator<Item = S>>(strings: I) -> Self {
-        let (mut offsets, mut bytes) = (Offsets::I32(vec![0]), Vec::new());
+        let (mut offsets, mut bytes) = (Offsets::default(), Vec::new());
         for string in strings {
             bytes.extend_from_slice(string.as_ref());
             offsets.push(bytes.len());

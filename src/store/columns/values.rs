@@ -78,6 +78,12 @@ impl ValueColumns {
         (offsets, bytes, self.validity)
     }
 
+    /// As [`into_parts`](Self::into_parts), but empty ones in place of those that a clone shares.
+    pub(super) fn into_own_parts(self) -> (Offsets, Vec<u8>, Vec<u8>) {
+        let (offsets, bytes) = self.values.into_own_parts().unwrap_or_default();
+        (offsets, bytes, self.validity)
+    }
+
     fn is_valid(&self, nth: usize) -> bool {
         let byte = self.validity.get(nth / 8);
         byte.is_some_and(|byte| byte >> (nth % 8) & 1 != 0)

@@ -5,10 +5,15 @@ use std::ops::Range;
 use super::Partitions;
 use crate::Result;
 use crate::pool::{parallel, run_off_pool};
-use crate::store::columns::{Columns, PART_VALUES, ValueColumns, ValuesPart, concat};
+use crate::store::columns::{
+    ColumnBuilder, Columns, PART_VALUES, PartCopy, ValueColumns, ValuesPart,
+};
 use crate::store::inner::{PARALLEL_LOOKUPS_MIN, UNREGISTERED_READS};
 use crate::store::mvcc::old_versions::Value;
 use crate::store::request::check_key;
+
+/// Parts of a column that each thread reads at a time.
+const PARTS_PER_THREAD: usize = 2;
 
 /// Keys that a partition has, and their positions among those that are asked for.
 struct KeysOf<'k> {
@@ -26,6 +31,13 @@ impl Partitions {
             positions: Vec::new(),
         };
         let mut shares: Vec<KeysOf> = (0..self.all().len()).map(none).collect();
+        let (len, _) = keys.size_hint();
+        // Most partitions have no more than that.
+        let room = len / shares.len() + len / (4 * shares.len()) + 1;
+        for share in &mut shares {
+            share.keys.reserve(room);
+            share.positions.reserve(room);
+        }
         for (position, key) in keys.enumerate() {
             let share = &mut shares[self.number_of(key)];
             share.keys.push(key);
@@ -37,7 +49,7 @@ impl Partitions {
 
     /// What `read` finds in all partitions at one moment. It is given none, and reads what is newest, and if that
     /// changes meanwhile the number of a live snapshot.
-    fn at_one_moment<T>(&self, read: impl Fn(Option<u64>) -> Result<T>) -> Result<T> {
+    fn at_one_moment<T>(&self, mut read: impl FnMut(Option<u64>) -> Result<T>) -> Result<T> {
         if let Some(only) = self.only() {
             return only.state.at_one_moment(read);
         }
@@ -115,40 +127,90 @@ impl Partitions {
         Ok(values)
     }
 
-    /// The values of keys in columns in a live snapshot, or at one moment.
-    pub fn read_columns(&self, keys: &Columns, snapshot: Option<u64>) -> Result<ValueColumns> {
-        let at_that_moment = |read: &dyn Fn(Option<u64>) -> Result<Vec<ValuesPart>>| match snapshot
-        {
-            Some(_) => read(snapshot),
-            None => self.at_one_moment(read),
+    /// The values of keys in columns in a live snapshot, or at one moment, in the buffers of a column.
+    pub fn read_columns(
+        &self,
+        keys: &Columns,
+        snapshot: Option<u64>,
+        mut buffers: ValueColumns,
+    ) -> Result<ValueColumns> {
+        let mut read_at = |at: Option<u64>| {
+            let builder = ColumnBuilder::new(keys.len(), std::mem::take(&mut buffers));
+            self.build(keys, builder, at)
         };
-        if keys.len() < PARALLEL_LOOKUPS_MIN {
-            let read = |snapshot| Ok(vec![self.read_part(keys, 0..keys.len(), snapshot)?]);
-            return Ok(concat(at_that_moment(&read)?));
+        let mut read = || match snapshot {
+            Some(_) => read_at(snapshot),
+            None => self.at_one_moment(&mut read_at),
+        };
+        match keys.len() < PARALLEL_LOOKUPS_MIN {
+            true => read(),
+            false => run_off_pool(|| self.shared().threads.reads.install(read)),
         }
-        let threads = &self.shared().threads.reads;
-        run_off_pool(|| {
-            let parts = at_that_moment(&|snapshot| {
-                let firsts = (0..keys.len()).step_by(PART_VALUES);
-                let part = |first: usize| {
-                    let end = keys.len().min(first + PART_VALUES);
-                    self.read_part(keys, first..end, snapshot)
-                };
-                let parts = threads.install(|| parallel::map(firsts, part));
-                parts.into_iter().collect::<Result<_>>()
-            })?;
-            Ok(threads.install(|| concat(parts)))
-        })
     }
 
-    /// The values of the keys at these positions in a live snapshot, or the newest ones.
+    /// The values of keys in a live snapshot, or the newest ones. Threads of the caller's pool read some while they put
+    /// others, which have been read, into the column.
+    fn build(
+        &self,
+        keys: &Columns,
+        mut builder: ColumnBuilder,
+        snapshot: Option<u64>,
+    ) -> Result<ValueColumns> {
+        enum Task<'b> {
+            Read(Range<usize>, ValuesPart),
+            Copy(PartCopy<'b>),
+        }
+        let threads = if parallel::is_shared() {
+            parallel::threads()
+        } else {
+            1
+        };
+        let part = (keys.len() / (PARTS_PER_THREAD * threads)).next_multiple_of(PART_VALUES);
+        let part = part.clamp(PART_VALUES, self.part_values_max());
+        let (mut next, mut read, mut idle) = (0, Vec::new(), Vec::new());
+        while next < keys.len() || !read.is_empty() {
+            let firsts = (next..keys.len()).step_by(part);
+            let of_part = |first| {
+                let positions = first..keys.len().min(first + part);
+                Task::Read(positions, idle.pop().unwrap_or_default())
+            };
+            let mut tasks: Vec<Task> = firsts
+                .take(PARTS_PER_THREAD * threads)
+                .map(of_part)
+                .collect();
+            next += tasks.len() * part;
+            tasks.extend(builder.add(&read).into_iter().map(Task::Copy));
+            let done = parallel::map_if_shared(tasks, |task| match task {
+                Task::Read(positions, part) => {
+                    Some(self.read_part(keys, positions, part, snapshot))
+                }
+                Task::Copy(copy) => {
+                    copy.run();
+                    None
+                }
+            });
+            let next_read = done.into_iter().flatten().collect::<Result<_>>()?;
+            idle = std::mem::replace(&mut read, next_read);
+        }
+        Ok(builder.finish())
+    }
+
+    /// How many keys a thread reads at a time at most: so many of each partition that it has some of them under way all
+    /// the time.
+    fn part_values_max(&self) -> usize {
+        const OF_PARTITION: usize = 256;
+        (OF_PARTITION * self.all().len()).clamp(PART_VALUES, 16 * PART_VALUES)
+    }
+
+    /// The values of the keys at these positions in a live snapshot, or the newest ones, in place of those of `part`.
     fn read_part(
         &self,
         keys: &Columns,
         positions: Range<usize>,
+        mut part: ValuesPart,
         snapshot: Option<u64>,
     ) -> Result<ValuesPart> {
-        let mut part = ValuesPart::nulls(positions.len());
+        part.clear(positions.len());
         for share in self.share_out_keys(positions.map(|nth| keys.at(nth))) {
             let state = &self.all()[share.number].state;
             match snapshot {

@@ -1,0 +1,144 @@
+//! A column of values, made of parts that threads have read while they read the next ones.
+
+use super::gather::{Run, ValuesPart};
+use super::values::ValueColumns;
+use super::{Columns, Offsets};
+
+/// Room that is taken for values of which nothing is known yet. It is not touched before they come.
+const UNTOUCHED_BYTES_MAX: usize = 1 << 30;
+
+/// A column that becomes longer with each part.
+pub struct ColumnBuilder {
+    /// Of all positions. Those of parts that have not come mean nothing.
+    offsets: Offsets,
+    validity: Vec<u8>,
+    /// At least those of all parts that have come.
+    bytes: Vec<u8>,
+    /// Positions of these parts, and bytes of their values.
+    len: usize,
+    filled: usize,
+}
+
+impl ColumnBuilder {
+    /// A column of `len` values, in the buffers of another one if nobody shares them.
+    pub fn new(len: usize, buffers: ValueColumns) -> Self {
+        let (offsets, bytes, mut validity) = buffers.into_own_parts();
+        validity.resize(len.div_ceil(8), 0);
+        let mut offsets = match offsets {
+            Offsets::I32(offsets) => offsets,
+            Offsets::I64(_) => Vec::new(),
+        };
+        offsets.resize(len + 1, 0);
+        offsets[0] = 0;
+        Self {
+            offsets: Offsets::I32(offsets),
+            validity,
+            bytes,
+            len: 0,
+            filled: 0,
+        }
+    }
+
+    /// Makes room for the next parts, all of which but the last one of all have the same multiple of 8 positions.
+    /// Gives what copies each of them there.
+    pub fn add<'b>(&'b mut self, parts: &'b [ValuesPart]) -> Vec<PartCopy<'b>> {
+        let first = self.len;
+        self.len += parts.iter().map(ValuesPart::len).sum::<usize>();
+        let mut end = self.filled;
+        self.filled += parts.iter().map(ValuesPart::bytes_len).sum::<usize>();
+        self.make_room(end);
+        let mut bytes = &mut self.bytes[end..self.filled];
+        let mut validity = &mut self.validity[first / 8..self.len.div_ceil(8)];
+        let mut ends = Ends::of(&mut self.offsets, first + 1);
+        let copy = |part: &'b ValuesPart| {
+            let begin = end;
+            end += part.bytes_len();
+            PartCopy {
+                begin,
+                ends: ends.split_off(part.len()),
+                bytes: split_off(&mut bytes, part.bytes_len()),
+                validity: split_off(&mut validity, part.len().div_ceil(8)),
+                part,
+            }
+        };
+        parts.iter().map(copy).collect()
+    }
+
+    /// Makes the buffer as long as what has come, or as all will be if the rest is like that. Its first `used` bytes
+    /// stay.
+    fn make_room(&mut self, used: usize) {
+        if let Offsets::I32(offsets) = &self.offsets
+            && i32::try_from(self.filled).is_err()
+        {
+            let wide = offsets.iter().copied().map(i64::from).collect();
+            self.offsets = Offsets::I64(wide);
+        }
+        if self.bytes.len() >= self.filled {
+            return;
+        }
+        let half_more = self.filled.saturating_add(self.filled / 2);
+        let of_each = self.filled.div_ceil(self.len.max(1));
+        let all = of_each.saturating_mul(self.offsets.count() - 1);
+        let most = UNTOUCHED_BYTES_MAX.max(half_more);
+        // Fresh zeros cost nothing until they are used, unlike those behind a vector's end.
+        let mut bytes = vec![0; all.clamp(self.filled, most)];
+        bytes[..used].copy_from_slice(&self.bytes[..used]);
+        self.bytes = bytes;
+    }
+
+    /// The column, once all parts have been copied.
+    pub fn finish(mut self) -> ValueColumns {
+        self.bytes.truncate(self.filled);
+        if self.bytes.capacity() / 2 > self.filled {
+            self.bytes.shrink_to_fit();
+        }
+        ValueColumns::of(Columns::of(self.offsets, self.bytes), self.validity)
+    }
+}
+
+/// Copies a part to where it belongs.
+pub struct PartCopy<'b> {
+    part: &'b ValuesPart,
+    begin: usize,
+    bytes: &'b mut [u8],
+    ends: Ends<'b>,
+    validity: &'b mut [u8],
+}
+
+impl PartCopy<'_> {
+    /// Does so.
+    pub fn run(self) {
+        let run = Run::of(self.part);
+        match self.ends {
+            Ends::I32(ends) => run.fill(self.begin, self.bytes, ends, self.validity),
+            Ends::I64(ends) => run.fill(self.begin, self.bytes, ends, self.validity),
+        }
+    }
+}
+
+/// Where values end, in either width.
+enum Ends<'b> {
+    I32(&'b mut [i32]),
+    I64(&'b mut [i64]),
+}
+
+impl<'b> Ends<'b> {
+    fn of(offsets: &'b mut Offsets, first: usize) -> Self {
+        match offsets {
+            Offsets::I32(offsets) => Self::I32(&mut offsets[first..]),
+            Offsets::I64(offsets) => Self::I64(&mut offsets[first..]),
+        }
+    }
+
+    fn split_off(&mut self, len: usize) -> Self {
+        match self {
+            Self::I32(ends) => Self::I32(split_off(ends, len)),
+            Self::I64(ends) => Self::I64(split_off(ends, len)),
+        }
+    }
+}
+
+/// The first `len` of what is left.
+fn split_off<'b, T>(left: &mut &'b mut [T], len: usize) -> &'b mut [T] {
+    left.split_off_mut(..len).expect("as long as all parts")
+}
