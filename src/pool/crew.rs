@@ -195,6 +195,12 @@ pub(super) fn run(parts: usize, part: &(dyn Fn(usize) + Sync)) -> bool {
     true
 }
 
+/// Does `work`, all parts of which this thread does.
+pub(super) fn alone<T>(work: impl FnOnce() -> T) -> T {
+    let _helps = Playing::new(Role::Helps);
+    work()
+}
+
 /// Threads among which the caller's crew shares work, if he has to do with one.
 pub(super) fn threads() -> Option<usize> {
     ROLE.with_borrow(|role| match role {

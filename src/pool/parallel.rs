@@ -66,6 +66,23 @@ pub fn map_if_shared<T: Send, R: Send>(
     }
 }
 
+/// Does `work`, all parts of which the caller's thread does: the others have enough to do.
+pub fn alone<T>(work: impl FnOnce() -> T) -> T {
+    crew::alone(work)
+}
+
+/// Sorts items, which several threads do if they are at least so many.
+pub fn sort_unstable_by_key<T: Send, K: Ord>(
+    items: &mut [T],
+    least: usize,
+    key: impl Fn(&T) -> K + Sync,
+) {
+    match items.len() < least || crew::threads().is_some() {
+        true => items.sort_unstable_by_key(key),
+        false => items.par_sort_unstable_by_key(key),
+    }
+}
+
 /// What `make` makes of each position below `len`. A part has at least `least` of them.
 pub fn collect<R: Send>(len: usize, least: usize, make: impl Fn(usize) -> R + Sync) -> Vec<R> {
     if len <= least {

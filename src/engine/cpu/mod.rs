@@ -83,6 +83,7 @@ impl CpuEngine {
     fn parts(&self, operations: usize) -> usize {
         match operations {
             0..PARALLEL_BATCH_OPS_MIN => 1,
+            _ if parallel::threads() == 1 => 1,
             _ => {
                 self.threads
                     * (operations / (self.threads * PART_OPS_MIN)).clamp(1, PARTS_PER_THREAD_MAX)
@@ -366,23 +367,32 @@ impl CpuEngine {
     ) -> Result<FixedBitSet> {
         let parts = self.parts(len);
         if parts == 1 {
-            return each(table, key, len, 0..len, stores, operation);
+            let all = prefetched(0..len, prefetch);
+            return each(table, key, len, all, stores, operation);
         }
         // The top bits choose buckets, so each thread gets buckets of its own as well.
         let part_of = |i| to_usize(product_top(table.target(key(i)).hash.0, parts as u64));
         let partition = Partition::new(len, parts, part_of);
         let made = parallel::map(0..parts, |part| {
-            let mut coming = partition.positions(part);
-            coming.by_ref().take(INPUT_DISTANCE_OPS).for_each(prefetch);
-            let mine = partition.positions(part).inspect(|_| {
-                if let Some(position) = coming.next() {
-                    prefetch(position);
-                }
-            });
+            let mine = prefetched(partition.positions(part), prefetch);
             each(table, key, len, mine, stores, &operation)
         });
         union(len, made)
     }
+}
+
+/// Positions, for which `prefetch` is called some before each.
+fn prefetched(
+    positions: impl Iterator<Item = usize> + Clone,
+    prefetch: impl Fn(usize) + Copy,
+) -> impl Iterator<Item = usize> {
+    let mut coming = positions.clone();
+    coming.by_ref().take(INPUT_DISTANCE_OPS).for_each(prefetch);
+    positions.inspect(move |_| {
+        if let Some(position) = coming.next() {
+            prefetch(position);
+        }
+    })
 }
 
 fn sizes<M>(table: &Table<M>) -> (usize, usize) {

@@ -35,7 +35,7 @@ impl Partition {
     }
 
     /// The positions of a part, ascending.
-    pub fn positions(&self, part: usize) -> impl Iterator<Item = usize> {
+    pub fn positions(&self, part: usize) -> impl Iterator<Item = usize> + Clone {
         self.blocks
             .iter()
             .enumerate()

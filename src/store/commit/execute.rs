@@ -6,7 +6,6 @@
 use std::ops::Range;
 
 use fixedbitset::FixedBitSet;
-use rayon::slice::ParallelSliceMut;
 
 use super::REQUESTS_PER_THREAD_MIN;
 use super::key_writes::{KeyWrite, KeyWrites, position};
@@ -224,10 +223,9 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
             })
         };
         let mut finals = self.versions.map_keys(last);
-        match finals.len() {
-            0..REQUESTS_PER_THREAD_MIN => finals.sort_unstable_by_key(|entry| entry.position),
-            _ => finals.par_sort_unstable_by_key(|entry| entry.position),
-        }
+        parallel::sort_unstable_by_key(&mut finals, REQUESTS_PER_THREAD_MIN, |entry| {
+            entry.position
+        });
         finals
     }
 

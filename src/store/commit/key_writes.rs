@@ -4,7 +4,6 @@
 
 use std::ops::Range;
 
-use rayon::slice::ParallelSliceMut;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::REQUESTS_PER_THREAD_MIN;
@@ -12,6 +11,9 @@ use crate::Result;
 use crate::engine::VersionSorter;
 use crate::pool::parallel;
 use crate::width::{product_top, to_usize};
+
+/// Versions from which on they are sorted by buckets.
+const BUCKET_SORT_MIN: usize = 64;
 
 /// A change of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,20 +53,25 @@ impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
                 position,
             };
             let sorted = gpu.and_then(|gpu| match sort_on_gpu(gpu, len, &is_change, version) {
-                Ok(sorted) => Some(sorted),
+                Ok((table, newest)) => {
+                    let starts = starts(&table);
+                    Some((table, starts, newest))
+                }
                 Err(error) => {
                     tracing::warn!(%error, "the CPU sorts a batch that the GPU could not");
                     None
                 }
             });
-            let (table, newest) =
-                sorted.unwrap_or_else(|| (sort_on_cpu(len, &is_change, version), None));
+            let (table, starts, newest) = sorted.unwrap_or_else(|| {
+                let (table, starts) = sort_on_cpu(len, &is_change, version);
+                (table, starts, None)
+            });
             if tells_apart(&table, &key) {
                 return Self {
-                    starts: starts(&table),
                     table,
                     key,
                     seed,
+                    starts,
                     newest,
                 };
             }
@@ -158,17 +165,15 @@ fn shares_key(a: &KeyWrite, b: &KeyWrite) -> bool {
     a.hash == b.hash
 }
 
-/// The versions that the changes among `len` requests make, by hash and position.
+/// The versions that the changes among `len` requests make, by hash and position, and their [starts](KeyWrites).
 fn sort_on_cpu(
     len: u32,
     is_change: &(impl Fn(u32) -> bool + Sync),
     version: impl Fn(u32) -> KeyWrite + Sync,
-) -> Vec<KeyWrite> {
+) -> (Vec<KeyWrite>, Vec<u32>) {
     let versions = |positions: Range<u32>| positions.filter(|&nth| is_change(nth)).map(&version);
-    if (len as usize) < REQUESTS_PER_THREAD_MIN {
-        let mut table: Vec<KeyWrite> = versions(0..len).collect();
-        table.sort_unstable();
-        return table;
+    if (len as usize) < REQUESTS_PER_THREAD_MIN || parallel::threads() == 1 {
+        return sort_in_buckets(versions(0..len).collect());
     }
     let parts = parallel::parts(len as usize, REQUESTS_PER_THREAD_MIN);
     let of_part = |part: Range<usize>| {
@@ -176,8 +181,44 @@ fn sort_on_cpu(
         made.collect::<Vec<KeyWrite>>()
     };
     let mut table: Vec<KeyWrite> = parallel::map(parts, of_part).concat();
-    table.par_sort_unstable();
-    table
+    parallel::sort_unstable_by_key(&mut table, REQUESTS_PER_THREAD_MIN, |version| *version);
+    let starts = starts(&table);
+    (table, starts)
+}
+
+/// Sorts versions on the caller's thread: by the top bits of the hashes first, of which most values have few versions.
+fn sort_in_buckets(mut table: Vec<KeyWrite>) -> (Vec<KeyWrite>, Vec<u32>) {
+    if table.len() < BUCKET_SORT_MIN {
+        table.sort_unstable();
+        let starts = starts(&table);
+        return (table, starts);
+    }
+    let versions = table.clone();
+    let buckets = versions.len().next_power_of_two();
+    let bucket = |version: &KeyWrite| top_bits(version.hash, buckets + 1);
+    // Each begins one place later than in the end: what is put there moves it.
+    let mut starts = vec![0; buckets + 2];
+    versions
+        .iter()
+        .for_each(|version| starts[bucket(version) + 2] += 1);
+    let mut end = 0;
+    for start in &mut starts {
+        end += *start;
+        *start = end;
+    }
+    for version in versions {
+        let next = &mut starts[bucket(&version) + 1];
+        table[*next as usize] = version;
+        *next += 1;
+    }
+    starts.pop();
+    for bounds in starts.windows(2) {
+        let bucket = bounds[0] as usize..bounds[1] as usize;
+        if bucket.len() > 1 {
+            table[bucket].sort_unstable();
+        }
+    }
+    (table, starts)
 }
 
 /// The same, sorted by a GPU, and what it has found for all requests.

@@ -39,6 +39,10 @@ const ASYNC_BYTES_MAX: usize = 64 << 20;
 /// How long a caller waits for an answer before it sleeps.
 const AWAKE_MAX: Duration = Duration::from_micros(50);
 
+/// The same where callers help whoever leads: those who sleep would be woken up one by one when he is done, without
+/// having helped.
+const HELPER_AWAKE_MAX: Duration = Duration::from_micros(300);
+
 /// What is to be done.
 pub enum Work {
     /// Requests, which may be executed together with those of others, and what was read early.
@@ -278,11 +282,11 @@ impl Ticket {
     }
 
     /// Waits for the end, and helps whoever leads the `crew` meanwhile; `None` if the caller becomes the leader.
-    fn wait(&self, crew: &Crew) -> Option<Box<Outcome>> {
+    fn wait(&self, crew: &Crew, awake: Duration) -> Option<Box<Outcome>> {
         // A short group takes less time than waking a thread up.
         let mut since = Instant::now();
         crew.stand_by(|| {
-            while !self.is_changed.load(Ordering::Acquire) && since.elapsed() < AWAKE_MAX {
+            while !self.is_changed.load(Ordering::Acquire) && since.elapsed() < awake {
                 match crew.help() {
                     true => since = Instant::now(),
                     false => std::thread::yield_now(),
@@ -357,6 +361,14 @@ impl Queue {
         &self.crew
     }
 
+    /// How long a caller waits for an answer before it sleeps. Only where callers lead what takes long do they help.
+    fn awake(&self) -> Duration {
+        match self.is_shared {
+            true => AWAKE_MAX,
+            false => HELPER_AWAKE_MAX,
+        }
+    }
+
     /// Lets the thread of a queue [serve](Self::serve) its leader, as long as that is there.
     pub fn attend<T: Send + Sync + 'static>(leader: &Arc<T>, queue: fn(&T) -> &Self)
     where
@@ -391,7 +403,7 @@ impl Queue {
         }
         let ticket = self.enqueue(state, work, split, leader);
         loop {
-            if let Some(outcome) = ticket.wait(&self.crew) {
+            if let Some(outcome) = ticket.wait(&self.crew, self.awake()) {
                 return (outcome.work, outcome.answer);
             }
             self.run_next_group(leader);
@@ -427,7 +439,7 @@ impl Queue {
         }
         let ticket = self.enqueue(state, Work::Hold, None, leader);
         // Nobody answers it.
-        let _leads = ticket.wait(&self.crew);
+        let _leads = ticket.wait(&self.crew, self.awake());
         loop {
             let mut state = self.state.lock();
             if let Some(Work::Hold) = state.waiting.front().map(|job| &job.work) {

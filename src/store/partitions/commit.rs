@@ -248,10 +248,11 @@ impl Partitions {
         let first = &self.first().state;
         let len: usize = jobs.iter().map(|(batch, _)| batch.len()).sum();
         let run = || self.run_shares(&shares, jobs, read_sets, whole);
-        // To wake threads up takes longer than the work of those who wait anyway.
+        // To wake threads up takes longer than the work of those who wait anyway, or who come meanwhile.
         let crew = self.queue.crew();
         let share = len / (1 + crew.awake());
-        if !first.durably && share < len && share <= CREW_SHARE_MAX && len <= CREW_REQUESTS_MAX {
+        let suits_crew = len < PARALLEL_REQUESTS_MIN || share < len && share <= CREW_SHARE_MAX;
+        if !first.durably && suits_crew && len <= CREW_REQUESTS_MAX {
             return crew.do_with(run);
         }
         // Syncs go side by side.
@@ -269,11 +270,12 @@ impl Partitions {
         let began = Instant::now();
         let len = jobs.iter().map(|(batch, _)| batch.len()).sum();
         let gpu = self.shared().sorter.gpu(len);
+        let apart = Apart::of(shares, len);
         let start = |share| start(share, jobs, gpu);
         let executions: Vec<_> = match gpu {
             // One at a time has it, and shares the rest of its work with the other threads.
             Some(_) => shares.iter().map(start).collect::<Result<_>>()?,
-            None => each(shares.iter(), start)?,
+            None => each(apart, shares.iter(), start)?,
         };
         if let Some(error) = executions
             .iter()
@@ -284,10 +286,14 @@ impl Partitions {
         }
         let versions = began.elapsed();
         // Before the tables change.
-        let done = each(executions.iter().zip(shares), |(execution, share)| {
-            let answers = answers_of(execution, share, jobs)?;
-            Ok((execution.finals(), answers))
-        })?;
+        let done = each(
+            apart,
+            executions.iter().zip(shares),
+            |(execution, share)| {
+                let answers = answers_of(execution, share, jobs)?;
+                Ok((execution.finals(), answers))
+            },
+        )?;
         let (finals, answers): (Vec<Vec<Entry>>, Vec<_>) = done.into_iter().unzip();
         let answers = by_jobs(jobs, shares, answers);
         {
@@ -309,16 +315,21 @@ impl Partitions {
             .filter(|(_, writes)| !writes.finals().is_empty())
             .collect();
         if !changes.is_empty() {
-            self.commit(&changes, read_sets)?;
+            self.commit(&changes, apart, read_sets)?;
         }
         Ok(answers)
     }
 
     /// Puts what a group changes in each partition into the logs, and then into the tables.
-    fn commit(&self, changes: &[(&Share, &GroupWrites)], read_sets: &[&ReadSet]) -> Result<()> {
+    fn commit(
+        &self,
+        changes: &[(&Share, &GroupWrites)],
+        apart: Apart,
+        read_sets: &[&ReadSet],
+    ) -> Result<()> {
         let began = Instant::now();
         self.shared().rule_out_failed_commit()?;
-        let rooms = each(changes.iter(), |(share, writes)| {
+        let rooms = each(apart, changes.iter(), |(share, writes)| {
             share.partition.state.hold_for(writes.finals())
         })?;
         let coordinator = self.coordinator(changes, &rooms)?;
@@ -343,7 +354,7 @@ impl Partitions {
             _ => self.log_parts(changes, &firsts, &rooms, coordinator),
         })?;
         let logged = began.elapsed();
-        let applied = apply(changes, &firsts);
+        let applied = apply(changes, apart, &firsts);
         let mut steps = self.first().state.steps.lock();
         steps.log += logged;
         steps.index += began.elapsed().saturating_sub(logged);
@@ -447,7 +458,7 @@ fn start<'s, 'r: 's>(
 }
 
 /// Publishes a group that is in the logs, and brings it into the tables.
-fn apply(changes: &[(&Share, &GroupWrites)], firsts: &[u64]) -> Result<()> {
+fn apply(changes: &[(&Share, &GroupWrites)], apart: Apart, firsts: &[u64]) -> Result<()> {
     let states: Vec<_> = changes
         .iter()
         .map(|(share, _)| &share.partition.state)
@@ -469,7 +480,7 @@ fn apply(changes: &[(&Share, &GroupWrites)], firsts: &[u64]) -> Result<()> {
             })
             .collect();
         let work = alone.iter_mut().zip(changes).zip(firsts);
-        let applied = parallel::map_if_shared(work, |((alone, (share, writes)), &first)| {
+        let applied = apart.map(work, |((alone, (share, writes)), &first)| {
             let state = &share.partition.state;
             state.bring_into_table(alone, commit_seq, first, writes)
         });
@@ -477,12 +488,39 @@ fn apply(changes: &[(&Share, &GroupWrites)], firsts: &[u64]) -> Result<()> {
     })
 }
 
-/// What `make` makes of each, side by side if there are threads for that, unless one of them fails.
+/// Whether each share is done by one thread: if there are enough of them, and none is much longer than others, to share
+/// them once more costs more than it saves.
+#[derive(Clone, Copy)]
+struct Apart(bool);
+
+impl Apart {
+    /// That of shares of so many requests.
+    fn of(shares: &[Share], requests: usize) -> Self {
+        let longest = shares.iter().map(|share| share.len).max().unwrap_or(0);
+        let is_even = longest * shares.len() <= 2 * requests;
+        Self(is_even && shares.len() >= parallel::threads())
+    }
+
+    /// What `make` makes of each, side by side if there are threads for that.
+    fn map<T: Send, R: Send>(
+        self,
+        of: impl IntoIterator<Item = T>,
+        make: impl Fn(T) -> R + Sync,
+    ) -> Vec<R> {
+        parallel::map_if_shared(of, |one| match self.0 {
+            true => parallel::alone(|| make(one)),
+            false => make(one),
+        })
+    }
+}
+
+/// As [`Apart::map`], unless one of them fails.
 fn each<T: Send, R: Send>(
+    apart: Apart,
     of: impl IntoIterator<Item = T>,
     make: impl Fn(T) -> Result<R> + Sync,
 ) -> Result<Vec<R>> {
-    parallel::map_if_shared(of, make).into_iter().collect()
+    apart.map(of, make).into_iter().collect()
 }
 
 /// The answers to a share, one after the other for the jobs that its requests are of.

@@ -36,8 +36,12 @@ use static_assertions::const_assert_eq;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::layout::size_class::{MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE};
+use crate::prefetch;
 use crate::store::files::manifest::SEQUENCE_LIMIT;
 use crate::width::to_usize;
+
+/// How many entries before its copy an entry is asked for.
+const PREFETCH_DISTANCE: usize = 8;
 
 /// First bytes of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
@@ -166,6 +170,17 @@ pub fn move_to(mut records: &mut [u8], salt: u64, mut at: u64) {
     }
 }
 
+/// Entries, of which some are asked for before each: what callers gave lies anywhere.
+pub fn ahead<'e, 'a>(entries: &'e [Entry<'a>]) -> impl Iterator<Item = &'e Entry<'a>> {
+    let mut coming = entries.iter().skip(PREFETCH_DISTANCE);
+    entries.iter().inspect(move |_| {
+        if let Some(coming) = coming.next() {
+            prefetch::lines(coming.key);
+            prefetch::lines(coming.value.unwrap_or_default());
+        }
+    })
+}
+
 /// How long the entries of a record are, in bytes.
 pub fn len(entries: &[Entry]) -> u64 {
     entries.iter().map(Entry::len).sum()
@@ -232,7 +247,7 @@ impl<'a> Entry<'a> {
 
     /// Puts entries into `bytes`, which have just the room for them.
     pub fn put_all(entries: &[Self], mut bytes: &mut [u8]) {
-        for entry in entries {
+        for entry in ahead(entries) {
             for part in entry.parts(&entry.head()) {
                 let (target, rest) = bytes.split_at_mut(part.len());
                 target.copy_from_slice(part);

@@ -32,3 +32,27 @@ fn keys_of_one_hash_are_detected() {
     assert!(tells_apart(&[0, 2].map(version), &key));
     assert!(!tells_apart(&[0, 1, 2].map(version), &key));
 }
+
+#[test]
+fn buckets_sort_as_a_sort_does() {
+    for len in [0, 1, BUCKET_SORT_MIN - 1, BUCKET_SORT_MIN, 1000, 4099] {
+        // Spread evenly, all equal, and most of them in the first and the last bucket.
+        let spread = |nth: u64| nth.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let hashes: [&dyn Fn(u64) -> u64; 4] =
+            [&spread, &|_| u64::MAX, &|nth| spread(nth) >> 40, &|nth| {
+                !(spread(nth) >> 50)
+            }];
+        for hash in hashes {
+            let version = |nth: usize| KeyWrite {
+                hash: hash(nth as u64 / 2),
+                position: position(nth),
+            };
+            let versions: Vec<KeyWrite> = (0..len).map(version).collect();
+            let mut expected = versions.clone();
+            expected.sort_unstable();
+            let (sorted, of_buckets) = sort_in_buckets(versions);
+            assert_eq!(sorted, expected);
+            assert_eq!(of_buckets, starts(&expected));
+        }
+    }
+}
