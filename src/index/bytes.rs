@@ -1,6 +1,7 @@
 //! A table of keys and values of variable length in its file, and what the store does with it.
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -207,6 +208,27 @@ impl<E: BytesEngine> BytesIndex<E> {
         )
     }
 
+    /// Some keys that can be read, `count` if there are so many.
+    pub(crate) fn some_keys(&self, count: usize) -> Vec<Vec<u8>> {
+        let table = &self.table;
+        let mut keys = Vec::new();
+        let read = |member, fingerprint| {
+            let mut key = Vec::new();
+            let read = table.read_member_key(member, fingerprint, &mut key);
+            read.map(|_| key)
+        };
+        // Ends the walk once there are enough.
+        let _ended = table.visit_items(
+            |_| true,
+            read,
+            |key: Result<Vec<u8>>| {
+                keys.extend(key);
+                if keys.len() < count { Ok(()) } else { Err(()) }
+            },
+        );
+        keys
+    }
+
     /// Calls `visit` with key, sequence number and value of every item whose fingerprint is `chosen`, or
     /// with what is wrong with its record: every checksum is compared. As
     /// [`for_each_key`](Self::for_each_key) otherwise.
@@ -224,9 +246,9 @@ impl<E: BytesEngine> BytesIndex<E> {
         let visited = table.visit_items(chosen, read, |sequence| {
             let (key, value) = &*buffers.borrow();
             visit(sequence.map(|sequence| (key.as_slice(), sequence, value.as_slice())));
-            Ok(())
+            Ok::<(), Infallible>(())
         });
-        visited.expect("nothing fails but what is visited");
+        let Ok(()) = visited;
     }
 
     /// Writes the mark into the file, as durable as a change is. It says which store the file

@@ -34,6 +34,8 @@ pub struct Crew {
     work: Mutex<Option<Arc<Work>>>,
     /// There is work of which some parts may be left.
     has_work: AtomicBool,
+    /// Somebody leads.
+    is_led: AtomicBool,
     /// Threads that help, as soon as there is work.
     awake: AtomicUsize,
 }
@@ -114,11 +116,33 @@ impl Drop for Playing {
     }
 }
 
+/// Says that somebody leads, until dropped.
+struct Led<'c>(&'c AtomicBool);
+
+impl<'c> Led<'c> {
+    fn new(is_led: &'c AtomicBool) -> Self {
+        is_led.store(true, Ordering::Relaxed);
+        Self(is_led)
+    }
+}
+
+impl Drop for Led<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 impl Crew {
     /// Does `work`, whose parts those do, too, who [help](Self::help). One thread at a time may do so.
     pub fn do_with<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
         let _leads = Playing::new(Role::Leads(Arc::clone(self)));
+        let _led = Led::new(&self.is_led);
         work()
+    }
+
+    /// Whether somebody leads, and may have parts to do.
+    pub fn is_led(&self) -> bool {
+        self.is_led.load(Ordering::Relaxed)
     }
 
     /// Does a part of what the leader does now; `false` if there is none.

@@ -125,9 +125,12 @@ pub fn threads() -> usize {
     crew::threads().unwrap_or_else(rayon::current_num_threads)
 }
 
-/// Whether the caller's work is shared with threads that are there for it alone.
+/// Whether the caller's work is shared with other threads: those of his crew, or of the pool that he is in.
 pub fn is_shared() -> bool {
-    crew::threads().is_some_and(|threads| threads > 1) || rayon::current_thread_index().is_some()
+    match crew::threads() {
+        Some(threads) => threads > 1,
+        None => rayon::current_thread_index().is_some(),
+    }
 }
 
 /// Has each of so many parts done.

@@ -139,8 +139,9 @@ impl Store {
         let shared = Arc::clone(&partitions.first().state.shared);
         let started = path.start();
         let callback: Callback = Box::new(move |answer| {
+            let outcome = of(answer);
             shared.metrics.finish(path, started);
-            callback(of(answer));
+            callback(outcome);
         });
         let bytes = requests.iter().map(Request::bytes).sum::<usize>();
         let partition = self.partition_of(&requests);

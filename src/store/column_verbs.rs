@@ -55,7 +55,8 @@ impl Store {
     /// # Errors
     /// As [`get`](Self::get). The buffers are dropped then.
     pub fn get_columns_into(&self, keys: &Columns, buffers: ValueColumns) -> Result<ValueColumns> {
-        ColumnBatch::gets(keys).check()?;
+        let check = || ColumnBatch::gets(keys).check();
+        self.threads().run_for_caller(keys.len(), check)?;
         let read = || self.partitions().read_columns(keys, None, buffers);
         self.metrics().time(TimedPath::MultiGet, read)
     }
@@ -141,8 +142,13 @@ impl Store {
         keys: &Columns,
         values: &Columns,
     ) -> Result<ColumnAnswers> {
-        let batch = ColumnBatch::mixed(kinds, keys, values)?;
-        match batch.only(RequestKind::Get) {
+        let mixed = || {
+            let batch = ColumnBatch::mixed(kinds, keys, values)?;
+            let only_gets = batch.only(RequestKind::Get);
+            Ok((batch, only_gets))
+        };
+        let (batch, only_gets) = self.threads().run_for_caller(kinds.len(), mixed)?;
+        match only_gets {
             true => Ok(ColumnAnswers {
                 values: self.get_columns(keys)?,
                 failures: Vec::new(),
@@ -152,8 +158,8 @@ impl Store {
     }
 
     fn change_columns(&self, batch: ColumnBatch) -> Result<ColumnAnswers> {
-        batch.check()?;
-        if batch.has_merge() {
+        let check = || batch.check().map(|()| batch.has_merge());
+        if self.threads().run_for_caller(batch.len(), check)? {
             self.operator()?;
         }
         let partition = self.partitions().of_all(Batch::Columns(&batch).keys());

@@ -78,7 +78,7 @@ use std::sync::atomic::Ordering;
 
 use self::partition::Partition;
 use self::partitions::Partitions;
-use self::threads::PARALLEL_REQUESTS_MIN;
+use self::threads::{PARALLEL_REQUESTS_MIN, Threads};
 pub use crate::Repair;
 pub use async_verbs::Pending;
 pub use columns::requests::RequestKind;
@@ -93,6 +93,7 @@ pub use lifecycle::report::{FileReport, StoreFile, StoreReport};
 pub use merge::MergeOperator;
 use metrics::{StoreMetrics, TimedPath};
 pub use options::{Durability, StoreOptions, WhenFull};
+pub use partitions::Partitioner;
 pub use prometheus::prometheus;
 pub use range::{KeyBounds, Keys, Range};
 pub use request::{Request, Response, WriteBatch};
@@ -157,7 +158,7 @@ impl Store {
     /// - [`Error::NoSpace`], [`Error::ReadOnly`] and [`Error::Io`]
     pub fn open(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Self> {
         let states = lifecycle::open::open(path.as_ref(), options)?;
-        let partitions = Partitions::start(states, options);
+        let partitions = Partitions::start(states, options)?;
         Ok(Self {
             partitions: Own::new(Some(partitions)),
         })
@@ -207,15 +208,28 @@ impl Store {
         })
     }
 
+    /// The threads that share long work.
+    fn threads(&self) -> &Threads {
+        &self.partitions().shared().threads
+    }
+
     fn check(&self, requests: &[Request]) -> Result<()> {
         let fails = |nth: usize| requests[nth].check().is_err();
-        if let Some(nth) = parallel::find_first(requests.len(), REQUESTS_PER_THREAD_MIN, fails) {
+        let is_none = |nth: usize| !requests[nth].is_merge();
+        let len = requests.len();
+        let (failed, has_merge) = self.threads().run_for_caller(len, || {
+            let failed = parallel::find_first(len, REQUESTS_PER_THREAD_MIN, fails);
+            (
+                failed,
+                !parallel::all(len, REQUESTS_PER_THREAD_MIN, is_none),
+            )
+        });
+        if let Some(nth) = failed {
             return requests[nth].check();
         }
-        let is_none = |nth: usize| !requests[nth].is_merge();
-        match parallel::all(requests.len(), REQUESTS_PER_THREAD_MIN, is_none) {
-            true => Ok(()),
-            false => self.operator().map(|_| ()),
+        match has_merge {
+            true => self.operator().map(|_| ()),
+            false => Ok(()),
         }
     }
 
@@ -253,7 +267,8 @@ impl Store {
 
     fn execute_checked(&self, requests: Vec<Request>) -> Result<Vec<Response>> {
         let is_get = |nth: usize| requests[nth].is_get();
-        match parallel::all(requests.len(), REQUESTS_PER_THREAD_MIN, is_get) {
+        let only_get = || parallel::all(requests.len(), REQUESTS_PER_THREAD_MIN, is_get);
+        match self.threads().run_for_caller(requests.len(), only_get) {
             true => {
                 let keys: Vec<&[u8]> = requests.iter().map(Request::key).collect();
                 let values = self.partitions().get_many(&keys, PARALLEL_REQUESTS_MIN)?;

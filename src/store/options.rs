@@ -9,8 +9,9 @@ use std::time::Duration;
 use super::merge::MergeOperator;
 use crate::lsm::SpillOptions;
 use crate::pm::Faults;
-use crate::store::files::dir::PartitionCount;
+use crate::store::files::dir::{Names, PartitionCount};
 use crate::store::files::manifest::{LONGEST_NAME, Manifest, PARTITIONS_MAX};
+use crate::store::partitions::Partitioner;
 use crate::{Domain, Engine, Error, Options, ParseOptionError, Result};
 
 /// From when on a change outlives a power cut. The death of the process alone loses nothing that
@@ -164,6 +165,7 @@ pub struct StoreOptions {
     pub(super) checkpoint_bytes: u64,
     pub(super) memory_budget: Option<u64>,
     pub(super) merge_operator: Option<Arc<dyn MergeOperator>>,
+    pub(super) partitioner: Option<Arc<dyn Partitioner>>,
     pub(super) on_replay: Option<Arc<Progress>>,
     pub(super) faults: Option<Arc<dyn Faults>>,
 }
@@ -183,6 +185,7 @@ impl Default for StoreOptions {
             checkpoint_bytes: 512 << 20,
             memory_budget: None,
             merge_operator: None,
+            partitioner: None,
             on_replay: None,
             faults: None,
         }
@@ -267,7 +270,7 @@ impl StoreOptions {
     }
 
     /// How many partitions a new store has: 1 to [`PARTITIONS_MAX`](Self::PARTITIONS_MAX). The hash of a key says
-    /// which partition has it (p²KVS §4.2). Each has an index, a log and sorted files of its own, and executes its
+    /// which partition has it (p²KVS §4.2), or a [partitioner](Self::partitioner) does. Each has an index, a log and sorted files of its own, and executes its
     /// requests beside the others; answers are the same for any number. Capacity, memory budget and the bytes of
     /// log until a checkpoint are shared out among them.
     ///
@@ -379,6 +382,17 @@ impl StoreOptions {
         self
     }
 
+    /// Which partition has a key, in place of the store's own hash. A store is opened with a partitioner of the name
+    /// that it was made with; another is refused with [`Error::OptionMismatch`], and so is one that says otherwise of
+    /// some keys that are there.
+    ///
+    /// Default: a hash of the key, with a seed of the store's own.
+    #[must_use]
+    pub fn partitioner(mut self, partitioner: Arc<dyn Partitioner>) -> Self {
+        self.partitioner = Some(partitioner);
+        self
+    }
+
     /// Called while the log is replayed by [`open`](super::Store::open), with the bytes that were read and
     /// all bytes.
     ///
@@ -458,11 +472,12 @@ impl StoreOptions {
         }
     }
 
-    /// Name of the merge operator; empty for none.
-    pub(super) fn operator_name(&self) -> &str {
-        self.merge_operator
-            .as_deref()
-            .map_or("", |operator| operator.name())
+    /// What a store must have been made with.
+    pub(super) fn names(&self) -> Names<'_> {
+        Names {
+            merge_operator: self.merge_operator.as_deref().map_or("", |one| one.name()),
+            partitioner: self.partitioner.as_deref().map_or("", |one| one.name()),
+        }
     }
 
     pub(super) fn check(&self) -> Result<()> {
@@ -492,10 +507,19 @@ impl StoreOptions {
             let expected = "a time longer than zero, or Durability::Always".into();
             return invalid("durability", format!("{:?}", self.durability), expected);
         }
-        let name_len = self.operator_name().len();
-        if self.merge_operator.is_some() && !(1..=LONGEST_NAME).contains(&name_len) {
-            let expected = format!("a name of 1 to {LONGEST_NAME} bytes");
-            return invalid("merge_operator", format!("{name_len} bytes"), expected);
+        let names = self.names();
+        for (option, is_given, name) in [
+            (
+                "merge_operator",
+                self.merge_operator.is_some(),
+                names.merge_operator,
+            ),
+            ("partitioner", self.partitioner.is_some(), names.partitioner),
+        ] {
+            if is_given && !(1..=LONGEST_NAME).contains(&name.len()) {
+                let expected = format!("a name of 1 to {LONGEST_NAME} bytes");
+                return invalid(option, format!("{} bytes", name.len()), expected);
+            }
         }
         Ok(())
     }
@@ -519,7 +543,8 @@ impl fmt::Debug for StoreOptions {
             .field("segment_bytes", &self.segment_bytes)
             .field("checkpoint_bytes", &self.checkpoint_bytes)
             .field("memory_budget", &self.memory_budget)
-            .field("merge_operator", &self.operator_name())
+            .field("merge_operator", &self.names().merge_operator)
+            .field("partitioner", &self.names().partitioner)
             .finish_non_exhaustive()
     }
 }

@@ -1,7 +1,7 @@
 //! The threads that share the work of a store. One pool executes what the queue has, one group at a
 //! time. The other one is for lookups, which take no lock there.
 
-use crate::pool::Pool;
+use crate::pool::{Pool, run_off_pool};
 
 /// From how many requests on several threads execute them: others wait for the batch.
 pub const PARALLEL_REQUESTS_MIN: usize = 384;
@@ -37,6 +37,16 @@ impl Threads {
         match takes_long {
             true => self.queue.install(work),
             false => work(),
+        }
+    }
+
+    /// Does what a caller has to do for so many requests before they queue, or afterwards. Threads for lookups share
+    /// it if they are many, and those of a pool that the caller is in never do: they may wait for him. What is done
+    /// for few is in one part.
+    pub fn run_for_caller<T: Send>(&self, requests: usize, work: impl FnOnce() -> T + Send) -> T {
+        match requests {
+            0..=REQUESTS_PER_THREAD_MIN => work(),
+            _ => run_off_pool(|| self.reads.install(work)),
         }
     }
 

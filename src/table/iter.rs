@@ -125,13 +125,13 @@ impl<M: Medium> Table<M> {
     }
 
     /// Calls `visit` with what `read` makes of every item of variable length whose fingerprint is
-    /// `chosen`. The caller is not pinned, nor is `visit`, but `read` is.
-    pub(crate) fn visit_items<T>(
+    /// `chosen`, until it fails. The caller is not pinned, nor is `visit`, but `read` is.
+    pub(crate) fn visit_items<T, E>(
         &self,
         mut chosen: impl FnMut(u64) -> bool,
         mut read: impl FnMut(Occupied, u64) -> T,
-        mut visit: impl FnMut(T) -> Result<()>,
-    ) -> Result<()> {
+        mut visit: impl FnMut(T) -> Result<(), E>,
+    ) -> Result<(), E> {
         for bucket in Buckets::new(self) {
             for slot in 0..self.shape.slots {
                 let pin = self.pin(thread_number());

@@ -5,11 +5,12 @@ use std::thread;
 
 use gphash::store::{
     ColumnAnswers, Columns, Durability, Offsets, Request, RequestKind, Response, Store,
-    StoreOptions,
+    StoreOptions, ValueColumns,
 };
 use gphash::{Domain, Error};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
 use super::disk::copy;
 use super::model::{Expected, Model, any_key, any_value, contents, expect};
@@ -373,5 +374,33 @@ fn columns_are_read_at_one_moment() {
             assert!(first >= newest);
             newest = first;
         }
+    });
+}
+
+/// Readers in a pool of the caller's hold a lock of his meanwhile. A thread that waited for others of the pool would
+/// take the next of them over, which wants that lock.
+#[test]
+fn columns_are_read_beside_locks_of_the_caller() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), &crate::partitioned()).unwrap();
+    let keys: Columns = (0..2000u32).map(|key| key.to_le_bytes()).collect();
+    store.put_columns(&keys, &keys).unwrap();
+    let lock = std::sync::Mutex::new(ValueColumns::default());
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(4)
+        .build()
+        .unwrap();
+    pool.install(|| {
+        (0..64).into_par_iter().for_each(|_| {
+            let mut values = lock.lock().unwrap();
+            *values = store
+                .get_columns_into(&keys, std::mem::take(&mut values))
+                .unwrap();
+            assert!(values.iter().eq(keys.iter().map(Some)));
+            let requests = (0..9000u32).map(|key| Request::Delete {
+                key: (key + 3000).to_le_bytes().into(),
+            });
+            store.execute_async(requests.collect(), |_| {});
+        });
     });
 }

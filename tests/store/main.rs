@@ -17,6 +17,7 @@ mod memory_bound;
 mod model;
 mod open_stores;
 mod packages;
+mod partitioner;
 mod partitions;
 mod ranges;
 mod read_modify_write;

@@ -7,6 +7,9 @@ use super::{Columns, Offsets};
 /// Room that is taken for values of which nothing is known yet. It is not touched before they come.
 const UNTOUCHED_BYTES_MAX: usize = 1 << 30;
 
+/// Of the room for all values, if they are as long as those that have come, this part is added.
+const SPARE_FRACTION: usize = 16;
+
 /// A column that becomes longer with each part.
 pub struct ColumnBuilder {
     /// Of all positions. Those of parts that have not come mean nothing.
@@ -79,11 +82,24 @@ impl ColumnBuilder {
         let half_more = self.filled.saturating_add(self.filled / 2);
         let of_each = self.filled.div_ceil(self.len.max(1));
         let all = of_each.saturating_mul(self.offsets.count() - 1);
+        let with_spare = all.saturating_add(all / SPARE_FRACTION);
         let most = UNTOUCHED_BYTES_MAX.max(half_more);
+        let wanted = with_spare.clamp(self.filled, most);
+        if self.bytes.capacity() >= self.filled {
+            let len = wanted.min(self.bytes.capacity());
+            return self.bytes.resize(len, 0);
+        }
+        let old = std::mem::take(&mut self.bytes);
+        // What is in the way is not in memory beside what takes its place.
+        let old = if used > 0 { old } else { Vec::new() };
         // Fresh zeros cost nothing until they are used, unlike those behind a vector's end.
-        let mut bytes = vec![0; all.clamp(self.filled, most)];
-        bytes[..used].copy_from_slice(&self.bytes[..used]);
-        self.bytes = bytes;
+        self.bytes = vec![0; wanted];
+        self.bytes[..used].copy_from_slice(&old[..used]);
+    }
+
+    /// Whether so many bytes of values fit into the buffer as it is.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.bytes.capacity() >= bytes
     }
 
     /// The column, once all parts have been copied.

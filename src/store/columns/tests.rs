@@ -190,3 +190,81 @@ fn parts_are_joined_in_the_order_of_positions() {
     assert!(concat(Vec::new()).is_empty());
     assert!(concat(vec![ValuesPart::nulls(0)]).is_empty());
 }
+
+/// Values of some positions, a few parts at a time, in the buffers of others.
+fn build(values: &[Option<Vec<u8>>], wave: usize, buffers: ValueColumns) -> ValueColumns {
+    let part = |values: &[Option<Vec<u8>>]| {
+        let mut part = ValuesPart::default();
+        part.clear(values.len());
+        let there = values.iter().enumerate().rev();
+        for (nth, value) in there.filter_map(|(nth, value)| Some((nth, value.as_ref()?))) {
+            part.set(nth, value);
+        }
+        part
+    };
+    let parts: Vec<ValuesPart> = values.chunks(PART_VALUES).map(part).collect();
+    let mut builder = ColumnBuilder::new(values.len(), buffers);
+    for wave in parts.chunks(wave) {
+        // In any order.
+        builder.add(wave).into_iter().rev().for_each(PartCopy::run);
+    }
+    builder.finish()
+}
+
+#[test]
+fn columns_are_built_in_the_buffers_of_others() {
+    let values = |len: usize, longest: usize| -> Vec<Option<Vec<u8>>> {
+        let value = |nth: usize| {
+            let bytes = vec![(nth * 7).to_le_bytes()[0]; nth * nth % (longest + 1)];
+            (nth % 5 != 3).then_some(bytes)
+        };
+        (0..len).map(value).collect()
+    };
+    let cases = [
+        // More, fewer, none; longer and shorter; no multiple of 8; and values that become longer only at the end.
+        values(3 * PART_VALUES + 5, 9),
+        values(PART_VALUES, 40),
+        values(0, 0),
+        values(7, 3),
+        values(5 * PART_VALUES - 1, 0),
+        [values(2 * PART_VALUES, 0), values(PART_VALUES + 1, 300)].concat(),
+        values(3 * PART_VALUES + 5, 9),
+    ];
+    for wave in [1, 2, 100] {
+        let mut buffers = ValueColumns::default();
+        for expected in &cases {
+            let fresh = build(expected, wave, ValueColumns::default());
+            let shared = buffers.clone();
+            let before = shared
+                .iter()
+                .map(|value| value.map(<[u8]>::to_vec))
+                .collect::<Vec<_>>();
+            // Buffers that somebody shares stay as they are.
+            assert_eq!(build(expected, wave, buffers), fresh);
+            assert!(shared.iter().eq(before.iter().map(Option::as_deref)));
+            buffers = build(expected, wave, shared);
+            assert_eq!(buffers, fresh);
+            assert!(buffers.iter().eq(expected.iter().map(Option::as_deref)));
+            let nulls = expected.iter().filter(|value| value.is_none()).count();
+            assert_eq!(buffers.null_count(), nulls);
+            let bytes: usize = expected.iter().flatten().map(Vec::len).sum();
+            assert_eq!(buffers.values().bytes().len(), bytes);
+        }
+    }
+}
+
+#[test]
+fn buffers_are_used_again_where_they_are() {
+    let of_bytes = |bytes: usize| vec![Some(vec![1; bytes]); 2 * PART_VALUES];
+    let long = build(&of_bytes(100), 1, ValueColumns::default());
+    let addr = long.values().bytes().as_ptr();
+    let short = build(&of_bytes(99), 1, long);
+    assert_eq!(short.values().bytes().as_ptr(), addr);
+    // As long as before, after a shorter one.
+    let long = build(&of_bytes(100), 1, short);
+    assert_eq!(long.values().bytes().as_ptr(), addr);
+    // Much less does not keep all of it.
+    let little = build(&of_bytes(1), 1, long);
+    let (_, bytes, _) = little.into_parts();
+    assert!(bytes.capacity() < 100 * PART_VALUES, "{}", bytes.capacity());
+}

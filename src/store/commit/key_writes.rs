@@ -196,7 +196,7 @@ fn sort_in_buckets(mut table: Vec<KeyWrite>) -> (Vec<KeyWrite>, Vec<u32>) {
     let versions = table.clone();
     let buckets = versions.len().next_power_of_two();
     let bucket = |version: &KeyWrite| top_bits(version.hash, buckets + 1);
-    // Each begins one place later than in the end: what is put there moves it.
+    // Each is one further back than in the end: what is put there moves it.
     let mut starts = vec![0; buckets + 2];
     versions
         .iter()

@@ -39,8 +39,7 @@ const ASYNC_BYTES_MAX: usize = 64 << 20;
 /// How long a caller waits for an answer before it sleeps.
 const AWAKE_MAX: Duration = Duration::from_micros(50);
 
-/// The same where callers help whoever leads: those who sleep would be woken up one by one when he is done, without
-/// having helped.
+/// The same while somebody leads a crew: who sleeps does not help, and has to be woken up in the end.
 const HELPER_AWAKE_MAX: Duration = Duration::from_micros(300);
 
 /// What is to be done.
@@ -282,11 +281,19 @@ impl Ticket {
     }
 
     /// Waits for the end, and helps whoever leads the `crew` meanwhile; `None` if the caller becomes the leader.
-    fn wait(&self, crew: &Crew, awake: Duration) -> Option<Box<Outcome>> {
+    fn wait(&self, crew: &Crew) -> Option<Box<Outcome>> {
         // A short group takes less time than waking a thread up.
         let mut since = Instant::now();
+        let is_awake = |since: Instant| {
+            let most = if crew.is_led() {
+                HELPER_AWAKE_MAX
+            } else {
+                AWAKE_MAX
+            };
+            since.elapsed() < most
+        };
         crew.stand_by(|| {
-            while !self.is_changed.load(Ordering::Acquire) && since.elapsed() < awake {
+            while !self.is_changed.load(Ordering::Acquire) && is_awake(since) {
                 match crew.help() {
                     true => since = Instant::now(),
                     false => std::thread::yield_now(),
@@ -361,14 +368,6 @@ impl Queue {
         &self.crew
     }
 
-    /// How long a caller waits for an answer before it sleeps. Only where callers lead what takes long do they help.
-    fn awake(&self) -> Duration {
-        match self.is_shared {
-            true => AWAKE_MAX,
-            false => HELPER_AWAKE_MAX,
-        }
-    }
-
     /// Lets the thread of a queue [serve](Self::serve) its leader, as long as that is there.
     pub fn attend<T: Send + Sync + 'static>(leader: &Arc<T>, queue: fn(&T) -> &Self)
     where
@@ -403,7 +402,7 @@ impl Queue {
         }
         let ticket = self.enqueue(state, work, split, leader);
         loop {
-            if let Some(outcome) = ticket.wait(&self.crew, self.awake()) {
+            if let Some(outcome) = ticket.wait(&self.crew) {
                 return (outcome.work, outcome.answer);
             }
             self.run_next_group(leader);
@@ -439,7 +438,7 @@ impl Queue {
         }
         let ticket = self.enqueue(state, Work::Hold, None, leader);
         // Nobody answers it.
-        let _leads = ticket.wait(&self.crew, self.awake());
+        let _leads = ticket.wait(&self.crew);
         loop {
             let mut state = self.state.lock();
             if let Some(Work::Hold) = state.waiting.front().map(|job| &job.work) {

@@ -11,43 +11,52 @@ use crate::pool::parallel;
 use crate::store::columns::{ColumnAnswers, PART_VALUES, ValuesPart, scatter};
 use crate::store::request::Response;
 
+/// Numbers that partitions may have.
+const NUMBERS: usize = 256;
+
 /// Requests that one thread splits at a time. Their positions have 16 bits, and no two threads share a byte of the
 /// validity of their values.
 const CHUNK_REQUESTS: usize = 8192;
 
 const _: () = assert!(CHUNK_REQUESTS.is_multiple_of(PART_VALUES) && CHUNK_REQUESTS <= 1 << 16);
 
-/// The requests of a batch by the partitions that have their keys.
+/// The requests of a batch by the partitions that have their keys. What it says of each of these has a *rank* among them.
 #[derive(Debug)]
 pub struct Split {
     len: usize,
+    /// The numbers of the partitions that have some, ascending, and how many each has.
+    counts: Vec<(usize, usize)>,
     chunks: Vec<Chunk>,
 }
 
 /// Consecutive requests of a batch.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Chunk {
     /// Their positions among these, one partition after the other.
     positions: Vec<u16>,
-    /// Where those of each partition end.
-    ends: Vec<usize>,
-    /// How many each partition has in the chunks before.
+    /// Where those of each partition end, by ranks.
+    ends: Vec<u16>,
+    /// How many each partition has in the chunks before, by ranks.
     before: Vec<usize>,
 }
 
 impl Chunk {
-    fn new(partitions: usize, numbers: impl Iterator<Item = usize> + Clone) -> Self {
-        let mut ends = vec![0; partitions];
-        numbers.clone().for_each(|number| ends[number] += 1);
+    /// Requests of partitions of these ranks, all of which are below `ranks`.
+    fn new(of_requests: &[u8], ranks: usize) -> Self {
+        let mut ends = vec![0u16; ranks];
+        for &rank in of_requests {
+            ends[usize::from(rank)] += 1;
+        }
         let mut end = 0;
         for count in &mut ends {
             end += std::mem::replace(count, end);
         }
-        let mut positions = vec![0; end];
+        let mut positions = vec![0; of_requests.len()];
         // What was the begin of each becomes its end.
-        for (nth, number) in (0..).zip(numbers) {
-            positions[ends[number]] = nth;
-            ends[number] += 1;
+        for (nth, &rank) in (0..).zip(of_requests) {
+            let next = &mut ends[usize::from(rank)];
+            positions[usize::from(*next)] = nth;
+            *next += 1;
         }
         Self {
             positions,
@@ -57,68 +66,77 @@ impl Chunk {
     }
 
     /// The positions of what a partition has.
-    fn of(&self, number: usize) -> &[u16] {
-        let begin = number.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.positions[begin..self.ends[number]]
+    fn of(&self, rank: usize) -> &[u16] {
+        let begin = rank.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.positions[begin.into()..self.ends[rank].into()]
     }
 }
 
 impl Split {
-    /// That of a batch of so many requests, among so many partitions. Threads of the caller's pool do it together.
-    pub fn new(
-        len: usize,
-        partitions: usize,
-        number_of: impl Fn(usize) -> usize + Sync,
-    ) -> Arc<Self> {
-        let chunk = |first: usize| {
+    /// That of a batch of so many requests. Threads of the caller's pool do it together.
+    pub fn new(len: usize, number_of: impl Fn(usize) -> usize + Sync) -> Arc<Self> {
+        let numbers = |first: usize| {
             let end = len.min(first + CHUNK_REQUESTS);
-            let numbers: Vec<u8> = (first..end).map(|nth| narrow(number_of(nth))).collect();
-            Chunk::new(partitions, numbers.iter().map(|&number| number.into()))
+            let number = |nth| u8::try_from(number_of(nth)).expect("there are at most 256");
+            let numbers: Vec<u8> = (first..end).map(number).collect();
+            let mut is_there = [false; NUMBERS];
+            for &number in &numbers {
+                is_there[usize::from(number)] = true;
+            }
+            (numbers, is_there)
         };
-        let mut chunks = parallel::map_if_shared((0..len).step_by(CHUNK_REQUESTS), chunk);
-        let mut before = vec![0; partitions];
-        for chunk in &mut chunks {
-            chunk.before.clone_from(&before);
-            let counts = before.iter_mut().enumerate();
-            counts.for_each(|(number, before)| *before += chunk.of(number).len());
+        let mut chunks = parallel::map_if_shared((0..len).step_by(CHUNK_REQUESTS), numbers);
+        let mut rank_of = [0; NUMBERS];
+        let mut counts = Vec::new();
+        for (number, rank_of) in rank_of.iter_mut().enumerate() {
+            if chunks.iter().any(|(_, is_there)| is_there[number]) {
+                *rank_of = u8::try_from(counts.len()).expect("there are at most 256");
+                counts.push((number, 0));
+            }
         }
-        Arc::new(Self { len, chunks })
+        let chunk = |(numbers, _): &mut (Vec<u8>, _)| {
+            for number in &mut *numbers {
+                *number = rank_of[usize::from(*number)];
+            }
+            Chunk::new(numbers, counts.len())
+        };
+        let mut chunks = parallel::map_if_shared(&mut chunks, chunk);
+        for chunk in &mut chunks {
+            chunk.before = counts.iter().map(|(_, count)| *count).collect();
+            for (rank, (_, count)) in counts.iter_mut().enumerate() {
+                *count += chunk.of(rank).len();
+            }
+        }
+        Arc::new(Self {
+            len,
+            counts,
+            chunks,
+        })
     }
 
-    /// Whether a batch of so many requests is split by several threads.
-    pub fn is_shared(len: usize) -> bool {
-        len > CHUNK_REQUESTS
+    /// The number of each partition that has some of the requests, and how many, by ranks.
+    pub fn counts(&self) -> &[(usize, usize)] {
+        &self.counts
     }
 
-    /// How many requests a partition has.
-    pub fn count(&self, number: usize) -> usize {
-        let last = self.chunks.last();
-        last.map_or(0, |last| last.before[number] + last.of(number).len())
-    }
-
-    /// The positions of what a partition has, in ascending order.
-    pub fn positions(&self, number: usize) -> impl Iterator<Item = usize> {
+    /// The positions of what the partition of a rank has, in ascending order.
+    pub fn positions(&self, rank: usize) -> impl Iterator<Item = usize> {
         let firsts = (0..).step_by(CHUNK_REQUESTS);
         firsts.zip(&self.chunks).flat_map(move |(first, chunk)| {
-            let of_chunk = chunk.of(number).iter();
+            let of_chunk = chunk.of(rank).iter();
             of_chunk.map(move |&nth| first + usize::from(nth))
         })
     }
 
-    /// The position of request `nth` of those that a partition has.
-    fn position(&self, number: usize, nth: usize) -> usize {
+    /// The position of request `nth` of those that the partition of a rank has.
+    fn position(&self, rank: usize, nth: usize) -> usize {
         let behind = self
             .chunks
-            .partition_point(|chunk| chunk.before[number] <= nth);
+            .partition_point(|chunk| chunk.before[rank] <= nth);
         let chunk = &self.chunks[behind - 1];
-        let of_chunk = chunk.of(number)[nth - chunk.before[number]];
+        let of_chunk = chunk.of(rank)[nth - chunk.before[rank]];
         (behind - 1) * CHUNK_REQUESTS + usize::from(of_chunk)
     }
-}
-
-/// The number of one of up to 256 partitions.
-fn narrow(number: usize) -> u8 {
-    u8::try_from(number).expect("there are at most 256")
 }
 
 /// The answers to a batch, as its partitions have given them.
@@ -126,7 +144,7 @@ fn narrow(number: usize) -> u8 {
 pub struct SplitAnswers {
     split: Arc<Split>,
     form: AnswerForm,
-    /// Of each partition that has some of the requests.
+    /// By ranks.
     answers: Vec<(usize, RunAnswers)>,
 }
 
@@ -140,14 +158,14 @@ impl SplitAnswers {
         }
     }
 
-    /// Adds those to all that a partition has.
-    pub fn add(&mut self, number: usize, answers: RunAnswers) {
-        self.answers.push((number, answers));
+    /// Adds those to all that the partition of a rank has.
+    pub fn add(&mut self, rank: usize, answers: RunAnswers) {
+        self.answers.push((rank, answers));
     }
 
-    /// Whether threads of a pool put them in order together.
-    pub fn is_shared(&self) -> bool {
-        Split::is_shared(self.split.len)
+    /// How many requests they answer.
+    pub fn len(&self) -> usize {
+        self.split.len
     }
 
     /// The answers in the order of the requests. Threads of the caller's pool put them there together.
@@ -164,21 +182,21 @@ impl SplitAnswers {
     pub fn into_responses(self) -> Vec<Response> {
         let mut responses = vec![Response::Done; self.split.len];
         let mut of_partitions: Vec<(usize, Vec<Response>)> = Vec::new();
-        for (number, answers) in self.answers {
+        for (rank, answers) in self.answers {
             if let RunAnswers::Responses(responses) = answers {
-                of_partitions.push((number, responses));
+                of_partitions.push((rank, responses));
             }
         }
         let left = of_partitions.iter_mut();
         let mut left: Vec<(usize, &mut [Response])> = left
-            .map(|(number, responses)| (*number, &mut responses[..]))
+            .map(|(rank, responses)| (*rank, &mut responses[..]))
             .collect();
         let mut parts = Vec::with_capacity(self.split.chunks.len());
         let chunks = self.split.chunks.iter();
         for (chunk, responses) in chunks.zip(responses.chunks_mut(CHUNK_REQUESTS)) {
             let mut answers = Vec::with_capacity(left.len());
-            for (number, left) in &mut left {
-                let positions = chunk.of(*number);
+            for (rank, left) in &mut left {
+                let positions = chunk.of(*rank);
                 let of_chunk = left.split_off_mut(..positions.len());
                 answers.push((positions, of_chunk.expect("one for each request")));
             }
@@ -205,22 +223,22 @@ impl SplitAnswers {
             return ColumnAnswers::default();
         }
         let mut failures: Vec<(usize, Error)> = Vec::new();
-        let mut numbers: Vec<usize> = Vec::new();
+        let mut ranks: Vec<usize> = Vec::new();
         let mut shares: Vec<Vec<ValuesPart>> = Vec::new();
-        for (number, answers) in answers {
+        for (rank, answers) in answers {
             let RunAnswers::Values(parts, failed) = answers else {
                 continue;
             };
-            numbers.push(number);
+            ranks.push(rank);
             shares.push(parts);
             let failed = failed.into_iter();
-            failures.extend(failed.map(|(nth, error)| (split.position(number, nth), error)));
+            failures.extend(failed.map(|(nth, error)| (split.position(rank, nth), error)));
         }
         failures.sort_by_key(|(nth, _)| *nth);
         let values = scatter((split.len, CHUNK_REQUESTS), shares, |nth, set| {
             let chunk = &split.chunks[nth];
-            for (share, &number) in numbers.iter().enumerate() {
-                let of_share = (chunk.before[number]..).zip(chunk.of(number));
+            for (share, &rank) in ranks.iter().enumerate() {
+                let of_share = (chunk.before[rank]..).zip(chunk.of(rank));
                 of_share.for_each(|(at, &nth)| set(nth.into(), share, at));
             }
         });
@@ -229,59 +247,4 @@ impl SplitAnswers {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_request_goes_to_one_partition_and_its_answer_back() {
-        for len in [0, 1, 100, CHUNK_REQUESTS, 2 * CHUNK_REQUESTS + 77] {
-            for partitions in [1, 3, 256] {
-                let number_of = |nth: usize| nth * nth % partitions;
-                let split = Split::new(len, partitions, number_of);
-                let mut responses = SplitAnswers::new(&split, AnswerForm::Responses);
-                let mut columns = SplitAnswers::new(&split, AnswerForm::Values);
-                for number in 0..partitions {
-                    let expected: Vec<usize> =
-                        (0..len).filter(|&nth| number_of(nth) == number).collect();
-                    let positions: Vec<usize> = split.positions(number).collect();
-                    assert_eq!(positions, expected);
-                    assert_eq!(split.count(number), expected.len());
-                    let value = |nth: &usize| nth.to_le_bytes().to_vec();
-                    let response = |nth| Response::Value(Some(value(nth)));
-                    let all = positions.iter().map(response).collect();
-                    if number % 2 == 0 {
-                        responses.add(number, RunAnswers::Responses(all));
-                    }
-                    let parts = positions.chunks(PART_VALUES).map(|positions| {
-                        let mut part = ValuesPart::nulls(positions.len());
-                        for (at, nth) in positions.iter().enumerate() {
-                            part.set(at, &value(nth));
-                        }
-                        part
-                    });
-                    let failed = positions.len().checked_sub(1);
-                    let failed = failed.map(|nth| (nth, Error::Conflict)).into_iter();
-                    let answers = RunAnswers::Values(parts.collect(), failed.collect());
-                    columns.add(number, answers);
-                }
-                let responses = responses.into_responses();
-                let columns = columns.into_columns();
-                assert_eq!(responses.len(), len);
-                for (nth, response) in responses.iter().enumerate() {
-                    let expected = nth.to_le_bytes();
-                    match (response, number_of(nth) % 2) {
-                        (Response::Value(Some(value)), 0) => assert_eq!(value, &expected),
-                        (response, _) => assert!(matches!(response, Response::Done)),
-                    }
-                    assert_eq!(columns.values.get(nth), Some(&expected[..]));
-                }
-                let mut last: Vec<usize> = (0..partitions)
-                    .filter_map(|number| split.positions(number).last())
-                    .collect();
-                last.sort_unstable();
-                let failed: Vec<usize> = columns.failures.iter().map(|(nth, _)| *nth).collect();
-                assert_eq!(failed, last);
-            }
-        }
-    }
-}
+mod tests;

@@ -55,6 +55,8 @@ pub struct StoreDir {
     /// Held alone while something of it is given back that is not for sorted files.
     reserve: RwLock<Reserve>,
     is_tight: AtomicBool,
+    /// The names that it was made with were lost when it was opened.
+    was_unnamed: bool,
     lock: PmFile,
 }
 
@@ -73,6 +75,35 @@ impl PartitionCount {
         wanted: None,
         default: 1,
     };
+}
+
+/// The names of what a store is opened with; empty for none.
+#[derive(Debug, Clone, Copy)]
+pub struct Names<'n> {
+    pub merge_operator: &'n str,
+    pub partitioner: &'n str,
+}
+
+impl Names<'_> {
+    /// Whether a store was made with these.
+    fn check(self, root: &Dir, manifest: &Manifest) -> Result<()> {
+        if manifest.unnamed {
+            return Ok(());
+        }
+        let found = [&manifest.merge_operator, &manifest.partitioner];
+        let expected = [self.merge_operator, self.partitioner];
+        for (option, nth) in [("merge_operator", 0), ("partitioner", 1)] {
+            if found[nth] != expected[nth] {
+                return Err(Error::OptionMismatch {
+                    path: root.join(MANIFEST),
+                    option,
+                    found: format!("{:?}", found[nth]),
+                    expected: format!("{:?}", expected[nth]),
+                });
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Which directory of a store is opened.
@@ -154,8 +185,8 @@ const GIVEN_AT_ONCE: u64 = 64 << 10;
 
 impl StoreDir {
     /// Opens and locks the directory of a store, or begins one: then the manifest is not yet
-    /// `complete`, and there is neither index nor log. `merge_operator` is the name that the store
-    /// must have been made with; `None` lets every one pass.
+    /// `complete`, and there is neither index nor log. The store must have been made with these `names`;
+    /// `None` lets all pass.
     ///
     /// # Errors
     /// [`Error::ForeignDirectory`], [`Error::Missing`], [`Error::InUse`],
@@ -163,12 +194,12 @@ impl StoreDir {
     /// answers. What is there is untouched.
     pub fn open(
         path: &Path,
-        merge_operator: Option<&str>,
+        names: Option<Names>,
         partitions: PartitionCount,
         faults: Option<Arc<dyn Faults>>,
     ) -> Result<Self> {
         let root = Dir::at(path.to_path_buf(), faults);
-        Self::open_as(root, merge_operator, &Identity::First(partitions))
+        Self::open_as(root, names, &Identity::First(partitions))
     }
 
     /// Opens the directory of another partition of the store whose first partition this is, as
@@ -176,11 +207,11 @@ impl StoreDir {
     ///
     /// # Errors
     /// As there; [`Error::Damaged`] if it is another partition, or one of another store.
-    pub fn open_partition(&self, number: u32, merge_operator: Option<&str>) -> Result<Self> {
+    pub fn open_partition(&self, number: u32, names: Option<Names>) -> Result<Self> {
         let root = self.root.within(&partition_name(number));
         Self::open_as(
             root,
-            merge_operator,
+            names,
             &Identity::Other(
                 Box::new(self.manifest()),
                 number,
@@ -189,14 +220,14 @@ impl StoreDir {
         )
     }
 
-    fn open_as(root: Dir, merge_operator: Option<&str>, identity: &Identity) -> Result<Self> {
+    fn open_as(root: Dir, names: Option<Names>, identity: &Identity) -> Result<Self> {
         let log = root.within(LOG);
         let spill = root.within(SPILL);
         // Nothing is made in a directory that is not ours, not even the lock.
         let known = inspect(&root)?;
         identity.check(&root, known.as_ref().map(|known| &known.manifest))?;
-        if let (Some(known), Some(name)) = (&known, merge_operator) {
-            check_options(&root, &known.manifest, name)?;
+        if let (Some(known), Some(names)) = (&known, names) {
+            names.check(&root, &known.manifest)?;
         }
         root.create()?;
         let lock = root.open_or_create_file(LOCK)?;
@@ -226,7 +257,8 @@ impl StoreDir {
                     first_segment: 1,
                     last_segment: 1,
                     sequence: 0,
-                    merge_operator: merge_operator.unwrap_or_default().into(),
+                    merge_operator: names.map_or("", |names| names.merge_operator).into(),
+                    partitioner: names.map_or("", |names| names.partitioner).into(),
                     files: Vec::new(),
                     others: vec![0; manifest::others(partitions, partition)],
                 };
@@ -247,9 +279,11 @@ impl StoreDir {
             manifest.write(&root)?;
             other = None;
         }
-        if let Some(name) = merge_operator {
-            check_options(&root, &manifest, name)?;
-            manifest.merge_operator = name.into();
+        let was_unnamed = manifest.unnamed;
+        if let Some(names) = names {
+            names.check(&root, &manifest)?;
+            manifest.merge_operator = names.merge_operator.into();
+            manifest.partitioner = names.partitioner.into();
             manifest.unnamed = false;
         }
         let generations = match identity {
@@ -269,6 +303,7 @@ impl StoreDir {
             spares: Mutex::default(),
             reserve,
             is_tight: AtomicBool::new(false),
+            was_unnamed,
             lock,
         };
         if !store_dir.manifest().complete {
@@ -276,6 +311,11 @@ impl StoreDir {
             store_dir.clear()?;
         }
         Ok(store_dir)
+    }
+
+    /// Whether nothing said what it was made with when it was opened.
+    pub fn was_unnamed(&self) -> bool {
+        self.was_unnamed
     }
 
     /// Makes the copies of the manifest equal, before anything is done that relies on the one that holds.
@@ -377,7 +417,8 @@ impl StoreDir {
             && found.first_segment >= manifest.first_segment
             && found.last_segment >= manifest.last_segment
             && found.store_id == manifest.store_id
-            && found.merge_operator == manifest.merge_operator;
+            && found.merge_operator == manifest.merge_operator
+            && found.partitioner == manifest.partitioner;
         if is_it {
             return Ok(());
         }
@@ -795,16 +836,4 @@ pub fn inspect(root: &Dir) -> Result<Option<Copies>> {
         }),
         None => Ok(None),
     }
-}
-
-fn check_options(root: &Dir, manifest: &Manifest, merge_operator: &str) -> Result<()> {
-    if manifest.unnamed || manifest.merge_operator == merge_operator {
-        return Ok(());
-    }
-    Err(Error::OptionMismatch {
-        path: root.join(MANIFEST),
-        option: "merge_operator",
-        found: format!("{:?}", manifest.merge_operator),
-        expected: format!("{merge_operator:?}"),
-    })
 }

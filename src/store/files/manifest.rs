@@ -10,7 +10,8 @@
 //!  | number | bytes | level | reserved |      a file
 //! ```
 //!
-//! Behind the files of one of several partitions are generations of others, 8 bytes each.
+//! Behind the files of one of several partitions are generations of others, 8 bytes each. Behind them are the length of
+//! the partitioner's name, in 8 bytes, and the name, if there is one.
 //!
 //! The flags have from bit 8 on, in 12 bits each, how many partitions the store has beside the first one, and
 //! which of them this is.
@@ -46,7 +47,7 @@ pub const NAMES: [&str; 2] = ["MANIFEST", "MANIFEST.2"];
 /// Name that a copy has until it is whole, where there was none.
 pub const NEXT_NAME: &str = "MANIFEST.next";
 
-/// Longest name of a merge operator, in bytes.
+/// Longest name of a merge operator or a partitioner, in bytes.
 pub const LONGEST_NAME: usize = 1024;
 
 /// Numbers of segments and sequence numbers are below this: what is counted up does not overflow.
@@ -61,11 +62,14 @@ const COMPLETE: u32 = 1;
 /// The index bears a mark.
 const MARKED: u32 = 2;
 
-/// The name of the merge operator is lost; that of the next opening is taken.
+/// The names of the merge operator and the partitioner are lost; those of the next opening are taken.
 const UNNAMED: u32 = 4;
 
 /// A salvage that gives something up has begun, and has not ended.
 const SALVAGED: u32 = 8;
+
+/// A partitioner of the user says which partition has a key.
+const PARTITIONED: u32 = 16;
 
 /// Most partitions of a store.
 pub const PARTITIONS_MAX: u32 = 256;
@@ -128,7 +132,7 @@ pub struct Manifest {
     pub complete: bool,
     /// Whether the index bears a [mark](crate::layout::Mark), which must not be older than this says.
     pub marked: bool,
-    /// Whether the name of the merge operator is lost.
+    /// Whether the names of the merge operator and the partitioner are lost.
     pub unnamed: bool,
     /// Whether a salvage that gives something up has begun, and has not ended: older copies pass, and groups count of
     /// which not all records are there. Of several partitions one says it for all, and the first one is the last to
@@ -150,6 +154,8 @@ pub struct Manifest {
     pub sequence: u64,
     /// Name of the merge operator; empty for none.
     pub merge_operator: String,
+    /// Name of the partitioner; empty for the store's own.
+    pub partitioner: String,
     /// The files below the table, the newest of level 0 last.
     pub files: Vec<LevelFile>,
     /// The generations that manifests of other partitions had when this one was written, or less: in that of the first
@@ -171,6 +177,7 @@ impl Manifest {
             | (u32::from(self.marked) * MARKED)
             | (u32::from(self.unnamed) * UNNAMED)
             | (u32::from(self.salvaged) * SALVAGED)
+            | (u32::from(!self.partitioner.is_empty()) * PARTITIONED)
             | ((self.partitions - 1) << OTHERS_SHIFT)
             | (self.partition << NUMBER_SHIFT);
         let header = Header {
@@ -198,6 +205,10 @@ impl Manifest {
         bytes.extend_from_slice(bytemuck::cast_slice(&files));
         debug_assert_eq!(self.others.len(), others(self.partitions, self.partition));
         bytes.extend_from_slice(bytemuck::cast_slice(&self.others));
+        if !self.partitioner.is_empty() {
+            bytes.extend_from_slice(&(self.partitioner.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(self.partitioner.as_bytes());
+        }
         bytes.extend_from_slice(&[0; CHECKSUM]);
         preamble::seal(&mut bytes);
         bytes
@@ -241,7 +252,22 @@ impl Manifest {
         let partitions = (flags >> OTHERS_SHIFT & PARTITION_BITS) + 1;
         let partition = flags >> NUMBER_SHIFT & PARTITION_BITS;
         let files_end = name_end + header.files as usize * size_of::<File>();
-        let end = files_end + others(partitions, partition) * size_of::<u64>();
+        let others_end = files_end + others(partitions, partition) * size_of::<u64>();
+        let partitioner = match flags & PARTITIONED {
+            0 => others_end..others_end,
+            _ => {
+                let start = others_end + size_of::<u64>();
+                let len = bytes.get(others_end..start).ok_or_else(cut)?;
+                let len = u64::from_le_bytes(len.try_into().expect("eight bytes"));
+                if len > LONGEST_NAME as u64 {
+                    let found = format!("{len} bytes; at most {LONGEST_NAME} are possible");
+                    let what = "length of the partitioner's name";
+                    return Err(damaged(what, others_end, found));
+                }
+                start..start + to_usize(len)
+            }
+        };
+        let end = partitioner.end;
         let sealed = bytes.get(..end + CHECKSUM).ok_or_else(cut)?;
         let (found, expected) = (&sealed[end..], preamble::checksum(sealed).to_le_bytes());
         if found != expected {
@@ -250,7 +276,9 @@ impl Manifest {
         }
         let name = String::from_utf8(bytes[name_start..name_end].to_vec());
         let (files, _) = bytes[name_end..files_end].as_chunks::<{ size_of::<File>() }>();
-        let (others, _) = bytes[files_end..end].as_chunks();
+        let (others, _) = bytes[files_end..others_end].as_chunks();
+        let partitioner_start = partitioner.start;
+        let partitioner = String::from_utf8(bytes[partitioner].to_vec());
         let file = |bytes: &[u8; size_of::<File>()]| {
             let File {
                 number, len, level, ..
@@ -273,6 +301,13 @@ impl Manifest {
             merge_operator: name.map_err(|error| {
                 damaged("name of the merge operator", name_start, error.to_string())
             })?,
+            partitioner: partitioner.map_err(|error| {
+                damaged(
+                    "name of the partitioner",
+                    partitioner_start,
+                    error.to_string(),
+                )
+            })?,
             files: files.iter().map(file).collect(),
             others: others
                 .iter()
@@ -283,6 +318,7 @@ impl Manifest {
             | MARKED
             | UNNAMED
             | SALVAGED
+            | PARTITIONED
             | PARTITION_BITS << OTHERS_SHIFT
             | PARTITION_BITS << NUMBER_SHIFT;
         let is_partition = manifest.partition < manifest.partitions;
@@ -333,8 +369,8 @@ impl Manifest {
         }
         let file = dir.open_file(name, false)?;
         let others = PARTITIONS_MAX as usize * size_of::<u64>();
-        let longest =
-            HEADER + SECOND + LONGEST_NAME + FILES_MAX * size_of::<File>() + others + CHECKSUM;
+        let names = 2 * LONGEST_NAME + size_of::<u64>();
+        let longest = HEADER + SECOND + names + FILES_MAX * size_of::<File>() + others + CHECKSUM;
         let len = file.len()?.min(longest as u64);
         let mut bytes = vec![0; to_usize(len)];
         let len = file.read(&mut bytes, 0)?;

@@ -15,7 +15,7 @@ use crate::pool::worker::Worker;
 use crate::store::commit::group::SHORT_GROUPS;
 use crate::store::commit::optimistic_reads::Changed;
 use crate::store::commit::sorter::Sorter;
-use crate::store::files::dir::{Room, StoreDir, is_full, older_copies};
+use crate::store::files::dir::{Names, Room, StoreDir, is_full, older_copies};
 use crate::store::files::manifest::Manifest;
 use crate::store::files::reserve;
 use crate::store::inner::{Applying, StoreInner};
@@ -46,10 +46,10 @@ pub fn open(path: &Path, options: &StoreOptions) -> Result<Vec<StoreInner>> {
     options.check()?;
     // Before anything is made.
     let sorter = Sorter::new(options.engine)?;
-    let name = Some(options.operator_name());
+    let names = Some(options.names());
     let faults = options.faults.clone();
-    let first = StoreDir::open(path, name, options.partition_count(), faults)?;
-    let dirs = partition_dirs(first, name)?;
+    let first = StoreDir::open(path, names, options.partition_count(), faults)?;
+    let dirs = partition_dirs(first, names)?;
     let shared = Shared::new(dirs.len(), options, sorter);
     let told = |done, all| {
         if let Some(on_replay) = &options.on_replay {
@@ -60,9 +60,9 @@ pub fn open(path: &Path, options: &StoreOptions) -> Result<Vec<StoreInner>> {
 }
 
 /// The directories of all partitions of the store whose first partition is in `first`.
-pub fn partition_dirs(first: StoreDir, merge_operator: Option<&str>) -> Result<Vec<Arc<StoreDir>>> {
+pub fn partition_dirs(first: StoreDir, names: Option<Names>) -> Result<Vec<Arc<StoreDir>>> {
     let partitions = first.manifest().partitions;
-    let others = (1..partitions).map(|number| first.open_partition(number, merge_operator));
+    let others = (1..partitions).map(|number| first.open_partition(number, names));
     let others: Vec<StoreDir> = others.collect::<Result<_>>()?;
     Ok([first].into_iter().chain(others).map(Arc::new).collect())
 }

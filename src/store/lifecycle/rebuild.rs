@@ -248,6 +248,9 @@ fn make_manifest(
         merge_operator: older
             .map(|older| older.merge_operator.clone())
             .unwrap_or_default(),
+        partitioner: older
+            .map(|older| older.partitioner.clone())
+            .unwrap_or_default(),
         files: gathered.files,
         others: vec![0; manifest::others(partitions, partition)],
     };

@@ -86,9 +86,16 @@ struct Share<'p, 'r> {
     partition: &'p Arc<Partition>,
     /// How many requests.
     len: usize,
-    /// Of which jobs they are, and how many of each.
-    runs: Vec<(usize, usize)>,
+    runs: Vec<Run>,
     requests: OnceLock<Requests<'r>>,
+}
+
+/// The requests of a share that are of one job.
+struct Run {
+    job: usize,
+    /// The rank of the share in the job's [`Split`].
+    rank: usize,
+    len: usize,
 }
 
 impl<'r> Share<'_, 'r> {
@@ -96,9 +103,9 @@ impl<'r> Share<'_, 'r> {
     fn requests(&self, jobs: &[SplitBatch<'r>]) -> &Requests<'r> {
         self.requests.get_or_init(|| {
             let mut requests = Vec::with_capacity(self.len);
-            for (job, _) in &self.runs {
-                let (batch, split) = jobs[*job];
-                requests.extend(split.positions(self.number).map(|nth| batch.at(nth)));
+            for run in &self.runs {
+                let (batch, split) = jobs[run.job];
+                requests.extend(split.positions(run.rank).map(|nth| batch.at(nth)));
             }
             Requests::Joined(requests)
         })
@@ -161,8 +168,8 @@ impl Partitions {
             let read = work.read_set().into_iter();
             let read = read.flat_map(ReadSet::partitions);
             read.for_each(|number| is_held[number] = true);
-            for (number, is_held) in is_held.iter_mut().enumerate() {
-                *is_held |= split.count(number) > 0;
+            for &(number, _) in split.counts() {
+                is_held[number] = true;
             }
         }
         let numbers: Vec<usize> = (0..is_held.len()).filter(|&nth| is_held[nth]).collect();
@@ -202,12 +209,12 @@ impl Partitions {
             Requests::of(&batches).only_delete()
         });
         let whole = matches!(works[..], [Work::Whole(_)]);
-        let answers = finished.and_then(|()| self.run(held, &executed, &read_sets(&works), whole));
+        let answers = finished.and_then(|()| self.run(&executed, &read_sets(&works), whole));
         answer_each(&jobs, answers, |nth, job| {
             self.finish(held)?;
             let read_sets = read_sets(&works[nth..=nth]);
             let job = (job, splits[nth]);
-            let mut answers = self.run(held, &[job], &read_sets, whole)?;
+            let mut answers = self.run(&[job], &read_sets, whole)?;
             Ok(answers.pop().expect("one answer a job"))
         })
     }
@@ -219,32 +226,34 @@ impl Partitions {
     }
 
     /// What each partition has of these jobs.
-    fn shares<'r>(&self, held: &HeldPartitions, jobs: &[SplitBatch<'r>]) -> Vec<Share<'_, 'r>> {
-        let share = |&number: &usize| {
-            let counts = jobs.iter().map(|(_, split)| split.count(number));
-            let runs: Vec<(usize, usize)> = counts.enumerate().filter(|run| run.1 > 0).collect();
-            Share {
-                number,
-                partition: &self.all()[number],
-                len: runs.iter().map(|(_, len)| len).sum(),
-                runs,
-                requests: OnceLock::new(),
-            }
+    fn shares<'r>(&self, jobs: &[SplitBatch<'r>]) -> Vec<Share<'_, 'r>> {
+        let share = |number| Share {
+            number,
+            partition: &self.all()[number],
+            len: 0,
+            runs: Vec::new(),
+            requests: OnceLock::new(),
         };
-        let shares = held.numbers.iter().map(share);
-        shares.filter(|share| share.len > 0).collect()
+        let mut shares: Vec<Share> = (0..self.all().len()).map(share).collect();
+        for (job, (_, split)) in jobs.iter().enumerate() {
+            for (rank, &(number, len)) in split.counts().iter().enumerate() {
+                shares[number].len += len;
+                shares[number].runs.push(Run { job, rank, len });
+            }
+        }
+        shares.retain(|share| share.len > 0);
+        shares
     }
 
     /// Executes the requests of jobs in their order, nothing being unfinished; with `whole`, all of them or none. The
     /// `read_sets` of their transactions hold. Gives the answers to each job.
     fn run(
         &self,
-        held: &HeldPartitions,
         jobs: &[SplitBatch],
         read_sets: &[&ReadSet],
         whole: bool,
     ) -> Result<Vec<Answers>> {
-        let shares = self.shares(held, jobs);
+        let shares = self.shares(jobs);
         let first = &self.first().state;
         let len: usize = jobs.iter().map(|(batch, _)| batch.len()).sum();
         let run = || self.run_shares(&shares, jobs, read_sets, whole);
@@ -270,7 +279,7 @@ impl Partitions {
         let began = Instant::now();
         let len = jobs.iter().map(|(batch, _)| batch.len()).sum();
         let gpu = self.shared().sorter.gpu(len);
-        let apart = Apart::of(shares, len);
+        let apart = Apart::of(shares.iter().map(|share| share.len));
         let start = |share| start(share, jobs, gpu);
         let executions: Vec<_> = match gpu {
             // One at a time has it, and shares the rest of its work with the other threads.
@@ -315,20 +324,16 @@ impl Partitions {
             .filter(|(_, writes)| !writes.finals().is_empty())
             .collect();
         if !changes.is_empty() {
-            self.commit(&changes, apart, read_sets)?;
+            self.commit(&changes, read_sets)?;
         }
         Ok(answers)
     }
 
     /// Puts what a group changes in each partition into the logs, and then into the tables.
-    fn commit(
-        &self,
-        changes: &[(&Share, &GroupWrites)],
-        apart: Apart,
-        read_sets: &[&ReadSet],
-    ) -> Result<()> {
+    fn commit(&self, changes: &[(&Share, &GroupWrites)], read_sets: &[&ReadSet]) -> Result<()> {
         let began = Instant::now();
         self.shared().rule_out_failed_commit()?;
+        let apart = Apart::of(changes.iter().map(|(_, writes)| writes.finals().len()));
         let rooms = each(apart, changes.iter(), |(share, writes)| {
             share.partition.state.hold_for(writes.finals())
         })?;
@@ -488,17 +493,19 @@ fn apply(changes: &[(&Share, &GroupWrites)], apart: Apart, firsts: &[u64]) -> Re
     })
 }
 
-/// Whether each share is done by one thread: if there are enough of them, and none is much longer than others, to share
-/// them once more costs more than it saves.
+/// Whether each share is done by one thread. To share it once more costs more than it saves, unless threads would have
+/// nothing to do: there are fewer shares, or some are much longer.
 #[derive(Clone, Copy)]
 struct Apart(bool);
 
 impl Apart {
-    /// That of shares of so many requests.
-    fn of(shares: &[Share], requests: usize) -> Self {
-        let longest = shares.iter().map(|share| share.len).max().unwrap_or(0);
-        let is_even = longest * shares.len() <= 2 * requests;
-        Self(is_even && shares.len() >= parallel::threads())
+    /// That of shares of these lengths.
+    fn of(lens: impl Iterator<Item = usize> + Clone) -> Self {
+        let (threads, shares) = (parallel::threads(), lens.clone().count());
+        let longest = lens.clone().max().unwrap_or(0);
+        let is_even = 2 * longest * shares <= 3 * lens.sum::<usize>();
+        let is_full = shares.is_multiple_of(threads) || shares >= 4 * threads;
+        Self(is_even && is_full)
     }
 
     /// What `make` makes of each, side by side if there are threads for that.
@@ -529,7 +536,7 @@ fn answers_of<'s>(
     share: &Share,
     jobs: &[SplitBatch],
 ) -> Result<Vec<RunAnswers>> {
-    let run = |&(job, len): &(usize, usize)| (len, jobs[job].0.form());
+    let run = |run: &Run| (run.len, jobs[run.job].0.form());
     let runs: Vec<(usize, AnswerForm)> = share.runs.iter().map(run).collect();
     execution.answer_runs(&share.partition.state.tiers, &runs, Vec::new())
 }
@@ -539,8 +546,8 @@ fn by_jobs(jobs: &[SplitBatch], shares: &[Share], answers: Vec<Vec<RunAnswers>>)
     let none = |(batch, split): &SplitBatch| SplitAnswers::new(split, batch.form());
     let mut all: Vec<SplitAnswers> = jobs.iter().map(none).collect();
     for (share, answers) in shares.iter().zip(answers) {
-        for (&(job, _), answers) in share.runs.iter().zip(answers) {
-            all[job].add(share.number, answers);
+        for (run, answers) in share.runs.iter().zip(answers) {
+            all[run.job].add(run.rank, answers);
         }
     }
     let answers = |of_job| Answers::Split(Box::new(of_job));

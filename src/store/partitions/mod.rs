@@ -9,11 +9,12 @@
 
 mod commit;
 mod reads;
-mod route;
+pub mod route;
 mod stats;
 
 use std::sync::Arc;
 
+pub use self::route::Partitioner;
 use self::route::Route;
 use crate::pool::run_off_pool;
 use crate::process::Opener;
@@ -40,8 +41,14 @@ pub struct Partitions {
 
 impl Partitions {
     /// Serves an open store.
-    pub fn start(states: Vec<StoreInner>, options: &StoreOptions) -> Arc<Self> {
+    ///
+    /// # Errors
+    /// Those of [`Route::check`].
+    pub fn start(states: Vec<StoreInner>, options: &StoreOptions) -> Result<Arc<Self>> {
         let manifest = states[0].store_dir.manifest();
+        let partitioner = options.partitioner.clone();
+        let route = Route::new(manifest.store_id, manifest.partitions, partitioner);
+        route.check(&states)?;
         let options = options.of_partition(manifest.partitions);
         let mut states = states.into_iter();
         let first = states.next().expect("a store has a partition");
@@ -51,7 +58,7 @@ impl Partitions {
         let first = Partition::start(first, &options, &others);
         let partitions = Arc::new(Self {
             all: [first].into_iter().chain(others).collect(),
-            route: Route::new(manifest.store_id, manifest.partitions),
+            route,
             queue: Queue::new(false),
         });
         Queue::attend(&partitions, |partitions| &partitions.queue);
@@ -66,7 +73,7 @@ impl Partitions {
             let with_versions = partitions.all.iter().filter(has_some);
             with_versions.for_each(|one| one.background.forget_unseen(&one.state));
         });
-        partitions
+        Ok(partitions)
     }
 
     /// All of them.
@@ -125,13 +132,9 @@ impl Partitions {
     /// made room.
     pub fn submit(self: &Arc<Self>, work: Work) -> Answer {
         user_code::may_change()?;
-        let threads = &self.shared().threads.reads;
+        let threads = &self.shared().threads;
         run_off_pool(|| {
-            let batch = work.batch().expect("it has requests");
-            let split = match Split::is_shared(batch.len()) {
-                true => threads.install(|| self.split(batch)),
-                false => self.split(batch),
-            };
+            let split = self.split(work.batch().expect("it has requests"));
             self.wait_for_room(&split);
             let mut left = retries(&work);
             let submit = |work| {
@@ -144,13 +147,12 @@ impl Partitions {
                 (work, answer) = submit(work);
             }
             let answer = match answer {
-                Ok(Answers::Split(answers)) if answers.is_shared() => {
-                    Ok(threads.install(|| answers.in_order()))
+                Ok(Answers::Split(answers)) => {
+                    Ok(threads.run_for_caller(answers.len(), || answers.in_order()))
                 }
-                Ok(Answers::Split(answers)) => Ok(answers.in_order()),
                 answer => answer,
             };
-            work.discard(&self.shared().threads);
+            work.discard(threads);
             answer
         })
     }
@@ -175,15 +177,15 @@ impl Partitions {
     /// Which partition has which requests of a batch.
     fn split(&self, batch: Batch) -> Arc<Split> {
         let number_of = |nth: usize| self.number_of(batch.key(nth));
-        Split::new(batch.len(), self.all.len(), number_of)
+        let threads = &self.shared().threads;
+        threads.run_for_caller(batch.len(), || Split::new(batch.len(), number_of))
     }
 
     /// Waits while the table of a partition that is changed is far beyond its budget.
     fn wait_for_room(&self, split: &Split) {
         if self.first().state.budget.is_some() {
-            let all = self.all.iter().enumerate();
-            let changed = all.filter(|(number, _)| split.count(*number) > 0);
-            changed.for_each(|(_, partition)| partition.wait_for_room());
+            let changed = split.counts().iter();
+            changed.for_each(|&(number, _)| self.all[number].wait_for_room());
         }
     }
 

@@ -6,7 +6,7 @@ use super::Partitions;
 use crate::Result;
 use crate::pool::{parallel, run_off_pool};
 use crate::store::columns::{
-    ColumnBuilder, Columns, PART_VALUES, PartCopy, ValueColumns, ValuesPart,
+    ColumnBuilder, Columns, PART_VALUES, PartCopy, ValueColumns, ValuesPart, concat,
 };
 use crate::store::inner::{PARALLEL_LOOKUPS_MIN, UNREGISTERED_READS};
 use crate::store::mvcc::old_versions::Value;
@@ -32,11 +32,14 @@ impl Partitions {
         };
         let mut shares: Vec<KeysOf> = (0..self.all().len()).map(none).collect();
         let (len, _) = keys.size_hint();
-        // Most partitions have no more than that.
-        let room = len / shares.len() + len / (4 * shares.len()) + 1;
-        for share in &mut shares {
-            share.keys.reserve(room);
-            share.positions.reserve(room);
+        let of_each = len / shares.len();
+        if of_each > 4 {
+            // Most partitions have no more than that.
+            let room = of_each + of_each / 4;
+            for share in &mut shares {
+                share.keys.reserve(room);
+                share.positions.reserve(room);
+            }
         }
         for (position, key) in keys.enumerate() {
             let share = &mut shares[self.number_of(key)];
@@ -138,18 +141,19 @@ impl Partitions {
             let builder = ColumnBuilder::new(keys.len(), std::mem::take(&mut buffers));
             self.build(keys, builder, at)
         };
-        let mut read = || match snapshot {
+        let read = || match snapshot {
             Some(_) => read_at(snapshot),
             None => self.at_one_moment(&mut read_at),
         };
         match keys.len() < PARALLEL_LOOKUPS_MIN {
-            true => read(),
-            false => run_off_pool(|| self.shared().threads.reads.install(read)),
+            // The threads of the caller's pool may have other things to do for him.
+            true => parallel::alone(read),
+            false => run_off_pool(read),
         }
     }
 
-    /// The values of keys in a live snapshot, or the newest ones. Threads of the caller's pool read some while they put
-    /// others, which have been read, into the column.
+    /// The values of keys in a live snapshot, or the newest ones. If they are many, threads of the store read some while
+    /// others put those that have been read into the column.
     fn build(
         &self,
         keys: &Columns,
@@ -160,12 +164,14 @@ impl Partitions {
             Read(Range<usize>, ValuesPart),
             Copy(PartCopy<'b>),
         }
-        let threads = if parallel::is_shared() {
-            parallel::threads()
-        } else {
-            1
+        let pool = &self.shared().threads.reads;
+        let is_short = keys.len() < PARALLEL_LOOKUPS_MIN;
+        let threads = match is_short {
+            true => 1,
+            false => pool.install(parallel::threads),
         };
-        let part = (keys.len() / (PARTS_PER_THREAD * threads)).next_multiple_of(PART_VALUES);
+        let of_wave = PARTS_PER_THREAD * threads;
+        let part = (keys.len() / of_wave).next_multiple_of(PART_VALUES);
         let part = part.clamp(PART_VALUES, self.part_values_max());
         let (mut next, mut read, mut idle) = (0, Vec::new(), Vec::new());
         while next < keys.len() || !read.is_empty() {
@@ -174,13 +180,10 @@ impl Partitions {
                 let positions = first..keys.len().min(first + part);
                 Task::Read(positions, idle.pop().unwrap_or_default())
             };
-            let mut tasks: Vec<Task> = firsts
-                .take(PARTS_PER_THREAD * threads)
-                .map(of_part)
-                .collect();
+            let mut tasks: Vec<Task> = firsts.take(of_wave).map(of_part).collect();
             next += tasks.len() * part;
             tasks.extend(builder.add(&read).into_iter().map(Task::Copy));
-            let done = parallel::map_if_shared(tasks, |task| match task {
+            let run = |task: Task| match task {
                 Task::Read(positions, part) => {
                     Some(self.read_part(keys, positions, part, snapshot))
                 }
@@ -188,9 +191,21 @@ impl Partitions {
                     copy.run();
                     None
                 }
-            });
+            };
+            let done: Vec<Option<Result<ValuesPart>>> = match is_short {
+                true => tasks.into_iter().map(run).collect(),
+                // Not longer than that: who waits there does whatever comes.
+                false => pool.install(|| parallel::map(tasks, run)),
+            };
             let next_read = done.into_iter().flatten().collect::<Result<_>>()?;
             idle = std::mem::replace(&mut read, next_read);
+            if let [only] = &read[..]
+                && next >= keys.len()
+                && only.len() == keys.len()
+                && !builder.has_room(only.bytes_len())
+            {
+                return Ok(concat(read));
+            }
         }
         Ok(builder.finish())
     }

@@ -537,7 +537,7 @@ impl Tail {
             let first = offsets.partition_point(|&offset| offset <= from) - 1;
             let most = to_usize((len - from).min(BLOCK as u64));
             let mut block = Vec::with_capacity(most);
-            for (entry, offset) in record::ahead(&entries[first..]).zip(&offsets[first..]) {
+            for (entry, offset) in record::prefetched(&entries[first..]).zip(&offsets[first..]) {
                 let skipped = to_usize(from.saturating_sub(*offset));
                 entry.put(&mut block, skipped, most);
                 if block.len() == most {

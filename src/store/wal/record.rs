@@ -171,7 +171,7 @@ pub fn move_to(mut records: &mut [u8], salt: u64, mut at: u64) {
 }
 
 /// Entries, of which some are asked for before each: what callers gave lies anywhere.
-pub fn ahead<'e, 'a>(entries: &'e [Entry<'a>]) -> impl Iterator<Item = &'e Entry<'a>> {
+pub fn prefetched<'e, 'a>(entries: &'e [Entry<'a>]) -> impl Iterator<Item = &'e Entry<'a>> {
     let mut coming = entries.iter().skip(PREFETCH_DISTANCE);
     entries.iter().inspect(move |_| {
         if let Some(coming) = coming.next() {
@@ -247,7 +247,7 @@ impl<'a> Entry<'a> {
 
     /// Puts entries into `bytes`, which have just the room for them.
     pub fn put_all(entries: &[Self], mut bytes: &mut [u8]) {
-        for entry in ahead(entries) {
+        for entry in prefetched(entries) {
             for part in entry.parts(&entry.head()) {
                 let (target, rest) = bytes.split_at_mut(part.len());
                 target.copy_from_slice(part);

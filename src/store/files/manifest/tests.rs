@@ -17,6 +17,7 @@ fn manifest() -> Manifest {
         last_segment: 7,
         sequence: 1 << 40,
         merge_operator: "sum".into(),
+        partitioner: "by tenant".into(),
         files: vec![
             LevelFile {
                 number: 9,
@@ -80,6 +81,7 @@ fn manifest_of_the_first_version_is_read() {
     let only = Manifest {
         partitions: 1,
         partition: 0,
+        partitioner: String::new(),
         others: Vec::new(),
         ..manifest()
     };
