@@ -8,6 +8,9 @@ use super::file::PmFile;
 use crate::Result;
 use crate::width::to_usize;
 
+/// From how many bytes on a call writes them: to map their pages takes longer.
+const CALL_BYTES_MIN: usize = 4096;
+
 /// See the [module](self). It belongs to one file, whose blocks up to the written bytes are allocated.
 #[derive(Debug, Default)]
 pub struct Window {
@@ -38,7 +41,11 @@ impl Window {
     /// # Errors
     /// Those of [`PmFile::write`].
     pub fn write(&mut self, file: &PmFile, bytes: &[u8], at: u64, room: u64) -> Result<()> {
-        match self.part(file, at, at + bytes.len() as u64, room) {
+        let part = match bytes.len() {
+            0..CALL_BYTES_MIN => self.part(file, at, at + bytes.len() as u64, room),
+            _ => None,
+        };
+        match part {
             Some(part) => {
                 part.copy_from_slice(bytes);
                 Ok(())
