@@ -145,7 +145,7 @@ impl Crew {
         self.is_led.load(Ordering::Relaxed)
     }
 
-    /// Does a part of what the leader does now; `false` if there is none.
+    /// Does parts of what the leader does now, as long as there are some; `false` if there is none.
     pub fn help(&self) -> bool {
         if !self.has_work.load(Ordering::Acquire) {
             return false;
@@ -155,7 +155,11 @@ impl Crew {
             return false;
         };
         let _helps = Playing::new(Role::Helps);
-        work.help()
+        let mut has_helped = false;
+        while work.help() {
+            has_helped = true;
+        }
+        has_helped
     }
 
     /// Counts the caller among those who help while `wait` runs.
