@@ -2,6 +2,7 @@
 //! time. The other one is for lookups, which take no lock there.
 
 use crate::pool::{Pool, run_off_pool};
+use crate::store::options::StoreOptions;
 
 /// From how many requests on several threads execute them: others wait for the batch.
 pub const PARALLEL_REQUESTS_MIN: usize = 384;
@@ -23,11 +24,12 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// So many threads each, or one for each core if `count` is 0.
-    pub fn new(count: usize) -> Self {
+    /// Those of a store that is opened so.
+    pub fn new(options: &StoreOptions) -> Self {
+        let pool = |kind| Pool::new(kind, options.index.threads, options.pinning);
         Self {
-            queue: Pool::new("queue", count),
-            reads: Pool::new("reads", count),
+            queue: pool("queue"),
+            reads: pool("reads"),
         }
     }
 

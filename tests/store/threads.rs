@@ -365,3 +365,42 @@ fn threads_of_the_global_pool_may_put_long_values() {
         .expect("tasks wait for each other");
     assert_eq!(store.stats().keys, u64::from(tasks));
 }
+
+/// The cores that each thread of this process may use whose name begins so.
+#[cfg(target_os = "linux")]
+fn cores_of(name: &str) -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let cores = |task: std::io::Result<std::fs::DirEntry>| {
+        // It may have ended meanwhile.
+        let status = std::fs::read_to_string(task.ok()?.path().join("status")).ok()?;
+        let field = |field: &str| {
+            let mut lines = status.lines();
+            let value = lines.find_map(|line| line.strip_prefix(field))?;
+            Some(value.trim().to_string())
+        };
+        let is_it = field("Name:")?.starts_with(name);
+        is_it.then(|| field("Cpus_allowed_list:"))?
+    };
+    tasks.filter_map(cores).collect()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn threads_that_are_pinned_have_a_core_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = StoreOptions::new()
+        .partitions(1)
+        .threads(3)
+        .pin_threads(true);
+    let store = Store::open(folder.path(), &options).unwrap();
+    let requests = (0..5000u32).map(|key| Request::Put {
+        key: key.to_le_bytes().into(),
+        value: Vec::new(),
+    });
+    store.execute(requests.collect()).unwrap();
+    let cores = cores_of("gphash-queue");
+    // Other stores of this process have such threads, too.
+    let is_one = |cores: &&String| cores.parse::<u32>().is_ok();
+    assert!(cores.iter().filter(is_one).count() >= 3, "{cores:?}");
+    assert_eq!(store.iter().count(), 5000);
+}

@@ -30,7 +30,7 @@ pub struct Split {
 }
 
 /// Consecutive requests of a batch.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Chunk {
     /// Their positions among these, one partition after the other.
     positions: Vec<u16>,
