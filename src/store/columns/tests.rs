@@ -228,6 +228,7 @@ fn columns_are_built_in_the_buffers_of_others() {
         values(7, 3),
         values(5 * PART_VALUES - 1, 0),
         [values(2 * PART_VALUES, 0), values(PART_VALUES + 1, 300)].concat(),
+        [values(PART_VALUES, 2), values(PART_VALUES + 1, 300)].concat(),
         values(3 * PART_VALUES + 5, 9),
     ];
     for wave in [1, 2, 100] {

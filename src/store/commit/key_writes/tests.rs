@@ -42,9 +42,9 @@ fn buckets_sort_as_a_sort_does() {
             [&spread, &|_| u64::MAX, &|nth| spread(nth) >> 40, &|nth| {
                 !(spread(nth) >> 50)
             }];
-        for hash in hashes {
+        for (hash, of_key) in hashes.into_iter().flat_map(|hash| [(hash, 1), (hash, 2)]) {
             let version = |nth: usize| KeyWrite {
-                hash: hash(nth as u64 / 2),
+                hash: hash(nth as u64 / of_key),
                 position: position(nth),
             };
             let versions: Vec<KeyWrite> = (0..len).map(version).collect();
