@@ -1509,13 +1509,6 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Store("partitioner"),
     },
     Mutation {
-        name: "a crew does one part more",
-        file: "src/pool/crew.rs",
-        find: "if nth >= self.parts {",
-        replacement: "if nth > self.parts {",
-        suite: Suite::Unit("pool::crew"),
-    },
-    Mutation {
         name: "a part that panics is forgotten",
         file: "src/pool/crew.rs",
         find: "            resume_unwind(panic);",
