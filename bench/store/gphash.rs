@@ -91,7 +91,6 @@ impl Gphash {
             .durability(durability)
             .verify_checksums(settings.checksums)
             .merge_operator(Arc::new(Add));
-        options = options.pin_threads(settings.pin);
         if let Some(partitions) = settings.partitions {
             options = options.partitions(partitions);
         }
@@ -105,13 +104,12 @@ impl Gphash {
             in_columns: settings.columns,
             buffers: Mutex::default(),
             options: format!(
-                "log {}, {} partitions, engine {:?}, checksums {}, columns {}, pinned {}, {}",
+                "log {}, {} partitions, engine {:?}, checksums {}, columns {}, {}",
                 settings.durability(),
                 store.stats().partitions,
                 settings.engine,
                 settings.checksums,
                 settings.columns,
-                settings.pin,
                 match settings.budget {
                     Some(bytes) => format!("memory budget of {} MiB", bytes >> 20),
                     None => format!("capacity for {} records", settings.records),

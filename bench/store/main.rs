@@ -110,9 +110,6 @@ struct Arguments {
     #[arg(long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=StoreOptions::PARTITIONS_MAX.into()))]
     partitions: Option<u32>,
-    /// The threads of the store of this crate stay on one core each
-    #[arg(long)]
-    pin: bool,
     /// Every answer is durable
     #[arg(long)]
     always: bool,
@@ -306,7 +303,6 @@ fn run_all(arguments: &Arguments) -> Result<(), Failure> {
         checksums: !arguments.no_checksums,
         columns: arguments.columns,
         partitions: arguments.partitions,
-        pin: arguments.pin,
         always: arguments.always,
         interval: Duration::from_millis(arguments.interval),
         #[cfg(feature = "bench-fjall")]

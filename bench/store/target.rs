@@ -23,8 +23,6 @@ pub struct Settings {
     pub columns: bool,
     /// Partitions of the store of this crate, if it does not choose.
     pub partitions: Option<u32>,
-    /// The threads of the store of this crate stay on one core each.
-    pub pin: bool,
     /// Every answer is durable; else a thread syncs the log at this interval.
     pub always: bool,
     pub interval: Duration,

@@ -32,34 +32,10 @@ pub struct Pool {
     rest: Worker,
 }
 
-/// Whether each thread of a pool stays on one core.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pinning {
-    /// The system moves them as it likes.
-    Free,
-    /// Thread *n* stays on core *n* of those that the process may use, and on the first one again behind the last.
-    Pinned,
-}
-
-impl Pinning {
-    /// Pins the caller, which is thread `nth` of its pool.
-    fn pin(self, nth: usize) {
-        if self == Self::Free {
-            return;
-        }
-        let cores = core_affinity::get_core_ids().unwrap_or_default();
-        let core = nth.checked_rem(cores.len()).map(|nth| cores[nth]);
-        if !core.is_some_and(core_affinity::set_for_current) {
-            tracing::warn!(thread = nth, "a thread is not pinned");
-        }
-    }
-}
-
 #[derive(Debug)]
 struct Shared {
     kind: &'static str,
     count: usize,
-    pinning: Pinning,
     pool: Mutex<Option<Arc<ThreadPool>>>,
     /// There was work since it was looked for last.
     was_used: AtomicBool,
@@ -67,11 +43,10 @@ struct Shared {
 
 impl Pool {
     /// A pool of `count` threads, or of one for each core if `count` is 0.
-    pub fn new(kind: &'static str, count: usize, pinning: Pinning) -> Self {
+    pub fn new(kind: &'static str, count: usize) -> Self {
         let shared = Arc::new(Shared {
             kind,
             count,
-            pinning,
             pool: Mutex::new(None),
             was_used: AtomicBool::new(false),
         });
@@ -94,16 +69,10 @@ impl Pool {
         let mut pool = self.shared.pool.lock();
         self.shared.was_used.store(true, Ordering::Relaxed);
         if pool.is_none() {
-            let Shared {
-                kind,
-                count,
-                pinning,
-                ..
-            } = *self.shared;
+            let Shared { kind, count, .. } = *self.shared;
             let builder = ThreadPoolBuilder::new()
                 .num_threads(count)
-                .thread_name(move |nth| format!("gphash-{kind}-{nth}"))
-                .start_handler(move |nth| pinning.pin(nth));
+                .thread_name(move |nth| format!("gphash-{kind}-{nth}"));
             match builder.build() {
                 Ok(built) => {
                     *pool = Some(Arc::new(built));

@@ -9,7 +9,6 @@ use std::time::Duration;
 use super::merge::MergeOperator;
 use crate::lsm::SpillOptions;
 use crate::pm::Faults;
-use crate::pool::Pinning;
 use crate::store::files::dir::{Names, PartitionCount};
 use crate::store::files::manifest::{LONGEST_NAME, Manifest, PARTITIONS_MAX};
 use crate::store::partitions::Partitioner;
@@ -167,7 +166,6 @@ pub struct StoreOptions {
     pub(super) memory_budget: Option<u64>,
     pub(super) merge_operator: Option<Arc<dyn MergeOperator>>,
     pub(super) partitioner: Option<Arc<dyn Partitioner>>,
-    pub(super) pinning: Pinning,
     pub(super) on_replay: Option<Arc<Progress>>,
     pub(super) faults: Option<Arc<dyn Faults>>,
 }
@@ -188,7 +186,6 @@ impl Default for StoreOptions {
             memory_budget: None,
             merge_operator: None,
             partitioner: None,
-            pinning: Pinning::Free,
             on_replay: None,
             faults: None,
         }
@@ -238,18 +235,6 @@ impl StoreOptions {
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.index = self.index.threads(threads);
-        self
-    }
-
-    /// Whether each thread that works on large batches stays on one core: thread *n* on core *n* of those that the
-    /// process may use. That helps where the system moves threads about, and harms where other programs, or other
-    /// stores that do the same, keep one of these cores busy: a batch waits for its slowest thread. A thread that cannot
-    /// be pinned is logged, and works.
-    ///
-    /// Default: `false`.
-    #[must_use]
-    pub fn pin_threads(mut self, pin: bool) -> Self {
-        self.pinning = if pin { Pinning::Pinned } else { Pinning::Free };
         self
     }
 
@@ -554,7 +539,6 @@ impl fmt::Debug for StoreOptions {
             )
             .field("idle_compaction", &self.index.idle_compaction)
             .field("partitions", &self.partitions)
-            .field("pinning", &self.pinning)
             .field("when_full", &self.when_full)
             .field("segment_bytes", &self.segment_bytes)
             .field("checkpoint_bytes", &self.checkpoint_bytes)

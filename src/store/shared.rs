@@ -36,7 +36,7 @@ impl Shared {
         Self {
             clock: Arc::new(CommitClock::new(partitions)),
             snapshots: Snapshots::default(),
-            threads: Threads::new(options),
+            threads: Threads::new(options.index.threads),
             metrics: StoreMetrics::new(),
             sorter,
             when_full: options.when_full,

@@ -2,7 +2,6 @@
 //! time. The other one is for lookups, which take no lock there.
 
 use crate::pool::{Pool, run_off_pool};
-use crate::store::options::StoreOptions;
 
 /// From how many requests on several threads execute them: others wait for the batch.
 pub const PARALLEL_REQUESTS_MIN: usize = 384;
@@ -24,12 +23,11 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// Those of a store that is opened so.
-    pub fn new(options: &StoreOptions) -> Self {
-        let pool = |kind| Pool::new(kind, options.index.threads, options.pinning);
+    /// So many threads each, or one for each core if `count` is 0.
+    pub fn new(count: usize) -> Self {
         Self {
-            queue: pool("queue"),
-            reads: pool("reads"),
+            queue: Pool::new("queue", count),
+            reads: Pool::new("reads", count),
         }
     }
 

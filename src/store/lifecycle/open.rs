@@ -351,7 +351,7 @@ fn open_in(
         log,
         store_dir,
         operator: options.merge_operator.clone(),
-        threads: Threads::new(options),
+        threads: Threads::new(options.index.threads),
         shared: Arc::clone(shared),
         // What is durable in the index must be so in the log.
         durably: options.durability == Durability::Always || domain == Domain::Dax,
