@@ -1,5 +1,6 @@
 //! A window through which a file is written without a call to the operating system, where its pages are memory
-//! that all processes share. What is stored there outlives the process at once, as what a `pwrite` has written.
+//! that all processes share. What is stored there outlives the process at once, as what a `pwrite` has written. Long
+//! records are written by calls all the same.
 
 use memmap2::{MmapMut, MmapOptions};
 

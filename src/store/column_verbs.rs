@@ -35,7 +35,7 @@ impl Store {
 
     /// As [`get_columns`](Self::get_columns), in the buffers of earlier values, which mean nothing any more: for one who
     /// asks again and again. Fresh memory for a million values takes as long as to read them. Buffers that are too
-    /// short, or that a clone shares, are replaced.
+    /// short or much too long, or that a clone shares, are replaced; so may all be if others change the store meanwhile.
     ///
     /// # Examples
     /// ```

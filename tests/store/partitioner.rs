@@ -185,7 +185,11 @@ fn store_refuses_another_partitioner() {
             .for_each(|name| fs::remove_file(folder.join(name)).unwrap());
     }
     recover(&path, Repair::Salvage, &|_| {}).unwrap();
-    mismatch(&path, &StoreOptions::new());
+    // What is refused leaves nothing behind.
+    for _ in 0..2 {
+        mismatch(&path, &StoreOptions::new());
+        mismatch(&path, &StoreOptions::new().salvage(true));
+    }
     let store = Store::open(&path, &options(BY_NUMBER)).unwrap();
     assert_eq!(store.get(&[1, 7]).unwrap(), Some(b"value".to_vec()));
     store.close().unwrap();
@@ -232,6 +236,15 @@ fn partitioner_that_panics_harms_nobody_else() {
     panics(&|store| {
         let requests = [&[1][..], b"panic"].map(|key| Request::Delete { key: key.into() });
         store.execute_async(requests.into(), |_| {});
+    });
+    panics(&|store| drop(store.get_columns(&[&[1][..], b"panic"].into_iter().collect())));
+    panics(&|store| drop(store.snapshot().get(b"panic")));
+    panics(&|store| drop(store.transaction().get(b"panic")));
+    panics(&|store| {
+        let mut transaction = store.transaction();
+        transaction.put([1, 1], "").unwrap();
+        transaction.put("panic", "").unwrap();
+        drop(transaction.commit());
     });
     assert_eq!(store.iter().count(), 1);
 }

@@ -13,10 +13,11 @@ fn what_is_written_through_a_window_is_in_the_file() {
     let mut expected = Vec::new();
     let mut windows = 0;
     for nth in 0..=u8::MAX {
-        // Some are in one window, some in two, one is longer than a window.
+        // Some are in one window, some in two; some are written by calls, one of which is longer than a window.
         let len = match nth {
             100 => to_usize(BYTES) + 5,
-            _ => 6_000 + usize::from(nth),
+            _ if nth % 4 == 0 => CALL_BYTES_MIN + usize::from(nth),
+            _ => CALL_BYTES_MIN - 1 - usize::from(nth),
         };
         let (at, bytes) = (expected.len() as u64, vec![nth; len]);
         expected.extend(&bytes);
@@ -24,7 +25,9 @@ fn what_is_written_through_a_window_is_in_the_file() {
         let room = (expected.len() as u64).next_multiple_of(16 << 10);
         file.allocate(at, room).unwrap();
         window.write(&file, &bytes, at, room).unwrap();
-        windows += u32::from(window.mapped.is_some());
+        let has_it =
+            |(map, first): &(MmapMut, u64)| (*first..*first + map.len() as u64).contains(&at);
+        windows += u32::from(window.mapped.as_ref().is_some_and(has_it) && len < CALL_BYTES_MIN);
         // Calls and stores meet in the same bytes.
         if nth % 16 == 0 {
             let end = expected.len();
@@ -33,7 +36,8 @@ fn what_is_written_through_a_window_is_in_the_file() {
             expected[end - 3..].copy_from_slice(&[1, 9, 3]);
         }
     }
-    assert!(windows > 250, "{windows}");
+    // Nearly all that are short.
+    assert!(windows > 180, "{windows}");
     let mut found = vec![0; expected.len()];
     assert_eq!(file.read(&mut found, 0).unwrap(), found.len());
     assert!(found == expected);

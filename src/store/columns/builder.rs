@@ -108,6 +108,10 @@ impl ColumnBuilder {
         if self.bytes.capacity() / 2 > self.filled {
             self.bytes.shrink_to_fit();
         }
+        if self.validity.capacity() / 2 > self.validity.len() {
+            self.validity.shrink_to_fit();
+            self.offsets.shrink_to_fit();
+        }
         ValueColumns::of(Columns::of(self.offsets, self.bytes), self.validity)
     }
 }

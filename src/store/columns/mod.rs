@@ -56,6 +56,13 @@ impl Offsets {
         )
     }
 
+    fn shrink_to_fit(&mut self) {
+        match self {
+            Self::I32(offsets) => offsets.shrink_to_fit(),
+            Self::I64(offsets) => offsets.shrink_to_fit(),
+        }
+    }
+
     fn push(&mut self, end: usize) {
         let wide_end = || i64::try_from(end).expect("no buffer is so long");
         match self {

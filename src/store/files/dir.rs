@@ -55,8 +55,6 @@ pub struct StoreDir {
     /// Held alone while something of it is given back that is not for sorted files.
     reserve: RwLock<Reserve>,
     is_tight: AtomicBool,
-    /// The names that it was made with were lost when it was opened.
-    was_unnamed: bool,
     lock: PmFile,
 }
 
@@ -279,12 +277,8 @@ impl StoreDir {
             manifest.write(&root)?;
             other = None;
         }
-        let was_unnamed = manifest.unnamed;
         if let Some(names) = names {
             names.check(&root, &manifest)?;
-            manifest.merge_operator = names.merge_operator.into();
-            manifest.partitioner = names.partitioner.into();
-            manifest.unnamed = false;
         }
         let generations = match identity {
             Identity::First(_) => (0..partitions).map(|_| AtomicU64::new(0)).collect(),
@@ -303,7 +297,6 @@ impl StoreDir {
             spares: Mutex::default(),
             reserve,
             is_tight: AtomicBool::new(false),
-            was_unnamed,
             lock,
         };
         if !store_dir.manifest().complete {
@@ -313,9 +306,19 @@ impl StoreDir {
         Ok(store_dir)
     }
 
-    /// Whether nothing said what it was made with when it was opened.
-    pub fn was_unnamed(&self) -> bool {
-        self.was_unnamed
+    /// Whether nothing says what it was made with.
+    pub fn is_unnamed(&self) -> bool {
+        self.manifest.lock().unnamed
+    }
+
+    /// Takes these for the names that it was made with, if nothing says them. The next edit of the manifest has them.
+    pub fn adopt(&self, names: Names) {
+        let mut manifest = self.manifest.lock();
+        if manifest.unnamed {
+            manifest.merge_operator = names.merge_operator.into();
+            manifest.partitioner = names.partitioner.into();
+            manifest.unnamed = false;
+        }
     }
 
     /// Makes the copies of the manifest equal, before anything is done that relies on the one that holds.

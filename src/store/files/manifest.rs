@@ -35,10 +35,10 @@ use crate::pm::Dir;
 use crate::width::to_usize;
 use crate::{Error, Result};
 
-/// Its version is that of the directory.
+/// Its version is that of the directory. What needs no later one is written in version 2.
 const FORMAT: FileFormat = FileFormat {
     magic: *b"GPHSTOR\n",
-    version: 2,
+    version: 3,
 };
 
 /// Names of the two copies.
@@ -180,8 +180,9 @@ impl Manifest {
             | (u32::from(!self.partitioner.is_empty()) * PARTITIONED)
             | ((self.partitions - 1) << OTHERS_SHIFT)
             | (self.partition << NUMBER_SHIFT);
+        let version = if self.partitioner.is_empty() { 2 } else { 3 };
         let header = Header {
-            preamble: FORMAT.preamble(flags, self.store_id),
+            preamble: FileFormat { version, ..FORMAT }.preamble(flags, self.store_id),
             first_segment: self.first_segment,
             last_segment: self.last_segment,
             sequence: self.sequence,

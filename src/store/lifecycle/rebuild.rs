@@ -233,7 +233,7 @@ fn make_manifest(
         store_id,
         complete: true,
         marked: mark.is_some(),
-        unnamed: older.is_none(),
+        unnamed: older.is_none_or(|older| older.unnamed),
         salvaged: true,
         partitions,
         partition,

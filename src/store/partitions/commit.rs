@@ -37,7 +37,7 @@ use crate::store::options::WhenFull;
 use crate::store::partition::Partition;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::wal::IN_MEMORY_RECORD_BYTES_MAX;
-use crate::store::wal::record::{self, GroupPart};
+use crate::store::wal::record::{self, Entry, GroupPart};
 use crate::table::room::Need;
 use crate::{Error, Result};
 
@@ -300,15 +300,10 @@ impl Partitions {
             executions.iter().zip(shares),
             |(execution, share)| {
                 let answers = answers_of(execution, share, jobs)?;
-                let finals = execution.finals();
-                let room = match finals.is_empty() {
-                    true => None,
-                    false => Some(share.partition.state.hold_for(&finals)?),
-                };
-                Ok(((finals, room), answers))
+                Ok((execution.finals(), answers))
             },
         )?;
-        let (finals, answers): (Vec<_>, Vec<_>) = done.into_iter().unzip();
+        let (finals, answers): (Vec<Vec<Entry>>, Vec<_>) = done.into_iter().unzip();
         let answers = by_jobs(jobs, shares, answers);
         {
             let mut steps = self.first().state.steps.lock();
@@ -320,31 +315,29 @@ impl Partitions {
             .map(|execution| |key: &[u8]| execution.value(key))
             .collect();
         let writes = finals.iter().zip(&finds);
-        let writes: Vec<(GroupWrites, Option<Room>)> = writes
-            .map(|((finals, room), find)| (GroupWrites::new(finals, find), *room))
+        let writes: Vec<GroupWrites> = writes
+            .map(|(finals, find)| GroupWrites::new(finals, find))
             .collect();
-        let with_room = shares.iter().zip(&writes);
-        let (changes, rooms): (Vec<(&Share, &GroupWrites)>, Vec<Room>) = with_room
-            .filter_map(|(share, (writes, room))| Some(((share, writes), (*room)?)))
-            .unzip();
+        let changes: Vec<(&Share, &GroupWrites)> = shares
+            .iter()
+            .zip(&writes)
+            .filter(|(_, writes)| !writes.finals().is_empty())
+            .collect();
         if !changes.is_empty() {
-            self.commit(&changes, &rooms, read_sets)?;
+            self.commit(&changes, read_sets)?;
         }
         Ok(answers)
     }
 
-    /// Puts what a group changes in each partition into the logs, of whose reserves these are held, and then into the
-    /// tables.
-    fn commit(
-        &self,
-        changes: &[(&Share, &GroupWrites)],
-        rooms: &[Room],
-        read_sets: &[&ReadSet],
-    ) -> Result<()> {
+    /// Puts what a group changes in each partition into the logs, and then into the tables.
+    fn commit(&self, changes: &[(&Share, &GroupWrites)], read_sets: &[&ReadSet]) -> Result<()> {
         let began = Instant::now();
         self.shared().rule_out_failed_commit()?;
         let apart = Apart::of(changes.iter().map(|(_, writes)| writes.finals().len()));
-        let coordinator = self.coordinator(changes, rooms)?;
+        let rooms = each(apart, changes.iter(), |(share, writes)| {
+            share.partition.state.hold_for(writes.finals())
+        })?;
+        let coordinator = self.coordinator(changes, &rooms)?;
         read_sets.iter().for_each(|read_set| read_set.release());
         let firsts: Vec<u64> = changes
             .iter()
@@ -363,7 +356,7 @@ impl Partitions {
                 let log = &state.log;
                 log.append(span, finals, state.durably, rooms[0], || Ok(()))
             }
-            _ => self.log_parts(changes, &firsts, rooms, coordinator),
+            _ => self.log_parts(changes, &firsts, &rooms, coordinator),
         })?;
         let logged = began.elapsed();
         let applied = apply(changes, apart, &firsts);

@@ -49,6 +49,9 @@ impl Partitions {
         let partitioner = options.partitioner.clone();
         let route = Route::new(manifest.store_id, manifest.partitions, partitioner);
         route.check(&states)?;
+        states
+            .iter()
+            .for_each(|state| state.store_dir.adopt(options.names()));
         let options = options.of_partition(manifest.partitions);
         let mut states = states.into_iter();
         let first = states.next().expect("a store has a partition");

@@ -1,6 +1,7 @@
 //! Which partition has a key.
 
 use std::fmt;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -79,18 +80,18 @@ impl Route {
         }
     }
 
-    /// Whether partitions have the keys that they should have: of each, some that are in its table are asked for, if a
-    /// partitioner of the user decides, or if it is not known whether one did.
+    /// Whether partitions have the keys that they should have: of each, some are asked for, if a partitioner of the user
+    /// decides, or if it is not known whether one did.
     ///
     /// # Errors
     /// [`Error::OptionMismatch`].
     pub fn check(&self, states: &[StoreInner]) -> Result<()> {
-        let is_known = !states.iter().any(|state| state.store_dir.was_unnamed());
+        let is_known = !states.iter().any(|state| state.store_dir.is_unnamed());
         if self.partitions == 1 || self.partitioner.is_none() && is_known {
             return Ok(());
         }
         for (number, state) in states.iter().enumerate() {
-            for key in state.tiers.table.some_keys(CHECKED_KEYS) {
+            for key in some_keys(state) {
                 let said = self.number_of(&key);
                 if said != number {
                     return Err(Error::OptionMismatch {
@@ -122,6 +123,22 @@ impl Route {
             }
         }
     }
+}
+
+/// Some keys of a partition: of its table, and if that has few, of its sorted files. What is damaged is left out.
+fn some_keys(state: &StoreInner) -> Vec<Vec<u8>> {
+    let mut keys = state.tiers.table.some_keys(CHECKED_KEYS);
+    if keys.len() < CHECKED_KEYS {
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        let page = state
+            .tiers
+            .spill
+            .version()
+            .page(all, false, CHECKED_KEYS, false);
+        let items = page.map(|page| page.items).unwrap_or_default();
+        keys.extend(items.into_iter().map(|item| item.key));
+    }
+    keys
 }
 
 #[cfg(test)]

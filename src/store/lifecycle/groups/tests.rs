@@ -6,8 +6,8 @@ use crate::store::wal::record::{Entry, GroupPart};
 use crate::store::{Repair, Store, StoreOptions, recover};
 use crate::{Error, ReportState};
 
-/// A store of two partitions whose process died before it had written the commit record of a group.
-fn cut_short() -> (tempfile::TempDir, StoreOptions) {
+/// A store of two partitions whose process died before it had written the commit record of a group; and a key of the group.
+fn cut_short() -> (tempfile::TempDir, StoreOptions, Vec<u8>) {
     let dir = tempfile::tempdir().unwrap();
     let options = StoreOptions::new().partitions(2);
     let store = Store::open(dir.path(), &options).unwrap();
@@ -16,8 +16,11 @@ fn cut_short() -> (tempfile::TempDir, StoreOptions) {
         group: 7,
         participants: vec![],
     };
+    let mut keys = (0..).map(|nth| format!("undecided {nth}").into_bytes());
+    let is_there = |key: &Vec<u8>| store.partitions().number_of(key) == 1;
+    let key = keys.find(is_there).expect("half of all keys are");
     let entry = Entry {
-        key: b"undecided",
+        key: &key,
         value: Some(b"value"),
         position: 0,
     };
@@ -27,21 +30,17 @@ fn cut_short() -> (tempfile::TempDir, StoreOptions) {
     std::mem::forget(store);
     let left = tempfile::tempdir().unwrap();
     crate::store::crash_tests::copy(dir.path(), left.path());
-    (left, options)
+    (left, options, key)
 }
 
 #[test]
 fn salvage_of_what_is_whole_decides_as_an_opening_does() {
-    let (dir, options) = cut_short();
+    let (dir, options, key) = cut_short();
     recover(dir.path(), Repair::Salvage, &|_| {}).unwrap();
     let store = Store::open(dir.path(), &options).unwrap();
     assert_eq!(store.get(b"key").unwrap().unwrap(), b"value");
     assert_eq!(
-        store.partitions().all()[1]
-            .state
-            .tiers
-            .get(b"undecided")
-            .unwrap(),
+        store.partitions().all()[1].state.tiers.get(&key).unwrap(),
         None
     );
 }
@@ -49,7 +48,7 @@ fn salvage_of_what_is_whole_decides_as_an_opening_does() {
 #[test]
 fn salvage_of_what_is_damaged_keeps_what_it_finds() {
     for is_cut_short in [false, true] {
-        let (dir, options) = cut_short();
+        let (dir, options, key) = cut_short();
         for name in ["MANIFEST", "MANIFEST.2"] {
             std::fs::remove_file(dir.path().join(name)).unwrap();
         }
@@ -67,10 +66,7 @@ fn salvage_of_what_is_damaged_keeps_what_it_finds() {
         let store = Store::open(dir.path(), &options).unwrap();
         let states = store.partitions().all().iter().map(|one| &one.state);
         let states: Vec<_> = states.collect();
-        assert_eq!(
-            states[1].tiers.get(b"undecided").unwrap().unwrap(),
-            b"value"
-        );
+        assert_eq!(states[1].tiers.get(&key).unwrap().unwrap(), b"value");
         let is_salvaged = |state: &&StoreInner| state.store_dir.manifest().salvaged;
         assert_eq!(states.iter().filter(|state| is_salvaged(state)).count(), 0);
     }
