@@ -63,7 +63,9 @@ fn panic_of_a_part_is_the_leader_s() {
         for nth in 0..9 {
             let work = || parallel::map(0..9, |part| assert_ne!(part, nth, "as it was told"));
             let told = catch_unwind(AssertUnwindSafe(|| beside(helpers, work)));
-            assert!(told.is_err());
+            let panic = told.expect_err("a part has panicked");
+            let words = panic.downcast_ref::<String>().expect("it has said why");
+            assert!(words.contains("as it was told"), "{words}");
         }
     }
 }
