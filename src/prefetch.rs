@@ -20,6 +20,21 @@ pub fn line<T>(address: *const T) {
     let _ = address;
 }
 
+/// Items in their order. Of each, `ask` asks for what it names while the item so many before it has its turn.
+pub fn in_turn<I: Iterator + Clone>(
+    items: I,
+    distance: usize,
+    ask: impl Fn(I::Item),
+) -> impl Iterator<Item = I::Item> {
+    let mut coming = items.clone();
+    coming.by_ref().take(distance).for_each(&ask);
+    items.inspect(move |_| {
+        if let Some(item) = coming.next() {
+            ask(item);
+        }
+    })
+}
+
 /// Asks for the lines of some bytes, at most [`LINES_MAX`].
 #[inline]
 pub fn lines(bytes: &[u8]) {

@@ -352,13 +352,13 @@ impl CpuEngine {
         }
     }
 
-    /// Runs an operation on `len` keys, on each thread those of its own keys in order. `prefetch` asks for what
+    /// Runs an operation on `len` keys, on each thread those of its own keys in order. `ask` asks for what
     /// the caller has passed for one: threads that take every some of it do not find it in their caches.
     fn split<'k, 't, M: Medium>(
         &self,
         table: &'t Table<M>,
         len: usize,
-        (key, prefetch): (
+        (key, ask): (
             impl Fn(usize) -> &'k [u8] + Copy + Sync,
             impl Fn(usize) + Copy + Sync,
         ),
@@ -367,32 +367,18 @@ impl CpuEngine {
     ) -> Result<FixedBitSet> {
         let parts = self.parts(len);
         if parts == 1 {
-            let all = prefetched(0..len, prefetch);
+            let all = prefetch::in_turn(0..len, INPUT_DISTANCE_OPS, ask);
             return each(table, key, len, all, stores, operation);
         }
         // The top bits choose buckets, so each thread gets buckets of its own as well.
         let part_of = |i| to_usize(product_top(table.target(key(i)).hash.0, parts as u64));
         let partition = Partition::new(len, parts, part_of);
         let made = parallel::map(0..parts, |part| {
-            let mine = prefetched(partition.positions(part), prefetch);
+            let mine = prefetch::in_turn(partition.positions(part), INPUT_DISTANCE_OPS, ask);
             each(table, key, len, mine, stores, &operation)
         });
         union(len, made)
     }
-}
-
-/// Positions, for which `prefetch` is called some before each.
-fn prefetched(
-    positions: impl Iterator<Item = usize> + Clone,
-    prefetch: impl Fn(usize) + Copy,
-) -> impl Iterator<Item = usize> {
-    let mut coming = positions.clone();
-    coming.by_ref().take(INPUT_DISTANCE_OPS).for_each(prefetch);
-    positions.inspect(move |_| {
-        if let Some(position) = coming.next() {
-            prefetch(position);
-        }
-    })
 }
 
 fn sizes<M>(table: &Table<M>) -> (usize, usize) {

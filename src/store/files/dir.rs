@@ -88,15 +88,20 @@ impl Names<'_> {
         if manifest.unnamed {
             return Ok(());
         }
-        let found = [&manifest.merge_operator, &manifest.partitioner];
-        let expected = [self.merge_operator, self.partitioner];
-        for (option, nth) in [("merge_operator", 0), ("partitioner", 1)] {
-            if found[nth] != expected[nth] {
+        for (option, found, expected) in [
+            (
+                "merge_operator",
+                &manifest.merge_operator,
+                self.merge_operator,
+            ),
+            ("partitioner", &manifest.partitioner, self.partitioner),
+        ] {
+            if found != expected {
                 return Err(Error::OptionMismatch {
                     path: root.join(MANIFEST),
                     option,
-                    found: format!("{:?}", found[nth]),
-                    expected: format!("{:?}", expected[nth]),
+                    found: format!("{found:?}"),
+                    expected: format!("{expected:?}"),
                 });
             }
         }

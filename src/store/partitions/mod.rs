@@ -9,7 +9,7 @@
 
 mod commit;
 mod reads;
-pub mod route;
+mod route;
 mod stats;
 
 use std::sync::Arc;

@@ -1,6 +1,5 @@
 //! Which partition has a key.
 
-use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -58,12 +57,6 @@ pub struct Route {
     seed: u64,
     partitions: u32,
     partitioner: Option<Arc<dyn Partitioner>>,
-}
-
-impl fmt::Debug for Route {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Route").finish_non_exhaustive()
-    }
 }
 
 impl Route {

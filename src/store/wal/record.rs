@@ -172,12 +172,9 @@ pub fn move_to(mut records: &mut [u8], salt: u64, mut at: u64) {
 
 /// Entries, of which some are asked for before each: what callers gave lies anywhere.
 pub fn prefetched<'e, 'a>(entries: &'e [Entry<'a>]) -> impl Iterator<Item = &'e Entry<'a>> {
-    let mut coming = entries.iter().skip(PREFETCH_DISTANCE);
-    entries.iter().inspect(move |_| {
-        if let Some(coming) = coming.next() {
-            prefetch::lines(coming.key);
-            prefetch::lines(coming.value.unwrap_or_default());
-        }
+    prefetch::in_turn(entries.iter(), PREFETCH_DISTANCE, |entry| {
+        prefetch::lines(entry.key);
+        prefetch::lines(entry.value.unwrap_or_default());
     })
 }
 
