@@ -1,7 +1,7 @@
 //! The files of an open spill, and how they come and go.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
@@ -27,6 +27,8 @@ pub struct Levels {
     catalog: Arc<dyn Catalog>,
     cache: Arc<FileCache>,
     current: RwLock<Arc<LsmVersion>>,
+    /// That has no files: most stores have none, and asking takes a load.
+    is_empty: AtomicBool,
     next_number: AtomicU64,
     /// Files that an edit which failed may have taken into the list; they stay until another one
     /// succeeds. Held by the one who edits.
@@ -81,6 +83,7 @@ impl Levels {
         let workers = (0..options.threads).map(|_| Worker::new("gphash-compaction"));
         let workers = workers.collect();
         Ok(Self {
+            is_empty: AtomicBool::new(version.is_empty()),
             current: RwLock::new(Arc::new(version)),
             next_number: AtomicU64::new(next_number),
             options,
@@ -115,6 +118,12 @@ impl Levels {
     pub fn version(&self) -> Arc<LsmVersion> {
         let current = self.current.read();
         Arc::clone(&current)
+    }
+
+    /// What it holds at this moment, if there is anything.
+    #[inline]
+    pub fn version_if_any(&self) -> Option<Arc<LsmVersion>> {
+        (!self.is_empty.load(Ordering::Acquire)).then(|| self.version())
     }
 
     /// What to compact.
@@ -163,7 +172,11 @@ impl Levels {
             doubtful.extend(added.iter().filter(is_new).cloned());
             return Err(error);
         }
-        *self.current.write() = Arc::new(next);
+        {
+            let mut current = self.current.write();
+            self.is_empty.store(next.is_empty(), Ordering::Release);
+            *current = Arc::new(next);
+        }
         forget(&mut doubtful);
         let is_moved = |number| listed.iter().any(|file| file.number == number);
         for (_, sst) in gone.iter().filter(|(_, sst)| !is_moved(sst.number())) {

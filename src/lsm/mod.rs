@@ -152,6 +152,12 @@ impl Spill {
         self.levels.version()
     }
 
+    /// As [`version`](Self::version), if it holds anything.
+    #[inline]
+    pub fn version_if_any(&self) -> Option<Arc<LsmVersion>> {
+        self.levels.version_if_any()
+    }
+
     /// Writes entries in ascending order of their keys, no key twice, as new files of level 0: durable
     /// and visible when it returns, and newer than all before. A tombstone of a key that is not here is
     /// left out. While compaction is behind, it waits for up to a second before.

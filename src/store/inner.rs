@@ -13,7 +13,6 @@ use crate::store::merge::MergeOperator;
 use crate::store::mvcc::old_versions::{OldVersion, OldVersions, Snapshot, Value};
 use crate::store::mvcc::published::Published;
 use crate::store::mvcc::spill_file::VersionSpill;
-use crate::store::ordered::view::OrderedViewState;
 use crate::store::request::{Request, check_key};
 use crate::store::resident::budget::Budget;
 use crate::store::resident::tiers::{EntryMeta, TieredItems};
@@ -22,6 +21,7 @@ use crate::store::stats::Steps;
 use crate::store::threads::Threads;
 use crate::store::wal::{Log, SealedPrefix};
 use crate::table::item::take_value;
+use crate::width::low_byte;
 use crate::{Error, Result};
 
 /// From how many lookups of one reader on several threads do them.
@@ -50,12 +50,8 @@ pub struct StoreInner {
     pub(in crate::store) finished: AtomicU64,
     /// What live snapshots see that the table has no more. It is changed before the table is.
     pub(in crate::store) old_versions: ShardedLock<OldVersions>,
-    /// Keys leave it before they leave the table, and enter it afterwards.
-    pub(in crate::store) order: ShardedLock<OrderedViewState>,
     /// Held by the one who changes the table.
     pub(in crate::store) applying: Mutex<Applying>,
-    /// Held by the one who makes the ordered view.
-    pub(in crate::store) building: Mutex<()>,
     /// The disk had no room for a change, which a checkpoint may make.
     pub(in crate::store) was_full: AtomicBool,
     /// The disk had no room for the last checkpoint.
@@ -86,6 +82,11 @@ pub struct Applying {
 }
 
 impl StoreInner {
+    /// The number of this partition.
+    pub fn number(&self) -> u8 {
+        low_byte(self.published.partition() as u64)
+    }
+
     /// What live snapshots see that the table has no more.
     pub fn old_versions(&self) -> ShardedLockReadGuard<'_, OldVersions> {
         self.old_versions

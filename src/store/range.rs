@@ -1,7 +1,6 @@
 //! Items in order, as they were when the iterator was made.
 
 mod bounds;
-mod merged;
 mod pages;
 
 use std::fmt;
@@ -9,12 +8,10 @@ use std::iter::FusedIterator;
 
 pub use bounds::KeyBounds;
 pub(in crate::store) use bounds::of_prefix;
-use merged::Merged;
-use pages::End;
+use pages::{End, Pages};
 pub(in crate::store) use pages::{PagesOf, Writes};
 
 use crate::Result;
-use crate::store::store_ref::InnerRef;
 
 /// Iterator over the items of a range of keys in ascending order, from both ends.
 ///
@@ -36,13 +33,13 @@ use crate::store::store_ref::InnerRef;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Range<'s> {
-    pages: Merged<'s>,
+    pages: Pages<'s>,
 }
 
 impl<'s> Range<'s> {
-    pub(in crate::store) fn new(of: Vec<PagesOf<impl Into<InnerRef<'s>>>>) -> Self {
+    pub(in crate::store) fn new(of: PagesOf<'s>) -> Self {
         Self {
-            pages: Merged::of_items(of),
+            pages: Pages::of_items(of),
         }
     }
 
@@ -93,13 +90,13 @@ impl FusedIterator for Range<'_> {}
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Keys<'s> {
-    pages: Merged<'s>,
+    pages: Pages<'s>,
 }
 
 impl<'s> Keys<'s> {
-    pub(in crate::store) fn new(of: Vec<PagesOf<impl Into<InnerRef<'s>>>>) -> Self {
+    pub(in crate::store) fn new(of: PagesOf<'s>) -> Self {
         Self {
-            pages: Merged::of_keys(of),
+            pages: Pages::of_keys(of),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::store::Store;
-use crate::store::inner::{PARALLEL_LOOKUPS_MIN, StoreInner};
+use crate::store::inner::PARALLEL_LOOKUPS_MIN;
 use crate::store::metrics::TimedPath;
 use crate::store::range::{KeyBounds, Keys, PagesOf, Range, Writes, of_prefix};
 use crate::store::snapshot::Snapshot;
@@ -338,18 +338,12 @@ impl Store {
         Transaction::new(StoreRef::Shared(Arc::clone(self)))
     }
 
-    fn pages_of(&self, range: impl KeyBounds) -> Vec<PagesOf<&StoreInner>> {
-        let range = range.into_key_range();
-        let partitions = self.partitions();
-        // One moment for all.
-        let now = Arc::new(partitions.snapshot());
-        let states = partitions.all().iter().map(|partition| &partition.state);
-        let pages = states.map(|state| PagesOf {
-            state,
-            snapshot: Arc::clone(&now),
-            range: range.clone(),
+    fn pages_of(&self, range: impl KeyBounds) -> PagesOf<'_> {
+        PagesOf {
+            store: StoreRef::Borrowed(self),
+            snapshot: self.partitions().snapshot(),
+            range: range.into_key_range(),
             writes: Writes::new(),
-        });
-        pages.collect()
+        }
     }
 }

@@ -12,7 +12,7 @@ use crate::store::columns::{Columns, ValueColumns};
 use crate::store::metrics::TimedPath;
 use crate::store::mvcc::old_versions;
 use crate::store::range::{KeyBounds, Keys, PagesOf, Range, Writes, of_prefix};
-use crate::store::store_ref::{InnerRef, StoreRef};
+use crate::store::store_ref::StoreRef;
 
 /// The store as it was at one moment: [`Store::snapshot`] borrows the store, [`Store::snapshot_owned`] shares
 /// it and gives a `Snapshot<'static>`.
@@ -291,16 +291,12 @@ impl<'s> Snapshot<'s> {
         self.range(of_prefix(prefix.into()))
     }
 
-    fn pages_of(&self, range: impl KeyBounds) -> Vec<PagesOf<InnerRef<'s>>> {
-        let range = range.into_key_range();
-        let snapshot = Arc::new(self.live.again());
-        let pages = |number: usize| PagesOf {
-            state: self.store.inner(number),
-            snapshot: Arc::clone(&snapshot),
-            range: range.clone(),
+    fn pages_of(&self, range: impl KeyBounds) -> PagesOf<'s> {
+        PagesOf {
+            store: self.store.clone(),
+            snapshot: self.live.again(),
+            range: range.into_key_range(),
             writes: Writes::new(),
-        };
-        let partitions = self.store.partitions().all().len();
-        (0..partitions).map(pages).collect()
+        }
     }
 }

@@ -16,7 +16,7 @@ use crate::store::metrics::TimedPath;
 use crate::store::mvcc::read_set::ReadSet;
 use crate::store::range::{KeyBounds, Keys, PagesOf, Range, Writes};
 use crate::store::request::{Request, check_key, check_value};
-use crate::store::store_ref::{InnerRef, StoreRef};
+use crate::store::store_ref::StoreRef;
 
 /// Changes that are made together if nothing that was read has been changed by others, else not at
 /// all. So transactions are serializable: they have the effects of one after the other, in the
@@ -144,23 +144,21 @@ impl<'s> Transaction<'s> {
     }
 
     /// Reads of a range, which counts as read.
-    fn pages_of(&mut self, range: impl KeyBounds) -> Vec<PagesOf<InnerRef<'s>>> {
+    fn pages_of(&mut self, range: impl KeyBounds) -> PagesOf<'s> {
         let range = range.into_key_range();
         let partitions = self.store.partitions();
         let snapshots = &partitions.shared().snapshots;
-        let snapshot = Arc::new(snapshots.take(self.read_set.commit_seq));
-        let pages = |number: usize| PagesOf {
-            state: self.store.inner(number),
-            snapshot: Arc::clone(&snapshot),
+        let is_within = |(key, _): &(&Vec<u8>, _)| range.contains(*key);
+        let writes = self.writes.iter().filter(is_within);
+        let pages = PagesOf {
+            store: self.store.clone(),
+            snapshot: snapshots.take(self.read_set.commit_seq),
             range: range.clone(),
-            writes: Writes::new(),
+            writes: writes
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
         };
-        let mut pages: Vec<PagesOf<InnerRef>> = (0..partitions.all().len()).map(pages).collect();
-        for (key, value) in self.writes.iter().filter(|(key, _)| range.contains(key)) {
-            let writes = &mut pages[partitions.number_of(key)].writes;
-            writes.insert(key.clone(), value.clone());
-        }
-        (0..pages.len()).for_each(|number| self.read_set.note_partition(number));
+        (0..partitions.all().len()).for_each(|number| self.read_set.note_partition(number));
         self.read_set.ranges.push(range);
         pages
     }

@@ -1284,8 +1284,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a page of a range has room for any number of bytes",
         file: "src/store/ordered/mod.rs",
-        find: "self.is_full = self.bytes > 0 && bytes > PAGE_BYTES_MAX;",
-        replacement: "self.is_full = false;",
+        find: "if self.bytes > 0 && bytes > PAGE_BYTES_MAX {",
+        replacement: "if false {",
         suite: Suite::Store("memory"),
     },
     Mutation {

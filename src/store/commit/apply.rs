@@ -213,7 +213,7 @@ impl StoreInner {
             }
             Err(error) => {
                 // Which of them have been made is not known.
-                self.change_order().forget();
+                self.shared.order.forget();
                 Err(error)
             }
         }

@@ -5,7 +5,6 @@ pub mod checkpoint;
 pub mod eviction;
 pub mod groups;
 pub mod open;
-pub mod ordering;
 pub mod rebuild;
 pub mod recover;
 pub mod report;

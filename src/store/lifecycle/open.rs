@@ -23,7 +23,6 @@ use crate::store::lifecycle::groups::{decide, takes_older};
 use crate::store::mvcc::published::Published;
 use crate::store::mvcc::spill_file::VersionSpill;
 use crate::store::options::{Durability, StoreOptions};
-use crate::store::ordered::view::OrderedViewState;
 use crate::store::resident::budget::Budget;
 use crate::store::resident::tiers::TieredItems;
 use crate::store::shared::Shared;
@@ -336,10 +335,6 @@ fn open_in(
     let log = Arc::new(log_after(&store_dir, &manifest, &tiers, &replay, options)?);
     store_dir.retire_old_segments(0);
     let domain = tiers.table.stats().domain;
-    let order = match options.ordered {
-        true => OrderedViewState::Absent,
-        false => OrderedViewState::Off,
-    };
     let state = StoreInner {
         tiers,
         version_spill: options
@@ -357,13 +352,11 @@ fn open_in(
         durably: options.durability == Durability::Always || domain == Domain::Dax,
         published: Published::new(Arc::clone(&shared.clock), number),
         old_versions: ShardedLock::default(),
-        order: ShardedLock::new(order),
         applying: Mutex::new(Applying {
             changed: Changed::new(),
             is_evicting: false,
         }),
         finished: AtomicU64::new(0),
-        building: Mutex::new(()),
         was_full: AtomicBool::new(false),
         is_unsaved: AtomicBool::new(false),
         has_old_versions: AtomicBool::new(false),

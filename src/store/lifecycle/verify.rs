@@ -1,7 +1,6 @@
 //! Checking all that an open store holds.
 
 use std::ops::Bound;
-use std::sync::Arc;
 use std::time::Instant;
 
 use super::report::{FileReport, StoreFile, StoreReport, tell};
@@ -11,6 +10,7 @@ use crate::store::files::manifest;
 use crate::store::inner::StoreInner;
 use crate::store::ordered::view::OrderedViewState;
 use crate::store::range::{Keys, PagesOf, Writes};
+use crate::store::store_ref::StoreRef;
 use crate::store::wal::inspect::{Extent, inspect};
 use crate::{Progress, ReportState};
 
@@ -63,11 +63,50 @@ impl Store {
         }
         let mut report = StoreReport::new(files);
         report.items = states().map(|state| state.tiers.keys()).sum();
-        let orders = states().map(|state| state.verify_order(progress));
-        report.view_damage = orders.filter_map(Result::err).collect();
+        report.view_damage = self.verify_order(progress).err().into_iter().collect();
         report.judge();
         report.elapsed = started.elapsed();
         report
+    }
+
+    /// Compares the ordered view with the indexes; says what is wrong.
+    fn verify_order(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<(), String> {
+        let partitions = self.partitions();
+        let states = || partitions.all().iter().map(|partition| &partition.state);
+        let snapshot = {
+            let _alone = partitions.alone();
+            let order = partitions.shared().order.read();
+            let OrderedViewState::Ready(view) = &*order else {
+                return Ok(());
+            };
+            let keys = view.len();
+            let items = states().map(|state| state.tiers.table.len()).sum();
+            if keys != items {
+                return Err(format!("{keys} keys in order; the index has {items} items"));
+            }
+            partitions.snapshot()
+        };
+        let keys = states().map(|state| state.tiers.keys()).sum();
+        let all = PagesOf {
+            store: StoreRef::Borrowed(self),
+            snapshot,
+            range: (Bound::Unbounded, Bound::Unbounded),
+            writes: Writes::new(),
+        };
+        let mut last: Option<Vec<u8>> = None;
+        let mut found = 0;
+        for key in Keys::new(all) {
+            let key = key.map_err(|error| error.to_string())?;
+            if last.as_ref().is_some_and(|last| *last >= key) {
+                return Err(format!("{key:02x?} stands behind {last:02x?}"));
+            }
+            last = Some(key);
+            found += 1;
+            if found % PROGRESS_ITEMS == 0 {
+                tell(progress, "order", found.min(keys), keys);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -126,42 +165,5 @@ impl StoreInner {
         files
             .map(|(path, checked)| FileReport::sst(root, path, checked))
             .collect()
-    }
-
-    /// Compares the ordered view with the index; says what is wrong.
-    fn verify_order(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<(), String> {
-        let snapshot = {
-            let _alone = self.applying();
-            let order = self.order();
-            let OrderedViewState::Ready(view) = &*order else {
-                return Ok(());
-            };
-            let (keys, items) = (view.len(), self.tiers.table.len());
-            if keys != items {
-                return Err(format!("{keys} keys in order; the index has {items} items"));
-            }
-            self.snapshot()
-        };
-        let keys = self.tiers.keys();
-        let all = PagesOf {
-            state: self,
-            snapshot: Arc::new(snapshot),
-            range: (Bound::Unbounded, Bound::Unbounded),
-            writes: Writes::new(),
-        };
-        let mut last: Option<Vec<u8>> = None;
-        let mut found = 0;
-        for key in Keys::new(vec![all]) {
-            let key = key.map_err(|error| error.to_string())?;
-            if last.as_ref().is_some_and(|last| *last >= key) {
-                return Err(format!("{key:02x?} stands behind {last:02x?}"));
-            }
-            last = Some(key);
-            found += 1;
-            if found % PROGRESS_ITEMS == 0 {
-                tell(progress, "order", found.min(keys), keys);
-            }
-        }
-        Ok(())
     }
 }

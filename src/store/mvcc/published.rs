@@ -63,6 +63,11 @@ impl Published {
         }
     }
 
+    /// The number of this partition.
+    pub fn partition(&self) -> usize {
+        self.partition
+    }
+
     /// Number of the newest commit in this partition.
     pub fn newest(&self) -> u64 {
         self.state.load(Ordering::Acquire) >> SEQ_SHIFT

@@ -1,10 +1,10 @@
-//! A chunk of the ordered view: neighbouring keys, in order, of each a few bytes and its
+//! A chunk of the ordered view: neighbouring keys, in order, of each a few bytes, its partition and its
 //! fingerprint.
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::Item;
+use super::{Item, ItemId};
 use crate::table::item::Wanted;
 use crate::{Error, Result};
 
@@ -16,46 +16,47 @@ type Tail = [u8; TAIL_BYTES];
 /// Most keys that are read without need when a range begins.
 const RUN_KEYS_MAX: usize = 4;
 
-/// Where the view finds the items of a fingerprint: mostly one.
+/// Where the view finds the items of an id: mostly one.
 pub trait Items {
     /// The keys, in no order.
     ///
     /// # Errors
     /// What reading them meets.
-    fn keys(&self, fingerprint: u64) -> Result<Vec<Vec<u8>>>;
+    fn keys(&self, id: ItemId) -> Result<Vec<Vec<u8>>>;
 
     /// Keys and, if they are wanted, values, in no order. Else values are empty.
     ///
     /// # Errors
     /// As [`keys`](Self::keys).
-    fn items(&self, fingerprint: u64, wanted: Wanted) -> Result<Vec<Item>>;
+    fn items(&self, id: ItemId, wanted: Wanted) -> Result<Vec<Item>>;
 
-    /// Gives for each fingerprint one of its items, if there is any: reading many at a time is faster.
-    /// `wanted` is told each key and the bytes of its value before that is read. Where it ends, the result
-    /// does, too.
+    /// Gives for each id one of its items, if there is any: reading many at a time is faster. `wanted` is told
+    /// each key and the bytes of its value before that is read, those of one partition in their order. The result
+    /// ends before the first one where it ends.
     ///
     /// # Errors
     /// As [`keys`](Self::keys).
     fn first_items(
         &self,
-        fingerprints: &[u64],
+        ids: &[ItemId],
         wanted: impl FnMut(&[u8], u64) -> Wanted,
     ) -> Result<Vec<Option<Item>>>;
 
     /// The error for an item that should be there and is not.
-    fn lost(&self, fingerprint: u64) -> Error;
+    fn lost(&self, id: ItemId) -> Error;
 }
 
 /// Keys in order. What stands in a chunk says which of two keys is the lesser in most cases; the
 /// index does in the others.
 ///
-/// Different keys can have one fingerprint. If their tails are equal too, their entries are, and the
+/// Different keys can have one id. If their tails are equal too, their entries are, and the
 /// *n*th of them is that of the *n*th key.
 #[derive(Debug, Default, Clone)]
 pub struct Chunk {
     prefix: Box<[u8]>,
     /// What follows the prefix, filled up with zeros.
     tails: Vec<Tail>,
+    partitions: Vec<u8>,
     fingerprints: Vec<u64>,
 }
 
@@ -66,7 +67,7 @@ pub fn common(a: &[u8], b: &[u8]) -> usize {
 
 impl Chunk {
     /// The chunk of keys in order.
-    pub fn of(keys: &[(&[u8], u64)]) -> Self {
+    pub fn of(keys: &[(&[u8], ItemId)]) -> Self {
         let (Some((first, _)), Some((last, _))) = (keys.first(), keys.last()) else {
             return Self::default();
         };
@@ -75,7 +76,8 @@ impl Chunk {
             ..Self::default()
         };
         chunk.tails = keys.iter().map(|(key, _)| chunk.tail(key)).collect();
-        chunk.fingerprints = keys.iter().map(|(_, fingerprint)| *fingerprint).collect();
+        chunk.partitions = keys.iter().map(|(_, id)| id.partition).collect();
+        chunk.fingerprints = keys.iter().map(|(_, id)| id.fingerprint).collect();
         chunk
     }
 
@@ -87,7 +89,18 @@ impl Chunk {
     /// Bytes of memory behind this.
     #[cfg(test)]
     pub fn memory(&self) -> usize {
-        self.prefix.len() + self.tails.capacity() * TAIL_BYTES + self.fingerprints.capacity() * 8
+        let entries = self.tails.capacity() * TAIL_BYTES
+            + self.partitions.capacity()
+            + self.fingerprints.capacity() * 8;
+        self.prefix.len() + entries
+    }
+
+    /// Where the item of an entry is.
+    fn id(&self, nth: usize) -> ItemId {
+        ItemId {
+            partition: self.partitions[nth],
+            fingerprint: self.fingerprints[nth],
+        }
     }
 
     /// The items of some entries, in their order, up to where `wanted` [ends](Wanted::End). It is told each
@@ -102,26 +115,26 @@ impl Chunk {
         most: Wanted,
         wanted: impl FnMut(&[u8], u64) -> Wanted,
     ) -> Result<Vec<Option<Item>>> {
-        let fingerprints: Vec<u64> = entries.clone().map(|nth| self.fingerprints[nth]).collect();
-        let mut items = source.first_items(&fingerprints, wanted)?;
+        let ids: Vec<ItemId> = entries.clone().map(|nth| self.id(nth)).collect();
+        let mut items = source.first_items(&ids, wanted)?;
         for (nth, item) in entries.zip(&mut items) {
             let is_only = |(key, _): &Item| self.is_only(nth, key);
             if !item.as_ref().is_some_and(is_only) {
-                let fingerprint = self.fingerprints[nth];
-                let chosen = self.choose(nth, source.items(fingerprint, most)?, |(key, _)| key);
-                *item = Some(chosen.ok_or_else(|| source.lost(fingerprint))?);
+                let id = self.id(nth);
+                let chosen = self.choose(nth, source.items(id, most)?, |(key, _)| key);
+                *item = Some(chosen.ok_or_else(|| source.lost(id))?);
             }
         }
         Ok(items)
     }
 
-    /// Whether `key`, which has the fingerprint of entry `nth`, can only be the one of this entry.
+    /// Whether `key`, which has the id of entry `nth`, can only be the one of this entry.
     fn is_only(&self, nth: usize, key: &[u8]) -> bool {
         let tail = self.tails[nth];
         let neighbour = |other: usize| self.tails.get(other) == Some(&tail);
         let is_here = key.starts_with(&self.prefix) && self.tail(key) == tail;
         let alone = !neighbour(nth + 1) && !nth.checked_sub(1).is_some_and(neighbour);
-        is_here && (alone || self.twins(key, self.fingerprints[nth]).len() == 1)
+        is_here && (alone || self.twins(key, self.id(nth)).len() == 1)
     }
 
     /// What is kept of a key with the chunk's prefix.
@@ -149,10 +162,10 @@ impl Chunk {
         start..start + equal.count()
     }
 
-    /// Which of `found`, the keys or items of its fingerprint, entry `nth` stands for.
+    /// Which of `found`, the keys or items of its id, entry `nth` stands for.
     pub fn choose<T>(&self, nth: usize, found: Vec<T>, key: impl Fn(&T) -> &[u8]) -> Option<T> {
         let tail = self.tails[nth];
-        let fingerprint = self.fingerprints[nth];
+        let id = self.id(nth);
         let is_here = |found: &T| {
             let key = key(found);
             key.starts_with(&self.prefix) && self.tail(key) == tail
@@ -162,10 +175,8 @@ impl Chunk {
             found.sort_by(|a, b| key(a).cmp(key(b)));
         }
         let run = self.run_of(tail);
-        let before = self.fingerprints[run.start..nth]
-            .iter()
-            .filter(|other| **other == fingerprint)
-            .count();
+        let before = (run.start..nth).filter(|&other| self.id(other) == id);
+        let before = before.count();
         found.into_iter().nth(before)
     }
 
@@ -174,9 +185,9 @@ impl Chunk {
     /// # Errors
     /// Those of the source.
     pub fn key(&self, nth: usize, source: &impl Items) -> Result<Vec<u8>> {
-        let fingerprint = self.fingerprints[nth];
-        self.choose(nth, source.keys(fingerprint)?, |key| key)
-            .ok_or_else(|| source.lost(fingerprint))
+        let id = self.id(nth);
+        self.choose(nth, source.keys(id)?, |key| key)
+            .ok_or_else(|| source.lost(id))
     }
 
     /// How many keys are less than `key`.
@@ -216,7 +227,7 @@ impl Chunk {
     pub fn update(
         &mut self,
         key: &[u8],
-        fingerprint: u64,
+        id: ItemId,
         is_there: bool,
         source: &impl Items,
     ) -> Result<()> {
@@ -228,26 +239,25 @@ impl Chunk {
             }
             self.shorten(common(key, &self.prefix));
         }
-        let twins = self.twins(key, fingerprint);
+        let twins = self.twins(key, id);
         if twins.is_empty() {
             if is_there {
                 let nth = self.rank(key, source)?;
-                self.insert_at(nth, key, fingerprint);
+                self.insert_at(nth, key, id);
             }
             return Ok(());
         }
-        let keys = self.same_tail(key, source.keys(fingerprint)?);
+        let keys = self.same_tail(key, source.keys(id)?);
         if twins.len() == keys.len() {
             return Ok(());
         }
-        // All of one fingerprint come in again, in order: each then has its position.
+        // All of one id come in again, in order: each then has its position.
         for nth in twins.into_iter().rev() {
-            self.tails.remove(nth);
-            self.fingerprints.remove(nth);
+            self.remove_at(nth);
         }
         for key in keys {
             let nth = self.rank(&key, source)?;
-            self.insert_at(nth, &key, fingerprint);
+            self.insert_at(nth, &key, id);
         }
         Ok(())
     }
@@ -256,30 +266,27 @@ impl Chunk {
     ///
     /// # Errors
     /// Those of the source; the chunk is as it was.
-    pub fn remove(&mut self, key: &[u8], fingerprint: u64, source: &impl Items) -> Result<()> {
+    pub fn remove(&mut self, key: &[u8], id: ItemId, source: &impl Items) -> Result<()> {
         if self.len() == 0 || !key.starts_with(&self.prefix) {
             return Ok(());
         }
-        let twins = self.twins(key, fingerprint);
+        let twins = self.twins(key, id);
         if twins.is_empty() {
             return Ok(());
         }
-        let keys = self.same_tail(key, source.keys(fingerprint)?);
+        let keys = self.same_tail(key, source.keys(id)?);
         if twins.len() != keys.len() {
-            return Err(source.lost(fingerprint));
+            return Err(source.lost(id));
         }
         if let Some(nth) = keys.iter().position(|other| other == key) {
-            self.tails.remove(twins[nth]);
-            self.fingerprints.remove(twins[nth]);
+            self.remove_at(twins[nth]);
         }
         Ok(())
     }
 
-    /// The entries of this fingerprint that may be those of `key`.
-    fn twins(&self, key: &[u8], fingerprint: u64) -> Vec<usize> {
-        self.run(key)
-            .filter(|&nth| self.fingerprints[nth] == fingerprint)
-            .collect()
+    /// The entries of this id that may be those of `key`.
+    fn twins(&self, key: &[u8], id: ItemId) -> Vec<usize> {
+        self.run(key).filter(|&nth| self.id(nth) == id).collect()
     }
 
     /// Those of `keys` that the chunk cannot tell from `key`, in order.
@@ -290,16 +297,24 @@ impl Chunk {
         keys
     }
 
-    fn insert_at(&mut self, nth: usize, key: &[u8], fingerprint: u64) {
+    fn insert_at(&mut self, nth: usize, key: &[u8], id: ItemId) {
         let tail = self.tail(key);
         // Memory counts here, and copying a chunk costs little.
         if self.tails.len() == self.tails.capacity() {
             let more = self.tails.len() / 16 + 1;
             self.tails.reserve_exact(more);
+            self.partitions.reserve_exact(more);
             self.fingerprints.reserve_exact(more);
         }
         self.tails.insert(nth, tail);
-        self.fingerprints.insert(nth, fingerprint);
+        self.partitions.insert(nth, id.partition);
+        self.fingerprints.insert(nth, id.fingerprint);
+    }
+
+    fn remove_at(&mut self, nth: usize) {
+        self.tails.remove(nth);
+        self.partitions.remove(nth);
+        self.fingerprints.remove(nth);
     }
 
     /// Makes the prefix one of `len` bytes.
@@ -322,6 +337,7 @@ impl Chunk {
         let part = |range: Range<usize>| Self {
             prefix: self.prefix.clone(),
             tails: self.tails[range.clone()].to_vec(),
+            partitions: self.partitions[range.clone()].to_vec(),
             fingerprints: self.fingerprints[range].to_vec(),
         };
         let (mut lower, mut upper) = (part(0..len), part(len..self.len()));
@@ -340,12 +356,9 @@ impl Chunk {
         let keys: Vec<Vec<u8>> = (0..self.len())
             .map(|nth| self.key(nth, source))
             .collect::<Result<_>>()?;
-        let pairs: Vec<(&[u8], u64)> = keys
-            .iter()
-            .map(Vec::as_slice)
-            .zip(self.fingerprints.iter().copied())
-            .collect();
-        *self = Self::of(&pairs);
+        let with_ids = keys.iter().enumerate();
+        let with_ids = with_ids.map(|(nth, key)| (key.as_slice(), self.id(nth)));
+        *self = Self::of(&with_ids.collect::<Vec<_>>());
         Ok(())
     }
 
@@ -358,6 +371,7 @@ impl Chunk {
             self.shorten(len);
             next.shorten(len);
             self.tails.extend_from_slice(&next.tails);
+            self.partitions.extend_from_slice(&next.partitions);
             self.fingerprints.extend_from_slice(&next.fingerprints);
         }
     }

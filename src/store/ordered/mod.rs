@@ -1,7 +1,8 @@
-//! The ordered view: all keys of the store in order, in at most 16 bytes of memory a key.
+//! The ordered view: all keys of all partitions in one order, in at most 16 bytes of memory a key.
 //!
-//! It is made when the first range is asked for, and kept from then on. Of a key it holds six bytes and
-//! the fingerprint, by which the index finds the item itself.
+//! It is made when the first range is asked for, and kept from then on. Of a key it holds six bytes, and its
+//! partition and fingerprint, by which the index there finds the item itself. Partitions change it side by side:
+//! only those that change the same chunk wait for each other.
 
 mod chunk;
 #[cfg(test)]
@@ -12,7 +13,10 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use crate::Result;
+use crate::store::files::manifest::PARTITIONS_MAX;
 use crate::store::mvcc::old_versions::Value;
 pub use crate::store::mvcc::read_set::Limits;
 use crate::table::item::Wanted;
@@ -35,12 +39,30 @@ pub const PAGE_BYTES_MAX: usize = 1 << 20;
 /// Items that are read from the index at a time.
 const READ_ITEMS_MAX: usize = 256;
 
+/// Where an item is: in the table of which partition, by which fingerprint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ItemId {
+    pub partition: u8,
+    pub fingerprint: u64,
+}
+
+const _: () = assert!(PARTITIONS_MAX as usize <= 1 << u8::BITS);
+
 /// Keys of the store, in order.
 #[derive(Debug)]
 pub struct OrderedView {
     /// Each by a key that is not greater than its own, and greater than all in the chunk before.
-    /// There is always one of the empty key.
-    chunks: BTreeMap<Box<[u8]>, Arc<Chunk>>,
+    /// There is always one of the empty key. A lock is held for a change of a few keys at most, or to take a count.
+    chunks: BTreeMap<Box<[u8]>, Mutex<Arc<Chunk>>>,
+}
+
+/// Whether a chunk has about as many keys as it should.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Size {
+    Fits,
+    /// It is too long or too short: the view is to be [balanced](OrderedView::balance).
+    Unfit,
 }
 
 /// Neighbouring chunks of a view from where a page begins on, one behind the other from its end of the range. They
@@ -75,14 +97,15 @@ pub struct Page {
 }
 
 impl OrderedView {
-    /// The view of keys in order, with their fingerprints.
-    pub fn of(keys: &[(&[u8], u64)]) -> Self {
+    /// The view of keys in order.
+    pub fn of(keys: &[(&[u8], ItemId)]) -> Self {
         let mut chunks = BTreeMap::new();
         let mut last: Option<&[u8]> = None;
         for part in keys.chunks(CHUNK_KEYS_INITIAL) {
             let first = part[0].0;
             let separator = last.map_or(&[][..], |last| &first[..=common(last, first)]);
-            chunks.insert(separator.into(), Arc::new(Chunk::of(part)));
+            let chunk = Arc::new(Chunk::of(part));
+            chunks.insert(separator.into(), Mutex::new(chunk));
             last = part.last().map(|(key, _)| *key);
         }
         chunks.entry([].into()).or_default();
@@ -91,18 +114,16 @@ impl OrderedView {
 
     /// How many keys there are.
     pub fn len(&self) -> u64 {
-        self.chunks.values().map(|chunk| chunk.len() as u64).sum()
+        let len = |chunk: &Mutex<Arc<Chunk>>| chunk.lock().len() as u64;
+        self.chunks.values().map(len).sum()
     }
 
-    fn chunk_mut(&mut self, key: &[u8]) -> (&[u8], &mut Chunk) {
+    /// The chunk of a key, and what separates it from the one before.
+    fn chunk_of(&self, key: &[u8]) -> (&[u8], &Mutex<Arc<Chunk>>) {
         let upto = (Bound::Unbounded, Bound::Included(key));
-        let (separator, chunk) = self
-            .chunks
-            .range_mut::<[u8], _>(upto)
-            .next_back()
-            .expect("there is a chunk of the empty key");
-        // Who reads it keeps what it was.
-        (separator, Arc::make_mut(chunk))
+        let chunk = self.chunks.range::<[u8], _>(upto).next_back();
+        let (separator, chunk) = chunk.expect("there is a chunk of the empty key");
+        (separator, chunk)
     }
 
     /// Takes a key in or out, as `source` has it or not: `is_there` says which.
@@ -110,58 +131,68 @@ impl OrderedView {
     /// # Errors
     /// Those of the source; then the view may lack keys.
     pub fn update(
-        &mut self,
+        &self,
         key: &[u8],
-        fingerprint: u64,
+        id: ItemId,
         is_there: bool,
         source: &impl Items,
-    ) -> Result<()> {
-        self.change(key, |chunk| {
-            chunk.update(key, fingerprint, is_there, source)
-        })?;
-        let (_, chunk) = self.chunk_mut(key);
-        if chunk.len() > CHUNK_KEYS_MAX {
-            let half = chunk.len() / 2;
-            let (separator, upper) = chunk.split(half, source)?;
-            self.chunks.insert(separator, Arc::new(upper));
-        }
-        Ok(())
+    ) -> Result<Size> {
+        self.change(key, |chunk| chunk.update(key, id, is_there, source))
     }
 
     /// Takes a key out that `source` still has, if it has it.
     ///
     /// # Errors
     /// Those of the source; the view is as it was.
-    pub fn remove(&mut self, key: &[u8], fingerprint: u64, source: &impl Items) -> Result<()> {
-        self.change(key, |chunk| chunk.remove(key, fingerprint, source))
+    pub fn remove(&self, key: &[u8], id: ItemId, source: &impl Items) -> Result<Size> {
+        self.change(key, |chunk| chunk.remove(key, id, source))
     }
 
-    /// Changes the chunk of a key, and puts it together with the next one if it has become short.
-    fn change(&mut self, key: &[u8], change: impl FnOnce(&mut Chunk) -> Result<()>) -> Result<()> {
-        let (separator, chunk) = self.chunk_mut(key);
+    fn change(&self, key: &[u8], change: impl FnOnce(&mut Chunk) -> Result<()>) -> Result<Size> {
+        let (_, chunk) = self.chunk_of(key);
+        let mut chunk = chunk.lock();
         let before = chunk.len();
-        change(chunk)?;
-        if chunk.len() < before && chunk.len() < CHUNK_KEYS_MIN {
+        // Who reads it keeps what it was.
+        change(Arc::make_mut(&mut chunk))?;
+        let len = chunk.len();
+        let is_short = len < before && len < CHUNK_KEYS_MIN;
+        Ok(match is_short || len > CHUNK_KEYS_MAX {
+            true => Size::Unfit,
+            false => Size::Fits,
+        })
+    }
+
+    /// Divides the chunk of a key if it is too long, or puts it together with the next one if it is too short.
+    ///
+    /// # Errors
+    /// Those of the source; the view is as it was.
+    pub fn balance(&mut self, key: &[u8], source: &impl Items) -> Result<()> {
+        let (separator, chunk) = self.chunk_of(key);
+        let len = chunk.lock().len();
+        if len > CHUNK_KEYS_MAX {
+            let (separator, upper) = Arc::make_mut(&mut chunk.lock()).split(len / 2, source)?;
+            self.chunks.insert(separator, Mutex::new(Arc::new(upper)));
+        } else if len < CHUNK_KEYS_MIN {
             let separator: Box<[u8]> = separator.into();
-            self.join(&separator);
+            self.join(&separator, len);
         }
         Ok(())
     }
 
-    /// Puts the chunk of `separator` together with the next one, if that gives no long one.
-    fn join(&mut self, separator: &[u8]) {
-        let len = self.chunks[separator].len();
+    /// Puts the chunk of `separator`, which has so many keys, together with the next one, if that gives no long one.
+    fn join(&mut self, separator: &[u8], len: usize) {
         let behind = (Bound::Excluded(separator), Bound::Unbounded);
         let next = self.chunks.range::<[u8], _>(behind).next();
-        let Some((next, _)) = next.filter(|(_, next)| len + next.len() <= CHUNK_KEYS_INITIAL)
-        else {
+        let is_short = |next: &Mutex<Arc<Chunk>>| len + next.lock().len() <= CHUNK_KEYS_INITIAL;
+        let Some((next, _)) = next.filter(|(_, next)| is_short(next)) else {
             return;
         };
         let next = next.clone();
         if let Some(next) = self.chunks.remove(&next)
             && let Some(chunk) = self.chunks.get_mut(separator)
         {
-            Arc::make_mut(chunk).append(Arc::unwrap_or_clone(next));
+            let next = Arc::unwrap_or_clone(next.into_inner());
+            Arc::make_mut(chunk.get_mut()).append(next);
         }
     }
 
@@ -185,8 +216,9 @@ impl OrderedView {
 }
 
 impl Chunks {
-    fn of<'c>(mut all: impl Iterator<Item = &'c Arc<Chunk>>, entries: usize) -> Self {
-        let mut chunks: Vec<Arc<Chunk>> = all.next().into_iter().cloned().collect();
+    fn of<'c>(all: impl Iterator<Item = &'c Mutex<Arc<Chunk>>>, entries: usize) -> Self {
+        let mut all = all.map(|chunk| Arc::clone(&chunk.lock()));
+        let mut chunks: Vec<Arc<Chunk>> = all.next().into_iter().collect();
         let mut behind = 0;
         while behind < entries {
             let Some(chunk) = all.next() else {
@@ -196,7 +228,7 @@ impl Chunks {
                 };
             };
             behind += chunk.len();
-            chunks.push(Arc::clone(chunk));
+            chunks.push(chunk);
         }
         Self {
             chunks,
@@ -353,8 +385,8 @@ impl<'b> Filling<'b> {
             Wanted::Key | Wanted::End => 0,
         };
         let bytes = self.bytes + key.len() + value_bytes;
-        self.is_full = self.bytes > 0 && bytes > PAGE_BYTES_MAX;
-        if self.is_full {
+        if self.bytes > 0 && bytes > PAGE_BYTES_MAX {
+            self.is_full = true;
             return Wanted::End;
         }
         self.bytes = bytes;

@@ -15,32 +15,36 @@ fn read(page: impl Fn(usize) -> Option<Page>) -> Page {
     (0..).find_map(page).unwrap()
 }
 
-/// Keys that share fingerprints: there are only `many`.
+/// Keys of three partitions that share fingerprints: there are only `many`.
 struct Source {
     keys: BTreeMap<Vec<u8>, Vec<u8>>,
     many: u64,
 }
 
 impl Source {
-    fn fingerprint(&self, key: &[u8]) -> u64 {
-        xxh3_64(key) % self.many
+    fn id(&self, key: &[u8]) -> ItemId {
+        let hash = xxh3_64(key);
+        ItemId {
+            partition: low_byte(hash >> 32) % 3,
+            fingerprint: hash % self.many,
+        }
     }
 }
 
 impl Items for Source {
-    fn keys(&self, fingerprint: u64) -> Result<Vec<Vec<u8>>> {
-        let is_it = |key: &&Vec<u8>| self.fingerprint(key) == fingerprint;
+    fn keys(&self, id: ItemId) -> Result<Vec<Vec<u8>>> {
+        let is_it = |key: &&Vec<u8>| self.id(key) == id;
         Ok(self.keys.keys().rev().filter(is_it).cloned().collect())
     }
 
     fn first_items(
         &self,
-        fingerprints: &[u64],
+        ids: &[ItemId],
         mut wanted: impl FnMut(&[u8], u64) -> Wanted,
     ) -> Result<Vec<Option<Item>>> {
         let mut items = Vec::new();
-        for fingerprint in fingerprints {
-            let first = self.keys(*fingerprint)?.pop();
+        for id in ids {
+            let first = self.keys(*id)?.pop();
             let Some(key) = first else {
                 items.push(None);
                 continue;
@@ -55,7 +59,7 @@ impl Items for Source {
         Ok(items)
     }
 
-    fn items(&self, fingerprint: u64, wanted: Wanted) -> Result<Vec<Item>> {
+    fn items(&self, id: ItemId, wanted: Wanted) -> Result<Vec<Item>> {
         let item = |key: Vec<u8>| {
             let value = match wanted {
                 Wanted::Item => self.keys[&key].clone(),
@@ -63,11 +67,11 @@ impl Items for Source {
             };
             (key, Some(value))
         };
-        Ok(self.keys(fingerprint)?.into_iter().map(item).collect())
+        Ok(self.keys(id)?.into_iter().map(item).collect())
     }
 
-    fn lost(&self, fingerprint: u64) -> Error {
-        panic!("nothing has the fingerprint {fingerprint}")
+    fn lost(&self, id: ItemId) -> Error {
+        panic!("nothing has the id {id:?}")
     }
 }
 
@@ -132,6 +136,12 @@ fn check(view: &OrderedView, source: &Source, rng: &mut SmallRng) {
     }
 }
 
+fn update(view: &mut OrderedView, key: &[u8], id: ItemId, is_there: bool, source: &impl Items) {
+    if view.update(key, id, is_there, source).unwrap() == Size::Unfit {
+        view.balance(key, source).unwrap();
+    }
+}
+
 /// With one fingerprint for all keys, with a few, and with as many as there are keys.
 #[test]
 fn ordered_view_matches_a_sorted_map() {
@@ -144,22 +154,22 @@ fn ordered_view_matches_a_sorted_map() {
             keys: keys.collect(),
             many,
         };
-        let sorted: Vec<(&[u8], u64)> = source
+        let sorted: Vec<(&[u8], ItemId)> = source
             .keys
             .keys()
-            .map(|key| (key.as_slice(), source.fingerprint(key)))
+            .map(|key| (key.as_slice(), source.id(key)))
             .collect();
         let mut view = OrderedView::of(&sorted);
         for nth in 0..count {
             let key = any_key(&mut rng);
-            let fingerprint = source.fingerprint(&key);
+            let id = source.id(&key);
             let is_there = rng.random_bool(if nth < count / 2 { 0.7 } else { 0.3 });
             if is_there {
                 source.keys.insert(key.clone(), vec![low_byte(nth)]);
             } else {
                 source.keys.remove(&key);
             }
-            view.update(&key, fingerprint, is_there, &source).unwrap();
+            update(&mut view, &key, id, is_there, &source);
             check(&view, &source, &mut rng);
         }
     }
@@ -169,24 +179,24 @@ fn ordered_view_matches_a_sorted_map() {
 struct Random(HashMap<u64, [u8; 16]>);
 
 impl Items for Random {
-    fn keys(&self, fingerprint: u64) -> Result<Vec<Vec<u8>>> {
-        Ok(vec![self.0[&fingerprint].to_vec()])
+    fn keys(&self, id: ItemId) -> Result<Vec<Vec<u8>>> {
+        Ok(vec![self.0[&id.fingerprint].to_vec()])
     }
 
     fn first_items(
         &self,
-        _: &[u64],
+        _: &[ItemId],
         _: impl FnMut(&[u8], u64) -> Wanted,
     ) -> Result<Vec<Option<Item>>> {
         unreachable!("no page is read")
     }
 
-    fn items(&self, fingerprint: u64, _: Wanted) -> Result<Vec<Item>> {
-        Ok(vec![(self.0[&fingerprint].to_vec(), None)])
+    fn items(&self, id: ItemId, _: Wanted) -> Result<Vec<Item>> {
+        Ok(vec![(self.0[&id.fingerprint].to_vec(), None)])
     }
 
-    fn lost(&self, fingerprint: u64) -> Error {
-        panic!("nothing has the fingerprint {fingerprint}")
+    fn lost(&self, id: ItemId) -> Error {
+        panic!("nothing has the id {id:?}")
     }
 }
 
@@ -196,24 +206,30 @@ fn ordered_view_takes_at_most_sixteen_bytes_a_key() {
     let keys: Vec<[u8; 16]> = (0..200_000).map(|_| rng.random()).collect();
     let source = Random(keys.iter().map(|key| (xxh3_64(key), *key)).collect());
     let mut grown = OrderedView::of(&[]);
+    let id = |key: &[u8; 16]| ItemId {
+        partition: key[0],
+        fingerprint: xxh3_64(key),
+    };
     for key in &keys {
-        grown.update(key, xxh3_64(key), true, &source).unwrap();
+        update(&mut grown, key, id(key), true, &source);
     }
-    let mut sorted: Vec<(&[u8], u64)> = keys
-        .iter()
-        .map(|key| (key.as_slice(), xxh3_64(key)))
-        .collect();
+    let mut sorted: Vec<(&[u8], ItemId)> =
+        keys.iter().map(|key| (key.as_slice(), id(key))).collect();
     sorted.sort_unstable();
     // What a node of the map has for each chunk, on average, and the chunk with its two counts.
-    let node = size_of::<(Box<[u8]>, Arc<Chunk>)>() * 3 / 2 + size_of::<(Chunk, [usize; 2])>();
+    let node =
+        size_of::<(Box<[u8]>, Mutex<Arc<Chunk>>)>() * 3 / 2 + size_of::<(Chunk, [usize; 2])>();
     for view in [grown, OrderedView::of(&sorted)] {
         let separators: usize = view.chunks.keys().map(|separator| separator.len()).sum();
-        let chunks: usize = view.chunks.values().map(|chunk| chunk.memory()).sum();
+        let chunks: usize = view
+            .chunks
+            .values()
+            .map(|chunk| chunk.lock().memory())
+            .sum();
         let bytes = separators + chunks + view.chunks.len() * node;
         let each = bytes as f64 / keys.len() as f64;
         assert!(each <= 16.0, "{each} bytes a key");
-        let len: usize = view.chunks.values().map(|chunk| chunk.len()).sum();
-        assert_eq!(len, keys.len());
+        assert_eq!(view.len(), keys.len() as u64);
     }
 }
 
@@ -228,9 +244,9 @@ fn page_that_ends_with_a_chunk_needs_no_other() {
         keys: items.collect(),
         many,
     };
-    let entries: Vec<(&[u8], u64)> = keys
+    let entries: Vec<(&[u8], ItemId)> = keys
         .iter()
-        .map(|key| (key.as_slice(), source.fingerprint(key)))
+        .map(|key| (key.as_slice(), source.id(key)))
         .collect();
     let view = OrderedView::of(&entries);
     let items = CHUNK_KEYS_INITIAL;

@@ -8,6 +8,7 @@
 //! ```
 
 mod commit;
+mod order;
 mod reads;
 mod route;
 mod stats;
@@ -65,6 +66,8 @@ impl Partitions {
             queue: Queue::new(false),
         });
         Queue::attend(&partitions, |partitions| &partitions.queue);
+        let order = &partitions.shared().order;
+        let _ = order.partitions.set(Arc::downgrade(&partitions));
         let readers_of = Arc::downgrade(&partitions);
         let opener = Opener::this();
         partitions.shared().snapshots.on_last(move || {
@@ -223,6 +226,8 @@ impl Partitions {
     /// Ends all threads, waits for what is left to do, and closes the files. Nobody calls it any more.
     pub fn end(self: Arc<Self>) -> Result<()> {
         self.queue.end(&self);
+        // Nobody asks for it any more, and what still leaves the tables would follow one partition alone.
+        self.shared().order.forget();
         let Self { all, .. } = last_of(self);
         all.iter().for_each(|partition| partition.stop());
         close_all(all.into_iter().map(Partition::into_state).collect())

@@ -1,5 +1,6 @@
 //! Reading a range page by page, from both ends: of each key what the newest of its sources has. These are the
-//! changes of the transaction that asks, old versions that the snapshot sees, the table, and the sorted files.
+//! changes of the transaction that asks, and of each partition old versions that the snapshot sees, the table, and
+//! the sorted files.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
@@ -10,18 +11,22 @@ use std::sync::Arc;
 use rayon::iter::Either;
 
 use crate::Result;
-use crate::lsm::{self, LsmVersion};
+use crate::lsm::{self, LsmVersion, Spill};
 use crate::store::inner::StoreInner;
 use crate::store::metrics::TimedPath;
 use crate::store::mvcc::group_writes;
 use crate::store::mvcc::old_versions::{OldVersion, OldVersions, Snapshot, Value, is_empty};
 use crate::store::mvcc::read_set::KeyRange;
 use crate::store::ordered::{Item, Limits, OrderedView, PAGE_BYTES_MAX, PageOf};
-use crate::store::store_ref::InnerRef;
+use crate::store::partitions::Partitions;
+use crate::store::store_ref::StoreRef;
 use crate::table::item::Wanted;
 
 /// Items that are read at a time, at most.
-const PAGE_ITEMS_MAX: usize = 256;
+const PAGE_ITEMS_MAX: usize = 2048;
+
+/// Items that each of several partitions reads of its files beside its share: they do not fall evenly.
+const SPARE_ITEMS: usize = 2;
 
 /// Items that are read at first.
 pub const PAGE_ITEMS_INITIAL: usize = 32;
@@ -29,10 +34,10 @@ pub const PAGE_ITEMS_INITIAL: usize = 32;
 /// What a transaction has written: values, which iterators over it share, or deletions.
 pub type Writes = BTreeMap<Vec<u8>, Option<Arc<Vec<u8>>>>;
 
-/// What pages are read of. `S` refers to the store: see [`InnerRef`].
-pub struct PagesOf<S> {
-    pub state: S,
-    pub snapshot: Arc<Snapshot>,
+/// What pages are read of.
+pub struct PagesOf<'s> {
+    pub store: StoreRef<'s>,
+    pub snapshot: Snapshot,
     pub range: KeyRange,
     /// Changes of the transaction that asks.
     pub writes: Writes,
@@ -41,8 +46,8 @@ pub struct PagesOf<S> {
 /// See the [module](self).
 pub struct Pages<'s> {
     /// Before the store: nothing is kept for it once that closes.
-    snapshot: Arc<Snapshot>,
-    state: InnerRef<'s>,
+    snapshot: Snapshot,
+    store: StoreRef<'s>,
     writes: Writes,
     /// Items, or keys alone: then all values are empty.
     what: Wanted,
@@ -118,22 +123,22 @@ impl Part {
 
 impl<'s> Pages<'s> {
     /// Pages of items.
-    pub fn of_items(of: PagesOf<impl Into<InnerRef<'s>>>) -> Self {
+    pub fn of_items(of: PagesOf<'s>) -> Self {
         Self::new(of, Wanted::Item)
     }
 
     /// Pages of keys, of which no values are read.
-    pub fn of_keys(of: PagesOf<impl Into<InnerRef<'s>>>) -> Self {
+    pub fn of_keys(of: PagesOf<'s>) -> Self {
         Self::new(of, Wanted::Key)
     }
 
-    fn new(of: PagesOf<impl Into<InnerRef<'s>>>, what: Wanted) -> Self {
+    fn new(of: PagesOf<'s>, what: Wanted) -> Self {
         let (front, back) = of.range;
         let limits = (as_slice(&front), as_slice(&back));
         Self {
             is_open: !is_empty(&limits),
             snapshot: of.snapshot,
-            state: of.state.into(),
+            store: of.store,
             writes: of.writes,
             what,
             front,
@@ -152,11 +157,13 @@ impl<'s> Pages<'s> {
     fn read_timed(&mut self, end: End) -> Result<()> {
         let started = TimedPath::RangePage.start();
         let read = self.read(end);
-        self.state
-            .shared
-            .metrics
-            .finish(TimedPath::RangePage, started);
+        self.store.metrics().finish(TimedPath::RangePage, started);
         read
+    }
+
+    fn states(&self) -> impl Iterator<Item = &StoreInner> {
+        let all = self.store.partitions().all();
+        all.iter().map(|partition| &partition.state)
     }
 
     /// Reads items from one end of what is still to be read, until there are some or that is all.
@@ -170,14 +177,14 @@ impl<'s> Pages<'s> {
                 items: self.page_items,
                 what: self.what,
             };
-            let (above, version) = self.state.above(page, end)?;
-            let mut part = with_files(above, &version, page, end)?;
+            let (above, versions) = above(self.store.partitions(), page, end)?;
+            let mut part = with_files(above, &versions, page, end)?;
             match part.rest.is_some() {
                 true => newer.cut(part.rest.clone(), end),
                 false => part.rest = newer.rest.take(),
             }
             part.items = overlay(part.items, newer.items.into_iter(), end);
-            let old = self.cut_to_page(&mut part, limits, end, &self.state.old_versions());
+            let old = self.cut_to_page(&mut part, limits, end);
             let Part { items, rest } = self.overlay_newer(part, old, limits, end)?;
             // Of long items as few are asked for as there is room for.
             self.page_items = (2 * items.len()).clamp(1, PAGE_ITEMS_MAX);
@@ -204,7 +211,8 @@ impl<'s> Pages<'s> {
     /// What commits that the snapshot sees, and that the table may not have yet, have changed.
     fn newer(&self, limits: Limits, end: End) -> Part {
         let mut newer = Part::new(Vec::new(), true);
-        let visit = |group: &dyn group_writes::Writes| {
+        // Of two groups of one partition the newer one comes first.
+        let mut visit = |group: &dyn group_writes::Writes| {
             let range = end.upto(limits, newer.rest.as_deref());
             let writes = end.first(group.range(range));
             let last = self.page_end(writes.map(|(key, value)| (key, value.map(<[u8]>::len))));
@@ -215,31 +223,38 @@ impl<'s> Pages<'s> {
             let above = std::mem::take(&mut newer.items);
             newer.items = overlay(items, above.into_iter(), end);
         };
-        self.state.published.each(self.snapshot.commit_seq, visit);
+        for state in self.states() {
+            state.published.each(self.snapshot.commit_seq, &mut visit);
+        }
         newer
     }
 
     /// Ends a part where what is to be put over it is as long as a page has room for. Gives what the snapshot
     /// sees otherwise up to there.
-    fn cut_to_page(
-        &self,
-        part: &mut Part,
-        limits: Limits,
-        end: End,
-        old_versions: &OldVersions,
-    ) -> Vec<(Vec<u8>, OldVersion)> {
-        let range = end.upto(limits, part.rest.as_deref());
-        let old = self.old(old_versions, range, end);
-        let old_end = self.page_end(old.map(|(key, version)| (key, version.len())));
-        part.cut(old_end, end);
+    fn cut_to_page(&self, part: &mut Part, limits: Limits, end: End) -> Vec<(Vec<u8>, OldVersion)> {
+        // They are there before a table changes what a snapshot sees.
+        let with_old = self.states().filter(|state| state.has_old_versions());
+        let with_old: Vec<_> = with_old.map(StoreInner::old_versions).collect();
+        for old_versions in &with_old {
+            let range = end.upto(limits, part.rest.as_deref());
+            let old = self.old(old_versions, range, end);
+            let old_end = self.page_end(old.map(|(key, version)| (key, version.len())));
+            part.cut(old_end, end);
+        }
         let range = end.upto(limits, part.rest.as_deref());
         let own = self.own(range, end);
         let own_end = self.page_end(own.map(|(key, value)| (key, value.map(Vec::len))));
         part.cut(own_end, end);
         let range = end.upto(limits, part.rest.as_deref());
-        let old = self.old(old_versions, range, end);
-        old.map(|(key, version)| (key.to_vec(), version.clone()))
-            .collect()
+        let old = with_old.iter();
+        let old = old.flat_map(|old_versions| self.old(old_versions, range, end));
+        let mut old: Vec<_> = old
+            .map(|(key, version)| (key.to_vec(), version.clone()))
+            .collect();
+        if with_old.len() > 1 {
+            old.sort_by(|(a, _), (b, _)| end.order(a, b));
+        }
+        old
     }
 
     /// Puts what the snapshot sees otherwise, and what the transaction has changed, over items of tiers.
@@ -358,50 +373,64 @@ fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
     bound.as_ref().map(Vec::as_slice)
 }
 
-impl StoreInner {
-    /// Items of the table from one end of a range, and the files that have what has left it since.
-    fn above(&self, page: PageOf, end: End) -> Result<(Part, Arc<LsmVersion>)> {
-        let mut entries = page.items;
-        loop {
-            let chunks = |view: &OrderedView| match end {
-                End::Front => view.at_start(page.range, entries),
-                End::Back => view.at_end(page.range, entries),
+/// Items of the tables from one end of a range, and the files of each partition that have what has left them since.
+fn above(partitions: &Partitions, page: PageOf, end: End) -> Result<(Part, Vec<Arc<LsmVersion>>)> {
+    let items = partitions.items();
+    let versions = || {
+        let spills = partitions.all().iter().map(|one| &one.state.tiers.spill);
+        spills.filter_map(Spill::version_if_any).collect()
+    };
+    let mut entries = page.items;
+    loop {
+        let chunks = |view: &OrderedView| match end {
+            End::Front => view.at_start(page.range, entries),
+            End::Back => view.at_end(page.range, entries),
+        };
+        let found = partitions.with_order(chunks, |chunks| {
+            let found = match end {
+                End::Front => chunks.first(page, &items)?,
+                End::Back => chunks.last(page, &items)?,
             };
-            let found = self.with_order(chunks, |chunks| {
-                let found = match end {
-                    End::Front => chunks.first(page, &self.tiers.table)?,
-                    End::Back => chunks.last(page, &self.tiers.table)?,
-                };
-                let part = found.map(|found| Part::new(found.items, found.is_last));
-                Ok(part.map(|part| (part, self.tiers.spill.version())))
-            })?;
-            if let Some(found) = found {
-                return Ok(found);
-            }
-            // Some of the entries named keys outside of the range.
-            entries = entries.saturating_mul(2);
+            let part = found.map(|found| Part::new(found.items, found.is_last));
+            Ok(part.map(|part| (part, versions())))
+        })?;
+        if let Some(found) = found {
+            return Ok(found);
         }
+        // Some of the entries named keys outside of the range.
+        entries = entries.saturating_mul(2);
     }
 }
 
-/// Items from one end of a range: of each key what the table has or else the files. These are read while changes
-/// go on: what leaves the table is in a file before.
-fn with_files(above: Part, version: &LsmVersion, page: PageOf, end: End) -> Result<Part> {
-    if version.is_empty() {
+/// Items from one end of a range: of each key what a table has or else the files. These are read while changes
+/// go on: what leaves a table is in a file before.
+fn with_files(above: Part, versions: &[Arc<LsmVersion>], page: PageOf, end: End) -> Result<Part> {
+    if versions.is_empty() {
         return Ok(above);
     }
-    // Nothing is read that is behind what the table has.
-    let range = end.upto(page.range, above.rest.as_deref());
+    let share = match versions.len() {
+        1 => page.items,
+        several => page.items.div_ceil(several).saturating_add(SPARE_ITEMS),
+    };
     let with_values = page.what == Wanted::Item;
-    let below = version.page(range, end == End::Back, page.items, with_values)?;
-    let item = |item: lsm::Item| (item.key, item.value);
-    let items = below.items.into_iter().map(item).collect();
-    let below = Part::new(items, below.is_last);
+    let mut below: Vec<Item> = Vec::new();
+    // Nothing is read that is behind what the tables have, or the files of a partition before.
+    let mut rest = above.rest.clone();
+    for version in versions {
+        let range = end.upto(page.range, rest.as_deref());
+        let read = version.page(range, end == End::Back, share, with_values)?;
+        let item = |item: lsm::Item| (item.key, item.value);
+        let read = Part::new(read.items.into_iter().map(item).collect(), read.is_last);
+        rest = read.rest.or(rest);
+        below.extend(read.items);
+    }
+    // No two of them have a key.
+    below.sort_by(|(a, _), (b, _)| end.order(a, b));
     let mut part = Part {
-        items: overlay(below.items, above.items.into_iter(), end),
+        items: overlay(below, above.items.into_iter(), end),
         rest: above.rest,
     };
-    part.cut(below.rest, end);
+    part.cut(rest, end);
     Ok(part)
 }
 

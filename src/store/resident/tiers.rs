@@ -9,16 +9,15 @@ use parking_lot::Mutex;
 
 use super::access_counts::AccessCounts;
 use super::room::Tombstones;
+use crate::Result;
 use crate::index::bytes::BytesIndex;
 use crate::lsm::{LsmVersion, Spill};
 use crate::pool::parallel;
 use crate::pool::worker::Worker;
 use crate::store::mvcc::old_versions::Value;
-use crate::store::ordered;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::wal::record::Entry;
-use crate::table::item::{Mutation, Wanted, take_value};
-use crate::{Error, Result};
+use crate::table::item::{Mutation, take_value};
 
 /// Lookups that one thread does at a time.
 const TASK_LOOKUPS: usize = 256;
@@ -69,7 +68,7 @@ impl EntryMeta {
     }
 
     /// What a key has that has this value in the table.
-    fn value(self, value: Vec<u8>) -> Value {
+    pub fn value(self, value: Vec<u8>) -> Value {
         (!self.is_tombstone()).then_some(value)
     }
 }
@@ -171,7 +170,10 @@ impl TieredItems {
         let found = |stamp, value| EntryMeta(stamp).value(value);
         match self.table.get(key, found)? {
             Some(value) => Ok(value),
-            None => self.get_below(&self.spill.version(), key),
+            None => match self.spill.version_if_any() {
+                Some(version) => self.get_below(&version, key),
+                None => Ok(None),
+            },
         }
     }
 
@@ -343,46 +345,5 @@ impl TieredItems {
             were_there.extend(answers?.ones().map(|bit| nth * part + bit));
         }
         Ok(were_there)
-    }
-}
-
-impl ordered::Items for BytesIndex {
-    fn keys(&self, fingerprint: u64) -> Result<Vec<Vec<u8>>> {
-        let found = self.find(fingerprint, Wanted::Key)?;
-        Ok(found.into_iter().map(|(key, ..)| key).collect())
-    }
-
-    fn items(&self, fingerprint: u64, wanted: Wanted) -> Result<Vec<ordered::Item>> {
-        let item = |(key, stamp, value)| (key, EntryMeta(stamp).value(value));
-        let found = self.find(fingerprint, wanted)?;
-        Ok(found.into_iter().map(item).collect())
-    }
-
-    fn first_items(
-        &self,
-        fingerprints: &[u64],
-        mut wanted: impl FnMut(&[u8], u64) -> Wanted,
-    ) -> Result<Vec<Option<ordered::Item>>> {
-        let mut items = vec![None; fingerprints.len()];
-        let (mut reached, mut has_ended) = (0, false);
-        let wanted = |key: &[u8], value_bytes| {
-            let what = wanted(key, value_bytes);
-            has_ended = what == Wanted::End;
-            what
-        };
-        self.find_many(fingerprints, wanted, |nth, key, stamp, value| {
-            items[nth] = Some((key.to_vec(), EntryMeta(stamp).value(take_value(value))));
-            reached = nth + 1;
-        })?;
-        if has_ended {
-            items.truncate(reached);
-        }
-        Ok(items)
-    }
-
-    fn lost(&self, fingerprint: u64) -> Error {
-        self.damaged(format!(
-            "no item has the fingerprint {fingerprint:#x} any more"
-        ))
     }
 }

@@ -1,0 +1,378 @@
+//! The ordered view of all partitions: making it beside changes, reading it, and how it follows each partition.
+
+use std::iter::Peekable;
+use std::sync::{Arc, Weak};
+
+use fixedbitset::FixedBitSet;
+use parking_lot::{Mutex, MutexGuard};
+use rayon::slice::ParallelSliceMut;
+
+use super::Partitions;
+use crate::index::bytes::BytesIndex;
+use crate::pool::parallel;
+use crate::pool::run_off_pool;
+use crate::store::inner::{Applying, StoreInner};
+use crate::store::ordered::view::OrderedViewState;
+use crate::store::ordered::{Chunks, Item, ItemId, Items, OrderedView, Size};
+use crate::store::partition::Partition;
+use crate::store::resident::tiers::EntryMeta;
+use crate::table::item::{Mutation, Wanted, take_value};
+use crate::{Error, Result};
+
+/// Keys of which one thread takes the fingerprints.
+const KEYS_PER_THREAD_MIN: usize = 4096;
+
+/// Keys that come or go while those wait who divide a chunk, or put two together.
+const FOLLOWED_KEYS_MAX: usize = 64;
+
+/// Where the items of the view are.
+trait Tables {
+    /// What `read` makes of the table of a partition.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    fn with_table<T>(
+        &self,
+        partition: u8,
+        read: impl FnOnce(&BytesIndex) -> Result<T>,
+    ) -> Result<T>;
+}
+
+/// For those who read the store.
+impl Tables for [Arc<Partition>] {
+    fn with_table<T>(
+        &self,
+        partition: u8,
+        read: impl FnOnce(&BytesIndex) -> Result<T>,
+    ) -> Result<T> {
+        read(&self[usize::from(partition)].state.tiers.table)
+    }
+}
+
+/// For who changes a partition, which seldom asks for keys of another.
+impl Tables for StoreInner {
+    fn with_table<T>(
+        &self,
+        partition: u8,
+        read: impl FnOnce(&BytesIndex) -> Result<T>,
+    ) -> Result<T> {
+        if partition == self.number() {
+            return read(&self.tiers.table);
+        }
+        let partitions = self.shared.order.partitions.get();
+        let partitions = partitions.and_then(Weak::upgrade);
+        // Nobody has a view any more once the store closes.
+        let partitions = partitions.ok_or(Error::Unordered)?;
+        read(&partitions.all()[usize::from(partition)].state.tiers.table)
+    }
+}
+
+/// The items in some tables.
+struct ItemsOf<'t, T: ?Sized>(&'t T);
+
+impl<T: Tables + ?Sized> Items for ItemsOf<'_, T> {
+    fn keys(&self, id: ItemId) -> Result<Vec<Vec<u8>>> {
+        self.0.with_table(id.partition, |table| {
+            let found = table.find(id.fingerprint, Wanted::Key)?;
+            Ok(found.into_iter().map(|(key, ..)| key).collect())
+        })
+    }
+
+    fn items(&self, id: ItemId, wanted: Wanted) -> Result<Vec<Item>> {
+        let item = |(key, stamp, value)| (key, EntryMeta(stamp).value(value));
+        self.0.with_table(id.partition, |table| {
+            let found = table.find(id.fingerprint, wanted)?;
+            Ok(found.into_iter().map(item).collect())
+        })
+    }
+
+    fn first_items(
+        &self,
+        ids: &[ItemId],
+        mut wanted: impl FnMut(&[u8], u64) -> Wanted,
+    ) -> Result<Vec<Option<Item>>> {
+        let by_partition = ByPartition::of(ids);
+        let mut items = vec![None; ids.len()];
+        let mut end = ids.len();
+        for (partition, part) in by_partition.parts() {
+            let (positions, fingerprints) = part;
+            let (mut reached, mut has_ended) = (0, false);
+            let wanted = |key: &[u8], value_bytes| {
+                let what = wanted(key, value_bytes);
+                has_ended = what == Wanted::End;
+                what
+            };
+            self.0.with_table(partition, |table| {
+                table.find_many(fingerprints, wanted, |nth, key, stamp, value| {
+                    let value = EntryMeta(stamp).value(take_value(value));
+                    items[positions[nth]] = Some((key.to_vec(), value));
+                    reached = nth + 1;
+                })
+            })?;
+            if has_ended {
+                end = end.min(positions[reached]);
+            }
+        }
+        items.truncate(end);
+        Ok(items)
+    }
+
+    fn lost(&self, id: ItemId) -> Error {
+        let fingerprint = id.fingerprint;
+        let lost = |table: &BytesIndex| {
+            let what = format!("no item has the fingerprint {fingerprint:#x} any more");
+            Err(table.damaged(what))
+        };
+        let lost: Result<()> = self.0.with_table(id.partition, lost);
+        lost.expect_err("it is one")
+    }
+}
+
+/// Ids of each partition, one partition after the other, in the order in which they come first.
+struct ByPartition {
+    /// The partitions, and where the ids of each end.
+    ends: Vec<(u8, usize)>,
+    positions: Vec<usize>,
+    fingerprints: Vec<u64>,
+}
+
+impl ByPartition {
+    fn of(ids: &[ItemId]) -> Self {
+        const NONE: u16 = u16::MAX;
+        let mut ranks = [NONE; 1 << u8::BITS];
+        // The ids of each partition are counted, and that becomes where the next of them goes.
+        let mut next: Vec<(u8, usize)> = Vec::new();
+        for id in ids {
+            let rank = &mut ranks[usize::from(id.partition)];
+            if *rank == NONE {
+                *rank = next.len() as u16;
+                next.push((id.partition, 0));
+            }
+            next[usize::from(*rank)].1 += 1;
+        }
+        let mut start = 0;
+        for (_, count) in &mut next {
+            start += std::mem::replace(count, start);
+        }
+        let mut positions = vec![0; ids.len()];
+        let mut fingerprints = vec![0; ids.len()];
+        for (position, id) in ids.iter().enumerate() {
+            let at = &mut next[usize::from(ranks[usize::from(id.partition)])].1;
+            positions[*at] = position;
+            fingerprints[*at] = id.fingerprint;
+            *at += 1;
+        }
+        Self {
+            ends: next,
+            positions,
+            fingerprints,
+        }
+    }
+
+    /// Each partition, with the positions of its ids in ascending order, and their fingerprints.
+    fn parts(&self) -> impl Iterator<Item = (u8, (&[usize], &[u64]))> {
+        let starts = [0].into_iter().chain(self.ends.iter().map(|(_, end)| *end));
+        self.ends
+            .iter()
+            .zip(starts)
+            .map(|(&(partition, end), start)| {
+                let ids = (&self.positions[start..end], &self.fingerprints[start..end]);
+                (partition, ids)
+            })
+    }
+}
+
+/// Who has this is the only one who changes tables.
+pub type Alone<'p> = Vec<MutexGuard<'p, Applying>>;
+
+impl Partitions {
+    /// The items that the ordered view names.
+    pub fn items(&self) -> impl Items {
+        ItemsOf(self.all())
+    }
+
+    pub fn alone(&self) -> Alone<'_> {
+        let states = self.all().iter().map(|one| &one.state);
+        states.map(StoreInner::applying).collect()
+    }
+
+    /// Has `read` called with `chunks` of the ordered view, which is made if there is none. Nobody waits for `read`: keys
+    /// may come and go meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Unordered`], and those of `read` and of reading the indexes.
+    pub fn with_order<T>(
+        &self,
+        chunks: impl Fn(&OrderedView) -> Chunks,
+        read: impl Fn(&Chunks) -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            for is_alone in [false, false, true] {
+                // A key is missed that leaves meanwhile, or that shares its fingerprint with one on its way in or
+                // out. Alone there is none. Who reads for a change of a table meets one at most, in the first try, and
+                // must not wait for that change.
+                let _alone = is_alone.then(|| self.alone());
+                let chunks = match &*self.shared().order.read() {
+                    OrderedViewState::Off => return Err(Error::Unordered),
+                    OrderedViewState::Ready(view) => chunks(view),
+                    OrderedViewState::Absent | OrderedViewState::Underway(_) => break,
+                };
+                match read(&chunks) {
+                    Err(Error::Damaged { .. }) if !is_alone => {}
+                    found => return found,
+                }
+            }
+            run_off_pool(|| self.make_order())?;
+        }
+    }
+
+    /// Makes the ordered view. Changes go on meanwhile.
+    fn make_order(&self) -> Result<()> {
+        let order = &self.shared().order;
+        let _building = order.building.lock();
+        {
+            let _alone = self.alone();
+            match &mut *order.write() {
+                order @ OrderedViewState::Absent => {
+                    *order = OrderedViewState::Underway(Mutex::default())
+                }
+                _ => return Ok(()),
+            }
+        }
+        let made = self.read_view();
+        let _alone = self.alone();
+        let underway = std::mem::replace(&mut *order.write(), OrderedViewState::Absent);
+        let mut view = made?;
+        if let OrderedViewState::Underway(keys) = underway {
+            let (keys, items) = (keys.into_inner(), self.items());
+            // Those that are gone first: a key is compared with others that are there.
+            for wanted in [false, true] {
+                for key in &keys {
+                    let state = &self.of(key).state;
+                    if state.tiers.table.get(key, |_, _| ())?.is_some() == wanted
+                        && view.update(key, state.id_of(key), wanted, &items)? == Size::Unfit
+                    {
+                        view.balance(key, &items)?;
+                    }
+                }
+            }
+            *order.write() = OrderedViewState::Ready(view);
+        }
+        Ok(())
+    }
+
+    /// The view of the indexes, more or less: keys that come and go meanwhile are in it or not.
+    fn read_view(&self) -> Result<OrderedView> {
+        let pool = &self.shared().threads.reads;
+        let read = pool.install(|| parallel::map(self.all(), |one| KeysOf::read(&one.state)));
+        let read = read.into_iter().collect::<Result<Vec<KeysOf>>>()?;
+        let sorted = || {
+            let len = read.iter().map(|keys| keys.ends.len()).sum();
+            let mut sorted = Vec::with_capacity(len);
+            for keys in &read {
+                let at = |nth| keys.at(nth);
+                sorted.extend(parallel::collect(keys.ends.len(), KEYS_PER_THREAD_MIN, at));
+            }
+            sorted.par_sort_unstable();
+            sorted
+        };
+        let mut keys = pool.install(sorted);
+        keys.dedup();
+        Ok(OrderedView::of(&keys))
+    }
+}
+
+/// The keys of a partition, in no order.
+struct KeysOf<'p> {
+    state: &'p StoreInner,
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl<'p> KeysOf<'p> {
+    fn read(state: &'p StoreInner) -> Result<Self> {
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        state.tiers.table.for_each_key(|key| {
+            bytes.extend_from_slice(key);
+            ends.push(bytes.len());
+        })?;
+        Ok(Self { state, bytes, ends })
+    }
+
+    fn at(&self, nth: usize) -> (&[u8], ItemId) {
+        let start = nth.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let key = &self.bytes[start..self.ends[nth]];
+        (key, self.state.id_of(key))
+    }
+}
+
+impl StoreInner {
+    fn id_of(&self, key: &[u8]) -> ItemId {
+        ItemId {
+            partition: self.number(),
+            fingerprint: self.tiers.table.fingerprint(key),
+        }
+    }
+
+    /// Takes keys that are to leave the table out of the order. Says whether there is one that follows.
+    pub(in crate::store) fn leave_order(&self, changes: &[Mutation]) -> bool {
+        if matches!(
+            *self.shared.order.read(),
+            OrderedViewState::Off | OrderedViewState::Absent
+        ) {
+            return false;
+        }
+        let went = |change: &&Mutation| matches!(change, Mutation::Delete { .. });
+        self.follow(changes.iter().filter(went).map(|change| (change, false)))
+    }
+
+    /// Takes keys that have entered the table into the order: those of puts that were not there before. Says
+    /// whether there is one still.
+    pub(in crate::store) fn enter_order(
+        &self,
+        changes: &[Mutation],
+        were_there: &FixedBitSet,
+    ) -> bool {
+        let came = |(nth, change): &(usize, &Mutation)| {
+            matches!(change, Mutation::Put { .. }) && !were_there.contains(*nth)
+        };
+        let came = changes.iter().enumerate().filter(came);
+        self.follow(came.map(|(_, change)| (change, true)))
+    }
+
+    /// Has the order follow changes. Says whether it could.
+    fn follow<'c>(&self, changes: impl Iterator<Item = (&'c Mutation<'c>, bool)>) -> bool {
+        let followed = self.try_follow(changes.peekable());
+        if let Err(error) = &followed {
+            tracing::warn!(%error, "the ordered view is given up");
+            self.shared.order.forget();
+        }
+        followed.unwrap_or(false)
+    }
+
+    fn try_follow<'c>(
+        &self,
+        mut changes: Peekable<impl Iterator<Item = (&'c Mutation<'c>, bool)>>,
+    ) -> Result<bool> {
+        let order = &self.shared.order;
+        let items = ItemsOf(self);
+        let mut unfit: Vec<&[u8]> = Vec::new();
+        while changes.peek().is_some() {
+            {
+                let order = order.read();
+                for (change, is_there) in changes.by_ref().take(FOLLOWED_KEYS_MAX) {
+                    let key = change.key();
+                    match order.follow(key, self.id_of(key), is_there, &items)? {
+                        Some(Size::Fits) => {}
+                        Some(Size::Unfit) => unfit.push(key),
+                        None => return Ok(false),
+                    }
+                }
+            }
+            for key in unfit.drain(..) {
+                order.write().balance(key, &items)?;
+            }
+        }
+        Ok(true)
+    }
+}
