@@ -270,11 +270,11 @@ impl Target for Gphash {
             }
         }
         check_answers(operations, &self.sizes, values, ranges)?;
-        let columns = answers.into_iter().filter_map(|answer| match answer {
-            Answer::Column(column) => Some(column),
-            _ => None,
-        });
-        self.buffers.lock().expect("nobody panics").extend(columns);
+        for answer in answers {
+            if let Answer::Column(column) = answer {
+                self.buffers.lock().expect("nobody panics").push(column);
+            }
+        }
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use fixedbitset::FixedBitSet;
 use super::cpu::CpuEngine;
 use crate::pm::Mapping;
 use crate::table::Table;
-use crate::table::item::{Item, Mutation, Wanted};
+use crate::table::item::{Found, Item, ItemId, Mutation, Wanted};
 use crate::table::maintenance::{Maintainer, Pace};
 use crate::{Engine, Result};
 
@@ -46,15 +46,13 @@ pub(crate) trait BytesEngine {
     /// Gives every item of a fingerprint, in no order, with what is `wanted` of them.
     fn find(&self, table: &Table<Mapping>, fingerprint: u64, wanted: Wanted) -> Result<Vec<Item>>;
 
-    /// Calls `found` with the position, key, sequence number and value of one item of each of `fingerprints`
-    /// that has one, in their order. Before, `wanted` is told its key and the bytes of its value: of one of
-    /// which only the key is wanted, the value is empty. `found` may take the value out of the buffer.
-    fn find_many(
+    /// Gives `found` one item of each of `ids` that has one, in their order, up to where it wants no more. The tables
+    /// are numbered.
+    fn find_many<'t>(
         &self,
-        table: &Table<Mapping>,
-        fingerprints: &[u64],
-        wanted: impl FnMut(&[u8], u64) -> Wanted,
-        found: impl FnMut(usize, &[u8], u64, &mut Vec<u8>),
+        table: impl Fn(u8) -> &'t Table<Mapping>,
+        ids: &[ItemId],
+        found: &mut impl Found,
     ) -> Result<()>;
 
     /// Executes changes, each whole, those of one key in the order given. Bit *i* of the result says that the key
@@ -79,7 +77,7 @@ impl BytesEngine for CpuEngine {
     }
 
     fn get(&self, table: &Table<Mapping>, key: &[u8], value: &mut Vec<u8>) -> Result<Option<u64>> {
-        table.session().get(key, value)
+        table.read_session().get(key, value)
     }
 
     fn get_many(
@@ -101,17 +99,16 @@ impl BytesEngine for CpuEngine {
     }
 
     fn find(&self, table: &Table<Mapping>, fingerprint: u64, wanted: Wanted) -> Result<Vec<Item>> {
-        table.session().find_all(fingerprint, wanted)
+        table.read_session().find_all(fingerprint, wanted)
     }
 
-    fn find_many(
+    fn find_many<'t>(
         &self,
-        table: &Table<Mapping>,
-        fingerprints: &[u64],
-        wanted: impl FnMut(&[u8], u64) -> Wanted,
-        found: impl FnMut(usize, &[u8], u64, &mut Vec<u8>),
+        table: impl Fn(u8) -> &'t Table<Mapping>,
+        ids: &[ItemId],
+        found: &mut impl Found,
     ) -> Result<()> {
-        CpuEngine::find_many(self, table, fingerprints, wanted, found)
+        CpuEngine::find_many(self, table, ids, found)
     }
 
     fn apply(&self, table: &Table<Mapping>, changes: &[Mutation]) -> Result<FixedBitSet> {

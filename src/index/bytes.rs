@@ -20,7 +20,7 @@ use crate::process::Own;
 use crate::table::Table;
 use crate::table::compact::Between;
 use crate::table::idle::IdleWatch;
-use crate::table::item::{Item, Mutation, Wanted};
+use crate::table::item::{Found, Item, ItemId, Mutation, Wanted};
 use crate::table::maintenance::Maintainer;
 use crate::table::read_superblock;
 use crate::table::record::{Check, Content};
@@ -170,20 +170,25 @@ impl<E: BytesEngine> BytesIndex<E> {
         self.engine.find(&self.table, fingerprint, wanted)
     }
 
-    /// Calls `found` with the position, key, sequence number and value of an item of each of `fingerprints` that
-    /// has one, in their order. Before, `wanted` is told its key and the bytes of its value: of one of which
-    /// only the key is wanted, the value is empty. `found` may [take](crate::table::item::take_value) the value.
+    /// Gives `found` an item of each of `ids` that has one, in their order, of the `indexes` that they number, up to
+    /// where it wants no more.
     ///
     /// # Errors
     /// As [`find`](Self::find).
-    pub(crate) fn find_many(
-        &self,
-        fingerprints: &[u64],
-        wanted: impl FnMut(&[u8], u64) -> Wanted,
-        found: impl FnMut(usize, &[u8], u64, &mut Vec<u8>),
-    ) -> Result<()> {
-        self.engine
-            .find_many(&self.table, fingerprints, wanted, found)
+    pub(crate) fn find_many<'i>(
+        indexes: impl Fn(u8) -> &'i Self,
+        ids: &[ItemId],
+        found: &mut impl Found,
+    ) -> Result<()>
+    where
+        E: 'i,
+    {
+        let Some(first) = ids.first() else {
+            return Ok(());
+        };
+        let table = |number| &**indexes(number).table;
+        let engine = &indexes(first.table).engine;
+        engine.find_many(table, ids, found)
     }
 
     /// Calls `visit` with the key of every item, in no order. What others change meanwhile may be seen

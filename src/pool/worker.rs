@@ -26,6 +26,8 @@ struct Shared {
     name: &'static str,
     /// There has been a call since the last round began.
     called: AtomicBool,
+    /// There has been one that can wait until the thread looks up.
+    called_later: AtomicBool,
     state: Mutex<WorkerState>,
     changed: Condvar,
 }
@@ -46,6 +48,7 @@ impl Worker {
         Self(Arc::new(Shared {
             name,
             called: AtomicBool::new(false),
+            called_later: AtomicBool::new(false),
             state: Mutex::default(),
             changed: Condvar::new(),
         }))
@@ -62,18 +65,33 @@ impl Worker {
     /// What the operating system answers if there is no thread to be had: the next call tries again.
     pub(crate) fn call(&self) -> io::Result<()> {
         let shared = &self.0;
-        if shared.called.load(Ordering::Relaxed) || shared.called.swap(true, Ordering::AcqRel) {
+        self.ask(&shared.called, || {
+            shared.changed.notify_all();
+        })
+    }
+
+    /// As [`call`](Self::call), within a second: nobody is woken for it.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn call_later(&self) -> io::Result<()> {
+        self.ask(&self.0.called_later, || ())
+    }
+
+    fn ask(&self, called: &AtomicBool, wake: impl Fn()) -> io::Result<()> {
+        let shared = &self.0;
+        if called.load(Ordering::Relaxed) || called.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         let mut state = shared.state.lock();
         if state.is_there || state.is_stopped {
-            shared.changed.notify_all();
+            wake();
             return Ok(());
         }
         // The last thread has done its work.
         drop(state.thread.take());
         let Some(round) = state.round.take() else {
-            shared.called.store(false, Ordering::Relaxed);
+            called.store(false, Ordering::Relaxed);
             return Ok(());
         };
         let given = Arc::new(Mutex::new(Some(round)));
@@ -93,7 +111,7 @@ impl Worker {
             }
             Err(error) => {
                 state.round = given.lock().take();
-                shared.called.store(false, Ordering::Relaxed);
+                called.store(false, Ordering::Relaxed);
                 Err(error)
             }
         }
@@ -128,6 +146,7 @@ impl Shared {
     fn live(&self, mut round: Round) {
         loop {
             self.called.store(false, Ordering::Release);
+            self.called_later.store(false, Ordering::Release);
             let rest = catch_unwind(AssertUnwindSafe(&mut round)).unwrap_or_else(|panic| {
                 let words = words(&*panic);
                 tracing::error!(words, name = self.name, "a thread has panicked");
@@ -140,7 +159,9 @@ impl Shared {
                     break;
                 }
             }
-            let is_idle = rest.is_none() && !self.called.load(Ordering::Acquire);
+            let is_called = |called: &AtomicBool| called.load(Ordering::Acquire);
+            let has_calls = is_called(&self.called) || is_called(&self.called_later);
+            let is_idle = rest.is_none() && !has_calls;
             if state.is_stopped || is_idle {
                 return self.end(state, round);
             }

@@ -10,8 +10,9 @@ use crate::pool::run_off_pool;
 use crate::store::commit::optimistic_reads::{Changed, OptimisticReads};
 use crate::store::files::dir::StoreDir;
 use crate::store::merge::MergeOperator;
-use crate::store::mvcc::old_versions::{OldVersion, OldVersions, Snapshot, Value};
+use crate::store::mvcc::old_versions::{OldVersion, OldVersions, Value};
 use crate::store::mvcc::published::Published;
+use crate::store::mvcc::snapshots::Snapshot;
 use crate::store::mvcc::spill_file::VersionSpill;
 use crate::store::request::{Request, check_key};
 use crate::store::resident::budget::Budget;
@@ -60,6 +61,8 @@ pub struct StoreInner {
     pub(in crate::store) has_changed: AtomicBool,
     /// There are old versions.
     pub(in crate::store) has_old_versions: AtomicBool,
+    /// Number of the newest commit of whose changes some are among the old versions, or were.
+    pub(in crate::store) newest_kept: AtomicU64,
     /// Bytes of memory that were freed in small blocks since the allocator was last told to give them back.
     pub(in crate::store) freed_bytes: AtomicU64,
     /// Why nothing is changed any more.
@@ -92,6 +95,16 @@ impl StoreInner {
         self.old_versions
             .read()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The old versions, if they may have what a snapshot sees: it is asked after the table. They have it before the
+    /// table loses it.
+    pub fn old_versions_at(
+        &self,
+        commit_seq: u64,
+    ) -> Option<ShardedLockReadGuard<'_, OldVersions>> {
+        let has_some = self.newest_kept.load(Ordering::SeqCst) > commit_seq;
+        has_some.then(|| self.old_versions())
     }
 
     pub(in crate::store) fn change_old_versions(&self) -> ShardedLockWriteGuard<'_, OldVersions> {
@@ -131,7 +144,10 @@ impl StoreInner {
     /// The value that a key had in a live snapshot.
     pub fn get_at(&self, key: &[u8], commit_seq: u64) -> Result<Value> {
         check_key(key)?;
-        let old_version = || self.old_versions().value(key, commit_seq).cloned();
+        let old_version = || {
+            let old_versions = self.old_versions_at(commit_seq)?;
+            old_versions.value(key, commit_seq).cloned()
+        };
         if let Some(old_version) = old_version() {
             return old_version.into_value();
         }
@@ -201,10 +217,12 @@ impl StoreInner {
         let found = |nth: usize, value: &mut Vec<u8>| values[nth] = Some(take_value(value));
         let read = self.read_up_to(keys, moment, parallel, found);
         if let Some(commit_seq) = snapshot {
-            let old_versions: Vec<Option<OldVersion>> = {
-                let old_versions = self.old_versions();
-                let old = |key: &&[u8]| old_versions.value(key, commit_seq).cloned();
-                keys.iter().map(old).collect()
+            let old_versions: Vec<Option<OldVersion>> = match self.old_versions_at(commit_seq) {
+                Some(old_versions) => {
+                    let old = |key: &&[u8]| old_versions.value(key, commit_seq).cloned();
+                    keys.iter().map(old).collect()
+                }
+                None => Vec::new(),
             };
             if let Err(Error::Damaged { .. }) = read {
                 // Perhaps it is a record that the snapshot does not see.
@@ -272,10 +290,9 @@ impl StoreInner {
     pub fn contains_at(&self, key: &[u8], commit_seq: u64) -> Result<bool> {
         check_key(key)?;
         let old = || {
-            let old_versions = self.old_versions();
-            old_versions
-                .value(key, commit_seq)
-                .map(OldVersion::has_value)
+            let old_versions = self.old_versions_at(commit_seq)?;
+            let old_version = old_versions.value(key, commit_seq);
+            old_version.map(OldVersion::has_value)
         };
         if let Some(had_value) = old() {
             return had_value;

@@ -9,7 +9,7 @@ use crate::Result;
 use crate::store::commit::sorter::Sorter;
 use crate::store::metrics::StoreMetrics;
 use crate::store::mvcc::clock::CommitClock;
-use crate::store::mvcc::old_versions::Snapshots;
+use crate::store::mvcc::snapshots::Snapshots;
 use crate::store::options::{StoreOptions, WhenFull};
 use crate::store::ordered::view::Order;
 use crate::store::threads::Threads;

@@ -10,7 +10,7 @@ use crate::store::Store;
 use crate::store::columns::requests::ColumnBatch;
 use crate::store::columns::{Columns, ValueColumns};
 use crate::store::metrics::TimedPath;
-use crate::store::mvcc::old_versions;
+use crate::store::mvcc::snapshots;
 use crate::store::range::{KeyBounds, Keys, PagesOf, Range, Writes, of_prefix};
 use crate::store::store_ref::StoreRef;
 
@@ -45,7 +45,7 @@ use crate::store::store_ref::StoreRef;
 #[derive(Clone)]
 pub struct Snapshot<'s> {
     /// Before the store: nothing is kept for it once that closes.
-    live: Arc<old_versions::Snapshot>,
+    live: Arc<snapshots::Snapshot>,
     store: StoreRef<'s>,
 }
 

@@ -147,12 +147,11 @@ impl<'s> Transaction<'s> {
     fn pages_of(&mut self, range: impl KeyBounds) -> PagesOf<'s> {
         let range = range.into_key_range();
         let partitions = self.store.partitions();
-        let snapshots = &partitions.shared().snapshots;
         let is_within = |(key, _): &(&Vec<u8>, _)| range.contains(*key);
         let writes = self.writes.iter().filter(is_within);
         let pages = PagesOf {
             store: self.store.clone(),
-            snapshot: snapshots.take(self.read_set.commit_seq),
+            snapshot: self.read_set.snapshot(),
             range: range.clone(),
             writes: writes
                 .map(|(key, value)| (key.clone(), value.clone()))

@@ -6,6 +6,13 @@ const LONG_VALUE_BYTES_MIN: usize = 64 << 10;
 /// A key, its sequence number and its value.
 pub(crate) type Item = (Vec<u8>, u64, Vec<u8>);
 
+/// Where an item is: in which of up to 256 tables, by which fingerprint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ItemId {
+    pub table: u8,
+    pub fingerprint: u64,
+}
+
 /// What is to be read of an item whose key is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
@@ -15,6 +22,16 @@ pub(crate) enum Wanted {
     Key,
     /// Nothing, of no later item either.
     End,
+}
+
+/// Takes the items that a lookup finds.
+pub(crate) trait Found {
+    /// What is wanted of the item at a position, with this key and a value of so many bytes.
+    fn wanted(&mut self, nth: usize, key: &[u8], value_bytes: u64) -> Wanted;
+
+    /// Takes the item, with its sequence number. The value is empty if only the key was wanted; it may be
+    /// [taken](take_value).
+    fn take(&mut self, key: &[u8], sequence: u64, value: &mut Vec<u8>);
 }
 
 /// The value in a buffer. A long one leaves with the buffer's memory: it is never there twice.

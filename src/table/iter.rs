@@ -134,7 +134,7 @@ impl<M: Medium> Table<M> {
     ) -> Result<(), E> {
         for bucket in Buckets::new(self) {
             for slot in 0..self.shape.slots {
-                let pin = self.pin(thread_number());
+                let pin = self.pin_reader(thread_number());
                 let Some(at) = bucket.offset(self) else { break };
                 let addr = self.shape.slot_addr(at, slot);
                 let state = self.medium.load(addr.state);
@@ -164,7 +164,7 @@ impl<'t, M: Medium, K: Pod, V: Pod> Items<'t, M, K, V> {
     /// Copies the members of one bucket, pinned.
     fn read_bucket(&mut self, bucket: Bucket) {
         let table = self.buckets.table;
-        let _pin = table.pin(thread_number());
+        let _pin = table.pin_reader(thread_number());
         let Some(at) = bucket.offset(table) else {
             return;
         };

@@ -17,11 +17,16 @@ const RECORD_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Items that are added until a table checks whether it will soon need room.
 const ITEMS_PER_CHECK: i64 = 32;
 
+/// An epoch, and what keeps checkpoints away from one who stores.
+pub(crate) type SessionPin<'t> = (Pin<'t>, Option<RwLockReadGuard<'t, ()>>);
+
 /// What one batch holds while it runs: its epoch, its records, its counts.
 pub struct Session<'t, M: Medium> {
     pub(crate) table: &'t Table<M>,
     pub(crate) shard: MutexGuard<'t, Shard>,
-    pin: Option<(Pin<'t>, Option<RwLockReadGuard<'t, ()>>)>,
+    pin: Option<SessionPin<'t>>,
+    /// Nothing is stored.
+    only_reads: bool,
     hint: usize,
     /// Lines of persistent memory touched.
     pub(crate) touches: u64,
@@ -42,11 +47,21 @@ pub struct Session<'t, M: Medium> {
 impl<M: Medium> Table<M> {
     /// Begins a batch.
     pub fn session(&self) -> Session<'_, M> {
+        self.begin(false)
+    }
+
+    /// Begins a batch of lookups. Checkpoints are made beside it, and it touches nothing that other threads write.
+    pub fn read_session(&self) -> Session<'_, M> {
+        self.begin(true)
+    }
+
+    fn begin(&self, only_reads: bool) -> Session<'_, M> {
         let hint = thread_number();
         Session {
             table: self,
             shard: self.arena.shard(hint),
-            pin: Some(self.pin(hint)),
+            pin: Some(self.pin_as(hint, only_reads)),
+            only_reads,
             hint,
             touches: 0,
             items: 0,
@@ -59,10 +74,26 @@ impl<M: Medium> Table<M> {
         }
     }
 
+    fn pin_as(&self, hint: usize, only_reads: bool) -> SessionPin<'_> {
+        match only_reads {
+            true => (self.pin_reader(hint), None),
+            false => self.pin(hint),
+        }
+    }
+
     /// Pins the caller, and keeps checkpoints away while it stores.
-    pub(crate) fn pin(&self, hint: usize) -> (Pin<'_>, Option<RwLockReadGuard<'_, ()>>) {
+    pub(crate) fn pin(&self, hint: usize) -> SessionPin<'_> {
+        self.pin_with(hint, || self.store_gate())
+    }
+
+    /// Pins a caller who stores nothing.
+    pub(crate) fn pin_reader(&self, hint: usize) -> Pin<'_> {
+        self.pin_with(hint, || ()).0
+    }
+
+    fn pin_with<G>(&self, hint: usize, gate: impl Fn() -> G) -> (Pin<'_>, G) {
         loop {
-            let gate = self.store_gate();
+            let gate = gate();
             let pin = self.epochs.pin(hint);
             if !self.shrinking.keeps_away() {
                 return (pin, gate);
@@ -84,7 +115,7 @@ impl<'t, M: Medium> Session<'t, M> {
     }
 
     fn pin_again(&mut self) {
-        self.pin = Some(self.table.pin(self.hint));
+        self.pin = Some(self.table.pin_as(self.hint, self.only_reads));
         self.is_noting = self.table.shrinking.is_noting();
     }
 

@@ -1283,7 +1283,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a page of a range has room for any number of bytes",
-        file: "src/store/ordered/mod.rs",
+        file: "src/store/ordered/page.rs",
         find: "if self.bytes > 0 && bytes > PAGE_BYTES_MAX {",
         replacement: "if false {",
         suite: Suite::Store("memory"),

@@ -20,7 +20,7 @@ use crate::pm::{Mapping, Medium};
 use crate::pool::parallel;
 use crate::prefetch;
 use crate::table::idle::IdleWatch;
-use crate::table::item::{Mutation, Wanted};
+use crate::table::item::{Found, ItemId, Mutation};
 use crate::table::key::{Identity, ProbeKey};
 use crate::table::maintenance::{Maintainer, Pace};
 use crate::table::ops::insert::Inserted;
@@ -30,7 +30,7 @@ use crate::table::record::{Content, ValuePart};
 use crate::table::{Session, Table};
 use crate::width::{product_top, to_usize};
 use partition::Partition;
-use pipeline::{Stores, change, lookup};
+use pipeline::{SessionsOf, Stores, change, lookup};
 
 /// Batches below this length run on the caller's thread alone.
 const PARALLEL_BATCH_OPS_MIN: usize = 16 << 10;
@@ -249,7 +249,7 @@ impl CpuEngine {
         keys: &[&[u8]],
         mut each: impl FnMut(&mut Session<'_, M>, Occupied, usize) -> Result<()>,
     ) -> Result<()> {
-        let mut session = table.session();
+        let mut session = table.read_session();
         for start in (0..keys.len()).step_by(PINNED_OPS_MAX) {
             let part = PINNED_OPS_MAX.min(keys.len() - start);
             let target = |i: usize| table.target(keys[start + i]);
@@ -265,33 +265,31 @@ impl CpuEngine {
         Ok(())
     }
 
-    /// Calls `found` with the position, key, sequence number and value of one item of each of `fingerprints`
-    /// that has one, in their order, in a table of variable length. Before, `wanted` is told its key and the
-    /// bytes of its value: of one of which only the key is wanted, the value is empty. `found` may take the
-    /// value out of the buffer.
+    /// Gives `found` one item of each of `ids` that has one, in their order, of tables of variable length, up to
+    /// where it wants no more.
     ///
     /// # Errors
     /// [`Error::Damaged`](crate::Error::Damaged) when a slot names a record outside the file, or one whose
     /// key has another fingerprint, or, where the value is read, one whose checksum does not match.
-    pub fn find_many<M: Medium>(
+    pub fn find_many<'t, M: Medium + 't>(
         &self,
-        table: &Table<M>,
-        fingerprints: &[u64],
-        mut wanted: impl FnMut(&[u8], u64) -> Wanted,
-        mut found: impl FnMut(usize, &[u8], u64, &mut Vec<u8>),
+        table: impl Fn(u8) -> &'t Table<M>,
+        ids: &[ItemId],
+        found: &mut impl Found,
     ) -> Result<()> {
-        let mut session = table.session();
+        let Some(first) = ids.first() else {
+            return Ok(());
+        };
+        let whole = ValuePart::whole(&table(first.table).shape);
         let (mut key, mut value) = (Vec::new(), Vec::new());
         let mut has_ended = false;
-        for (part, fingerprints) in fingerprints.chunks(PINNED_OPS_MAX).enumerate() {
-            if part > 0 {
-                session.unpin_briefly();
-            }
-            let target = |i: usize| ProbeKey::of_fingerprint(fingerprints[i], Identity::Any);
+        for (part, ids) in ids.chunks(PINNED_OPS_MAX).enumerate() {
+            let mut sessions = SessionsOf::begin(ids, &table);
+            let target = |i: usize| ProbeKey::of_fingerprint(ids[i].fingerprint, Identity::Any);
             lookup(
-                &mut session,
-                ValuePart::whole(&table.shape),
-                fingerprints.len(),
+                &mut sessions,
+                whole,
+                ids.len(),
                 target,
                 |session, member, i| {
                     if has_ended {
@@ -299,16 +297,17 @@ impl CpuEngine {
                     }
                     let buffers = (&mut key, &mut value);
                     let table = session.table;
-                    match table.read_wanted(member, fingerprints[i], buffers, &mut wanted)? {
-                        Some(sequence) => {
-                            found(part * PINNED_OPS_MAX + i, &key, sequence, &mut value);
-                        }
+                    let wanted = |key: &[u8], value_bytes| {
+                        found.wanted(part * PINNED_OPS_MAX + i, key, value_bytes)
+                    };
+                    match table.read_wanted(member, ids[i].fingerprint, buffers, wanted)? {
+                        Some(sequence) => found.take(&key, sequence, &mut value),
                         None => has_ended = true,
                     }
                     Ok(())
                 },
             )?;
-            session.count(fingerprints.len() as u64);
+            sessions.count();
             if has_ended {
                 break;
             }
@@ -484,7 +483,7 @@ fn get_part<M: Medium>(
     let (key_size, value_size) = (sizes(table).0, wanted.len as usize);
     let len = keys.len() / key_size;
     let mut answers = FixedBitSet::with_capacity(first + len);
-    let mut session = table.session();
+    let mut session = table.read_session();
     for start in (0..len).step_by(PINNED_OPS_MAX) {
         let part = PINNED_OPS_MAX.min(len - start);
         let key = |i| nth(keys, key_size, start + i);

@@ -13,11 +13,13 @@ use crate::layout::bucket::SlotAddr;
 use crate::layout::{KeyClass, KeyHash, RecordWord, Shape};
 use crate::pm::Medium;
 use crate::prefetch;
+use crate::table::item::ItemId;
 use crate::table::key::ProbeKey;
 use crate::table::probe::{Occupied, ProbeResult};
 use crate::table::probe_hint::ProbeHint;
 use crate::table::record::ValuePart;
 use crate::table::{Session, Table};
+use crate::width::low_byte;
 
 /// Lookups under way: those from their first step to before their last. The first three steps are:
 /// tags of the home bucket, other tags, bucket. The last two are: record, value.
@@ -77,19 +79,76 @@ impl Stores {
     }
 }
 
+/// By which sessions the targets of a batch are looked up.
+pub trait Sessions<'t, M: Medium> {
+    /// That of the target at a position.
+    fn at(&mut self, position: usize) -> &mut Session<'t, M>;
+}
+
+impl<'t, M: Medium> Sessions<'t, M> for Session<'t, M> {
+    #[inline(always)]
+    fn at(&mut self, _: usize) -> &mut Self {
+        self
+    }
+}
+
+/// Sessions of all tables that some ids name.
+pub struct SessionsOf<'t, 'i, M: Medium> {
+    ids: &'i [ItemId],
+    /// In the order of the tables' numbers.
+    open: Vec<Session<'t, M>>,
+    /// Which of them is that of a table.
+    ranks: [u8; TABLES_MAX],
+}
+
+const TABLES_MAX: usize = 1 << u8::BITS;
+
+impl<'t, 'i, M: Medium> SessionsOf<'t, 'i, M> {
+    /// Begins them in one order, so that no two callers wait for each other.
+    pub fn begin(ids: &'i [ItemId], table: impl Fn(u8) -> &'t Table<M>) -> Self {
+        let mut is_named = [false; TABLES_MAX];
+        for id in ids {
+            is_named[usize::from(id.table)] = true;
+        }
+        let (mut ranks, mut open) = ([0; TABLES_MAX], Vec::new());
+        for number in (0..=u8::MAX).filter(|&number| is_named[usize::from(number)]) {
+            ranks[usize::from(number)] = low_byte(open.len() as u64);
+            open.push(table(number).read_session());
+        }
+        Self { ids, open, ranks }
+    }
+
+    /// Counts all targets as operations.
+    pub fn count(&mut self) {
+        for position in 0..self.ids.len() {
+            self.at(position).count(1);
+        }
+    }
+}
+
+impl<'t, M: Medium> Sessions<'t, M> for SessionsOf<'t, '_, M> {
+    #[inline]
+    fn at(&mut self, position: usize) -> &mut Session<'t, M> {
+        let table = usize::from(self.ids[position].table);
+        &mut self.open[usize::from(self.ranks[table])]
+    }
+}
+
 /// Looks up `len` targets in order, and calls `found` with the position of each that is there. Of values of
-/// fixed size it asks for the bytes that are `wanted`.
+/// fixed size it asks for the bytes that are `wanted`. All tables have one key class.
 #[inline]
-pub fn lookup<'k, M: Medium>(
-    session: &mut Session<M>,
+pub fn lookup<'k, 't, M: Medium + 't>(
+    sessions: &mut impl Sessions<'t, M>,
     wanted: ValuePart,
     len: usize,
     target: impl Fn(usize) -> ProbeKey<'k>,
-    mut found: impl FnMut(&mut Session<M>, Occupied, usize) -> Result<()>,
+    mut found: impl FnMut(&mut Session<'t, M>, Occupied, usize) -> Result<()>,
 ) -> Result<()> {
-    let table = session.table;
+    if len == 0 {
+        return Ok(());
+    }
     let mut in_flight: [Option<Lookup>; LOOKUPS_IN_FLIGHT] = [None; LOOKUPS_IN_FLIGHT];
-    let is_variable = table.shape.key_class() == KeyClass::Variable;
+    let is_variable = sessions.at(0).table.shape.key_class() == KeyClass::Variable;
     let (distance, compared) = match is_variable {
         false => (STEP_DISTANCE_OPS, 3 * STEP_DISTANCE_OPS),
         true => (VARIABLE_STEP_DISTANCE_OPS, 4 * VARIABLE_STEP_DISTANCE_OPS),
@@ -100,7 +159,7 @@ pub fn lookup<'k, M: Medium>(
             && let Some(lookup) = &in_flight[position % LOOKUPS_IN_FLIGHT]
         {
             if let ProbeResult::Found(member) = lookup.result {
-                found(session, member, position)?;
+                found(sessions.at(position), member, position)?;
             }
             in_flight[position % LOOKUPS_IN_FLIGHT] = None;
         }
@@ -108,6 +167,8 @@ pub fn lookup<'k, M: Medium>(
             && let Some(Lookup { target, result }) = &mut in_flight[position % LOOKUPS_IN_FLIGHT]
             && matches!(result, ProbeResult::Candidate(_) | ProbeResult::Unsure)
         {
+            let session = sessions.at(position);
+            let table = session.table;
             *result = table.find_probed(target, *result, &mut session.touches);
             prefetch_probed(table, result, wanted);
             let (word, behind) = (
@@ -121,11 +182,13 @@ pub fn lookup<'k, M: Medium>(
             && let Some(lookup) = &in_flight[position % LOOKUPS_IN_FLIGHT]
             && let ProbeResult::Candidate(addr) = lookup.result
         {
-            prefetch_record(table, addr);
+            prefetch_record(sessions.at(position).table, addr);
         }
         if let Some(position) = step.checked_sub(2 * distance)
             && let Some(Lookup { target, result }) = &mut in_flight[position % LOOKUPS_IN_FLIGHT]
         {
+            let session = sessions.at(position);
+            let table = session.table;
             match *result {
                 ProbeResult::Candidate(addr) if is_variable => prefetch_record(table, addr),
                 ProbeResult::Candidate(addr) => {
@@ -141,6 +204,7 @@ pub fn lookup<'k, M: Medium>(
         if let Some(position) = step.checked_sub(distance)
             && let Some(Lookup { target, result }) = &mut in_flight[position % LOOKUPS_IN_FLIGHT]
         {
+            let table = sessions.at(position).table;
             *result = table.probe_home_tags(target);
             match result {
                 ProbeResult::Candidate(addr) => prefetch_slot(table, addr),
@@ -149,7 +213,7 @@ pub fn lookup<'k, M: Medium>(
         }
         if step < len {
             let target = target(step);
-            table.home_tags(&target).prefetch();
+            sessions.at(step).table.home_tags(&target).prefetch();
             in_flight[step % LOOKUPS_IN_FLIGHT] = Some(Lookup {
                 target,
                 result: ProbeResult::Unsure,

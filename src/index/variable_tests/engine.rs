@@ -10,7 +10,7 @@ use crate::engine::cpu::CpuEngine;
 use crate::index::bytes::BytesIndex;
 use crate::pm::{Entry, Mapping};
 use crate::table::Table;
-use crate::table::item::{Item, Mutation, Wanted};
+use crate::table::item::{Found, Item, ItemId, Mutation, Wanted};
 use crate::table::maintenance::Maintainer;
 use crate::{Engine, Error, Result};
 
@@ -57,18 +57,30 @@ impl BytesEngine for Refusing {
         refused()
     }
 
-    fn find_many(
+    fn find_many<'t>(
         &self,
-        _: &Table<Mapping>,
-        _: &[u64],
-        _: impl FnMut(&[u8], u64) -> Wanted,
-        _: impl FnMut(usize, &[u8], u64, &mut Vec<u8>),
+        _: impl Fn(u8) -> &'t Table<Mapping>,
+        _: &[ItemId],
+        _: &mut impl Found,
     ) -> Result<()> {
         refused()
     }
 
     fn apply(&self, _: &Table<Mapping>, _: &[Mutation]) -> Result<FixedBitSet> {
         refused()
+    }
+}
+
+/// Wants nothing.
+struct Nothing;
+
+impl Found for Nothing {
+    fn wanted(&mut self, _: usize, _: &[u8], _: u64) -> Wanted {
+        Wanted::End
+    }
+
+    fn take(&mut self, _: &[u8], _: u64, _: &mut Vec<u8>) {
+        unreachable!("nothing was wanted")
     }
 }
 
@@ -94,10 +106,13 @@ fn batch_goes_to_the_engine() {
         index
             .find(index.fingerprint(keys[0]), Wanted::Key)
             .map(drop),
-        index.find_many(
-            &[index.fingerprint(keys[0])],
-            |_, _| Wanted::Item,
-            |_, _, _, _| (),
+        BytesIndex::find_many(
+            |_| &index,
+            &[ItemId {
+                table: 0,
+                fingerprint: index.fingerprint(keys[0]),
+            }],
+            &mut Nothing,
         ),
     ];
     for (nth, outcome) in outcomes.iter().enumerate() {

@@ -141,7 +141,7 @@ impl StoreInner {
         // done before readers of old versions must wait.
         let mut kept = self.to_keep(commit_seq, entries, newest).into_iter();
         // Others that are taken meanwhile see this commit, or are one of these once more.
-        let live = self.shared.snapshots.live().clone();
+        let live = self.shared.snapshots.live();
         let pruned = self.change_old_versions().prune(&live);
         while kept.len() > 0 {
             let mut old_versions = self.change_old_versions();
@@ -151,6 +151,7 @@ impl StoreInner {
         }
         self.count_old_versions(&self.old_versions());
         if newest.is_some() {
+            self.newest_kept.fetch_max(commit_seq, Ordering::SeqCst);
             self.shared.snapshots.note_kept();
         }
         self.let_go(pruned);
@@ -169,7 +170,7 @@ impl StoreInner {
         let pruned = {
             let mut old_versions = self.change_old_versions();
             // What is kept for snapshots that are taken later comes when the lock is free again.
-            let live = self.shared.snapshots.live().clone();
+            let live = self.shared.snapshots.live();
             let pruned = old_versions.prune(&live);
             self.count_old_versions(&old_versions);
             pruned

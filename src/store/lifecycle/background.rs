@@ -18,6 +18,10 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Bytes of old versions that are freed before the allocator is told to give them back.
 const FREED_BYTES_MAX: u64 = 8 << 20;
 
+/// Bytes of old versions that are forgotten at once when nobody sees them any more. Fewer wait for a moment: scans one
+/// behind the other would wake a thread each.
+const UNSEEN_BYTES_MAX: u64 = 1 << 20;
+
 /// See the [module](self).
 pub struct Background {
     log: Worker,
@@ -90,17 +94,23 @@ impl Background {
         }
         if self.is_long(state)
             || state.was_full.load(Ordering::Relaxed)
-            || state.has_unseen_versions()
             || state.freed_bytes.load(Ordering::Relaxed) > FREED_BYTES_MAX
             || state.tiers.table.has_news()
         {
             self.index.call_if_possible();
+        } else if state.has_unseen_versions() {
+            self.forget_unseen(state);
         }
     }
 
     /// Has what no reader sees any more forgotten. Does not wait.
     pub fn forget_unseen(&self, state: &StoreInner) {
-        if let Err(error) = self.index.call() {
+        let bytes = state.old_versions().bytes().sum();
+        let called = match bytes > UNSEEN_BYTES_MAX {
+            true => self.index.call(),
+            false => self.index.call_later(),
+        };
+        if let Err(error) = called {
             tracing::warn!(%error, "there is no thread to forget old versions");
             state.shared.snapshots.note_kept();
         }

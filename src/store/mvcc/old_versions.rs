@@ -6,12 +6,7 @@
 //! [file](super::spill_file).
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
-
-use parking_lot::{Mutex, MutexGuard};
 
 use super::spill_file::{SPILLED_VALUE_BYTES_MIN, SpilledValue};
 use crate::{Error, Result};
@@ -113,7 +108,7 @@ impl VersionBytes {
         }
     }
 
-    fn sum(self) -> u64 {
+    pub fn sum(self) -> u64 {
         self.in_memory + self.spilled
     }
 }
@@ -307,121 +302,6 @@ pub fn is_empty(range: &(Bound<&[u8]>, Bound<&[u8]>)) -> bool {
         (Bound::Included(start), Bound::Included(end)) => start > end,
         (Bound::Excluded(start), Bound::Included(end) | Bound::Excluded(end))
         | (Bound::Included(start), Bound::Excluded(end)) => start >= end,
-    }
-}
-
-/// The live snapshots: how many there are of each commit.
-#[derive(Debug, Clone, Default)]
-pub struct Snapshots(Arc<Registry>);
-
-#[derive(Default)]
-struct Registry {
-    live: Mutex<BTreeMap<u64, usize>>,
-    /// How many there are, for those who would only find that there are none.
-    count: AtomicUsize,
-    /// Old versions were kept since the last one was released.
-    is_kept_for: AtomicBool,
-    /// Called by who releases the last one, if old versions were kept.
-    on_last: OnceLock<Box<dyn Fn() + Send + Sync>>,
-}
-
-impl fmt::Debug for Registry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registry")
-            .field("live", &self.live)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Snapshots {
-    /// The live ones.
-    pub fn live(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
-        self.0.live.lock()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.count.load(Ordering::SeqCst) == 0
-    }
-
-    /// Notes that old versions are kept for live ones.
-    pub fn note_kept(&self) {
-        self.0.is_kept_for.store(true, Ordering::SeqCst);
-    }
-
-    /// Has `call` called by whoever releases the last one, if old versions were kept. It may not wait.
-    pub fn on_last(&self, call: impl Fn() + Send + Sync + 'static) {
-        // The store that they are of is opened once.
-        let _ = self.0.on_last.set(Box::new(call));
-    }
-
-    /// The newest one that does not see a commit, which was published.
-    pub fn newest_before(&self, commit_seq: u64) -> Option<u64> {
-        // One that is counted later takes its moment later, and sees the commit.
-        if self.is_empty() {
-            return None;
-        }
-        self.live()
-            .range(..commit_seq)
-            .next_back()
-            .map(|(seq, _)| *seq)
-    }
-
-    fn release(&self, commit_seq: u64) {
-        let mut live = self.live();
-        if let Some(count) = live.get_mut(&commit_seq) {
-            *count -= 1;
-            if *count == 0 {
-                live.remove(&commit_seq);
-            }
-        }
-        drop(live);
-        if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1
-            && self.0.is_kept_for.load(Ordering::SeqCst)
-            && self.0.is_kept_for.swap(false, Ordering::SeqCst)
-            && let Some(on_last) = self.0.on_last.get()
-        {
-            on_last();
-        }
-    }
-
-    /// Takes another one of a commit of which one is live.
-    pub fn take(&self, commit_seq: u64) -> Snapshot {
-        self.take_newest(|| commit_seq)
-    }
-
-    /// Takes one of the `newest` commit. Who publishes a commit asks for the [live](Self::live) ones afterwards:
-    /// he either sees this one, or this one sees that commit.
-    pub fn take_newest(&self, newest: impl FnOnce() -> u64) -> Snapshot {
-        let mut live = self.live();
-        self.0.count.fetch_add(1, Ordering::SeqCst);
-        let commit_seq = newest();
-        *live.entry(commit_seq).or_default() += 1;
-        Snapshot {
-            commit_seq,
-            all: self.clone(),
-        }
-    }
-}
-
-/// A moment of the store that a reader still needs. Released when dropped.
-#[derive(Debug)]
-pub struct Snapshot {
-    /// The last commit that it sees.
-    pub commit_seq: u64,
-    all: Snapshots,
-}
-
-impl Snapshot {
-    /// Another one of the same moment.
-    pub fn again(&self) -> Self {
-        self.all.take(self.commit_seq)
-    }
-}
-
-impl Drop for Snapshot {
-    fn drop(&mut self) {
-        self.all.release(self.commit_seq);
     }
 }
 

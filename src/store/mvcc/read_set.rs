@@ -6,8 +6,9 @@ use std::ops::Bound;
 use fixedbitset::FixedBitSet;
 use parking_lot::Mutex;
 
-use super::old_versions::{OldVersions, Snapshot, is_empty};
+use super::old_versions::{OldVersions, is_empty};
 use super::read_keys::ReadKeys;
+use super::snapshots::Snapshot;
 use crate::Result;
 
 /// A range of keys.
@@ -49,6 +50,13 @@ impl ReadSet {
     /// The partitions that were read.
     pub fn partitions(&self) -> impl Iterator<Item = usize> {
         self.partitions.ones()
+    }
+
+    /// Another snapshot of the moment that is read.
+    pub fn snapshot(&self) -> Snapshot {
+        let snapshot = self.snapshot.lock();
+        let snapshot = snapshot.as_ref().map(Snapshot::again);
+        snapshot.expect("nothing is read after a commit")
     }
 
     /// Lets go of the snapshot, once it is certain that nobody asks again whether the reads hold.

@@ -4,8 +4,10 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::{Item, ItemId};
-use crate::table::item::Wanted;
+use super::Item;
+use super::page::Filling;
+use crate::store::mvcc::old_versions::Value;
+use crate::table::item::{ItemId, Wanted};
 use crate::{Error, Result};
 
 /// Bytes of a key that a chunk holds behind the prefix that all its keys share.
@@ -16,34 +18,77 @@ type Tail = [u8; TAIL_BYTES];
 /// Most keys that are read without need when a range begins.
 const RUN_KEYS_MAX: usize = 4;
 
-/// Where the view finds the items of an id: mostly one.
-pub trait Items {
+/// Where the view finds the keys of an id: mostly one.
+pub trait Keys {
     /// The keys, in no order.
     ///
     /// # Errors
     /// What reading them meets.
     fn keys(&self, id: ItemId) -> Result<Vec<Vec<u8>>>;
 
+    /// The error for an item that should be there and is not.
+    fn lost(&self, id: ItemId) -> Error;
+}
+
+/// Where the view finds the items of an id.
+pub trait Items: Keys {
     /// Keys and, if they are wanted, values, in no order. Else values are empty.
     ///
     /// # Errors
-    /// As [`keys`](Self::keys).
+    /// As [`keys`](Keys::keys).
     fn items(&self, id: ItemId, wanted: Wanted) -> Result<Vec<Item>>;
 
-    /// Gives for each id one of its items, if there is any: reading many at a time is faster. `wanted` is told
-    /// each key and the bytes of its value before that is read, those of one partition in their order. The result
-    /// ends before the first one where it ends.
+    /// Gives `sink` one of the items of each id that has one, in the order of the ids: reading many at a time is
+    /// faster.
     ///
     /// # Errors
-    /// As [`keys`](Self::keys).
-    fn first_items(
-        &self,
-        ids: &[ItemId],
-        wanted: impl FnMut(&[u8], u64) -> Wanted,
-    ) -> Result<Vec<Option<Item>>>;
+    /// As [`keys`](Keys::keys).
+    fn visit(&self, ids: &[ItemId], sink: &mut impl Sink) -> Result<()>;
+}
 
-    /// The error for an item that should be there and is not.
-    fn lost(&self, id: ItemId) -> Error;
+/// Takes what is read.
+pub trait Sink {
+    /// What is wanted of the item at a position, with this key and a value of so many bytes: [the
+    /// end](Wanted::End) says that nothing more is.
+    fn wanted(&mut self, nth: usize, key: &[u8], value_bytes: u64) -> Wanted;
+
+    /// Takes the item, of which something was wanted. Of one of which only the key was, the value is empty.
+    fn take(&mut self, key: &[u8], value: impl FnOnce() -> Value);
+}
+
+/// Fills a page with the items of a chunk's entries, until one comes that may not be the item of its entry.
+struct Reading<'c, 'f, 'b, E> {
+    chunk: &'c Chunk,
+    /// The entries that have not been read.
+    coming: E,
+    /// How many have.
+    read: usize,
+    /// Nothing was found of the next one, or something that may be another's.
+    is_unsure: bool,
+    filling: &'f mut Filling<'b>,
+}
+
+impl<E: Iterator<Item = usize>> Sink for Reading<'_, '_, '_, E> {
+    fn wanted(&mut self, nth: usize, key: &[u8], value_bytes: u64) -> Wanted {
+        if self.is_unsure || self.filling.missing() == 0 {
+            return Wanted::End;
+        }
+        if nth != self.read {
+            self.is_unsure = true;
+            return Wanted::End;
+        }
+        let entry = self.coming.next().expect("each is given once");
+        if !self.chunk.is_only(entry, key) {
+            self.is_unsure = true;
+            return Wanted::End;
+        }
+        self.filling.wanted(key, value_bytes)
+    }
+
+    fn take(&mut self, key: &[u8], value: impl FnOnce() -> Value) {
+        self.filling.take(key, value);
+        self.read += 1;
+    }
 }
 
 /// Keys in order. What stands in a chunk says which of two keys is the lesser in most cases; the
@@ -56,7 +101,7 @@ pub struct Chunk {
     prefix: Box<[u8]>,
     /// What follows the prefix, filled up with zeros.
     tails: Vec<Tail>,
-    partitions: Vec<u8>,
+    tables: Vec<u8>,
     fingerprints: Vec<u64>,
 }
 
@@ -76,7 +121,7 @@ impl Chunk {
             ..Self::default()
         };
         chunk.tails = keys.iter().map(|(key, _)| chunk.tail(key)).collect();
-        chunk.partitions = keys.iter().map(|(_, id)| id.partition).collect();
+        chunk.tables = keys.iter().map(|(_, id)| id.table).collect();
         chunk.fingerprints = keys.iter().map(|(_, id)| id.fingerprint).collect();
         chunk
     }
@@ -90,7 +135,7 @@ impl Chunk {
     #[cfg(test)]
     pub fn memory(&self) -> usize {
         let entries = self.tails.capacity() * TAIL_BYTES
-            + self.partitions.capacity()
+            + self.tables.capacity()
             + self.fingerprints.capacity() * 8;
         self.prefix.len() + entries
     }
@@ -98,34 +143,43 @@ impl Chunk {
     /// Where the item of an entry is.
     fn id(&self, nth: usize) -> ItemId {
         ItemId {
-            partition: self.partitions[nth],
+            table: self.tables[nth],
             fingerprint: self.fingerprints[nth],
         }
     }
 
-    /// The items of some entries, in their order, up to where `wanted` [ends](Wanted::End). It is told each
-    /// key and the bytes of its value; nothing more than `most` is wanted of any.
+    /// Has a page filled with the items of some entries, in their order, as far as they go into it. Gives how many were
+    /// read: none only if it has no room.
     ///
     /// # Errors
     /// Those of the source.
-    pub fn items(
+    pub fn read(
         &self,
         entries: impl Iterator<Item = usize> + Clone,
         source: &impl Items,
-        most: Wanted,
-        wanted: impl FnMut(&[u8], u64) -> Wanted,
-    ) -> Result<Vec<Option<Item>>> {
+        filling: &mut Filling,
+    ) -> Result<usize> {
         let ids: Vec<ItemId> = entries.clone().map(|nth| self.id(nth)).collect();
-        let mut items = source.first_items(&ids, wanted)?;
-        for (nth, item) in entries.zip(&mut items) {
-            let is_only = |(key, _): &Item| self.is_only(nth, key);
-            if !item.as_ref().is_some_and(is_only) {
-                let id = self.id(nth);
-                let chosen = self.choose(nth, source.items(id, most)?, |(key, _)| key);
-                *item = Some(chosen.ok_or_else(|| source.lost(id))?);
-            }
+        let mut reading = Reading {
+            chunk: self,
+            coming: entries.clone(),
+            read: 0,
+            is_unsure: false,
+            filling,
+        };
+        source.visit(&ids, &mut reading)?;
+        let Reading {
+            read, is_unsure, ..
+        } = reading;
+        // What was not given either, if the page has room for it, is missing.
+        if read == ids.len() || !is_unsure && filling.missing() == 0 {
+            return Ok(read);
         }
-        Ok(items)
+        let nth = entries.clone().nth(read).expect("it has not been read");
+        let id = ids[read];
+        let chosen = self.choose(nth, source.items(id, filling.what())?, |(key, _)| key);
+        filling.take_read(chosen.ok_or_else(|| source.lost(id))?);
+        Ok(read + 1)
     }
 
     /// Whether `key`, which has the id of entry `nth`, can only be the one of this entry.
@@ -184,7 +238,7 @@ impl Chunk {
     ///
     /// # Errors
     /// Those of the source.
-    pub fn key(&self, nth: usize, source: &impl Items) -> Result<Vec<u8>> {
+    pub fn key(&self, nth: usize, source: &impl Keys) -> Result<Vec<u8>> {
         let id = self.id(nth);
         self.choose(nth, source.keys(id)?, |key| key)
             .ok_or_else(|| source.lost(id))
@@ -194,7 +248,7 @@ impl Chunk {
     ///
     /// # Errors
     /// Those of the source.
-    pub fn rank(&self, key: &[u8], source: &impl Items) -> Result<usize> {
+    pub fn rank(&self, key: &[u8], source: &impl Keys) -> Result<usize> {
         let mut run = self.run(key);
         while !run.is_empty() {
             let middle = run.start + run.len() / 2;
@@ -212,7 +266,7 @@ impl Chunk {
     ///
     /// # Errors
     /// Those of the source.
-    pub fn seek(&self, key: &[u8], source: &impl Items) -> Result<usize> {
+    pub fn seek(&self, key: &[u8], source: &impl Keys) -> Result<usize> {
         let run = self.run(key);
         match run.len() <= RUN_KEYS_MAX {
             true => Ok(run.start),
@@ -229,7 +283,7 @@ impl Chunk {
         key: &[u8],
         id: ItemId,
         is_there: bool,
-        source: &impl Items,
+        source: &impl Keys,
     ) -> Result<()> {
         if self.len() == 0 {
             self.prefix = key.into();
@@ -266,7 +320,7 @@ impl Chunk {
     ///
     /// # Errors
     /// Those of the source; the chunk is as it was.
-    pub fn remove(&mut self, key: &[u8], id: ItemId, source: &impl Items) -> Result<()> {
+    pub fn remove(&mut self, key: &[u8], id: ItemId, source: &impl Keys) -> Result<()> {
         if self.len() == 0 || !key.starts_with(&self.prefix) {
             return Ok(());
         }
@@ -303,17 +357,17 @@ impl Chunk {
         if self.tails.len() == self.tails.capacity() {
             let more = self.tails.len() / 16 + 1;
             self.tails.reserve_exact(more);
-            self.partitions.reserve_exact(more);
+            self.tables.reserve_exact(more);
             self.fingerprints.reserve_exact(more);
         }
         self.tails.insert(nth, tail);
-        self.partitions.insert(nth, id.partition);
+        self.tables.insert(nth, id.table);
         self.fingerprints.insert(nth, id.fingerprint);
     }
 
     fn remove_at(&mut self, nth: usize) {
         self.tails.remove(nth);
-        self.partitions.remove(nth);
+        self.tables.remove(nth);
         self.fingerprints.remove(nth);
     }
 
@@ -331,13 +385,13 @@ impl Chunk {
     ///
     /// # Errors
     /// Those of the source; the chunk is as it was.
-    pub fn split(&mut self, len: usize, source: &impl Items) -> Result<(Box<[u8]>, Self)> {
+    pub fn split(&mut self, len: usize, source: &impl Keys) -> Result<(Box<[u8]>, Self)> {
         let (last, first) = (self.key(len - 1, source)?, self.key(len, source)?);
         let separator = first[..=common(&last, &first)].into();
         let part = |range: Range<usize>| Self {
             prefix: self.prefix.clone(),
             tails: self.tails[range.clone()].to_vec(),
-            partitions: self.partitions[range.clone()].to_vec(),
+            tables: self.tables[range.clone()].to_vec(),
             fingerprints: self.fingerprints[range].to_vec(),
         };
         let (mut lower, mut upper) = (part(0..len), part(len..self.len()));
@@ -348,7 +402,7 @@ impl Chunk {
     }
 
     /// Makes the prefix longer, if that tells keys apart that could not be told before.
-    fn tighten(&mut self, first: &[u8], last: &[u8], source: &impl Items) -> Result<()> {
+    fn tighten(&mut self, first: &[u8], last: &[u8], source: &impl Keys) -> Result<()> {
         let is_clear = self.tails.windows(2).all(|pair| pair[0] != pair[1]);
         if is_clear || common(first, last) == self.prefix.len() {
             return Ok(());
@@ -371,7 +425,7 @@ impl Chunk {
             self.shorten(len);
             next.shorten(len);
             self.tails.extend_from_slice(&next.tails);
-            self.partitions.extend_from_slice(&next.partitions);
+            self.tables.extend_from_slice(&next.tables);
             self.fingerprints.extend_from_slice(&next.fingerprints);
         }
     }

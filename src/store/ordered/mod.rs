@@ -5,6 +5,7 @@
 //! only those that change the same chunk wait for each other.
 
 mod chunk;
+mod page;
 #[cfg(test)]
 mod tests;
 pub mod view;
@@ -19,10 +20,11 @@ use crate::Result;
 use crate::store::files::manifest::PARTITIONS_MAX;
 use crate::store::mvcc::old_versions::Value;
 pub use crate::store::mvcc::read_set::Limits;
-use crate::table::item::Wanted;
-use crate::width::to_usize;
+use crate::table::item::ItemId;
 use chunk::common;
-pub use chunk::{Chunk, Items};
+pub use chunk::{Chunk, Items, Keys, Sink};
+use page::Filling;
+pub use page::{PAGE_BYTES_MAX, Page, PageOf};
 
 /// Most keys of a chunk; a longer one becomes two.
 const CHUNK_KEYS_MAX: usize = 512;
@@ -32,19 +34,6 @@ const CHUNK_KEYS_INITIAL: usize = 384;
 
 /// A chunk of fewer keys is put together with the next one.
 const CHUNK_KEYS_MIN: usize = 64;
-
-/// Most bytes of keys and values in a page, unless a single item is longer.
-pub const PAGE_BYTES_MAX: usize = 1 << 20;
-
-/// Items that are read from the index at a time.
-const READ_ITEMS_MAX: usize = 256;
-
-/// Where an item is: in the table of which partition, by which fingerprint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ItemId {
-    pub partition: u8,
-    pub fingerprint: u64,
-}
 
 const _: () = assert!(PARTITIONS_MAX as usize <= 1 << u8::BITS);
 
@@ -76,25 +65,6 @@ pub struct Chunks {
 
 /// A key, and its value or a tombstone.
 pub type Item = (Vec<u8>, Value);
-
-/// What a page is to have.
-#[derive(Debug, Clone, Copy)]
-pub struct PageOf<'b> {
-    pub range: Limits<'b>,
-    /// Most items.
-    pub items: usize,
-    /// Items, or keys alone: then all values are empty.
-    pub what: Wanted,
-}
-
-/// Part of a range.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Page {
-    /// In order, or in the opposite order for a page from the end.
-    pub items: Vec<Item>,
-    /// There are no others in the range.
-    pub is_last: bool,
-}
 
 impl OrderedView {
     /// The view of keys in order.
@@ -135,7 +105,7 @@ impl OrderedView {
         key: &[u8],
         id: ItemId,
         is_there: bool,
-        source: &impl Items,
+        source: &impl Keys,
     ) -> Result<Size> {
         self.change(key, |chunk| chunk.update(key, id, is_there, source))
     }
@@ -144,7 +114,7 @@ impl OrderedView {
     ///
     /// # Errors
     /// Those of the source; the view is as it was.
-    pub fn remove(&self, key: &[u8], id: ItemId, source: &impl Items) -> Result<Size> {
+    pub fn remove(&self, key: &[u8], id: ItemId, source: &impl Keys) -> Result<Size> {
         self.change(key, |chunk| chunk.remove(key, id, source))
     }
 
@@ -166,7 +136,7 @@ impl OrderedView {
     ///
     /// # Errors
     /// Those of the source; the view is as it was.
-    pub fn balance(&mut self, key: &[u8], source: &impl Items) -> Result<()> {
+    pub fn balance(&mut self, key: &[u8], source: &impl Keys) -> Result<()> {
         let (separator, chunk) = self.chunk_of(key);
         let len = chunk.lock().len();
         if len > CHUNK_KEYS_MAX {
@@ -247,27 +217,14 @@ impl Chunks {
             Some(chunk) => chunk.seek(from, source)?,
             None => 0,
         };
-        let mut filling = Filling::new(page);
+        let mut filling = Filling::from_start(page);
         for chunk in &self.chunks {
             while entry < chunk.len() {
                 let upto = chunk.len().min(entry + filling.missing());
                 if upto == entry {
                     return Ok(Some(filling.close(false)));
                 }
-                let wanted = |key: &[u8], len| filling.wanted(key, len);
-                let items = chunk.items(entry..upto, source, page.what, wanted)?;
-                entry += items.len();
-                for item in items.into_iter().flatten() {
-                    if !is_before_end(&item.0, page.range) {
-                        return Ok(Some(filling.close(true)));
-                    }
-                    if is_behind_start(&item.0, page.range) {
-                        filling.items.push(item);
-                    }
-                }
-                if filling.has_no_room() {
-                    return Ok(Some(filling.close(false)));
-                }
+                entry += chunk.read(entry..upto, source, &mut filling)?;
             }
             entry = 0;
         }
@@ -281,7 +238,7 @@ impl Chunks {
     /// Those of the source.
     pub fn last(&self, page: PageOf, source: &impl Items) -> Result<Option<Page>> {
         let end = end_of(page.range);
-        let mut filling = Filling::new(page);
+        let mut filling = Filling::from_end(page);
         for (nth, chunk) in self.chunks.iter().enumerate() {
             let mut entries = chunk.len();
             if let Some(end) = end.filter(|_| nth == 0) {
@@ -298,18 +255,7 @@ impl Chunks {
                 if from == entries {
                     return Ok(Some(filling.close(false)));
                 }
-                let wanted = |key: &[u8], len| filling.wanted(key, len);
-                let items = chunk.items((from..entries).rev(), source, page.what, wanted)?;
-                entries -= items.len();
-                for item in items.into_iter().flatten() {
-                    if !is_behind_start(&item.0, page.range) {
-                        return Ok(Some(filling.close(true)));
-                    }
-                    filling.items.push(item);
-                }
-                if filling.has_no_room() {
-                    return Ok(Some(filling.close(false)));
-                }
+                entries -= chunk.read((from..entries).rev(), source, &mut filling)?;
             }
         }
         Ok(filling.end(self.are_all))
@@ -329,90 +275,5 @@ fn end_of(range: Limits<'_>) -> Option<&[u8]> {
     match range.1 {
         Bound::Unbounded => None,
         Bound::Included(key) | Bound::Excluded(key) => Some(key),
-    }
-}
-
-/// Whether a key is not before the start of a range.
-fn is_behind_start(key: &[u8], range: Limits) -> bool {
-    match range.0 {
-        Bound::Unbounded => true,
-        Bound::Included(start) => key >= start,
-        Bound::Excluded(start) => key > start,
-    }
-}
-
-/// Whether a key is not behind the end of a range.
-fn is_before_end(key: &[u8], range: Limits) -> bool {
-    match range.1 {
-        Bound::Unbounded => true,
-        Bound::Included(end) => key <= end,
-        Bound::Excluded(end) => key < end,
-    }
-}
-
-/// A page that fills.
-struct Filling<'b> {
-    page: PageOf<'b>,
-    items: Vec<Item>,
-    /// Keys and values that have been wanted.
-    bytes: usize,
-    /// The next item is too long for what is left of the page.
-    is_full: bool,
-}
-
-impl<'b> Filling<'b> {
-    fn new(page: PageOf<'b>) -> Self {
-        Self {
-            page,
-            items: Vec::with_capacity(page.items.min(READ_ITEMS_MAX)),
-            bytes: 0,
-            is_full: false,
-        }
-    }
-
-    /// How many more items may be read.
-    fn missing(&self) -> usize {
-        (self.page.items - self.items.len()).min(READ_ITEMS_MAX)
-    }
-
-    /// What is wanted of the next item, with a value of so many bytes.
-    fn wanted(&mut self, key: &[u8], value_bytes: u64) -> Wanted {
-        if !is_behind_start(key, self.page.range) || !is_before_end(key, self.page.range) {
-            return Wanted::Key;
-        }
-        let value_bytes = match self.page.what {
-            Wanted::Item => to_usize(value_bytes),
-            Wanted::Key | Wanted::End => 0,
-        };
-        let bytes = self.bytes + key.len() + value_bytes;
-        if self.bytes > 0 && bytes > PAGE_BYTES_MAX {
-            self.is_full = true;
-            return Wanted::End;
-        }
-        self.bytes = bytes;
-        self.page.what
-    }
-
-    /// Whether the page ends before the next item because that is too long.
-    fn has_no_room(&mut self) -> bool {
-        if self.items.is_empty() {
-            // What was wanted were others of their fingerprints, which are not in the range.
-            self.bytes = 0;
-            self.is_full = false;
-        }
-        self.is_full
-    }
-
-    /// The page where the chunks have ended, unless it needs more of them.
-    fn end(self, are_all: bool) -> Option<Page> {
-        let is_full = self.items.len() == self.page.items;
-        (are_all || is_full).then(|| self.close(are_all))
-    }
-
-    fn close(self, is_last: bool) -> Page {
-        Page {
-            items: self.items,
-            is_last,
-        }
     }
 }

@@ -8,6 +8,7 @@ use super::*;
 use crate::Error;
 use crate::store::mvcc::old_versions::is_empty;
 use crate::store::tests::seed;
+use crate::table::item::Wanted;
 use crate::width::low_byte;
 
 /// The page that so many entries are enough for.
@@ -25,38 +26,37 @@ impl Source {
     fn id(&self, key: &[u8]) -> ItemId {
         let hash = xxh3_64(key);
         ItemId {
-            partition: low_byte(hash >> 32) % 3,
+            table: low_byte(hash >> 32) % 3,
             fingerprint: hash % self.many,
         }
     }
 }
 
-impl Items for Source {
+impl Keys for Source {
     fn keys(&self, id: ItemId) -> Result<Vec<Vec<u8>>> {
         let is_it = |key: &&Vec<u8>| self.id(key) == id;
         Ok(self.keys.keys().rev().filter(is_it).cloned().collect())
     }
 
-    fn first_items(
-        &self,
-        ids: &[ItemId],
-        mut wanted: impl FnMut(&[u8], u64) -> Wanted,
-    ) -> Result<Vec<Option<Item>>> {
-        let mut items = Vec::new();
-        for id in ids {
-            let first = self.keys(*id)?.pop();
-            let Some(key) = first else {
-                items.push(None);
+    fn lost(&self, id: ItemId) -> Error {
+        panic!("nothing has the id {id:?}")
+    }
+}
+
+impl Items for Source {
+    fn visit(&self, ids: &[ItemId], sink: &mut impl Sink) -> Result<()> {
+        for (nth, id) in ids.iter().enumerate() {
+            let Some(key) = self.keys(*id)?.pop() else {
                 continue;
             };
-            let value = match wanted(&key, self.keys[&key].len() as u64) {
+            let value = match sink.wanted(nth, &key, self.keys[&key].len() as u64) {
                 Wanted::Item => self.keys[&key].clone(),
                 Wanted::Key => Vec::new(),
                 Wanted::End => break,
             };
-            items.push(Some((key, Some(value))));
+            sink.take(&key, || Some(value));
         }
-        Ok(items)
+        Ok(())
     }
 
     fn items(&self, id: ItemId, wanted: Wanted) -> Result<Vec<Item>> {
@@ -68,10 +68,6 @@ impl Items for Source {
             (key, Some(value))
         };
         Ok(self.keys(id)?.into_iter().map(item).collect())
-    }
-
-    fn lost(&self, id: ItemId) -> Error {
-        panic!("nothing has the id {id:?}")
     }
 }
 
@@ -136,7 +132,7 @@ fn check(view: &OrderedView, source: &Source, rng: &mut SmallRng) {
     }
 }
 
-fn update(view: &mut OrderedView, key: &[u8], id: ItemId, is_there: bool, source: &impl Items) {
+fn update(view: &mut OrderedView, key: &[u8], id: ItemId, is_there: bool, source: &impl Keys) {
     if view.update(key, id, is_there, source).unwrap() == Size::Unfit {
         view.balance(key, source).unwrap();
     }
@@ -178,21 +174,9 @@ fn ordered_view_matches_a_sorted_map() {
 /// Keys of which no two share a fingerprint.
 struct Random(HashMap<u64, [u8; 16]>);
 
-impl Items for Random {
+impl Keys for Random {
     fn keys(&self, id: ItemId) -> Result<Vec<Vec<u8>>> {
         Ok(vec![self.0[&id.fingerprint].to_vec()])
-    }
-
-    fn first_items(
-        &self,
-        _: &[ItemId],
-        _: impl FnMut(&[u8], u64) -> Wanted,
-    ) -> Result<Vec<Option<Item>>> {
-        unreachable!("no page is read")
-    }
-
-    fn items(&self, id: ItemId, _: Wanted) -> Result<Vec<Item>> {
-        Ok(vec![(self.0[&id.fingerprint].to_vec(), None)])
     }
 
     fn lost(&self, id: ItemId) -> Error {
@@ -207,7 +191,7 @@ fn ordered_view_takes_at_most_sixteen_bytes_a_key() {
     let source = Random(keys.iter().map(|key| (xxh3_64(key), *key)).collect());
     let mut grown = OrderedView::of(&[]);
     let id = |key: &[u8; 16]| ItemId {
-        partition: key[0],
+        table: key[0],
         fingerprint: xxh3_64(key),
     };
     for key in &keys {

@@ -5,9 +5,10 @@ use std::sync::{OnceLock, PoisonError, Weak};
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use parking_lot::Mutex;
 
-use super::{ItemId, Items, OrderedView, Size};
+use super::{Keys, OrderedView, Size};
 use crate::Result;
 use crate::store::partitions::Partitions;
+use crate::table::item::ItemId;
 
 /// The ordered view of a store, once somebody has asked for it.
 pub struct Order {
@@ -72,7 +73,7 @@ impl OrderedViewState {
         key: &[u8],
         id: ItemId,
         is_there: bool,
-        source: &impl Items,
+        source: &impl Keys,
     ) -> Result<Option<Size>> {
         match self {
             Self::Off | Self::Absent => Ok(None),
@@ -89,7 +90,7 @@ impl OrderedViewState {
     ///
     /// # Errors
     /// As there.
-    pub fn balance(&mut self, key: &[u8], source: &impl Items) -> Result<()> {
+    pub fn balance(&mut self, key: &[u8], source: &impl Keys) -> Result<()> {
         match self {
             Self::Ready(view) => view.balance(key, source),
             _ => Ok(()),

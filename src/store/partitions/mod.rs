@@ -26,7 +26,7 @@ use crate::store::commit::user_code;
 use crate::store::files::dir::is_full;
 use crate::store::inner::StoreInner;
 use crate::store::lifecycle::checkpoint::close_all;
-use crate::store::mvcc::old_versions::Snapshot;
+use crate::store::mvcc::snapshots::Snapshot;
 use crate::store::options::{StoreOptions, WhenFull};
 use crate::store::partition::{Partition, last_of, retries};
 use crate::store::shared::Shared;

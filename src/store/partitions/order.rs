@@ -1,7 +1,7 @@
 //! The ordered view of all partitions: making it beside changes, reading it, and how it follows each partition.
 
 use std::iter::Peekable;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use fixedbitset::FixedBitSet;
 use parking_lot::{Mutex, MutexGuard};
@@ -13,10 +13,9 @@ use crate::pool::parallel;
 use crate::pool::run_off_pool;
 use crate::store::inner::{Applying, StoreInner};
 use crate::store::ordered::view::OrderedViewState;
-use crate::store::ordered::{Chunks, Item, ItemId, Items, OrderedView, Size};
-use crate::store::partition::Partition;
+use crate::store::ordered::{Chunks, Item, Items, Keys, OrderedView, Sink, Size};
 use crate::store::resident::tiers::EntryMeta;
-use crate::table::item::{Mutation, Wanted, take_value};
+use crate::table::item::{Found, ItemId, Mutation, Wanted, take_value};
 use crate::{Error, Result};
 
 /// Keys of which one thread takes the fingerprints.
@@ -25,161 +24,84 @@ const KEYS_PER_THREAD_MIN: usize = 4096;
 /// Keys that come or go while those wait who divide a chunk, or put two together.
 const FOLLOWED_KEYS_MAX: usize = 64;
 
-/// Where the items of the view are.
-trait Tables {
-    /// What `read` makes of the table of a partition.
-    ///
-    /// # Errors
-    /// Those of `read`.
-    fn with_table<T>(
-        &self,
-        partition: u8,
-        read: impl FnOnce(&BytesIndex) -> Result<T>,
-    ) -> Result<T>;
-}
+/// The keys that the view names, for who changes a partition: he seldom asks for those of another.
+struct KeysFor<'s>(&'s StoreInner);
 
-/// For those who read the store.
-impl Tables for [Arc<Partition>] {
-    fn with_table<T>(
-        &self,
-        partition: u8,
-        read: impl FnOnce(&BytesIndex) -> Result<T>,
-    ) -> Result<T> {
-        read(&self[usize::from(partition)].state.tiers.table)
-    }
-}
-
-/// For who changes a partition, which seldom asks for keys of another.
-impl Tables for StoreInner {
-    fn with_table<T>(
-        &self,
-        partition: u8,
-        read: impl FnOnce(&BytesIndex) -> Result<T>,
-    ) -> Result<T> {
-        if partition == self.number() {
-            return read(&self.tiers.table);
+impl KeysFor<'_> {
+    /// What `read` makes of the index of a partition.
+    fn with_index<T>(&self, number: u8, read: impl FnOnce(&BytesIndex) -> Result<T>) -> Result<T> {
+        let Self(state) = self;
+        if number == state.number() {
+            return read(&state.tiers.table);
         }
-        let partitions = self.shared.order.partitions.get();
+        let partitions = state.shared.order.partitions.get();
         let partitions = partitions.and_then(Weak::upgrade);
         // Nobody has a view any more once the store closes.
         let partitions = partitions.ok_or(Error::Unordered)?;
-        read(&partitions.all()[usize::from(partition)].state.tiers.table)
+        read(partitions.index(number))
     }
 }
 
-/// The items in some tables.
-struct ItemsOf<'t, T: ?Sized>(&'t T);
-
-impl<T: Tables + ?Sized> Items for ItemsOf<'_, T> {
+impl Keys for KeysFor<'_> {
     fn keys(&self, id: ItemId) -> Result<Vec<Vec<u8>>> {
-        self.0.with_table(id.partition, |table| {
-            let found = table.find(id.fingerprint, Wanted::Key)?;
-            Ok(found.into_iter().map(|(key, ..)| key).collect())
-        })
-    }
-
-    fn items(&self, id: ItemId, wanted: Wanted) -> Result<Vec<Item>> {
-        let item = |(key, stamp, value)| (key, EntryMeta(stamp).value(value));
-        self.0.with_table(id.partition, |table| {
-            let found = table.find(id.fingerprint, wanted)?;
-            Ok(found.into_iter().map(item).collect())
-        })
-    }
-
-    fn first_items(
-        &self,
-        ids: &[ItemId],
-        mut wanted: impl FnMut(&[u8], u64) -> Wanted,
-    ) -> Result<Vec<Option<Item>>> {
-        let by_partition = ByPartition::of(ids);
-        let mut items = vec![None; ids.len()];
-        let mut end = ids.len();
-        for (partition, part) in by_partition.parts() {
-            let (positions, fingerprints) = part;
-            let (mut reached, mut has_ended) = (0, false);
-            let wanted = |key: &[u8], value_bytes| {
-                let what = wanted(key, value_bytes);
-                has_ended = what == Wanted::End;
-                what
-            };
-            self.0.with_table(partition, |table| {
-                table.find_many(fingerprints, wanted, |nth, key, stamp, value| {
-                    let value = EntryMeta(stamp).value(take_value(value));
-                    items[positions[nth]] = Some((key.to_vec(), value));
-                    reached = nth + 1;
-                })
-            })?;
-            if has_ended {
-                end = end.min(positions[reached]);
-            }
-        }
-        items.truncate(end);
-        Ok(items)
+        self.with_index(id.table, |index| keys_of(index, id))
     }
 
     fn lost(&self, id: ItemId) -> Error {
-        let fingerprint = id.fingerprint;
-        let lost = |table: &BytesIndex| {
-            let what = format!("no item has the fingerprint {fingerprint:#x} any more");
-            Err(table.damaged(what))
-        };
-        let lost: Result<()> = self.0.with_table(id.partition, lost);
-        lost.expect_err("it is one")
+        let lost = self.with_index(id.table, |index| Ok(lost_in(index, id)));
+        lost.unwrap_or_else(|error| error)
     }
 }
 
-/// Ids of each partition, one partition after the other, in the order in which they come first.
-struct ByPartition {
-    /// The partitions, and where the ids of each end.
-    ends: Vec<(u8, usize)>,
-    positions: Vec<usize>,
-    fingerprints: Vec<u64>,
+/// The items that the view names, for those who read the store.
+struct ItemsIn<'p>(&'p Partitions);
+
+impl Keys for ItemsIn<'_> {
+    fn keys(&self, id: ItemId) -> Result<Vec<Vec<u8>>> {
+        keys_of(self.0.index(id.table), id)
+    }
+
+    fn lost(&self, id: ItemId) -> Error {
+        lost_in(self.0.index(id.table), id)
+    }
 }
 
-impl ByPartition {
-    fn of(ids: &[ItemId]) -> Self {
-        const NONE: u16 = u16::MAX;
-        let mut ranks = [NONE; 1 << u8::BITS];
-        // The ids of each partition are counted, and that becomes where the next of them goes.
-        let mut next: Vec<(u8, usize)> = Vec::new();
-        for id in ids {
-            let rank = &mut ranks[usize::from(id.partition)];
-            if *rank == NONE {
-                *rank = next.len() as u16;
-                next.push((id.partition, 0));
-            }
-            next[usize::from(*rank)].1 += 1;
-        }
-        let mut start = 0;
-        for (_, count) in &mut next {
-            start += std::mem::replace(count, start);
-        }
-        let mut positions = vec![0; ids.len()];
-        let mut fingerprints = vec![0; ids.len()];
-        for (position, id) in ids.iter().enumerate() {
-            let at = &mut next[usize::from(ranks[usize::from(id.partition)])].1;
-            positions[*at] = position;
-            fingerprints[*at] = id.fingerprint;
-            *at += 1;
-        }
-        Self {
-            ends: next,
-            positions,
-            fingerprints,
-        }
+impl Items for ItemsIn<'_> {
+    fn items(&self, id: ItemId, wanted: Wanted) -> Result<Vec<Item>> {
+        let item = |(key, stamp, value)| (key, EntryMeta(stamp).value(value));
+        let found = self.0.index(id.table).find(id.fingerprint, wanted)?;
+        Ok(found.into_iter().map(item).collect())
     }
 
-    /// Each partition, with the positions of its ids in ascending order, and their fingerprints.
-    fn parts(&self) -> impl Iterator<Item = (u8, (&[usize], &[u64]))> {
-        let starts = [0].into_iter().chain(self.ends.iter().map(|(_, end)| *end));
-        self.ends
-            .iter()
-            .zip(starts)
-            .map(|(&(partition, end), start)| {
-                let ids = (&self.positions[start..end], &self.fingerprints[start..end]);
-                (partition, ids)
-            })
+    fn visit(&self, ids: &[ItemId], sink: &mut impl Sink) -> Result<()> {
+        BytesIndex::find_many(|number| self.0.index(number), ids, &mut Stamped(sink))
     }
+}
+
+/// Gives a sink values in place of stamps.
+struct Stamped<'k, S>(&'k mut S);
+
+impl<S: Sink> Found for Stamped<'_, S> {
+    fn wanted(&mut self, nth: usize, key: &[u8], value_bytes: u64) -> Wanted {
+        self.0.wanted(nth, key, value_bytes)
+    }
+
+    fn take(&mut self, key: &[u8], stamp: u64, value: &mut Vec<u8>) {
+        let value = || EntryMeta(stamp).value(take_value(value));
+        self.0.take(key, value);
+    }
+}
+
+fn keys_of(index: &BytesIndex, id: ItemId) -> Result<Vec<Vec<u8>>> {
+    let found = index.find(id.fingerprint, Wanted::Key)?;
+    Ok(found.into_iter().map(|(key, ..)| key).collect())
+}
+
+fn lost_in(index: &BytesIndex, id: ItemId) -> Error {
+    index.damaged(format!(
+        "no item has the fingerprint {:#x} any more",
+        id.fingerprint
+    ))
 }
 
 /// Who has this is the only one who changes tables.
@@ -188,7 +110,11 @@ pub type Alone<'p> = Vec<MutexGuard<'p, Applying>>;
 impl Partitions {
     /// The items that the ordered view names.
     pub fn items(&self) -> impl Items {
-        ItemsOf(self.all())
+        ItemsIn(self)
+    }
+
+    fn index(&self, number: u8) -> &BytesIndex {
+        &self.all()[usize::from(number)].state.tiers.table
     }
 
     pub fn alone(&self) -> Alone<'_> {
@@ -309,7 +235,7 @@ impl<'p> KeysOf<'p> {
 impl StoreInner {
     fn id_of(&self, key: &[u8]) -> ItemId {
         ItemId {
-            partition: self.number(),
+            table: self.number(),
             fingerprint: self.tiers.table.fingerprint(key),
         }
     }
@@ -355,14 +281,14 @@ impl StoreInner {
         mut changes: Peekable<impl Iterator<Item = (&'c Mutation<'c>, bool)>>,
     ) -> Result<bool> {
         let order = &self.shared.order;
-        let items = ItemsOf(self);
+        let keys = KeysFor(self);
         let mut unfit: Vec<&[u8]> = Vec::new();
         while changes.peek().is_some() {
             {
                 let order = order.read();
                 for (change, is_there) in changes.by_ref().take(FOLLOWED_KEYS_MAX) {
                     let key = change.key();
-                    match order.follow(key, self.id_of(key), is_there, &items)? {
+                    match order.follow(key, self.id_of(key), is_there, &keys)? {
                         Some(Size::Fits) => {}
                         Some(Size::Unfit) => unfit.push(key),
                         None => return Ok(false),
@@ -370,7 +296,7 @@ impl StoreInner {
                 }
             }
             for key in unfit.drain(..) {
-                order.write().balance(key, &items)?;
+                order.write().balance(key, &keys)?;
             }
         }
         Ok(true)

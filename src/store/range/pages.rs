@@ -3,10 +3,11 @@
 //! the sorted files.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::vec;
 
 use rayon::iter::Either;
 
@@ -15,8 +16,9 @@ use crate::lsm::{self, LsmVersion, Spill};
 use crate::store::inner::StoreInner;
 use crate::store::metrics::TimedPath;
 use crate::store::mvcc::group_writes;
-use crate::store::mvcc::old_versions::{OldVersion, OldVersions, Snapshot, Value, is_empty};
+use crate::store::mvcc::old_versions::{OldVersion, OldVersions, Value, is_empty};
 use crate::store::mvcc::read_set::KeyRange;
+use crate::store::mvcc::snapshots::Snapshot;
 use crate::store::ordered::{Item, Limits, OrderedView, PAGE_BYTES_MAX, PageOf};
 use crate::store::partitions::Partitions;
 use crate::store::store_ref::StoreRef;
@@ -55,10 +57,10 @@ pub struct Pages<'s> {
     front: Bound<Vec<u8>>,
     back: Bound<Vec<u8>>,
     is_open: bool,
-    /// Items that were read before `front`, the first one first.
-    front_page: VecDeque<(Vec<u8>, Vec<u8>)>,
-    /// Items that were read behind `back`, the last one first.
-    back_page: VecDeque<(Vec<u8>, Vec<u8>)>,
+    /// Items that were read before `front`, the first one first, tombstones among them.
+    front_page: vec::IntoIter<Item>,
+    /// Items that were read behind `back`, the last one first, tombstones among them.
+    back_page: vec::IntoIter<Item>,
     /// Most items of the next page.
     page_items: usize,
 }
@@ -143,8 +145,8 @@ impl<'s> Pages<'s> {
             what,
             front,
             back,
-            front_page: VecDeque::new(),
-            back_page: VecDeque::new(),
+            front_page: Vec::new().into_iter(),
+            back_page: Vec::new().into_iter(),
             page_items: PAGE_ITEMS_INITIAL,
         }
     }
@@ -193,13 +195,11 @@ impl<'s> Pages<'s> {
                 (Some(key), End::Front) => self.front = Bound::Excluded(key),
                 (Some(key), End::Back) => self.back = Bound::Excluded(key),
             }
-            let with_value = |(key, value): Item| Some((key, value?));
-            let items: VecDeque<_> = items.into_iter().filter_map(with_value).collect();
-            let found = !items.is_empty();
+            let found = items.iter().any(|(_, value)| value.is_some());
             // What was read before is used up.
             match end {
-                End::Front => self.front_page = items,
-                End::Back => self.back_page = items,
+                End::Front => self.front_page = items.into_iter(),
+                End::Back => self.back_page = items.into_iter(),
             }
             if found {
                 break;
@@ -232,9 +232,9 @@ impl<'s> Pages<'s> {
     /// Ends a part where what is to be put over it is as long as a page has room for. Gives what the snapshot
     /// sees otherwise up to there.
     fn cut_to_page(&self, part: &mut Part, limits: Limits, end: End) -> Vec<(Vec<u8>, OldVersion)> {
-        // They are there before a table changes what a snapshot sees.
-        let with_old = self.states().filter(|state| state.has_old_versions());
-        let with_old: Vec<_> = with_old.map(StoreInner::old_versions).collect();
+        let at = self.snapshot.commit_seq;
+        let with_old = self.states().filter_map(|state| state.old_versions_at(at));
+        let with_old: Vec<_> = with_old.collect();
         for old_versions in &with_old {
             let range = end.upto(limits, part.rest.as_deref());
             let old = self.old(old_versions, range, end);
@@ -333,31 +333,35 @@ impl<'s> Pages<'s> {
 
     /// Takes the next item from one end.
     pub fn take(&mut self, end: End) -> Option<Result<(Vec<u8>, Vec<u8>)>> {
-        let is_used = match end {
-            End::Front => self.front_page.is_empty(),
-            End::Back => self.back_page.is_empty(),
-        };
-        if is_used
-            && self.is_open
-            && let Err(error) = self.read_timed(end)
-        {
-            self.is_open = false;
-            self.front_page.clear();
-            self.back_page.clear();
-            return Some(Err(error));
+        if let Some(item) = self.take_read(end) {
+            return Some(Ok(item));
+        }
+        if self.is_open {
+            if let Err(error) = self.read_timed(end) {
+                self.is_open = false;
+                self.front_page = Vec::new().into_iter();
+                self.back_page = Vec::new().into_iter();
+                return Some(Err(error));
+            }
+            if let Some(item) = self.take_read(end) {
+                return Some(Ok(item));
+            }
         }
         // What was read from the other end is all that is left, once the range is read.
-        let item = match end {
-            End::Front => self
-                .front_page
-                .pop_front()
-                .or_else(|| self.back_page.pop_back()),
-            End::Back => self
-                .back_page
-                .pop_front()
-                .or_else(|| self.front_page.pop_back()),
+        let last = match end {
+            End::Front => self.back_page.by_ref().rev().find_map(with_value),
+            End::Back => self.front_page.by_ref().rev().find_map(with_value),
         };
-        item.map(Ok)
+        last.map(Ok)
+    }
+
+    /// Takes the next item that was read from an end.
+    fn take_read(&mut self, end: End) -> Option<(Vec<u8>, Vec<u8>)> {
+        let read = match end {
+            End::Front => &mut self.front_page,
+            End::Back => &mut self.back_page,
+        };
+        read.find_map(with_value)
     }
 
     /// Shows what is still to be read.
@@ -367,6 +371,11 @@ impl<'s> Pages<'s> {
             .field("back", &self.back)
             .finish_non_exhaustive()
     }
+}
+
+/// An item that is not a tombstone.
+fn with_value((key, value): Item) -> Option<(Vec<u8>, Vec<u8>)> {
+    Some((key, value?))
 }
 
 fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {

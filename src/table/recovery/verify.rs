@@ -111,7 +111,7 @@ impl Table<Mapping> {
         let mut verified = Verified::default();
         let mut map = self.arena.map();
         for index in buckets {
-            let _pin = self.pin(thread_number());
+            let _pin = self.pin_reader(thread_number());
             if level < self.levels.live().bottom {
                 // It was emptied; what it held stands above now.
                 break;

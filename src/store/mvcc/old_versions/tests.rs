@@ -1,4 +1,5 @@
 use super::*;
+use crate::store::mvcc::snapshots::Snapshots;
 
 fn value(byte: u8) -> OldVersion {
     OldVersion::Kept(Ok(Some(vec![byte])))

@@ -5,7 +5,8 @@ use tempfile::TempDir;
 use super::*;
 use crate::index::fault_tests::faults::Failing;
 use crate::pm::{Call, Faults};
-use crate::store::mvcc::old_versions::{OldVersions, Snapshots};
+use crate::store::mvcc::old_versions::OldVersions;
+use crate::store::mvcc::snapshots::Snapshots;
 use crate::width::to_usize;
 
 const VALUE_BYTES: usize = 1000;

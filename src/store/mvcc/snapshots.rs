@@ -1,0 +1,245 @@
+//! The moments of a store that readers still need.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crossbeam_utils::CachePadded;
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::sync::thread_number;
+
+/// Parts of the registry: threads share one only if they are more.
+const SHARDS: usize = 16;
+
+/// How often nobody is found until nobody is looked for.
+const VAIN_SEARCHES: u32 = 64;
+
+/// The live snapshots: how many there are of each commit.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshots(Arc<Registry>);
+
+#[derive(Default)]
+struct Registry {
+    /// A thread has its snapshots in one of them, and those of the same moment that are taken of them.
+    shards: [CachePadded<Shard>; SHARDS],
+    /// There may be some. It becomes false only while all shards are locked and empty.
+    may_have: AtomicBool,
+    /// How often none was found since there was one.
+    vain_searches: AtomicU32,
+    /// Old versions were kept since the last one was released.
+    is_kept_for: AtomicBool,
+    /// Called by who releases the last one, if old versions were kept.
+    on_last: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    live: Mutex<BTreeMap<u64, usize>>,
+    /// How many there are, for those who would only find that there are none.
+    count: AtomicUsize,
+}
+
+impl Shard {
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry")
+            .field("shards", &self.shards)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Snapshots {
+    /// The live ones: all that are so during the call are among them.
+    pub fn live(&self) -> BTreeMap<u64, usize> {
+        let mut live = BTreeMap::new();
+        for shard in &self.0.shards {
+            for (commit_seq, count) in shard.live.lock().iter() {
+                *live.entry(*commit_seq).or_default() += count;
+            }
+        }
+        live
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        !self.0.may_have.load(Ordering::SeqCst) || self.0.shards.iter().all(|one| one.is_empty())
+    }
+
+    /// Notes that old versions are kept for live ones.
+    pub fn note_kept(&self) {
+        self.0.is_kept_for.store(true, Ordering::SeqCst);
+    }
+
+    /// Has `call` called by whoever releases the last one, if old versions were kept. It may not wait.
+    pub fn on_last(&self, call: impl Fn() + Send + Sync + 'static) {
+        // The store that they are of is opened once.
+        let _ = self.0.on_last.set(Box::new(call));
+    }
+
+    /// The newest one that does not see a commit, which was published.
+    pub fn newest_before(&self, commit_seq: u64) -> Option<u64> {
+        // One that is counted later takes its moment later, and sees the commit.
+        if !self.0.may_have.load(Ordering::SeqCst) {
+            return None;
+        }
+        let (mut has_some, mut newest) = (false, None);
+        for shard in self.0.shards.iter().filter(|shard| !shard.is_empty()) {
+            has_some = true;
+            let live = shard.live.lock();
+            let before = live.range(..commit_seq).next_back();
+            newest = newest.max(before.map(|(seq, _)| *seq));
+        }
+        if !has_some {
+            self.note_vain_search();
+        }
+        newest
+    }
+
+    /// Has nobody look for snapshots after many have done so in vain.
+    fn note_vain_search(&self) {
+        if self.0.vain_searches.fetch_add(1, Ordering::Relaxed) < VAIN_SEARCHES {
+            return;
+        }
+        self.0.vain_searches.store(0, Ordering::Relaxed);
+        // Who takes one holds the lock of a shard until it is there.
+        let shards = self.0.shards.iter().map(|shard| shard.live.lock());
+        let shards: Vec<MutexGuard<_>> = shards.collect();
+        if shards.iter().all(|live| live.is_empty()) {
+            self.0.may_have.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Takes one of the `newest` commit. Who publishes a commit looks for snapshots afterwards: he either sees this
+    /// one, or this one sees that commit.
+    pub fn take_newest(&self, newest: impl FnOnce() -> u64) -> Snapshot {
+        self.take_in(thread_number() % SHARDS, newest)
+    }
+
+    fn take_in(&self, shard: usize, newest: impl FnOnce() -> u64) -> Snapshot {
+        let Shard { live, count } = &*self.0.shards[shard];
+        let mut live = live.lock();
+        count.fetch_add(1, Ordering::SeqCst);
+        if !self.0.may_have.load(Ordering::SeqCst) {
+            self.0.may_have.store(true, Ordering::SeqCst);
+        }
+        let commit_seq = newest();
+        *live.entry(commit_seq).or_default() += 1;
+        Snapshot {
+            commit_seq,
+            shard,
+            all: self.clone(),
+        }
+    }
+
+    /// Takes one of a commit.
+    #[cfg(test)]
+    pub fn take(&self, commit_seq: u64) -> Snapshot {
+        self.take_newest(|| commit_seq)
+    }
+
+    fn release(&self, shard: usize, commit_seq: u64) {
+        let Shard { live, count } = &*self.0.shards[shard];
+        {
+            let mut live = live.lock();
+            if let Some(count) = live.get_mut(&commit_seq) {
+                *count -= 1;
+                if *count == 0 {
+                    live.remove(&commit_seq);
+                }
+            }
+            count.fetch_sub(1, Ordering::SeqCst);
+        }
+        // Of two who release the last ones at the same time, the later one finds none.
+        if self.0.is_kept_for.load(Ordering::SeqCst)
+            && self.is_empty()
+            && self.0.is_kept_for.swap(false, Ordering::SeqCst)
+            && let Some(on_last) = self.0.on_last.get()
+        {
+            on_last();
+        }
+    }
+}
+
+/// A moment of the store that a reader still needs. Released when dropped.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// The last commit that it sees.
+    pub commit_seq: u64,
+    shard: usize,
+    all: Snapshots,
+}
+
+impl Snapshot {
+    /// Another one of the same moment. It comes into the same shard: who looks through them one after the other finds
+    /// one of the two.
+    pub fn again(&self) -> Self {
+        self.all.take_in(self.shard, || self.commit_seq)
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        self.all.release(self.shard, self.commit_seq);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newest_snapshot_before_a_commit_is_found_in_any_shard() {
+        let snapshots = Snapshots::default();
+        assert_eq!(snapshots.newest_before(9), None);
+        let take = |shard, commit_seq| snapshots.take_in(shard, || commit_seq);
+        let _some = [take(3, 2), take(0, 7), take(15, 5), take(8, 9)];
+        assert_eq!(snapshots.newest_before(2), None);
+        assert_eq!(snapshots.newest_before(7), Some(5));
+        assert_eq!(snapshots.newest_before(9), Some(7));
+        assert!(snapshots.live().keys().eq(&[2, 5, 7, 9]));
+    }
+
+    #[test]
+    fn snapshots_are_found_after_many_vain_searches() {
+        let snapshots = Snapshots::default();
+        for round in 0..3 {
+            for _ in 0..2 * VAIN_SEARCHES {
+                assert_eq!(snapshots.newest_before(u64::MAX), None);
+            }
+            let first = snapshots.take(round);
+            let again = first.again();
+            drop(first);
+            assert_eq!(snapshots.newest_before(u64::MAX), Some(round));
+            assert!(!snapshots.is_empty());
+            drop(again);
+            assert!(snapshots.is_empty());
+        }
+    }
+
+    #[test]
+    fn who_releases_the_last_snapshot_is_told_once() {
+        let snapshots = Snapshots::default();
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&calls);
+        snapshots.on_last(move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+        });
+        drop(snapshots.take(1));
+        assert_eq!(calls.load(Ordering::SeqCst), 0, "nothing was kept");
+        let some: Vec<Snapshot> = (0..8).map(|shard| snapshots.take_in(shard, || 1)).collect();
+        snapshots.note_kept();
+        std::thread::scope(|scope| {
+            for snapshot in some {
+                scope.spawn(move || drop(snapshot));
+            }
+        });
+        assert_eq!(calls.load(Ordering::SeqCst), 1);
+    }
+}
