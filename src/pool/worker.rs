@@ -80,7 +80,8 @@ impl Worker {
 
     fn ask(&self, called: &AtomicBool, wake: impl Fn()) -> io::Result<()> {
         let shared = &self.0;
-        if called.load(Ordering::Relaxed) || called.swap(true, Ordering::AcqRel) {
+        // In one order with the thread that takes note of it: what was done before is there for that round.
+        if called.load(Ordering::SeqCst) || called.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
         let mut state = shared.state.lock();
@@ -145,8 +146,8 @@ impl Worker {
 impl Shared {
     fn live(&self, mut round: Round) {
         loop {
-            self.called.store(false, Ordering::Release);
-            self.called_later.store(false, Ordering::Release);
+            self.called.swap(false, Ordering::SeqCst);
+            self.called_later.swap(false, Ordering::SeqCst);
             let rest = catch_unwind(AssertUnwindSafe(&mut round)).unwrap_or_else(|panic| {
                 let words = words(&*panic);
                 tracing::error!(words, name = self.name, "a thread has panicked");

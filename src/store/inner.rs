@@ -61,6 +61,8 @@ pub struct StoreInner {
     pub(in crate::store) has_changed: AtomicBool,
     /// There are old versions.
     pub(in crate::store) has_old_versions: AtomicBool,
+    /// They take more memory than may stay for a moment once nobody sees them, or disk.
+    pub(in crate::store) has_many_old_versions: AtomicBool,
     /// Number of the newest commit of whose changes some are among the old versions, or were.
     pub(in crate::store) newest_kept: AtomicU64,
     /// Bytes of memory that were freed in small blocks since the allocator was last told to give them back.

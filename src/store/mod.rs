@@ -69,6 +69,7 @@ mod store_ref;
 mod tests;
 mod threads;
 mod transaction;
+mod verify;
 mod wal;
 
 use std::fmt;

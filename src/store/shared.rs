@@ -11,7 +11,7 @@ use crate::store::metrics::StoreMetrics;
 use crate::store::mvcc::clock::CommitClock;
 use crate::store::mvcc::snapshots::Snapshots;
 use crate::store::options::{StoreOptions, WhenFull};
-use crate::store::ordered::view::Order;
+use crate::store::ordered::view::SharedView;
 use crate::store::threads::Threads;
 use crate::store::wal::Log;
 
@@ -23,7 +23,7 @@ pub struct Shared {
     pub metrics: StoreMetrics,
     pub sorter: Sorter,
     pub when_full: WhenFull,
-    pub order: Order,
+    pub view: SharedView,
     /// A commit record could not be written, and may be in its log all the same.
     has_failed_commit: AtomicBool,
     /// Held while that changes.
@@ -42,7 +42,7 @@ impl Shared {
             metrics: StoreMetrics::new(),
             sorter,
             when_full: options.when_full,
-            order: Order::new(options.ordered),
+            view: SharedView::new(options.ordered),
             has_failed_commit: AtomicBool::new(false),
             ruling_out: Mutex::new(()),
             logs: OnceLock::new(),

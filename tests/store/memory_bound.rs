@@ -90,6 +90,7 @@ fn overwrite_kept(store: &Store, round: usize) {
 /// Checks that nothing is kept once nobody needs it.
 fn check_released(store: &Store) {
     store.put("last", "").unwrap();
+    crate::wait_for_readers(store);
     let stats = store.stats();
     assert_eq!((stats.kept_memory_bytes, stats.kept_file_bytes), (0, 0));
 }

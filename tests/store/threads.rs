@@ -314,6 +314,49 @@ fn ordered_view_is_built_beside_changes() {
     assert!(found == expected);
 }
 
+/// Neighbours in order, of which the view does not know enough to tell them apart, are in different partitions.
+#[test]
+fn partitions_change_one_order_side_by_side() {
+    const WRITERS: u64 = 4;
+    const KEYS: u64 = 600;
+    // Those of a group differ behind the bytes that the view has of them.
+    let key = |nth: u64| format!("{:04}/the same bytes/{:04}", nth / 40, nth).into_bytes();
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), &crate::partitioned()).unwrap();
+    for nth in (0..KEYS).step_by(10) {
+        store.put(key(nth), "stays").unwrap();
+    }
+    let done = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (store, done) = (&store, &done);
+            scope.spawn(move || {
+                for round in 0..12 {
+                    let own = |nth: &u64| !nth.is_multiple_of(10) && nth % WRITERS == writer;
+                    for nth in (0..KEYS).filter(own) {
+                        match (nth + round) % 2 {
+                            0 => store.put(key(nth), "goes").unwrap(),
+                            _ => store.delete(key(nth)).unwrap(),
+                        }
+                    }
+                }
+                done.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        while done.load(Ordering::SeqCst) < WRITERS {
+            let items: Vec<_> = store.range(..).map(Result::unwrap).collect();
+            let reversed: Vec<_> = store.keys(..).rev().map(Result::unwrap).collect();
+            assert!(items.is_sorted_by(|(a, _), (b, _)| a < b));
+            assert!(reversed.is_sorted_by(|a, b| a > b));
+            let stays = items.iter().filter(|(_, value)| value == b"stays");
+            assert_eq!(stays.count() as u64, KEYS.div_ceil(10));
+        }
+    });
+    let expected = (0..KEYS).filter(|nth| nth.is_multiple_of(10) || !nth.is_multiple_of(2));
+    assert!(store.keys(..).map(Result::unwrap).eq(expected.map(key)));
+    assert_eq!(store.verify(&|_| {}).state, gphash::ReportState::Clean);
+}
+
 /// A thread of a pool takes other tasks while it waits for the parts of its own, and those must not wait
 /// for what it holds.
 #[test]

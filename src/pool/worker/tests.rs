@@ -54,3 +54,31 @@ fn worker_continues_after_a_panic_and_reruns_by_itself() {
     worker.stop();
     assert_eq!(rounds.load(Ordering::SeqCst), 11);
 }
+
+#[test]
+fn worker_hears_of_a_later_call_within_a_second() {
+    let worker = Worker::new("test");
+    let rounds = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&rounds);
+    worker.set_work(move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+        None
+    });
+    let wait_for = |least| {
+        let start = Instant::now();
+        while rounds.load(Ordering::SeqCst) < least {
+            assert!(start.elapsed() < 20 * REST, "nobody has heard of it");
+            thread::sleep(REST / 100);
+        }
+    };
+    // There is no thread yet, then there is one that waits.
+    for least in 1..4 {
+        worker.call_later().unwrap();
+        wait_for(least);
+    }
+    worker.call_later().unwrap();
+    // One that must not wait does not wait for the other.
+    worker.call().unwrap();
+    wait_for(4);
+    worker.stop();
+}

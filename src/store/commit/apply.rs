@@ -20,6 +20,9 @@ use crate::{Error, Result};
 const KEPT_KEYS_INITIAL: usize = 16;
 const KEPT_AT_ONCE_BYTES: usize = 1 << 20;
 
+/// Bytes of old versions that stay for a moment when nobody sees them any more.
+const UNSEEN_BYTES_MAX: u64 = 1 << 20;
+
 /// Old versions that are put away while those who read some wait.
 const KEPT_KEYS_MAX: usize = 256;
 
@@ -188,6 +191,10 @@ impl StoreInner {
     fn count_old_versions(&self, old_versions: &OldVersions) {
         self.has_old_versions
             .store(old_versions.versions() > 0, Ordering::SeqCst);
+        let bytes = old_versions.bytes();
+        let has_many = bytes.spilled > 0 || bytes.in_memory > UNSEEN_BYTES_MAX;
+        self.has_many_old_versions
+            .store(has_many, Ordering::Relaxed);
         if let (Some(budget), Some(spill)) = (&self.budget, &self.version_spill) {
             let bytes = old_versions.bytes().in_memory;
             let beyond = bytes.saturating_sub(spill.memory_bytes_max);
@@ -214,7 +221,7 @@ impl StoreInner {
             }
             Err(error) => {
                 // Which of them have been made is not known.
-                self.shared.order.forget();
+                self.shared.view.forget();
                 Err(error)
             }
         }

@@ -18,10 +18,6 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Bytes of old versions that are freed before the allocator is told to give them back.
 const FREED_BYTES_MAX: u64 = 8 << 20;
 
-/// Bytes of old versions that are forgotten at once when nobody sees them any more. Fewer wait for a moment: scans one
-/// behind the other would wake a thread each.
-const UNSEEN_BYTES_MAX: u64 = 1 << 20;
-
 /// See the [module](self).
 pub struct Background {
     log: Worker,
@@ -103,10 +99,10 @@ impl Background {
         }
     }
 
-    /// Has what no reader sees any more forgotten. Does not wait.
+    /// Has what no reader sees any more forgotten. Does not wait. A few old versions stay for a moment: scans one behind
+    /// the other would wake a thread each.
     pub fn forget_unseen(&self, state: &StoreInner) {
-        let bytes = state.old_versions().bytes().sum();
-        let called = match bytes > UNSEEN_BYTES_MAX {
+        let called = match state.has_many_old_versions.load(Ordering::Relaxed) {
             true => self.index.call(),
             false => self.index.call_later(),
         };

@@ -1,4 +1,4 @@
-//! From opening to closing: recovery, verification, and what runs in the background.
+//! From opening to closing: recovery, and what runs in the background.
 
 pub mod background;
 pub mod checkpoint;
@@ -8,4 +8,3 @@ pub mod open;
 pub mod rebuild;
 pub mod recover;
 pub mod report;
-pub mod verify;

@@ -360,6 +360,7 @@ fn open_in(
         was_full: AtomicBool::new(false),
         is_unsaved: AtomicBool::new(false),
         has_old_versions: AtomicBool::new(false),
+        has_many_old_versions: AtomicBool::new(false),
         newest_kept: AtomicU64::new(0),
         freed_bytes: AtomicU64::new(0),
         // The mark of an index that was put back from another time is not what the manifest says.

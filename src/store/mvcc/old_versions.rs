@@ -108,7 +108,7 @@ impl VersionBytes {
         }
     }
 
-    pub fn sum(self) -> u64 {
+    fn sum(self) -> u64 {
         self.in_memory + self.spilled
     }
 }

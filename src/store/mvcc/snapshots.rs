@@ -96,8 +96,11 @@ impl Snapshots {
             let before = live.range(..commit_seq).next_back();
             newest = newest.max(before.map(|(seq, _)| *seq));
         }
+        let vain_searches = &self.0.vain_searches;
         if !has_some {
             self.note_vain_search();
+        } else if vain_searches.load(Ordering::Relaxed) != 0 {
+            vain_searches.store(0, Ordering::Relaxed);
         }
         newest
     }

@@ -1,22 +1,21 @@
 //! Whether there is an ordered view, and how it keeps up with the index.
 
-use std::sync::{OnceLock, PoisonError, Weak};
+use std::sync::{OnceLock, PoisonError};
 
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use parking_lot::Mutex;
 
 use super::{Keys, OrderedView, Size};
 use crate::Result;
-use crate::store::partitions::Partitions;
 use crate::table::item::ItemId;
 
 /// The ordered view of a store, once somebody has asked for it.
-pub struct Order {
+pub struct SharedView {
     state: ShardedLock<OrderedViewState>,
     /// Held by the one who makes it.
     pub building: Mutex<()>,
-    /// Whose keys it has.
-    pub partitions: OnceLock<Weak<Partitions>>,
+    /// The keys of all indexes.
+    pub keys: OnceLock<Box<dyn Keys + Send + Sync>>,
 }
 
 /// The ordered view and its life.
@@ -32,7 +31,7 @@ pub enum OrderedViewState {
     Ready(OrderedView),
 }
 
-impl Order {
+impl SharedView {
     /// That of a store which has an ordered view or not.
     pub fn new(is_ordered: bool) -> Self {
         let state = match is_ordered {
@@ -42,7 +41,7 @@ impl Order {
         Self {
             state: ShardedLock::new(state),
             building: Mutex::new(()),
-            partitions: OnceLock::new(),
+            keys: OnceLock::new(),
         }
     }
 
@@ -97,7 +96,7 @@ impl OrderedViewState {
         }
     }
 
-    /// As [`Order::forget`].
+    /// As [`SharedView::forget`].
     pub fn forget(&mut self) {
         if !matches!(self, Self::Off) {
             *self = Self::Absent;

@@ -66,8 +66,7 @@ impl Partitions {
             queue: Queue::new(false),
         });
         Queue::attend(&partitions, |partitions| &partitions.queue);
-        let order = &partitions.shared().order;
-        let _ = order.partitions.set(Arc::downgrade(&partitions));
+        partitions.share_keys();
         let readers_of = Arc::downgrade(&partitions);
         let opener = Opener::this();
         partitions.shared().snapshots.on_last(move || {
@@ -227,7 +226,7 @@ impl Partitions {
     pub fn end(self: Arc<Self>) -> Result<()> {
         self.queue.end(&self);
         // Nobody asks for it any more, and what still leaves the tables would follow one partition alone.
-        self.shared().order.forget();
+        self.shared().view.forget();
         let Self { all, .. } = last_of(self);
         all.iter().for_each(|partition| partition.stop());
         close_all(all.into_iter().map(Partition::into_state).collect())

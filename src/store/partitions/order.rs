@@ -1,7 +1,7 @@
 //! The ordered view of all partitions: making it beside changes, reading it, and how it follows each partition.
 
 use std::iter::Peekable;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use fixedbitset::FixedBitSet;
 use parking_lot::{Mutex, MutexGuard};
@@ -28,28 +28,46 @@ const FOLLOWED_KEYS_MAX: usize = 64;
 struct KeysFor<'s>(&'s StoreInner);
 
 impl KeysFor<'_> {
-    /// What `read` makes of the index of a partition.
-    fn with_index<T>(&self, number: u8, read: impl FnOnce(&BytesIndex) -> Result<T>) -> Result<T> {
-        let Self(state) = self;
-        if number == state.number() {
-            return read(&state.tiers.table);
-        }
-        let partitions = state.shared.order.partitions.get();
-        let partitions = partitions.and_then(Weak::upgrade);
-        // Nobody has a view any more once the store closes.
-        let partitions = partitions.ok_or(Error::Unordered)?;
-        read(partitions.index(number))
+    fn is_own(&self, id: ItemId) -> bool {
+        id.table == self.0.number()
+    }
+
+    fn others(&self) -> Result<&(dyn Keys + Send + Sync)> {
+        let keys = self.0.shared.view.keys.get();
+        keys.map(|keys| &**keys).ok_or(Error::Unordered)
     }
 }
 
 impl Keys for KeysFor<'_> {
     fn keys(&self, id: ItemId) -> Result<Vec<Vec<u8>>> {
-        self.with_index(id.table, |index| keys_of(index, id))
+        match self.is_own(id) {
+            true => keys_of(&self.0.tiers.table, id),
+            false => self.others()?.keys(id),
+        }
     }
 
     fn lost(&self, id: ItemId) -> Error {
-        let lost = self.with_index(id.table, |index| Ok(lost_in(index, id)));
-        lost.unwrap_or_else(|error| error)
+        match (self.is_own(id), self.others()) {
+            (false, Ok(others)) => others.lost(id),
+            _ => lost_in(&self.0.tiers.table, id),
+        }
+    }
+}
+
+/// The keys of an open store. Nobody has a view any more once it closes.
+struct KeysOfOpen(Weak<Partitions>);
+
+impl Keys for KeysOfOpen {
+    fn keys(&self, id: ItemId) -> Result<Vec<Vec<u8>>> {
+        let partitions = self.0.upgrade().ok_or(Error::Unordered)?;
+        keys_of(partitions.index(id.table), id)
+    }
+
+    fn lost(&self, id: ItemId) -> Error {
+        let partitions = self.0.upgrade();
+        partitions.map_or(Error::Unordered, |partitions| {
+            lost_in(partitions.index(id.table), id)
+        })
     }
 }
 
@@ -108,6 +126,12 @@ fn lost_in(index: &BytesIndex, id: ItemId) -> Error {
 pub type Alone<'p> = Vec<MutexGuard<'p, Applying>>;
 
 impl Partitions {
+    /// Lets who changes one of them ask for keys of the others.
+    pub fn share_keys(self: &Arc<Self>) {
+        let keys = KeysOfOpen(Arc::downgrade(self));
+        let _ = self.shared().view.keys.set(Box::new(keys));
+    }
+
     /// The items that the ordered view names.
     pub fn items(&self) -> impl Items {
         ItemsIn(self)
@@ -138,7 +162,7 @@ impl Partitions {
                 // out. Alone there is none. Who reads for a change of a table meets one at most, in the first try, and
                 // must not wait for that change.
                 let _alone = is_alone.then(|| self.alone());
-                let chunks = match &*self.shared().order.read() {
+                let chunks = match &*self.shared().view.read() {
                     OrderedViewState::Off => return Err(Error::Unordered),
                     OrderedViewState::Ready(view) => chunks(view),
                     OrderedViewState::Absent | OrderedViewState::Underway(_) => break,
@@ -154,11 +178,11 @@ impl Partitions {
 
     /// Makes the ordered view. Changes go on meanwhile.
     fn make_order(&self) -> Result<()> {
-        let order = &self.shared().order;
-        let _building = order.building.lock();
+        let shared = &self.shared().view;
+        let _building = shared.building.lock();
         {
             let _alone = self.alone();
-            match &mut *order.write() {
+            match &mut *shared.write() {
                 order @ OrderedViewState::Absent => {
                     *order = OrderedViewState::Underway(Mutex::default())
                 }
@@ -167,7 +191,7 @@ impl Partitions {
         }
         let made = self.read_view();
         let _alone = self.alone();
-        let underway = std::mem::replace(&mut *order.write(), OrderedViewState::Absent);
+        let underway = std::mem::replace(&mut *shared.write(), OrderedViewState::Absent);
         let mut view = made?;
         if let OrderedViewState::Underway(keys) = underway {
             let (keys, items) = (keys.into_inner(), self.items());
@@ -182,7 +206,7 @@ impl Partitions {
                     }
                 }
             }
-            *order.write() = OrderedViewState::Ready(view);
+            *shared.write() = OrderedViewState::Ready(view);
         }
         Ok(())
     }
@@ -243,7 +267,7 @@ impl StoreInner {
     /// Takes keys that are to leave the table out of the order. Says whether there is one that follows.
     pub(in crate::store) fn leave_order(&self, changes: &[Mutation]) -> bool {
         if matches!(
-            *self.shared.order.read(),
+            *self.shared.view.read(),
             OrderedViewState::Off | OrderedViewState::Absent
         ) {
             return false;
@@ -271,7 +295,7 @@ impl StoreInner {
         let followed = self.try_follow(changes.peekable());
         if let Err(error) = &followed {
             tracing::warn!(%error, "the ordered view is given up");
-            self.shared.order.forget();
+            self.shared.view.forget();
         }
         followed.unwrap_or(false)
     }
@@ -280,12 +304,12 @@ impl StoreInner {
         &self,
         mut changes: Peekable<impl Iterator<Item = (&'c Mutation<'c>, bool)>>,
     ) -> Result<bool> {
-        let order = &self.shared.order;
+        let shared = &self.shared.view;
         let keys = KeysFor(self);
         let mut unfit: Vec<&[u8]> = Vec::new();
         while changes.peek().is_some() {
             {
-                let order = order.read();
+                let order = shared.read();
                 for (change, is_there) in changes.by_ref().take(FOLLOWED_KEYS_MAX) {
                     let key = change.key();
                     match order.follow(key, self.id_of(key), is_there, &keys)? {
@@ -296,7 +320,7 @@ impl StoreInner {
                 }
             }
             for key in unfit.drain(..) {
-                order.write().balance(key, &keys)?;
+                shared.write().balance(key, &keys)?;
             }
         }
         Ok(true)

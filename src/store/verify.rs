@@ -3,11 +3,11 @@
 use std::ops::Bound;
 use std::time::Instant;
 
-use super::report::{FileReport, StoreFile, StoreReport, tell};
 use crate::pool::run_off_pool;
 use crate::store::Store;
 use crate::store::files::manifest;
 use crate::store::inner::StoreInner;
+use crate::store::lifecycle::report::{FileReport, StoreFile, StoreReport, tell};
 use crate::store::ordered::view::OrderedViewState;
 use crate::store::range::{Keys, PagesOf, Writes};
 use crate::store::store_ref::StoreRef;
@@ -75,7 +75,7 @@ impl Store {
         let states = || partitions.all().iter().map(|partition| &partition.state);
         let snapshot = {
             let _alone = partitions.alone();
-            let order = partitions.shared().order.read();
+            let order = partitions.shared().view.read();
             let OrderedViewState::Ready(view) = &*order else {
                 return Ok(());
             };
