@@ -32,7 +32,7 @@ use compaction::Workers;
 use levels::{Levels, Output};
 pub(crate) use sst::Checked;
 pub use stats::{LevelStats, SpillStats};
-pub(crate) use version::LsmVersion;
+pub(crate) use version::{LsmVersion, PageLimit};
 
 /// A key's newest value below the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

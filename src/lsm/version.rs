@@ -13,8 +13,21 @@ use crate::{Error, Result};
 /// Levels there are.
 pub const LEVELS: u32 = 8;
 
-/// Most bytes of keys and values in a page, unless a single item is longer.
-const PAGE_BYTES_MAX: usize = 1 << 20;
+/// What a page has at most, unless a single item is longer.
+#[derive(Debug, Clone, Copy)]
+pub struct PageLimit {
+    pub items: usize,
+    /// Of keys and values.
+    pub bytes: usize,
+}
+
+impl PageLimit {
+    /// So many items of a MiB.
+    pub fn items(items: usize) -> Self {
+        let bytes = 1 << 20;
+        Self { items, bytes }
+    }
+}
 
 /// Files in the order of their keys, no two of which have a key in common.
 #[derive(Debug, Clone)]
@@ -191,7 +204,7 @@ impl LsmVersion {
     }
 
     /// The first items of a range, or the last ones `from_end`, in the direction in which they are met:
-    /// each key once with its newest value, tombstones among them. There are at most `limit`, and fewer
+    /// each key once with its newest value, tombstones among them. There are at most so many, and fewer
     /// if their keys and values are long; at least one if there is one. Unless they are `with_values`, all
     /// values are empty.
     ///
@@ -204,7 +217,7 @@ impl LsmVersion {
         &self,
         range: (Bound<&[u8]>, Bound<&[u8]>),
         from_end: bool,
-        limit: usize,
+        limit: PageLimit,
         with_values: bool,
     ) -> Result<Page> {
         let (direction, from, to) = match from_end {
@@ -235,7 +248,7 @@ impl LsmVersion {
             }
             let value_bytes = entry.value.filter(|_| with_values).map_or(0, <[u8]>::len);
             bytes += entry.key.len() + value_bytes;
-            if !page.items.is_empty() && bytes > PAGE_BYTES_MAX {
+            if !page.items.is_empty() && bytes > limit.bytes {
                 return Ok(page);
             }
             let (key, sequence) = (entry.key.to_vec(), entry.sequence);
@@ -251,8 +264,8 @@ impl LsmVersion {
             let Some(unread) = merge.leave() else {
                 break;
             };
-            let has_room = !with_values || bytes as u64 + unread <= PAGE_BYTES_MAX as u64;
-            if page.items.len() >= limit || !has_room {
+            let has_room = !with_values || bytes as u64 + unread <= limit.bytes as u64;
+            if page.items.len() >= limit.items || !has_room {
                 return Ok(page);
             }
             merge.find()?;

@@ -119,7 +119,7 @@ pub fn contents(version: &LsmVersion, from_end: bool, limit: usize) -> Result<Mo
             false => (from, Bound::Unbounded),
             true => (Bound::Unbounded, from),
         };
-        let page = version.page(range, from_end, limit, true)?;
+        let page = version.page(range, from_end, PageLimit::items(limit), true)?;
         assert!(page.is_last || !page.items.is_empty());
         last = page.items.last().map(|item| item.key.clone());
         all.extend(page.items);

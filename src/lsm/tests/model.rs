@@ -71,7 +71,9 @@ fn check(version: &LsmVersion, model: &Model, rng: &mut SmallRng, keys: u32) {
             to.as_ref().map(Vec::as_slice),
         );
         let from_end = rng.random();
-        let page = version.page(range, from_end, 50, true).unwrap();
+        let page = version
+            .page(range, from_end, PageLimit::items(50), true)
+            .unwrap();
         let is_inside = |key: &Vec<u8>| {
             use std::ops::RangeBounds;
             (as_slice(&from), as_slice(&to)).contains(key)

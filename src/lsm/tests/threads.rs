@@ -49,7 +49,9 @@ fn readers_see_whole_additions() {
                     }
                     let from = key(1, number);
                     let range = (Bound::Included(&from[..]), Bound::Unbounded);
-                    let page = version.page(range, false, 1, true).unwrap();
+                    let page = version
+                        .page(range, false, PageLimit::items(1), true)
+                        .unwrap();
                     if let Some((sequence, _)) = expected {
                         assert_eq!(
                             (&page.items[0].key, page.items[0].sequence),

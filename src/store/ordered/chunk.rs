@@ -178,8 +178,12 @@ impl Chunk {
         let nth = entries.clone().nth(read).expect("it has not been read");
         let id = ids[read];
         let chosen = self.choose(nth, source.items(id, filling.what())?, |(key, _)| key);
-        filling.take_read(chosen.ok_or_else(|| source.lost(id))?);
-        Ok(read + 1)
+        match chosen {
+            Some(item) => Ok(read + usize::from(filling.take_read(item))),
+            // It has left its table meanwhile.
+            None if filling.end_early() => Ok(read),
+            None => Err(source.lost(id)),
+        }
     }
 
     /// Whether `key`, which has the id of entry `nth`, can only be the one of this entry.
@@ -277,7 +281,7 @@ impl Chunk {
     /// Takes a key in or out, as the source has it or not: `is_there` says which.
     ///
     /// # Errors
-    /// Those of the source; then the chunk may lack keys.
+    /// Those of the source; the chunk has the keys that it had.
     pub fn update(
         &mut self,
         key: &[u8],
@@ -306,13 +310,15 @@ impl Chunk {
             return Ok(());
         }
         // All of one id come in again, in order: each then has its position.
+        let mut changed = self.clone();
         for nth in twins.into_iter().rev() {
-            self.remove_at(nth);
+            changed.remove_at(nth);
         }
         for key in keys {
-            let nth = self.rank(&key, source)?;
-            self.insert_at(nth, &key, id);
+            let nth = changed.rank(&key, source)?;
+            changed.insert_at(nth, &key, id);
         }
+        *self = changed;
         Ok(())
     }
 

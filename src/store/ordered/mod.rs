@@ -35,6 +35,9 @@ const CHUNK_KEYS_INITIAL: usize = 384;
 /// A chunk of fewer keys is put together with the next one.
 const CHUNK_KEYS_MIN: usize = 64;
 
+/// Keys that an unfit chunk gains or loses until it is said again that it is.
+const UNFIT_KEYS: usize = 16;
+
 const _: () = assert!(PARTITIONS_MAX as usize <= 1 << u8::BITS);
 
 /// Keys of the store, in order.
@@ -99,7 +102,7 @@ impl OrderedView {
     /// Takes a key in or out, as `source` has it or not: `is_there` says which.
     ///
     /// # Errors
-    /// Those of the source; then the view may lack keys.
+    /// Those of the source; then the view may lack the key.
     pub fn update(
         &self,
         key: &[u8],
@@ -125,8 +128,10 @@ impl OrderedView {
         // Who reads it keeps what it was.
         change(Arc::make_mut(&mut chunk))?;
         let len = chunk.len();
-        let is_short = len < before && len < CHUNK_KEYS_MIN;
-        Ok(match is_short || len > CHUNK_KEYS_MAX {
+        // Not each time, if there is nothing that could be done, or somebody is about to do it.
+        let is_short = len < before && len < CHUNK_KEYS_MIN && len.is_multiple_of(UNFIT_KEYS);
+        let is_long = len > CHUNK_KEYS_MAX && len % UNFIT_KEYS == 1;
+        Ok(match is_short || is_long {
             true => Size::Unfit,
             false => Size::Fits,
         })

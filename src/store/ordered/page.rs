@@ -139,17 +139,29 @@ impl<'b> Filling<'b> {
         }
     }
 
-    /// Takes an item that was read without being asked for.
-    pub fn take_read(&mut self, (key, value): Item) {
+    /// Takes an item that was read without being asked for. `false` if the page has no room for it.
+    pub fn take_read(&mut self, (key, value): Item) -> bool {
         match self.side(&key) {
             Side::Before => {}
             Side::Behind => self.has_ended = true,
             Side::Within => {
                 self.has_begun = true;
-                self.bytes += key.len() + value.as_ref().map_or(0, Vec::len);
+                let bytes = self.bytes + key.len() + value.as_ref().map_or(0, Vec::len);
+                if self.bytes > 0 && bytes > PAGE_BYTES_MAX {
+                    self.is_full = true;
+                    return false;
+                }
+                self.bytes = bytes;
                 self.items.push((key, value));
             }
         }
+        true
+    }
+
+    /// Ends the page before an item that cannot be read, if it has some: the next page begins there.
+    pub fn end_early(&mut self) -> bool {
+        self.is_full = self.is_full || !self.items.is_empty();
+        self.is_full
     }
 
     /// The page where what it was read of has ended, unless it needs more. That was `all`, or there may be more.

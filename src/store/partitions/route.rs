@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use crate::lsm::PageLimit;
 use crate::store::inner::StoreInner;
 use crate::width::{product_top, to_usize};
 use crate::{Error, Result};
@@ -123,11 +124,12 @@ fn some_keys(state: &StoreInner) -> Vec<Vec<u8>> {
     let mut keys = state.tiers.table.some_keys(CHECKED_KEYS);
     if keys.len() < CHECKED_KEYS {
         let all = (Bound::Unbounded, Bound::Unbounded);
-        let page = state
-            .tiers
-            .spill
-            .version()
-            .page(all, false, CHECKED_KEYS, false);
+        let page =
+            state
+                .tiers
+                .spill
+                .version()
+                .page(all, false, PageLimit::items(CHECKED_KEYS), false);
         let items = page.map(|page| page.items).unwrap_or_default();
         keys.extend(items.into_iter().map(|item| item.key));
     }

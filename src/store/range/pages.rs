@@ -12,7 +12,7 @@ use std::vec;
 use rayon::iter::Either;
 
 use crate::Result;
-use crate::lsm::{self, LsmVersion, Spill};
+use crate::lsm::{self, LsmVersion, PageLimit, Spill};
 use crate::store::inner::StoreInner;
 use crate::store::metrics::TimedPath;
 use crate::store::mvcc::group_writes;
@@ -226,6 +226,11 @@ impl<'s> Pages<'s> {
         for state in self.states() {
             state.published.each(self.snapshot.commit_seq, &mut visit);
         }
+        // Several groups have more than one.
+        let entries = newer.items.iter();
+        let entries = entries.map(|(key, value)| (&key[..], value.as_ref().map(Vec::len)));
+        let last = self.page_end(entries);
+        newer.cut(last, end);
         newer
     }
 
@@ -419,7 +424,11 @@ fn with_files(above: Part, versions: &[Arc<LsmVersion>], page: PageOf, end: End)
     }
     let share = match versions.len() {
         1 => page.items,
-        several => page.items.div_ceil(several).saturating_add(SPARE_ITEMS),
+        several => page.items.min(page.items.div_ceil(several) + SPARE_ITEMS),
+    };
+    let limit = PageLimit {
+        items: share,
+        bytes: PAGE_BYTES_MAX / versions.len(),
     };
     let with_values = page.what == Wanted::Item;
     let mut below: Vec<Item> = Vec::new();
@@ -427,7 +436,7 @@ fn with_files(above: Part, versions: &[Arc<LsmVersion>], page: PageOf, end: End)
     let mut rest = above.rest.clone();
     for version in versions {
         let range = end.upto(page.range, rest.as_deref());
-        let read = version.page(range, end == End::Back, share, with_values)?;
+        let read = version.page(range, end == End::Back, limit, with_values)?;
         let item = |item: lsm::Item| (item.key, item.value);
         let read = Part::new(read.items.into_iter().map(item).collect(), read.is_last);
         rest = read.rest.or(rest);
