@@ -1282,6 +1282,27 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("lsm::tests::model"),
     },
     Mutation {
+        name: "an item of another key stands for an entry of the ordered view",
+        file: "src/store/ordered/chunk.rs",
+        find: "if !self.chunk.is_only(entry, key) {",
+        replacement: "if false {",
+        suite: Suite::Unit("store::ordered"),
+    },
+    Mutation {
+        name: "only the last shard is asked for the newest snapshot",
+        file: "src/store/mvcc/snapshots.rs",
+        find: "newest = newest.max(before.map(|(seq, _)| *seq));",
+        replacement: "newest = before.map(|(seq, _)| *seq);",
+        suite: Suite::Unit("store::mvcc::snapshots"),
+    },
+    Mutation {
+        name: "readers do not hear that old versions were kept",
+        file: "src/store/commit/apply.rs",
+        find: "            self.newest_kept.fetch_max(commit_seq, Ordering::SeqCst);\n",
+        replacement: "",
+        suite: Suite::Store("snapshots"),
+    },
+    Mutation {
         name: "a page of a range has room for any number of bytes",
         file: "src/store/ordered/page.rs",
         find: "if self.bytes > 0 && bytes > PAGE_BYTES_MAX {",
