@@ -1099,7 +1099,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a second reader of one moment is not counted",
-        file: "src/store/mvcc/old_versions.rs",
+        file: "src/store/mvcc/snapshots.rs",
         find: "        *live.entry(commit_seq).or_default() += 1;\n",
         replacement: "        live.entry(commit_seq).or_insert(1);\n",
         suite: Suite::Store("snapshots"),
@@ -1305,8 +1305,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a page of a range has room for any number of bytes",
         file: "src/store/ordered/page.rs",
-        find: "if self.bytes > 0 && bytes > PAGE_BYTES_MAX {",
-        replacement: "if false {",
+        find: "self.is_full = self.bytes > 0 && bytes > PAGE_BYTES_MAX;",
+        replacement: "self.is_full = false;",
         suite: Suite::Store("memory"),
     },
     Mutation {

@@ -123,13 +123,20 @@ impl<'b> Filling<'b> {
             Wanted::Item => to_usize(value_bytes),
             Wanted::Key | Wanted::End => 0,
         };
-        let bytes = self.bytes + key.len() + value_bytes;
-        if self.bytes > 0 && bytes > PAGE_BYTES_MAX {
-            self.is_full = true;
-            return Wanted::End;
+        match self.take_room(key.len() + value_bytes) {
+            true => self.page.what,
+            false => Wanted::End,
         }
-        self.bytes = bytes;
-        self.page.what
+    }
+
+    /// Takes room for an item of so many bytes, if there is any.
+    fn take_room(&mut self, bytes: usize) -> bool {
+        let bytes = self.bytes + bytes;
+        self.is_full = self.bytes > 0 && bytes > PAGE_BYTES_MAX;
+        if !self.is_full {
+            self.bytes = bytes;
+        }
+        !self.is_full
     }
 
     /// Takes the item of which something was [wanted](Self::wanted).
@@ -146,12 +153,10 @@ impl<'b> Filling<'b> {
             Side::Behind => self.has_ended = true,
             Side::Within => {
                 self.has_begun = true;
-                let bytes = self.bytes + key.len() + value.as_ref().map_or(0, Vec::len);
-                if self.bytes > 0 && bytes > PAGE_BYTES_MAX {
-                    self.is_full = true;
+                let bytes = key.len() + value.as_ref().map_or(0, Vec::len);
+                if !self.take_room(bytes) {
                     return false;
                 }
-                self.bytes = bytes;
                 self.items.push((key, value));
             }
         }
