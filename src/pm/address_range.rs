@@ -250,29 +250,4 @@ fn in_parts(from: u64, to: u64, threads: usize, work: impl Fn(u64, u64) + Sync) 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn address_ranges_are_aligned_and_thousands_fit() {
-        let small = Range::reserve(1, 0, 4096).unwrap();
-        assert_eq!(small.base().addr() as u64 % HUGE_PAGE, 0);
-        assert!(small.len() >= HEADROOM * HUGE_PAGE);
-        let large = Range::reserve(1 << 39, 0, 4096).unwrap();
-        assert!(large.len() >= HEADROOM << 39);
-        let expected = Range::reserve(1, 3 << 40, 4096).unwrap();
-        assert!(expected.len() >= 3 << 40);
-        let gigantic = Range::reserve(1, 0, 1 << 30).unwrap();
-        assert_eq!(gigantic.base().addr() % (1 << 30), 0);
-        drop((small, large, expected, gigantic));
-        // Not beside the large ranges: both together may be more than all addresses.
-        let ranges: Vec<_> = (0..2000)
-            .map(|_| Range::reserve(1 << 20, 0, 4096))
-            .collect();
-        assert!(ranges.iter().all(Result::is_ok));
-        let len = |nth: usize| ranges[nth].as_ref().map_or(0, Range::len);
-        // Other tests have files open, too.
-        assert!(len(0) >= 64 << 30, "{}", len(0));
-        assert!(len(1999) >= 256 << 20, "{}", len(1999));
-    }
-}
+mod tests;

@@ -104,28 +104,4 @@ impl Reader {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::gpu::device::Device;
-
-    #[test]
-    fn reader_handed_out_is_kept_until_it_is_locked() {
-        // On a machine without a GPU there is nothing to look at.
-        let Ok(device) = Device::open(0) else {
-            return;
-        };
-        let _entered = device.enter().unwrap();
-        let readers = Readers::default();
-        let stream = Stream::new().unwrap();
-        let handed_out = readers.on(&stream).unwrap();
-        // All of them done, as nothing was put there.
-        let others: Vec<_> = (0..2 * REMEMBERED_STREAMS_MAX)
-            .map(|_| Stream::new().unwrap())
-            .collect();
-        for other in &others {
-            readers.on(other).unwrap();
-        }
-        assert!(readers.0.lock().len() <= REMEMBERED_STREAMS_MAX);
-        assert!(Arc::ptr_eq(&readers.on(&stream).unwrap(), &handed_out));
-    }
-}
+mod tests;

@@ -1,0 +1,46 @@
+use super::*;
+
+const FORMAT: FileFormat = FileFormat {
+    magic: *b"GPHTEST\n",
+    version: 3,
+};
+
+#[test]
+fn magic_comes_before_version() {
+    let path = Path::new("f");
+    let preamble = FORMAT.preamble(0, [1, 2]);
+    let bytes = bytemuck::bytes_of(&preamble);
+    FORMAT.check(bytes, path).unwrap();
+    for len in 0..8 {
+        let cut = FORMAT.check(&bytes[..len], path);
+        assert!(matches!(cut, Err(Error::Foreign { .. })), "{len} bytes");
+    }
+    let mut newer = bytes.to_vec();
+    newer[8] = 4;
+    // Without its last byte the version is not known.
+    FORMAT.check(&newer[..11], path).unwrap();
+    let refused = FORMAT.check(&newer, path);
+    assert!(
+        matches!(
+            refused,
+            Err(Error::NewerFormat {
+                found: 4,
+                supported: 3,
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
+    newer[0] ^= 1;
+    let refused = FORMAT.check(&newer, path);
+    assert!(matches!(refused, Err(Error::Foreign { .. })), "{refused:?}");
+}
+
+#[test]
+fn seal_replaces_the_last_eight_bytes() {
+    let mut bytes = [7; 24];
+    seal(&mut bytes);
+    assert_eq!(bytes[..16], [7; 16]);
+    assert_eq!(bytes[16..], xxh3_64(&[7; 16]).to_le_bytes());
+    assert_eq!(bytes[16..], checksum(&bytes).to_le_bytes());
+}

@@ -1,0 +1,22 @@
+use super::*;
+
+#[test]
+fn parts_are_done_once_and_in_order() {
+    for len in [0, 1, 2, 511, 512, 513, 100_000] {
+        assert!(parts(len, 512).flatten().eq(0..len));
+        assert!(collect(len, 512, |nth| nth).into_iter().eq(0..len));
+        let mut bytes = vec![0u8; len];
+        let lens = map(bytes.chunks_mut(100), |bytes| {
+            bytes.iter_mut().for_each(|byte| *byte += 1);
+            bytes.len()
+        });
+        assert_eq!(lens.into_iter().sum::<usize>(), len);
+        assert!(bytes.iter().all(|&byte| byte == 1));
+        for wanted in [0, 7, 511, 99_999] {
+            let is_inside = wanted < len;
+            let found = find_first(len, 512, |nth| nth >= wanted);
+            assert_eq!(found, is_inside.then_some(wanted));
+            assert_eq!(all(len, 512, |nth| nth < wanted), !is_inside);
+        }
+    }
+}

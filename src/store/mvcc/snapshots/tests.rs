@@ -1,0 +1,50 @@
+use super::*;
+
+#[test]
+fn newest_snapshot_before_a_commit_is_found_in_any_shard() {
+    let snapshots = Snapshots::default();
+    assert_eq!(snapshots.newest_before(9), None);
+    let take = |shard, commit_seq| snapshots.take_in(shard, || commit_seq);
+    let _some = [take(3, 2), take(0, 7), take(15, 5), take(8, 9)];
+    assert_eq!(snapshots.newest_before(2), None);
+    assert_eq!(snapshots.newest_before(7), Some(5));
+    assert_eq!(snapshots.newest_before(9), Some(7));
+    assert!(snapshots.live().keys().eq(&[2, 5, 7, 9]));
+}
+
+#[test]
+fn snapshots_are_found_after_many_vain_searches() {
+    let snapshots = Snapshots::default();
+    for round in 0..3 {
+        for _ in 0..2 * VAIN_SEARCHES {
+            assert_eq!(snapshots.newest_before(u64::MAX), None);
+        }
+        let first = snapshots.take(round);
+        let again = first.again();
+        drop(first);
+        assert_eq!(snapshots.newest_before(u64::MAX), Some(round));
+        assert!(!snapshots.is_empty());
+        drop(again);
+        assert!(snapshots.is_empty());
+    }
+}
+
+#[test]
+fn who_releases_the_last_snapshot_is_told_once() {
+    let snapshots = Snapshots::default();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    snapshots.on_last(move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    drop(snapshots.take(1));
+    assert_eq!(calls.load(Ordering::SeqCst), 0, "nothing was kept");
+    let some: Vec<Snapshot> = (0..8).map(|shard| snapshots.take_in(shard, || 1)).collect();
+    snapshots.note_kept();
+    std::thread::scope(|scope| {
+        for snapshot in some {
+            scope.spawn(move || drop(snapshot));
+        }
+    });
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
