@@ -141,6 +141,7 @@ impl Partitions {
         &self.all()[usize::from(number)].state.tiers.table
     }
 
+    /// Waits until nobody changes a table.
     pub fn alone(&self) -> Alone<'_> {
         let states = self.all().iter().map(|one| &one.state);
         states.map(StoreInner::applying).collect()
@@ -183,10 +184,9 @@ impl Partitions {
         {
             let _alone = self.alone();
             match &mut *shared.write() {
-                order @ OrderedViewState::Absent => {
-                    *order = OrderedViewState::Underway(Mutex::default())
-                }
-                _ => return Ok(()),
+                OrderedViewState::Off | OrderedViewState::Ready(_) => return Ok(()),
+                // Nobody else makes it now: who has begun and did not end it has panicked.
+                order => *order = OrderedViewState::Underway(Mutex::default()),
             }
         }
         let made = self.read_view();
