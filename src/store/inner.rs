@@ -317,8 +317,9 @@ impl StoreInner {
             Some(meta) => Ok(!meta.is_tombstone()),
             None => {
                 // Not earlier: what leaves the table is in a file before.
-                let below = self.tiers.spill.version().get(key)?;
-                Ok(below.is_some_and(|(_, value)| value.is_some()))
+                let version = self.tiers.spill.version_if_any();
+                let below = version.map(|version| version.get(key)).transpose()?;
+                Ok(below.flatten().is_some_and(|(_, value)| value.is_some()))
             }
         }
     }

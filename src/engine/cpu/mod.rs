@@ -277,10 +277,6 @@ impl CpuEngine {
         ids: &[ItemId],
         found: &mut impl Found,
     ) -> Result<()> {
-        let Some(first) = ids.first() else {
-            return Ok(());
-        };
-        let whole = ValuePart::whole(&table(first.table).shape);
         let (mut key, mut value) = (Vec::new(), Vec::new());
         let mut has_ended = false;
         for (part, ids) in ids.chunks(PINNED_OPS_MAX).enumerate() {
@@ -288,7 +284,7 @@ impl CpuEngine {
             let target = |i: usize| ProbeKey::of_fingerprint(ids[i].fingerprint, Identity::Any);
             lookup(
                 &mut sessions,
-                whole,
+                ValuePart::whole(&table(ids[0].table).shape),
                 ids.len(),
                 target,
                 |session, member, i| {
@@ -307,7 +303,6 @@ impl CpuEngine {
                     Ok(())
                 },
             )?;
-            sessions.count();
             if has_ended {
                 break;
             }

@@ -104,25 +104,20 @@ pub struct SessionsOf<'t, 'i, M: Medium> {
 const TABLES_MAX: usize = 1 << u8::BITS;
 
 impl<'t, 'i, M: Medium> SessionsOf<'t, 'i, M> {
-    /// Begins them in one order, so that no two callers wait for each other.
+    /// Begins them in one order, so that no two callers wait for each other, and counts the ids as operations.
     pub fn begin(ids: &'i [ItemId], table: impl Fn(u8) -> &'t Table<M>) -> Self {
-        let mut is_named = [false; TABLES_MAX];
+        let mut counts = [0; TABLES_MAX];
         for id in ids {
-            is_named[usize::from(id.table)] = true;
+            counts[usize::from(id.table)] += 1;
         }
         let (mut ranks, mut open) = ([0; TABLES_MAX], Vec::new());
-        for number in (0..=u8::MAX).filter(|&number| is_named[usize::from(number)]) {
+        for number in (0..=u8::MAX).filter(|&number| counts[usize::from(number)] > 0) {
             ranks[usize::from(number)] = low_byte(open.len() as u64);
-            open.push(table(number).read_session());
+            let mut session = table(number).read_session();
+            session.count(counts[usize::from(number)]);
+            open.push(session);
         }
         Self { ids, open, ranks }
-    }
-
-    /// Counts all targets as operations.
-    pub fn count(&mut self) {
-        for position in 0..self.ids.len() {
-            self.at(position).count(1);
-        }
     }
 }
 
@@ -144,9 +139,6 @@ pub fn lookup<'k, 't, M: Medium + 't>(
     target: impl Fn(usize) -> ProbeKey<'k>,
     mut found: impl FnMut(&mut Session<'t, M>, Occupied, usize) -> Result<()>,
 ) -> Result<()> {
-    if len == 0 {
-        return Ok(());
-    }
     let mut in_flight: [Option<Lookup>; LOOKUPS_IN_FLIGHT] = [None; LOOKUPS_IN_FLIGHT];
     let is_variable = sessions.at(0).table.shape.key_class() == KeyClass::Variable;
     let (distance, compared) = match is_variable {

@@ -60,14 +60,12 @@ struct KeysOfOpen(Weak<Partitions>);
 impl Keys for KeysOfOpen {
     fn keys(&self, id: ItemId) -> Result<Vec<Vec<u8>>> {
         let partitions = self.0.upgrade().ok_or(Error::Unordered)?;
-        keys_of(partitions.index(id.table), id)
+        partitions.items().keys(id)
     }
 
     fn lost(&self, id: ItemId) -> Error {
         let partitions = self.0.upgrade();
-        partitions.map_or(Error::Unordered, |partitions| {
-            lost_in(partitions.index(id.table), id)
-        })
+        partitions.map_or(Error::Unordered, |partitions| partitions.items().lost(id))
     }
 }
 
