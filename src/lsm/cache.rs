@@ -1,15 +1,19 @@
 //! What is kept of files in memory: open handles, and the data blocks used most.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crossbeam_queue::SegQueue;
+use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::sst;
 use super::sst::{BLOCK_BYTES, Block};
+use super::values;
+use super::values::ValueFile;
 use crate::Result;
 use crate::pm::{Dir, PmFile};
 use crate::pool::worker::{REST, Worker};
@@ -25,7 +29,25 @@ const CACHED_BLOCK_BYTES_MAX: u64 = 256 << 10;
 /// What a block takes beside its bytes.
 const ENTRY_OVERHEAD_BYTES: usize = 128;
 
-/// Number of a file, and of a block in it.
+/// What a file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// Entries, in the order of their keys.
+    Sorted,
+    /// Values of such entries.
+    Values,
+}
+
+impl FileKind {
+    fn name(self, number: u64) -> String {
+        match self {
+            Self::Sorted => sst::name(number),
+            Self::Values => values::name(number),
+        }
+    }
+}
+
+/// Number of a sorted file, and of a block in it.
 type BlockAddr = (u64, u32);
 
 #[derive(Debug, Clone, Copy)]
@@ -45,8 +67,10 @@ pub struct FileCache {
     /// Closes the files.
     rest: Worker,
     blocks: Cache<BlockAddr, Arc<Block>, Bytes>,
+    /// Value files that somebody holds.
+    values: Mutex<HashMap<u64, Weak<ValueFile>>>,
     /// Files that nobody holds any longer, with the number of their blocks.
-    dropped: SegQueue<(u64, usize)>,
+    dropped: SegQueue<(FileKind, u64, usize)>,
     /// Those, and others that will be among them.
     obsolete: AtomicUsize,
 }
@@ -54,7 +78,7 @@ pub struct FileCache {
 /// Files that are open. Those of a store that rests are not.
 #[derive(Debug)]
 struct Handles {
-    open: Cache<u64, Arc<PmFile>>,
+    open: Cache<(FileKind, u64), Arc<PmFile>>,
     /// Some may be.
     are_open: AtomicBool,
     /// One was used since it was looked for last.
@@ -91,6 +115,7 @@ impl FileCache {
             files,
             rest,
             blocks: Cache::with_weighter(blocks.max(1), bytes, Bytes),
+            values: Mutex::new(HashMap::new()),
             dropped: SegQueue::new(),
             obsolete: AtomicUsize::new(0),
         }
@@ -105,17 +130,38 @@ impl FileCache {
     ///
     /// # Errors
     /// What the operating system answers.
-    pub fn file(&self, number: u64) -> Result<Arc<PmFile>> {
+    pub fn file(&self, kind: FileKind, number: u64) -> Result<Arc<PmFile>> {
         self.files.were_used.store(true, Ordering::Relaxed);
-        let file = self.files.open.get_or_insert_with(&number, || {
-            let file = self.dir.open_file(&sst::name(number), false)?;
-            Ok(Arc::new(file))
+        let file = self.files.open.get_or_insert_with(&(kind, number), || {
+            let file = self.dir.open_file(&kind.name(number), false)?;
+            Result::Ok(Arc::new(file))
         })?;
         let are_open = &self.files.are_open;
         if !are_open.load(Ordering::Relaxed) && !are_open.swap(true, Ordering::AcqRel) {
             self.rest.call_if_possible();
         }
         Ok(file)
+    }
+
+    /// Value file `number`, which all who refer to it share.
+    ///
+    /// # Errors
+    /// Those of [`ValueFile::open`].
+    pub fn value_file(self: &Arc<Self>, store_id: [u64; 2], number: u64) -> Result<Arc<ValueFile>> {
+        let mut values = self.values.lock();
+        if let Some(open) = values.get(&number).and_then(Weak::upgrade) {
+            return Ok(open);
+        }
+        let opened = Arc::new(ValueFile::open(Arc::clone(self), store_id, number)?);
+        values.insert(number, Arc::downgrade(&opened));
+        Ok(opened)
+    }
+
+    /// Value file `number`, which is being written.
+    pub fn new_value_file(self: &Arc<Self>, number: u64) -> Arc<ValueFile> {
+        let begun = Arc::new(ValueFile::begun(Arc::clone(self), number));
+        self.values.lock().insert(number, Arc::downgrade(&begun));
+        begun
     }
 
     /// A block that has `len` bytes in its file; `read` reads it if it is not there.
@@ -145,8 +191,8 @@ impl FileCache {
 
     /// Notes that nobody holds that file any longer. A reader may be the one who says so, and need not
     /// wait for the removal.
-    pub fn give_up(&self, number: u64, blocks: usize) {
-        self.dropped.push((number, blocks));
+    pub fn give_up(&self, kind: FileKind, number: u64, blocks: usize) {
+        self.dropped.push((kind, number, blocks));
     }
 
     /// Whether there are files that are to be removed, now or later.
@@ -156,15 +202,18 @@ impl FileCache {
 
     /// Removes the files that nobody holds any longer.
     pub fn sweep(&self) {
-        while let Some((number, blocks)) = self.dropped.pop() {
+        while let Some((kind, number, blocks)) = self.dropped.pop() {
             self.obsolete.fetch_sub(1, Ordering::Relaxed);
             for nth in (0..u32::MAX).take(blocks) {
                 self.blocks.remove(&(number, nth));
             }
             // An open handle would keep its room on the disk.
-            self.files.open.remove(&number);
-            if let Err(error) = self.dir.remove_file(&sst::name(number)) {
-                tracing::warn!(%error, "an obsolete SST stays until the next opening");
+            self.files.open.remove(&(kind, number));
+            if kind == FileKind::Values {
+                self.values.lock().remove(&number);
+            }
+            if let Err(error) = self.dir.remove_file(&kind.name(number)) {
+                tracing::warn!(%error, "an obsolete file stays until the next opening");
             }
         }
     }

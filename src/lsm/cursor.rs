@@ -190,12 +190,16 @@ impl<'r> Cursor<'r> {
         }
     }
 
-    /// Takes the value of the entry at which the cursor is. After that it can only be asked for the key.
-    pub fn take_value(&mut self) -> Option<Vec<u8>> {
-        match &mut self.position {
-            Position::Entry(decoded, nth) => decoded.take_value(*nth),
-            Position::Unread | Position::End => None,
-        }
+    /// The bytes of the value of the entry at which the cursor is, unless that is a tombstone.
+    ///
+    /// # Errors
+    /// Those of [`seek`](Self::seek).
+    pub fn value(&self) -> Result<Option<Vec<u8>>> {
+        let value = self.entry().and_then(|entry| entry.value);
+        let sst = || &self.run[self.file];
+        value
+            .map(|value| sst().value(self.block, value))
+            .transpose()
     }
 
     /// Goes on to the next entry, or before the next block.

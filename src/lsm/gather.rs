@@ -5,6 +5,8 @@ use std::collections::BinaryHeap;
 
 use super::sst;
 use super::sst::{Decoded, Salvage, Writer};
+use super::values;
+use super::values::ValueSalvage;
 use super::{Entry, LevelFile};
 use crate::Result;
 use crate::pm::{Dir, PmFile};
@@ -38,6 +40,16 @@ pub(crate) fn numbers(dir: &Dir) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
+/// A number that no file in the directory has, and none after it.
+///
+/// # Errors
+/// What the operating system answers.
+pub(crate) fn next_number(dir: &Dir) -> Result<u64> {
+    let last = numbers(dir)?.last().copied().unwrap_or(0);
+    let last = last.max(values::last_number(dir)?);
+    Ok(last.saturating_add(1))
+}
+
 /// The store that a file says that it belongs to, if its header is whole.
 ///
 /// # Errors
@@ -47,8 +59,8 @@ pub(crate) fn store_of(dir: &Dir, number: u64) -> Result<Option<[u64; 2]>> {
     sst::store_of(&file)
 }
 
-/// Reads the data blocks of these files that are whole, and writes of each key the newest entry into files
-/// from number `next` on: durably, but for their names. The files stay as they are.
+/// Reads the data blocks of these files that are whole, and writes of each key the newest entry whose value is whole
+/// into files from number `next` on: durably, but for their names. The files stay as they are.
 ///
 /// # Errors
 /// What the operating system answers; files that no list has may be left.
@@ -77,6 +89,7 @@ pub(crate) fn gather(
         );
     }
     let mut gathered = Gathered::default();
+    let values = ValueSalvage::new(dir, store_id);
     let mut output = Output {
         dir,
         store_id,
@@ -87,8 +100,8 @@ pub(crate) fn gather(
     while let Some(Reverse((key, _, nth))) = heap.pop() {
         let source = &mut sources[nth];
         gathered.read += 1;
-        if last.as_ref() != Some(&key) {
-            let entry = source.entry();
+        let entry = source.entry();
+        if last.as_ref() != Some(&key) && values.has_value_of(&entry)? {
             gathered.sequence = gathered.sequence.max(entry.sequence);
             gathered.kept += 1;
             output.add(&entry, &mut gathered.files)?;

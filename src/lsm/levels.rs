@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
-use super::cache::FileCache;
+use super::cache::{FileCache, FileKind};
 use super::compaction::{Job, Plan, STALL_RUNS_MIN};
 use super::sst;
 use super::sst::{Sst, Writer};
 use super::stats::Counts;
+use super::values;
+use super::values::{Value, ValueFile, ValueWriter};
 use super::version::LsmVersion;
 use super::{Catalog, Entry, LevelFile, SpillOptions};
 use crate::Result;
@@ -61,10 +63,14 @@ impl Levels {
             .collect::<Result<Vec<_>>>()?;
         let dir = cache.dir();
         let version = LsmVersion::new(options.store_id, dir.path(), opened)?;
-        let there = || names.iter().filter_map(|name| sst::number(name));
+        let number = |name: &String| sst::number(name).or_else(|| values::number(name));
+        let there = || names.iter().filter_map(number);
         let counts = |number| files.iter().any(|file| file.number == number);
         let is_old = |name: &&String| {
-            sst::is_left_behind(name) || sst::number(name).is_some_and(|number| !counts(number))
+            let is_old_sst = sst::number(name).is_some_and(|number| !counts(number));
+            let of_values = values::number(name);
+            let has_old_values = of_values.is_some_and(|number| !version.refers_to(number));
+            sst::is_left_behind(name) || is_old_sst || has_old_values
         };
         let old: Vec<&String> = names.iter().filter(is_old).collect();
         if !old.is_empty() {
@@ -73,7 +79,7 @@ impl Levels {
         }
         for name in old {
             if let Err(error) = dir.remove_file(name) {
-                tracing::warn!(%error, "an obsolete SST stays");
+                tracing::warn!(%error, "an obsolete file stays");
             }
         }
         let numbers = there().chain(files.iter().map(|file| file.number));
@@ -112,6 +118,10 @@ impl Levels {
 
     pub fn cache(&self) -> &FileCache {
         &self.cache
+    }
+
+    fn next_number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
     /// What it holds at this moment.
@@ -237,12 +247,16 @@ fn forget(files: &mut Vec<Arc<Sst>>) {
     }
 }
 
-/// Files that are being written, one after the other. Unless it is finished, dropping it removes them.
+/// Files that are being written, one after the other, and value files beside them. Unless it is finished, dropping
+/// it removes them.
 pub struct Output<'l> {
     levels: &'l Levels,
     level: u32,
     writer: Option<(u64, Writer)>,
     files: Vec<Arc<Sst>>,
+    values: Option<ValueWriter>,
+    /// The value files, finished or not.
+    value_files: Vec<Arc<ValueFile>>,
 }
 
 impl<'l> Output<'l> {
@@ -253,29 +267,68 @@ impl<'l> Output<'l> {
             level,
             writer: None,
             files: Vec::new(),
+            values: None,
+            value_files: Vec::new(),
         }
     }
 
-    /// Adds an entry, whose key is behind those of all others.
+    /// Adds an entry, whose key is behind those of all others. A long value goes into a value file.
     ///
     /// # Errors
     /// What the operating system answers; the output is of no use then.
     pub fn add(&mut self, entry: &Entry) -> Result<()> {
+        let mut entry = *entry;
+        if let Some(Value::Inline(value)) = entry.value
+            && value.len() >= self.levels.options.value_bytes_min
+        {
+            entry.value = Some(self.add_value(value)?);
+        }
         let (_, writer) = match &mut self.writer {
             Some(writer) => writer,
             None => {
                 let levels = self.levels;
-                let number = levels.next_number.fetch_add(1, Ordering::Relaxed);
+                let number = levels.next_number();
                 let (name, id) = (sst::name(number), levels.options.store_id);
                 let writer = Writer::create(levels.dir(), name, id, number)?;
                 self.writer.insert((number, writer))
             }
         };
-        self.levels.catalog.write(&mut || writer.add(entry))?;
+        self.levels.catalog.write(&mut || writer.add(&entry))?;
         if writer.len() >= self.levels.options.file_bytes {
             self.end_file()?;
         }
         Ok(())
+    }
+
+    fn add_value(&mut self, value: &[u8]) -> Result<Value<'static>> {
+        let levels = self.levels;
+        let writer = match &mut self.values {
+            Some(writer) => writer,
+            None => {
+                let (id, number) = (levels.options.store_id, levels.next_number());
+                let writer = ValueWriter::create(&levels.cache, id, number)?;
+                self.value_files.push(Arc::clone(writer.file()));
+                self.values.insert(writer)
+            }
+        };
+        let mut reference = None;
+        levels.catalog.write(&mut || {
+            reference = Some(writer.add(value)?);
+            Ok(())
+        })?;
+        let reference = reference.expect("it was written");
+        if writer.len() >= levels.options.value_file_bytes {
+            self.end_values()?;
+        }
+        Ok(Value::Apart(reference))
+    }
+
+    fn end_values(&mut self) -> Result<()> {
+        let mut values = self.values.take();
+        self.levels.catalog.write(&mut || {
+            let ended = values.take().map(ValueWriter::finish);
+            ended.unwrap_or(Ok(()))
+        })
     }
 
     fn end_file(&mut self) -> Result<()> {
@@ -283,6 +336,9 @@ impl<'l> Output<'l> {
             return Ok(());
         };
         let levels = self.levels;
+        if let Some(values) = &mut self.values {
+            levels.catalog.write(&mut || values.flush())?;
+        }
         let mut writer = Some(writer);
         let mut len = 0;
         levels.catalog.write(&mut || {
@@ -300,7 +356,7 @@ impl<'l> Output<'l> {
         let sst = opened.inspect_err(|_| {
             // Nobody has heard of it.
             levels.cache.expect();
-            levels.cache.give_up(number, 0);
+            levels.cache.give_up(FileKind::Sorted, number, 0);
         })?;
         self.files.push(Arc::new(sst));
         Ok(())
@@ -312,6 +368,7 @@ impl<'l> Output<'l> {
     /// As [`add`](Self::add).
     pub fn finish(mut self) -> Result<Vec<Arc<Sst>>> {
         self.end_file()?;
+        self.end_values()?;
         if let Some(sst) = self.files.first() {
             sst.sync_names()?;
         }
@@ -322,6 +379,10 @@ impl<'l> Output<'l> {
 impl Drop for Output<'_> {
     fn drop(&mut self) {
         forget(&mut self.files);
+        self.values = None;
+        for file in self.value_files.drain(..) {
+            file.set_obsolete_if_unused();
+        }
         self.levels.cache.sweep();
     }
 }

@@ -76,9 +76,13 @@ impl<'r> Merge<'r> {
         self.cursors[*self.at.first()?].entry()
     }
 
-    /// Takes the value of that entry. After that the merge can only go on.
-    pub fn take_value(&mut self) -> Option<Vec<u8>> {
-        self.cursors[*self.at.first()?].take_value()
+    /// The bytes of the value of that entry, unless it is a tombstone.
+    ///
+    /// # Errors
+    /// Those of [`advance`](Self::advance).
+    pub fn value(&self) -> Result<Option<Vec<u8>>> {
+        let nth = self.at.first();
+        nth.map_or(Ok(None), |&nth| self.cursors[nth].value())
     }
 
     /// Leaves the key at which the merge is. Gives the bytes of the blocks that must be read to

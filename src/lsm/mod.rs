@@ -8,6 +8,7 @@ mod cache;
 mod compaction;
 mod cursor;
 pub(crate) mod gather;
+mod header;
 mod levels;
 mod merge;
 pub(crate) mod repair;
@@ -15,6 +16,7 @@ mod sst;
 mod stats;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod values;
 mod version;
 
 use std::path::PathBuf;
@@ -30,8 +32,9 @@ use crate::pm::Dir;
 use crate::pool::parallel;
 use compaction::Workers;
 use levels::{Levels, Output};
-pub(crate) use sst::Checked;
+pub(crate) use sst::{Checked, INLINE_VALUE_BYTES_MAX};
 pub use stats::{LevelStats, SpillStats};
+pub(crate) use values::Value;
 pub(crate) use version::{LsmVersion, PageLimit};
 
 /// A key's newest value below the table.
@@ -40,7 +43,7 @@ pub(crate) struct Entry<'a> {
     pub key: &'a [u8],
     pub sequence: u64,
     /// `None` for a tombstone.
-    pub value: Option<&'a [u8]>,
+    pub value: Option<Value<'a>>,
 }
 
 /// A key with the newest that is known of it.
@@ -107,6 +110,10 @@ pub(crate) struct SpillOptions {
     pub cache_bytes: u64,
     /// Bytes after which a file ends and the next one begins.
     pub file_bytes: u64,
+    /// Values from this length on, in bytes, go into value files.
+    pub value_bytes_min: usize,
+    /// Bytes after which a value file ends.
+    pub value_file_bytes: u64,
     /// Bytes of level 1 from which on it is too large; each deeper level may have ten times more.
     pub level_bytes: u64,
     /// Threads that compact; with none, nothing is compacted by itself.

@@ -6,6 +6,7 @@ use super::LevelFile;
 use super::cache::FileCache;
 use super::sst;
 use super::sst::{Checked, Salvage, Sst, Writer};
+use super::values::ValueSalvage;
 use super::version::LsmVersion;
 use crate::Result;
 use crate::pm::Dir;
@@ -52,8 +53,8 @@ pub(crate) fn check_levels(dir: &Dir, files: &[LevelFile], store_id: [u64; 2]) -
     LsmVersion::new(store_id, dir.path(), files).map(|_| ())
 }
 
-/// Writes a file anew from its data blocks that are whole, in its own place: atomically and durably. Of one
-/// that is not there nothing is saved. What levels below have of the keys that are lost comes to light
+/// Writes a file anew from its data blocks that are whole, in its own place: atomically and durably. An entry whose
+/// value is not whole in its value file is lost, too. Of a file that is not there nothing is saved. What levels below have of the keys that are lost comes to light
 /// again. Others must not have the file open.
 ///
 /// # Errors
@@ -68,6 +69,7 @@ pub(crate) fn repair(dir: &Dir, file: &LevelFile, store_id: [u64; 2]) -> Result<
     }
     let damaged = dir.open_file(&sst::name(file.number), false)?;
     let salvage = Salvage::open(&damaged, store_id, file.number)?;
+    let values = ValueSalvage::new(dir, store_id);
     let mut writer = Writer::create(dir, sst::next_name(file.number), store_id, file.number)?;
     let mut kept = 0;
     let mut last: Option<Vec<u8>> = None;
@@ -75,7 +77,7 @@ pub(crate) fn repair(dir: &Dir, file: &LevelFile, store_id: [u64; 2]) -> Result<
         let block = block?;
         for entry in (0..block.len()).map(|nth| block.entry(nth)) {
             // A block that has been forged may have keys of others.
-            if last.as_deref() < Some(entry.key) {
+            if last.as_deref() < Some(entry.key) && values.has_value_of(&entry)? {
                 writer.add(&entry)?;
                 kept += 1;
                 last = Some(entry.key.to_vec());

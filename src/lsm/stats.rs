@@ -58,9 +58,9 @@ pub struct SpillStats {
     pub compactions: u64,
     /// Compactions that only gave files another level.
     pub moves: u64,
-    /// Bytes of files that merges have read.
+    /// Bytes of files that merges have read, values included.
     pub compaction_read: u64,
-    /// Bytes of files that merges have written.
+    /// Bytes of files that merges have written, values included.
     pub compaction_written: u64,
     /// Data blocks that were in the cache.
     pub cache_hits: u64,
@@ -70,6 +70,12 @@ pub struct SpillStats {
     pub cache_bytes: u64,
     /// Bytes of filters and indexes in memory.
     pub memory: u64,
+    /// Value files.
+    pub value_files: u64,
+    /// Their bytes, but for those that are being written.
+    pub value_bytes: u64,
+    /// Bytes of them to which sorted files refer.
+    pub live_value_bytes: u64,
 }
 
 impl SpillStats {
@@ -77,7 +83,8 @@ impl SpillStats {
     pub(super) fn of(levels: &Levels) -> Self {
         let mut all = [LevelStats::default(); LEVELS as usize];
         let mut memory = 0;
-        for (level, sst) in levels.version().files() {
+        let version = levels.version();
+        for (level, sst) in version.files() {
             let stats = &mut all[level as usize];
             stats.files += 1;
             stats.bytes += sst.len();
@@ -87,6 +94,7 @@ impl SpillStats {
         }
         let used = all.iter().rposition(|level| level.files > 0);
         let (cache_bytes, cache_hits, cache_misses) = levels.cache().stats();
+        let values = version.values();
         let counts = &levels.counts;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Self {
@@ -99,6 +107,9 @@ impl SpillStats {
             cache_misses,
             cache_bytes,
             memory,
+            value_files: values.len() as u64,
+            value_bytes: values.iter().filter_map(|of| of.file.len()).sum(),
+            live_value_bytes: values.iter().map(|of| of.bytes).sum(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What a spill holds at one moment.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use super::cursor::{Cursor, Direction};
 use super::merge::Merge;
 use super::sst::{Sst, key_hash};
+use super::values::ValueFile;
 use super::{Item, Page};
 use crate::{Error, Result};
 
@@ -54,6 +56,27 @@ pub struct LsmVersion {
     runs: Vec<Run>,
     /// Bytes of filters and indexes in memory.
     memory: u64,
+    /// The value files to which the files refer, in the order of their numbers.
+    values: Vec<LiveValues>,
+}
+
+/// What the files of a version have in one value file.
+#[derive(Debug, Clone)]
+pub struct LiveValues {
+    pub file: Arc<ValueFile>,
+    /// Bytes of values to which a file refers. Of a key that several files have, each counts its own.
+    pub bytes: u64,
+}
+
+impl LiveValues {
+    /// Whether so much of the file is dead that the rest should be written anew: more than a third.
+    pub fn is_worn(&self) -> bool {
+        let dead = self
+            .file
+            .len()
+            .map(|len| (len.saturating_sub(self.bytes), len));
+        dead.is_some_and(|(dead, len)| dead > len / 3)
+    }
 }
 
 impl LsmVersion {
@@ -99,11 +122,13 @@ impl LsmVersion {
         let newest = runs.iter().take_while(|run| run.level == 0).count();
         runs[..newest].reverse();
         let files = runs.iter().flat_map(|run| &run.files);
-        let memory = files.map(|sst| sst.memory() as u64).sum();
+        let memory = files.clone().map(|sst| sst.memory() as u64).sum();
+        let values = live_values(files);
         Ok(Self {
             store_id,
             runs,
             memory,
+            values,
         })
     }
 
@@ -124,6 +149,23 @@ impl LsmVersion {
         self.runs
             .iter()
             .flat_map(|run| run.files.iter().map(|sst| (run.level, sst)))
+    }
+
+    /// The value files to which the files refer, in the order of their numbers.
+    pub fn values(&self) -> &[LiveValues] {
+        &self.values
+    }
+
+    /// What the files have in value file `number`, if any refers to it.
+    pub fn values_of(&self, number: u64) -> Option<&LiveValues> {
+        let values = &self.values;
+        let nth = values.binary_search_by_key(&number, |of| of.file.number());
+        Some(&values[nth.ok()?])
+    }
+
+    /// Whether a file refers to value file `number`.
+    pub fn refers_to(&self, number: u64) -> bool {
+        self.values_of(number).is_some()
     }
 
     /// Bytes of memory that filters and indexes of the files take.
@@ -192,11 +234,8 @@ impl LsmVersion {
             let block = sst.block(nth)?;
             let found = block.get(key).map_err(|found| sst.damage(nth, found))?;
             if let Some(found) = found {
-                let value = found.value.map(|range| match Arc::try_unwrap(block) {
-                    // A long one that is not in the cache.
-                    Ok(mut block) => block.take_value(&range),
-                    Err(block) => block.value(&range).to_vec(),
-                });
+                let value = found.value.as_ref().map(|value| block.value(value));
+                let value = value.map(|value| sst.value(nth, value)).transpose()?;
                 return Ok(Some((found.sequence, value)));
             }
         }
@@ -246,14 +285,15 @@ impl LsmVersion {
             if !inside {
                 break;
             }
-            let value_bytes = entry.value.filter(|_| with_values).map_or(0, <[u8]>::len);
+            let value_bytes = entry.value.filter(|_| with_values);
+            let value_bytes = value_bytes.map_or(0, |value| value.len());
             bytes += entry.key.len() + value_bytes;
             if !page.items.is_empty() && bytes > limit.bytes {
                 return Ok(page);
             }
             let (key, sequence) = (entry.key.to_vec(), entry.sequence);
             let value = match with_values {
-                true => merge.take_value(),
+                true => merge.value()?,
                 false => entry.value.map(|_| Vec::new()),
             };
             page.items.push(Item {
@@ -273,6 +313,20 @@ impl LsmVersion {
         page.is_last = true;
         Ok(page)
     }
+}
+
+fn live_values<'s>(files: impl Iterator<Item = &'s Arc<Sst>>) -> Vec<LiveValues> {
+    let mut values: BTreeMap<u64, LiveValues> = BTreeMap::new();
+    for sst in files {
+        for (file, of) in sst.values().iter().zip(&sst.properties().values) {
+            let live = values.entry(of.file).or_insert_with(|| {
+                let file = Arc::clone(file);
+                LiveValues { file, bytes: 0 }
+            });
+            live.bytes = live.bytes.saturating_add(of.bytes);
+        }
+    }
+    values.into_values().collect()
 }
 
 fn impossible(dir: &Path, sst: &Sst, what: &str) -> Error {

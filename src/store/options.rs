@@ -7,7 +7,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use super::merge::MergeOperator;
-use crate::lsm::SpillOptions;
+use crate::lsm::{INLINE_VALUE_BYTES_MAX, SpillOptions};
 use crate::pm::Faults;
 use crate::store::files::dir::{Names, PartitionCount};
 use crate::store::files::manifest::{LONGEST_NAME, Manifest, PARTITIONS_MAX};
@@ -134,6 +134,9 @@ const FILE_SHARE: u64 = 16;
 const LEAST_FILE: u64 = 64 << 10;
 const MOST_FILE: u64 = 32 << 20;
 
+/// Bytes of a value file, in those of a sorted file.
+const VALUE_FILE_FILES: u64 = 2;
+
 /// Files that the highest level of sorted files has room for.
 const LEVEL_FILES: u64 = 8;
 
@@ -164,6 +167,7 @@ pub struct StoreOptions {
     pub(super) segment_bytes: u64,
     pub(super) checkpoint_bytes: u64,
     pub(super) memory_budget: Option<u64>,
+    pub(super) value_file_threshold: usize,
     pub(super) merge_operator: Option<Arc<dyn MergeOperator>>,
     pub(super) partitioner: Option<Arc<dyn Partitioner>>,
     pub(super) on_replay: Option<Arc<Progress>>,
@@ -184,6 +188,7 @@ impl Default for StoreOptions {
             segment_bytes: 64 << 20,
             checkpoint_bytes: 512 << 20,
             memory_budget: None,
+            value_file_threshold: Self::DEFAULT_VALUE_FILE_THRESHOLD,
             merge_operator: None,
             partitioner: None,
             on_replay: None,
@@ -198,6 +203,12 @@ impl StoreOptions {
 
     /// Fewest bytes of a memory budget.
     pub const MIN_BUDGET: u64 = 64 << 10;
+
+    /// Values of so many bytes and more go into value files by default.
+    pub const DEFAULT_VALUE_FILE_THRESHOLD: usize = 1 << 10;
+
+    /// The largest [threshold of value files](Self::value_file_threshold): longer values always go into one.
+    pub const MAX_VALUE_FILE_THRESHOLD: usize = INLINE_VALUE_BYTES_MAX;
 
     /// Fewest bytes of a log segment.
     pub const MIN_SEGMENT: u64 = 4096;
@@ -372,6 +383,21 @@ impl StoreOptions {
         self
     }
 
+    /// The length in bytes from which on a value that is evicted goes into a value file, apart from its key (gLSM
+    /// §5.5.3). A compaction moves keys, and references to such values: it writes less, and reads of the keys alone are
+    /// faster. A value below the threshold is compressed with its neighbours, and read with them. At most
+    /// [`MAX_VALUE_FILE_THRESHOLD`](Self::MAX_VALUE_FILE_THRESHOLD).
+    ///
+    /// The threshold is no part of what the store is: each opening may give another, which holds for what is evicted
+    /// from then on.
+    ///
+    /// Default: [`DEFAULT_VALUE_FILE_THRESHOLD`](Self::DEFAULT_VALUE_FILE_THRESHOLD).
+    #[must_use]
+    pub fn value_file_threshold(mut self, bytes: usize) -> Self {
+        self.value_file_threshold = bytes;
+        self
+    }
+
     /// What merges do. A store is opened with an operator of the name that it was made with; another is
     /// refused with [`Error::OptionMismatch`].
     ///
@@ -465,6 +491,8 @@ impl StoreOptions {
         SpillOptions {
             cache_bytes: budget / CACHE_SHARE,
             file_bytes,
+            value_bytes_min: self.value_file_threshold,
+            value_file_bytes: VALUE_FILE_FILES * file_bytes,
             level_bytes: LEVEL_FILES * file_bytes,
             threads: 1,
             next_number: manifest.next_file,
@@ -502,6 +530,11 @@ impl StoreOptions {
         if let Some(bytes) = self.memory_budget.filter(|bytes| *bytes < Self::MIN_BUDGET) {
             let expected = format!("at least {}", Self::MIN_BUDGET);
             return invalid("memory_budget", bytes.to_string(), expected);
+        }
+        if self.value_file_threshold > Self::MAX_VALUE_FILE_THRESHOLD {
+            let expected = format!("at most {}", Self::MAX_VALUE_FILE_THRESHOLD);
+            let found = self.value_file_threshold.to_string();
+            return invalid("value_file_threshold", found, expected);
         }
         if self.durability == Durability::Interval(Duration::ZERO) {
             let expected = "a time longer than zero, or Durability::Always".into();
@@ -543,6 +576,7 @@ impl fmt::Debug for StoreOptions {
             .field("segment_bytes", &self.segment_bytes)
             .field("checkpoint_bytes", &self.checkpoint_bytes)
             .field("memory_budget", &self.memory_budget)
+            .field("value_file_threshold", &self.value_file_threshold)
             .field("merge_operator", &self.names().merge_operator)
             .field("partitioner", &self.names().partitioner)
             .finish_non_exhaustive()

@@ -435,6 +435,9 @@ impl Exposition {
             cache_misses,
             cache_bytes,
             memory,
+            value_files,
+            value_bytes,
+            live_value_bytes,
         } = stats;
         for (level, stats) in levels.iter().enumerate() {
             let LevelStats {
@@ -502,6 +505,17 @@ impl Exposition {
                 "spill_memory_bytes",
                 *memory as f64,
                 "Filters and indexes in memory.",
+            ),
+            ("value_files", *value_files as f64, "Value files."),
+            (
+                "value_file_bytes",
+                *value_bytes as f64,
+                "Bytes of value files.",
+            ),
+            (
+                "value_file_live_bytes",
+                *live_value_bytes as f64,
+                "Bytes of values to which sorted files refer.",
             ),
         ];
         self.add_all("counter", labels, &counters);

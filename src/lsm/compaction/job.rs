@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::Result;
+use crate::lsm::Entry;
 use crate::lsm::cursor::{Cursor, Direction};
 use crate::lsm::levels::{Levels, Output};
 use crate::lsm::merge::Merge;
 use crate::lsm::sst::{Block, Sst};
-use crate::lsm::version::LsmVersion;
+use crate::lsm::values::Value;
+use crate::lsm::version::{LiveValues, LsmVersion};
 
 /// Entries after which it is asked whether to stop.
 const STOP_CHECK_ENTRIES: u64 = 256;
@@ -90,20 +92,23 @@ impl Job {
             counts.moves.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
-        let Some(files) = self.merge(levels)? else {
+        let Some((files, moved)) = self.merge(levels)? else {
             return Ok(());
         };
         levels.edit(&files, self.level, &numbers)?;
         let read: u64 = self.files().map(|sst| sst.len()).sum();
         let written: u64 = files.iter().map(|sst| sst.len()).sum();
         counts.compactions.fetch_add(1, Ordering::Relaxed);
-        counts.bytes_read.fetch_add(read, Ordering::Relaxed);
-        counts.bytes_written.fetch_add(written, Ordering::Relaxed);
+        counts.bytes_read.fetch_add(read + moved, Ordering::Relaxed);
+        counts
+            .bytes_written
+            .fetch_add(written + moved, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Writes the new files; gives none if it was stopped.
-    fn merge(&self, levels: &Levels) -> Result<Option<Vec<Arc<Sst>>>> {
+    /// Writes the new files. Values of value files that are mostly dead are written anew, and their bytes counted.
+    /// Gives nothing if it was stopped.
+    fn merge(&self, levels: &Levels) -> Result<Option<(Vec<Arc<Sst>>, u64)>> {
         let cursors = self
             .inputs
             .iter()
@@ -111,11 +116,19 @@ impl Job {
             .collect::<Result<_>>()?;
         let mut merge = Merge::new(cursors, Direction::Forward)?;
         let mut output = Output::new(levels, self.level);
-        let mut done = 0;
+        let (mut done, mut moved) = (0, 0);
         while let Some(entry) = merge.entry() {
             let hides = || self.version.may_have_below(self.level, entry.key);
-            if entry.value.is_some() || hides() {
-                output.add(&entry)?;
+            match entry.value {
+                Some(Value::Apart(value)) if self.is_worn(value.file) => {
+                    let bytes = merge.value()?;
+                    let value = bytes.as_deref().map(Value::Inline);
+                    output.add(&Entry { value, ..entry })?;
+                    moved += bytes.map_or(0, |bytes| bytes.len() as u64);
+                }
+                Some(_) => output.add(&entry)?,
+                None if hides() => output.add(&entry)?,
+                None => {}
             }
             merge.advance()?;
             done += 1;
@@ -123,7 +136,14 @@ impl Job {
                 return Ok(None);
             }
         }
-        output.finish().map(Some)
+        let files = output.finish()?;
+        Ok(Some((files, moved)))
+    }
+
+    /// Whether the values of a value file are to be written anew.
+    fn is_worn(&self, number: u64) -> bool {
+        let values = self.version.values_of(number);
+        values.is_some_and(LiveValues::is_worn)
     }
 }
 

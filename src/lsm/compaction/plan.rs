@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::job::Job;
 use crate::lsm::sst::Sst;
-use crate::lsm::version::{LEVELS, LsmVersion};
+use crate::lsm::version::{LEVELS, LiveValues, LsmVersion};
 
 /// Runs of level 0 from which on they are compacted.
 const COMPACTION_RUNS_MIN: usize = 4;
@@ -52,7 +52,8 @@ impl Plan {
                 due.iter()
                     .find_map(|&(_, level)| self.deeper(version, level))
             })
-            .or_else(|| self.dead(version).filter(|_| !newest))?;
+            .or_else(|| self.dead(version).filter(|_| !newest))
+            .or_else(|| self.worn(version).filter(|_| !newest))?;
         self.busy.extend(job.numbers());
         Some(job)
     }
@@ -93,6 +94,26 @@ impl Plan {
                 *level > 0 && 2 * properties.tombstones > properties.entries
             })
             .find_map(|(level, sst)| self.file(version, level, sst))
+    }
+
+    /// A file that refers to a value file which is mostly dead, so that its values are written anew. Level 0 has them
+    /// written when it is compacted.
+    fn worn(&self, version: &Arc<LsmVersion>) -> Option<Job> {
+        let is_worn = |file: &&LiveValues| file.is_worn();
+        let mut worn = version.values().iter().filter(is_worn);
+        worn.find_map(|worn| {
+            let refers = |sst: &Arc<Sst>| {
+                let values = &sst.properties().values;
+                values.iter().any(|of| of.file == worn.file.number())
+            };
+            let mut files = version
+                .files()
+                .filter(|(level, sst)| *level > 0 && refers(sst));
+            files.find_map(|(level, sst)| {
+                let inputs = [vec![Arc::clone(sst)]];
+                self.free(Job::new(version, level, inputs))
+            })
+        })
     }
 
     /// A file of a level, with what the next one has of its keys.

@@ -6,6 +6,7 @@ use super::properties::Properties;
 use super::reader::Sst;
 use super::{damaged, key_hash};
 use crate::Result;
+use crate::lsm::values::Value;
 
 /// What was checked in a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub struct Checked {
 }
 
 impl Sst {
-    /// Reads all data blocks, past the cache. Checks every checksum; that keys ascend, and are found by
+    /// Reads all data blocks, past the cache, and the values to which they refer. Checks every checksum; that keys ascend, and are found by
     /// filter and index; and that properties and index say what is there. `progress` is told the bytes
     /// of each block.
     ///
@@ -44,6 +45,9 @@ impl Sst {
                 if self.find(key) != nth || !self.spans(key) || !self.may_have(hash) {
                     let found = format!("{key:02x?}, which is not found there");
                     return Err(self.damage(nth, found));
+                }
+                if let Some(value @ Value::Apart(_)) = entry.value {
+                    self.value(nth, value)?;
                 }
                 counted.count(&entry);
                 last.get_or_insert_default().clear();

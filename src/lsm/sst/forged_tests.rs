@@ -15,6 +15,7 @@ use super::*;
 use crate::lsm::cache::FileCache;
 use crate::lsm::repair::repair;
 use crate::lsm::tests::seed;
+use crate::lsm::values::{Value, ValueWriter};
 use crate::lsm::version::{LsmVersion, PageLimit};
 use crate::lsm::{Entry, LevelFile};
 use crate::pm::Dir;
@@ -35,7 +36,7 @@ impl Contents {
     /// Those of a file in a directory.
     fn read(dir: &Dir) -> Self {
         let bytes = std::fs::read(dir.join(name(NUMBER))).unwrap();
-        let header = Header::new(STORE, NUMBER);
+        let header = header(STORE, NUMBER);
         let at = bytes.len() - FOOTER;
         let footer = Footer::read(&bytes[at..], &header, at as u64, Path::new("")).unwrap();
         let content = |from: u64, to: u64, seed| {
@@ -64,7 +65,7 @@ impl Contents {
     /// A file with these contents. Its index says where the blocks are unless `honest` is false: then it
     /// says what it says.
     fn write(&self, honest: bool) -> Vec<u8> {
-        let header = Header::new(STORE, NUMBER);
+        let header = header(STORE, NUMBER);
         let mut bytes = bytemuck::bytes_of(&header).to_vec();
         let add = |bytes: &mut Vec<u8>, content: &[u8], is_data: bool| {
             let at = bytes.len() as u64;
@@ -162,16 +163,23 @@ fn sst_that_is_forged_is_read_or_refused() {
     let parent = tempfile::tempdir_in("/dev/shm").unwrap();
     let dir = Dir::at(parent.path().to_path_buf(), None);
     let mut writer = Writer::create(&dir, name(NUMBER), STORE, NUMBER).unwrap();
+    let cache = Arc::new(FileCache::new(dir.clone(), 0));
+    let mut values = ValueWriter::create(&cache, STORE, NUMBER + 1).unwrap();
     for n in 0..50 {
         let value = vec![low_byte(n); 300];
         let entry = Entry {
             key: &key(n),
             sequence: n,
-            value: (n % 7 > 0).then_some(&value),
+            value: match n % 7 {
+                0 => None,
+                1 => Some(Value::Apart(values.add(&value).unwrap())),
+                _ => Some(Value::Inline(&value)),
+            },
         };
         writer.add(&entry).unwrap();
     }
     writer.finish().unwrap();
+    values.finish().unwrap();
     let whole = Contents::read(&dir);
     assert!(whole.data.len() > 2);
     let (mut opened, mut repaired) = (0, 0);

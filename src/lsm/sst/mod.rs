@@ -3,10 +3,6 @@
 //! ```text
 //!  | header | data block | ... | data block | filter | index | properties | footer |
 //!
-//!  header (48 bytes)
-//!  0       8         12         16         32       40         48
-//!  | magic | version | reserved | store id | number | checksum |
-//!
 //!  footer (40 bytes)
 //!  0        8       16           24         32      40
 //!  | filter | index | properties | checksum | magic |
@@ -42,7 +38,8 @@ pub use reader::Sst;
 pub use salvage::Salvage;
 pub use writer::Writer;
 
-use crate::layout::preamble::{self, FileFormat, Preamble};
+use super::header::{HEADER, Header};
+use crate::layout::preamble::FileFormat;
 use crate::pm::PmFile;
 use crate::{Error, Result};
 
@@ -50,7 +47,7 @@ const MAGIC: [u8; 8] = *b"GPHSST\r\n";
 
 const FORMAT: FileFormat = FileFormat {
     magic: MAGIC,
-    version: 1,
+    version: 2,
 };
 
 /// Longest key, in bytes.
@@ -59,50 +56,8 @@ const KEY_BYTES_MAX: usize = 64 << 10;
 /// Longest value, in bytes.
 const VALUE_BYTES_MAX: usize = 1 << 30;
 
-/// First bytes of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-struct Header {
-    preamble: Preamble,
-    number: u64,
-    checksum: u64,
-}
-
-const HEADER: usize = 48;
-const_assert_eq!(size_of::<Header>(), HEADER);
-
-impl Header {
-    fn new(store_id: [u64; 2], number: u64) -> Self {
-        let mut header = Self {
-            preamble: FORMAT.preamble(0, store_id),
-            number,
-            checksum: 0,
-        };
-        preamble::seal(bytemuck::bytes_of_mut(&mut header));
-        header
-    }
-
-    /// The seed of the checksum of the data block at byte `at`.
-    fn seed(&self, at: u64) -> u64 {
-        self.checksum.wrapping_add(at)
-    }
-
-    /// The seed of the checksum of what else stands at byte `at`.
-    fn end_seed(&self, at: u64) -> u64 {
-        !self.seed(at)
-    }
-
-    /// Says whether the file begins with this header.
-    fn check(&self, bytes: &[u8], path: &Path) -> Result<()> {
-        if bytes == bytemuck::bytes_of(self) {
-            return Ok(());
-        }
-        FORMAT.check(bytes, path)?;
-        let expected = bytemuck::bytes_of(self);
-        let found = format!("{bytes:02x?}; expected {expected:02x?}");
-        Err(damaged(path, "header of the SST", 0, found))
-    }
-}
+/// Values from this length on, in bytes, stand in value files.
+pub(crate) const INLINE_VALUE_BYTES_MAX: usize = 1 << 20;
 
 /// Last bytes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
@@ -117,6 +72,10 @@ struct Footer {
 
 const FOOTER: usize = 40;
 const_assert_eq!(size_of::<Footer>(), FOOTER);
+
+fn header(store_id: [u64; 2], number: u64) -> Header {
+    Header::new(FORMAT, store_id, number)
+}
 
 impl Footer {
     fn sum(&self, seed: u64) -> u64 {
@@ -161,10 +120,7 @@ impl Footer {
 /// What the operating system answers.
 pub fn store_of(file: &PmFile) -> Result<Option<[u64; 2]>> {
     let bytes = reader::read_exactly(file, 0, HEADER as u64)?;
-    let header = bytemuck::try_pod_read_unaligned::<Header>(&bytes).ok();
-    let is_whole =
-        |header: &Header| *header == Header::new(header.preamble.store_id, header.number);
-    let header = header.filter(is_whole);
+    let header = Header::read(&bytes, FORMAT);
     Ok(header.map(|header| header.preamble.store_id))
 }
 

@@ -4,13 +4,20 @@
 //!  0         8            16                  24                 32             36
 //!  | entries | tombstones | smallest sequence | largest sequence | smallest len | largest len |
 //!  40
-//!  | smallest key ... | largest key ... |
+//!  | smallest key ... | largest key ... | value files ... |
+//!
+//!  0      8       16    24
+//!  | file | bytes | end |         a value file
 //! ```
+//!
+//! Of each value file to which entries refer, in the order of their numbers: the bytes of their values, and the byte
+//! behind the last one.
 
 use bytemuck::{Pod, Zeroable};
 
 use super::KEY_BYTES_MAX;
 use crate::lsm::Entry;
+use crate::lsm::values::{Value, ValueUse};
 
 /// See the [module](self).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +28,8 @@ pub struct Properties {
     pub largest_sequence: u64,
     pub smallest: Vec<u8>,
     pub largest: Vec<u8>,
+    /// What its entries have in value files, in the order of their numbers.
+    pub values: Vec<ValueUse>,
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -44,6 +53,7 @@ impl Properties {
             largest_sequence: 0,
             smallest: Vec::new(),
             largest: Vec::new(),
+            values: Vec::new(),
         }
     }
 
@@ -56,6 +66,23 @@ impl Properties {
         self.tombstones += u64::from(entry.value.is_none());
         self.smallest_sequence = self.smallest_sequence.min(entry.sequence);
         self.largest_sequence = self.largest_sequence.max(entry.sequence);
+        if let Some(Value::Apart(value)) = entry.value {
+            let nth = self.values.binary_search_by_key(&value.file, |of| of.file);
+            let nth = nth.unwrap_or_else(|nth| {
+                let file = value.file;
+                self.values.insert(
+                    nth,
+                    ValueUse {
+                        file,
+                        ..ValueUse::default()
+                    },
+                );
+                nth
+            });
+            let of = &mut self.values[nth];
+            of.bytes = of.bytes.saturating_add(value.len as u64);
+            of.end = of.end.max(value.end().unwrap_or(u64::MAX));
+        }
     }
 
     /// As they stand in the file.
@@ -68,7 +95,14 @@ impl Properties {
             smallest_len: u32::try_from(self.smallest.len()).expect("keys have a longest length"),
             largest_len: u32::try_from(self.largest.len()).expect("keys have a longest length"),
         };
-        [bytemuck::bytes_of(&fixed), &self.smallest, &self.largest].concat()
+        let values = bytemuck::cast_slice(&self.values);
+        [
+            bytemuck::bytes_of(&fixed),
+            &self.smallest,
+            &self.largest,
+            values,
+        ]
+        .concat()
     }
 
     /// Reads them; says what is wrong.
@@ -78,9 +112,18 @@ impl Properties {
             .ok_or_else(|| format!("{} bytes", bytes.len()))?;
         let fixed: Fixed = bytemuck::pod_read_unaligned(fixed);
         let lens = [fixed.smallest_len as usize, fixed.largest_len as usize];
-        if lens.iter().any(|&len| len > KEY_BYTES_MAX) || lens[0] + lens[1] != keys.len() {
+        let rest = keys.len().checked_sub(lens[0] + lens[1]);
+        if lens.iter().any(|&len| len > KEY_BYTES_MAX)
+            || rest.is_none_or(|rest| rest % size_of::<ValueUse>() != 0)
+        {
             let len = keys.len();
             return Err(format!("keys of {lens:?} bytes in {len}"));
+        }
+        let (keys, values) = keys.split_at(lens[0] + lens[1]);
+        let values = values.chunks_exact(size_of::<ValueUse>());
+        let values: Vec<ValueUse> = values.map(bytemuck::pod_read_unaligned).collect();
+        if !values.is_sorted_by(|a, b| a.file < b.file) {
+            return Err(format!("{values:?}"));
         }
         let (smallest, largest) = keys.split_at(lens[0]);
         if smallest > largest || fixed.entries == 0 || fixed.tombstones > fixed.entries {
@@ -96,6 +139,7 @@ impl Properties {
             largest_sequence: fixed.largest_sequence,
             smallest: smallest.to_vec(),
             largest: largest.to_vec(),
+            values,
         })
     }
 }

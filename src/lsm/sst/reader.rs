@@ -10,9 +10,11 @@ use super::data::{Block, Decoded};
 use super::filter::Filter;
 use super::index::Index;
 use super::properties::Properties;
-use super::{FOOTER, Footer, HEADER, Header, damaged, name};
+use super::{FOOTER, FORMAT, Footer, VALUE_BYTES_MAX, damaged, header, name};
 use crate::lsm::LevelFile;
-use crate::lsm::cache::FileCache;
+use crate::lsm::cache::{FileCache, FileKind};
+use crate::lsm::header::{HEADER, Header};
+use crate::lsm::values::{Value, ValueFile, ValueRef};
 use crate::pm::PmFile;
 use crate::width::to_usize;
 use crate::{Error, Result};
@@ -26,6 +28,8 @@ pub struct Sst {
     filter: Filter,
     index: Index,
     properties: Properties,
+    /// The value files to which its entries refer, as its properties name them.
+    values: Vec<Arc<ValueFile>>,
     is_obsolete: AtomicBool,
 }
 
@@ -43,7 +47,7 @@ impl Sst {
                 advice: "put it back: it has items that are nowhere else",
             });
         }
-        let file = cache.file(known.number)?;
+        let file = cache.file(FileKind::Sorted, known.number)?;
         let len = file.len()?;
         match len.cmp(&known.len) {
             Ordering::Equal => {}
@@ -60,13 +64,19 @@ impl Sst {
                 return Err(damaged(&path, "length of the SST", known.len, found));
             }
         }
-        let header = Header::new(store_id, known.number);
-        header.check(&read_exactly(&file, 0, HEADER as u64)?, &path)?;
+        let header = header(store_id, known.number);
+        header.check(&read_exactly(&file, 0, HEADER as u64)?, FORMAT, &path)?;
         let footer_at = len.saturating_sub(FOOTER as u64);
         let footer = read_exactly(&file, footer_at, len)?;
         let footer = Footer::read(&footer, &header, footer_at, &path)?;
         let ends = Ends::read(&file, &header, &footer, footer_at)?;
         let (filter, index, properties) = (ends.filter?, ends.index?, ends.properties?);
+        let values = properties.values.iter().map(|of| {
+            let file = cache.value_file(store_id, of.file)?;
+            file.check(of).map(|()| file)
+        });
+        let values = values.collect::<Result<Vec<_>>>()?;
+        values.iter().for_each(|file| file.hold());
         Ok(Self {
             cache: Arc::clone(cache),
             header,
@@ -74,6 +84,7 @@ impl Sst {
             filter,
             index,
             properties,
+            values,
             is_obsolete: AtomicBool::new(false),
         })
     }
@@ -166,9 +177,38 @@ impl Sst {
     /// [`Error::Damaged`], or what the operating system answers.
     pub fn read_block(&self, nth: usize) -> Result<Block> {
         let (from, to) = self.index.range(nth);
-        let file = self.cache.file(self.number())?;
+        let file = self.cache.file(FileKind::Sorted, self.number())?;
         let bytes = read_exactly(&file, from, to)?;
         Block::open(bytes, self.header.seed(from)).map_err(|found| self.damage(nth, found))
+    }
+
+    /// The value files to which its entries refer.
+    pub fn values(&self) -> &[Arc<ValueFile>] {
+        &self.values
+    }
+
+    /// The bytes of a value of an entry of data block `nth`.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], or what the operating system answers.
+    pub fn value(&self, nth: usize, value: Value) -> Result<Vec<u8>> {
+        match value {
+            Value::Inline(bytes) => Ok(bytes.to_vec()),
+            Value::Apart(value) => self.read_value(nth, &value),
+        }
+    }
+
+    fn read_value(&self, nth: usize, value: &ValueRef) -> Result<Vec<u8>> {
+        let used = &self.properties.values;
+        let of = used.binary_search_by_key(&value.file, |of| of.file);
+        let of = of.ok().filter(|&of| {
+            let is_inside = value.end().is_some_and(|end| end <= used[of].end);
+            is_inside && value.len <= VALUE_BYTES_MAX
+        });
+        match of {
+            Some(of) => self.values[of].read(value),
+            None => Err(self.damage(nth, format!("{value:?}, which the properties do not name"))),
+        }
     }
 
     /// All entries of a data block.
@@ -190,13 +230,14 @@ impl Sst {
     /// # Errors
     /// What the operating system answers.
     pub fn sync_names(&self) -> Result<()> {
-        self.cache.file(self.number())?.sync_dir()
+        self.cache.file(FileKind::Sorted, self.number())?.sync_dir()
     }
 
     /// Lets the file be removed when nobody holds it any longer.
     pub fn set_obsolete(&self) {
         if !self.is_obsolete.swap(true, Atomic::AcqRel) {
             self.cache.expect();
+            self.values.iter().for_each(|file| file.release());
         }
     }
 }
@@ -204,7 +245,8 @@ impl Sst {
 impl Drop for Sst {
     fn drop(&mut self) {
         if self.is_obsolete.load(Atomic::Acquire) {
-            self.cache.give_up(self.number(), self.blocks());
+            self.cache
+                .give_up(FileKind::Sorted, self.number(), self.blocks());
         }
     }
 }

@@ -6,8 +6,9 @@ use super::block::{BLOCK_HEADER, block_len};
 use super::data::{Block, Decoded};
 use super::index::Index;
 use super::reader::{Ends, read_exactly};
-use super::{FOOTER, Footer, HEADER, Header};
+use super::{FOOTER, Footer, header};
 use crate::Result;
+use crate::lsm::header::{HEADER, Header};
 use crate::pm::PmFile;
 
 /// See the [module](self). Its number and its store are known, and so is the header.
@@ -26,7 +27,7 @@ impl<'f> Salvage<'f> {
     /// # Errors
     /// What the operating system answers.
     pub fn open(file: &'f PmFile, store_id: [u64; 2], number: u64) -> Result<Self> {
-        let header = Header::new(store_id, number);
+        let header = header(store_id, number);
         let len = file.len()?;
         let footer_at = len.saturating_sub(FOOTER as u64);
         let footer = read_exactly(file, footer_at, len)?;

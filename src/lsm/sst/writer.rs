@@ -6,14 +6,12 @@ use super::data::Builder;
 use super::filter::Filter;
 use super::index;
 use super::properties::Properties;
-use super::{Footer, Header, KEY_BYTES_MAX, VALUE_BYTES_MAX, key_hash};
+use super::{Footer, INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, header, key_hash};
 use crate::Result;
 use crate::lsm::Entry;
+use crate::lsm::header::Header;
+use crate::lsm::values::Value;
 use crate::pm::{Dir, PmFile};
-
-/// Values from this length on, in bytes, are written from where they are, as a block of their own
-/// that is not compressed.
-const LARGE_VALUE_BYTES_MIN: usize = 1 << 20;
 
 /// Bytes that go to the file at a time, more or less.
 const PIECE_BYTES: usize = 256 << 10;
@@ -39,7 +37,7 @@ impl Writer {
     /// # Errors
     /// What the operating system answers.
     pub fn create(dir: &Dir, name: String, store_id: [u64; 2], number: u64) -> Result<Self> {
-        let header = Header::new(store_id, number);
+        let header = header(store_id, number);
         Ok(Self {
             file: dir.create_file(&name)?,
             header,
@@ -64,8 +62,11 @@ impl Writer {
     /// # Errors
     /// What the operating system answers; the file is of no use then.
     pub fn add(&mut self, entry: &Entry) -> Result<()> {
-        let value_len = entry.value.map_or(0, <[u8]>::len);
-        assert!(entry.key.len() <= KEY_BYTES_MAX && value_len <= VALUE_BYTES_MAX);
+        let is_short = match entry.value {
+            Some(Value::Inline(value)) => value.len() <= INLINE_VALUE_BYTES_MAX,
+            Some(Value::Apart(_)) | None => true,
+        };
+        assert!(entry.key.len() <= KEY_BYTES_MAX && is_short);
         debug_assert!(self.properties.entries == 0 || self.block.last_key() < entry.key);
         if self.block.is_full_for(entry) {
             self.end_block()?;
@@ -76,29 +77,7 @@ impl Writer {
         self.properties.count(entry);
         self.hashes
             .push(key_hash(self.header.preamble.store_id, entry.key));
-        match entry.value {
-            // No other entry fits into its block.
-            Some(value) if value.len() >= LARGE_VALUE_BYTES_MIN => self.add_large(entry, value),
-            _ => {
-                self.block.add(entry);
-                Ok(())
-            }
-        }
-    }
-
-    fn add_large(&mut self, entry: &Entry, value: &[u8]) -> Result<()> {
-        self.block.add_head(entry);
-        let (head, tail) = (self.block.entries(), self.block.tail());
-        let header = block::header_of(&[head, value, &tail], self.header.seed(self.len()));
-        self.buffer.extend_from_slice(&header);
-        self.buffer.extend_from_slice(head);
-        self.flush()?;
-        self.file.write(value, self.at)?;
-        self.at += value.len() as u64;
-        self.buffer.extend_from_slice(&tail);
-        let len = header.len() + self.block.entries().len() + value.len() + tail.len();
-        self.index.add(len, 1);
-        self.block.clear();
+        self.block.add(entry);
         Ok(())
     }
 

@@ -1,6 +1,8 @@
 //! Files that are damaged: each answer is the right one or an error.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
 
 use super::*;
 use crate::Error;
@@ -78,13 +80,35 @@ fn write_file(dir: &Path, file: &LevelFile, bytes: &[u8]) {
     std::fs::write(dir.join(sst::name(file.number)), bytes).unwrap();
 }
 
+/// Another directory with the value files of one.
+fn with_values_of(dir: &Path) -> TempDir {
+    let other = tempfile::tempdir_in("/dev/shm").unwrap();
+    for file in std::fs::read_dir(dir).unwrap() {
+        let name = file.unwrap().file_name();
+        if values::number(name.to_str().unwrap()).is_some() {
+            std::fs::copy(dir.join(&name), other.path().join(&name)).unwrap();
+        }
+    }
+    other
+}
+
+/// The one value file of a directory.
+fn value_file(dir: &Path) -> PathBuf {
+    let files = std::fs::read_dir(dir).unwrap();
+    let paths = files.map(|file| file.unwrap().path());
+    let is_values = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "val");
+    let found: Vec<PathBuf> = paths.filter(is_values).collect();
+    assert_eq!(found.len(), 1);
+    found[0].clone()
+}
+
 #[test]
 fn sst_damage_of_any_byte_is_detected() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (model, file) = small(dir.path());
     let bytes = std::fs::read(dir.path().join(sst::name(file.number))).unwrap();
     assert_eq!(bytes.len() as u64, file.len);
-    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let dir = with_values_of(dir.path());
     write_file(dir.path(), &file, &bytes);
     ask(dir.path(), &file, &model).unwrap();
     for at in 0..bytes.len() {
@@ -166,7 +190,7 @@ fn repair_keeps_undamaged_blocks() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (model, file) = small(dir.path());
     let bytes = std::fs::read(dir.path().join(sst::name(file.number))).unwrap();
-    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let dir = with_values_of(dir.path());
     let at = Dir::at(dir.path().to_path_buf(), None);
     let total = model.len() as u64;
     let mut losses = std::collections::BTreeSet::new();
@@ -209,4 +233,97 @@ fn repair_keeps_undamaged_blocks() {
     two[index] ^= 1;
     two[100] ^= 1;
     assert!(repair_and_check(&two).kept > 0);
+}
+
+/// Whatever byte of a value file is damaged, those who read its value are told, and nobody else; repair loses
+/// that value alone.
+#[test]
+fn value_file_damage_of_any_byte_is_detected() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (model, file) = small(dir.path());
+    let path = value_file(dir.path());
+    let whole = std::fs::read(&path).unwrap();
+    let at = Dir::at(dir.path().to_path_buf(), None);
+    let sst_path = dir.path().join(sst::name(file.number));
+    let sst_bytes = std::fs::read(&sst_path).unwrap();
+    let total = model.len() as u64;
+    let repaired = |bytes: Option<&[u8]>| {
+        match bytes {
+            Some(bytes) => std::fs::write(&path, bytes).unwrap(),
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+        assert!(check(&at, &file, options().store_id, &|_| {}).is_err());
+        let repaired = repair(&at, &file, options().store_id).unwrap();
+        let file = repaired.file.expect("most entries have no value there");
+        check(&at, &file, options().store_id, &|_| {}).unwrap();
+        std::fs::write(&sst_path, &sst_bytes).unwrap();
+        assert_eq!(repaired.lost, Some(total - repaired.kept));
+        total - repaired.kept
+    };
+    let apart = model.values().filter(|(_, value)| {
+        let len = value.as_ref().map_or(0, Vec::len);
+        len >= options().value_bytes_min
+    });
+    let apart = apart.count() as u64;
+    assert!(apart > 5);
+    for nth in (0..whole.len()).step_by(7) {
+        let mut bytes = whole.clone();
+        bytes[nth] ^= 1 << (nth % 8);
+        std::fs::write(&path, &bytes).unwrap();
+        let error = ask(dir.path(), &file, &model).unwrap_err();
+        let told = match nth {
+            0..8 => matches!(error, Error::Foreign { .. }),
+            8..12 => matches!(error, Error::NewerFormat { .. } | Error::Damaged { .. }),
+            _ => matches!(error, Error::Damaged { .. }),
+        };
+        assert!(told, "byte {nth}: {error}");
+        if !(8..12).contains(&nth) {
+            let lost = if nth < 48 { apart } else { 1 };
+            assert_eq!(repaired(Some(&bytes)), lost, "byte {nth}");
+        }
+    }
+    for len in (0..whole.len()).step_by(501) {
+        std::fs::write(&path, &whole[..len]).unwrap();
+        assert!(ask(dir.path(), &file, &model).is_err(), "{len}");
+        assert!(repaired(Some(&whole[..len])) > 0);
+    }
+    assert_eq!(repaired(None), apart);
+    std::fs::write(&path, &whole).unwrap();
+    ask(dir.path(), &file, &model).unwrap();
+}
+
+/// A value file that has the place of another is no more believed than one of another store.
+#[test]
+fn value_file_that_is_swapped_is_refused() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (model, file) = small(dir.path());
+    let path = value_file(dir.path());
+    let whole = std::fs::read(&path).unwrap();
+    let other = tempfile::tempdir_in("/dev/shm").unwrap();
+    let others = SpillOptions {
+        store_id: [7, 9],
+        ..options()
+    };
+    let spill = open(other.path(), None, others).unwrap();
+    let value = (1, Some(vec![7; whole.len()]));
+    add(&spill, &Model::from([(vec![1], value)])).unwrap();
+    drop(spill);
+    std::fs::copy(value_file(other.path()), &path).unwrap();
+    let error = ask(dir.path(), &file, &model).unwrap_err();
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+}
+
+/// A sorted file of the format without value files is refused as such.
+#[test]
+fn sst_of_an_older_format_is_refused() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (model, file) = small(dir.path());
+    let path = dir.path().join(sst::name(file.number));
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[8] = 1;
+    crate::layout::preamble::seal(&mut bytes[..48]);
+    std::fs::write(&path, &bytes).unwrap();
+    let error = ask(dir.path(), &file, &model).unwrap_err();
+    let is_older = matches!(error, Error::OlderFormat { found: 1, .. });
+    assert!(is_older, "{error}");
 }

@@ -5,6 +5,7 @@ mod damage;
 mod faults;
 mod model;
 mod threads;
+mod value_files;
 
 use std::collections::BTreeMap;
 
@@ -80,6 +81,8 @@ pub fn options() -> SpillOptions {
         next_number: 1,
         cache_bytes: 1 << 20,
         file_bytes: 16 << 10,
+        value_bytes_min: 300,
+        value_file_bytes: 16 << 10,
         level_bytes: 64 << 10,
         threads: 0,
         store_id: [7, 8],
@@ -103,7 +106,7 @@ pub fn add(spill: &Spill, changes: &Model) -> Result<()> {
     spill.add(changes.iter().map(|(key, (sequence, value))| Entry {
         key,
         sequence: *sequence,
-        value: value.as_deref(),
+        value: value.as_deref().map(Value::Inline),
     }))
 }
 

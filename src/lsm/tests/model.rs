@@ -140,9 +140,13 @@ pub fn check_files(spill: &Spill, dir: &Path) {
         let name = path.file_name().unwrap().to_str().unwrap();
         expected.push(String::from(name));
     }
+    let version = spill.version();
+    let values = version.values().iter();
+    expected.extend(values.map(|of| values::name(of.file.number())));
     let files = std::fs::read_dir(dir).unwrap();
     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-    let mut found: Vec<String> = names.filter(|name| name.ends_with(".sst")).collect();
+    let is_ours = |name: &String| sst::number(name).or(values::number(name)).is_some();
+    let mut found: Vec<String> = names.filter(is_ours).collect();
     expected.sort();
     found.sort();
     assert_eq!(found, expected);
@@ -190,13 +194,13 @@ fn tombstones_go_with_the_last_value() {
     check_files(&spill, dir.path());
 }
 
-/// Values of all lengths around those at which a block or a piece ends, and keys of the greatest length.
+/// Values of all lengths around those at which a block, a piece or a value file ends, and keys of the greatest length.
 #[test]
-fn values_that_are_long_have_blocks_of_their_own() {
+fn values_of_all_lengths() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let spill = open(dir.path(), None, options()).unwrap();
     let mut model = Model::new();
-    let lens = [4 << 10, 64 << 10, 256 << 10, 1 << 20, 3 << 20];
+    let lens = [300, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 3 << 20];
     let lens = lens.iter().flat_map(|len| [len - 1, *len, len + 1]);
     let mut changes = Model::new();
     for (nth, len) in lens.enumerate() {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use memmap2::{MmapMut, MmapOptions};
 
-use crate::lsm::Entry;
+use crate::lsm::{Entry, Value};
 use crate::store::Partition;
 use crate::store::commit::queue::Work;
 use crate::store::files::reserve;
@@ -288,7 +288,7 @@ impl StoreInner {
         let entries = entries.map(|(key, stamp, value)| Entry {
             key,
             sequence: stamp.sequence(),
-            value: (!stamp.is_tombstone()).then_some(value),
+            value: (!stamp.is_tombstone()).then_some(Value::Inline(value)),
         });
         self.tiers.spill.add(entries)?;
         // Before an item leaves that is nowhere but in a file of this manifest.

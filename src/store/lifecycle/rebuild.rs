@@ -176,7 +176,7 @@ fn make_manifest(
             }
         }
     }
-    let next_file = all.last().map_or(1, |last| last + 1);
+    let next_file = gather::next_number(&spill)?;
     let next_file = next_file.max(older.map_or(1, |older| older.next_file));
     let gathered = gather::gather(&spill, store_id, &ours, next_file)?;
     if !ours.is_empty() {

@@ -1,11 +1,15 @@
 //! Writing a data block.
 
-use super::{BLOCK_BYTES, common_prefix};
+use super::{BLOCK_BYTES, code_of, common_prefix};
 use crate::lsm::Entry;
 use crate::lsm::sst::varint::put;
+use crate::lsm::values::Value;
 
 /// What an entry counts beside its key and its value, in bytes.
 const ENTRY_OVERHEAD: usize = 8;
+
+/// What a reference counts, in bytes.
+const REF_BYTES: usize = 16;
 
 /// Entries from one restart point to the next.
 const RESTART_INTERVAL: usize = 16;
@@ -36,8 +40,8 @@ impl Builder {
         &self.last_key
     }
 
-    /// Adds an entry with a key behind all others, without its value, which must follow.
-    pub fn add_head(&mut self, entry: &Entry) {
+    /// Adds an entry with a key behind all others.
+    pub fn add(&mut self, entry: &Entry) {
         let shared = match self.entries % RESTART_INTERVAL {
             0 => {
                 self.restarts
@@ -49,38 +53,28 @@ impl Builder {
         put(&mut self.bytes, shared as u64);
         put(&mut self.bytes, (entry.key.len() - shared) as u64);
         put(&mut self.bytes, entry.sequence);
-        let code = entry.value.map_or(0, |value| value.len() as u64 + 1);
-        put(&mut self.bytes, code);
+        put(&mut self.bytes, code_of(entry.value));
         self.bytes.extend_from_slice(&entry.key[shared..]);
+        match entry.value {
+            Some(Value::Inline(value)) => self.bytes.extend_from_slice(value),
+            Some(Value::Apart(value)) => {
+                put(&mut self.bytes, value.file);
+                put(&mut self.bytes, value.offset);
+                self.bytes.extend_from_slice(&value.checksum.to_le_bytes());
+            }
+            None => {}
+        }
         self.last_key.truncate(shared);
         self.last_key.extend_from_slice(&entry.key[shared..]);
         self.size += size(entry);
         self.entries += 1;
     }
 
-    /// Adds an entry with a key behind all others.
-    pub fn add(&mut self, entry: &Entry) {
-        self.add_head(entry);
-        self.bytes
-            .extend_from_slice(entry.value.unwrap_or_default());
-    }
-
-    /// The entries so far.
-    pub fn entries(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// What stands behind the entries.
-    pub fn tail(&self) -> Vec<u8> {
-        let count = u32::try_from(self.restarts.len()).expect("a block is short");
-        let words = self.restarts.iter().chain([&count]);
-        words.flat_map(|word| word.to_le_bytes()).collect()
-    }
-
     /// The whole content.
     pub fn content(&mut self) -> &[u8] {
-        let tail = self.tail();
-        self.bytes.extend_from_slice(&tail);
+        let count = u32::try_from(self.restarts.len()).expect("a block is short");
+        let words = self.restarts.iter().chain([&count]);
+        self.bytes.extend(words.flat_map(|word| word.to_le_bytes()));
         &self.bytes
     }
 
@@ -96,5 +90,10 @@ impl Builder {
 /// What an entry counts for the length of its block. Keys count whole, so that what a block is in
 /// memory is bounded, too.
 fn size(entry: &Entry) -> usize {
-    entry.key.len() + entry.value.map_or(0, <[u8]>::len) + ENTRY_OVERHEAD
+    let value = match entry.value {
+        Some(Value::Inline(value)) => value.len(),
+        Some(Value::Apart(_)) => REF_BYTES,
+        None => 0,
+    };
+    entry.key.len() + value + ENTRY_OVERHEAD
 }

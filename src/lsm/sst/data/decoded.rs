@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{BLOCK_BYTES, Block};
+use super::{BLOCK_BYTES, Block, RawValue};
 use crate::lsm::Entry;
 
 /// All entries of a block, which can be gone through in both directions.
@@ -18,7 +18,7 @@ pub struct Decoded {
 struct DecodedEntry {
     key: Range<usize>,
     sequence: u64,
-    value: Option<Range<usize>>,
+    value: Option<RawValue>,
 }
 
 impl Decoded {
@@ -62,21 +62,8 @@ impl Decoded {
         Entry {
             key: self.key(nth),
             sequence: entry.sequence,
-            value: entry.value.as_ref().map(|range| self.block.value(range)),
+            value: entry.value.as_ref().map(|value| self.block.value(value)),
         }
-    }
-
-    /// Takes the value of an entry, which must not be asked for any more. A block that has nothing else, and
-    /// that nobody else has, gives its memory with it.
-    pub fn take_value(&mut self, nth: usize) -> Option<Vec<u8>> {
-        let is_alone = self.entries.len() == 1;
-        let range = self.entries[nth].value.as_mut()?;
-        if is_alone && let Some(block) = Arc::get_mut(&mut self.block) {
-            let value = block.take_value(range);
-            *range = 0..0;
-            return Some(value);
-        }
-        Some(self.block.value(range).to_vec())
     }
 
     /// The key of an entry.

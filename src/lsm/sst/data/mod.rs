@@ -7,9 +7,14 @@
 //! ```
 //!
 //! The first four fields of an entry are numbers of [variable length](super::varint). *shared* is
-//! how many bytes the key has from the one before, *rest* how many stand here. *value* is one more
-//! than the length of the value, or 0 for a tombstone. At a restart point, which is the offset of
+//! how many bytes the key has from the one before, *rest* how many stand here. *value* is 0 for a tombstone,
+//! else 1 plus twice the length of the value, which follows, or 2 plus twice the length of one in a
+//! [value file](crate::lsm::values), to which a reference follows. At a restart point, which is the offset of
 //! an entry in the block, *shared* is 0.
+//!
+//! ```text
+//!  reference:  file | offset | checksum (8 bytes)
+//! ```
 
 mod builder;
 mod decoded;
@@ -23,6 +28,7 @@ pub use decoded::Decoded;
 use super::block::open;
 use super::varint::{take, take_len};
 use super::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::lsm::values::{Value, ValueRef};
 use crate::width::to_usize;
 
 /// Bytes of entries in a block, unless a single one is longer.
@@ -38,7 +44,25 @@ struct RawEntry {
     shared: usize,
     rest: Range<usize>,
     sequence: u64,
-    value: Option<Range<usize>>,
+    value: Option<RawValue>,
+}
+
+/// A value as it stands in its block.
+#[derive(Debug, Clone)]
+pub enum RawValue {
+    /// These bytes of the block.
+    Inline(Range<usize>),
+    /// In a value file.
+    Apart(ValueRef),
+}
+
+/// The fourth field of an entry.
+fn code_of(value: Option<Value>) -> u64 {
+    match value {
+        None => 0,
+        Some(Value::Inline(value)) => 2 * value.len() as u64 + 1,
+        Some(Value::Apart(value)) => 2 * value.len as u64 + 2,
+    }
 }
 
 /// A data block in memory.
@@ -50,11 +74,31 @@ pub struct Block {
     end: usize,
 }
 
+/// Takes a value of `len` bytes, or the reference to it, off `bytes`.
+#[inline]
+fn take_value(bytes: &[u8], at: &mut usize, len: usize, is_apart: bool) -> Option<RawValue> {
+    if !is_apart {
+        let end = *at + len;
+        let range = std::mem::replace(at, end)..end;
+        return (end <= bytes.len()).then_some(RawValue::Inline(range));
+    }
+    let (file, offset) = (take(bytes, at)?, take(bytes, at)?);
+    let checksum = bytes.get(*at..)?.first_chunk()?;
+    *at += checksum.len();
+    let value = ValueRef {
+        file,
+        offset,
+        len,
+        checksum: u64::from_le_bytes(*checksum),
+    };
+    value.end().map(|_| RawValue::Apart(value))
+}
+
 /// What a block has of a key: its sequence number, and where its value is unless it is a tombstone.
 #[derive(Debug)]
 pub struct Found {
     pub sequence: u64,
-    pub value: Option<Range<usize>>,
+    pub value: Option<RawValue>,
 }
 
 impl Block {
@@ -78,17 +122,12 @@ impl Block {
         self.bytes.len()
     }
 
-    /// Bytes of a range that an entry has named.
-    pub fn value(&self, range: &Range<usize>) -> &[u8] {
-        &self.bytes[range.clone()]
-    }
-
-    /// Takes the bytes of a range that an entry has named, with the memory of the block.
-    pub fn take_value(&mut self, range: &Range<usize>) -> Vec<u8> {
-        let mut bytes = std::mem::take(&mut self.bytes);
-        bytes.truncate(range.end);
-        bytes.drain(..range.start);
-        bytes
+    /// The value of an entry.
+    pub fn value(&self, value: &RawValue) -> Value<'_> {
+        match value {
+            RawValue::Inline(range) => Value::Inline(&self.bytes[range.clone()]),
+            RawValue::Apart(value) => Value::Apart(*value),
+        }
     }
 
     /// Takes the entry at `at`; `None` if there can be none.
@@ -98,15 +137,17 @@ impl Block {
         let shared = take_len(bytes, at, KEY_BYTES_MAX)?;
         let rest = take_len(bytes, at, KEY_BYTES_MAX - shared)?;
         let sequence = take(bytes, at)?;
-        let code = take_len(bytes, at, VALUE_BYTES_MAX + 1)?;
+        let code = take_len(bytes, at, 2 * VALUE_BYTES_MAX + 2)?;
         let key_end = *at + rest;
-        let value_end = key_end + code.saturating_sub(1);
-        if value_end > bytes.len() {
+        if key_end > bytes.len() {
             return None;
         }
         let rest = *at..key_end;
-        *at = value_end;
-        let value = (code > 0).then_some(key_end..value_end);
+        *at = key_end;
+        let value = match code.checked_sub(1) {
+            None => None,
+            Some(code) => Some(take_value(bytes, at, code / 2, code % 2 == 1)?),
+        };
         Some(RawEntry {
             shared,
             rest,

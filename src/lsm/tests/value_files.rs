@@ -1,0 +1,110 @@
+//! Value files: what compaction moves, when their room comes back, and who still reads them.
+
+use super::*;
+
+fn value(key: u64, round: u64) -> Vec<u8> {
+    format!("{key} {round} ").into_bytes().repeat(100)
+}
+
+/// Adds a value of each of these keys.
+fn add_round(spill: &Spill, model: &mut Model, keys: impl Iterator<Item = u64>, round: u64) {
+    let item = |key: u64| {
+        let value = (round, Some(value(key, round)));
+        (key.to_be_bytes().to_vec(), value)
+    };
+    let changes: Model = keys.map(item).collect();
+    add(spill, &changes).unwrap();
+    model.extend(changes);
+}
+
+/// A compaction writes keys and references; values stay where they are.
+#[test]
+fn compaction_leaves_values_where_they_are() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let spill = open(dir.path(), None, options()).unwrap();
+    let mut model = Model::new();
+    for round in 0..8 {
+        let keys = (0..400).filter(|key| key % 8 == round);
+        add_round(&spill, &mut model, keys, round);
+        while spill.compact().unwrap() {}
+    }
+    let stats = spill.stats();
+    assert!(stats.compactions > 0, "{stats:?}");
+    assert_eq!(stats.live_value_bytes, bytes(&model));
+    // Each file begins with a header.
+    assert_eq!(
+        stats.value_bytes,
+        stats.live_value_bytes + 48 * stats.value_files
+    );
+    assert!(
+        10 * stats.compaction_written < stats.live_value_bytes,
+        "{stats:?}"
+    );
+    assert!(contents(&spill.version(), false, 100).unwrap() == model);
+    super::model::check_files(&spill, dir.path());
+}
+
+fn bytes(model: &Model) -> u64 {
+    let values = model.values().filter_map(|(_, value)| value.as_ref());
+    values.map(|value| value.len() as u64).sum()
+}
+
+/// Values of files that are mostly dead are written anew, so that their room comes back.
+#[test]
+fn values_of_worn_files_are_moved() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut spill = open(dir.path(), None, options()).unwrap();
+    let mut model = Model::new();
+    add_round(&spill, &mut model, 0..200, 0);
+    for round in 1..24 {
+        let keys = (0..200).filter(|key| key % 4 == round % 3);
+        add_round(&spill, &mut model, keys, round);
+        while spill.compact().unwrap() {}
+        if round % 5 == 0 {
+            drop(spill);
+            spill = open(dir.path(), None, options()).unwrap();
+        }
+        assert!(contents(&spill.version(), round % 2 == 0, 100).unwrap() == model);
+        // Level 0 has up to three rounds.
+        let stats = spill.stats();
+        let most = bytes(&model) * 3 / 2 + 3 * 50 * 1000 + (64 << 10);
+        assert!(stats.value_bytes < most, "round {round}: {stats:?}");
+    }
+    // A tombstone of each key: all goes.
+    for item in model.values_mut() {
+        *item = (100, None);
+    }
+    for _ in 0..8 {
+        add(&spill, &model).unwrap();
+        while spill.compact().unwrap() {}
+    }
+    assert!(spill.version().is_empty());
+    super::model::check_files(&spill, dir.path());
+    assert_eq!(spill.stats().value_files, 0);
+}
+
+/// A version that is held keeps the value files that compaction no longer needs.
+#[test]
+fn version_keeps_its_value_files() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let spill = open(dir.path(), None, options()).unwrap();
+    let mut model = Model::new();
+    add_round(&spill, &mut model, 0..100, 0);
+    let (held, of_held) = (spill.version(), model.clone());
+    for round in 1..10 {
+        add_round(&spill, &mut model, 0..100, round);
+        while spill.compact().unwrap() {}
+    }
+    assert!(contents(&held, false, 30).unwrap() == of_held);
+    assert!(contents(&spill.version(), false, 30).unwrap() == model);
+    let names = || {
+        let dir = std::fs::read_dir(dir.path()).unwrap();
+        let names = dir.map(|file| file.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| values::number(name).is_some()).count()
+    };
+    let while_held = names();
+    drop(held);
+    spill.levels.cache().sweep();
+    assert!(names() < while_held);
+    super::model::check_files(&spill, dir.path());
+}
