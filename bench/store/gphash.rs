@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use gphash::store::{
     ColumnAnswers, Columns, Durability, MergeOperator, Request, RequestKind, Response, Steps,
@@ -10,7 +11,10 @@ use gphash::store::{
 
 use crate::plan::Operation;
 use crate::record::{Sizes, add};
-use crate::target::{Failure, Manner, Settings, Target, check_answers};
+use crate::target::{Compacted, Failure, Manner, Settings, Target, check_answers};
+
+/// Without a compaction for so long, none is due.
+const SETTLED: Duration = Duration::from_millis(300);
 
 /// Adds to the counter in a value.
 struct Add;
@@ -91,6 +95,10 @@ impl Gphash {
             .durability(durability)
             .verify_checksums(settings.checksums)
             .merge_operator(Arc::new(Add));
+        options = options.compaction_threads(settings.compaction_threads);
+        if let Some(bytes) = settings.value_file_threshold {
+            options = options.value_file_threshold(bytes);
+        }
         if let Some(partitions) = settings.partitions {
             options = options.partitions(partitions);
         }
@@ -279,7 +287,20 @@ impl Target for Gphash {
     }
 
     fn settle(&self) -> Result<(), Failure> {
-        Ok(self.store.checkpoint()?)
+        self.store.checkpoint()?;
+        let compactions = || {
+            let spill = self.store.stats().spill;
+            (spill.compactions, spill.moves)
+        };
+        let mut last = compactions();
+        loop {
+            std::thread::sleep(SETTLED);
+            let now = compactions();
+            if now == last {
+                return Ok(());
+            }
+            last = now;
+        }
     }
 
     fn memory(&self) -> Option<u64> {
@@ -288,6 +309,14 @@ impl Target for Gphash {
 
     fn options(&self) -> &str {
         &self.options
+    }
+
+    fn compacted(&self) -> Option<Compacted> {
+        let stats = self.store.stats();
+        Some(Compacted {
+            bytes: stats.spill.compaction_read + stats.spill.compaction_written,
+            time: stats.latencies.compaction.total,
+        })
     }
 
     fn steps(&self) -> Option<Steps> {

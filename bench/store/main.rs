@@ -36,7 +36,7 @@ use drive::{Arrival, Measured};
 use plan::{Draw, Operation, Workload};
 use record::{LEAST_KEY, LEAST_VALUE, Sizes};
 use report::{Report, Row, Shares};
-use target::{Failure, Manner, Settings, Target};
+use target::{Compacted, Failure, Manner, Settings, Target};
 
 /// One thread makes a request, another one drops it.
 #[global_allocator]
@@ -110,6 +110,12 @@ struct Arguments {
     #[arg(long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=StoreOptions::PARTITIONS_MAX.into()))]
     partitions: Option<u32>,
+    /// Threads that compact sorted files of the store of this crate; 0 for half of the cores
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    compaction_threads: usize,
+    /// Bytes of a value from which on the store of this crate keeps it in a value file; else it chooses
+    #[arg(long, value_name = "N")]
+    value_file_threshold: Option<usize>,
     /// Every answer is durable
     #[arg(long)]
     always: bool,
@@ -232,6 +238,7 @@ trait Runs {
 
     fn options(&self) -> &str;
     fn memory(&self) -> Option<u64>;
+    fn compacted(&self) -> Option<Compacted>;
     fn steps(&self) -> Option<Steps>;
 }
 
@@ -256,6 +263,10 @@ impl<T: Target> Runs for T {
 
     fn memory(&self) -> Option<u64> {
         Target::memory(self)
+    }
+
+    fn compacted(&self) -> Option<Compacted> {
+        Target::compacted(self)
     }
 
     fn steps(&self) -> Option<Steps> {
@@ -303,6 +314,8 @@ fn run_all(arguments: &Arguments) -> Result<(), Failure> {
         checksums: !arguments.no_checksums,
         columns: arguments.columns,
         partitions: arguments.partitions,
+        compaction_threads: arguments.compaction_threads,
+        value_file_threshold: arguments.value_file_threshold,
         always: arguments.always,
         interval: Duration::from_millis(arguments.interval),
         #[cfg(feature = "bench-fjall")]
@@ -406,6 +419,7 @@ impl Runner<'_> {
                     continue;
                 }
                 let before = store.steps();
+                let (compacted, written) = (store.compacted(), written());
                 let measured = store.run(&plan, batch, manner, arrival)?;
                 let after = store.steps();
                 store.settle()?;
@@ -424,6 +438,10 @@ impl Runner<'_> {
                     p999_us: measured.percentile_us(99.9),
                     max_us: measured.percentile_us(100.0),
                     bytes: store.memory(),
+                    written: written
+                        .zip(self::written())
+                        .map(|(before, after)| after - before),
+                    compaction_mb_s: compacted.zip(store.compacted()).and_then(rate_of),
                     options: store.options().to_owned(),
                     shares: before
                         .zip(after)
@@ -437,6 +455,22 @@ impl Runner<'_> {
         }
         Ok(())
     }
+}
+
+/// Bytes that this process has given to calls that write, if the system says so.
+fn written() -> Option<u64> {
+    let counters = std::fs::read_to_string("/proc/self/io").ok()?;
+    let mut values = counters
+        .lines()
+        .filter_map(|line| line.strip_prefix("wchar: "));
+    values.next()?.parse().ok()
+}
+
+/// MB a second that were compacted between two moments, if any were.
+fn rate_of((before, after): (Compacted, Compacted)) -> Option<f64> {
+    let seconds = (after.time - before.time).as_secs_f64();
+    let bytes = after.bytes - before.bytes;
+    (bytes > 0).then(|| bytes as f64 / 1e6 / seconds)
 }
 
 fn parse_theta(text: &str) -> Result<f64, String> {

@@ -26,6 +26,10 @@ pub struct Row {
     pub max_us: f64,
     /// Bytes that the store keeps its records in, if it says so.
     pub bytes: Option<u64>,
+    /// Bytes that calls have written, until all was compacted that was due.
+    pub written: Option<u64>,
+    /// MB of sorted files that a second of compaction has read and written.
+    pub compaction_mb_s: Option<f64>,
     /// What the steps of batches took, if the store says so.
     pub shares: Option<Shares>,
     /// What the store was opened with.
@@ -95,7 +99,7 @@ impl Report {
             if self.rows.is_empty() {
                 writeln!(
                     out,
-                    "{:<12} {:>7} {:>7} {:>9} {:<13} {:>10} {:>7} {:>10} {:>10} {:>10} {:>10} {:>9}",
+                    "{:<12} {:>7} {:>7} {:>9} {:<13} {:>10} {:>7} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9}",
                     "workload",
                     "batch",
                     "threads",
@@ -107,7 +111,8 @@ impl Report {
                     "p99 us",
                     "p99.9 us",
                     "max us",
-                    "MiB"
+                    "MiB",
+                    "written"
                 )?;
             }
             let first = self.rows.iter().rev().find(|other| {
@@ -119,7 +124,7 @@ impl Report {
             let ratio = first.map_or("-".into(), |first| format!("{:.2}x", first.kops / row.kops));
             writeln!(
                 out,
-                "{:<12} {:>7} {:>7} {:>9} {:<8} {:>10.1} {:>7} {:>10.1} {:>10.1} {:>10.1} {:>10.1} {:>9}",
+                "{:<12} {:>7} {:>7} {:>9} {:<8} {:>10.1} {:>7} {:>10.1} {:>10.1} {:>10.1} {:>10.1} {:>9} {:>9}",
                 row.workload,
                 row.batch,
                 row.threads,
@@ -131,11 +136,12 @@ impl Report {
                 row.p99_us,
                 row.p999_us,
                 row.max_us,
-                row.bytes.map_or("-".into(), |bytes| format!(
-                    "{:.0}",
-                    bytes as f64 / 1048576.0
-                )),
+                mib(row.bytes),
+                mib(row.written),
             )?;
+            if let Some(rate) = row.compaction_mb_s {
+                writeln!(out, "  compaction: {rate:.0} MB/s, read and written")?;
+            }
             if let Some(shares) = row.shares.filter(|_| self.shares) {
                 writeln!(
                     out,
@@ -147,6 +153,12 @@ impl Report {
         self.rows.push(row);
         Ok(())
     }
+}
+
+fn mib(bytes: Option<u64>) -> String {
+    bytes.map_or("-".into(), |bytes| {
+        format!("{:.0}", bytes as f64 / 1048576.0)
+    })
 }
 
 /// Prints what a replay took.

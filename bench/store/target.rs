@@ -23,6 +23,10 @@ pub struct Settings {
     pub columns: bool,
     /// Partitions of the store of this crate, if it does not choose.
     pub partitions: Option<u32>,
+    /// Threads that compact sorted files of the store of this crate, if it does not choose.
+    pub compaction_threads: usize,
+    /// Bytes of values that the store of this crate keeps apart from their keys, if it does not choose.
+    pub value_file_threshold: Option<usize>,
     /// Every answer is durable; else a thread syncs the log at this interval.
     pub always: bool,
     pub interval: Duration,
@@ -44,6 +48,14 @@ impl Settings {
             false => format!("synced every {} ms", self.interval.as_millis()),
         }
     }
+}
+
+/// What compaction has done.
+#[derive(Debug, Clone, Copy)]
+pub struct Compacted {
+    /// Bytes of files, read and written.
+    pub bytes: u64,
+    pub time: Duration,
 }
 
 /// How the operations of a batch go to a store.
@@ -81,6 +93,11 @@ pub trait Target: Sync {
 
     /// Bytes of memory that the store says it uses for records, if it does.
     fn memory(&self) -> Option<u64>;
+
+    /// What was compacted so far, if the store says so.
+    fn compacted(&self) -> Option<Compacted> {
+        None
+    }
 
     /// What the steps of batches have taken so far, if the store says so.
     fn steps(&self) -> Option<Steps> {

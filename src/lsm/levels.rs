@@ -216,7 +216,8 @@ impl Levels {
     /// # Errors
     /// Those of [`Job::run`].
     pub fn finish(&self, job: &Job) -> Result<()> {
-        let done = self.counts.compaction.time(|| job.run(self));
+        let run = || self.options.pool.install(|| job.run(self));
+        let done = self.counts.compaction.time(run);
         self.plan().done(job.numbers(), done.is_ok());
         self.changed.notify_all();
         // What was in its way may be due.
@@ -362,17 +363,19 @@ impl<'l> Output<'l> {
         Ok(())
     }
 
-    /// The files, durable with their names, of which the catalog does not speak yet.
+    /// Makes the files durable with their names.
     ///
     /// # Errors
     /// As [`add`](Self::add).
-    pub fn finish(mut self) -> Result<Vec<Arc<Sst>>> {
+    pub fn finish(&mut self) -> Result<()> {
         self.end_file()?;
         self.end_values()?;
-        if let Some(sst) = self.files.first() {
-            sst.sync_names()?;
-        }
-        Ok(std::mem::take(&mut self.files))
+        self.files.first().map_or(Ok(()), |sst| sst.sync_names())
+    }
+
+    /// Takes the files, of which the catalog does not speak yet. They must be [finished](Self::finish).
+    pub fn into_files(mut self) -> Vec<Arc<Sst>> {
+        std::mem::take(&mut self.files)
     }
 }
 

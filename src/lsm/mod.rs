@@ -29,7 +29,7 @@ use crate::Result;
 use crate::metrics::latency::Latency;
 use crate::metrics::stalls::StallRecorder;
 use crate::pm::Dir;
-use crate::pool::parallel;
+use crate::pool::{Pool, parallel};
 use compaction::Workers;
 use levels::{Levels, Output};
 pub(crate) use sst::{Checked, INLINE_VALUE_BYTES_MAX};
@@ -116,8 +116,12 @@ pub(crate) struct SpillOptions {
     pub value_file_bytes: u64,
     /// Bytes of level 1 from which on it is too large; each deeper level may have ten times more.
     pub level_bytes: u64,
-    /// Threads that compact; with none, nothing is compacted by itself.
+    /// Jobs that are compacted side by side; with none, nothing is compacted by itself.
     pub threads: usize,
+    /// The threads that share the work of each job.
+    pub pool: Arc<Pool>,
+    /// Bytes of sorted files that are worth a thread of their own.
+    pub part_bytes_min: u64,
     /// Numbers of files from this one on were never used.
     pub next_number: u64,
     pub store_id: [u64; 2],
@@ -183,7 +187,8 @@ impl Spill {
                 output.add(&entry)?;
             }
         }
-        let files = output.finish()?;
+        output.finish()?;
+        let files = output.into_files();
         if !files.is_empty() {
             self.levels.edit(&files, 0, &[])?;
             self.levels.wake();

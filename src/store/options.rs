@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::merge::MergeOperator;
 use crate::lsm::{INLINE_VALUE_BYTES_MAX, SpillOptions};
 use crate::pm::Faults;
+use crate::pool::Pool;
 use crate::store::files::dir::{Names, PartitionCount};
 use crate::store::files::manifest::{LONGEST_NAME, Manifest, PARTITIONS_MAX};
 use crate::store::partitions::Partitioner;
@@ -137,6 +138,10 @@ const MOST_FILE: u64 = 32 << 20;
 /// Bytes of a value file, in those of a sorted file.
 const VALUE_FILE_FILES: u64 = 2;
 
+/// Parts into which a compaction is split are at least this share of a file, and so long: each writes a file.
+const PARTS_OF_FILE: u64 = 4;
+const PART_BYTES_MIN: u64 = 1 << 20;
+
 /// Files that the highest level of sorted files has room for.
 const LEVEL_FILES: u64 = 8;
 
@@ -168,6 +173,7 @@ pub struct StoreOptions {
     pub(super) checkpoint_bytes: u64,
     pub(super) memory_budget: Option<u64>,
     pub(super) value_file_threshold: usize,
+    pub(super) compaction_threads: usize,
     pub(super) merge_operator: Option<Arc<dyn MergeOperator>>,
     pub(super) partitioner: Option<Arc<dyn Partitioner>>,
     pub(super) on_replay: Option<Arc<Progress>>,
@@ -189,6 +195,7 @@ impl Default for StoreOptions {
             checkpoint_bytes: 512 << 20,
             memory_budget: None,
             value_file_threshold: Self::DEFAULT_VALUE_FILE_THRESHOLD,
+            compaction_threads: 0,
             merge_operator: None,
             partitioner: None,
             on_replay: None,
@@ -246,6 +253,17 @@ impl StoreOptions {
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.index = self.index.threads(threads);
+        self
+    }
+
+    /// How many threads compact sorted files, for all partitions together, at most [`Options::MAX_THREADS`]. They
+    /// share a compaction, each a part of its keys. 0 means half of the cores, at least one: the others are left to
+    /// requests.
+    ///
+    /// Default: 0.
+    #[must_use]
+    pub fn compaction_threads(mut self, threads: usize) -> Self {
+        self.compaction_threads = threads;
         self
     }
 
@@ -446,6 +464,16 @@ impl StoreOptions {
         self
     }
 
+    /// The threads that compact, which all partitions share.
+    pub(super) fn compaction_pool(&self) -> Pool {
+        let half = || available_parallelism().map_or(1, usize::from) / 2;
+        let threads = match self.compaction_threads {
+            0 => half().max(1),
+            threads => threads,
+        };
+        Pool::new("compaction", threads)
+    }
+
     /// How many partitions the store is to have.
     pub(super) fn partition_count(&self) -> PartitionCount {
         let cores = available_parallelism().map_or(1, usize::from);
@@ -485,7 +513,7 @@ impl StoreOptions {
     }
 
     /// How what is below the table is kept.
-    pub(super) fn spill(&self, manifest: &Manifest) -> SpillOptions {
+    pub(super) fn spill(&self, manifest: &Manifest, compaction: &Arc<Pool>) -> SpillOptions {
         let budget = self.memory_budget.unwrap_or(DEFAULT_CACHE * CACHE_SHARE);
         let file_bytes = (budget / FILE_SHARE).clamp(LEAST_FILE, MOST_FILE);
         SpillOptions {
@@ -495,6 +523,8 @@ impl StoreOptions {
             value_file_bytes: VALUE_FILE_FILES * file_bytes,
             level_bytes: LEVEL_FILES * file_bytes,
             threads: 1,
+            pool: Arc::clone(compaction),
+            part_bytes_min: (file_bytes / PARTS_OF_FILE).max(PART_BYTES_MIN),
             next_number: manifest.next_file,
             store_id: manifest.store_id,
         }
@@ -530,6 +560,11 @@ impl StoreOptions {
         if let Some(bytes) = self.memory_budget.filter(|bytes| *bytes < Self::MIN_BUDGET) {
             let expected = format!("at least {}", Self::MIN_BUDGET);
             return invalid("memory_budget", bytes.to_string(), expected);
+        }
+        if self.compaction_threads > Options::MAX_THREADS {
+            let expected = format!("0 to {}", Options::MAX_THREADS);
+            let found = self.compaction_threads.to_string();
+            return invalid("compaction_threads", found, expected);
         }
         if self.value_file_threshold > Self::MAX_VALUE_FILE_THRESHOLD {
             let expected = format!("at most {}", Self::MAX_VALUE_FILE_THRESHOLD);
@@ -577,6 +612,7 @@ impl fmt::Debug for StoreOptions {
             .field("checkpoint_bytes", &self.checkpoint_bytes)
             .field("memory_budget", &self.memory_budget)
             .field("value_file_threshold", &self.value_file_threshold)
+            .field("compaction_threads", &self.compaction_threads)
             .field("merge_operator", &self.names().merge_operator)
             .field("partitioner", &self.names().partitioner)
             .finish_non_exhaustive()

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use crate::Result;
+use crate::pool::Pool;
 use crate::store::commit::sorter::Sorter;
 use crate::store::metrics::StoreMetrics;
 use crate::store::mvcc::clock::CommitClock;
@@ -20,6 +21,8 @@ pub struct Shared {
     pub clock: Arc<CommitClock>,
     pub snapshots: Snapshots,
     pub threads: Threads,
+    /// The threads that compact.
+    pub compaction: Arc<Pool>,
     pub metrics: StoreMetrics,
     pub sorter: Sorter,
     pub when_full: WhenFull,
@@ -39,6 +42,7 @@ impl Shared {
             clock: Arc::new(CommitClock::new(partitions)),
             snapshots: Snapshots::default(),
             threads: Threads::new(options.index.threads),
+            compaction: Arc::new(options.compaction_pool()),
             metrics: StoreMetrics::new(),
             sorter,
             when_full: options.when_full,

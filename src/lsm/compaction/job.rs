@@ -12,9 +12,13 @@ use crate::lsm::merge::Merge;
 use crate::lsm::sst::{Block, Sst};
 use crate::lsm::values::Value;
 use crate::lsm::version::{LiveValues, LsmVersion};
+use crate::pool::parallel;
 
 /// Entries after which it is asked whether to stop.
 const STOP_CHECK_ENTRIES: u64 = 256;
+
+/// Keys of a file, at most, by which the work is cut into parts.
+const SAMPLES_PER_FILE: usize = 256;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -106,18 +110,72 @@ impl Job {
         Ok(())
     }
 
-    /// Writes the new files. Values of value files that are mostly dead are written anew, and their bytes counted.
-    /// Gives nothing if it was stopped.
+    /// Writes the new files, several threads a range of keys each. Values of value files that are mostly dead are
+    /// written anew, and their bytes counted. Gives nothing if it was stopped.
     fn merge(&self, levels: &Levels) -> Result<Option<(Vec<Arc<Sst>>, u64)>> {
+        let cuts = self.cuts(levels.options().part_bytes_min);
+        let ends = cuts.iter().map(|cut| Some(cut.as_slice())).chain([None]);
+        let starts = [None].into_iter().chain(ends.clone());
+        let ranges: Vec<_> = starts.zip(ends).collect();
+        let merged = parallel::map(ranges, |range| self.merge_range(levels, range));
+        let merged: Option<Vec<(Output<'_>, u64)>> =
+            merged.into_iter().collect::<Result<Option<_>>>()?;
+        Ok(merged.map(|parts| {
+            let moved = parts.iter().map(|(_, moved)| moved).sum();
+            let files = parts.into_iter().flat_map(|(part, _)| part.into_files());
+            (files.collect(), moved)
+        }))
+    }
+
+    /// Keys at which the work is cut into parts for several threads, of about as many bytes each.
+    fn cuts(&self, part_bytes_min: u64) -> Vec<Vec<u8>> {
+        let bytes: u64 = self.files().map(|sst| sst.len()).sum();
+        let parts = (bytes / part_bytes_min.max(1)).min(parallel::threads() as u64);
+        if parts < 2 {
+            return Vec::new();
+        }
+        let mut samples: Vec<(&[u8], u64)> = Vec::new();
+        for sst in self.files() {
+            let step = sst.blocks().div_ceil(SAMPLES_PER_FILE);
+            for nth in (0..sst.blocks()).step_by(step) {
+                let last = (nth + step).min(sst.blocks()) - 1;
+                let (from, to) = (sst.index().range(nth).0, sst.index().range(last).1);
+                samples.push((sst.not_behind(nth), to - from));
+            }
+        }
+        samples.sort_unstable();
+        let total: u64 = samples.iter().map(|(_, bytes)| bytes).sum();
+        let mut cuts: Vec<Vec<u8>> = Vec::new();
+        let mut before = 0;
+        for (key, bytes) in samples {
+            let is_due = before * parts >= total * (cuts.len() as u64 + 1);
+            if is_due && cuts.last().is_none_or(|last| last.as_slice() < key) {
+                cuts.push(key.to_vec());
+            }
+            before += bytes;
+        }
+        cuts
+    }
+
+    /// As [`merge`](Self::merge), for the keys from one to before another.
+    fn merge_range<'l>(
+        &self,
+        levels: &'l Levels,
+        (from, to): (Option<&[u8]>, Option<&[u8]>),
+    ) -> Result<Option<(Output<'l>, u64)>> {
+        let from = from.map_or(Bound::Unbounded, Bound::Included);
         let cursors = self
             .inputs
             .iter()
-            .map(|run| Cursor::seek(run, Bound::Unbounded, Direction::Forward, past_cache))
+            .map(|run| Cursor::seek(run, from, Direction::Forward, past_cache))
             .collect::<Result<_>>()?;
         let mut merge = Merge::new(cursors, Direction::Forward)?;
         let mut output = Output::new(levels, self.level);
         let (mut done, mut moved) = (0, 0);
         while let Some(entry) = merge.entry() {
+            if to.is_some_and(|to| to <= entry.key) {
+                break;
+            }
             let hides = || self.version.may_have_below(self.level, entry.key);
             match entry.value {
                 Some(Value::Apart(value)) if self.is_worn(value.file) => {
@@ -136,8 +194,8 @@ impl Job {
                 return Ok(None);
             }
         }
-        let files = output.finish()?;
-        Ok(Some((files, moved)))
+        output.finish()?;
+        Ok(Some((output, moved)))
     }
 
     /// Whether the values of a value file are to be written anew.

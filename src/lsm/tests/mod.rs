@@ -85,6 +85,8 @@ pub fn options() -> SpillOptions {
         value_file_bytes: 16 << 10,
         level_bytes: 64 << 10,
         threads: 0,
+        pool: Arc::new(Pool::new("compaction", 2)),
+        part_bytes_min: 8 << 10,
         store_id: [7, 8],
     }
 }

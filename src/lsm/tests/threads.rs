@@ -99,7 +99,10 @@ struct Failing {
 
 impl Faults for Failing {
     fn before(&self, _: Call, _: &Path) -> io::Result<()> {
-        let is_theirs = std::thread::current().name() == Some("gphash-compaction");
+        let thread = std::thread::current();
+        let is_theirs = thread
+            .name()
+            .is_some_and(|name| name.starts_with("gphash-compaction"));
         if !is_theirs || self.is_cured.load(Ordering::Relaxed) {
             return Ok(());
         }
