@@ -212,7 +212,7 @@ impl StoreOptions {
     pub const MIN_BUDGET: u64 = 64 << 10;
 
     /// Values of so many bytes and more go into value files by default.
-    pub const DEFAULT_VALUE_FILE_THRESHOLD: usize = 1 << 10;
+    pub const DEFAULT_VALUE_FILE_THRESHOLD: usize = 512;
 
     /// The largest [threshold of value files](Self::value_file_threshold): longer values always go into one.
     pub const MAX_VALUE_FILE_THRESHOLD: usize = INLINE_VALUE_BYTES_MAX;

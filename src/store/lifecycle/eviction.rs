@@ -27,7 +27,7 @@ use crate::{Error, Result};
 const ROUND_BYTES_MAX: u64 = 64 << 20;
 
 /// The part of what records may take that leaves at a time.
-const ROUND_SHARE: u64 = 16;
+const ROUND_SHARE: u64 = 8;
 
 /// Bytes that may leave at a time whatever the budget is.
 const ROUND_BYTES_MIN: u64 = 1 << 20;

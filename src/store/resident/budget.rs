@@ -20,8 +20,9 @@ const ORDERED_KEY_BYTES: u64 = 18;
 const CHANGES_SHARE: u64 = 8;
 
 /// The share of the budget that free room of the table's file may take before it is given back, and again beyond
-/// what could not be.
-const FREE_ROOM_SHARE: u64 = 16;
+/// what could not be. It is more than the step in which the file grows: else what was given back would be taken again
+/// at once, with a checkpoint each time.
+const FREE_ROOM_SHARE: u64 = 8;
 
 /// Bytes that it may take whatever the budget is: it is preallocated in huge pages.
 const FREE_ROOM_MIN: u64 = 4 << 20;
