@@ -294,7 +294,11 @@ impl<'l> Output<'l> {
                 self.writer.insert((number, writer))
             }
         };
-        self.levels.catalog.write(&mut || writer.add(&entry))?;
+        // Threads that compact would wait for each other if each entry asked.
+        match writer.is_full() {
+            true => self.levels.catalog.write(&mut || writer.add(&entry))?,
+            false => writer.add(&entry)?,
+        }
         if writer.len() >= self.levels.options.file_bytes {
             self.end_file()?;
         }
@@ -312,12 +316,10 @@ impl<'l> Output<'l> {
                 self.values.insert(writer)
             }
         };
-        let mut reference = None;
-        levels.catalog.write(&mut || {
-            reference = Some(writer.add(value)?);
-            Ok(())
-        })?;
-        let reference = reference.expect("it was written");
+        if writer.is_full_for(value.len()) {
+            levels.catalog.write(&mut || writer.flush())?;
+        }
+        let reference = writer.add(value)?;
         if writer.len() >= levels.options.value_file_bytes {
             self.end_values()?;
         }

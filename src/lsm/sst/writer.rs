@@ -57,11 +57,19 @@ impl Writer {
         self.at + self.buffer.len() as u64
     }
 
+    /// Whether the next addition writes to the file.
+    pub fn is_full(&self) -> bool {
+        self.buffer.len() >= PIECE_BYTES
+    }
+
     /// Adds an entry, whose key is behind those of all others.
     ///
     /// # Errors
     /// What the operating system answers; the file is of no use then.
     pub fn add(&mut self, entry: &Entry) -> Result<()> {
+        if self.is_full() {
+            self.flush()?;
+        }
         let is_short = match entry.value {
             Some(Value::Inline(value)) => value.len() <= INLINE_VALUE_BYTES_MAX,
             Some(Value::Apart(_)) | None => true,
@@ -69,7 +77,7 @@ impl Writer {
         assert!(entry.key.len() <= KEY_BYTES_MAX && is_short);
         debug_assert!(self.properties.entries == 0 || self.block.last_key() < entry.key);
         if self.block.is_full_for(entry) {
-            self.end_block()?;
+            self.end_block();
         }
         if self.block.len() == 0 {
             self.index.separate(self.block.last_key(), entry.key);
@@ -81,9 +89,9 @@ impl Writer {
         Ok(())
     }
 
-    fn end_block(&mut self) -> Result<()> {
+    fn end_block(&mut self) {
         if self.block.len() == 0 {
-            return Ok(());
+            return;
         }
         let start = self.buffer.len();
         let (seed, entries) = (self.header.seed(self.len()), self.block.len());
@@ -91,10 +99,6 @@ impl Writer {
             .write(self.block.content(), seed, &mut self.buffer);
         self.index.add(self.buffer.len() - start, entries);
         self.block.clear();
-        if self.buffer.len() >= PIECE_BYTES {
-            self.flush()?;
-        }
-        Ok(())
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -111,7 +115,7 @@ impl Writer {
     /// What the operating system answers; the file is of no use then.
     pub fn finish(mut self) -> Result<u64> {
         assert!(self.properties.entries > 0);
-        self.end_block()?;
+        self.end_block();
         self.properties.largest = self.block.last_key().to_vec();
         let mut offsets = [0; 3];
         offsets[0] = self.len();

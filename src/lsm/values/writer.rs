@@ -48,6 +48,11 @@ impl ValueWriter {
         self.at + self.buffer.len() as u64
     }
 
+    /// Whether the addition of a value of `len` bytes writes to the file.
+    pub fn is_full_for(&self, len: usize) -> bool {
+        len.max(self.buffer.len()) >= PIECE_BYTES
+    }
+
     /// Adds a value, which can be read after the next [`flush`](Self::flush).
     ///
     /// # Errors
@@ -59,18 +64,15 @@ impl ValueWriter {
             len: value.len(),
             checksum: checksum(value),
         };
+        if self.is_full_for(value.len()) {
+            self.flush()?;
+        }
         match value.len() {
             PIECE_BYTES.. => {
-                self.flush()?;
                 self.file.write(value, self.at)?;
                 self.at += value.len() as u64;
             }
-            _ => {
-                self.buffer.extend_from_slice(value);
-                if self.buffer.len() >= PIECE_BYTES {
-                    self.flush()?;
-                }
-            }
+            _ => self.buffer.extend_from_slice(value),
         }
         Ok(reference)
     }
