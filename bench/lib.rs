@@ -1,8 +1,7 @@
 //! What the benches share: workloads and how they are timed, orders of places, limits, charts.
 
-pub mod chart;
-pub mod limit;
-pub mod order;
+pub use gphash_bench_reckoning::{chart, limit, order};
+
 #[cfg(feature = "bench-peers")]
 pub mod rocks;
 pub mod workload;

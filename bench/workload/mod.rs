@@ -1,16 +1,16 @@
 //! What the benches run on a table and how they time it: YCSB's workloads as batches that are made
 //! before the clock starts.
 
+pub use gphash_bench_reckoning::{latency, window};
+
 pub mod case;
 #[cfg(feature = "cust")]
 mod device;
 pub mod distribution;
 pub mod drive;
-pub mod latency;
 #[cfg(feature = "cust")]
 mod pinned;
 pub mod plan;
 mod reload;
 pub mod sizes;
 pub mod target;
-pub mod window;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use gphash_bench::workload::latency::Latencies;
+use gphash_bench_reckoning::latency::Latencies;
 
 fn of_us(batches: impl IntoIterator<Item = u64>) -> Latencies {
     Latencies::new(batches.into_iter().map(Duration::from_micros).collect())

@@ -1,4 +1,4 @@
-use gphash_bench::workload::window::{Place, Span, lay_out, windows};
+use gphash_bench_reckoning::window::{Place, Span, lay_out, windows};
 
 #[test]
 fn window_ends_at_its_memory_or_batch_limit() {

@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use gphash_bench::chart::{Axis, Chart, Line, Scale};
+use gphash_bench_reckoning::chart::{Axis, Chart, Line, Scale};
 
 fn axis(label: &'static str, scale: Scale) -> Axis {
     Axis {

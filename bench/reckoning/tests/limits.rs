@@ -1,4 +1,4 @@
-use gphash_bench::limit::{fastest, one_after_another, percent};
+use gphash_bench_reckoning::limit::{fastest, one_after_another, percent};
 
 #[test]
 fn limit_is_the_fastest_path() {

@@ -1,4 +1,4 @@
-use gphash_bench::order::{Order, arrange};
+use gphash_bench_reckoning::order::{Order, arrange};
 
 const LEN: u64 = 1024;
 const DRAWN: [u64; 6] = [900, 130, 0, 890, 512, 128];
