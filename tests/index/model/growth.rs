@@ -28,7 +28,7 @@ fn growth_of_a_tiny_table_loses_nothing() {
     let Checked { index, model } = checked;
     index.close().unwrap();
     Checked {
-        index: Index::open(&path, &options).unwrap(),
+        index: Index::<u64, u64>::open(&path, &options).unwrap(),
         model,
     }
     .check();

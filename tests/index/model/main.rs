@@ -20,10 +20,10 @@ mod sizes;
 mod verbs;
 
 use std::collections::HashMap;
-use std::fmt::Debug;
-use std::hash::Hash;
+use std::slice::ChunksExact;
 
 use bytemuck::Pod;
+use fixedbitset::FixedBitSet;
 use gphash::{AddressOrder, Engine, Index, Options};
 use gphash_test_support::setting;
 use rand::SeedableRng;
@@ -70,42 +70,39 @@ fn rng(name: &str) -> SmallRng {
     SmallRng::seed_from_u64(seed)
 }
 
-/// An index beside the map that says what it must hold.
-struct Checked<K: Pod, V: Pod> {
-    index: Index<K, V>,
-    model: HashMap<K, V>,
+/// Keys or values one by one, as bytes.
+fn each<T: Pod>(items: &[T]) -> ChunksExact<'_, u8> {
+    bytemuck::cast_slice(items).chunks_exact(size_of::<T>())
 }
 
-impl<K: Pod + Eq + Hash + Debug, V: Pod + PartialEq + Debug> Checked<K, V> {
-    fn new(index: Index<K, V>) -> Self {
-        let model = index.iter().collect();
-        Self { index, model }
-    }
+/// Keys and values as bytes, so that what compares them is compiled once, not for each pair of types.
+#[derive(Default)]
+struct Model(HashMap<Vec<u8>, Vec<u8>>);
 
-    fn insert(&mut self, keys: &[K], values: &[V]) {
-        let answers = self.index.insert(keys, values).unwrap();
+impl Model {
+    fn insert(&mut self, keys: ChunksExact<u8>, values: ChunksExact<u8>, answers: &FixedBitSet) {
         assert_eq!(answers.len(), keys.len());
-        for (i, (key, value)) in keys.iter().zip(values).enumerate() {
-            let absent = !self.model.contains_key(key);
+        for (i, (key, value)) in keys.zip(values).enumerate() {
+            let absent = !self.0.contains_key(key);
             assert_eq!(answers.contains(i), absent, "insert of {key:?} at {i}");
-            self.model.entry(*key).or_insert(*value);
+            if absent {
+                self.0.insert(key.to_vec(), value.to_vec());
+            }
         }
     }
 
-    fn upsert(&mut self, keys: &[K], values: &[V]) {
-        let answers = self.index.upsert(keys, values).unwrap();
-        for (i, (key, value)) in keys.iter().zip(values).enumerate() {
-            let absent = self.model.insert(*key, *value).is_none();
+    fn upsert(&mut self, keys: ChunksExact<u8>, values: ChunksExact<u8>, answers: &FixedBitSet) {
+        for (i, (key, value)) in keys.zip(values).enumerate() {
+            let absent = self.0.insert(key.to_vec(), value.to_vec()).is_none();
             assert_eq!(answers.contains(i), absent, "upsert of {key:?} at {i}");
         }
     }
 
-    fn update(&mut self, keys: &[K], values: &[V]) {
-        let answers = self.index.update(keys, values).unwrap();
-        for (i, (key, value)) in keys.iter().zip(values).enumerate() {
-            let present = match self.model.get_mut(key) {
+    fn update(&mut self, keys: ChunksExact<u8>, values: ChunksExact<u8>, answers: &FixedBitSet) {
+        for (i, (key, value)) in keys.zip(values).enumerate() {
+            let present = match self.0.get_mut(key) {
                 Some(held) => {
-                    *held = *value;
+                    *held = value.to_vec();
                     true
                 }
                 None => false,
@@ -114,20 +111,24 @@ impl<K: Pod + Eq + Hash + Debug, V: Pod + PartialEq + Debug> Checked<K, V> {
         }
     }
 
-    fn remove(&mut self, keys: &[K]) {
-        let answers = self.index.remove(keys).unwrap();
-        for (i, key) in keys.iter().enumerate() {
-            let present = self.model.remove(key).is_some();
+    fn remove(&mut self, keys: ChunksExact<u8>, answers: &FixedBitSet) {
+        for (i, key) in keys.enumerate() {
+            let present = self.0.remove(key).is_some();
             assert_eq!(answers.contains(i), present, "remove of {key:?} at {i}");
         }
     }
 
-    fn get(&self, keys: &[K], untouched: V) {
-        let mut values = vec![untouched; keys.len()];
-        let answers = self.index.get(keys, &mut values).unwrap();
-        let contained = self.index.contains(keys).unwrap();
-        for (i, key) in keys.iter().enumerate() {
-            let expected = self.model.get(key);
+    /// Compares what lookups have found; the value of a key that is not there stays `untouched`.
+    fn get(
+        &self,
+        keys: ChunksExact<u8>,
+        values: ChunksExact<u8>,
+        untouched: &[u8],
+        answers: &FixedBitSet,
+        contained: &FixedBitSet,
+    ) {
+        for (i, (key, value)) in keys.zip(values).enumerate() {
+            let expected = self.0.get(key);
             assert_eq!(
                 answers.contains(i),
                 expected.is_some(),
@@ -138,24 +139,81 @@ impl<K: Pod + Eq + Hash + Debug, V: Pod + PartialEq + Debug> Checked<K, V> {
                 expected.is_some(),
                 "contains of {key:?}"
             );
-            assert_eq!(
-                values[i],
-                *expected.unwrap_or(&untouched),
-                "value of {key:?}"
-            );
+            let expected = expected.map_or(untouched, Vec::as_slice);
+            assert_eq!(value, expected, "value of {key:?}");
         }
     }
 
     /// Compares everything.
-    fn check(&self) {
-        assert_eq!(self.index.len(), self.model.len() as u64);
+    fn check(&self, len: u64, items: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) {
+        assert_eq!(len, self.0.len() as u64);
         let mut seen = HashMap::new();
-        for (key, value) in self.index.iter() {
-            assert_eq!(seen.insert(key, value), None, "{key:?} seen twice");
+        for (key, value) in items {
+            let twice = seen.insert(key.clone(), value);
+            assert_eq!(twice, None, "{key:?} seen twice");
         }
-        assert_eq!(seen.len(), self.model.len());
-        for (key, value) in &self.model {
+        assert_eq!(seen.len(), self.0.len());
+        for (key, value) in &self.0 {
             assert_eq!(seen.get(key), Some(value), "{key:?}");
         }
     }
+}
+
+/// An index beside the map that says what it must hold.
+struct Checked<K: Pod, V: Pod> {
+    index: Index<K, V>,
+    model: Model,
+}
+
+impl<K: Pod, V: Pod> Checked<K, V> {
+    fn new(index: Index<K, V>) -> Self {
+        let mut model = Model::default();
+        for (key, value) in items(&index) {
+            model.0.insert(key, value);
+        }
+        Self { index, model }
+    }
+
+    fn insert(&mut self, keys: &[K], values: &[V]) {
+        let answers = self.index.insert(keys, values).unwrap();
+        self.model.insert(each(keys), each(values), &answers);
+    }
+
+    fn upsert(&mut self, keys: &[K], values: &[V]) {
+        let answers = self.index.upsert(keys, values).unwrap();
+        self.model.upsert(each(keys), each(values), &answers);
+    }
+
+    fn update(&mut self, keys: &[K], values: &[V]) {
+        let answers = self.index.update(keys, values).unwrap();
+        self.model.update(each(keys), each(values), &answers);
+    }
+
+    fn remove(&mut self, keys: &[K]) {
+        let answers = self.index.remove(keys).unwrap();
+        self.model.remove(each(keys), &answers);
+    }
+
+    fn get(&self, keys: &[K], untouched: V) {
+        let mut values = vec![untouched; keys.len()];
+        let answers = self.index.get(keys, &mut values).unwrap();
+        let contained = self.index.contains(keys).unwrap();
+        let untouched = bytemuck::bytes_of(&untouched);
+        self.model
+            .get(each(keys), each(&values), untouched, &answers, &contained);
+    }
+
+    /// Compares everything.
+    fn check(&self) {
+        self.model.check(self.index.len(), &mut items(&self.index));
+    }
+}
+
+/// All items of an index, as bytes.
+fn items<K: Pod, V: Pod>(index: &Index<K, V>) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+    let bytes = |(key, value): (K, V)| {
+        let (key, value) = (bytemuck::bytes_of(&key), bytemuck::bytes_of(&value));
+        (key.to_vec(), value.to_vec())
+    };
+    index.iter().map(bytes)
 }

@@ -7,11 +7,7 @@ use rand::rngs::SmallRng;
 
 use crate::{Checked, folder, options, rng};
 
-fn exercise<const K: usize, V: Pod + PartialEq + std::fmt::Debug>(
-    options: &Options,
-    rng: &mut SmallRng,
-    items: u64,
-) {
+fn exercise<const K: usize, V: Pod>(options: &Options, rng: &mut SmallRng, items: u64) {
     let folder = folder();
     let path = folder.path().join("f");
     let options = &options
