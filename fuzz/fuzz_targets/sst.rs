@@ -1,4 +1,4 @@
-//! The sorted files of a store, with arbitrary damage under checksums that match or not.
+//! The sorted files of a store, and its value files, with arbitrary damage under checksums that match or not.
 
 #![no_main]
 
@@ -110,6 +110,7 @@ fn options() -> StoreOptions {
         .durability(Durability::None)
         .segment_bytes(StoreOptions::MIN_SEGMENT)
         .memory_budget(StoreOptions::MIN_BUDGET)
+        .value_file_threshold(200)
         .threads(1)
 }
 

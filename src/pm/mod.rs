@@ -11,7 +11,7 @@ mod lock;
 mod mapping;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod sim;
-#[cfg(all(any(test, feature = "testing"), not(loom)))]
+#[cfg(all(any(test, fuzzing), not(loom)))]
 pub mod sim_disk;
 mod window;
 mod write_back;
