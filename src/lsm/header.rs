@@ -38,11 +38,20 @@ impl Header {
         header
     }
 
-    /// The header that a file of this format begins with, if it is whole.
-    pub fn read(bytes: &[u8], format: FileFormat) -> Option<Self> {
-        let header: Self = bytemuck::try_pod_read_unaligned(bytes).ok()?;
+    /// The header that the file at `path` begins with, if it is a whole one of this format.
+    ///
+    /// # Errors
+    /// [`Error::OlderFormat`] if it is a whole one of an older format.
+    pub fn read(bytes: &[u8], format: FileFormat, path: &Path) -> Result<Option<Self>> {
+        let Ok(header) = bytemuck::try_pod_read_unaligned::<Self>(bytes) else {
+            return Ok(None);
+        };
         let whole = Self::new(format, header.preamble.store_id, header.number);
-        (header == whole).then_some(header)
+        match whole.check(bytes, format, path) {
+            Ok(()) => Ok(Some(whole)),
+            Err(error @ Error::OlderFormat { .. }) => Err(error),
+            Err(_) => Ok(None),
+        }
     }
 
     /// The seed of the checksum of the data block at byte `at`.

@@ -168,7 +168,12 @@ impl Levels {
             .partition(|(_, sst)| removed.contains(&sst.number()));
         let come = added.iter().map(|sst| (level, Arc::clone(sst)));
         let store_id = self.options.store_id;
-        let next = LsmVersion::new(store_id, self.dir().path(), stay.into_iter().chain(come))?;
+        let next = LsmVersion::new(store_id, self.dir().path(), stay.into_iter().chain(come));
+        let is_new = |sst: &&Arc<Sst>| !removed.contains(&sst.number());
+        let next = next.inspect_err(|_| {
+            let new = added.iter().filter(is_new);
+            new.for_each(|sst| sst.set_obsolete());
+        })?;
         let listed: Vec<LevelFile> = added
             .iter()
             .map(|sst| LevelFile {
@@ -178,7 +183,6 @@ impl Levels {
             })
             .collect();
         if let Err(error) = self.catalog.edit(&listed, removed) {
-            let is_new = |sst: &&Arc<Sst>| !removed.contains(&sst.number());
             doubtful.extend(added.iter().filter(is_new).cloned());
             return Err(error);
         }
@@ -216,8 +220,7 @@ impl Levels {
     /// # Errors
     /// Those of [`Job::run`].
     pub fn finish(&self, job: &Job) -> Result<()> {
-        let run = || self.options.pool.install(|| job.run(self));
-        let done = self.counts.compaction.time(run);
+        let done = self.counts.compaction.time(|| job.run(self));
         self.plan().done(job.numbers(), done.is_ok());
         self.changed.notify_all();
         // What was in its way may be due.
@@ -316,10 +319,17 @@ impl<'l> Output<'l> {
                 self.values.insert(writer)
             }
         };
-        if writer.is_full_for(value.len()) {
-            levels.catalog.write(&mut || writer.flush())?;
+        let writes = writer.is_full_for(value.len());
+        let mut reference = None;
+        let mut add = || {
+            reference = Some(writer.add(value)?);
+            Ok(())
+        };
+        match writes {
+            true => levels.catalog.write(&mut add)?,
+            false => add()?,
         }
-        let reference = writer.add(value)?;
+        let reference = reference.expect("it was added");
         if writer.len() >= levels.options.value_file_bytes {
             self.end_values()?;
         }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::cursor::{Cursor, Direction};
+use super::header::HEADER;
 use super::merge::Merge;
 use super::sst::{Sst, key_hash};
 use super::values::ValueFile;
@@ -69,13 +70,14 @@ pub struct LiveValues {
 }
 
 impl LiveValues {
-    /// Whether so much of the file is dead that the rest should be written anew: more than a third.
+    /// Whether so much of the file is dead that the rest should be written anew: more than a third. It is not if a
+    /// value could not be read for that.
     pub fn is_worn(&self) -> bool {
-        let dead = self
-            .file
-            .len()
-            .map(|len| (len.saturating_sub(self.bytes), len));
-        dead.is_some_and(|(dead, len)| dead > len / 3)
+        let is_dead = |len: u64| {
+            let values = len.saturating_sub(HEADER as u64);
+            values.saturating_sub(self.bytes) > values / 3
+        };
+        self.file.len().is_some_and(is_dead) && !self.file.is_damaged()
     }
 }
 

@@ -54,10 +54,12 @@ impl Pool {
         let resting = Arc::clone(&shared);
         rest.set_work(move || {
             let mut pool = resting.pool.lock();
-            if resting.was_used.swap(false, Ordering::Relaxed) {
+            let is_used = pool
+                .as_ref()
+                .is_some_and(|pool| Arc::strong_count(pool) > 1);
+            if resting.was_used.swap(false, Ordering::Relaxed) || is_used {
                 return Some(REST);
             }
-            // Who still uses it holds it.
             drop(pool.take());
             None
         });
@@ -90,6 +92,31 @@ impl Pool {
             Some(threads) => threads.install(work),
             None => work(),
         }
+    }
+
+    /// How many threads there are when there is work.
+    pub fn count(&self) -> usize {
+        match self.shared.count {
+            0 => thread::available_parallelism().map_or(1, usize::from),
+            count => count,
+        }
+    }
+
+    /// What `work` makes of each part, in their order. The caller waits and does nothing else, and no thread does
+    /// another caller's work while it is at a part. Without any threads, the caller does it.
+    pub fn map<T: Send, R: Send>(&self, parts: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+        let Some(threads) = self.threads() else {
+            return parts.into_iter().map(work).collect();
+        };
+        let mut results: Vec<Option<R>> = parts.iter().map(|_| None).collect();
+        threads.in_place_scope(|scope| {
+            for (part, result) in parts.into_iter().zip(&mut results) {
+                let work = &work;
+                scope.spawn(move |_| *result = Some(work(part)));
+            }
+        });
+        let done = |result: Option<R>| result.expect("each part was done");
+        results.into_iter().map(done).collect()
     }
 
     /// Has work done by one of the threads. Without any, the caller does it.

@@ -4,15 +4,14 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::Result;
-use crate::lsm::Entry;
 use crate::lsm::cursor::{Cursor, Direction};
 use crate::lsm::levels::{Levels, Output};
 use crate::lsm::merge::Merge;
 use crate::lsm::sst::{Block, Sst};
 use crate::lsm::values::Value;
 use crate::lsm::version::{LiveValues, LsmVersion};
-use crate::pool::parallel;
+use crate::lsm::{Entry, SpillOptions};
+use crate::{Error, Result};
 
 /// Entries after which it is asked whether to stop.
 const STOP_CHECK_ENTRIES: u64 = 256;
@@ -113,11 +112,12 @@ impl Job {
     /// Writes the new files, several threads a range of keys each. Values of value files that are mostly dead are
     /// written anew, and their bytes counted. Gives nothing if it was stopped.
     fn merge(&self, levels: &Levels) -> Result<Option<(Vec<Arc<Sst>>, u64)>> {
-        let cuts = self.cuts(levels.options().part_bytes_min);
+        let cuts = self.cuts(levels.options());
         let ends = cuts.iter().map(|cut| Some(cut.as_slice())).chain([None]);
         let starts = [None].into_iter().chain(ends.clone());
         let ranges: Vec<_> = starts.zip(ends).collect();
-        let merged = parallel::map(ranges, |range| self.merge_range(levels, range));
+        let pool = &levels.options().pool;
+        let merged = pool.map(ranges, |range| self.merge_range(levels, range));
         let merged: Option<Vec<(Output<'_>, u64)>> =
             merged.into_iter().collect::<Result<Option<_>>>()?;
         Ok(merged.map(|parts| {
@@ -128,9 +128,9 @@ impl Job {
     }
 
     /// Keys at which the work is cut into parts for several threads, of about as many bytes each.
-    fn cuts(&self, part_bytes_min: u64) -> Vec<Vec<u8>> {
+    fn cuts(&self, options: &SpillOptions) -> Vec<Vec<u8>> {
         let bytes: u64 = self.files().map(|sst| sst.len()).sum();
-        let parts = (bytes / part_bytes_min.max(1)).min(parallel::threads() as u64);
+        let parts = (bytes / options.part_bytes_min.max(1)).min(options.pool.count() as u64);
         if parts < 2 {
             return Vec::new();
         }
@@ -179,10 +179,16 @@ impl Job {
             let hides = || self.version.may_have_below(self.level, entry.key);
             match entry.value {
                 Some(Value::Apart(value)) if self.is_worn(value.file) => {
-                    let bytes = merge.value()?;
-                    let value = bytes.as_deref().map(Value::Inline);
-                    output.add(&Entry { value, ..entry })?;
-                    moved += bytes.map_or(0, |bytes| bytes.len() as u64);
+                    match merge.value() {
+                        Ok(bytes) => {
+                            let value = bytes.as_deref().map(Value::Inline);
+                            output.add(&Entry { value, ..entry })?;
+                            moved += bytes.map_or(0, |bytes| bytes.len() as u64);
+                        }
+                        // Who reads it is told. It must not be in the way of others.
+                        Err(Error::Damaged { .. }) => output.add(&entry)?,
+                        Err(error) => return Err(error),
+                    }
                 }
                 Some(_) => output.add(&entry)?,
                 None if hides() => output.add(&entry)?,

@@ -117,10 +117,10 @@ impl Footer {
 /// The store that a file says that it belongs to, if its header is whole.
 ///
 /// # Errors
-/// What the operating system answers.
+/// What the operating system answers, and [`Error::OlderFormat`].
 pub fn store_of(file: &PmFile) -> Result<Option<[u64; 2]>> {
     let bytes = reader::read_exactly(file, 0, HEADER as u64)?;
-    let header = Header::read(&bytes, FORMAT);
+    let header = Header::read(&bytes, FORMAT, file.path())?;
     Ok(header.map(|header| header.preamble.store_id))
 }
 
@@ -142,10 +142,13 @@ pub fn is_left_behind(file_name: &str) -> bool {
 
 const NEXT: &str = ".next";
 
+/// Numbers of files are below this one: their names have twelve digits.
+pub const NUMBERS_MAX: u64 = 1_000_000_000_000;
+
 /// The number of the file that has this name.
 pub fn number(file_name: &str) -> Option<u64> {
     let number = file_name.strip_suffix(".sst")?.parse().ok()?;
-    (name(number) == file_name).then_some(number)
+    (number < NUMBERS_MAX && name(number) == file_name).then_some(number)
 }
 
 /// The hash by which filters know a key.

@@ -326,4 +326,10 @@ fn sst_of_an_older_format_is_refused() {
     let error = ask(dir.path(), &file, &model).unwrap_err();
     let is_older = matches!(error, Error::OlderFormat { found: 1, .. });
     assert!(is_older, "{error}");
+    // Nor does a salvage take it for a damaged one.
+    let at = Dir::at(dir.path().to_path_buf(), None);
+    let checked = check(&at, &file, options().store_id, &|_| {});
+    assert!(matches!(checked, Err(Error::OlderFormat { .. })));
+    let store = crate::lsm::gather::store_of(&at, file.number);
+    assert!(matches!(store, Err(Error::OlderFormat { .. })));
 }

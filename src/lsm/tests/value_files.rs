@@ -30,7 +30,7 @@ fn compaction_leaves_values_where_they_are() {
     }
     let stats = spill.stats();
     assert!(stats.compactions > 0, "{stats:?}");
-    assert_eq!(stats.live_value_bytes, bytes(&model));
+    assert_eq!(stats.live_value_bytes, bytes_of(&model));
     // Each file begins with a header.
     assert_eq!(
         stats.value_bytes,
@@ -44,7 +44,7 @@ fn compaction_leaves_values_where_they_are() {
     super::model::check_files(&spill, dir.path());
 }
 
-fn bytes(model: &Model) -> u64 {
+fn bytes_of(model: &Model) -> u64 {
     let values = model.values().filter_map(|(_, value)| value.as_ref());
     values.map(|value| value.len() as u64).sum()
 }
@@ -67,7 +67,7 @@ fn values_of_worn_files_are_moved() {
         assert!(contents(&spill.version(), round % 2 == 0, 100).unwrap() == model);
         // Level 0 has up to three rounds.
         let stats = spill.stats();
-        let most = bytes(&model) * 3 / 2 + 3 * 50 * 1000 + (64 << 10);
+        let most = bytes_of(&model) * 3 / 2 + 3 * 50 * 1000 + (64 << 10);
         assert!(stats.value_bytes < most, "round {round}: {stats:?}");
     }
     // A tombstone of each key: all goes.
@@ -107,4 +107,62 @@ fn version_keeps_its_value_files() {
     spill.levels.cache().sweep();
     assert!(names() < while_held);
     super::model::check_files(&spill, dir.path());
+}
+
+/// There is an end to compaction also where files have next to nothing but their header.
+#[test]
+fn compaction_ends_whatever_the_threshold() {
+    for value_bytes_min in [0, 1, 64] {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let apart = SpillOptions {
+            value_bytes_min,
+            ..options()
+        };
+        let spill = open(dir.path(), None, apart).unwrap();
+        let mut model = Model::new();
+        for round in 0..12u64 {
+            let keys = (0..40u64).filter(|key| (key + round) % 3 > 0);
+            let len = |key: u64| to_usize((key + round) % 2 * 64);
+            let item = |key: u64| (key.to_be_bytes().to_vec(), (round, Some(vec![7; len(key)])));
+            let changes: Model = keys.map(item).collect();
+            add(&spill, &changes).unwrap();
+            model.extend(changes);
+            let mut compactions = 0;
+            while spill.compact().unwrap() {
+                compactions += 1;
+                assert!(compactions < 100, "threshold {value_bytes_min}");
+            }
+        }
+        assert!(contents(&spill.version(), false, 100).unwrap() == model);
+        super::model::check_files(&spill, dir.path());
+    }
+}
+
+/// A value that cannot be read stays where it is, for whom reads it to be told, and is in nobody's way.
+#[test]
+fn damaged_value_does_not_block_compaction() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let spill = open(dir.path(), None, options()).unwrap();
+    let mut model = Model::new();
+    add_round(&spill, &mut model, 0..100, 0);
+    let version = spill.version();
+    let last = version.values().last().unwrap().file.path();
+    drop(version);
+    let mut bytes = std::fs::read(&last).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&last, &bytes).unwrap();
+    for round in 1..20 {
+        add_round(&spill, &mut model, 0..99, round);
+        while spill.compact().unwrap() {}
+    }
+    let version = spill.version();
+    let damaged = 99u64.to_be_bytes();
+    assert!(matches!(
+        version.get(&damaged),
+        Err(crate::Error::Damaged { .. })
+    ));
+    for (key, item) in model.iter().filter(|(key, _)| key[..] != damaged) {
+        assert_eq!(version.get(key).unwrap().as_ref(), Some(item));
+    }
+    assert!(spill.stats().value_bytes < 2 * bytes_of(&model));
 }

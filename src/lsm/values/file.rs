@@ -20,6 +20,8 @@ pub struct ValueFile {
     /// Sorted files that refer to it, and are not obsolete.
     users: AtomicUsize,
     is_obsolete: AtomicBool,
+    /// A value could not be read.
+    is_damaged: AtomicBool,
 }
 
 impl ValueFile {
@@ -31,6 +33,7 @@ impl ValueFile {
             len: AtomicU64::new(0),
             users: AtomicUsize::new(0),
             is_obsolete: AtomicBool::new(false),
+            is_damaged: AtomicBool::new(false),
         }
     }
 
@@ -114,7 +117,13 @@ impl ValueFile {
         }
     }
 
+    /// Whether a value could not be read.
+    pub fn is_damaged(&self) -> bool {
+        self.is_damaged.load(Ordering::Relaxed)
+    }
+
     fn damage(&self, value: &ValueRef, found: String) -> Error {
+        self.is_damaged.store(true, Ordering::Relaxed);
         Error::Damaged {
             path: self.path(),
             what: "value",

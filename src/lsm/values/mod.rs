@@ -21,6 +21,7 @@ use bytemuck::{Pod, Zeroable};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::header::Header;
+use super::sst::NUMBERS_MAX;
 use crate::Result;
 use crate::layout::preamble::FileFormat;
 use crate::pm::Dir;
@@ -90,7 +91,7 @@ const EXTENSION: &str = ".val";
 /// The number of the value file that has this name.
 pub fn number(file_name: &str) -> Option<u64> {
     let number = file_name.strip_suffix(EXTENSION)?.parse().ok()?;
-    (name(number) == file_name).then_some(number)
+    (number < NUMBERS_MAX && name(number) == file_name).then_some(number)
 }
 
 /// The largest number that a value file in the directory has; 0 if there is none.

@@ -320,7 +320,10 @@ fn check_spill(
     let check = |file: &LevelFile| {
         let checked = repair::check(&dir, file, manifest.store_id, &told);
         match checked {
-            Err(error) if error.is_refusal() => Err(error),
+            // A salvage would save nothing of an older format.
+            Err(error) if error.is_refusal() || matches!(error, Error::OlderFormat { .. }) => {
+                Err(error)
+            }
             checked => Ok(FileReport::sst(root, &file.path(&dir), &checked)),
         }
     };

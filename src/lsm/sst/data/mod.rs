@@ -27,7 +27,7 @@ pub use decoded::Decoded;
 
 use super::block::open;
 use super::varint::{take, take_len};
-use super::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use super::{INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::lsm::values::{Value, ValueRef};
 use crate::width::to_usize;
 
@@ -80,7 +80,8 @@ fn take_value(bytes: &[u8], at: &mut usize, len: usize, is_apart: bool) -> Optio
     if !is_apart {
         let end = *at + len;
         let range = std::mem::replace(at, end)..end;
-        return (end <= bytes.len()).then_some(RawValue::Inline(range));
+        let fits = len <= INLINE_VALUE_BYTES_MAX && end <= bytes.len();
+        return fits.then_some(RawValue::Inline(range));
     }
     let (file, offset) = (take(bytes, at)?, take(bytes, at)?);
     let checksum = bytes.get(*at..)?.first_chunk()?;
