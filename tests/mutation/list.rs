@@ -1297,9 +1297,9 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "values of a worn file stay where they are",
-        file: "src/lsm/compaction/job.rs",
-        find: "Some(Value::Apart(value)) if self.is_worn(value.file) => {",
-        replacement: "Some(Value::Apart(value)) if false && self.is_worn(value.file) => {",
+        file: "src/lsm/version.rs",
+        find: "values.saturating_sub(self.bytes) > values / 3",
+        replacement: "values.saturating_sub(self.bytes) > values",
         suite: Suite::Unit("lsm::tests::value_files"),
     },
     Mutation {
