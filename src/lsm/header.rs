@@ -22,6 +22,9 @@ pub struct Header {
     pub checksum: u64,
 }
 
+/// Numbers of files are below this one: their names have twelve digits.
+pub const NUMBERS_MAX: u64 = 1_000_000_000_000;
+
 /// Bytes of a header.
 pub const HEADER: usize = 48;
 const_assert_eq!(size_of::<Header>(), HEADER);

@@ -38,7 +38,7 @@ pub use reader::Sst;
 pub use salvage::Salvage;
 pub use writer::Writer;
 
-use super::header::{HEADER, Header};
+use super::header::{HEADER, Header, NUMBERS_MAX};
 use crate::layout::preamble::FileFormat;
 use crate::pm::PmFile;
 use crate::{Error, Result};
@@ -141,9 +141,6 @@ pub fn is_left_behind(file_name: &str) -> bool {
 }
 
 const NEXT: &str = ".next";
-
-/// Numbers of files are below this one: their names have twelve digits.
-pub const NUMBERS_MAX: u64 = 1_000_000_000_000;
 
 /// The number of the file that has this name.
 pub fn number(file_name: &str) -> Option<u64> {

@@ -20,8 +20,7 @@ pub use writer::ValueWriter;
 use bytemuck::{Pod, Zeroable};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::header::Header;
-use super::sst::NUMBERS_MAX;
+use super::header::{Header, NUMBERS_MAX};
 use crate::Result;
 use crate::layout::preamble::FileFormat;
 use crate::pm::Dir;
