@@ -91,6 +91,22 @@ pub fn options() -> SpillOptions {
     }
 }
 
+impl Spill {
+    /// Executes one compaction, if one is due that no thread is at; says whether there was one.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged), or what the operating system answers. What it holds
+    /// is what it was.
+    pub fn compact(&self) -> Result<bool> {
+        let level_bytes = self.levels.options().level_bytes;
+        let job = self.levels.plan().pick(&self.version(), level_bytes);
+        match job {
+            Some(job) => self.levels.finish(&job).map(|()| true),
+            None => Ok(false),
+        }
+    }
+}
+
 /// Opens the spill of a directory.
 pub fn open(
     path: &std::path::Path,

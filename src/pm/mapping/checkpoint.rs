@@ -106,12 +106,3 @@ impl Mapping {
             .inspect_err(|_| self.growth_now().unsynced = true)
     }
 }
-
-#[cfg(test)]
-impl Mapping {
-    /// Makes one checkpoint of all stores so far; none runs beside it.
-    pub(in crate::pm) fn checkpoint(&self) -> Result<()> {
-        self.capture()?;
-        self.complete()
-    }
-}

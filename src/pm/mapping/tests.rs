@@ -13,6 +13,14 @@ use crate::layout::{DATA_START, HUGE_PAGE, PAGE, Shape, Superblock, align_up};
 use crate::pm::Call;
 use crate::width::to_usize;
 
+impl Mapping {
+    /// Makes one checkpoint of all stores so far; none runs beside it.
+    pub(in crate::pm) fn checkpoint(&self) -> Result<()> {
+        self.capture()?;
+        self.complete()
+    }
+}
+
 /// Folders on a file system in memory and on an ordinary one.
 fn in_memory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap()
