@@ -11,6 +11,7 @@ pub(crate) mod gather;
 mod header;
 mod levels;
 mod merge;
+mod pieces;
 pub(crate) mod repair;
 mod sst;
 mod stats;

@@ -1256,8 +1256,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a sorted file counts before it is durable",
         file: "src/lsm/sst/writer.rs",
-        find: "        self.file.sync()?;\n",
-        replacement: "",
+        find: "self.out.sync()?;",
+        replacement: "self.out.flush()?;",
         suite: Suite::Unit("lsm::tests::crashes"),
     },
     Mutation {
@@ -1277,8 +1277,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a value file counts before it is durable",
         file: "src/lsm/values/writer.rs",
-        find: "        self.file.sync()?;\n",
-        replacement: "",
+        find: "self.out.sync()?;",
+        replacement: "self.out.flush()?;",
         suite: Suite::Unit("lsm::tests::crashes"),
     },
     Mutation {

@@ -10,19 +10,14 @@ use super::{Footer, INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, header, key_hash};
 use crate::Result;
 use crate::lsm::Entry;
 use crate::lsm::header::Header;
+use crate::lsm::pieces::PieceWriter;
 use crate::lsm::values::Value;
-use crate::pm::{Dir, PmFile};
-
-/// Bytes that go to the file at a time, more or less.
-const PIECE_BYTES: usize = 256 << 10;
+use crate::pm::Dir;
 
 /// A file that is being written. Unless it is finished, dropping it removes it.
 pub struct Writer {
-    file: PmFile,
+    out: PieceWriter,
     header: Header,
-    /// What comes next in the file, from byte `at` on.
-    buffer: Vec<u8>,
-    at: u64,
     block: Builder,
     compressor: Compressor,
     index: index::Builder,
@@ -39,10 +34,8 @@ impl Writer {
     pub fn create(dir: &Dir, name: String, store_id: [u64; 2], number: u64) -> Result<Self> {
         let header = header(store_id, number);
         Ok(Self {
-            file: dir.create_file(&name)?,
+            out: PieceWriter::new(dir.create_file(&name)?, bytemuck::bytes_of(&header)),
             header,
-            buffer: bytemuck::bytes_of(&header).to_vec(),
-            at: 0,
             block: Builder::default(),
             compressor: Compressor::new(),
             index: index::Builder::default(),
@@ -54,12 +47,12 @@ impl Writer {
 
     /// How long the file is so far, in bytes.
     pub fn len(&self) -> u64 {
-        self.at + self.buffer.len() as u64
+        self.out.len()
     }
 
     /// Whether the next addition writes to the file.
     pub fn is_full(&self) -> bool {
-        self.buffer.len() >= PIECE_BYTES
+        self.out.is_full()
     }
 
     /// Adds an entry, whose key is behind those of all others.
@@ -68,7 +61,7 @@ impl Writer {
     /// What the operating system answers; the file is of no use then.
     pub fn add(&mut self, entry: &Entry) -> Result<()> {
         if self.is_full() {
-            self.flush()?;
+            self.out.flush()?;
         }
         let is_short = match entry.value {
             Some(Value::Inline(value)) => value.len() <= INLINE_VALUE_BYTES_MAX,
@@ -93,19 +86,12 @@ impl Writer {
         if self.block.len() == 0 {
             return;
         }
-        let start = self.buffer.len();
+        let start = self.out.buffer.len();
         let (seed, entries) = (self.header.seed(self.len()), self.block.len());
         self.compressor
-            .write(self.block.content(), seed, &mut self.buffer);
-        self.index.add(self.buffer.len() - start, entries);
+            .write(self.block.content(), seed, &mut self.out.buffer);
+        self.index.add(self.out.buffer.len() - start, entries);
         self.block.clear();
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        self.file.write(&self.buffer, self.at)?;
-        self.at += self.buffer.len() as u64;
-        self.buffer.clear();
-        Ok(())
     }
 
     /// Makes the file durable, but not its name, and gives its length in bytes. It must have an
@@ -122,16 +108,16 @@ impl Writer {
         let filter = Filter::build(&mut self.hashes);
         let pieces = filter.pieces();
         let header = block::header_of(&pieces, self.header.end_seed(offsets[0]));
-        self.buffer.extend_from_slice(&header);
-        self.buffer.extend(pieces.concat());
+        self.out.buffer.extend_from_slice(&header);
+        self.out.buffer.extend(pieces.concat());
         offsets[1] = self.len();
         let seed = self.header.end_seed(offsets[1]);
         self.compressor
-            .write(self.index.content(), seed, &mut self.buffer);
+            .write(self.index.content(), seed, &mut self.out.buffer);
         offsets[2] = self.len();
         let seed = self.header.end_seed(offsets[2]);
         self.compressor
-            .write(&self.properties.to_bytes(), seed, &mut self.buffer);
+            .write(&self.properties.to_bytes(), seed, &mut self.out.buffer);
         let footer = Footer {
             filter: offsets[0],
             index: offsets[1],
@@ -140,18 +126,19 @@ impl Writer {
             magic: [0; 8],
         };
         let footer = footer.seal(self.header.end_seed(self.len()));
-        self.buffer.extend_from_slice(bytemuck::bytes_of(&footer));
-        self.flush()?;
-        self.file.sync()?;
+        self.out
+            .buffer
+            .extend_from_slice(bytemuck::bytes_of(&footer));
+        self.out.sync()?;
         self.is_finished = true;
-        Ok(self.at)
+        Ok(self.len())
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
         if !self.is_finished
-            && let Err(error) = self.file.remove()
+            && let Err(error) = self.out.file.remove()
         {
             tracing::warn!(%error, "an unfinished SST stays until the next opening");
         }

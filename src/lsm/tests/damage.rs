@@ -75,6 +75,16 @@ fn ask(dir: &Path, file: &LevelFile, model: &Model) -> Result<()> {
     first
 }
 
+/// Checks the error for a file of which byte `at` is damaged.
+fn is_told(at: usize, error: &Error) {
+    let told = match at {
+        0..8 => matches!(error, Error::Foreign { .. }),
+        8..12 => matches!(error, Error::NewerFormat { .. } | Error::Damaged { .. }),
+        _ => matches!(error, Error::Damaged { .. }),
+    };
+    assert!(told, "byte {at}: {error}");
+}
+
 /// Puts the bytes of a file where there is no other.
 fn write_file(dir: &Path, file: &LevelFile, bytes: &[u8]) {
     std::fs::write(dir.join(sst::name(file.number)), bytes).unwrap();
@@ -116,12 +126,7 @@ fn sst_damage_of_any_byte_is_detected() {
         bytes[at] ^= 1 << (at % 8);
         write_file(dir.path(), &file, &bytes);
         let error = ask(dir.path(), &file, &model).unwrap_err();
-        let told = match at {
-            0..8 => matches!(error, Error::Foreign { .. }),
-            8..12 => matches!(error, Error::NewerFormat { .. } | Error::Damaged { .. }),
-            _ => matches!(error, Error::Damaged { .. }),
-        };
-        assert!(told, "byte {at}: {error}");
+        is_told(at, &error);
     }
     for len in (0..bytes.len()).step_by(37) {
         write_file(dir.path(), &file, &bytes[..len]);
@@ -271,12 +276,7 @@ fn value_file_damage_of_any_byte_is_detected() {
         bytes[nth] ^= 1 << (nth % 8);
         std::fs::write(&path, &bytes).unwrap();
         let error = ask(dir.path(), &file, &model).unwrap_err();
-        let told = match nth {
-            0..8 => matches!(error, Error::Foreign { .. }),
-            8..12 => matches!(error, Error::NewerFormat { .. } | Error::Damaged { .. }),
-            _ => matches!(error, Error::Damaged { .. }),
-        };
-        assert!(told, "byte {nth}: {error}");
+        is_told(nth, &error);
         if !(8..12).contains(&nth) {
             let lost = if nth < 48 { apart } else { 1 };
             assert_eq!(repaired(Some(&bytes)), lost, "byte {nth}");

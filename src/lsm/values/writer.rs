@@ -6,19 +6,13 @@ use super::file::ValueFile;
 use super::{ValueRef, checksum, header, name};
 use crate::Result;
 use crate::lsm::cache::FileCache;
-use crate::pm::PmFile;
-
-/// Bytes that go to the file at a time, more or less.
-const PIECE_BYTES: usize = 256 << 10;
+use crate::lsm::pieces::{PIECE_BYTES, PieceWriter};
 
 /// A value file that is being written. Unless it is finished, dropping it removes it.
 pub struct ValueWriter {
-    file: PmFile,
+    out: PieceWriter,
     /// What is written, for those who refer to it.
     shared: Arc<ValueFile>,
-    /// What comes next in the file, from byte `at` on.
-    buffer: Vec<u8>,
-    at: u64,
     is_finished: bool,
 }
 
@@ -30,10 +24,8 @@ impl ValueWriter {
     pub fn create(cache: &Arc<FileCache>, store_id: [u64; 2], number: u64) -> Result<Self> {
         let file = cache.dir().create_file(name(number))?;
         Ok(Self {
-            file,
+            out: PieceWriter::new(file, bytemuck::bytes_of(&header(store_id, number))),
             shared: cache.new_value_file(number),
-            buffer: bytemuck::bytes_of(&header(store_id, number)).to_vec(),
-            at: 0,
             is_finished: false,
         })
     }
@@ -45,12 +37,12 @@ impl ValueWriter {
 
     /// How long the file is so far, in bytes.
     pub fn len(&self) -> u64 {
-        self.at + self.buffer.len() as u64
+        self.out.len()
     }
 
     /// Whether the addition of a value of `len` bytes writes to the file.
     pub fn is_full_for(&self, len: usize) -> bool {
-        len.max(self.buffer.len()) >= PIECE_BYTES
+        len >= PIECE_BYTES || self.out.is_full()
     }
 
     /// Adds a value, which can be read after the next [`flush`](Self::flush).
@@ -64,16 +56,14 @@ impl ValueWriter {
             len: value.len(),
             checksum: checksum(value),
         };
-        if self.is_full_for(value.len()) {
-            self.flush()?;
+        if value.len() >= PIECE_BYTES {
+            self.out.write(value)?;
+            return Ok(reference);
         }
-        match value.len() {
-            PIECE_BYTES.. => {
-                self.file.write(value, self.at)?;
-                self.at += value.len() as u64;
-            }
-            _ => self.buffer.extend_from_slice(value),
+        if self.out.is_full() {
+            self.out.flush()?;
         }
+        self.out.buffer.extend_from_slice(value);
         Ok(reference)
     }
 
@@ -82,10 +72,7 @@ impl ValueWriter {
     /// # Errors
     /// What the operating system answers; the file is of no use then.
     pub fn flush(&mut self) -> Result<()> {
-        self.file.write(&self.buffer, self.at)?;
-        self.at += self.buffer.len() as u64;
-        self.buffer.clear();
-        Ok(())
+        self.out.flush()
     }
 
     /// Makes the file durable, but not its name.
@@ -93,9 +80,8 @@ impl ValueWriter {
     /// # Errors
     /// What the operating system answers; the file is of no use then.
     pub fn finish(mut self) -> Result<()> {
-        self.flush()?;
-        self.file.sync()?;
-        self.shared.set_len(self.at);
+        self.out.sync()?;
+        self.shared.set_len(self.len());
         self.is_finished = true;
         Ok(())
     }

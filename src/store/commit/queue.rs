@@ -243,18 +243,6 @@ struct Outcome {
     answer: Answer,
 }
 
-#[cfg(all(test, not(loom)))]
-impl Job {
-    /// A job that nobody waits for.
-    pub fn of(work: Work) -> Self {
-        Self {
-            work,
-            split: None,
-            waiter: Waiter::Callback(Box::new(|_| {}), 0),
-        }
-    }
-}
-
 /// Where a caller waits.
 #[derive(Default)]
 struct Ticket {

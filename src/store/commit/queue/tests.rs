@@ -4,6 +4,17 @@ use std::thread;
 
 use super::*;
 
+impl Job {
+    /// A job that nobody waits for.
+    pub fn of(work: Work) -> Self {
+        Self {
+            work,
+            split: None,
+            waiter: Waiter::Callback(Box::new(|_| {}), 0),
+        }
+    }
+}
+
 /// Answers the requests of each job, and notes how many there were in each group.
 struct Counter {
     queue: Queue,
