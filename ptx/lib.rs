@@ -7,3 +7,6 @@ pub const INDEX: &str = include_str!("generated/gphash.ptx");
 
 /// Kernels that sort the versions of the keys of a store's batch.
 pub const VERSIONS: &str = include_str!("generated/versions.ptx");
+
+/// Kernels that compact a store's sorted files.
+pub const COMPACTION: &str = include_str!("generated/compaction.ptx");

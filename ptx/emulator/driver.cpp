@@ -16,6 +16,7 @@
 
 #include "batch.cu"
 #include "cache.cu"
+#include "compaction.cu"
 #include "index.cu"
 #include "mirror.cu"
 #include "order.cu"
@@ -93,6 +94,14 @@ std::unordered_map<std::string, Kernel> kernels = {
     ENTRY(cache_fill), ENTRY(cache_link), ENTRY(cache_remove_level),
     ENTRY(split_buckets),
     ENTRY(gather_changes), ENTRY(find_versions),
+    ENTRY(check_blocks), ENTRY(parse_blocks), ENTRY(load_key_words), ENTRY(order_alike),
+    ENTRY(mark_kept),
+    ENTRY(copy_tombstones), ENTRY(drop_tombstones), ENTRY(take_kept), ENTRY(mark_starts),
+    ENTRY(note_firsts), ENTRY(measure_entries), ENTRY(encode_entries), ENTRY(hash_keys),
+    ENTRY(describe_blocks), ENTRY(seal_blocks), ENTRY(count_values),
+    {"sum_parts", kernel(sum_parts, true)},
+    {"start_parts", kernel(start_parts, true)},
+    {"add_parts", kernel(add_parts, true)},
     {"count_digits", kernel(count_digits, true)},
     {"start_digits", kernel(start_digits, true)},
     {"scatter_digits", kernel(scatter_digits, true)},

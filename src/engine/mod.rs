@@ -273,8 +273,34 @@ pub(crate) fn version_sorter(engine: Engine) -> Result<Option<VersionSorter>> {
     }
 }
 
+/// What compacts a store's sorted files on the GPU that is asked for; `None` leaves them to the CPU.
+///
+/// # Errors
+/// As [`version_sorter`].
+pub(crate) fn compactor(engine: Engine) -> Result<Option<Compactor>> {
+    match engine {
+        Engine::Cpu => Ok(None),
+        Engine::Auto => Ok(open_compactor(0).inspect_err(say_once).ok()),
+        Engine::Cuda { device } => open_compactor(device).map(Some),
+    }
+}
+
 #[cfg(feature = "cuda")]
-pub(crate) use crate::gpu::sort::VersionSorter;
+pub(crate) use crate::gpu::{compaction::Compactor, sort::VersionSorter};
+
+#[cfg(feature = "cuda")]
+fn open_compactor(device: u32) -> Result<Compactor> {
+    Compactor::open(device)
+}
+
+/// A build without the feature `cuda` has none.
+#[cfg(not(feature = "cuda"))]
+pub(crate) enum Compactor {}
+
+#[cfg(not(feature = "cuda"))]
+fn open_compactor(device: u32) -> Result<Compactor> {
+    Err(not_built(device))
+}
 
 #[cfg(feature = "cuda")]
 fn open_sorter(device: u32) -> Result<VersionSorter> {

@@ -14,28 +14,9 @@ use super::launch::{BLOCKS, THREADS};
 use super::launch::{Function, Graphs, Launch, Launches};
 use super::memory::{DeviceMemory, PinnedMemory, copy_in, copy_out, wait};
 use crate::gpu::module::Module;
+use crate::gpu::radix::Radix;
 use crate::gpu::stream::Stream;
 use crate::{Error, Result};
-
-/// Values of a digit of a hash: a thread for each.
-const DIGITS: u32 = THREADS;
-
-/// Passes over the digits. An even number, so that the last one leaves its result where the first
-/// one began.
-const PASSES: u32 = u64::BITS / DIGITS.ilog2();
-
-/// Most chunks of the changes, each for a warp: enough to keep a device busy, and few enough that
-/// their digits are counted in less memory than the changes take.
-const CHUNKS_MAX: u32 = 2048;
-
-/// Changes of a chunk are a multiple of these: what a warp loads at a time.
-const CHUNK_STEP: u32 = 128;
-
-/// Warps of a block.
-const BLOCK_WARPS: u32 = THREADS / 32;
-
-/// Bytes of a change: its hash and its position.
-const CHANGE: usize = size_of::<u64>() + size_of::<u32>();
 
 /// Most requests of a batch: the kernels count in 32 bits, with room for a grid behind the last one.
 const REQUESTS_MAX: usize = 1 << 31;
@@ -66,9 +47,7 @@ struct Sorting {
 
 struct Kernels {
     gather_changes: Function,
-    count_digits: Function,
-    start_digits: Function,
-    scatter_digits: Function,
+    radix: Radix,
     find_versions: Function,
     /// Blocks that work at a time.
     blocks: u32,
@@ -226,17 +205,15 @@ impl Sorting {
             before.fill(u8::MAX);
             return Ok(());
         }
-        let chunk_size = changes.div_ceil(CHUNKS_MAX).next_multiple_of(CHUNK_STEP);
-        let chunks = changes.div_ceil(chunk_size);
         self.hashes.reserve(count * 8)?;
         self.before.reserve(count * 4)?;
-        self.counts.reserve((DIGITS * (chunks + 1)) as usize * 4)?;
+        self.counts.reserve(Radix::counts_bytes(changes))?;
         for block in &mut self.changes {
-            block.reserve(len * CHANGE)?;
+            block.reserve(Radix::bytes(changes))?;
         }
         let (hashes, positions) = self.asked.bytes()[..count * 8 + len * 4].split_at(count * 8);
-        let [mut from, mut to] = self.changes.each_ref().map(DeviceMemory::address);
-        let (sorted, stream) = (from, &self.stream);
+        let blocks = self.changes.each_ref().map(DeviceMemory::address);
+        let (sorted, stream) = (blocks[0], &self.stream);
         let (hashes_there, found) = (self.hashes.address(), self.before.address());
         let counts = self.counts.address();
         let kernels = &self.kernels;
@@ -245,30 +222,15 @@ impl Sorting {
         // the caller has waited for the stream. Positions that are none are passed by.
         unsafe {
             copy_in(stream, hashes_there, hashes)?;
-            copy_in(stream, from + 8 * u64::from(changes), positions)?;
+            copy_in(stream, sorted + 8 * u64::from(changes), positions)?;
             let (of_requests, len) = (bytes_of(&requests), bytes_of(&changes));
-            let gathered = [bytes_of(&from), len, bytes_of(&hashes_there), of_requests];
+            let gathered = [bytes_of(&sorted), len, bytes_of(&hashes_there), of_requests];
             on.put(
                 kernels.gather_changes,
                 kernels.blocks_for(changes),
                 &gathered,
             )?;
-            let (size, digits) = (bytes_of(&chunk_size), bytes_of(&counts));
-            let blocks = chunks.div_ceil(BLOCK_WARPS);
-            for pass in 0..PASSES {
-                let shift = pass * DIGITS.ilog2();
-                let shift = bytes_of(&shift);
-                let block = bytes_of(&from);
-                on.put(
-                    kernels.count_digits,
-                    blocks,
-                    &[block, len, size, shift, digits],
-                )?;
-                on.put(kernels.start_digits, DIGITS, &[digits, bytes_of(&chunks)])?;
-                let scattered = [block, bytes_of(&to), len, size, shift, digits];
-                on.put(kernels.scatter_digits, blocks, &scattered)?;
-                std::mem::swap(&mut from, &mut to);
-            }
+            kernels.radix.sort(&mut on, blocks, changes, counts)?;
             let sought = [
                 bytes_of(&sorted),
                 len,
@@ -291,9 +253,7 @@ impl Kernels {
         let find = |name| module.function(name);
         Ok(Self {
             gather_changes: find("gather_changes")?,
-            count_digits: find("count_digits")?,
-            start_digits: find("start_digits")?,
-            scatter_digits: find("scatter_digits")?,
+            radix: Radix::load(&module)?,
             find_versions: find("find_versions")?,
             blocks: device.processors() * BLOCKS,
             _module: module,

@@ -170,7 +170,7 @@ impl Output<'_> {
             Some(writer) => writer,
             None => {
                 let (name, number) = (sst::name(self.next), self.next);
-                let writer = Writer::create(self.dir, name, self.store_id, number)?;
+                let writer = Writer::create(self.dir, name, self.store_id, number, 0)?;
                 self.writer.insert(writer)
             }
         };

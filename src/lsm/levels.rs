@@ -9,12 +9,14 @@ use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use super::cache::{FileCache, FileKind};
 use super::compaction::{Job, Plan, STALL_RUNS_MIN};
 use super::sst;
-use super::sst::{Sst, Writer};
+use super::sst::{Sst, Writer, is_next};
 use super::stats::Counts;
 use super::values;
 use super::values::{Value, ValueFile, ValueWriter};
 use super::version::LsmVersion;
 use super::{Catalog, Entry, LevelFile, SpillOptions};
+#[cfg(feature = "cuda")]
+use super::{pieces::PIECE_BYTES, sst::MadeBlock, values::ValueUse};
 use crate::Result;
 use crate::pm::Dir;
 use crate::pool::parallel;
@@ -120,7 +122,8 @@ impl Levels {
         &self.cache
     }
 
-    fn next_number(&self) -> u64 {
+    /// A number that no file has had.
+    pub fn next_number(&self) -> u64 {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -257,6 +260,8 @@ pub struct Output<'l> {
     levels: &'l Levels,
     level: u32,
     writer: Option<(u64, Writer)>,
+    /// What all entries so far count.
+    position: u64,
     files: Vec<Arc<Sst>>,
     values: Option<ValueWriter>,
     /// The value files, finished or not.
@@ -270,6 +275,7 @@ impl<'l> Output<'l> {
             levels,
             level,
             writer: None,
+            position: 0,
             files: Vec::new(),
             values: None,
             value_files: Vec::new(),
@@ -293,7 +299,7 @@ impl<'l> Output<'l> {
                 let levels = self.levels;
                 let number = levels.next_number();
                 let (name, id) = (sst::name(number), levels.options.store_id);
-                let writer = Writer::create(levels.dir(), name, id, number)?;
+                let writer = Writer::create(levels.dir(), name, id, number, self.position)?;
                 self.writer.insert((number, writer))
             }
         };
@@ -302,10 +308,35 @@ impl<'l> Output<'l> {
             true => self.levels.catalog.write(&mut || writer.add(&entry))?,
             false => writer.add(&entry)?,
         }
-        if writer.len() >= self.levels.options.file_bytes {
+        let last = std::mem::replace(&mut self.position, writer.position());
+        if is_next(last, self.position, self.levels.options.file_bytes) {
             self.end_file()?;
         }
         Ok(())
+    }
+
+    /// Adds a file whose data blocks are made already; see [`Writer::add_blocks`].
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    #[cfg(feature = "cuda")]
+    pub fn add_file(
+        &mut self,
+        number: u64,
+        blocks: &[MadeBlock],
+        bytes: &[u8],
+        hashes: &[u64],
+        values: Vec<ValueUse>,
+    ) -> Result<()> {
+        let levels = self.levels;
+        let (name, id) = (sst::name(number), levels.options.store_id);
+        let mut writer = Writer::create(levels.dir(), name, id, number, 0)?;
+        for piece in bytes.chunks(PIECE_BYTES) {
+            levels.catalog.write(&mut || writer.write(piece))?;
+        }
+        writer.add_blocks(blocks, hashes, values);
+        self.writer = Some((number, writer));
+        self.end_file()
     }
 
     fn add_value(&mut self, value: &[u8]) -> Result<Value<'static>> {

@@ -31,6 +31,7 @@ use crate::metrics::latency::Latency;
 use crate::metrics::stalls::StallRecorder;
 use crate::pm::Dir;
 use crate::pool::{Pool, parallel};
+pub(crate) use compaction::GpuCompaction;
 use compaction::Workers;
 use levels::{Levels, Output};
 pub(crate) use sst::{Checked, INLINE_VALUE_BYTES_MAX};
@@ -105,7 +106,7 @@ pub(crate) trait Catalog: Send + Sync {
 }
 
 /// How a spill works.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct SpillOptions {
     /// Bytes of data blocks that are kept in memory.
     pub cache_bytes: u64,
@@ -121,6 +122,8 @@ pub(crate) struct SpillOptions {
     pub threads: usize,
     /// The threads that share the work of each job.
     pub pool: Arc<Pool>,
+    /// The GPU that does parts of a job.
+    pub gpu: Arc<GpuCompaction>,
     /// Bytes of sorted files that are worth a thread of their own.
     pub part_bytes_min: u64,
     /// Numbers of files from this one on were never used.

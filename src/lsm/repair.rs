@@ -70,7 +70,8 @@ pub(crate) fn repair(dir: &Dir, file: &LevelFile, store_id: [u64; 2]) -> Result<
     let damaged = dir.open_file(&sst::name(file.number), false)?;
     let salvage = Salvage::open(&damaged, store_id, file.number)?;
     let values = ValueSalvage::new(dir, store_id);
-    let mut writer = Writer::create(dir, sst::next_name(file.number), store_id, file.number)?;
+    let name = sst::next_name(file.number);
+    let mut writer = Writer::create(dir, name, store_id, file.number, 0)?;
     let mut kept = 0;
     let mut last: Option<Vec<u8>> = None;
     for block in salvage.blocks() {

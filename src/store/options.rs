@@ -13,6 +13,7 @@ use crate::pool::Pool;
 use crate::store::files::dir::{Names, PartitionCount};
 use crate::store::files::manifest::{LONGEST_NAME, Manifest, PARTITIONS_MAX};
 use crate::store::partitions::Partitioner;
+use crate::store::shared::Shared;
 use crate::{Domain, Engine, Error, Options, ParseOptionError, Result};
 
 /// From when on a change outlives a power cut. The death of the process alone loses nothing that
@@ -513,7 +514,7 @@ impl StoreOptions {
     }
 
     /// How what is below the table is kept.
-    pub(super) fn spill(&self, manifest: &Manifest, compaction: &Arc<Pool>) -> SpillOptions {
+    pub(super) fn spill(&self, manifest: &Manifest, shared: &Shared) -> SpillOptions {
         let budget = self.memory_budget.unwrap_or(DEFAULT_CACHE * CACHE_SHARE);
         let file_bytes = (budget / FILE_SHARE).clamp(LEAST_FILE, MOST_FILE);
         SpillOptions {
@@ -523,7 +524,8 @@ impl StoreOptions {
             value_file_bytes: VALUE_FILE_FILES * file_bytes,
             level_bytes: LEVEL_FILES * file_bytes,
             threads: 1,
-            pool: Arc::clone(compaction),
+            pool: Arc::clone(&shared.compaction),
+            gpu: Arc::clone(&shared.gpu_compaction),
             part_bytes_min: (file_bytes / PARTS_OF_FILE).max(PART_BYTES_MIN),
             next_number: manifest.next_file,
             store_id: manifest.store_id,

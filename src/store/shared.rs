@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use crate::Result;
+use crate::lsm::GpuCompaction;
 use crate::pool::Pool;
 use crate::store::commit::sorter::Sorter;
 use crate::store::metrics::StoreMetrics;
@@ -23,6 +24,7 @@ pub struct Shared {
     pub threads: Threads,
     /// The threads that compact.
     pub compaction: Arc<Pool>,
+    pub gpu_compaction: Arc<GpuCompaction>,
     pub metrics: StoreMetrics,
     pub sorter: Sorter,
     pub when_full: WhenFull,
@@ -43,6 +45,7 @@ impl Shared {
             snapshots: Snapshots::default(),
             threads: Threads::new(options.index.threads),
             compaction: Arc::new(options.compaction_pool()),
+            gpu_compaction: Arc::new(GpuCompaction::new(options.engine)),
             metrics: StoreMetrics::new(),
             sorter,
             when_full: options.when_full,

@@ -80,7 +80,7 @@ impl Store {
                 return Ok(());
             };
             let keys = view.len();
-            let items = states().map(|state| state.tiers.table.len()).sum();
+            let items: u64 = states().map(|state| state.tiers.table.len()).sum();
             if keys != items {
                 return Err(format!("{keys} keys in order; the index has {items} items"));
             }

@@ -3,7 +3,9 @@
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
+use super::gpu::{Side, Turn};
 use crate::lsm::cursor::{Cursor, Direction};
 use crate::lsm::levels::{Levels, Output};
 use crate::lsm::merge::Merge;
@@ -43,7 +45,19 @@ impl Job {
         }
     }
 
-    fn files(&self) -> impl Iterator<Item = &Arc<Sst>> {
+    /// Where the new files go.
+    #[cfg(feature = "cuda")]
+    pub fn level(&self) -> u32 {
+        self.level
+    }
+
+    /// Whether a tombstone of a key may hide something in a deeper level.
+    pub fn hides(&self, key: &[u8]) -> bool {
+        self.version.may_have_below(self.level, key)
+    }
+
+    /// The files, those of the newest run first, each run in the order of its keys.
+    pub fn files(&self) -> impl Iterator<Item = &Arc<Sst>> {
         self.inputs.iter().flatten()
     }
 
@@ -99,7 +113,7 @@ impl Job {
             return Ok(());
         };
         levels.edit(&files, self.level, &numbers)?;
-        let read: u64 = self.files().map(|sst| sst.len()).sum();
+        let read = self.bytes();
         let written: u64 = files.iter().map(|sst| sst.len()).sum();
         counts.compactions.fetch_add(1, Ordering::Relaxed);
         counts.bytes_read.fetch_add(read + moved, Ordering::Relaxed);
@@ -117,7 +131,8 @@ impl Job {
         let starts = [None].into_iter().chain(ends.clone());
         let ranges: Vec<_> = starts.zip(ends).collect();
         let pool = &levels.options().pool;
-        let merged = pool.map(ranges, |range| self.merge_range(levels, range));
+        let bytes = self.bytes() / ranges.len() as u64;
+        let merged = pool.map(ranges, |range| self.merge_part(levels, range, bytes));
         let merged: Option<Vec<(Output<'_>, u64)>> =
             merged.into_iter().collect::<Result<Option<_>>>()?;
         Ok(merged.map(|parts| {
@@ -129,7 +144,7 @@ impl Job {
 
     /// Keys at which the work is cut into parts for several threads, of about as many bytes each.
     fn cuts(&self, options: &SpillOptions) -> Vec<Vec<u8>> {
-        let bytes: u64 = self.files().map(|sst| sst.len()).sum();
+        let bytes = self.bytes();
         let parts = (bytes / options.part_bytes_min.max(1)).min(options.pool.count() as u64);
         if parts < 2 {
             return Vec::new();
@@ -157,6 +172,71 @@ impl Job {
         cuts
     }
 
+    /// Bytes of all files.
+    fn bytes(&self) -> u64 {
+        self.files().map(|sst| sst.len()).sum()
+    }
+
+    /// As [`merge`](Self::merge), for the keys from one to before another, which have about so many bytes: on the GPU or
+    /// on the CPU.
+    fn merge_part<'l>(
+        &self,
+        levels: &'l Levels,
+        range: (Option<&[u8]>, Option<&[u8]>),
+        bytes: u64,
+    ) -> Result<Option<(Output<'l>, u64)>> {
+        let gpu = &levels.options().gpu;
+        if !self.moves_values()
+            && let Some(turn) = gpu.choose(bytes)
+        {
+            let started = Instant::now();
+            match self.merge_on_gpu(levels, &turn, range) {
+                Ok(Some(output)) => {
+                    gpu.note(Side::Gpu, bytes, started.elapsed());
+                    return Ok(Some((output, 0)));
+                }
+                Ok(None) => {}
+                Err(error @ Error::Gpu { .. }) => {
+                    tracing::warn!(%error, "the CPU compacts in the place of the GPU");
+                    gpu.rest();
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let started = Instant::now();
+        let merged = self.merge_range(levels, range)?;
+        gpu.note(Side::Cpu, bytes, started.elapsed());
+        Ok(merged)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn merge_on_gpu<'l>(
+        &self,
+        levels: &'l Levels,
+        turn: &Turn,
+        range: (Option<&[u8]>, Option<&[u8]>),
+    ) -> Result<Option<Output<'l>>> {
+        super::gpu_part::merge(self, levels, turn, range)
+    }
+
+    /// A build without the feature `cuda` has no GPU.
+    #[cfg(not(feature = "cuda"))]
+    #[expect(clippy::unnecessary_wraps, clippy::unused_self)]
+    fn merge_on_gpu<'l>(
+        &self,
+        _: &'l Levels,
+        _: &Turn,
+        _: (Option<&[u8]>, Option<&[u8]>),
+    ) -> Result<Option<Output<'l>>> {
+        Ok(None)
+    }
+
+    /// Whether values of a value file are to be written anew: the files are read for that, by the CPU.
+    fn moves_values(&self) -> bool {
+        let mut values = self.files().flat_map(|sst| &sst.properties().values);
+        values.any(|of| self.is_worn(of.file))
+    }
+
     /// As [`merge`](Self::merge), for the keys from one to before another.
     fn merge_range<'l>(
         &self,
@@ -176,7 +256,7 @@ impl Job {
             if to.is_some_and(|to| to <= entry.key) {
                 break;
             }
-            let hides = || self.version.may_have_below(self.level, entry.key);
+            let hides = || self.hides(entry.key);
             match entry.value {
                 Some(Value::Apart(value)) if self.is_worn(value.file) => {
                     match merge.value() {

@@ -1,10 +1,14 @@
 //! Compaction: files of one level and those with the same keys of the next become files of that next
 //! level.
 
+mod gpu;
+#[cfg(feature = "cuda")]
+mod gpu_part;
 mod job;
 mod plan;
 mod worker;
 
+pub use gpu::GpuCompaction;
 pub use job::Job;
 pub use plan::{Plan, STALL_RUNS_MIN};
 pub use worker::Workers;

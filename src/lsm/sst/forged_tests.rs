@@ -41,8 +41,8 @@ impl Contents {
         let footer = Footer::read(&bytes[at..], &header, at as u64, Path::new("")).unwrap();
         let content = |from: u64, to: u64, seed| {
             let block = bytes[to_usize(from)..to_usize(to)].to_vec();
-            let (bytes, start) = block::open(block, seed).unwrap();
-            bytes[start..].to_vec()
+            block::check(&block, seed).unwrap();
+            block[BLOCK_HEADER..].to_vec()
         };
         let offsets = [footer.filter, footer.index, footer.properties, at as u64];
         let end = |nth: usize| {
@@ -162,7 +162,7 @@ fn sst_that_is_forged_is_read_or_refused() {
     let mut rng = SmallRng::seed_from_u64(seed());
     let parent = tempfile::tempdir_in("/dev/shm").unwrap();
     let dir = Dir::at(parent.path().to_path_buf(), None);
-    let mut writer = Writer::create(&dir, name(NUMBER), STORE, NUMBER).unwrap();
+    let mut writer = Writer::create(&dir, name(NUMBER), STORE, NUMBER, 0).unwrap();
     let cache = Arc::new(FileCache::new(dir.clone(), 0));
     let mut values = ValueWriter::create(&cache, STORE, NUMBER + 1).unwrap();
     for n in 0..50 {

@@ -33,10 +33,14 @@ use static_assertions::const_assert_eq;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 pub use check::Checked;
+#[cfg(feature = "cuda")]
+pub use data::common_prefix;
 pub use data::{BLOCK_BYTES, Block, Decoded};
 pub use reader::Sst;
 pub use salvage::Salvage;
-pub use writer::Writer;
+#[cfg(feature = "cuda")]
+pub use writer::MadeBlock;
+pub use writer::{Writer, is_next};
 
 use super::header::{HEADER, Header, NUMBERS_MAX};
 use crate::layout::preamble::FileFormat;
@@ -47,7 +51,7 @@ const MAGIC: [u8; 8] = *b"GPHSST\r\n";
 
 const FORMAT: FileFormat = FileFormat {
     magic: MAGIC,
-    version: 2,
+    version: 3,
 };
 
 /// Longest key, in bytes.
@@ -73,7 +77,8 @@ struct Footer {
 const FOOTER: usize = 40;
 const_assert_eq!(size_of::<Footer>(), FOOTER);
 
-fn header(store_id: [u64; 2], number: u64) -> Header {
+/// The header of file `number`.
+pub fn header(store_id: [u64; 2], number: u64) -> Header {
     Header::new(FORMAT, store_id, number)
 }
 

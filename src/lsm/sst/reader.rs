@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering as Atomic};
 
 use super::block;
+use super::block::BLOCK_HEADER;
 use super::data::{Block, Decoded};
 use super::filter::Filter;
 use super::index::Index;
@@ -182,6 +183,25 @@ impl Sst {
         Block::open(bytes, self.header.seed(from)).map_err(|found| self.damage(nth, found))
     }
 
+    /// Reads data blocks as they stand in the file, unchecked; what is missing of it stays as it was.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    #[cfg(feature = "cuda")]
+    pub fn read_blocks(&self, blocks: std::ops::Range<usize>, to: &mut [u8]) -> Result<()> {
+        if !blocks.is_empty() {
+            let file = self.cache.file(FileKind::Sorted, self.number())?;
+            file.read(to, self.index.range(blocks.start).0)?;
+        }
+        Ok(())
+    }
+
+    /// The seed of the checksum of a data block.
+    #[cfg(feature = "cuda")]
+    pub fn block_seed(&self, nth: usize) -> u64 {
+        self.header.seed(self.index.range(nth).0)
+    }
+
     /// The value files to which its entries refer.
     pub fn values(&self) -> &[Arc<ValueFile>] {
         &self.values
@@ -267,7 +287,8 @@ impl Ends {
         let path = file.path();
         let content = |from, to| {
             let bytes = read_exactly(file, from, to)?;
-            Result::Ok(block::open(bytes, header.end_seed(from)))
+            let checked = block::check(&bytes, header.end_seed(from));
+            Result::Ok(checked.map(|()| bytes))
         };
         let properties = content(footer.properties, footer_at)?;
         let index = content(footer.index, footer.properties)?;
@@ -275,13 +296,13 @@ impl Ends {
         let is = |what, at| move |found| damaged(path, what, at, found);
         Ok(Self {
             filter: filter
-                .and_then(|(bytes, start)| Filter::read(&bytes[start..]))
+                .and_then(|bytes| Filter::read(&bytes[BLOCK_HEADER..]))
                 .map_err(is("filter of the SST", footer.filter)),
             index: index
-                .and_then(|(bytes, start)| Index::read(&bytes[start..], footer.filter))
+                .and_then(|bytes| Index::read(&bytes[BLOCK_HEADER..], footer.filter))
                 .map_err(is("index of the SST", footer.index)),
             properties: properties
-                .and_then(|(bytes, start)| Properties::read(&bytes[start..]))
+                .and_then(|bytes| Properties::read(&bytes[BLOCK_HEADER..]))
                 .map_err(is("properties of the SST", footer.properties)),
         })
     }

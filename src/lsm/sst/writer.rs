@@ -1,8 +1,7 @@
 //! Writing a file, entry by entry.
 
 use super::block;
-use super::block::Compressor;
-use super::data::Builder;
+use super::data::{BLOCK_BYTES, Builder, counted_len};
 use super::filter::Filter;
 use super::index;
 use super::properties::Properties;
@@ -13,34 +12,64 @@ use crate::lsm::header::Header;
 use crate::lsm::pieces::PieceWriter;
 use crate::lsm::values::Value;
 use crate::pm::Dir;
+#[cfg(feature = "cuda")]
+use crate::{lsm::values::ValueUse, width::to_usize};
+
+/// Whether a block or a file of at most so many bytes ends with an entry, which counts from one position to another.
+pub fn is_next(from: u64, to: u64, bytes: u64) -> bool {
+    from / bytes != to / bytes
+}
+
+/// A data block that is made already.
+#[cfg(feature = "cuda")]
+pub struct MadeBlock {
+    /// Where it begins among all of them, in bytes, and how long it is.
+    pub at: u64,
+    pub len: u64,
+    /// The number of its first entry among all of them, and how many it has.
+    pub first: usize,
+    pub entries: usize,
+    pub tombstones: u64,
+    /// The smallest and the largest one.
+    pub sequences: (u64, u64),
+    /// The first and the last one.
+    pub keys: (Vec<u8>, Vec<u8>),
+}
 
 /// A file that is being written. Unless it is finished, dropping it removes it.
 pub struct Writer {
     out: PieceWriter,
     header: Header,
     block: Builder,
-    compressor: Compressor,
     index: index::Builder,
     properties: Properties,
     hashes: Vec<u64>,
+    /// What all entries before count, those of files before among them.
+    position: u64,
     is_finished: bool,
 }
 
 impl Writer {
-    /// Begins file `number`, under a name.
+    /// Begins file `number`, under a name. Entries that [count](counted_len) `position` stand in files before it.
     ///
     /// # Errors
     /// What the operating system answers.
-    pub fn create(dir: &Dir, name: String, store_id: [u64; 2], number: u64) -> Result<Self> {
+    pub fn create(
+        dir: &Dir,
+        name: String,
+        store_id: [u64; 2],
+        number: u64,
+        position: u64,
+    ) -> Result<Self> {
         let header = header(store_id, number);
         Ok(Self {
             out: PieceWriter::new(dir.create_file(&name)?, bytemuck::bytes_of(&header)),
             header,
             block: Builder::default(),
-            compressor: Compressor::new(),
             index: index::Builder::default(),
             properties: Properties::new(),
             hashes: Vec::new(),
+            position,
             is_finished: false,
         })
     }
@@ -48,6 +77,11 @@ impl Writer {
     /// How long the file is so far, in bytes.
     pub fn len(&self) -> u64 {
         self.out.len()
+    }
+
+    /// What all entries so far count, those of files before among them.
+    pub fn position(&self) -> u64 {
+        self.position
     }
 
     /// Whether the next addition writes to the file.
@@ -69,9 +103,8 @@ impl Writer {
         };
         assert!(entry.key.len() <= KEY_BYTES_MAX && is_short);
         debug_assert!(self.properties.entries == 0 || self.block.last_key() < entry.key);
-        if self.block.is_full_for(entry) {
-            self.end_block();
-        }
+        let position = self.position + counted_len(entry) as u64;
+        let last = std::mem::replace(&mut self.position, position);
         if self.block.len() == 0 {
             self.index.separate(self.block.last_key(), entry.key);
         }
@@ -79,7 +112,47 @@ impl Writer {
         self.hashes
             .push(key_hash(self.header.preamble.store_id, entry.key));
         self.block.add(entry);
+        if is_next(last, position, BLOCK_BYTES as u64) {
+            self.end_block();
+        }
         Ok(())
+    }
+
+    /// Adds data blocks that are made already, with the hashes of their keys and what they have in value files. Nothing
+    /// else may be added to the file.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    #[cfg(feature = "cuda")]
+    pub fn add_blocks(&mut self, blocks: &[MadeBlock], hashes: &[u64], values: Vec<ValueUse>) {
+        let mut last: &[u8] = &[];
+        for block in blocks {
+            let (first_key, last_key) = &block.keys;
+            self.index.separate(last, first_key);
+            self.index.add(to_usize(block.len), block.entries);
+            last = last_key;
+            let properties = &mut self.properties;
+            if properties.entries == 0 {
+                properties.smallest.clone_from(first_key);
+            }
+            properties.entries += block.entries as u64;
+            properties.tombstones += block.tombstones;
+            let (smallest, largest) = block.sequences;
+            properties.smallest_sequence = properties.smallest_sequence.min(smallest);
+            properties.largest_sequence = properties.largest_sequence.max(largest);
+        }
+        self.block.set_last_key(last);
+        self.properties.values = values;
+        self.hashes.extend_from_slice(hashes);
+    }
+
+    /// Writes bytes of data blocks that are made already, in their order.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    #[cfg(feature = "cuda")]
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.out.write(bytes)
     }
 
     fn end_block(&mut self) {
@@ -88,8 +161,7 @@ impl Writer {
         }
         let start = self.out.buffer.len();
         let (seed, entries) = (self.header.seed(self.len()), self.block.len());
-        self.compressor
-            .write(self.block.content(), seed, &mut self.out.buffer);
+        block::write(self.block.content(), seed, &mut self.out.buffer);
         self.index.add(self.out.buffer.len() - start, entries);
         self.block.clear();
     }
@@ -112,12 +184,10 @@ impl Writer {
         self.out.buffer.extend(pieces.concat());
         offsets[1] = self.len();
         let seed = self.header.end_seed(offsets[1]);
-        self.compressor
-            .write(self.index.content(), seed, &mut self.out.buffer);
+        block::write(self.index.content(), seed, &mut self.out.buffer);
         offsets[2] = self.len();
         let seed = self.header.end_seed(offsets[2]);
-        self.compressor
-            .write(&self.properties.to_bytes(), seed, &mut self.out.buffer);
+        block::write(&self.properties.to_bytes(), seed, &mut self.out.buffer);
         let footer = Footer {
             filter: offsets[0],
             index: offsets[1],

@@ -18,9 +18,9 @@ fn small(dir: &Path) -> (Model, LevelFile) {
     for n in 0..120u64 {
         let value = match n % 10 {
             0 => None,
-            // Some blocks are compressed, others are not.
             1 => Some((0..700).map(|i| low_byte((i * n * n) >> 5)).collect()),
-            _ => Some(vec![low_byte(n); 150]),
+            // Blocks have different numbers of entries.
+            _ => Some(vec![low_byte(n); 128 + to_usize(n / 4)]),
         };
         model.insert(format!("key{n:05}").into_bytes(), (n + 1, value));
     }
@@ -223,8 +223,8 @@ fn repair_keeps_undamaged_blocks() {
         let mut bytes = bytes.clone();
         bytes[nth] ^= 0x40;
         let repaired = repair_and_check(&bytes);
-        // No block has more than a quarter of them.
-        assert!(repaired.kept >= total * 3 / 4, "byte {nth}: {repaired:?}");
+        // No block has more than a third of them.
+        assert!(repaired.kept >= total * 2 / 3, "byte {nth}: {repaired:?}");
         losses.insert(repaired.lost);
     }
     assert!(losses.contains(&None) && losses.contains(&Some(0)) && losses.len() > 3);

@@ -156,7 +156,7 @@ fn calls_fail_once_or_for_long() {
 fn repair_fails_at_every_call() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let spill = open(dir.path(), None, options()).unwrap();
-    let keys = (0..200u8).map(|n| (vec![n], (1, Some(vec![n; 100]))));
+    let keys = (0..150u8).map(|n| (vec![n], (1, Some(vec![n; 100]))));
     add(&spill, &keys.collect()).unwrap();
     drop(spill);
     let dir = Dir::at(dir.path().to_path_buf(), None);
@@ -170,7 +170,7 @@ fn repair_fails_at_every_call() {
         let failing = Dir::at(dir.path().to_path_buf(), Some(faults));
         match repair(&failing, &file, options().store_id) {
             Ok(repaired) => {
-                assert!(repaired.kept > 0 && repaired.lost == Some(200 - repaired.kept));
+                assert!(repaired.kept > 0 && repaired.lost == Some(150 - repaired.kept));
                 assert!(first > 5);
                 return;
             }

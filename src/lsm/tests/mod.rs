@@ -3,6 +3,8 @@
 mod crashes;
 mod damage;
 mod faults;
+#[cfg(feature = "cuda")]
+mod gpu;
 mod model;
 mod threads;
 mod value_files;
@@ -86,6 +88,7 @@ pub fn options() -> SpillOptions {
         level_bytes: 64 << 10,
         threads: 0,
         pool: Arc::new(Pool::new("compaction", 2)),
+        gpu: Arc::new(GpuCompaction::new(crate::Engine::Cpu)),
         part_bytes_min: 8 << 10,
         store_id: [7, 8],
     }

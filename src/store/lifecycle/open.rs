@@ -294,7 +294,7 @@ fn open_in(
         store_dir.spill().clone(),
         &manifest.files,
         catalog,
-        options.spill(&manifest, &shared.compaction),
+        options.spill(&manifest, shared),
     )?;
     let keeper = Worker::new("gphash-store-table");
     let tiers = TieredItems::new(table, spill, options.table_budget(), keeper.clone());

@@ -1,15 +1,9 @@
 //! Writing a data block.
 
-use super::{BLOCK_BYTES, code_of, common_prefix};
+use super::{code_of, common_prefix};
 use crate::lsm::Entry;
 use crate::lsm::sst::varint::put;
 use crate::lsm::values::Value;
-
-/// What an entry counts beside its key and its value, in bytes.
-const ENTRY_OVERHEAD: usize = 8;
-
-/// What a reference counts, in bytes.
-const REF_BYTES: usize = 16;
 
 /// Entries from one restart point to the next.
 const RESTART_INTERVAL: usize = 16;
@@ -21,15 +15,9 @@ pub struct Builder {
     restarts: Vec<u32>,
     last_key: Vec<u8>,
     entries: usize,
-    size: usize,
 }
 
 impl Builder {
-    /// Whether the block would be too long with another entry.
-    pub fn is_full_for(&self, entry: &Entry) -> bool {
-        self.entries > 0 && self.size + size(entry) > BLOCK_BYTES
-    }
-
     /// How many entries there are.
     pub fn len(&self) -> usize {
         self.entries
@@ -38,6 +26,12 @@ impl Builder {
     /// The key that was added last.
     pub fn last_key(&self) -> &[u8] {
         &self.last_key
+    }
+
+    /// Takes the last key of blocks that are made already.
+    #[cfg(feature = "cuda")]
+    pub fn set_last_key(&mut self, key: &[u8]) {
+        self.last_key = key.to_vec();
     }
 
     /// Adds an entry with a key behind all others.
@@ -66,7 +60,6 @@ impl Builder {
         }
         self.last_key.truncate(shared);
         self.last_key.extend_from_slice(&entry.key[shared..]);
-        self.size += size(entry);
         self.entries += 1;
     }
 
@@ -83,17 +76,5 @@ impl Builder {
         self.bytes.clear();
         self.restarts.clear();
         self.entries = 0;
-        self.size = 0;
     }
-}
-
-/// What an entry counts for the length of its block. Keys count whole, so that what a block is in
-/// memory is bounded, too.
-fn size(entry: &Entry) -> usize {
-    let value = match entry.value {
-        Some(Value::Inline(value)) => value.len(),
-        Some(Value::Apart(_)) => REF_BYTES,
-        None => 0,
-    };
-    entry.key.len() + value + ENTRY_OVERHEAD
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{BLOCK_BYTES, Block, RawValue};
+use super::{BLOCK_BYTES, BLOCK_HEADER, Block, RawValue};
 use crate::lsm::Entry;
 
 /// All entries of a block, which can be gone through in both directions.
@@ -24,16 +24,16 @@ struct DecodedEntry {
 impl Decoded {
     /// Decodes a block; says what is wrong with it.
     pub fn new(block: Arc<Block>) -> Result<Self, String> {
-        let mut keys: Vec<u8> = Vec::with_capacity((block.end - block.start).min(BLOCK_BYTES));
+        let mut keys: Vec<u8> = Vec::with_capacity((block.end - BLOCK_HEADER).min(BLOCK_BYTES));
         let mut entries: Vec<DecodedEntry> = Vec::new();
-        let mut at = block.start;
+        let mut at = BLOCK_HEADER;
         let mut last = 0..0;
         while at < block.end {
             let entry_at = at;
             let entry = block
                 .take(&mut at)
                 .filter(|entry| entry.shared <= last.len() && keys.len() <= BLOCK_BYTES)
-                .ok_or_else(|| format!("no entry at byte {}", entry_at - block.start))?;
+                .ok_or_else(|| format!("no entry at byte {}", entry_at - BLOCK_HEADER))?;
             let start = keys.len();
             keys.extend_from_within(last.start..last.start + entry.shared);
             keys.extend_from_slice(&block.bytes[entry.rest]);

@@ -25,14 +25,33 @@ use std::ops::Range;
 pub use builder::Builder;
 pub use decoded::Decoded;
 
-use super::block::open;
+use super::block::{BLOCK_HEADER, check};
 use super::varint::{take, take_len};
 use super::{INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::lsm::Entry;
 use crate::lsm::values::{Value, ValueRef};
 use crate::width::to_usize;
 
-/// Bytes of entries in a block, unless a single one is longer.
+/// Bytes of entries, each as long as it [counts](counted_len), after which a block ends. So where it ends is known of
+/// all blocks at once, whatever is in those before.
 pub const BLOCK_BYTES: usize = 4 << 10;
+
+/// What an entry counts beside its key and its value, in bytes.
+const ENTRY_OVERHEAD: usize = 8;
+
+/// What a reference counts, in bytes.
+const REF_BYTES: usize = 16;
+
+/// What an entry counts for the lengths of its block and of its file. Keys count whole, so that what a block is in
+/// memory is bounded, too.
+pub fn counted_len(entry: &Entry) -> usize {
+    let value = match entry.value {
+        Some(Value::Inline(value)) => value.len(),
+        Some(Value::Apart(_)) => REF_BYTES,
+        None => 0,
+    };
+    entry.key.len() + value + ENTRY_OVERHEAD
+}
 
 /// How many bytes two keys have in common at their beginning.
 pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
@@ -69,7 +88,6 @@ fn code_of(value: Option<Value>) -> u64 {
 #[derive(Debug)]
 pub struct Block {
     bytes: Vec<u8>,
-    start: usize,
     /// Where the entries end and the restart points begin.
     end: usize,
 }
@@ -105,8 +123,8 @@ pub struct Found {
 impl Block {
     /// The data block that stands so in its file; says what is wrong with it.
     pub fn open(bytes: Vec<u8>, seed: u64) -> Result<Self, String> {
-        let (bytes, start) = open(bytes, seed)?;
-        let content = bytes.len() - start;
+        check(&bytes, seed)?;
+        let content = bytes.len() - BLOCK_HEADER;
         let count = bytes
             .last_chunk::<4>()
             .map_or(0, |count| u32::from_le_bytes(*count));
@@ -115,7 +133,7 @@ impl Block {
             return Err(format!("{count} restart points in {content} bytes"));
         }
         let end = bytes.len() - to_usize(restarts);
-        Ok(Self { bytes, start, end })
+        Ok(Self { bytes, end })
     }
 
     /// Bytes in memory.
@@ -161,7 +179,7 @@ impl Block {
     fn restart(&self, nth: usize) -> usize {
         let at = self.end + 4 * nth;
         let word = self.bytes[at..at + 4].try_into().expect("four bytes");
-        self.start
+        BLOCK_HEADER
             .saturating_add(u32::from_le_bytes(word) as usize)
             .min(self.end)
     }

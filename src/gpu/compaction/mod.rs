@@ -1,0 +1,774 @@
+//! Compaction of sorted files on the device (gLSM §4, §5). Data blocks go in as they stand in their files, and new ones
+//! come out, the same bytes that the host would make. Several jobs are under way at a time, each on a lane of its own,
+//! so that one's copies go beside another one's kernels.
+
+pub mod abi;
+
+use std::mem::ManuallyDrop;
+
+use bytemuck::{bytes_of, cast_slice};
+use parking_lot::Mutex;
+
+use super::device::Device;
+use super::launch::{BLOCKS, Function, Graphs, Launch, Launches, THREADS};
+use super::memory::{Address, DeviceMemory, PinnedMemory, copy_in, copy_out, fill, wait};
+use super::module::Module;
+use super::radix::Radix;
+use super::stream::Stream;
+use crate::Result;
+use abi::{ENTRY, InputBlock, OutputBlock, Problems, Status, Use, View};
+
+/// Longest key that the device takes, in bytes: one thread hashes it.
+const KEY_BYTES_MAX: usize = 240;
+
+/// Bytes behind a block that the kernels may read and do not use.
+const SLACK: usize = 16;
+
+/// Blocks of memory begin at multiples of this.
+const ALIGNMENT: usize = 256;
+
+/// Words that a block of threads adds up.
+const SUMMED_BY_BLOCK: u32 = 8 * THREADS;
+
+/// Lanes that share the work on a block or an entry.
+const GROUP: u32 = 8;
+
+/// See the [module](self).
+pub struct Compactor {
+    // Goes before the device whose memory it has.
+    parts: ManuallyDrop<Parts>,
+    device: Device,
+}
+
+struct Parts {
+    kernels: Kernels,
+    /// Those that nobody uses.
+    lanes: Mutex<Vec<Lane>>,
+}
+
+/// What one job needs; it stays for the next one.
+struct Lane {
+    stream: Stream,
+    graphs: Graphs,
+    /// What goes to the device.
+    input: PinnedMemory,
+    /// What comes back.
+    answered: PinnedMemory,
+    /// What depends on the input alone.
+    parsed: DeviceMemory,
+    /// What depends on what is kept.
+    made: DeviceMemory,
+    uses: DeviceMemory,
+}
+
+/// What is to be made of the input.
+#[derive(Debug)]
+pub struct Plan<'p> {
+    /// Runs one behind the other, the newest first; each in the order of its keys.
+    pub blocks: &'p [InputBlock],
+    /// Keys from this one on,
+    pub from: Option<&'p [u8]>,
+    /// and before this one.
+    pub to: Option<&'p [u8]>,
+    /// Bytes that all keys have in common at their beginning.
+    pub prefix: usize,
+    /// A length of a key.
+    pub key_len: usize,
+    /// What entries of a block count, and those of a file.
+    pub block_bytes: u64,
+    pub file_bytes: u64,
+    /// Values from this length on, in bytes, are not the device's.
+    pub value_bytes_min: u64,
+    /// Of the hashes of keys.
+    pub hash_seed: u64,
+    /// Numbers of the value files to which entries refer, ascending.
+    pub value_files: &'p [u64],
+}
+
+/// New blocks that lack their checksums.
+#[derive(Debug)]
+pub struct NewBlocks<'t> {
+    pub blocks: &'t [OutputBlock],
+    /// First and last key of each block, `stride` bytes each.
+    ends: &'t [u8],
+    stride: usize,
+    /// Entries of all of them.
+    pub entries: usize,
+    /// Bytes of all of them.
+    pub bytes: u64,
+}
+
+impl NewBlocks<'_> {
+    /// The first key of a block.
+    pub fn first_key(&self, nth: usize) -> &[u8] {
+        let at = 2 * nth * self.stride;
+        &self.ends[at..][..self.blocks[nth].first_key_len as usize]
+    }
+
+    /// The last key of a block.
+    pub fn last_key(&self, nth: usize) -> &[u8] {
+        let at = (2 * nth + 1) * self.stride;
+        &self.ends[at..][..self.blocks[nth].last_key_len as usize]
+    }
+}
+
+/// What a job has made.
+#[derive(Debug)]
+pub struct Sealed<'t> {
+    /// The blocks, one behind the other.
+    pub bytes: &'t [u8],
+    /// The hash of each entry's key.
+    pub hashes: &'t [u64],
+    /// For each file, what it has in each value file.
+    pub uses: &'t [Use],
+}
+
+impl Compactor {
+    /// Opens the device with this ordinal and loads the kernels.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu) if there is no driver, no such device, or one that is too old.
+    pub fn open(ordinal: u32) -> Result<Self> {
+        let device = Device::open(ordinal)?;
+        let entered = device.enter()?;
+        let kernels = Kernels::load(&device)?;
+        drop(entered);
+        Ok(Self {
+            parts: ManuallyDrop::new(Parts {
+                kernels,
+                lanes: Mutex::new(Vec::new()),
+            }),
+            device,
+        })
+    }
+
+    /// What the device is called.
+    #[cfg(test)]
+    pub fn device_name(&self) -> &str {
+        self.device.name()
+    }
+
+    /// Begins a job with so many bytes of data blocks.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu), also when there is no pinned memory left.
+    pub fn begin(&self, bytes: usize) -> Result<Task<'_>> {
+        let _entered = self.device.enter()?;
+        let lane = self.parts.lanes.lock().pop();
+        let mut lane = lane.map_or_else(Lane::new, Ok)?;
+        lane.input.reserve(bytes + SLACK)?;
+        Ok(Task {
+            compactor: self,
+            lane: Some(lane),
+            bytes,
+            view: View::default(),
+            made: Made::default(),
+        })
+    }
+}
+
+impl Drop for Compactor {
+    fn drop(&mut self) {
+        // Device memory is freed in the context of the calling thread.
+        let _entered = self.device.enter();
+        // SAFETY: nobody uses them after this.
+        unsafe { ManuallyDrop::drop(&mut self.parts) };
+    }
+}
+
+static_assertions::assert_impl_all!(Compactor: Send, Sync);
+
+/// A job.
+pub struct Task<'c> {
+    compactor: &'c Compactor,
+    /// None after a failure.
+    lane: Option<Lane>,
+    bytes: usize,
+    view: View,
+    made: Made,
+}
+
+/// What was made so far, and where it is in the memory of what comes back.
+#[derive(Default)]
+struct Made {
+    entries: usize,
+    bytes: usize,
+    ends: usize,
+    hashes: usize,
+    content: usize,
+    uses: usize,
+}
+
+impl Task<'_> {
+    /// Where the data blocks go before the job is [merged](Self::merge).
+    pub fn input(&mut self) -> &mut [u8] {
+        let bytes = self.bytes;
+        let lane = self.lane.as_mut();
+        lane.map_or(&mut [], |lane| &mut lane.input.bytes_mut()[..bytes])
+    }
+
+    /// Makes the new blocks, without their checksums. `hides_nothing` says of the key of a tombstone whether it can go.
+    /// Gives nothing if the device does not do such jobs, or if something is wrong with a block.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu), also when the device has no room for it.
+    pub fn merge(
+        &mut self,
+        plan: &Plan,
+        hides_nothing: impl FnMut(&[u8]) -> bool,
+    ) -> Result<Option<NewBlocks<'_>>> {
+        let _entered = self.compactor.device.enter()?;
+        let Some(mut lane) = self.lane.take() else {
+            return Ok(None);
+        };
+        let kernels = &self.compactor.parts.kernels;
+        let merged = lane.merge(kernels, plan, self.bytes, hides_nothing);
+        let waited = wait(&lane.stream);
+        let merged = merged?;
+        waited?;
+        let lane = self.lane.insert(lane);
+        let Some((view, made)) = merged else {
+            return Ok(None);
+        };
+        (self.view, self.made) = (view, made);
+        let (stride, count) = (view.stride as usize, view.new_blocks as usize);
+        let answered = lane.answered.bytes();
+        Ok(Some(NewBlocks {
+            blocks: cast_slice(&answered[..count * size_of::<OutputBlock>()]),
+            ends: &answered[self.made.ends..][..2 * stride * count],
+            stride,
+            entries: self.made.entries,
+            bytes: self.made.bytes as u64,
+        }))
+    }
+
+    /// Gives the blocks their checksums, with a seed for each one, and brings all to the host. `files` says of each block
+    /// which of so many new files it is of. Gives nothing if an entry refers to another value file.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn seal(
+        &mut self,
+        plan: &Plan,
+        seeds: &[u64],
+        files: &[u32],
+        file_count: usize,
+    ) -> Result<Option<Sealed<'_>>> {
+        let _entered = self.compactor.device.enter()?;
+        let Some(mut lane) = self.lane.take() else {
+            return Ok(None);
+        };
+        let kernels = &self.compactor.parts.kernels;
+        let uses = file_count * plan.value_files.len();
+        let (view, made) = (&mut self.view, &mut self.made);
+        let sealed = lane.seal(kernels, view, made, (seeds, files), plan.value_files, uses);
+        let waited = wait(&lane.stream);
+        sealed?;
+        waited?;
+        let lane = self.lane.insert(lane);
+        let made = &self.made;
+        let answered = lane.answered.bytes();
+        let status: Status = bytemuck::pod_read_unaligned(&answered[..size_of::<Status>()]);
+        if Problems(status.problems) != Problems::NONE {
+            return Ok(None);
+        }
+        Ok(Some(Sealed {
+            bytes: &answered[made.content..][..made.bytes],
+            hashes: cast_slice(&answered[made.hashes..][..made.entries * 8]),
+            uses: cast_slice(&answered[made.uses..][..uses * size_of::<Use>()]),
+        }))
+    }
+}
+
+impl Drop for Task<'_> {
+    fn drop(&mut self) {
+        if let Some(lane) = self.lane.take() {
+            self.compactor.parts.lanes.lock().push(lane);
+        }
+    }
+}
+
+/// Lays blocks of memory one behind the other.
+#[derive(Default)]
+struct Layout(usize);
+
+impl Layout {
+    /// Where the next block begins, which has so many bytes.
+    fn place(&mut self, bytes: usize) -> usize {
+        let at = self.0;
+        self.0 = (at + bytes).next_multiple_of(ALIGNMENT);
+        at
+    }
+}
+
+impl Lane {
+    fn new() -> Result<Self> {
+        Ok(Self {
+            stream: Stream::new()?,
+            graphs: Graphs::default(),
+            input: PinnedMemory::empty(),
+            answered: PinnedMemory::empty(),
+            parsed: DeviceMemory::new(0)?,
+            made: DeviceMemory::new(0)?,
+            uses: DeviceMemory::new(0)?,
+        })
+    }
+
+    /// See [`Task::merge`]. The caller waits for the stream afterwards, whatever comes back.
+    fn merge(
+        &mut self,
+        kernels: &Kernels,
+        plan: &Plan,
+        bytes: usize,
+        mut hides_nothing: impl FnMut(&[u8]) -> bool,
+    ) -> Result<Option<(View, Made)>> {
+        let bounds = [plan.from.unwrap_or_default(), plan.to.unwrap_or_default()];
+        let longest = bounds.iter().map(|key| key.len()).max().unwrap_or(0);
+        let mut stride = plan.key_len.max(longest).max(1).next_multiple_of(8);
+        let (mut view, other, counts, sums) = loop {
+            if stride > KEY_BYTES_MAX {
+                return Ok(None);
+            }
+            let laid_out = self.parse(kernels, plan, bytes, stride, bounds)?;
+            let status = self.status();
+            match Problems(status.problems) {
+                Problems::NONE => break laid_out,
+                Problems::LONG_KEY => {
+                    stride = (status.longest_key as usize).next_multiple_of(8);
+                }
+                _ => return Ok(None),
+            }
+        };
+        self.sort(kernels, &view, other, counts)?;
+        let status = self.status();
+        if Problems(status.problems) != Problems::NONE {
+            return Ok(None);
+        }
+        let mut dropped = Vec::new();
+        if status.tombstones > 0 {
+            self.tombstones(kernels, &view, status.tombstones, |key| {
+                dropped.push(u8::from(hides_nothing(key)));
+            })?;
+        }
+        let [entries, blocks, len] = self.measure(kernels, &view, sums, &dropped)?;
+        let mut made = Made {
+            entries,
+            bytes: len,
+            ..Made::default()
+        };
+        view.new_blocks = u32::try_from(blocks).expect("blocks are fewer than entries");
+        if blocks > 0 {
+            self.encode(kernels, &mut view, &mut made)?;
+        }
+        Ok(Some((view, made)))
+    }
+
+    /// The status that came back last.
+    fn status(&self) -> Status {
+        bytemuck::pod_read_unaligned(&self.answered.bytes()[..size_of::<Status>()])
+    }
+
+    /// Copies the input to the device, checks and decodes it, and waits. Gives where all is, and where there is room for
+    /// the sort, its counts, and sums.
+    fn parse(
+        &mut self,
+        kernels: &Kernels,
+        plan: &Plan,
+        bytes: usize,
+        stride: usize,
+        bounds: [&[u8]; 2],
+    ) -> Result<(View, Address, Address, Address)> {
+        let count = |len: usize| u32::try_from(len).expect("a job is short");
+        let entries: usize = plan.blocks.iter().map(|block| block.entries as usize).sum();
+        let entry_count = count(entries);
+        let words = (entries + 1) * size_of::<u64>();
+        let halves = (entries + 2) * size_of::<u32>();
+        let lens = [
+            bytes + SLACK,
+            size_of_val(plan.blocks),
+            2 * stride,
+            entries * ENTRY,
+            entries * stride + SLACK,
+            Radix::bytes(entry_count),
+            Radix::bytes(entry_count),
+            Radix::counts_bytes(entry_count.max(1)),
+            words,
+            halves,
+            words,
+            words,
+            halves,
+            halves,
+            words,
+            words,
+            halves,
+            (words / size_of::<u64>()).div_ceil(SUMMED_BY_BLOCK as usize) * size_of::<u64>(),
+            size_of_val(plan.value_files),
+            size_of::<Status>(),
+        ];
+        let mut layout = Layout::default();
+        let places = lens.map(|len| layout.place(len));
+        self.parsed.reserve(layout.0)?;
+        self.answered.reserve(ALIGNMENT)?;
+        let base = self.parsed.address();
+        let at = places.map(|place| base + place as u64);
+        let view = View {
+            input: at[0],
+            blocks: at[1],
+            bounds: at[2],
+            entries: at[3],
+            keys: at[4],
+            order: at[5],
+            kept: at[8],
+            numbers: at[9],
+            positions: at[10],
+            starts: at[11],
+            firsts: at[12],
+            shared: at[13],
+            offsets: at[14],
+            hashes: at[15],
+            tombstones: at[16],
+            value_files: at[18],
+            status: at[19],
+            hash_seed: plan.hash_seed,
+            block_bytes: plan.block_bytes,
+            file_bytes: plan.file_bytes,
+            value_bytes_min: plan.value_bytes_min,
+            block_count: count(plan.blocks.len()),
+            entry_count,
+            stride: count(stride),
+            prefix: count(plan.prefix),
+            from_len: count(bounds[0].len()),
+            to_len: plan.to.map_or(u32::MAX, |to| count(to.len())),
+            value_file_count: count(plan.value_files.len()),
+            ..View::default()
+        };
+        let mut padded = vec![0; 2 * stride];
+        for (bound, to) in bounds.iter().zip(padded.chunks_mut(stride)) {
+            to[..bound.len()].copy_from_slice(bound);
+        }
+        let stream = &self.stream;
+        let mut on = Launches::new(stream, &mut self.graphs);
+        let of_job: &[&[u8]] = &[bytes_of(&view)];
+        let groups = view.block_count.saturating_mul(GROUP);
+        let warps = view.block_count.saturating_mul(32);
+        // SAFETY: the blocks of memory are as long as the kernels take them to be, and stay as they are until the stream
+        // has been waited for, below. What the data blocks say is checked before it is used.
+        let launched = unsafe {
+            copy_in(stream, view.input, &self.input.bytes()[..bytes])
+                .and_then(|()| copy_in(stream, view.blocks, cast_slice(plan.blocks)))
+                .and_then(|()| copy_in(stream, view.bounds, &padded))
+                .and_then(|()| copy_in(stream, view.value_files, cast_slice(plan.value_files)))
+                .and_then(|()| fill(stream, view.status, 0, size_of::<Status>()))
+                .and_then(|()| on.put(kernels.check_blocks, kernels.blocks_for(groups), of_job))
+                .and_then(|()| on.put(kernels.parse_blocks, kernels.blocks_for(warps), of_job))
+                .and_then(|()| on.submit())
+                .and_then(|()| {
+                    let status = &mut self.answered.bytes_mut()[..size_of::<Status>()];
+                    copy_out(stream, status, view.status)
+                })
+        };
+        let waited = wait(stream);
+        launched?;
+        waited?;
+        Ok((view, at[6], at[7], at[17]))
+    }
+
+    /// Sorts the entries by their keys, by 16 bytes of them first, marks those to keep, and waits.
+    fn sort(
+        &mut self,
+        kernels: &Kernels,
+        view: &View,
+        other: Address,
+        counts: Address,
+    ) -> Result<()> {
+        let stream = &self.stream;
+        let mut on = Launches::new(stream, &mut self.graphs);
+        let blocks = kernels.blocks_for(view.entry_count + 1);
+        let last = u32::from(view.stride > view.prefix + 8);
+        for word in (0..=last).rev() {
+            let in_order = u32::from(word != last);
+            let arguments: [&[u8]; 3] = [bytes_of(view), bytes_of(&word), bytes_of(&in_order)];
+            // SAFETY: as in `parse`: the memory is as long as the view says.
+            unsafe {
+                on.put(kernels.load_key_words, blocks, &arguments)?;
+                let order = [view.order, other];
+                kernels
+                    .radix
+                    .sort(&mut on, order, view.entry_count, counts)?;
+            }
+        }
+        // SAFETY: as above.
+        let launched = unsafe {
+            on.put(kernels.order_alike, blocks, &[bytes_of(view)])?;
+            on.put(kernels.mark_kept, blocks, &[bytes_of(view)])?;
+            on.submit().and_then(|()| {
+                let status = &mut self.answered.bytes_mut()[..size_of::<Status>()];
+                copy_out(stream, status, view.status)
+            })
+        };
+        let waited = wait(stream);
+        launched?;
+        waited
+    }
+
+    /// Shows the keys of tombstones, and waits for them.
+    fn tombstones(
+        &mut self,
+        kernels: &Kernels,
+        view: &View,
+        count: u32,
+        mut show: impl FnMut(&[u8]),
+    ) -> Result<()> {
+        let each = view.stride as usize + size_of::<u64>();
+        let len = count as usize * each;
+        self.made.reserve(len)?;
+        self.answered.reserve(len)?;
+        let to = self.made.address();
+        let mut stream = &self.stream;
+        // SAFETY: there is room for so many keys, which stays until the stream has been waited for.
+        let launched = unsafe {
+            let arguments: [&[u8]; 3] = [bytes_of(view), bytes_of(&to), bytes_of(&count)];
+            let blocks = kernels.blocks_for(count);
+            stream.put(kernels.copy_tombstones, blocks, &arguments)?;
+            copy_out(stream, &mut self.answered.bytes_mut()[..len], to)
+        };
+        let waited = wait(stream);
+        launched?;
+        waited?;
+        for slot in self.answered.bytes()[..len].chunks(each) {
+            let (key_len, key) = slot.split_at(size_of::<u64>());
+            let key_len: u64 = bytemuck::pod_read_unaligned(key_len);
+            show(&key[..crate::width::to_usize(key_len)]);
+        }
+        Ok(())
+    }
+
+    /// Leaves tombstones out, and lays out what is kept. Gives how many entries, blocks and bytes that makes.
+    fn measure(
+        &mut self,
+        kernels: &Kernels,
+        view: &View,
+        sums: Address,
+        dropped: &[u8],
+    ) -> Result<[usize; 3]> {
+        self.made.reserve(dropped.len())?;
+        self.answered.reserve(ALIGNMENT)?;
+        let stream = &self.stream;
+        let blocks = kernels.blocks_for(view.entry_count + 1);
+        let of_job: &[&[u8]] = &[bytes_of(view)];
+        let answers = [view.kept, view.starts, view.offsets];
+        // SAFETY: as in `parse`; `dropped` stays until the stream has been waited for.
+        let launched = unsafe {
+            let mut put = || {
+                if !dropped.is_empty() {
+                    let at = self.made.address();
+                    copy_in(stream, at, dropped)?;
+                    let count = u32::try_from(dropped.len()).expect("of some entries");
+                    let arguments: [&[u8]; 3] = [bytes_of(view), bytes_of(&at), bytes_of(&count)];
+                    let blocks = kernels.blocks_for(count);
+                    let mut one = stream;
+                    one.put(kernels.drop_tombstones, blocks, &arguments)?;
+                }
+                let mut on = Launches::new(stream, &mut self.graphs);
+                kernels.sum(&mut on, view, view.kept, sums)?;
+                on.put(kernels.take_kept, blocks, of_job)?;
+                kernels.sum(&mut on, view, view.positions, sums)?;
+                on.put(kernels.mark_starts, blocks, of_job)?;
+                kernels.sum(&mut on, view, view.starts, sums)?;
+                on.put(kernels.note_firsts, blocks, of_job)?;
+                on.put(kernels.measure_entries, blocks, of_job)?;
+                kernels.sum(&mut on, view, view.offsets, sums)?;
+                on.submit()?;
+                let totals = self.answered.bytes_mut()[..24].chunks_mut(8);
+                for (total, words) in totals.zip(answers) {
+                    copy_out(stream, total, words + 8 * u64::from(view.entry_count))?;
+                }
+                Ok(())
+            };
+            put()
+        };
+        let waited = wait(stream);
+        launched?;
+        waited?;
+        let totals: &[u64] = cast_slice(&self.answered.bytes()[..24]);
+        Ok([0, 1, 2].map(|nth| crate::width::to_usize(totals[nth])))
+    }
+
+    /// Writes the new blocks, and brings what is said of them to the host.
+    fn encode(&mut self, kernels: &Kernels, view: &mut View, made: &mut Made) -> Result<()> {
+        let blocks = view.new_blocks as usize;
+        let described = blocks * size_of::<OutputBlock>();
+        let ends = 2 * view.stride as usize * blocks;
+        let mut layout = Layout::default();
+        layout.place(described);
+        made.ends = layout.place(ends);
+        made.hashes = layout.place(made.entries * size_of::<u64>());
+        made.content = layout.place(made.bytes);
+        made.uses = layout.0;
+        self.answered.reserve(layout.0)?;
+        let mut layout = Layout::default();
+        let lens = [
+            made.bytes + SLACK,
+            described,
+            ends,
+            blocks * size_of::<u64>(),
+            blocks * size_of::<u32>(),
+        ];
+        let places = lens.map(|len| layout.place(len));
+        self.made.reserve(layout.0)?;
+        let at = places.map(|place| self.made.address() + place as u64);
+        [
+            view.output,
+            view.described,
+            view.ends,
+            view.seeds,
+            view.files,
+        ] = at;
+        let stream = &self.stream;
+        let mut on = Launches::new(stream, &mut self.graphs);
+        let of_job: &[&[u8]] = &[bytes_of(view)];
+        let threads = |each: u32, count: usize| {
+            let count = u32::try_from(count).unwrap_or(u32::MAX);
+            kernels.blocks_for(count.saturating_mul(each))
+        };
+        let (of_blocks, rest) = self.answered.bytes_mut().split_at_mut(made.ends);
+        // SAFETY: as in `parse`. The caller waits for the stream, whatever comes back.
+        unsafe {
+            let entries = made.entries;
+            on.put(kernels.encode_entries, threads(GROUP, entries), of_job)?;
+            on.put(kernels.hash_keys, threads(1, entries), of_job)?;
+            on.put(kernels.describe_blocks, threads(32, blocks), of_job)?;
+            on.submit()?;
+            copy_out(stream, &mut of_blocks[..described], view.described)?;
+            copy_out(stream, &mut rest[..ends], view.ends)
+        }
+    }
+
+    /// See [`Task::seal`]. The caller waits for the stream afterwards, whatever comes back.
+    fn seal(
+        &mut self,
+        kernels: &Kernels,
+        view: &mut View,
+        made: &mut Made,
+        (seeds, files): (&[u64], &[u32]),
+        value_files: &[u64],
+        uses: usize,
+    ) -> Result<()> {
+        let of_uses = uses * size_of::<Use>();
+        let stream = &self.stream;
+        if made.uses + of_uses > self.answered.bytes().len() {
+            self.answered.reserve(made.uses + of_uses)?;
+        }
+        self.uses.reserve(of_uses)?;
+        view.uses = self.uses.address();
+        let mut on = Launches::new(stream, &mut self.graphs);
+        let of_job: &[&[u8]] = &[bytes_of(view)];
+        let blocks = view.new_blocks.saturating_mul(GROUP);
+        let entries = u32::try_from(made.entries).unwrap_or(u32::MAX);
+        let answered = self.answered.bytes_mut();
+        let (first, answered_uses) = answered.split_at_mut(made.uses);
+        let (first, content) = first.split_at_mut(made.content);
+        let (status, hashes) = first.split_at_mut(made.hashes);
+        // SAFETY: as in `parse`. The caller waits for the stream, whatever comes back, and keeps the slices until then.
+        unsafe {
+            copy_in(stream, view.seeds, cast_slice(seeds))?;
+            copy_in(stream, view.files, cast_slice(files))?;
+            fill(stream, view.uses, 0, of_uses)?;
+            on.put(kernels.seal_blocks, kernels.blocks_for(blocks), of_job)?;
+            if !value_files.is_empty() {
+                on.put(kernels.count_values, kernels.blocks_for(entries), of_job)?;
+            }
+            on.submit()?;
+            copy_out(stream, &mut content[..made.bytes], view.output)?;
+            copy_out(stream, &mut hashes[..made.entries * 8], view.hashes)?;
+            copy_out(stream, &mut answered_uses[..of_uses], view.uses)?;
+            copy_out(stream, &mut status[..size_of::<Status>()], view.status)
+        }
+    }
+}
+
+struct Kernels {
+    check_blocks: Function,
+    parse_blocks: Function,
+    load_key_words: Function,
+    radix: Radix,
+    order_alike: Function,
+    mark_kept: Function,
+    copy_tombstones: Function,
+    drop_tombstones: Function,
+    sum_parts: Function,
+    start_parts: Function,
+    add_parts: Function,
+    take_kept: Function,
+    mark_starts: Function,
+    note_firsts: Function,
+    measure_entries: Function,
+    encode_entries: Function,
+    hash_keys: Function,
+    describe_blocks: Function,
+    seal_blocks: Function,
+    count_values: Function,
+    /// Blocks that work at a time.
+    blocks: u32,
+    // The functions are its.
+    _module: Module,
+}
+
+impl Kernels {
+    /// Loads the kernels into the current context.
+    fn load(device: &Device) -> Result<Self> {
+        let module = Module::load(gphash_kernels::COMPACTION)?;
+        let find = |name| module.function(name);
+        Ok(Self {
+            check_blocks: find("check_blocks")?,
+            parse_blocks: find("parse_blocks")?,
+            load_key_words: find("load_key_words")?,
+            radix: Radix::load(&module)?,
+            order_alike: find("order_alike")?,
+            mark_kept: find("mark_kept")?,
+            copy_tombstones: find("copy_tombstones")?,
+            drop_tombstones: find("drop_tombstones")?,
+            sum_parts: find("sum_parts")?,
+            start_parts: find("start_parts")?,
+            add_parts: find("add_parts")?,
+            take_kept: find("take_kept")?,
+            mark_starts: find("mark_starts")?,
+            note_firsts: find("note_firsts")?,
+            measure_entries: find("measure_entries")?,
+            encode_entries: find("encode_entries")?,
+            hash_keys: find("hash_keys")?,
+            describe_blocks: find("describe_blocks")?,
+            seal_blocks: find("seal_blocks")?,
+            count_values: find("count_values")?,
+            blocks: device.processors() * BLOCKS,
+            _module: module,
+        })
+    }
+
+    /// Blocks for so many threads with a loop each.
+    fn blocks_for(&self, threads: u32) -> u32 {
+        threads.div_ceil(THREADS).clamp(1, self.blocks)
+    }
+
+    /// Puts, in the place of each word of an entry, the sum of those before it.
+    ///
+    /// # Safety
+    /// There must be a word more than entries, and a sum for each part of them, until the stream has come past.
+    unsafe fn sum(
+        &self,
+        on: &mut impl Launch,
+        view: &View,
+        words: Address,
+        sums: Address,
+    ) -> Result<()> {
+        let len = view.entry_count + 1;
+        let parts = len.div_ceil(SUMMED_BY_BLOCK);
+        let arguments: [&[u8]; 3] = [bytes_of(&words), bytes_of(&len), bytes_of(&sums)];
+        // SAFETY: the caller vouches for both.
+        unsafe {
+            on.put(self.sum_parts, parts, &arguments)?;
+            on.put(self.start_parts, 1, &[bytes_of(&sums), bytes_of(&parts)])?;
+            on.put(self.add_parts, parts, &arguments)
+        }
+    }
+}

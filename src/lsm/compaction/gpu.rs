@@ -1,0 +1,185 @@
+//! Who does which part of a compaction: a thread of the CPU, or the GPU for it (gLSM §5.4).
+//!
+//! Both make the same bytes, so that each part goes to whoever is faster: how long both took for parts of about its
+//! size is known from the parts before.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::Engine;
+use crate::engine::{Compactor, compactor};
+
+/// Bytes of a part below which a launch is not worth its while.
+const PART_BYTES_MIN: u64 = 256 << 10;
+
+/// Most bytes of a part that goes to the GPU: each has pinned memory for them twice.
+const PART_BYTES_MAX: u64 = 256 << 20;
+
+/// Parts that are on the GPU at a time: while one is copied, others are sorted.
+const PARTS_MAX: usize = 8;
+
+/// How long a GPU is left alone after a failure.
+const REST: Duration = Duration::from_secs(10);
+
+/// Parts of a size after which the slower side does one again: it may have become the faster one.
+const RETRY_PARTS: u64 = 64;
+
+/// How much the last part counts in what is known of a size.
+const WEIGHT: f64 = 0.25;
+
+/// Sizes that are told apart: each is twice the one before.
+const SIZES: usize = 64;
+
+/// See the [module](self). All partitions of a store share one.
+pub struct GpuCompaction {
+    engine: Engine,
+    /// The GPU, once it was needed, if there is one.
+    gpu: OnceLock<Option<Compactor>>,
+    sizes: Mutex<[Rates; SIZES]>,
+    under_way: AtomicUsize,
+    rests_until: Mutex<Option<Instant>>,
+    /// It does each part, however short it is and long it takes.
+    #[cfg(test)]
+    is_forced: bool,
+    /// Parts that it has done, and their bytes.
+    pub parts: AtomicU64,
+    pub bytes: AtomicU64,
+}
+
+/// What is known of parts of a size: nanoseconds a byte, on the CPU and on the GPU.
+#[derive(Clone, Copy, Default)]
+struct Rates {
+    cpu: Option<f64>,
+    gpu: Option<f64>,
+    parts: u64,
+}
+
+impl Rates {
+    /// Whether the GPU is to do the next part.
+    fn choose(&mut self) -> bool {
+        self.parts += 1;
+        let faster = match (self.cpu, self.gpu) {
+            (Some(cpu), Some(gpu)) => gpu < cpu,
+            // What is not known yet is tried.
+            (_, gpu) => gpu.is_none(),
+        };
+        faster != self.parts.is_multiple_of(RETRY_PARTS)
+    }
+}
+
+/// Who has done a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    Cpu,
+    Gpu,
+}
+
+impl GpuCompaction {
+    /// The one that is asked for. It is opened when there is work for it.
+    pub fn new(engine: Engine) -> Self {
+        Self {
+            engine,
+            gpu: OnceLock::new(),
+            sizes: Mutex::new([Rates::default(); SIZES]),
+            under_way: AtomicUsize::new(0),
+            rests_until: Mutex::new(None),
+            #[cfg(test)]
+            is_forced: false,
+            parts: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// One that does each part.
+    #[cfg(test)]
+    pub fn forced(engine: Engine) -> Self {
+        let is_forced = true;
+        Self {
+            is_forced,
+            ..Self::new(engine)
+        }
+    }
+
+    /// Whether it is worth its while.
+    fn is_faster(&self, bytes: u64) -> bool {
+        #[cfg(test)]
+        if self.is_forced {
+            return true;
+        }
+        let fits = (PART_BYTES_MIN..=PART_BYTES_MAX).contains(&bytes);
+        fits && self.sizes.lock()[size_of_part(bytes)].choose()
+    }
+
+    /// The GPU, if it is to do a part of so many bytes.
+    pub fn choose(&self, bytes: u64) -> Option<Turn<'_>> {
+        if self.engine == Engine::Cpu || matches!(self.gpu.get(), Some(None)) {
+            return None;
+        }
+        if !self.is_rested() || !self.is_faster(bytes) {
+            return None;
+        }
+        let turn = Turn { of: self };
+        if self.under_way.fetch_add(1, Ordering::AcqRel) >= PARTS_MAX {
+            return None;
+        }
+        let open = || {
+            let opened = compactor(self.engine);
+            let failed =
+                opened.inspect_err(|error| tracing::warn!(%error, "the CPU compacts alone"));
+            failed.ok().flatten()
+        };
+        self.gpu.get_or_init(open).as_ref().map(|_| turn)
+    }
+
+    fn is_rested(&self) -> bool {
+        let until = *self.rests_until.lock();
+        until.is_none_or(|until| until <= Instant::now())
+    }
+
+    /// Notes how long a part took.
+    pub fn note(&self, side: Side, bytes: u64, took: Duration) {
+        let rate = took.as_nanos() as f64 / bytes.max(1) as f64;
+        let mut sizes = self.sizes.lock();
+        let rates = &mut sizes[size_of_part(bytes)];
+        let known = match side {
+            Side::Cpu => &mut rates.cpu,
+            Side::Gpu => &mut rates.gpu,
+        };
+        *known = Some(known.map_or(rate, |known| known + WEIGHT * (rate - known)));
+        if side == Side::Gpu {
+            self.parts.fetch_add(1, Ordering::Relaxed);
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Leaves the GPU alone for a while: it has failed.
+    pub fn rest(&self) {
+        *self.rests_until.lock() = Some(Instant::now() + REST);
+    }
+}
+
+fn size_of_part(bytes: u64) -> usize {
+    bytes.max(1).ilog2() as usize
+}
+
+/// A part is on the GPU while this is there.
+pub struct Turn<'g> {
+    of: &'g GpuCompaction,
+}
+
+impl Turn<'_> {
+    /// The GPU.
+    #[cfg(feature = "cuda")]
+    pub fn compactor(&self) -> Option<&Compactor> {
+        self.of.gpu.get()?.as_ref()
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.of.under_way.fetch_sub(1, Ordering::AcqRel);
+    }
+}

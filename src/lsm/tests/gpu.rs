@@ -1,0 +1,168 @@
+//! The files that a GPU makes are those that the CPU makes, byte for byte. Without a GPU, and without the emulated
+//! device in the driver's place (docs/testing.md), these tests pass by.
+
+use std::path::Path;
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::*;
+use crate::Engine;
+
+const GPU: Engine = Engine::Cuda { device: 0 };
+
+/// Whether there is a device, and entries of a job on it: an emulated one takes long.
+fn device() -> Option<usize> {
+    let compactor = match crate::engine::compactor(GPU) {
+        Ok(compactor) => compactor?,
+        Err(error) => {
+            println!("skipped: {error}");
+            return None;
+        }
+    };
+    let is_emulated = compactor.device_name() == "emulated warps";
+    Some(if is_emulated { 400 } else { 20_000 })
+}
+
+fn seed() -> u64 {
+    let given = std::env::var("GPHASH_TEST_SEED");
+    let seed = given.map_or_else(
+        |_| rand::random(),
+        |seed| seed.parse().expect("GPHASH_TEST_SEED"),
+    );
+    println!("GPHASH_TEST_SEED={seed}");
+    seed
+}
+
+/// What keys look like.
+#[derive(Debug, Clone, Copy)]
+enum Keys {
+    Numbered,
+    Random,
+    Bytes,
+    Long,
+    Alike,
+}
+
+const KEYS: [Keys; 5] = [
+    Keys::Numbered,
+    Keys::Random,
+    Keys::Bytes,
+    Keys::Long,
+    Keys::Alike,
+];
+
+impl Keys {
+    fn draw(self, random: &mut SmallRng, count: usize) -> Vec<u8> {
+        let n = random.random_range(0..2 * count as u64);
+        match self {
+            Self::Numbered => format!("user{n:012}").into_bytes(),
+            Self::Random => {
+                let word = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                [word.to_be_bytes(), word.to_le_bytes()].concat()
+            }
+            // Of all short lengths, zeros at the end among them.
+            Self::Bytes => {
+                let len = random.random_range(0..20);
+                (0..len).map(|_| random.random_range(0..3)).collect()
+            }
+            Self::Long => {
+                let len = random.random_range(0..300);
+                [&n.to_be_bytes()[..], &vec![7; len]].concat()
+            }
+            // They differ behind what is sorted by.
+            Self::Alike => format!("{:a<40}{n:06}", n % 7).into_bytes(),
+        }
+    }
+}
+
+/// Changes, some of which have values apart, some of which delete.
+fn changes(random: &mut SmallRng, keys: Keys, count: usize, sequence: &mut u64) -> Model {
+    let mut changes = Model::new();
+    for _ in 0..count {
+        *sequence += random.random_range(1..1000);
+        let value = match random.random_range(0..10) {
+            0 => None,
+            1 => Some(random.random_range(300..900)),
+            2 => Some(0),
+            _ => Some(random.random_range(0..200)),
+        };
+        let value = value.map(|len| (0..len).map(|_| random.random()).collect());
+        changes.insert(keys.draw(random, count), (*sequence, value));
+    }
+    changes
+}
+
+/// All files of a directory.
+fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
+    let read = |entry: std::fs::DirEntry| {
+        let name = entry.file_name().into_string().unwrap();
+        (name, std::fs::read(entry.path()).unwrap())
+    };
+    entries.map(read).collect()
+}
+
+#[test]
+fn gpu_makes_the_same_files() {
+    let Some(count) = device() else { return };
+    let mut random = SmallRng::seed_from_u64(seed());
+    for keys in KEYS {
+        let dirs = [(); 2].map(|()| tempfile::tempdir_in("/dev/shm").unwrap());
+        let gpu = Arc::new(GpuCompaction::forced(GPU));
+        let spills = [0, 1].map(|nth| {
+            let mut one = options();
+            // Numbers of files come in the order of the work: one part, one thread.
+            one.part_bytes_min = u64::MAX;
+            one.level_bytes = 24 << 10;
+            if nth == 1 {
+                one.gpu = Arc::clone(&gpu);
+            }
+            open(dirs[nth].path(), None, one).unwrap()
+        });
+        let mut sequence = 1;
+        for round in 0..6 {
+            let changes = changes(&mut random, keys, count / 2, &mut sequence);
+            for spill in &spills {
+                add(spill, &changes).unwrap();
+                while spill.compact().unwrap() {}
+            }
+            let [made, expected] = [1, 0].map(|nth: usize| files(dirs[nth].path()));
+            assert!(made.keys().eq(expected.keys()), "{keys:?}, round {round}");
+            for (name, bytes) in &made {
+                assert!(*bytes == expected[name], "{name}, {keys:?}, round {round}");
+            }
+        }
+        let parts = gpu.parts.load(Ordering::Relaxed);
+        println!("{keys:?}: {parts} parts");
+        // Many keys alike at their beginning, and long ones, are the CPU's.
+        assert!(parts > 0 || matches!(keys, Keys::Alike | Keys::Long));
+    }
+}
+
+/// Parts that a GPU and the CPU have made side by side make up the same items.
+#[test]
+fn gpu_makes_parts_of_jobs() {
+    let Some(count) = device() else { return };
+    let mut random = SmallRng::seed_from_u64(seed());
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut one = options();
+    let gpu = Arc::new(GpuCompaction::forced(GPU));
+    (one.gpu, one.part_bytes_min) = (Arc::clone(&gpu), 4 << 10);
+    let spill = open(dir.path(), None, one).unwrap();
+    let mut model = Model::new();
+    let mut sequence = 1;
+    for _ in 0..6 {
+        let changes = changes(&mut random, Keys::Bytes, count, &mut sequence);
+        add(&spill, &changes).unwrap();
+        model.extend(changes);
+        while spill.compact().unwrap() {}
+    }
+    assert!(gpu.parts.load(Ordering::Relaxed) > 1);
+    let found = contents(&spill.version(), false, 100).unwrap();
+    let live = |model: Model| -> Model {
+        let live = model.into_iter().filter(|(_, (_, value))| value.is_some());
+        live.collect()
+    };
+    assert!(live(found) == live(model));
+}
