@@ -15,6 +15,8 @@ pub struct Counts {
     pub moves: AtomicU64,
     pub bytes_read: AtomicU64,
     pub bytes_written: AtomicU64,
+    /// Bytes of files whose parts a GPU has merged.
+    pub gpu_bytes: AtomicU64,
     /// How long compactions take.
     pub compaction: Latency,
     /// Additions that wait for compaction.
@@ -28,6 +30,7 @@ impl Default for Counts {
             moves: AtomicU64::new(0),
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
+            gpu_bytes: AtomicU64::new(0),
             compaction: Latency::new(),
             stalls: StallRecorder::new(StallReason::Compaction),
         }
@@ -62,6 +65,8 @@ pub struct SpillStats {
     pub compaction_read: u64,
     /// Bytes of files that merges have written, values included.
     pub compaction_written: u64,
+    /// Those of the bytes read that a GPU has merged, about.
+    pub gpu_compaction_read: u64,
     /// Data blocks that were in the cache.
     pub cache_hits: u64,
     /// Data blocks that were not.
@@ -103,6 +108,7 @@ impl SpillStats {
             moves: count(&counts.moves),
             compaction_read: count(&counts.bytes_read),
             compaction_written: count(&counts.bytes_written),
+            gpu_compaction_read: count(&counts.gpu_bytes),
             cache_hits,
             cache_misses,
             cache_bytes,

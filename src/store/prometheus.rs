@@ -431,6 +431,7 @@ impl Exposition {
             moves,
             compaction_read,
             compaction_written,
+            gpu_compaction_read,
             cache_hits,
             cache_misses,
             cache_bytes,
@@ -483,6 +484,11 @@ impl Exposition {
                 "spill_compaction_written_bytes_total",
                 written,
                 "Files that merges have written.",
+            ),
+            (
+                "spill_gpu_compaction_read_bytes_total",
+                *gpu_compaction_read as f64,
+                "Of the files read, what a GPU has merged.",
             ),
             (
                 "spill_cache_hits_total",

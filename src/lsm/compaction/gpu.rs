@@ -4,7 +4,7 @@
 //! size is known from the parts before.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -44,9 +44,6 @@ pub struct GpuCompaction {
     /// It does each part, however short it is and long it takes.
     #[cfg(test)]
     is_forced: bool,
-    /// Parts that it has done, and their bytes.
-    pub parts: AtomicU64,
-    pub bytes: AtomicU64,
 }
 
 /// What is known of parts of a size: nanoseconds a byte, on the CPU and on the GPU.
@@ -88,8 +85,6 @@ impl GpuCompaction {
             rests_until: Mutex::new(None),
             #[cfg(test)]
             is_forced: false,
-            parts: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
         }
     }
 
@@ -149,10 +144,6 @@ impl GpuCompaction {
             Side::Gpu => &mut rates.gpu,
         };
         *known = Some(known.map_or(rate, |known| known + WEIGHT * (rate - known)));
-        if side == Side::Gpu {
-            self.parts.fetch_add(1, Ordering::Relaxed);
-            self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        }
     }
 
     /// Leaves the GPU alone for a while: it has failed.

@@ -193,6 +193,7 @@ impl Job {
             match self.merge_on_gpu(levels, &turn, range) {
                 Ok(Some(output)) => {
                     gpu.note(Side::Gpu, bytes, started.elapsed());
+                    levels.counts.gpu_bytes.fetch_add(bytes, Ordering::Relaxed);
                     return Ok(Some((output, 0)));
                 }
                 Ok(None) => {}

@@ -7,9 +7,12 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
-use crate::Engine;
+use crate::{Engine, Error};
 
 const GPU: Engine = Engine::Cuda { device: 0 };
+
+/// The driver is one for the whole process.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Whether there is a device, and entries of a job on it: an emulated one takes long.
 fn device() -> Option<usize> {
@@ -106,6 +109,7 @@ fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
 #[test]
 fn gpu_makes_the_same_files() {
     let Some(count) = device() else { return };
+    let _alone = ALONE.lock();
     let mut random = SmallRng::seed_from_u64(seed());
     for keys in KEYS {
         let dirs = [(); 2].map(|()| tempfile::tempdir_in("/dev/shm").unwrap());
@@ -133,10 +137,10 @@ fn gpu_makes_the_same_files() {
                 assert!(*bytes == expected[name], "{name}, {keys:?}, round {round}");
             }
         }
-        let parts = gpu.parts.load(Ordering::Relaxed);
-        println!("{keys:?}: {parts} parts");
+        let merged = spills[1].stats().gpu_compaction_read;
+        println!("{keys:?}: {merged} bytes");
         // Many keys alike at their beginning, and long ones, are the CPU's.
-        assert!(parts > 0 || matches!(keys, Keys::Alike | Keys::Long));
+        assert!(merged > 0 || matches!(keys, Keys::Alike | Keys::Long));
     }
 }
 
@@ -144,6 +148,7 @@ fn gpu_makes_the_same_files() {
 #[test]
 fn gpu_makes_parts_of_jobs() {
     let Some(count) = device() else { return };
+    let _alone = ALONE.lock();
     let mut random = SmallRng::seed_from_u64(seed());
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut one = options();
@@ -158,11 +163,105 @@ fn gpu_makes_parts_of_jobs() {
         model.extend(changes);
         while spill.compact().unwrap() {}
     }
-    assert!(gpu.parts.load(Ordering::Relaxed) > 1);
+    assert!(spill.stats().gpu_compaction_read > 0);
     let found = contents(&spill.version(), false, 100).unwrap();
     let live = |model: Model| -> Model {
         let live = model.into_iter().filter(|(_, (_, value))| value.is_some());
         live.collect()
     };
     assert!(live(found) == live(model));
+}
+
+/// Lets calls of the emulated driver fail, from the first one to before the last one, and says how many there were since
+/// the last time; `None` on a GPU.
+fn fail_calls(first: u64, last: u64) -> Option<u64> {
+    // SAFETY: the library is loaded already, and stays.
+    let driver =
+        unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+    assert!(!driver.is_null());
+    // SAFETY: the handle is one.
+    let [calls, fail] = [c"gphash_emulation_calls", c"gphash_emulation_fail"]
+        .map(|name| unsafe { libc::dlsym(driver, name.as_ptr()) });
+    if calls.is_null() || fail.is_null() {
+        return None;
+    }
+    // SAFETY: so ptx/emulator/driver.cpp has it.
+    let calls: extern "C" fn() -> u64 = unsafe { std::mem::transmute(calls) };
+    // SAFETY: as above.
+    let fail: extern "C" fn(u64, u64, libc::c_int) = unsafe { std::mem::transmute(fail) };
+    let before = calls();
+    fail(first, last, 1);
+    Some(before)
+}
+
+/// Whatever call of the driver fails, the CPU does the job, and the files are the same.
+#[test]
+fn gpu_fails_at_any_call() {
+    let Some(count) = device() else { return };
+    let _alone = ALONE.lock();
+    let mut random = SmallRng::seed_from_u64(seed());
+    let mut sequence = 1;
+    let rounds: Vec<Model> = (0..4)
+        .map(|_| changes(&mut random, Keys::Bytes, count / 4, &mut sequence))
+        .collect();
+    let run = |engine, first, last| {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mut one = options();
+        (one.gpu, one.part_bytes_min) = (Arc::new(GpuCompaction::forced(engine)), u64::MAX);
+        let spill = open(dir.path(), None, one).unwrap();
+        for changes in &rounds {
+            add(&spill, changes).unwrap();
+        }
+        fail_calls(first, last)?;
+        assert!(spill.compact().unwrap());
+        let calls = fail_calls(u64::MAX, u64::MAX);
+        let merged = spill.stats().gpu_compaction_read;
+        calls.map(|calls| (calls, merged, files(dir.path())))
+    };
+    let Some((_, 0, expected)) = run(Engine::Cpu, u64::MAX, u64::MAX) else {
+        println!("skipped: only the emulated device fails when it is asked to");
+        return;
+    };
+    let (calls, merged, made) = run(GPU, u64::MAX, u64::MAX).unwrap();
+    assert!(merged > 0 && made == expected);
+    println!("{calls} calls");
+    for first in (0..calls).step_by(3) {
+        let (_, merged, made) = run(GPU, first, first + 1).unwrap();
+        assert!(
+            made == expected,
+            "call {first} fails; {merged} bytes on the device"
+        );
+    }
+    for first in (0..calls).step_by(17) {
+        let (_, _, made) = run(GPU, first, u64::MAX).unwrap();
+        assert!(made == expected, "calls from {first} on fail");
+    }
+}
+
+/// A block of an input that is damaged is met by the device as well, and named by the CPU.
+#[test]
+fn gpu_leaves_damage_to_the_cpu() {
+    let Some(count) = device() else { return };
+    let _alone = ALONE.lock();
+    let mut random = SmallRng::seed_from_u64(seed());
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut one = options();
+    (one.gpu, one.part_bytes_min) = (Arc::new(GpuCompaction::forced(GPU)), u64::MAX);
+    let spill = open(dir.path(), None, one).unwrap();
+    let mut sequence = 1;
+    for _ in 0..4 {
+        let changes = changes(&mut random, Keys::Random, count / 4, &mut sequence);
+        add(&spill, &changes).unwrap();
+    }
+    let version = spill.version();
+    let (_, sst) = version.files().next().unwrap();
+    let mut bytes = std::fs::read(sst.path()).unwrap();
+    let at = 48 + random.random_range(0..to_usize(sst.index().range(0).1) - 48);
+    bytes[at] ^= 4;
+    std::fs::write(sst.path(), &bytes).unwrap();
+    let before = files(dir.path());
+    let error = spill.compact().unwrap_err();
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+    assert_eq!(spill.stats().gpu_compaction_read, 0);
+    assert!(files(dir.path()) == before, "nothing has changed");
 }

@@ -97,4 +97,5 @@ fn add_spill(all: &mut SpillStats, other: SpillStats) {
     all.value_files += other.value_files;
     all.value_bytes += other.value_bytes;
     all.live_value_bytes += other.live_value_bytes;
+    all.gpu_compaction_read += other.gpu_compaction_read;
 }
