@@ -278,7 +278,7 @@ pub(crate) use crate::gpu::sort::VersionSorter;
 
 #[cfg(feature = "cuda")]
 fn open_sorter(device: u32) -> Result<VersionSorter> {
-    VersionSorter::open(device)
+    Ok(VersionSorter::open(device)?)
 }
 
 /// A build without the feature `cuda` has none.

@@ -267,7 +267,7 @@ impl Ends {
         let path = file.path();
         let content = |from, to| {
             let bytes = read_exactly(file, from, to)?;
-            Result::Ok(block::open(bytes, header.end_seed(from)))
+            Result::<_>::Ok(block::open(bytes, header.end_seed(from)))
         };
         let properties = content(footer.properties, footer_at)?;
         let index = content(footer.index, footer.properties)?;

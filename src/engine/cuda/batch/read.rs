@@ -121,7 +121,7 @@ impl DeviceTable {
         if batch.verb == Read::Get {
             batch_stream.fetch_values(len, batch.size)?;
         }
-        wait(&batch_stream.stream)
+        Ok(wait(&batch_stream.stream)?)
     }
 
     /// Launches a batch that looks up.

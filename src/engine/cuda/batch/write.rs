@@ -122,8 +122,9 @@ impl Exclusive<'_> {
             }
             let arguments = (counters, operands.answers, words, to);
             kernels.launch(&mut launches, REPORT, Grid::Threads(words), arguments)?;
-            launches.submit()
+            launches.submit()?;
         }
+        Ok(())
     }
 
     /// Makes records available for a batch of `len` operations whose slots are found, if it wants so many.

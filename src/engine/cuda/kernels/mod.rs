@@ -184,7 +184,8 @@ impl Kernels {
         let function = self.find(kernel.name, suffix)?;
         // SAFETY: the arguments are of the types that the kernel is declared with; the rest is as the caller
         // says.
-        unsafe { on.put(function, blocks, arguments.bytes().as_ref()) }
+        unsafe { on.put(function, blocks, arguments.bytes().as_ref())? };
+        Ok(())
     }
 
     fn blocks(&self, grid: Grid) -> u32 {

@@ -90,7 +90,7 @@ impl Reader {
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
     pub fn issued(&mut self, stream: &Stream) -> Result<()> {
-        self.end.record(stream)
+        Ok(self.end.record(stream)?)
     }
 
     fn is_done(&self) -> bool {

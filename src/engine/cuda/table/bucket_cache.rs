@@ -150,7 +150,7 @@ impl Uses {
                 fill(stream, new.address() + kept as u64, 0, new.len() - kept)?;
             }
         }
-        wait(stream)
+        Ok(wait(stream)?)
     }
 }
 

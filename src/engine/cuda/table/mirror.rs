@@ -179,7 +179,7 @@ impl Mirror {
                 source.split(to, 1, len)?;
             }
         }
-        wait(source.stream)
+        Ok(wait(source.stream)?)
     }
 
     /// Copies the reserved buckets and gives the address of each.

@@ -132,6 +132,6 @@ impl DeviceTable {
                 launches.submit()?;
             }
         }
-        wait(&batch_stream.stream)
+        Ok(wait(&batch_stream.stream)?)
     }
 }

@@ -137,7 +137,7 @@ impl Exclusive<'_> {
         };
         let drained = launched
             .and_then(|()| self.fetch_counters())
-            .and_then(|()| wait(&self.batch_stream.stream));
+            .and_then(|()| Ok(wait(&self.batch_stream.stream)?));
         self.writer.keep_failure(drained)?;
         self.writer.integrity = was;
         self.writer.draining.learn(len, started.elapsed());

@@ -13,9 +13,9 @@ use super::device::Device;
 use super::launch::{BLOCKS, THREADS};
 use super::launch::{Function, Graphs, Launch, Launches};
 use super::memory::{DeviceMemory, PinnedMemory, copy_in, copy_out, wait};
+use crate::gpu::error::{Error, Result};
 use crate::gpu::module::Module;
 use crate::gpu::stream::Stream;
-use crate::{Error, Result};
 
 /// Values of a digit of a hash: a thread for each.
 const DIGITS: u32 = THREADS;
@@ -80,7 +80,7 @@ impl VersionSorter {
     /// Opens the device with this ordinal and loads the kernels.
     ///
     /// # Errors
-    /// [`Error::Gpu`] if there is no driver, no such device, or one that is too old.
+    /// [`Error`] if there is no driver, no such device, or one that is too old.
     pub fn open(ordinal: u32) -> Result<Self> {
         let device = Device::open(ordinal)?;
         let entered = device.enter()?;
@@ -110,10 +110,10 @@ impl VersionSorter {
     /// Begins a batch of so many requests.
     ///
     /// # Errors
-    /// [`Error::Gpu`] if there is no room for it in pinned memory, or if it has 2^31 requests or more.
+    /// [`Error`] if there is no room for it in pinned memory, or if it has 2^31 requests or more.
     pub fn batch(&self, requests: usize) -> Result<VersionBatch<'_>> {
         if requests >= REQUESTS_MAX {
-            return Err(Error::Gpu {
+            return Err(Error {
                 what: "sorting versions",
                 found: format!("{requests} requests"),
                 expected: format!("fewer than {REQUESTS_MAX} requests"),
@@ -168,7 +168,7 @@ impl<'s> VersionBatch<'s> {
     /// Sorts the changes, whose positions are so many, finds the versions, and waits until that is done.
     ///
     /// # Errors
-    /// [`Error::Gpu`], also when the device has no room for it.
+    /// [`Error`], also when the device has no room for it.
     ///
     /// # Panics
     /// If there are more changes than requests.
@@ -287,7 +287,7 @@ impl Sorting {
 impl Kernels {
     /// Loads the kernels into the current context.
     fn load(device: &Device) -> Result<Self> {
-        let module = Module::load(gphash_kernels::VERSIONS)?;
+        let module = Module::load(crate::VERSIONS)?;
         let find = |name| module.function(name);
         Ok(Self {
             gather_changes: find("gather_changes")?,

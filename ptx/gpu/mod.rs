@@ -2,6 +2,7 @@
 
 pub mod device;
 pub mod driver;
+pub mod error;
 pub mod event;
 pub mod launch;
 pub mod memory;
