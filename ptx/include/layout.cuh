@@ -1,5 +1,5 @@
 // What the host and the kernels share: the words of the file (mirror of src/layout) and the structs
-// that a launch passes (mirror of src/engine/cuda/abi.rs). A test of abi.rs compares the offsets
+// that a launch passes (mirror of ptx/gpu/abi.rs). A test of gphash compares the offsets
 // that layout.cu states.
 #pragma once
 

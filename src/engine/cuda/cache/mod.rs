@@ -14,7 +14,6 @@ use std::time::Instant;
 
 use bytemuck::Zeroable;
 
-use super::abi::{CacheOutcome, CacheRefresh, SCORES, TableView};
 use super::kernels::Grid;
 use super::kernels::declarations::{
     CACHE_ASSIGN, CACHE_FILL, CACHE_LINK, CACHE_RELEASE, CACHE_SCORE, CACHE_SELECT,
@@ -23,6 +22,7 @@ use super::stream::BatchStream;
 use super::table::{
     DeviceTable, Entries, Exclusive, OUTCOME_LEN, SCORES_LEN, buckets_of, value_stride,
 };
+use crate::gpu::abi::{CacheOutcome, CacheRefresh, SCORES, TableView};
 use crate::gpu::memory::{copy_out, fill, free_memory, wait};
 use crate::gpu::stream::Stream;
 use crate::pm::Mapping;

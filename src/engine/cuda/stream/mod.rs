@@ -6,8 +6,8 @@ mod staging;
 
 use rayon::ThreadPool;
 
-use super::abi::{AddressSortView, Counters, GroupsView};
 use crate::Result;
+use crate::gpu::abi::{AddressSortView, Counters, GroupsView};
 use crate::gpu::event::Event;
 use crate::gpu::launch::{Graphs, Launches};
 use crate::gpu::memory::Address;

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::address_sort::{Bins, OrderMemory};
 use crate::Result;
-use crate::engine::cuda::abi::AddressSortView;
+use crate::gpu::abi::AddressSortView;
 use crate::gpu::event::Event;
 use crate::gpu::launch::{Graphs, Launches};
 use crate::gpu::stream::Stream;

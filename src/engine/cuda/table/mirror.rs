@@ -6,9 +6,9 @@ use bytemuck::Zeroable;
 
 use super::registration::Registration;
 use crate::Result;
-use crate::engine::cuda::abi::TableView;
 use crate::engine::cuda::kernels::declarations::SPLIT_BUCKETS;
 use crate::engine::cuda::kernels::{Grid, Kernels};
+use crate::gpu::abi::TableView;
 use crate::gpu::memory::Address;
 use crate::gpu::memory::{DeviceMemory, copy_in, fill, free_memory, wait};
 use crate::gpu::stream::Stream;

@@ -24,10 +24,10 @@ use bytemuck::Zeroable;
 use parking_lot::{Mutex, RwLock};
 use rayon::ThreadPool;
 
-use super::abi::{Counters, TableView};
 use super::kernels::Kernels;
 use super::stream::readers::Readers;
 use super::stream::{BatchStream, address_sort};
+use crate::gpu::abi::{Counters, TableView};
 use crate::gpu::device::Device;
 use crate::gpu::memory::{DeviceMemory, fill, wait};
 use crate::pm::{Mapping, Medium};

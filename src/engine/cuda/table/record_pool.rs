@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use crate::Result;
-use crate::engine::cuda::abi::{Counters, RecordsView};
+use crate::gpu::abi::{Counters, RecordsView};
 use crate::gpu::memory::{DeviceMemory, copy_in, copy_out, wait};
 use crate::gpu::stream::Stream;
 use crate::pm::Mapping;
