@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Checks and measures the CUDA engine on a machine with a GPU, without cargo there.
 #
-# Build here or elsewhere and copy the executables into one folder, as `gphash` (the unit tests), `model`,
-# `kill`, `kernel_crash`, `store_tests`, `ycsb`, `limits` and `store` (the bench):
+# Build here or elsewhere and copy the executables into one folder, as `gphash` and `gphash_kernels` (the unit
+# tests), `model`, `kill`, `kernel_crash`, `store_tests`, `ycsb`, `limits` and `store` (the bench):
 #   cargo test --release --no-run --features cust --lib --test model --test kill --test kernel_crash \
 #       --test store --bench ycsb --bench limits --bench store   (linking: ptx/README.md)
 #   python3 ptx/build.py --logging FOLDER/logging.ptx
@@ -29,7 +29,8 @@ check() {
     echo "== model, Checkpointed"
     GPHASH_TEST_FOLDER=/tmp "$programs/model" 2>&1 | grep -E "FAILED|panicked|result"
     echo "== versions of the store's batches"
-    "$programs/gphash" device_sort versions_of_a_key 2>&1 | grep -E "SEED|FAILED|panicked|result"
+    "$programs/gphash_kernels" device_sort 2>&1 | grep -E "SEED|FAILED|panicked|result"
+    "$programs/gphash" versions_of_a_key 2>&1 | grep -E "SEED|FAILED|panicked|result"
     "$programs/store_tests" large_batches 2>&1 | grep -E "FAILED|panicked|result"
     echo "== kill"
     "$programs/kill" --nocapture 2>&1 | grep -E "FAILED|panicked|Tally|result"

@@ -1,6 +1,9 @@
 //! The CUDA kernels of [gphash](https://crates.io/crates/gphash), compiled to PTX for devices of compute
-//! capability 7.0 and up. A driver compiles it for the device at hand. Of use to gphash alone: versions of the
-//! two belong together.
+//! capability 7.0 and up, and what calls the driver, which compiles them for the device at hand. Of use to
+//! gphash alone: versions of the two belong together.
+
+#[doc(hidden)]
+pub mod gpu;
 
 /// Kernels of the index: lookups, changes, growth, the recovery scan, the bucket cache.
 pub const INDEX: &str = include_str!("generated/gphash.ptx");

@@ -361,6 +361,18 @@ pub enum Error {
     },
 }
 
+#[cfg(feature = "cuda")]
+#[doc(hidden)]
+impl From<crate::gpu::error::Error> for Error {
+    fn from(error: crate::gpu::error::Error) -> Self {
+        Self::Gpu {
+            what: error.what,
+            found: error.found,
+            expected: error.expected,
+        }
+    }
+}
+
 /// `Result` with the crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 

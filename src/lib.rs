@@ -54,8 +54,6 @@ pub mod device;
 mod domain;
 mod engine;
 mod error;
-#[cfg(feature = "cuda")]
-mod gpu;
 mod heap;
 mod index;
 pub mod layout;
@@ -79,8 +77,10 @@ pub use device::answer_words;
 pub use domain::Domain;
 pub use error::{Error, ParseOptionError, Result};
 #[cfg(feature = "cuda")]
+pub(crate) use gphash_kernels::gpu;
+#[cfg(feature = "cuda")]
 #[doc(hidden)]
-pub use gpu::sort::{SortedVersions, VersionBatch, VersionSorter};
+pub use gphash_kernels::gpu::sort::{SortedVersions, VersionBatch, VersionSorter};
 pub use index::{
     Index, Iter, Progress, Recovery, Repair, Report, ReportState, Stats, compact, recover,
 };

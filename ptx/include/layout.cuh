@@ -1,5 +1,5 @@
 // What the host and the kernels share: the words of the file (mirror of src/layout) and the structs
-// that a launch passes (mirror of src/engine/cuda/abi.rs). A test of abi.rs compares the offsets
+// that a launch passes (mirror of ptx/gpu/abi.rs). A test of gphash compares the offsets
 // that layout.cu states.
 #pragma once
 
@@ -28,7 +28,7 @@ constexpr u64 RESERVED_BUCKETS = 2 * PAGE;
 constexpr u64 RESERVED_BUCKET_STRIDE = PAGE;
 constexpr u64 DATA_START = 30 * PAGE;
 
-// How kernels are launched (src/gpu/launch.rs): threads of a block, and how many blocks of
+// How kernels are launched (ptx/gpu/launch.rs): threads of a block, and how many blocks of
 // the verbs' kernels fit on a multiprocessor, which bounds their registers to 64.
 constexpr u32 BLOCK_THREADS = 256;
 constexpr u32 RESIDENT_BLOCKS = 4;

@@ -290,7 +290,7 @@ pub(crate) use crate::gpu::{compaction::Compactor, sort::VersionSorter};
 
 #[cfg(feature = "cuda")]
 fn open_compactor(device: u32) -> Result<Compactor> {
-    Compactor::open(device)
+    Ok(Compactor::open(device)?)
 }
 
 /// A build without the feature `cuda` has none.
@@ -304,7 +304,7 @@ fn open_compactor(device: u32) -> Result<Compactor> {
 
 #[cfg(feature = "cuda")]
 fn open_sorter(device: u32) -> Result<VersionSorter> {
-    VersionSorter::open(device)
+    Ok(VersionSorter::open(device)?)
 }
 
 /// A build without the feature `cuda` has none.

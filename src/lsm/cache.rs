@@ -134,7 +134,7 @@ impl FileCache {
         self.files.were_used.store(true, Ordering::Relaxed);
         let file = self.files.open.get_or_insert_with(&(kind, number), || {
             let file = self.dir.open_file(&kind.name(number), false)?;
-            Result::Ok(Arc::new(file))
+            Result::<_>::Ok(Arc::new(file))
         })?;
         let are_open = &self.files.are_open;
         if !are_open.load(Ordering::Relaxed) && !are_open.swap(true, Ordering::AcqRel) {

@@ -142,7 +142,7 @@ impl Store {
         keys: &Columns,
         values: &Columns,
     ) -> Result<ColumnAnswers> {
-        let mixed = || {
+        let mixed = || -> Result<_> {
             let batch = ColumnBatch::mixed(kinds, keys, values)?;
             let only_gets = batch.only(RequestKind::Get);
             Ok((batch, only_gets))

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, io, iter};
 
-use clap::Parser;
 use gphash::pm::{Call, Faults};
 use gphash::store::{Durability, Store, StoreOptions, WriteBatch};
 use gphash::{Domain, Error, ReportState};
 use gphash_recover::Arguments;
+use gphash_recover::clap::Parser;
 use serde_json::Value;
 
 use super::append;

@@ -18,6 +18,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use object::Object;
 use output::Output;
 
+/// The crate whose [`Parser`] reads [`Arguments`].
+pub use clap;
+
 /// Recover gphash index files and stores after a crash, or check whether they need it.
 ///
 /// Opening an index or a store recovers it as well; this tool does the same without the program that

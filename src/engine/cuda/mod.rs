@@ -9,7 +9,8 @@
 //! other, each on a stream of its own. A lookup holds the view of the table while it runs; who
 //! changes the view, or frees what a lookup may still read, waits until none is held.
 
-mod abi;
+#[cfg(test)]
+mod abi_tests;
 mod batch;
 mod cache;
 mod kernels;

@@ -4,15 +4,15 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::CudaEngine;
-use super::abi::{
-    REPAIR_DUPLICATE, REPAIR_THAW, RecordRange, RecoveryScanFindings, RecoveryScanView, Repair,
-    TableView,
-};
 use super::kernels::declarations::RECOVERY_SCAN;
 use super::kernels::{Grid, WARP};
 use super::stream::BatchStream;
 use super::table::{DeviceTable, Mirror, Prepared, Source};
 use crate::Result;
+use crate::gpu::abi::{
+    REPAIR_DUPLICATE, REPAIR_THAW, RecordRange, RecoveryScanFindings, RecoveryScanView, Repair,
+    TableView,
+};
 use crate::gpu::memory::{DeviceMemory, copy_in, copy_out, fill, wait};
 use crate::layout::RecordWord;
 use crate::layout::bucket::SlotAddr;

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::table::{Copiers, DeviceTable, Prepared};
 use crate::engine::cpu::CpuEngine;
-use crate::gpu::device::Device;
+use crate::gpu::device::{Device, Entered};
 use crate::pm::Mapping;
 use crate::pool::run_off_pool;
 use crate::table::Table;
@@ -66,6 +66,11 @@ impl Service {
         &self.device
     }
 
+    /// Makes the device current for the calling thread.
+    fn enter(&self) -> Result<Entered> {
+        Ok(self.device.enter()?)
+    }
+
     pub(super) fn options(&self) -> &Options {
         &self.options
     }
@@ -91,7 +96,7 @@ impl Service {
     /// # Errors
     /// [`Error::Gpu`]; nobody serves it then.
     pub(super) fn attach(&self, table: &Table<Mapping>, prepared: Option<Prepared>) -> Result<()> {
-        let _entered = self.device.enter()?;
+        let _entered = self.enter()?;
         *self.serving.write() = self.take_over(table, prepared, None)?;
         Ok(())
     }
@@ -156,7 +161,7 @@ impl Service {
         let answer = match &*serving {
             Serving::Device(device_table) => {
                 let serve = |_entered| call(Server::Device(device_table));
-                self.device.enter().and_then(serve)
+                self.enter().and_then(serve)
             }
             Serving::Host(engine) | Serving::Away(engine) => return call(Server::Host(engine)),
             Serving::Nobody => return Err(without_table()),
@@ -214,7 +219,7 @@ impl Service {
             return;
         };
         let goes_on = |_entered| device_table.check(table);
-        if let Err(error) = self.device.enter().and_then(goes_on) {
+        if let Err(error) = self.enter().and_then(goes_on) {
             tracing::warn!(%error, "taking the table back from the GPU");
             self.take_back(&mut serving, table, true);
         }
@@ -227,7 +232,7 @@ impl Service {
             return;
         };
         // A device that cannot be entered does nothing any more, and frees nothing.
-        let entered = self.device.enter();
+        let entered = self.enter();
         let copiers = device_table.release(table);
         match copiers.install(|| table.retake()) {
             Ok(recovery) => tracing::info!(?recovery, "took the table back from the GPU"),
@@ -257,7 +262,7 @@ impl Service {
             let given = match &*serving {
                 Serving::Device(device_table) => {
                     let hand_back = |_entered| device_table.hand_back(table);
-                    self.device.enter().and_then(hand_back)
+                    self.enter().and_then(hand_back)
                 }
                 _ => Ok(()),
             };
@@ -269,7 +274,7 @@ impl Service {
                 }
                 given => given,
             };
-            let _entered = self.device.enter();
+            let _entered = self.enter();
             let served = std::mem::replace(&mut *serving, Serving::Nobody);
             match served {
                 Serving::Lost(reason) => Err(lost(&reason)),
@@ -316,12 +321,12 @@ impl Service {
             Serving::Lost(reason) => return Err(lost(reason)),
         };
         let hand_back = |_entered| device_table.hand_back(table);
-        let handed_back = self.device.enter().and_then(hand_back);
+        let handed_back = self.enter().and_then(hand_back);
         if let Err(error @ Error::Gpu { .. }) = handed_back {
             self.take_back(&mut serving, table, true);
             return Err(error);
         }
-        let _entered = self.device.enter();
+        let _entered = self.enter();
         table.follow_engine();
         *serving = Serving::Away(CpuEngine::new(self.options.threads));
         table.set_pinned(false);
@@ -331,7 +336,7 @@ impl Service {
     /// Has the device take the table over again. Only the last step holds up batches.
     fn come_back(&self, table: &Table<Mapping>) {
         table.set_pinned(true);
-        let entered = self.device.enter();
+        let entered = self.enter();
         let prepared = (entered.as_ref().map_err(Clone::clone))
             .and_then(|_entered| DeviceTable::prepare(&self.device, &self.options, table));
         let mut serving = self.serving.write();
@@ -349,7 +354,7 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         // Device memory is freed in the context of the calling thread.
-        let _entered = self.device.enter();
+        let _entered = self.enter();
         *self.serving.get_mut() = Serving::Nobody;
     }
 }

@@ -288,7 +288,7 @@ impl Ends {
         let content = |from, to| {
             let bytes = read_exactly(file, from, to)?;
             let checked = block::check(&bytes, header.end_seed(from));
-            Result::Ok(checked.map(|()| bytes))
+            Result::<_>::Ok(checked.map(|()| bytes))
         };
         let properties = content(footer.properties, footer_at)?;
         let index = content(footer.index, footer.properties)?;

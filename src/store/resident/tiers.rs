@@ -219,7 +219,7 @@ impl TieredItems {
         if keys.len() < parallel {
             return self.get_some(keys, found);
         }
-        let chunk = |(chunk, keys): (usize, &[&[u8]])| {
+        let chunk = |(chunk, keys): (usize, &[&[u8]])| -> Result<_> {
             let mut values = Vec::with_capacity(keys.len());
             self.get_some(keys, |nth, value| {
                 values.push((chunk * TASK_LOOKUPS + nth, value));

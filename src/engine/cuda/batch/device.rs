@@ -98,7 +98,7 @@ impl CudaEngine {
             let view = device_table.hold_view();
             let reader = device_table.readers.on(stream)?;
             let mut reader = reader.lock();
-            let launched = operands.parts(table).try_for_each(|part| {
+            let launched = operands.parts(table).try_for_each(|part| -> Result<()> {
                 let order = reader.order(stream, part.len, view.file_len)?;
                 let counters = device_table.lookup_counters.address();
                 let mut launches = reader.launches(stream);
@@ -106,14 +106,16 @@ impl CudaEngine {
                 // the view names waits for this reader before, whose end is noted below.
                 unsafe {
                     device_table.launch_read(&mut launches, *view, verb, part, order, counters)?;
-                    launches.submit()
+                    launches.submit()?;
                 }
+                Ok(())
             });
             // Also after an error: some parts may be under way.
             let issued = reader.issued(stream);
             if issued.is_err() || launched.is_err() {
                 // What nobody can wait for later is waited for now.
-                wait(stream).and(issued).and(launched)
+                wait(stream)?;
+                issued.and(launched)
             } else {
                 Ok(())
             }
@@ -128,7 +130,7 @@ impl CudaEngine {
         self.service.serve_on_device(table, |server| {
             let waited = wait(stream);
             on_device(server)?;
-            waited
+            Ok(waited?)
         })
     }
 }

@@ -7,8 +7,8 @@ mod write;
 
 use std::sync::atomic::Ordering;
 
-use super::abi::AddressSortView;
 use super::table::DeviceTable;
+use crate::gpu::abi::AddressSortView;
 use crate::pm::Mapping;
 use crate::table::Table;
 use crate::width::to_usize;

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use bytemuck::Zeroable;
 
 use crate::Result;
-use crate::engine::cuda::abi::{AddressSortView, BatchView, TableView};
 use crate::engine::cuda::kernels::declarations::REPORT;
 use crate::engine::cuda::kernels::{Grid, Read};
 use crate::engine::cuda::stream::{BatchStream, Operands};
 use crate::engine::cuda::table::{DeviceTable, WHOLE, check_damage};
+use crate::gpu::abi::{AddressSortView, BatchView, TableView};
 use crate::gpu::launch::Launch;
 use crate::gpu::memory::{Address, wait};
 use crate::pm::Mapping;
@@ -121,7 +121,7 @@ impl DeviceTable {
         if batch.verb == Read::Get {
             batch_stream.fetch_values(len, batch.size)?;
         }
-        wait(&batch_stream.stream)
+        Ok(wait(&batch_stream.stream)?)
     }
 
     /// Launches a batch that looks up.

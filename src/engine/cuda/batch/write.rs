@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering;
 
 use crate::engine::Write;
-use crate::engine::cuda::abi::{BatchView, GroupsView};
 use crate::engine::cuda::kernels::Grid;
 use crate::engine::cuda::kernels::declarations::{REPORT, write};
 use crate::engine::cuda::stream::Operands;
 use crate::engine::cuda::table::{Exclusive, Integrity, check_damage};
+use crate::gpu::abi::{BatchView, GroupsView};
 use crate::gpu::memory::wait;
 use crate::{Error, Result};
 
@@ -122,8 +122,9 @@ impl Exclusive<'_> {
             }
             let arguments = (counters, operands.answers, words, to);
             kernels.launch(&mut launches, REPORT, Grid::Threads(words), arguments)?;
-            launches.submit()
+            launches.submit()?;
         }
+        Ok(())
     }
 
     /// Makes records available for a batch of `len` operations whose slots are found, if it wants so many.

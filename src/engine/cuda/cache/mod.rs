@@ -14,7 +14,6 @@ use std::time::Instant;
 
 use bytemuck::Zeroable;
 
-use super::abi::{CacheOutcome, CacheRefresh, SCORES, TableView};
 use super::kernels::Grid;
 use super::kernels::declarations::{
     CACHE_ASSIGN, CACHE_FILL, CACHE_LINK, CACHE_RELEASE, CACHE_SCORE, CACHE_SELECT,
@@ -23,6 +22,7 @@ use super::stream::BatchStream;
 use super::table::{
     DeviceTable, Entries, Exclusive, OUTCOME_LEN, SCORES_LEN, buckets_of, value_stride,
 };
+use crate::gpu::abi::{CacheOutcome, CacheRefresh, SCORES, TableView};
 use crate::gpu::memory::{copy_out, fill, free_memory, wait};
 use crate::gpu::stream::Stream;
 use crate::pm::Mapping;
@@ -188,7 +188,7 @@ impl DeviceTable {
             let arguments = (*view, refresh, part.start, part.end);
             self.kernels.launch(stream, CACHE_FILL, grid, arguments)?;
         }
-        wait(stream)
+        Ok(wait(stream)?)
     }
 
     /// Does a part of a refresh, and then leaves time to the batches that run beside it.
@@ -216,7 +216,7 @@ impl DeviceTable {
             let arguments = (view, refresh, part.start, part.end, outcome);
             self.kernels.launch(stream, CACHE_LINK, grid, arguments)?;
         }
-        wait(stream)
+        Ok(wait(stream)?)
     }
 }
 
@@ -236,7 +236,7 @@ impl Exclusive<'_> {
         if let Some(entries) = &self.writer.cache.entries {
             // A table that is being emptied below has some more buckets for a while.
             let fits = entries.wanted >= wanted - wanted / 4 && entries.wanted <= 2 * wanted;
-            if fits && !self.writer.cache.doubtful && (entries.buckets.len() > 0 || !images) {
+            if fits && !self.writer.cache.doubtful && (!entries.buckets.is_empty() || !images) {
                 return Ok(());
             }
         }

@@ -1,7 +1,7 @@
 //! Which buckets the cache holds after a refresh, as numbers: how many entries there are for them, and
 //! from which score on they are held.
 
-use crate::engine::cuda::abi::SCORES;
+use crate::gpu::abi::SCORES;
 
 /// What a refresh decides from the scores of all buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,9 +9,7 @@ use super::declarations::{
 use super::{Grid, Kernels, Read, TILE_MIN};
 use crate::Result;
 use crate::engine::Write;
-use crate::engine::cuda::abi::{
-    AddressSortView, BIN_CHUNK, BatchView, GroupsView, RecordsView, TableView,
-};
+use crate::gpu::abi::{AddressSortView, BIN_CHUNK, BatchView, GroupsView, RecordsView, TableView};
 use crate::gpu::launch::Launch;
 use crate::gpu::memory::Address;
 

@@ -6,12 +6,12 @@
 mod tests;
 
 use super::Read;
-use super::kernel::Kernel;
 use crate::engine::Write;
-use crate::engine::cuda::abi::{
+use crate::engine::cuda::write_trace::LogView;
+use crate::gpu::abi::{
     AddressSortView, BatchView, CacheRefresh, GroupsView, RecordsView, RecoveryScanView, TableView,
 };
-use crate::engine::cuda::write_trace::LogView;
+use crate::gpu::kernel::Kernel;
 use crate::gpu::memory::Address;
 
 /// What a verb that changes the table is told, and the address of its counters.

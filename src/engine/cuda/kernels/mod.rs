@@ -3,7 +3,6 @@
 
 mod batch;
 pub mod declarations;
-mod kernel;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,10 +10,11 @@ use std::sync::Arc;
 use bytemuck::Zeroable;
 use parking_lot::Mutex;
 
-use super::abi::{BatchView, DEEPEST};
 use super::write_trace::{LogView, TraceBuffer};
 use crate::Result;
+use crate::gpu::abi::{BatchView, DEEPEST};
 use crate::gpu::device::Device;
+use crate::gpu::kernel::{Arguments, Kernel};
 use crate::gpu::launch::{BLOCKS, THREADS};
 use crate::gpu::launch::{Function, Launch};
 use crate::gpu::module::Module;
@@ -22,7 +22,6 @@ use crate::pm::Mapping;
 use crate::width::u32_of;
 use crate::write_trace::WriteTrace;
 use declarations::SET_WRITE_TRACE;
-use kernel::{Arguments, Kernel};
 
 /// Lanes of a warp.
 pub const WARP: u32 = 32;
@@ -184,7 +183,8 @@ impl Kernels {
         let function = self.find(kernel.name, suffix)?;
         // SAFETY: the arguments are of the types that the kernel is declared with; the rest is as the caller
         // says.
-        unsafe { on.put(function, blocks, arguments.bytes().as_ref()) }
+        unsafe { on.put(function, blocks, arguments.bytes().as_ref())? };
+        Ok(())
     }
 
     fn blocks(&self, grid: Grid) -> u32 {

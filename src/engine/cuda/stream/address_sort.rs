@@ -9,8 +9,8 @@ use bytemuck::Zeroable;
 
 use super::BatchStream;
 use crate::Result;
-use crate::engine::cuda::abi::{AddressSortView, BIN_CHUNK, BatchView, MOST_CHUNKS, TableView};
 use crate::engine::cuda::kernels::Kernels;
+use crate::gpu::abi::{AddressSortView, BIN_CHUNK, BatchView, MOST_CHUNKS, TableView};
 use crate::gpu::event::Event;
 use crate::gpu::memory::{DeviceMemory, fill};
 use crate::gpu::stream::Stream;

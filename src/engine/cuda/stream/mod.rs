@@ -6,8 +6,8 @@ mod staging;
 
 use rayon::ThreadPool;
 
-use super::abi::{AddressSortView, Counters, GroupsView};
 use crate::Result;
+use crate::gpu::abi::{AddressSortView, Counters, GroupsView};
 use crate::gpu::event::Event;
 use crate::gpu::launch::{Graphs, Launches};
 use crate::gpu::memory::Address;
@@ -103,7 +103,7 @@ impl BatchStream {
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
     pub fn follow(&self, other: &Stream) -> Result<()> {
-        self.stream.wait_for(&event_on(other)?)
+        Ok(self.stream.wait_for(&event_on(other)?)?)
     }
 
     /// Sends keys and payload on their way to the device, `copiers` copying what is long.
@@ -238,7 +238,8 @@ impl BatchStream {
         self.fetched.reserve(len)?;
         let to = &mut self.fetched.bytes_mut()[..len];
         // SAFETY: both blocks are as long, and no one looks before the stream has come past.
-        unsafe { copy_out(&self.stream, to, self.values.address()) }
+        unsafe { copy_out(&self.stream, to, self.values.address())? };
+        Ok(())
     }
 
     /// The values that came back, once the stream has come past them.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::address_sort::{Bins, OrderMemory};
 use crate::Result;
-use crate::engine::cuda::abi::AddressSortView;
+use crate::gpu::abi::AddressSortView;
 use crate::gpu::event::Event;
 use crate::gpu::launch::{Graphs, Launches};
 use crate::gpu::stream::Stream;
@@ -90,7 +90,7 @@ impl Reader {
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
     pub fn issued(&mut self, stream: &Stream) -> Result<()> {
-        self.end.record(stream)
+        Ok(self.end.record(stream)?)
     }
 
     fn is_done(&self) -> bool {

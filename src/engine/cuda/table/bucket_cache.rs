@@ -8,11 +8,11 @@
 use bytemuck::Zeroable;
 
 use super::exclusive::Exclusive;
-use crate::engine::cuda::abi::{
-    CacheOutcome, CacheRefresh, CacheView, POLICY_LFU, POLICY_LRU, POLICY_RANDOM, SCORES, TableView,
-};
 use crate::engine::cuda::kernels::declarations::CACHE_REMOVE_LEVEL;
 use crate::engine::cuda::kernels::{Grid, WARP};
+use crate::gpu::abi::{
+    CacheOutcome, CacheRefresh, CacheView, POLICY_LFU, POLICY_LRU, POLICY_RANDOM, SCORES, TableView,
+};
 use crate::gpu::memory::{DeviceMemory, copy_in, copy_on_device, copy_out, fill, wait};
 use crate::gpu::stream::Stream;
 use crate::layout::align_up;
@@ -150,7 +150,7 @@ impl Uses {
                 fill(stream, new.address() + kept as u64, 0, new.len() - kept)?;
             }
         }
-        wait(stream)
+        Ok(wait(stream)?)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::DeviceTable;
 use crate::Result;
-use crate::engine::cuda::abi::Counters;
+use crate::gpu::abi::Counters;
 use crate::gpu::memory::{copy_out, wait};
 use crate::pm::Mapping;
 use crate::table::Table;

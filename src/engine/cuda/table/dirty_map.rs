@@ -28,10 +28,10 @@ impl Exclusive<'_> {
     /// Hands the pages that the GPU has stored to over to the next checkpoint.
     pub fn save_dirty(&mut self) -> Result<()> {
         let (dirty, stream) = (&self.writer.dirty, &self.batch_stream.stream);
-        let len = dirty.len();
-        if len == 0 {
+        if dirty.is_empty() {
             return Ok(());
         }
+        let len = dirty.len();
         let mut words = vec![0u64; len / 8];
         // SAFETY: the block is as long, and nobody looks before the wait.
         unsafe {
@@ -43,6 +43,6 @@ impl Exclusive<'_> {
         // Not before they are noted: pages that nobody knows of would not be saved.
         // SAFETY: as above; the writer's lock keeps changes away.
         unsafe { fill(stream, dirty.address(), 0, len)? };
-        wait(stream)
+        Ok(wait(stream)?)
     }
 }

@@ -6,9 +6,9 @@ use bytemuck::Zeroable;
 
 use super::registration::Registration;
 use crate::Result;
-use crate::engine::cuda::abi::TableView;
 use crate::engine::cuda::kernels::declarations::SPLIT_BUCKETS;
 use crate::engine::cuda::kernels::{Grid, Kernels};
+use crate::gpu::abi::TableView;
 use crate::gpu::memory::Address;
 use crate::gpu::memory::{DeviceMemory, copy_in, fill, free_memory, wait};
 use crate::gpu::stream::Stream;
@@ -179,7 +179,7 @@ impl Mirror {
                 source.split(to, 1, len)?;
             }
         }
-        wait(source.stream)
+        Ok(wait(source.stream)?)
     }
 
     /// Copies the reserved buckets and gives the address of each.

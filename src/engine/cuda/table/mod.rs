@@ -24,10 +24,10 @@ use bytemuck::Zeroable;
 use parking_lot::{Mutex, RwLock};
 use rayon::ThreadPool;
 
-use super::abi::{Counters, TableView};
 use super::kernels::Kernels;
 use super::stream::readers::Readers;
 use super::stream::{BatchStream, address_sort};
+use crate::gpu::abi::{Counters, TableView};
 use crate::gpu::device::Device;
 use crate::gpu::memory::{DeviceMemory, fill, wait};
 use crate::pm::{Mapping, Medium};
@@ -200,7 +200,7 @@ impl DeviceTable {
     /// The kernels for a table, and its file pinned, neither of which waits for the other.
     pub fn prepare(device: &Device, options: &Options, table: &Table<Mapping>) -> Result<Prepared> {
         std::thread::scope(|scope| {
-            let load = || {
+            let load = || -> Result<Kernels> {
                 let started = Instant::now();
                 let _entered = device.enter()?;
                 let watch = options.write_trace.as_ref();
@@ -285,7 +285,7 @@ impl DeviceTable {
         exclusive.follow()?;
         exclusive.batch_stream.counters()?;
         exclusive.fetch_counters()?;
-        wait(&batch_stream.stream)
+        Ok(wait(&batch_stream.stream)?)
     }
 
     /// A stream for the caller alone.

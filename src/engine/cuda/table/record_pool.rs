@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use crate::Result;
-use crate::engine::cuda::abi::{Counters, RecordsView};
+use crate::gpu::abi::{Counters, RecordsView};
 use crate::gpu::memory::{DeviceMemory, copy_in, copy_out, wait};
 use crate::gpu::stream::Stream;
 use crate::pm::Mapping;
@@ -267,7 +267,7 @@ impl RecordPool {
             from += some as u64;
             rest = later;
         }
-        wait(stream)
+        Ok(wait(stream)?)
     }
 
     /// Copies entries to the ring of a view from number `to` on, and waits for them.
@@ -287,6 +287,6 @@ impl RecordPool {
             to += some as u64;
             entries = later;
         }
-        wait(stream)
+        Ok(wait(stream)?)
     }
 }

@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::exclusive::Exclusive;
 use super::{DeviceTable, Integrity};
 use crate::Result;
-use crate::engine::cuda::abi::{AddressSortView, RecordsView};
 use crate::engine::cuda::stream::BatchStream;
+use crate::gpu::abi::{AddressSortView, RecordsView};
 use crate::gpu::memory::wait;
 use crate::width::{to_usize, u32_of};
 
@@ -132,6 +132,6 @@ impl DeviceTable {
                 launches.submit()?;
             }
         }
-        wait(&batch_stream.stream)
+        Ok(wait(&batch_stream.stream)?)
     }
 }

@@ -121,7 +121,7 @@ impl Registration {
             Ok(mine)
         };
         let mut parts = Vec::new();
-        thread::scope(|scope| {
+        thread::scope(|scope| -> Result<()> {
             let others: Vec<_> = (1..starts.len().min(threads))
                 .filter_map(|_| thread::Builder::new().spawn_scoped(scope, work).ok())
                 .collect();
@@ -178,5 +178,5 @@ fn current_context() -> usize {
 fn enter(context: usize) -> Result<()> {
     // SAFETY: the context is that of the thread which waits for this one, so it stays meanwhile.
     let answer = unsafe { driver::cuCtxSetCurrent(context as Handle) };
-    check("entering the device (cuCtxSetCurrent)", answer)
+    Ok(check("entering the device (cuCtxSetCurrent)", answer)?)
 }

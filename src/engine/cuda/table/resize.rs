@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use super::Integrity;
 use super::counts::check_damage;
 use super::exclusive::Exclusive;
-use crate::engine::cuda::abi::Counters;
 use crate::engine::cuda::kernels::Grid;
 use crate::engine::cuda::kernels::declarations::DRAIN;
+use crate::gpu::abi::Counters;
 use crate::gpu::memory::wait;
 use crate::table::levels::Levels;
 use crate::width::saturating_u64;
@@ -137,7 +137,7 @@ impl Exclusive<'_> {
         };
         let drained = launched
             .and_then(|()| self.fetch_counters())
-            .and_then(|()| wait(&self.batch_stream.stream));
+            .and_then(|()| Ok(wait(&self.batch_stream.stream)?));
         self.writer.keep_failure(drained)?;
         self.writer.integrity = was;
         self.writer.draining.learn(len, started.elapsed());

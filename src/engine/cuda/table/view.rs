@@ -6,7 +6,7 @@ use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 
 use super::DeviceTable;
 use super::reader_gate::ReadGuard;
-use crate::engine::cuda::abi::TableView;
+use crate::gpu::abi::TableView;
 
 /// The view while a lookup is under way.
 pub struct HeldView<'a> {

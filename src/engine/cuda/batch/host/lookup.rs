@@ -8,12 +8,12 @@ use rayon::ThreadPool;
 
 use super::{copied, keep, len_of, parts};
 use crate::Result;
-use crate::engine::cuda::abi::TableView;
 use crate::engine::cuda::batch::read::ReadBatch;
 use crate::engine::cuda::batch::sizes;
 use crate::engine::cuda::kernels::Read;
 use crate::engine::cuda::stream::{BatchStream, Payload, event_on};
 use crate::engine::cuda::table::DeviceTable;
+use crate::gpu::abi::TableView;
 use crate::gpu::event::Event;
 use crate::pm::Mapping;
 use crate::pool::parallel;

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use bytemuck::Zeroable;
 
 use super::*;
-use crate::engine::cuda::kernels::kernel::Arguments;
+use crate::gpu::kernel::Arguments;
 
 /// The bytes of each parameter of each kernel, by its name.
 type Parameters = BTreeMap<String, Vec<usize>>;

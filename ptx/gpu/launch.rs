@@ -3,9 +3,9 @@
 
 use std::ffi::c_void;
 
-use crate::Result;
 use crate::gpu::driver;
 use crate::gpu::driver::{Handle, KernelNodeParameters, check};
+use crate::gpu::error::Result;
 pub use crate::gpu::module::Function;
 use crate::gpu::stream::Stream;
 
@@ -28,7 +28,7 @@ pub trait Launch {
     /// kernel does there, until the stream has run it. Nothing else may change meanwhile what it changes.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu).
+    /// [`Error`](crate::gpu::error::Error).
     unsafe fn put(&mut self, function: Function, blocks: u32, arguments: &[&[u8]]) -> Result<()>;
 }
 
@@ -107,7 +107,7 @@ impl<'a> Launches<'a> {
     /// What [`put`](Launch::put) asks for must hold for each of them until the stream has run it.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu).
+    /// [`Error`](crate::gpu::error::Error).
     pub unsafe fn submit(self) -> Result<()> {
         if self.nodes.is_empty() {
             return Ok(());

@@ -5,7 +5,7 @@ use bytemuck::bytes_of;
 use super::launch::{Function, Launch, THREADS};
 use super::memory::Address;
 use super::module::Module;
-use crate::Result;
+use super::error::Result;
 
 /// Values of a digit: a thread for each.
 const DIGITS: u32 = THREADS;
@@ -36,7 +36,7 @@ impl Radix {
     /// Finds the kernels in a module.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu).
+    /// [`Error`](super::error::Error).
     pub fn load(module: &Module) -> Result<Self> {
         Ok(Self {
             count_digits: module.function("count_digits")?,
@@ -68,7 +68,7 @@ impl Radix {
     /// the stream has come past; `len` must not be 0.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu).
+    /// [`Error`](super::error::Error).
     pub unsafe fn sort(
         &self,
         on: &mut impl Launch,

@@ -6,7 +6,7 @@ use std::ptr;
 use super::driver;
 use super::driver::{Handle, STREAM_NON_BLOCKING, check};
 use super::event::Event;
-use crate::Result;
+use crate::gpu::error::Result;
 
 /// A stream, destroyed when it is dropped.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl Stream {
     /// A stream of the current device that does not wait for the legacy default stream, nor lets it wait.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu).
+    /// [`Error`](crate::gpu::error::Error).
     pub fn new() -> Result<Self> {
         let mut stream = ptr::null_mut();
         // SAFETY: the driver writes the handle.
@@ -44,7 +44,7 @@ impl Stream {
     /// Waits until all that was put on the stream is done.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu).
+    /// [`Error`](crate::gpu::error::Error).
     pub fn wait(&self) -> Result<()> {
         // SAFETY: the stream is there.
         let status = unsafe { driver::cuStreamSynchronize(self.0) };
@@ -54,7 +54,7 @@ impl Stream {
     /// Lets what comes next wait for an event of another stream.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu).
+    /// [`Error`](crate::gpu::error::Error).
     pub fn wait_for(&self, event: &Event) -> Result<()> {
         // SAFETY: both are there. The event may go before the stream has come to it.
         let status = unsafe { driver::cuStreamWaitEvent(self.0, event.handle(), 0) };

@@ -9,7 +9,7 @@ use crate::gpu::driver::{
     CAN_MAP_HOST_MEMORY, COMPUTE_CAPABILITY_MAJOR, COMPUTE_CAPABILITY_MINOR, DeviceHandle, Handle,
     MULTIPROCESSOR_COUNT, Status, UNIFIED_ADDRESSING, check,
 };
-use crate::{Error, Result};
+use crate::gpu::error::{Error, Result};
 
 /// Least compute capability: Volta, whose warps the kernels are written for.
 const CAPABILITY_MIN: (i32, i32) = (7, 0);
@@ -77,10 +77,10 @@ impl Device {
     /// Opens the device with this ordinal; it is still to be [entered](Self::enter).
     ///
     /// # Errors
-    /// [`Error::Gpu`] if there is no driver, no such device, or one that is too old.
+    /// [`Error`] if there is no driver, no such device, or one that is too old.
     pub fn open(ordinal: u32) -> Result<Self> {
         let refuse = |found: String, expected: &str| {
-            Err(Error::Gpu {
+            Err(Error {
                 what: "opening the device",
                 found,
                 expected: expected.into(),
@@ -136,7 +136,7 @@ impl Device {
     /// before any other use.
     ///
     /// # Errors
-    /// [`Error::Gpu`].
+    /// [`Error`].
     pub fn enter(&self) -> Result<Entered> {
         let mut current = ptr::null_mut();
         // SAFETY: the driver writes the handle.

@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::gpu::memory::Address;
+use super::super::memory::Address;
 
 /// What is in the way of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,15 +1,14 @@
 //! The structs that a launch passes to the kernels, as `ptx/include/layout.cuh` has them.
 //!
-//! All of them are plain data: device addresses are numbers here. The tests compare sizes and
-//! offsets with those that the compiled kernels state.
-
-#[cfg(test)]
-mod tests;
+//! All of them are plain data: device addresses are numbers here. Tests of gphash compare sizes and
+//! offsets with those that the compiled kernels state, and the words of the file with its own.
 
 use bytemuck::{Pod, Zeroable};
 
 use crate::gpu::memory::Address;
-use crate::layout::superblock::DIRECTORY;
+
+/// Levels that a view has room for: as many as a file can name.
+pub const DIRECTORY: usize = 48;
 
 /// The frozen bucket cache as a launch sees it; all 0 without one.
 #[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
@@ -214,13 +213,13 @@ pub struct Counters {
     pub cache_hits: u64,
 }
 
-/// [`CachePolicy::Lfu`](crate::CachePolicy::Lfu) in a [`CacheView`].
+/// `CachePolicy::Lfu` in a [`CacheView`].
 pub const POLICY_LFU: u32 = 0;
 
-/// [`CachePolicy::Lru`](crate::CachePolicy::Lru).
+/// `CachePolicy::Lru`.
 pub const POLICY_LRU: u32 = 1;
 
-/// [`CachePolicy::Random`](crate::CachePolicy::Random).
+/// `CachePolicy::Random`.
 pub const POLICY_RANDOM: u32 = 2;
 
 /// How many scores there are, by which the buckets to be cached are chosen.

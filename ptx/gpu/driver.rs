@@ -11,7 +11,7 @@ use std::fmt;
 use std::ptr;
 use std::sync::OnceLock;
 
-use crate::{Error, Result};
+use crate::gpu::error::{Error, Result};
 
 /// Names under which the driver is installed.
 const LIBRARIES: [&CStr; 2] = [c"libcuda.so.1", c"libcuda.so"];
@@ -268,7 +268,7 @@ pub fn is_there() -> bool {
 /// The crate's error for an answer of the driver, if it is one.
 ///
 /// # Errors
-/// [`Error::Gpu`].
+/// [`Error`].
 pub fn check(what: &'static str, status: Status) -> Result<()> {
     let expected = match status {
         Status::SUCCESS => return Ok(()),
@@ -281,7 +281,7 @@ pub fn check(what: &'static str, status: Status) -> Result<()> {
         }
         _ => "a device and a driver in working order",
     };
-    Err(Error::Gpu {
+    Err(Error {
         what,
         found: status.to_string(),
         expected: expected.into(),

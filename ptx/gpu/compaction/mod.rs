@@ -15,7 +15,7 @@ use super::memory::{Address, DeviceMemory, PinnedMemory, copy_in, copy_out, fill
 use super::module::Module;
 use super::radix::Radix;
 use super::stream::Stream;
-use crate::Result;
+use super::error::Result;
 use abi::{ENTRY, InputBlock, OutputBlock, Problems, Status, Use, View};
 
 /// Longest key that the device takes, in bytes: one thread hashes it.
@@ -127,7 +127,7 @@ impl Compactor {
     /// Opens the device with this ordinal and loads the kernels.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu) if there is no driver, no such device, or one that is too old.
+    /// [`Error`](super::error::Error) if there is no driver, no such device, or one that is too old.
     pub fn open(ordinal: u32) -> Result<Self> {
         let device = Device::open(ordinal)?;
         let entered = device.enter()?;
@@ -143,7 +143,6 @@ impl Compactor {
     }
 
     /// What the device is called.
-    #[cfg(test)]
     pub fn device_name(&self) -> &str {
         self.device.name()
     }
@@ -151,7 +150,7 @@ impl Compactor {
     /// Begins a job with so many bytes of data blocks.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu), also when there is no pinned memory left.
+    /// [`Error`](super::error::Error), also when there is no pinned memory left.
     pub fn begin(&self, bytes: usize) -> Result<Task<'_>> {
         let _entered = self.device.enter()?;
         let lane = self.parts.lanes.lock().pop();
@@ -211,7 +210,7 @@ impl Task<'_> {
     /// Gives nothing if the device does not do such jobs, or if something is wrong with a block.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu), also when the device has no room for it.
+    /// [`Error`](super::error::Error), also when the device has no room for it.
     pub fn merge(
         &mut self,
         plan: &Plan,
@@ -246,7 +245,7 @@ impl Task<'_> {
     /// which of so many new files it is of. Gives nothing if an entry refers to another value file.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu).
+    /// [`Error`](super::error::Error).
     pub fn seal(
         &mut self,
         plan: &Plan,
@@ -537,8 +536,7 @@ impl Lane {
         waited?;
         for slot in self.answered.bytes()[..len].chunks(each) {
             let (key_len, key) = slot.split_at(size_of::<u64>());
-            let key_len: u64 = bytemuck::pod_read_unaligned(key_len);
-            show(&key[..crate::width::to_usize(key_len)]);
+            show(&key[..to_usize(bytemuck::pod_read_unaligned(key_len))]);
         }
         Ok(())
     }
@@ -591,7 +589,7 @@ impl Lane {
         launched?;
         waited?;
         let totals: &[u64] = cast_slice(&self.answered.bytes()[..24]);
-        Ok([0, 1, 2].map(|nth| crate::width::to_usize(totals[nth])))
+        Ok([0, 1, 2].map(|nth| to_usize(totals[nth])))
     }
 
     /// Writes the new blocks, and brings what is said of them to the host.
@@ -717,7 +715,7 @@ struct Kernels {
 impl Kernels {
     /// Loads the kernels into the current context.
     fn load(device: &Device) -> Result<Self> {
-        let module = Module::load(gphash_kernels::COMPACTION)?;
+        let module = Module::load(crate::COMPACTION)?;
         let find = |name| module.function(name);
         Ok(Self {
             check_blocks: find("check_blocks")?,
@@ -771,4 +769,9 @@ impl Kernels {
             on.put(self.add_parts, parts, &arguments)
         }
     }
+}
+
+/// A number of bytes of the host.
+fn to_usize(number: u64) -> usize {
+    usize::try_from(number).expect("the host has 64 bits")
 }

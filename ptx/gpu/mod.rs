@@ -1,9 +1,12 @@
-//! The GPU's driver, and what is made of it: streams, events, modules of kernels.
+//! The GPU's driver, what is made of it: streams, events, modules of kernels, and what kernels are passed.
 
+pub mod abi;
 pub mod compaction;
 pub mod device;
 pub mod driver;
+pub mod error;
 pub mod event;
+pub mod kernel;
 pub mod launch;
 pub mod memory;
 pub mod module;

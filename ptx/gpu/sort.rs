@@ -13,10 +13,10 @@ use super::device::Device;
 use super::launch::{BLOCKS, THREADS};
 use super::launch::{Function, Graphs, Launch, Launches};
 use super::memory::{DeviceMemory, PinnedMemory, copy_in, copy_out, wait};
+use crate::gpu::error::{Error, Result};
 use crate::gpu::module::Module;
 use crate::gpu::radix::Radix;
 use crate::gpu::stream::Stream;
-use crate::{Error, Result};
 
 /// Most requests of a batch: the kernels count in 32 bits, with room for a grid behind the last one.
 const REQUESTS_MAX: usize = 1 << 31;
@@ -59,7 +59,7 @@ impl VersionSorter {
     /// Opens the device with this ordinal and loads the kernels.
     ///
     /// # Errors
-    /// [`Error::Gpu`] if there is no driver, no such device, or one that is too old.
+    /// [`Error`] if there is no driver, no such device, or one that is too old.
     pub fn open(ordinal: u32) -> Result<Self> {
         let device = Device::open(ordinal)?;
         let entered = device.enter()?;
@@ -89,10 +89,10 @@ impl VersionSorter {
     /// Begins a batch of so many requests.
     ///
     /// # Errors
-    /// [`Error::Gpu`] if there is no room for it in pinned memory, or if it has 2^31 requests or more.
+    /// [`Error`] if there is no room for it in pinned memory, or if it has 2^31 requests or more.
     pub fn batch(&self, requests: usize) -> Result<VersionBatch<'_>> {
         if requests >= REQUESTS_MAX {
-            return Err(Error::Gpu {
+            return Err(Error {
                 what: "sorting versions",
                 found: format!("{requests} requests"),
                 expected: format!("fewer than {REQUESTS_MAX} requests"),
@@ -147,7 +147,7 @@ impl<'s> VersionBatch<'s> {
     /// Sorts the changes, whose positions are so many, finds the versions, and waits until that is done.
     ///
     /// # Errors
-    /// [`Error::Gpu`], also when the device has no room for it.
+    /// [`Error`], also when the device has no room for it.
     ///
     /// # Panics
     /// If there are more changes than requests.
@@ -249,7 +249,7 @@ impl Sorting {
 impl Kernels {
     /// Loads the kernels into the current context.
     fn load(device: &Device) -> Result<Self> {
-        let module = Module::load(gphash_kernels::VERSIONS)?;
+        let module = Module::load(crate::VERSIONS)?;
         let find = |name| module.function(name);
         Ok(Self {
             gather_changes: find("gather_changes")?,

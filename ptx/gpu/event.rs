@@ -5,7 +5,7 @@ use std::ptr;
 use super::driver;
 use super::driver::{EVENT_DISABLE_TIMING, Handle, Status, check};
 use super::stream::Stream;
-use crate::Result;
+use crate::gpu::error::Result;
 
 /// An event, destroyed when it is dropped.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl Event {
     /// An event that notes no time, and has come to pass until it is recorded.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu).
+    /// [`Error`](crate::gpu::error::Error).
     pub fn new() -> Result<Self> {
         Self::with_flags(EVENT_DISABLE_TIMING)
     }
@@ -28,7 +28,7 @@ impl Event {
     /// An event that notes when it comes to pass.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu).
+    /// [`Error`](crate::gpu::error::Error).
     pub fn timed() -> Result<Self> {
         Self::with_flags(0)
     }
@@ -49,7 +49,7 @@ impl Event {
     /// Comes to pass when `stream` has done what is on it now.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu).
+    /// [`Error`](crate::gpu::error::Error).
     pub fn record(&self, stream: &Stream) -> Result<()> {
         // SAFETY: both are there.
         let status = unsafe { driver::cuEventRecord(self.0, stream.handle()) };
@@ -65,7 +65,7 @@ impl Event {
     /// Waits until it has come to pass.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu).
+    /// [`Error`](crate::gpu::error::Error).
     pub fn wait(&self) -> Result<()> {
         // SAFETY: the event is there.
         let status = unsafe { driver::cuEventSynchronize(self.0) };
@@ -75,7 +75,7 @@ impl Event {
     /// Milliseconds since `before`; both are timed and have come to pass.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu).
+    /// [`Error`](crate::gpu::error::Error).
     pub fn since(&self, before: &Self) -> Result<f32> {
         let mut milliseconds = 0.0;
         // SAFETY: both are there; the driver writes the time.

@@ -1,10 +1,10 @@
 //! Memory of the device and pinned memory of the host, and copies between them on a stream.
 
-use crate::Result;
 use crate::gpu::driver;
 use crate::gpu::driver::{
     POINTER_DEVICE_POINTER, POINTER_RANGE_SIZE, POINTER_RANGE_START, Status, check,
 };
+use crate::gpu::error::Result;
 use crate::gpu::stream::Stream;
 
 /// An address in the address space that the GPU and the process share.
@@ -20,7 +20,7 @@ impl DeviceMemory {
     /// Allocates `len` bytes, whatever they hold. The device must have been entered.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu) when the device has no such block left.
+    /// [`Error`](crate::gpu::error::Error) when the device has no such block left.
     pub fn new(len: usize) -> Result<Self> {
         let mut address = 0;
         if len > 0 {
@@ -54,6 +54,11 @@ impl DeviceMemory {
     pub fn len(&self) -> usize {
         self.len
     }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
 }
 
 impl Drop for DeviceMemory {
@@ -86,7 +91,7 @@ impl PinnedMemory {
     /// Makes room for at least `len` bytes; what the block held is lost if it was shorter.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu) when the host cannot pin so much.
+    /// [`Error`](crate::gpu::error::Error) when the host cannot pin so much.
     pub fn reserve(&mut self, len: usize) -> Result<()> {
         if self.len >= len {
             return Ok(());
@@ -221,7 +226,7 @@ pub unsafe fn copy_on_device(
 /// Bytes of the device that are free.
 ///
 /// # Errors
-/// [`Error::Gpu`](crate::Error::Gpu).
+/// [`Error`](crate::gpu::error::Error).
 pub fn free_memory() -> Result<u64> {
     let (mut free, mut total) = (0, 0);
     // SAFETY: the driver writes both numbers.

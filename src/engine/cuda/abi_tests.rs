@@ -1,10 +1,12 @@
-use crate::width::low_byte;
+//! Whether the structs of a launch and the words of the file are those of the compiled kernels.
+
 use std::mem::offset_of;
 
-use super::*;
+use crate::gpu::abi::*;
 use crate::gpu::launch;
 use crate::layout;
 use crate::layout::RecordWord;
+use crate::width::low_byte;
 
 /// The numbers of a `layout_…` array in the compiled kernels.
 fn stated(name: &str) -> Vec<u64> {
@@ -111,7 +113,7 @@ fn abi_file_words_agree_between_host_and_kernels() {
             layout::RESERVED_BUCKETS,
             layout::RESERVED_BUCKET_STRIDE,
             layout::DATA_START,
-            DIRECTORY as u64,
+            layout::superblock::DIRECTORY as u64,
             u64::from(layout::hash::OVERFLOW_ROUNDS),
             u64::from(launch::THREADS),
             u64::from(launch::BLOCKS),

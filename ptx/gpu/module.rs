@@ -5,7 +5,7 @@ use std::ptr;
 
 use super::driver;
 use super::driver::{Handle, check};
-use crate::{Error, Result};
+use crate::gpu::error::{Error, Result};
 
 /// Compiled kernels, unloaded when dropped.
 #[derive(Debug)]
@@ -29,31 +29,31 @@ impl Module {
     /// Loads PTX into the current context.
     ///
     /// # Errors
-    /// [`Error::Gpu`] if the driver is too old for it.
+    /// [`Error`] if the driver is too old for it.
     pub fn load(ptx: &str) -> Result<Self> {
-        const LOADING: &str = "loading the kernels (cuModuleLoadDataEx)";
-        let ptx = text(LOADING, ptx)?;
+        const LOAD: &str = "loading the kernels (cuModuleLoadDataEx)";
+        let ptx = text(LOAD, ptx)?;
         let mut module = ptr::null_mut();
         // SAFETY: the text ends in a zero byte; there are no options.
         let status = unsafe {
             let (options, values) = (ptr::null_mut(), ptr::null_mut());
             driver::cuModuleLoadDataEx(&mut module, ptx.as_ptr().cast(), 0, options, values)
         };
-        check(LOADING, status)?;
+        check(LOAD, status)?;
         Ok(Self(module))
     }
 
     /// The kernel of this name.
     ///
     /// # Errors
-    /// [`Error::Gpu`].
+    /// [`Error`].
     pub fn function(&self, name: &str) -> Result<Function> {
-        const FINDING: &str = "finding a kernel (cuModuleGetFunction)";
-        let name = text(FINDING, name)?;
+        const FIND: &str = "finding a kernel (cuModuleGetFunction)";
+        let name = text(FIND, name)?;
         let mut function = ptr::null_mut();
         // SAFETY: the module is loaded, and the name ends in a zero byte.
         let status = unsafe { driver::cuModuleGetFunction(&mut function, self.0, name.as_ptr()) };
-        check(FINDING, status)?;
+        check(FIND, status)?;
         Ok(Function(function))
     }
 }
@@ -66,7 +66,7 @@ impl Drop for Module {
 }
 
 fn text(what: &'static str, text: &str) -> Result<CString> {
-    CString::new(text).map_err(|error| Error::Gpu {
+    CString::new(text).map_err(|error| Error {
         what,
         found: error.to_string(),
         expected: "text without zero bytes".into(),
