@@ -156,7 +156,9 @@ impl Compactor {
         let lane = self.parts.lanes.lock().pop();
         let mut lane = lane.map_or_else(Lane::new, Ok)?;
         lane.input.reserve(bytes + SLACK)?;
+        let memory = lane.memory();
         Ok(Task {
+            memory,
             compactor: self,
             lane: Some(lane),
             bytes,
@@ -182,6 +184,8 @@ pub struct Task<'c> {
     compactor: &'c Compactor,
     /// None after a failure.
     lane: Option<Lane>,
+    /// What the lane had at first.
+    memory: usize,
     bytes: usize,
     view: View,
     made: Made,
@@ -199,6 +203,12 @@ struct Made {
 }
 
 impl Task<'_> {
+    /// Whether memory had to be allocated for it, which takes longer than the rest.
+    pub fn is_first(&self) -> bool {
+        let memory = self.lane.as_ref().map(Lane::memory);
+        memory != Some(self.memory)
+    }
+
     /// Where the data blocks go before the job is [merged](Self::merge).
     pub fn input(&mut self) -> &mut [u8] {
         let bytes = self.bytes;
@@ -311,6 +321,13 @@ impl Lane {
             made: DeviceMemory::new(0)?,
             uses: DeviceMemory::new(0)?,
         })
+    }
+
+    /// Bytes of memory of both sides.
+    fn memory(&self) -> usize {
+        let of_device = [&self.parsed, &self.made, &self.uses].map(DeviceMemory::len);
+        let of_host = [&self.input, &self.answered].map(|memory| memory.bytes().len());
+        of_device.iter().chain(&of_host).sum()
     }
 
     /// See [`Task::merge`]. The caller waits for the stream afterwards, whatever comes back.

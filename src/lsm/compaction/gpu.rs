@@ -3,8 +3,9 @@
 //! Both make the same bytes, so that each part goes to whoever is faster: how long both took for parts of about its
 //! size is known from the parts before.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -37,7 +38,9 @@ const SIZES: usize = 64;
 pub struct GpuCompaction {
     engine: Engine,
     /// The GPU, once it was needed, if there is one.
-    gpu: OnceLock<Option<Compactor>>,
+    gpu: Arc<OnceLock<Option<Compactor>>>,
+    /// It is being opened, or was.
+    is_opened: AtomicBool,
     sizes: Mutex<[Rates; SIZES]>,
     under_way: AtomicUsize,
     rests_until: Mutex<Option<Instant>>,
@@ -79,7 +82,8 @@ impl GpuCompaction {
     pub fn new(engine: Engine) -> Self {
         Self {
             engine,
-            gpu: OnceLock::new(),
+            gpu: Arc::new(OnceLock::new()),
+            is_opened: AtomicBool::new(false),
             sizes: Mutex::new([Rates::default(); SIZES]),
             under_way: AtomicUsize::new(0),
             rests_until: Mutex::new(None),
@@ -116,17 +120,33 @@ impl GpuCompaction {
         if !self.is_rested() || !self.is_faster(bytes) {
             return None;
         }
+        self.open()?;
         let turn = Turn { of: self };
-        if self.under_way.fetch_add(1, Ordering::AcqRel) >= PARTS_MAX {
-            return None;
+        let before = self.under_way.fetch_add(1, Ordering::AcqRel);
+        (before < PARTS_MAX).then_some(turn)
+    }
+
+    /// The GPU, if it is there. To open one takes longer than to do a part, so nobody waits for it.
+    fn open(&self) -> Option<&Compactor> {
+        if !self.is_opened.swap(true, Ordering::Relaxed) {
+            let (engine, gpu) = (self.engine, Arc::clone(&self.gpu));
+            let open = move || {
+                let opened = compactor(engine);
+                let opened = opened.inspect_err(|error| {
+                    tracing::warn!(%error, "the CPU compacts alone");
+                });
+                let _ = gpu.set(opened.ok().flatten());
+            };
+            let thread = thread::Builder::new().name("gphash-gpu".into()).spawn(open);
+            match thread {
+                #[cfg(test)]
+                Ok(thread) if self.is_forced => thread.join().expect("it is opened"),
+                Ok(_) => {}
+                // It is tried again.
+                Err(_) => self.is_opened.store(false, Ordering::Relaxed),
+            }
         }
-        let open = || {
-            let opened = compactor(self.engine);
-            let failed =
-                opened.inspect_err(|error| tracing::warn!(%error, "the CPU compacts alone"));
-            failed.ok().flatten()
-        };
-        self.gpu.get_or_init(open).as_ref().map(|_| turn)
+        self.gpu.get()?.as_ref()
     }
 
     fn is_rested(&self) -> bool {

@@ -23,7 +23,7 @@ struct Input<'j> {
 }
 
 /// Does the part of a job from one key to before another. Gives nothing if it is not for the GPU, or if something is
-/// wrong with a file: the CPU does it then, and says what.
+/// wrong with a file: the CPU does it then, and says what. Says also whether memory had to be allocated.
 ///
 /// # Errors
 /// [`Error::Gpu`](crate::Error::Gpu), or what the operating system answers.
@@ -32,7 +32,7 @@ pub fn merge<'l>(
     levels: &'l Levels,
     turn: &Turn,
     (from, to): (Option<&[u8]>, Option<&[u8]>),
-) -> Result<Option<Output<'l>>> {
+) -> Result<Option<(Output<'l>, bool)>> {
     let Some(compactor) = turn.compactor() else {
         return Ok(None);
     };
@@ -81,7 +81,7 @@ pub fn merge<'l>(
     let mut output = Output::new(levels, job.level());
     if new.blocks.is_empty() {
         output.finish()?;
-        return Ok(Some(output));
+        return Ok(Some((output, true)));
     }
     let files = files(&new, options.file_bytes, levels);
     let made = made_blocks(&new);
@@ -117,7 +117,7 @@ pub fn merge<'l>(
         output.add_file(file.number, blocks, bytes, hashes, uses(nth))?;
     }
     output.finish()?;
-    Ok(Some(output))
+    Ok(Some((output, task.is_first())))
 }
 
 fn input<'j>(sst: &'j Sst, from: Option<&[u8]>, to: Option<&[u8]>) -> Input<'j> {

@@ -191,8 +191,10 @@ impl Job {
         {
             let started = Instant::now();
             match self.merge_on_gpu(levels, &turn, range) {
-                Ok(Some(output)) => {
-                    gpu.note(Side::Gpu, bytes, started.elapsed());
+                Ok(Some((output, is_first))) => {
+                    if !is_first {
+                        gpu.note(Side::Gpu, bytes, started.elapsed());
+                    }
                     levels.counts.gpu_bytes.fetch_add(bytes, Ordering::Relaxed);
                     return Ok(Some((output, 0)));
                 }
@@ -216,7 +218,7 @@ impl Job {
         levels: &'l Levels,
         turn: &Turn,
         range: (Option<&[u8]>, Option<&[u8]>),
-    ) -> Result<Option<Output<'l>>> {
+    ) -> Result<Option<(Output<'l>, bool)>> {
         super::gpu_part::merge(self, levels, turn, range)
     }
 
@@ -228,7 +230,7 @@ impl Job {
         _: &'l Levels,
         _: &Turn,
         _: (Option<&[u8]>, Option<&[u8]>),
-    ) -> Result<Option<Output<'l>>> {
+    ) -> Result<Option<(Output<'l>, bool)>> {
         Ok(None)
     }
 
