@@ -131,7 +131,10 @@ impl FileCache {
     /// # Errors
     /// What the operating system answers.
     pub fn file(&self, kind: FileKind, number: u64) -> Result<Arc<PmFile>> {
-        self.files.were_used.store(true, Ordering::Relaxed);
+        // Readers do not take the line from one another.
+        if !self.files.were_used.load(Ordering::Relaxed) {
+            self.files.were_used.store(true, Ordering::Relaxed);
+        }
         let file = self.files.open.get_or_insert_with(&(kind, number), || {
             let file = self.dir.open_file(&kind.name(number), false)?;
             Result::<_>::Ok(Arc::new(file))

@@ -1,11 +1,13 @@
 //! A position among the entries of a run, from which one goes on in one direction.
 
+use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use super::Entry;
 use super::sst::{Block, Decoded, Sst};
-use crate::Result;
+use super::values::{ValueFile, ValueRef};
+use crate::{Error, Result};
 
 /// Which way to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +16,34 @@ pub enum Direction {
     Forward,
     /// To smaller keys.
     Backward,
+}
+
+impl Direction {
+    /// Which of two keys comes first.
+    #[inline]
+    pub fn order(self, a: &[u8], b: &[u8]) -> Ordering {
+        match self {
+            Self::Forward => a.cmp(b),
+            Self::Backward => b.cmp(a),
+        }
+    }
+
+    /// The first of so many.
+    fn first(self, len: usize) -> usize {
+        match self {
+            Self::Forward => 0,
+            Self::Backward => len - 1,
+        }
+    }
+
+    /// The one behind another.
+    #[inline]
+    fn next(self, nth: usize) -> Option<usize> {
+        match self {
+            Self::Forward => Some(nth + 1),
+            Self::Backward => nth.checked_sub(1),
+        }
+    }
 }
 
 /// How data blocks are had.
@@ -33,7 +63,7 @@ pub struct Cursor<'r> {
 
 /// Where in its run a cursor is.
 enum Position {
-    /// At this entry of its block.
+    /// At this entry of a group of its block.
     Entry(Decoded, usize),
     /// Before all entries of its block, which has not been read. Blocks can be long, and most often the reader
     /// stops before the next one.
@@ -61,12 +91,10 @@ impl<'r> Cursor<'r> {
             block: 0,
             position: Position::End,
         };
-        let is_before = |key: &[u8]| match (direction, from) {
-            (_, Bound::Unbounded) => false,
-            (Direction::Forward, Bound::Included(from)) => key < from,
-            (Direction::Forward, Bound::Excluded(from)) => key <= from,
-            (Direction::Backward, Bound::Included(from)) => key > from,
-            (Direction::Backward, Bound::Excluded(from)) => key >= from,
+        let is_before = |key: &[u8]| match from {
+            Bound::Unbounded => false,
+            Bound::Included(from) => direction.order(key, from).is_lt(),
+            Bound::Excluded(from) => direction.order(key, from).is_le(),
         };
         let file = match direction {
             Direction::Forward => {
@@ -91,8 +119,7 @@ impl<'r> Cursor<'r> {
             }
             _ => {
                 cursor.enter(file, sst.find(key));
-                cursor.read()?;
-                cursor.skip(is_before);
+                cursor.seek_in_block(is_before)?;
             }
         }
         Ok(cursor)
@@ -119,19 +146,51 @@ impl<'r> Cursor<'r> {
         }
     }
 
-    /// Goes past entries of its block, which has been read.
-    fn skip(&mut self, is_before: impl Fn(&[u8]) -> bool) {
-        let Position::Entry(decoded, nth) = &mut self.position else {
-            return;
+    /// Goes to the first entry of its block that is not before where it seeks to.
+    fn seek_in_block(&mut self, is_before: impl Fn(&[u8]) -> bool) -> Result<()> {
+        let direction = self.direction;
+        let is_low = |key: &[u8]| is_before(key) == (direction == Direction::Forward);
+        let block = (self.fetch)(&self.run[self.file], self.block)?;
+        let group = block.find_group(is_low);
+        let decoded = group.and_then(|group| Decoded::of_group(block, group));
+        let decoded = decoded.map_err(|found| self.damage(found))?;
+        let low = decoded.partition(is_low);
+        let next = match direction {
+            Direction::Forward => Some(low),
+            Direction::Backward => low.checked_sub(1),
         };
-        let next = match self.direction {
-            Direction::Forward => Some(decoded.partition(is_before)),
-            Direction::Backward => decoded.partition(|key| !is_before(key)).checked_sub(1),
-        };
-        match next.filter(|&next| next < decoded.len()) {
-            Some(next) => *nth = next,
-            None => self.enter_next(),
+        self.place(decoded, next)
+    }
+
+    /// Goes to this entry of a group of its block, or to the first one behind the group.
+    fn place(&mut self, decoded: Decoded, next: Option<usize>) -> Result<()> {
+        if let Some(next) = next.filter(|&next| next < decoded.len()) {
+            self.position = Position::Entry(decoded, next);
+            return Ok(());
         }
+        let (block, group) = decoded.group();
+        self.enter_group(block, self.direction.next(group))
+    }
+
+    /// Goes to the first entry of its block in this group or behind it.
+    fn enter_group(&mut self, block: &Arc<Block>, mut group: Option<usize>) -> Result<()> {
+        while let Some(nth) = group.filter(|&nth| nth < block.groups()) {
+            let decoded = Decoded::of_group(Arc::clone(block), nth);
+            let decoded = decoded.map_err(|found| self.damage(found))?;
+            if decoded.len() > 0 {
+                let first = self.direction.first(decoded.len());
+                self.position = Position::Entry(decoded, first);
+                return Ok(());
+            }
+            group = self.direction.next(nth);
+        }
+        self.enter_next();
+        Ok(())
+    }
+
+    /// The error for what is wrong with its block.
+    fn damage(&self, found: String) -> Error {
+        self.run[self.file].damage(self.block, found)
     }
 
     /// Bytes that its block has in the file.
@@ -151,16 +210,8 @@ impl<'r> Cursor<'r> {
     /// Those of [`seek`](Self::seek).
     pub fn read(&mut self) -> Result<()> {
         while !self.is_read() {
-            let sst = &self.run[self.file];
-            let decoded = sst.decode(self.block, (self.fetch)(sst, self.block)?)?;
-            let first = match self.direction {
-                Direction::Forward => 0,
-                Direction::Backward => decoded.len().saturating_sub(1),
-            };
-            match decoded.len() {
-                0 => self.enter_next(),
-                _ => self.position = Position::Entry(decoded, first),
-            }
+            let block = (self.fetch)(&self.run[self.file], self.block)?;
+            self.enter_group(&block, Some(self.direction.first(block.groups())))?;
         }
         Ok(())
     }
@@ -202,18 +253,30 @@ impl<'r> Cursor<'r> {
             .transpose()
     }
 
+    /// The value file that has a value of the entry at which the cursor is.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if its file does not name that.
+    pub fn value_file(&self, value: &ValueRef) -> Result<&'r ValueFile> {
+        self.run[self.file].value_file(self.block, value)
+    }
+
     /// Goes on to the next entry, or before the next block.
-    pub fn advance(&mut self) {
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    pub fn advance(&mut self) -> Result<()> {
         let Position::Entry(decoded, nth) = &mut self.position else {
-            return;
+            return Ok(());
         };
-        let next = match self.direction {
-            Direction::Forward => Some(*nth + 1),
-            Direction::Backward => nth.checked_sub(1),
-        };
-        match next.filter(|&next| next < decoded.len()) {
-            Some(next) => *nth = next,
-            None => self.enter_next(),
+        let next = self.direction.next(*nth);
+        if let Some(next) = next.filter(|&next| next < decoded.len()) {
+            *nth = next;
+            return Ok(());
+        }
+        match std::mem::replace(&mut self.position, Position::End) {
+            Position::Entry(decoded, _) => self.place(decoded, None),
+            Position::Unread | Position::End => Ok(()),
         }
     }
 }

@@ -2,15 +2,19 @@
 
 use super::Entry;
 use super::cursor::{Cursor, Direction};
+use super::values::{ValueFile, ValueRef};
 use crate::Result;
 
 /// See the [module](self).
 pub struct Merge<'r> {
-    /// One cursor a run, the newest run first.
+    /// One cursor a run. Of two runs that can have a key in common the newer one comes first.
     cursors: Vec<Cursor<'r>>,
     direction: Direction,
-    /// The cursors at the next key, the newest first.
-    at: Vec<usize>,
+    /// The cursors that are not at their end, in the order of their keys. Of one key those come first whose block has
+    /// not been read, then the newest.
+    order: Vec<usize>,
+    /// Those that leave a key.
+    leaving: Vec<usize>,
 }
 
 impl<'r> Merge<'r> {
@@ -20,11 +24,14 @@ impl<'r> Merge<'r> {
     /// Those of [`advance`](Self::advance).
     pub fn new(cursors: Vec<Cursor<'r>>, direction: Direction) -> Result<Self> {
         let mut merge = Self {
+            order: Vec::with_capacity(cursors.len()),
+            leaving: Vec::new(),
             cursors,
             direction,
-            at: Vec::new(),
         };
-        merge.choose();
+        for nth in 0..merge.cursors.len() {
+            merge.place(nth);
+        }
         merge.find()?;
         Ok(merge)
     }
@@ -34,46 +41,40 @@ impl<'r> Merge<'r> {
     /// # Errors
     /// Those of [`advance`](Self::advance).
     pub fn find(&mut self) -> Result<()> {
-        loop {
-            let Some(nth) = self.unread().next() else {
-                return Ok(());
-            };
+        while let Some(&nth) = self.order.first()
+            && !self.cursors[nth].is_read()
+        {
             self.cursors[nth].read()?;
-            self.choose();
+            self.order.remove(0);
+            self.place(nth);
         }
+        Ok(())
     }
 
-    /// The cursors that may be before the next key in a block that has not been read.
-    fn unread(&self) -> impl Iterator<Item = usize> {
-        let at = self.at.iter().copied();
-        at.filter(|&nth| !self.cursors[nth].is_read())
+    /// Puts a cursor in the order, unless it is at its end.
+    fn place(&mut self, nth: usize) {
+        let cursor = &self.cursors[nth];
+        let Some(key) = cursor.key() else { return };
+        let is_before = |&other: &usize| {
+            let before = &self.cursors[other];
+            let order = before.key().map(|before| self.direction.order(before, key));
+            let order = order.map(|order| order.then(before.is_read().cmp(&cursor.is_read())));
+            order.is_some_and(|order| order.then(other.cmp(&nth)).is_lt())
+        };
+        let at = self.order.partition_point(is_before);
+        self.order.insert(at, nth);
     }
 
-    /// Chooses the cursors at the next key, or before a block that can have it.
-    fn choose(&mut self) {
-        self.at.clear();
-        let mut best: Option<&[u8]> = None;
-        for (nth, cursor) in self.cursors.iter().enumerate() {
-            let Some(key) = cursor.key() else { continue };
-            let order = best.map(|best| match self.direction {
-                Direction::Forward => key.cmp(best),
-                Direction::Backward => best.cmp(key),
-            });
-            match order {
-                Some(std::cmp::Ordering::Greater) => {}
-                Some(std::cmp::Ordering::Equal) => self.at.push(nth),
-                Some(std::cmp::Ordering::Less) | None => {
-                    best = Some(key);
-                    self.at.clear();
-                    self.at.push(nth);
-                }
-            }
-        }
+    /// The cursors at the first key of the order.
+    fn at_first(&self) -> impl Iterator<Item = &Cursor<'r>> {
+        let cursors = self.order.iter().map(|&nth| &self.cursors[nth]);
+        let key = cursors.clone().next().and_then(Cursor::key);
+        cursors.take_while(move |cursor| cursor.key() == key)
     }
 
     /// The entry at which the merge is; `None` behind the last one.
     pub fn entry(&self) -> Option<Entry<'_>> {
-        self.cursors[*self.at.first()?].entry()
+        self.cursors[*self.order.first()?].entry()
     }
 
     /// The bytes of the value of that entry, unless it is a tombstone.
@@ -81,20 +82,34 @@ impl<'r> Merge<'r> {
     /// # Errors
     /// Those of [`advance`](Self::advance).
     pub fn value(&self) -> Result<Option<Vec<u8>>> {
-        let nth = self.at.first();
+        let nth = self.order.first();
         nth.map_or(Ok(None), |&nth| self.cursors[nth].value())
     }
 
+    /// The value file that has a value of that entry.
+    ///
+    /// # Errors
+    /// Those of [`advance`](Self::advance).
+    pub fn value_file(&self, value: &ValueRef) -> Result<&'r ValueFile> {
+        self.cursors[self.order[0]].value_file(value)
+    }
+
     /// Leaves the key at which the merge is. Gives the bytes of the blocks that must be read to
-    /// [find](Self::find) the next one, or `None` if there is none.
-    pub fn leave(&mut self) -> Option<u64> {
-        for &nth in &self.at {
-            self.cursors[nth].advance();
+    /// [find](Self::find) the next one.
+    ///
+    /// # Errors
+    /// Those of [`advance`](Self::advance).
+    pub fn leave(&mut self) -> Result<u64> {
+        let count = self.at_first().count();
+        self.leaving.clear();
+        self.leaving.extend(self.order.drain(..count));
+        for at in 0..self.leaving.len() {
+            let nth = self.leaving[at];
+            self.cursors[nth].advance()?;
+            self.place(nth);
         }
-        self.choose();
-        let unread = self.unread().map(|nth| self.cursors[nth].block_bytes());
-        let bytes = unread.sum();
-        (!self.at.is_empty()).then_some(bytes)
+        let unread = self.at_first().filter(|cursor| !cursor.is_read());
+        Ok(unread.map(Cursor::block_bytes).sum())
     }
 
     /// Goes on to the next key.
@@ -102,7 +117,7 @@ impl<'r> Merge<'r> {
     /// # Errors
     /// [`Error::Damaged`](crate::Error::Damaged), or what the operating system answers.
     pub fn advance(&mut self) -> Result<()> {
-        self.leave();
+        self.leave()?;
         self.find()
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod gather;
 mod header;
 mod levels;
 mod merge;
+mod page;
 mod pieces;
 pub(crate) mod repair;
 mod sst;
@@ -34,10 +35,11 @@ use crate::pool::{Pool, parallel};
 pub(crate) use compaction::GpuCompaction;
 use compaction::Workers;
 use levels::{Levels, Output};
+pub(crate) use page::{Page, PageOf};
 pub(crate) use sst::{Checked, INLINE_VALUE_BYTES_MAX};
 pub use stats::{LevelStats, SpillStats};
 pub(crate) use values::Value;
-pub(crate) use version::{LsmVersion, PageLimit};
+pub(crate) use version::LsmVersion;
 
 /// A key's newest value below the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,23 +48,6 @@ pub(crate) struct Entry<'a> {
     pub sequence: u64,
     /// `None` for a tombstone.
     pub value: Option<Value<'a>>,
-}
-
-/// A key with the newest that is known of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Item {
-    pub key: Vec<u8>,
-    pub sequence: u64,
-    /// `None` for a tombstone.
-    pub value: Option<Vec<u8>>,
-}
-
-/// A part of a range.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Page {
-    pub items: Vec<Item>,
-    /// Nothing of the range is left behind them.
-    pub is_last: bool,
 }
 
 /// What the manifest says of a file.

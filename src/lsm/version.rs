@@ -1,36 +1,16 @@
 //! What a spill holds at one moment.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::cursor::{Cursor, Direction};
 use super::header::HEADER;
-use super::merge::Merge;
 use super::sst::{Sst, key_hash};
 use super::values::ValueFile;
-use super::{Item, Page};
 use crate::{Error, Result};
 
 /// Levels there are.
 pub const LEVELS: u32 = 8;
-
-/// What a page has at most, unless a single item is longer.
-#[derive(Debug, Clone, Copy)]
-pub struct PageLimit {
-    pub items: usize,
-    /// Of keys and values.
-    pub bytes: usize,
-}
-
-impl PageLimit {
-    /// So many items of a MiB.
-    pub fn items(items: usize) -> Self {
-        let bytes = 1 << 20;
-        Self { items, bytes }
-    }
-}
 
 /// Files in the order of their keys, no two of which have a key in common.
 #[derive(Debug, Clone)]
@@ -57,6 +37,7 @@ pub struct LsmVersion {
     runs: Vec<Run>,
     /// Bytes of filters and indexes in memory.
     memory: u64,
+    entries: u64,
     /// The value files to which the files refer, in the order of their numbers.
     values: Vec<LiveValues>,
 }
@@ -125,13 +106,20 @@ impl LsmVersion {
         runs[..newest].reverse();
         let files = runs.iter().flat_map(|run| &run.files);
         let memory = files.clone().map(|sst| sst.memory() as u64).sum();
+        let entries = files.clone().map(|sst| sst.properties().entries).sum();
         let values = live_values(files);
         Ok(Self {
             store_id,
             runs,
             memory,
+            entries,
             values,
         })
+    }
+
+    /// Its runs, the newest first.
+    pub fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.runs.iter()
     }
 
     /// The files of a level below 0, in the order of their keys.
@@ -182,7 +170,7 @@ impl LsmVersion {
 
     /// How many entries all files have, tombstones among them: at least as many as there are keys.
     pub fn entries(&self) -> u64 {
-        self.files().map(|(_, sst)| sst.properties().entries).sum()
+        self.entries
     }
 
     /// The lengths of the first and the last key of each file, and its entries.
@@ -242,78 +230,6 @@ impl LsmVersion {
             }
         }
         Ok(None)
-    }
-
-    /// The first items of a range, or the last ones `from_end`, in the direction in which they are met:
-    /// each key once with its newest value, tombstones among them. There are at most so many, and fewer
-    /// if their keys and values are long; at least one if there is one. Unless they are `with_values`, all
-    /// values are empty.
-    ///
-    /// Blocks are read whole, as each has one checksum. So a long value is read for the sake of its key, too,
-    /// but no block behind the page is.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`], or what the operating system answers.
-    pub fn page(
-        &self,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-        from_end: bool,
-        limit: PageLimit,
-        with_values: bool,
-    ) -> Result<Page> {
-        let (direction, from, to) = match from_end {
-            false => (Direction::Forward, range.0, range.1),
-            true => (Direction::Backward, range.1, range.0),
-        };
-        let cursors = self
-            .runs
-            .iter()
-            .map(|run| Cursor::seek(&run.files, from, direction, Sst::block))
-            .collect::<Result<_>>()?;
-        let mut merge = Merge::new(cursors, direction)?;
-        let mut page = Page {
-            items: Vec::new(),
-            is_last: false,
-        };
-        let mut bytes = 0;
-        while let Some(entry) = merge.entry() {
-            let inside = match (direction, to) {
-                (_, Bound::Unbounded) => true,
-                (Direction::Forward, Bound::Included(to)) => entry.key <= to,
-                (Direction::Forward, Bound::Excluded(to)) => entry.key < to,
-                (Direction::Backward, Bound::Included(to)) => entry.key >= to,
-                (Direction::Backward, Bound::Excluded(to)) => entry.key > to,
-            };
-            if !inside {
-                break;
-            }
-            let value_bytes = entry.value.filter(|_| with_values);
-            let value_bytes = value_bytes.map_or(0, |value| value.len());
-            bytes += entry.key.len() + value_bytes;
-            if !page.items.is_empty() && bytes > limit.bytes {
-                return Ok(page);
-            }
-            let (key, sequence) = (entry.key.to_vec(), entry.sequence);
-            let value = match with_values {
-                true => merge.value()?,
-                false => entry.value.map(|_| Vec::new()),
-            };
-            page.items.push(Item {
-                key,
-                sequence,
-                value,
-            });
-            let Some(unread) = merge.leave() else {
-                break;
-            };
-            let has_room = !with_values || bytes as u64 + unread <= limit.bytes as u64;
-            if page.items.len() >= limit.items || !has_room {
-                return Ok(page);
-            }
-            merge.find()?;
-        }
-        page.is_last = true;
-        Ok(page)
     }
 }
 

@@ -1361,8 +1361,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a block that has not been read is taken to be behind the next key",
         file: "src/lsm/merge.rs",
-        find: "                Some(std::cmp::Ordering::Equal) => self.at.push(nth),\n",
-        replacement: "                Some(std::cmp::Ordering::Equal) if cursor.is_read() => self.at.push(nth),\n                Some(std::cmp::Ordering::Equal) => {}\n",
+        find: "before.is_read().cmp(&cursor.is_read())",
+        replacement: "cursor.is_read().cmp(&before.is_read())",
         suite: Suite::Unit("lsm::tests::model"),
     },
     Mutation {

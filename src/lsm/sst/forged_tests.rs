@@ -14,9 +14,9 @@ use super::index::Index;
 use super::*;
 use crate::lsm::cache::FileCache;
 use crate::lsm::repair::repair;
-use crate::lsm::tests::seed;
+use crate::lsm::tests::{page, seed};
 use crate::lsm::values::{Value, ValueWriter};
-use crate::lsm::version::{LsmVersion, PageLimit};
+use crate::lsm::version::LsmVersion;
 use crate::lsm::{Entry, LevelFile};
 use crate::pm::Dir;
 use crate::width::{low_byte, to_usize};
@@ -145,7 +145,7 @@ fn ask(dir: &Dir, file: &LevelFile) -> bool {
                 false => (from, Bound::Unbounded),
                 true => (Bound::Unbounded, from),
             };
-            if let Ok(page) = version.page(range, from_end, PageLimit::items(1 << 20), true) {
+            if let Ok(page) = page(&version, range, from_end, 1 << 20) {
                 assert!(page.items.len() < 1 << 16);
             }
         }

@@ -214,11 +214,15 @@ impl Sst {
     pub fn value(&self, nth: usize, value: Value) -> Result<Vec<u8>> {
         match value {
             Value::Inline(bytes) => Ok(bytes.to_vec()),
-            Value::Apart(value) => self.read_value(nth, &value),
+            Value::Apart(value) => self.value_file(nth, &value)?.read(&value),
         }
     }
 
-    fn read_value(&self, nth: usize, value: &ValueRef) -> Result<Vec<u8>> {
+    /// The value file that has a value of an entry of data block `nth`.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if the properties name none.
+    pub fn value_file(&self, nth: usize, value: &ValueRef) -> Result<&ValueFile> {
         let used = &self.properties.values;
         let of = used.binary_search_by_key(&value.file, |of| of.file);
         let of = of.ok().filter(|&of| {
@@ -226,7 +230,7 @@ impl Sst {
             is_inside && value.len <= VALUE_BYTES_MAX
         });
         match of {
-            Some(of) => self.values[of].read(value),
+            Some(of) => Ok(&self.values[of]),
             None => Err(self.damage(nth, format!("{value:?}, which the properties do not name"))),
         }
     }

@@ -6,6 +6,7 @@ mod faults;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod model;
+mod pages;
 mod threads;
 mod value_files;
 
@@ -131,6 +132,23 @@ pub fn add(spill: &Spill, changes: &Model) -> Result<()> {
     }))
 }
 
+/// A page of so many items.
+pub fn page(
+    version: &LsmVersion,
+    range: (Bound<&[u8]>, Bound<&[u8]>),
+    from_end: bool,
+    items: usize,
+) -> Result<Page> {
+    let of = PageOf {
+        range,
+        from_end,
+        items,
+        bytes: 1 << 20,
+        with_values: true,
+    };
+    Page::read([version], &mut Vec::new().into_iter(), of)
+}
+
 /// All that a version has, read from one end, in pages.
 pub fn contents(version: &LsmVersion, from_end: bool, limit: usize) -> Result<Model> {
     let mut all = Vec::new();
@@ -143,23 +161,25 @@ pub fn contents(version: &LsmVersion, from_end: bool, limit: usize) -> Result<Mo
             false => (from, Bound::Unbounded),
             true => (Bound::Unbounded, from),
         };
-        let page = version.page(range, from_end, PageLimit::items(limit), true)?;
+        let page = page(version, range, from_end, limit)?;
         assert!(page.is_last || !page.items.is_empty());
-        last = page.items.last().map(|item| item.key.clone());
+        last = page.items.last().map(|(key, _)| key.clone());
         all.extend(page.items);
         if page.is_last {
             break;
         }
     }
-    let keys: Vec<&Vec<u8>> = all.iter().map(|item| &item.key).collect();
+    let keys: Vec<&Vec<u8>> = all.iter().map(|(key, _)| key).collect();
     assert!(match from_end {
         false => keys.is_sorted_by(|a, b| a < b),
         true => keys.is_sorted_by(|a, b| a > b),
     });
-    Ok(all
-        .into_iter()
-        .map(|item| (item.key, (item.sequence, item.value)))
-        .collect())
+    let with_sequence = |(key, value): page::Item| {
+        let found = version.get(&key)?.expect("a page has it");
+        assert!(found.1 == value);
+        Ok((key, found))
+    };
+    all.into_iter().map(with_sequence).collect()
 }
 
 /// What of it is left of the keys when tombstones that hide nothing are left out.

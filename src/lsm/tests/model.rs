@@ -71,9 +71,7 @@ fn check(version: &LsmVersion, model: &Model, rng: &mut SmallRng, keys: u32) {
             to.as_ref().map(Vec::as_slice),
         );
         let from_end = rng.random();
-        let page = version
-            .page(range, from_end, PageLimit::items(50), true)
-            .unwrap();
+        let page = page(version, range, from_end, 50).unwrap();
         let is_inside = |key: &Vec<u8>| {
             use std::ops::RangeBounds;
             (as_slice(&from), as_slice(&to)).contains(key)
@@ -85,13 +83,13 @@ fn check(version: &LsmVersion, model: &Model, rng: &mut SmallRng, keys: u32) {
         if from_end {
             expected.reverse();
         }
-        let found = page.items.iter().filter(|item| item.value.is_some());
+        let found = page.items.iter().filter(|(_, value)| value.is_some());
         let found: Vec<_> = found.collect();
         assert!(!page.is_last || found.len() == expected.len());
         assert!(page.items.len() <= 50);
-        for (item, (key, (sequence, value))) in found.into_iter().zip(expected) {
-            assert_eq!((&item.key, item.sequence), (key, *sequence));
-            assert!(item.value == *value);
+        for ((found_key, found), (key, (_, value))) in found.into_iter().zip(expected) {
+            assert_eq!(found_key, key);
+            assert!(found == value);
         }
     }
 }

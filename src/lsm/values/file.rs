@@ -98,16 +98,31 @@ impl ValueFile {
     /// # Errors
     /// [`Error::Damaged`], or what the operating system answers.
     pub fn read(&self, value: &ValueRef) -> Result<Vec<u8>> {
+        self.checked(value, self.bytes(value.offset, value.len)?)
+    }
+
+    /// So many bytes of values, or those before the end of the file.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn bytes(&self, at: u64, len: usize) -> Result<Vec<u8>> {
         let file = self.cache.file(FileKind::Values, self.number)?;
-        let mut bytes = vec![0; value.len];
-        let read = file.read(&mut bytes, value.offset)?;
-        let found = match read == value.len {
-            true => checksum(&bytes),
-            false => {
-                let found = format!("{read} bytes of {}", value.len);
-                return Err(self.damage(value, found));
-            }
-        };
+        let mut bytes = vec![0; len];
+        let read = file.read(&mut bytes, at)?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
+
+    /// The bytes of a value if these are.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    pub fn checked(&self, value: &ValueRef, bytes: Vec<u8>) -> Result<Vec<u8>> {
+        let found = checksum(&bytes);
+        if bytes.len() != value.len {
+            let found = format!("{} bytes of {}", bytes.len(), value.len);
+            return Err(self.damage(value, found));
+        }
         match found == value.checksum {
             true => Ok(bytes),
             false => {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::lsm::PageLimit;
+use crate::lsm;
 use crate::store::inner::StoreInner;
+use crate::store::ordered::PAGE_BYTES_MAX;
 use crate::width::{product_top, to_usize};
 use crate::{Error, Result};
 
@@ -123,15 +124,17 @@ impl Route {
 fn some_keys(state: &StoreInner) -> Vec<Vec<u8>> {
     let mut keys = state.tiers.table.some_keys(CHECKED_KEYS);
     if keys.len() < CHECKED_KEYS {
-        let all = (Bound::Unbounded, Bound::Unbounded);
-        let page =
-            state
-                .tiers
-                .spill
-                .version()
-                .page(all, false, PageLimit::items(CHECKED_KEYS), false);
+        let first = lsm::PageOf {
+            range: (Bound::Unbounded, Bound::Unbounded),
+            from_end: false,
+            items: CHECKED_KEYS,
+            bytes: PAGE_BYTES_MAX,
+            with_values: false,
+        };
+        let version = state.tiers.spill.version();
+        let page = lsm::Page::read([&*version], &mut Vec::new().into_iter(), first);
         let items = page.map(|page| page.items).unwrap_or_default();
-        keys.extend(items.into_iter().map(|item| item.key));
+        keys.extend(items.into_iter().map(|(key, _)| key));
     }
     keys
 }

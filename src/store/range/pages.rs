@@ -12,7 +12,7 @@ use std::vec;
 use rayon::iter::Either;
 
 use crate::Result;
-use crate::lsm::{self, LsmVersion, PageLimit, Spill};
+use crate::lsm::{self, LsmVersion, Spill};
 use crate::store::inner::StoreInner;
 use crate::store::metrics::TimedPath;
 use crate::store::mvcc::group_writes;
@@ -23,12 +23,13 @@ use crate::store::ordered::{Item, Limits, OrderedView, PAGE_BYTES_MAX, PageOf};
 use crate::store::partitions::Partitions;
 use crate::store::store_ref::StoreRef;
 use crate::table::item::Wanted;
+use crate::width::to_usize;
 
 /// Items that are read at a time, at most.
 const PAGE_ITEMS_MAX: usize = 2048;
 
-/// Items that each of several partitions reads of its files beside its share: they do not fall evenly.
-const SPARE_ITEMS: usize = 2;
+/// Items that are read of the tables beside their share of a page: they do not fall evenly.
+const SPARE_ITEMS: usize = 4;
 
 /// Items that are read at first.
 pub const PAGE_ITEMS_INITIAL: usize = 32;
@@ -63,6 +64,10 @@ pub struct Pages<'s> {
     back_page: vec::IntoIter<Item>,
     /// Most items of the next page.
     page_items: usize,
+    /// Most of them that are read of the tables, once a page says how many that may be.
+    above_items: Option<usize>,
+    /// Items that will still be asked for, if that is known.
+    expected: usize,
 }
 
 /// From which end.
@@ -148,12 +153,24 @@ impl<'s> Pages<'s> {
             front_page: Vec::new().into_iter(),
             back_page: Vec::new().into_iter(),
             page_items: PAGE_ITEMS_INITIAL,
+            above_items: None,
+            expected: 0,
         }
     }
 
     /// Reads so many items at first: as many as will be asked for.
     pub fn expect(&mut self, items: usize) {
         self.page_items = items.clamp(1, PAGE_ITEMS_MAX);
+        self.expected = items;
+    }
+
+    /// How many of the items of a page the tables have, most likely.
+    fn share(&self, items: usize) -> usize {
+        let (above, all) = self.states().fold((0, 0), |(above, all), state| {
+            (above + state.tiers.table.len(), all + state.tiers.keys())
+        });
+        let share = to_usize((items as u64 * above).div_ceil(all.max(1)));
+        share + 2 * share.isqrt() + SPARE_ITEMS
     }
 
     fn read_timed(&mut self, end: End) -> Result<()> {
@@ -179,8 +196,13 @@ impl<'s> Pages<'s> {
                 items: self.page_items,
                 what: self.what,
             };
-            let (above, versions) = above(self.store.partitions(), page, end)?;
-            let mut part = with_files(above, &versions, page, end)?;
+            let above_items = self.above_items.unwrap_or_else(|| self.share(page.items));
+            let of_tables = PageOf {
+                items: page.items.min(above_items),
+                ..page
+            };
+            let (above, versions) = above(self.store.partitions(), of_tables, end)?;
+            let (mut part, taken) = with_files(above, &versions, page, end)?;
             match part.rest.is_some() {
                 true => newer.cut(part.rest.clone(), end),
                 false => part.rest = newer.rest.take(),
@@ -188,20 +210,26 @@ impl<'s> Pages<'s> {
             part.items = overlay(part.items, newer.items.into_iter(), end);
             let old = self.cut_to_page(&mut part, limits, end);
             let Part { items, rest } = self.overlay_newer(part, old, limits, end)?;
+            // The next page is up to twice as long.
+            self.above_items = Some(4 * taken + SPARE_ITEMS);
             // Of long items as few are asked for as there is room for.
             self.page_items = (2 * items.len()).clamp(1, PAGE_ITEMS_MAX);
+            let values = items.iter().filter(|(_, value)| value.is_some()).count();
+            self.expected = self.expected.saturating_sub(values);
+            if self.expected > 0 {
+                self.page_items = self.page_items.min(self.expected);
+            }
             match (rest, end) {
                 (None, _) => self.is_open = false,
                 (Some(key), End::Front) => self.front = Bound::Excluded(key),
                 (Some(key), End::Back) => self.back = Bound::Excluded(key),
             }
-            let found = items.iter().any(|(_, value)| value.is_some());
             // What was read before is used up.
             match end {
                 End::Front => self.front_page = items.into_iter(),
                 End::Back => self.back_page = items.into_iter(),
             }
-            if found {
+            if values > 0 {
                 break;
             }
         }
@@ -416,40 +444,29 @@ fn above(partitions: &Partitions, page: PageOf, end: End) -> Result<(Part, Vec<A
     }
 }
 
-/// Items from one end of a range: of each key what a table has or else the files. These are read while changes
-/// go on: what leaves a table is in a file before.
-fn with_files(above: Part, versions: &[Arc<LsmVersion>], page: PageOf, end: End) -> Result<Part> {
-    if versions.is_empty() {
-        return Ok(above);
-    }
-    let share = match versions.len() {
-        1 => page.items,
-        several => page.items.min(page.items.div_ceil(several) + SPARE_ITEMS),
+/// Items from one end of a range: of each key what a table has or else the files, and how many are of the tables. The
+/// files are read while changes go on: what leaves a table is in a file before.
+fn with_files(
+    above: Part,
+    versions: &[Arc<LsmVersion>],
+    page: PageOf,
+    end: End,
+) -> Result<(Part, usize)> {
+    let Part { items, rest } = above;
+    let count = items.len();
+    let mut items = items.into_iter();
+    let of = lsm::PageOf {
+        // Nothing is read that is behind what the tables have.
+        range: end.upto(page.range, rest.as_deref()),
+        from_end: end == End::Back,
+        items: page.items,
+        bytes: PAGE_BYTES_MAX,
+        with_values: page.what == Wanted::Item,
     };
-    let limit = PageLimit {
-        items: share,
-        bytes: PAGE_BYTES_MAX / versions.len(),
-    };
-    let with_values = page.what == Wanted::Item;
-    let mut below: Vec<Item> = Vec::new();
-    // Nothing is read that is behind what the tables have, or the files of a partition before.
-    let mut rest = above.rest.clone();
-    for version in versions {
-        let range = end.upto(page.range, rest.as_deref());
-        let read = version.page(range, end == End::Back, limit, with_values)?;
-        let item = |item: lsm::Item| (item.key, item.value);
-        let read = Part::new(read.items.into_iter().map(item).collect(), read.is_last);
-        rest = read.rest.or(rest);
-        below.extend(read.items);
-    }
-    // No two of them have a key.
-    below.sort_by(|(a, _), (b, _)| end.order(a, b));
-    let mut part = Part {
-        items: overlay(below, above.items.into_iter(), end),
-        rest: above.rest,
-    };
-    part.cut(rest, end);
-    Ok(part)
+    let read = lsm::Page::read(versions.iter().map(|version| &**version), &mut items, of)?;
+    let mut part = Part::new(read.items, read.is_last);
+    part.rest = part.rest.or(rest);
+    Ok((part, count - items.len()))
 }
 
 /// Items in the order from one end, but of the keys of `upper`, which are in that order too, what those

@@ -1,4 +1,4 @@
-//! A data block with all its keys in memory.
+//! Entries of a data block with their keys in memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,10 +6,13 @@ use std::sync::Arc;
 use super::{BLOCK_BYTES, BLOCK_HEADER, Block, RawValue};
 use crate::lsm::Entry;
 
-/// All entries of a block, which can be gone through in both directions.
+/// Entries of a block that follow one another: all, or a group, which goes from a restart point to the next. They can be
+/// gone through in both directions.
 #[derive(Debug)]
 pub struct Decoded {
     block: Arc<Block>,
+    /// The group, if it is one.
+    group: usize,
     keys: Vec<u8>,
     entries: Vec<DecodedEntry>,
 }
@@ -22,17 +25,29 @@ struct DecodedEntry {
 }
 
 impl Decoded {
-    /// Decodes a block; says what is wrong with it.
+    /// Decodes a whole block; says what is wrong with it.
     pub fn new(block: Arc<Block>) -> Result<Self, String> {
-        let mut keys: Vec<u8> = Vec::with_capacity((block.end - BLOCK_HEADER).min(BLOCK_BYTES));
+        let all = BLOCK_HEADER..block.end;
+        Self::of_range(block, 0, all)
+    }
+
+    /// Decodes a group of a block; says what is wrong with it.
+    pub fn of_group(block: Arc<Block>, group: usize) -> Result<Self, String> {
+        let range = block.group(group);
+        Self::of_range(block, group, range)
+    }
+
+    fn of_range(block: Arc<Block>, group: usize, range: Range<usize>) -> Result<Self, String> {
+        let mut keys: Vec<u8> = Vec::with_capacity(range.len().min(BLOCK_BYTES));
         let mut entries: Vec<DecodedEntry> = Vec::new();
-        let mut at = BLOCK_HEADER;
+        let mut at = range.start;
         let mut last = 0..0;
-        while at < block.end {
+        while at != range.end {
             let entry_at = at;
             let entry = block
                 .take(&mut at)
                 .filter(|entry| entry.shared <= last.len() && keys.len() <= BLOCK_BYTES)
+                .filter(|_| at <= range.end)
                 .ok_or_else(|| format!("no entry at byte {}", entry_at - BLOCK_HEADER))?;
             let start = keys.len();
             keys.extend_from_within(last.start..last.start + entry.shared);
@@ -46,9 +61,15 @@ impl Decoded {
         }
         Ok(Self {
             block,
+            group,
             keys,
             entries,
         })
+    }
+
+    /// The block, and which of its groups this is.
+    pub fn group(&self) -> (&Arc<Block>, usize) {
+        (&self.block, self.group)
     }
 
     /// How many entries there are.

@@ -113,6 +113,10 @@ fn take_value(bytes: &[u8], at: &mut usize, len: usize, is_apart: bool) -> Optio
     value.end().map(|_| RawValue::Apart(value))
 }
 
+fn broken() -> String {
+    String::from("an entry that cannot be one")
+}
+
 /// What a block has of a key: its sequence number, and where its value is unless it is a tombstone.
 #[derive(Debug)]
 pub struct Found {
@@ -184,20 +188,43 @@ impl Block {
             .min(self.end)
     }
 
-    /// Looks a key up. `Err` if an entry cannot be one.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Found>, String> {
-        let broken = || String::from("an entry that cannot be one");
-        // The last restart point whose key is not behind the one that is sought.
-        let (mut low, mut high) = (0, (self.bytes.len() - 4 - self.end) / 4);
+    /// How many groups of entries there are: from each restart point to the next. Never 0.
+    pub fn groups(&self) -> usize {
+        (self.bytes.len() - 4 - self.end) / 4
+    }
+
+    /// Where the entries of a group are. All groups have all entries.
+    fn group(&self, nth: usize) -> Range<usize> {
+        let start = match nth {
+            0 => BLOCK_HEADER,
+            _ => self.restart(nth),
+        };
+        let is_last = nth + 1 == self.groups();
+        start..if is_last {
+            self.end
+        } else {
+            self.restart(nth + 1)
+        }
+    }
+
+    /// The last group whose first key satisfies `before`, or the first group. `Err` if an entry cannot be one.
+    #[inline]
+    pub fn find_group(&self, before: impl Fn(&[u8]) -> bool) -> Result<usize, String> {
+        let (mut low, mut high) = (0, self.groups());
         while high - low > 1 {
             let middle = low + (high - low) / 2;
             let entry = self.take(&mut self.restart(middle)).ok_or_else(broken)?;
-            match self.bytes[entry.rest].cmp(key) {
-                Ordering::Greater => high = middle,
-                Ordering::Less | Ordering::Equal => low = middle,
+            match before(&self.bytes[entry.rest]) {
+                true => low = middle,
+                false => high = middle,
             }
         }
-        let mut at = self.restart(low);
+        Ok(low)
+    }
+
+    /// Looks a key up. `Err` if an entry cannot be one.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Found>, String> {
+        let mut at = self.restart(self.find_group(|first| first <= key)?);
         // Bytes that the last entry's key has in common with the one sought, which is behind it.
         let mut matched = 0;
         while at < self.end {
