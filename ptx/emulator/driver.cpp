@@ -97,7 +97,7 @@ std::unordered_map<std::string, Kernel> kernels = {
     ENTRY(check_blocks), ENTRY(parse_blocks), ENTRY(load_key_words), ENTRY(order_alike),
     ENTRY(mark_kept),
     ENTRY(copy_tombstones), ENTRY(drop_tombstones), ENTRY(take_kept), ENTRY(mark_starts),
-    ENTRY(note_firsts), ENTRY(measure_entries), ENTRY(encode_entries), ENTRY(hash_keys),
+    ENTRY(note_firsts), ENTRY(measure_entries), ENTRY(encode_entries), ENTRY(fill_filters),
     ENTRY(describe_blocks), ENTRY(seal_blocks), ENTRY(count_values),
     {"sum_parts", kernel(sum_parts, true)},
     {"start_parts", kernel(start_parts, true)},

@@ -2,10 +2,10 @@
 
 use bytemuck::bytes_of;
 
+use super::error::Result;
 use super::launch::{Function, Launch, THREADS};
 use super::memory::Address;
 use super::module::Module;
-use super::error::Result;
 
 /// Values of a digit: a thread for each.
 const DIGITS: u32 = THREADS;

@@ -56,6 +56,12 @@ struct CompactionStatus {
     u32 reserved;
 };
 
+// Blocks of a filter (src/lsm/sst/filter.rs).
+struct FilterPlace {
+    u32 first;
+    u32 blocks;
+};
+
 struct ValueUse {
     u64 bytes;
     u64 end;
@@ -77,7 +83,8 @@ struct Compaction {
     u32 *shared;    // bytes that it shares with the key before
     u64 *offsets;   // where it begins in the output
     u8 *output;
-    u64 *hashes;
+    u32 *filters;               // of all new files
+    const FilterPlace *filter_places; // of each new file
     OutputBlock *described;
     u8 *ends;              // of each new block its first and its last key, `stride` bytes each
     const u64 *seeds;      // of the checksums of new blocks
@@ -525,14 +532,26 @@ KERNEL encode_entries(Compaction job) {
     }
 }
 
-// The hash by which filters know each key.
-KERNEL hash_keys(Compaction job) {
+constexpr u32 FILTER_WORDS = 8;
+__device__ constexpr u32 FILTER_SALTS[FILTER_WORDS] = {
+    0x47b6137b, 0x44974d91, 0x8824ad5b, 0xa2b7289d, 0x705495c7, 0x2df1424b, 0x9efc4947, 0x5c6bfb31,
+};
+
+// Enters the key of each entry into the filter of its file.
+KERNEL fill_filters(Compaction job) {
     u32 count = kept_count(job);
     #pragma unroll 1
     for (u64 nth = thread_number(); nth < count; nth += thread_count()) {
         u32 number = job.numbers[nth];
         const u8 *key = job.keys + static_cast<u64>(number) * job.stride;
-        job.hashes[nth] = hash_short(key, job.entries[number].key_len, job.hash_seed);
+        u64 hash = hash_short(key, job.entries[number].key_len, job.hash_seed);
+        const FilterPlace place = job.filter_places[job.files[block_of(job, nth)]];
+        u64 block = place.first + ((hash >> 32) * place.blocks >> 32);
+        u32 *words = job.filters + block * FILTER_WORDS;
+        #pragma unroll 1
+        for (u32 word = 0; word < FILTER_WORDS; word++) {
+            atomicOr(words + word, 1u << (static_cast<u32>(hash) * FILTER_SALTS[word] >> 27));
+        }
     }
 }
 

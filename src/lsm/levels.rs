@@ -325,7 +325,7 @@ impl<'l> Output<'l> {
         number: u64,
         blocks: &[MadeBlock],
         bytes: &[u8],
-        hashes: &[u64],
+        filter: &[u8],
         values: Vec<ValueUse>,
     ) -> Result<()> {
         let levels = self.levels;
@@ -334,7 +334,7 @@ impl<'l> Output<'l> {
         for piece in bytes.chunks(PIECE_BYTES) {
             levels.catalog.write(&mut || writer.write(piece))?;
         }
-        writer.add_blocks(blocks, hashes, values);
+        writer.add_blocks(blocks, filter, values);
         self.writer = Some((number, writer));
         self.end_file()
     }

@@ -54,6 +54,14 @@ pub struct Use {
     pub end: u64,
 }
 
+/// Where the filter of a new file is among those of all: its first block of 32 bytes, and how many it has.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct FilterPlace {
+    pub first: u32,
+    pub blocks: u32,
+}
+
 #[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
 pub struct Status {
@@ -84,7 +92,8 @@ pub struct View {
     pub shared: Address,
     pub offsets: Address,
     pub output: Address,
-    pub hashes: Address,
+    pub filters: Address,
+    pub filter_places: Address,
     pub described: Address,
     pub ends: Address,
     pub seeds: Address,

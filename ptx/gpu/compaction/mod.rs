@@ -10,13 +10,13 @@ use bytemuck::{bytes_of, cast_slice};
 use parking_lot::Mutex;
 
 use super::device::Device;
+use super::error::Result;
 use super::launch::{BLOCKS, Function, Graphs, Launch, Launches, THREADS};
 use super::memory::{Address, DeviceMemory, PinnedMemory, copy_in, copy_out, fill, wait};
 use super::module::Module;
 use super::radix::Radix;
 use super::stream::Stream;
-use super::error::Result;
-use abi::{ENTRY, InputBlock, OutputBlock, Problems, Status, Use, View};
+use abi::{ENTRY, FilterPlace, InputBlock, OutputBlock, Problems, Status, Use, View};
 
 /// Longest key that the device takes, in bytes: one thread hashes it.
 const KEY_BYTES_MAX: usize = 240;
@@ -29,6 +29,9 @@ const ALIGNMENT: usize = 256;
 
 /// Words that a block of threads adds up.
 const SUMMED_BY_BLOCK: u32 = 8 * THREADS;
+
+/// Bytes of a block of a filter.
+const FILTER_BLOCK: usize = 32;
 
 /// Lanes that share the work on a block or an entry.
 const GROUP: u32 = 8;
@@ -117,10 +120,17 @@ impl NewBlocks<'_> {
 pub struct Sealed<'t> {
     /// The blocks, one behind the other.
     pub bytes: &'t [u8],
-    /// The hash of each entry's key.
-    pub hashes: &'t [u64],
+    /// The filters of all files.
+    filters: &'t [u8],
     /// For each file, what it has in each value file.
     pub uses: &'t [Use],
+}
+
+impl Sealed<'_> {
+    /// The filter of a file.
+    pub fn filter(&self, place: &FilterPlace) -> &[u8] {
+        &self.filters[place.first as usize * FILTER_BLOCK..][..place.blocks as usize * FILTER_BLOCK]
+    }
 }
 
 impl Compactor {
@@ -197,9 +207,8 @@ struct Made {
     entries: usize,
     bytes: usize,
     ends: usize,
-    hashes: usize,
     content: usize,
-    uses: usize,
+    filters: usize,
 }
 
 impl Task<'_> {
@@ -252,7 +261,7 @@ impl Task<'_> {
     }
 
     /// Gives the blocks their checksums, with a seed for each one, and brings all to the host. `files` says of each block
-    /// which of so many new files it is of. Gives nothing if an entry refers to another value file.
+    /// which of the new files it is of, and `filters` where each file's filter is to be. Gives nothing if an entry refers to another value file.
     ///
     /// # Errors
     /// [`Error`](super::error::Error).
@@ -261,16 +270,16 @@ impl Task<'_> {
         plan: &Plan,
         seeds: &[u64],
         files: &[u32],
-        file_count: usize,
+        filters: &[FilterPlace],
     ) -> Result<Option<Sealed<'_>>> {
         let _entered = self.compactor.device.enter()?;
         let Some(mut lane) = self.lane.take() else {
             return Ok(None);
         };
         let kernels = &self.compactor.parts.kernels;
-        let uses = file_count * plan.value_files.len();
-        let (view, made) = (&mut self.view, &mut self.made);
-        let sealed = lane.seal(kernels, view, made, (seeds, files), plan.value_files, uses);
+        let uses = filters.len() * plan.value_files.len();
+        let view = &mut self.view;
+        let sealed = lane.seal(kernels, view, &self.made, (seeds, files, filters), uses);
         let waited = wait(&lane.stream);
         sealed?;
         waited?;
@@ -283,8 +292,8 @@ impl Task<'_> {
         }
         Ok(Some(Sealed {
             bytes: &answered[made.content..][..made.bytes],
-            hashes: cast_slice(&answered[made.hashes..][..made.entries * 8]),
-            uses: cast_slice(&answered[made.uses..][..uses * size_of::<Use>()]),
+            filters: &answered[made.filters..][..filter_bytes(filters)],
+            uses: cast_slice(&answered[uses_at(made, filters)..][..uses * size_of::<Use>()]),
         }))
     }
 }
@@ -415,7 +424,6 @@ impl Lane {
             halves,
             halves,
             words,
-            words,
             halves,
             (words / size_of::<u64>()).div_ceil(SUMMED_BY_BLOCK as usize) * size_of::<u64>(),
             size_of_val(plan.value_files),
@@ -441,10 +449,9 @@ impl Lane {
             firsts: at[12],
             shared: at[13],
             offsets: at[14],
-            hashes: at[15],
-            tombstones: at[16],
-            value_files: at[18],
-            status: at[19],
+            tombstones: at[15],
+            value_files: at[17],
+            status: at[18],
             hash_seed: plan.hash_seed,
             block_bytes: plan.block_bytes,
             file_bytes: plan.file_bytes,
@@ -486,7 +493,7 @@ impl Lane {
         let waited = wait(stream);
         launched?;
         waited?;
-        Ok((view, at[6], at[7], at[17]))
+        Ok((view, at[6], at[7], at[16]))
     }
 
     /// Sorts the entries by their keys, by 16 bytes of them first, marks those to keep, and waits.
@@ -617,9 +624,8 @@ impl Lane {
         let mut layout = Layout::default();
         layout.place(described);
         made.ends = layout.place(ends);
-        made.hashes = layout.place(made.entries * size_of::<u64>());
         made.content = layout.place(made.bytes);
-        made.uses = layout.0;
+        made.filters = layout.0;
         self.answered.reserve(layout.0)?;
         let mut layout = Layout::default();
         let lens = [
@@ -651,7 +657,6 @@ impl Lane {
         unsafe {
             let entries = made.entries;
             on.put(kernels.encode_entries, threads(GROUP, entries), of_job)?;
-            on.put(kernels.hash_keys, threads(1, entries), of_job)?;
             on.put(kernels.describe_blocks, threads(32, blocks), of_job)?;
             on.submit()?;
             copy_out(stream, &mut of_blocks[..described], view.described)?;
@@ -664,42 +669,57 @@ impl Lane {
         &mut self,
         kernels: &Kernels,
         view: &mut View,
-        made: &mut Made,
-        (seeds, files): (&[u64], &[u32]),
-        value_files: &[u64],
+        made: &Made,
+        (seeds, files, filters): (&[u64], &[u32], &[FilterPlace]),
         uses: usize,
     ) -> Result<()> {
         let of_uses = uses * size_of::<Use>();
+        let of_filters = filter_bytes(filters);
         let stream = &self.stream;
-        if made.uses + of_uses > self.answered.bytes().len() {
-            self.answered.reserve(made.uses + of_uses)?;
-        }
-        self.uses.reserve(of_uses)?;
-        view.uses = self.uses.address();
+        let uses_at = uses_at(made, filters);
+        self.answered.reserve(uses_at + of_uses)?;
+        let mut layout = Layout::default();
+        let places = [of_filters, size_of_val(filters), of_uses].map(|len| layout.place(len));
+        self.uses.reserve(layout.0)?;
+        let at = places.map(|place| self.uses.address() + place as u64);
+        [view.filters, view.filter_places, view.uses] = at;
         let mut on = Launches::new(stream, &mut self.graphs);
         let of_job: &[&[u8]] = &[bytes_of(view)];
-        let blocks = view.new_blocks.saturating_mul(GROUP);
-        let entries = u32::try_from(made.entries).unwrap_or(u32::MAX);
-        let answered = self.answered.bytes_mut();
-        let (first, answered_uses) = answered.split_at_mut(made.uses);
-        let (first, content) = first.split_at_mut(made.content);
-        let (status, hashes) = first.split_at_mut(made.hashes);
+        let blocks = kernels.blocks_for(view.new_blocks.saturating_mul(GROUP));
+        let entries = kernels.blocks_for(u32::try_from(made.entries).unwrap_or(u32::MAX));
+        let (first, answered_uses) = self.answered.bytes_mut().split_at_mut(uses_at);
+        let (first, answered_filters) = first.split_at_mut(made.filters);
+        let (status, content) = first.split_at_mut(made.content);
         // SAFETY: as in `parse`. The caller waits for the stream, whatever comes back, and keeps the slices until then.
         unsafe {
             copy_in(stream, view.seeds, cast_slice(seeds))?;
             copy_in(stream, view.files, cast_slice(files))?;
+            copy_in(stream, view.filter_places, cast_slice(filters))?;
+            fill(stream, view.filters, 0, of_filters)?;
             fill(stream, view.uses, 0, of_uses)?;
-            on.put(kernels.seal_blocks, kernels.blocks_for(blocks), of_job)?;
-            if !value_files.is_empty() {
-                on.put(kernels.count_values, kernels.blocks_for(entries), of_job)?;
+            on.put(kernels.seal_blocks, blocks, of_job)?;
+            on.put(kernels.fill_filters, entries, of_job)?;
+            if uses > 0 {
+                on.put(kernels.count_values, entries, of_job)?;
             }
             on.submit()?;
             copy_out(stream, &mut content[..made.bytes], view.output)?;
-            copy_out(stream, &mut hashes[..made.entries * 8], view.hashes)?;
+            copy_out(stream, &mut answered_filters[..of_filters], view.filters)?;
             copy_out(stream, &mut answered_uses[..of_uses], view.uses)?;
             copy_out(stream, &mut status[..size_of::<Status>()], view.status)
         }
     }
+}
+
+/// Bytes of all filters.
+fn filter_bytes(filters: &[FilterPlace]) -> usize {
+    let blocks = filters.iter().map(|place| place.blocks as usize);
+    blocks.sum::<usize>() * FILTER_BLOCK
+}
+
+/// Where it comes back what files have in value files.
+fn uses_at(made: &Made, filters: &[FilterPlace]) -> usize {
+    (made.filters + filter_bytes(filters)).next_multiple_of(ALIGNMENT)
 }
 
 struct Kernels {
@@ -719,7 +739,7 @@ struct Kernels {
     note_firsts: Function,
     measure_entries: Function,
     encode_entries: Function,
-    hash_keys: Function,
+    fill_filters: Function,
     describe_blocks: Function,
     seal_blocks: Function,
     count_values: Function,
@@ -751,7 +771,7 @@ impl Kernels {
             note_firsts: find("note_firsts")?,
             measure_entries: find("measure_entries")?,
             encode_entries: find("encode_entries")?,
-            hash_keys: find("hash_keys")?,
+            fill_filters: find("fill_filters")?,
             describe_blocks: find("describe_blocks")?,
             seal_blocks: find("seal_blocks")?,
             count_values: find("count_values")?,

@@ -19,8 +19,8 @@ const PART_BYTES_MIN: u64 = 256 << 10;
 /// Most bytes of a part that goes to the GPU: each has pinned memory for them twice.
 const PART_BYTES_MAX: u64 = 256 << 20;
 
-/// Parts that are on the GPU at a time: while one is copied, others are sorted.
-const PARTS_MAX: usize = 8;
+/// Parts that are on the GPU at a time: while some are copied, others are sorted.
+const PARTS_MAX: usize = 16;
 
 /// How long a GPU is left alone after a failure.
 const REST: Duration = Duration::from_secs(10);

@@ -5,11 +5,11 @@ use std::ops::Range;
 use super::gpu::Turn;
 use super::job::Job;
 use crate::Result;
-use crate::gpu::compaction::abi::{InputBlock, Use};
+use crate::gpu::compaction::abi::{FilterPlace, InputBlock, Use};
 use crate::gpu::compaction::{NewBlocks, Plan};
 use crate::lsm::header::HEADER;
 use crate::lsm::levels::{Levels, Output};
-use crate::lsm::sst::{BLOCK_BYTES, MadeBlock, Sst, common_prefix, header};
+use crate::lsm::sst::{BLOCK_BYTES, MadeBlock, Sst, common_prefix, filter_blocks, header};
 use crate::lsm::values::ValueUse;
 use crate::width::to_usize;
 
@@ -95,7 +95,15 @@ pub fn merge<'l>(
             file_of_block.push(nth);
         }
     }
-    let Some(sealed) = task.seal(&plan, &seeds, &file_of_block, files.len())? else {
+    let mut filters = Vec::with_capacity(files.len());
+    let mut first = 0;
+    for file in &files {
+        let entries = made[file.blocks.clone()].iter().map(|block| block.entries);
+        let blocks = u32::try_from(filter_blocks(entries.sum())).unwrap_or(u32::MAX);
+        filters.push(FilterPlace { first, blocks });
+        first = first.saturating_add(blocks);
+    }
+    let Some(sealed) = task.seal(&plan, &seeds, &file_of_block, &filters)? else {
         return Ok(None);
     };
     let uses = |nth: usize| {
@@ -113,8 +121,8 @@ pub fn merge<'l>(
         let blocks = &made[file.blocks.clone()];
         let (first, last) = (&blocks[0], &blocks[blocks.len() - 1]);
         let bytes = &sealed.bytes[to_usize(first.at)..to_usize(last.at + last.len)];
-        let hashes = &sealed.hashes[first.first..last.first + last.entries];
-        output.add_file(file.number, blocks, bytes, hashes, uses(nth))?;
+        let filter = sealed.filter(&filters[nth]);
+        output.add_file(file.number, blocks, bytes, filter, uses(nth))?;
     }
     output.finish()?;
     Ok(Some((output, task.is_first())))
@@ -205,7 +213,6 @@ fn made_blocks<'n>(new: &'n NewBlocks) -> Vec<MadeBlock> {
         MadeBlock {
             at: block.at,
             len: end_at - block.at,
-            first: block.first as usize,
             entries: end_entry - block.first as usize,
             tombstones: u64::from(block.tombstones),
             sequences: (block.smallest_sequence, block.largest_sequence),

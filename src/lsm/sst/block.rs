@@ -7,30 +7,20 @@
 //!
 //! *checksum* is the XXH3 of all behind it.
 
-use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Bytes before the content of a block.
 pub const BLOCK_HEADER: usize = 12;
 
 /// Writes a block with this content behind `out`.
 pub fn write(content: &[u8], seed: u64, out: &mut Vec<u8>) {
-    out.extend_from_slice(&header_of(&[content], seed));
+    let start = out.len();
+    let len = u32::try_from(content.len()).expect("keys and values have a longest length");
+    out.extend_from_slice(&[0; 8]);
+    out.extend_from_slice(&len.to_le_bytes());
     out.extend_from_slice(content);
-}
-
-/// The header of a block whose content comes in pieces.
-pub fn header_of(pieces: &[&[u8]], seed: u64) -> [u8; BLOCK_HEADER] {
-    let len: usize = pieces.iter().map(|piece| piece.len()).sum();
-    let len = u32::try_from(len).expect("keys and values have a longest length");
-    let mut header = [0; BLOCK_HEADER];
-    header[8..].copy_from_slice(&len.to_le_bytes());
-    let mut hash = Xxh3::with_seed(seed);
-    hash.update(&header[8..]);
-    for piece in pieces {
-        hash.update(piece);
-    }
-    header[..8].copy_from_slice(&hash.digest().to_le_bytes());
-    header
+    let checksum = xxh3_64_with_seed(&out[start + 8..], seed);
+    out[start..start + 8].copy_from_slice(&checksum.to_le_bytes());
 }
 
 /// How many bytes the block has that begins with `header`.

@@ -1,86 +1,95 @@
-//! The filter of a file: says of a key that it is not there, and errs for one in 256 that are not.
+//! The filter of a file: says of a key that it is not there, and errs for about one in 200 that are not.
 //!
-//! ```text
-//!  0      8                12                 16                     20
-//!  | seed | segment length | segment length-1 | segment count length | fingerprints ... |
-//! ```
-//!
-//! It is a binary fuse filter (Graf and Lemire) over the hashes of the keys, as the library gives it. A
-//! file whose filter could not be made has one without fingerprints, to which all keys may be there.
+//! It is a split-block Bloom filter (Putze, Sanders and Singler, 2007; that of Apache Parquet): blocks of eight words of
+//! 32 bits, in each of which a key has one bit. So a lookup reads one line of the cache, and keys come in any order, from
+//! any number of threads. The upper half of a key's hash says which block, the lower half times an odd number for each
+//! word which bit.
 
-use xorf::{BinaryFuse8, BinaryFuse8Ref, DmaSerializable, Filter as _, FilterRef};
+use bytemuck::{cast_slice, cast_slice_mut};
+
+use crate::width::{low_half, to_usize};
+
+/// Bits of the filter for each key.
+const BITS_PER_KEY: usize = 12;
+
+const WORDS: usize = 8;
+
+type FilterBlock = [u32; WORDS];
+
+/// Those of Parquet. `compaction.cu` has them, too.
+const SALTS: FilterBlock = [
+    0x47b6_137b,
+    0x4497_4d91,
+    0x8824_ad5b,
+    0xa2b7_289d,
+    0x7054_95c7,
+    0x2df1_424b,
+    0x9efc_4947,
+    0x5c6b_fb31,
+];
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Filter {
-    descriptor: [u8; DESCRIPTOR],
-    fingerprints: Box<[u8]>,
+    blocks: Vec<FilterBlock>,
 }
 
-const DESCRIPTOR: usize = BinaryFuse8::DESCRIPTOR_LEN;
+/// How many blocks the filter of so many keys has.
+pub fn blocks_of(keys: usize) -> usize {
+    (keys * BITS_PER_KEY)
+        .div_ceil(8 * size_of::<FilterBlock>())
+        .max(1)
+}
 
 impl Filter {
-    /// The filter of these hashes, which may have equal ones among them.
-    pub fn build(hashes: &mut Vec<u64>) -> Self {
-        hashes.sort_unstable();
-        hashes.dedup();
-        let mut descriptor = [0; DESCRIPTOR];
-        let mut fingerprints = Box::default();
-        if let Ok(filter) = BinaryFuse8::try_from(&*hashes) {
-            filter.dma_copy_descriptor_to(&mut descriptor);
-            fingerprints = filter.fingerprints;
+    /// The filter of these hashes.
+    pub fn build(hashes: &[u64]) -> Self {
+        let mut blocks = vec![[0; WORDS]; blocks_of(hashes.len())];
+        for &hash in hashes {
+            let (block, bits) = place(hash, blocks.len());
+            for (word, bit) in blocks[block].iter_mut().zip(bits) {
+                *word |= bit;
+            }
         }
-        Self {
-            descriptor,
-            fingerprints,
-        }
+        Self { blocks }
     }
 
-    /// What stands in the file, in two pieces.
-    pub fn pieces(&self) -> [&[u8]; 2] {
-        [&self.descriptor, &self.fingerprints]
+    /// What stands in the file.
+    pub fn bytes(&self) -> &[u8] {
+        cast_slice(&self.blocks)
     }
 
     /// Reads a filter; says what is wrong with it.
     pub fn read(bytes: &[u8]) -> Result<Self, String> {
-        let (descriptor, fingerprints) = bytes
-            .split_first_chunk::<DESCRIPTOR>()
-            .ok_or_else(|| format!("{} bytes", bytes.len()))?;
-        let word = |at| {
-            let word = descriptor[at..at + 4].try_into().expect("four bytes");
-            u64::from(u32::from_le_bytes(word))
-        };
-        let (segment, mask, front) = (word(8), word(12), word(16));
-        // What a lookup needs to stay among the fingerprints.
-        let fits = segment.is_power_of_two()
-            && mask == segment - 1
-            && front > 0
-            && front.is_multiple_of(segment)
-            && front + 2 * segment == fingerprints.len() as u64
-            && front + 2 * segment <= u64::from(u32::MAX);
-        if !fits && !fingerprints.is_empty() {
-            let len = fingerprints.len();
-            return Err(format!(
-                "{len} fingerprints; segments of {segment}, {front} in all but two"
-            ));
+        if bytes.is_empty() || !bytes.len().is_multiple_of(size_of::<FilterBlock>()) {
+            return Err(format!("{} bytes", bytes.len()));
         }
-        Ok(Self {
-            descriptor: *descriptor,
-            fingerprints: fingerprints.into(),
-        })
+        let mut blocks = vec![[0; WORDS]; bytes.len() / size_of::<FilterBlock>()];
+        cast_slice_mut(&mut blocks).copy_from_slice(bytes);
+        Ok(Self { blocks })
     }
 
     /// Whether a key with this hash may be there.
     #[inline]
     pub fn may_have(&self, hash: u64) -> bool {
-        self.fingerprints.is_empty()
-            || BinaryFuse8Ref::from_dma(&self.descriptor, &self.fingerprints).contains(&hash)
+        let (block, bits) = place(hash, self.blocks.len());
+        let words = self.blocks[block].iter().zip(bits);
+        words.fold(true, |all, (word, bit)| all & (word & bit != 0))
     }
 
     /// Bytes in memory.
     pub fn len(&self) -> usize {
-        self.fingerprints.len()
+        self.bytes().len()
     }
+}
+
+/// The block of a key with this hash, and its bit of each word.
+#[inline]
+fn place(hash: u64, blocks: usize) -> (usize, FilterBlock) {
+    let block = ((hash >> 32) * blocks as u64) >> 32;
+    let low = low_half(hash);
+    let bits = SALTS.map(|salt| 1 << (low.wrapping_mul(salt) >> 27));
+    (to_usize(block), bits)
 }
 
 #[cfg(test)]

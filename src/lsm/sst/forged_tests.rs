@@ -74,8 +74,7 @@ impl Contents {
             } else {
                 header.end_seed(at)
             };
-            bytes.extend_from_slice(&block::header_of(&[content], seed));
-            bytes.extend_from_slice(content);
+            block::write(content, seed, bytes);
             at
         };
         let mut index = index::Builder::default();

@@ -36,6 +36,8 @@ pub use check::Checked;
 #[cfg(feature = "cuda")]
 pub use data::common_prefix;
 pub use data::{BLOCK_BYTES, Block, Decoded};
+#[cfg(feature = "cuda")]
+pub use filter::blocks_of as filter_blocks;
 pub use reader::Sst;
 pub use salvage::Salvage;
 #[cfg(feature = "cuda")]

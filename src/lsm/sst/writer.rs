@@ -26,8 +26,6 @@ pub struct MadeBlock {
     /// Where it begins among all of them, in bytes, and how long it is.
     pub at: u64,
     pub len: u64,
-    /// The number of its first entry among all of them, and how many it has.
-    pub first: usize,
     pub entries: usize,
     pub tombstones: u64,
     /// The smallest and the largest one.
@@ -44,6 +42,8 @@ pub struct Writer {
     index: index::Builder,
     properties: Properties,
     hashes: Vec<u64>,
+    /// That of blocks that were made already.
+    filter: Option<Vec<u8>>,
     /// What all entries before count, those of files before among them.
     position: u64,
     is_finished: bool,
@@ -69,6 +69,7 @@ impl Writer {
             index: index::Builder::default(),
             properties: Properties::new(),
             hashes: Vec::new(),
+            filter: None,
             position,
             is_finished: false,
         })
@@ -118,13 +119,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Adds data blocks that are made already, with the hashes of their keys and what they have in value files. Nothing
+    /// Adds data blocks that are made already, with the filter of their keys and what they have in value files. Nothing
     /// else may be added to the file.
-    ///
-    /// # Errors
-    /// As [`add`](Self::add).
     #[cfg(feature = "cuda")]
-    pub fn add_blocks(&mut self, blocks: &[MadeBlock], hashes: &[u64], values: Vec<ValueUse>) {
+    pub fn add_blocks(&mut self, blocks: &[MadeBlock], filter: &[u8], values: Vec<ValueUse>) {
         let mut last: &[u8] = &[];
         for block in blocks {
             let (first_key, last_key) = &block.keys;
@@ -143,7 +141,7 @@ impl Writer {
         }
         self.block.set_last_key(last);
         self.properties.values = values;
-        self.hashes.extend_from_slice(hashes);
+        self.filter = Some(filter.to_vec());
     }
 
     /// Writes bytes of data blocks that are made already, in their order.
@@ -177,11 +175,16 @@ impl Writer {
         self.properties.largest = self.block.last_key().to_vec();
         let mut offsets = [0; 3];
         offsets[0] = self.len();
-        let filter = Filter::build(&mut self.hashes);
-        let pieces = filter.pieces();
-        let header = block::header_of(&pieces, self.header.end_seed(offsets[0]));
-        self.out.buffer.extend_from_slice(&header);
-        self.out.buffer.extend(pieces.concat());
+        let built;
+        let filter = match &self.filter {
+            Some(filter) => filter,
+            None => {
+                built = Filter::build(&self.hashes);
+                built.bytes()
+            }
+        };
+        let seed = self.header.end_seed(offsets[0]);
+        block::write(filter, seed, &mut self.out.buffer);
         offsets[1] = self.len();
         let seed = self.header.end_seed(offsets[1]);
         block::write(self.index.content(), seed, &mut self.out.buffer);
