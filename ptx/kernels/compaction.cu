@@ -57,7 +57,7 @@ struct CompactionStatus {
 };
 
 // Blocks of a filter (src/lsm/sst/filter.rs).
-struct FilterPlace {
+struct FilterRange {
     u32 first;
     u32 blocks;
 };
@@ -84,14 +84,14 @@ struct Compaction {
     u64 *offsets;   // where it begins in the output
     u8 *output;
     u32 *filters;               // of all new files
-    const FilterPlace *filter_places; // of each new file
+    const FilterRange *filter_ranges; // of each new file
     OutputBlock *described;
     u8 *ends;              // of each new block its first and its last key, `stride` bytes each
     const u64 *seeds;      // of the checksums of new blocks
     const u32 *files;      // of each new block
     const u64 *value_files; // numbers, ascending
     ValueUse *uses;        // of each new file what it has in each of these
-    u32 *tombstones;       // their places in the order
+    u32 *tombstones;       // their numbers in the order
     CompactionStatus *status;
     u64 hash_seed;
     u64 block_bytes;
@@ -279,7 +279,7 @@ KERNEL order_alike(Compaction job) {
     u32 *order = const_cast<u32 *>(order_of(job));
     #pragma unroll 1
     for (u64 nth = thread_number(); nth < job.entry_count; nth += thread_count()) {
-        // Those of another group may change places; they stay alike.
+        // Those of another group may be exchanged; they stay alike.
         if (nth != 0 && are_alike(job, order[nth - 1], order[nth])) continue;
         u64 end = nth + 1;
         #pragma unroll 1
@@ -392,7 +392,7 @@ KERNEL start_parts(u64 *sums, u32 parts) {
     }
 }
 
-// A block for each part: in the place of each word the sum of those before it.
+// A block for each part: instead of each word the sum of those before it.
 KERNEL add_parts(u64 *words, u32 len, const u64 *sums) {
     u64 first = thread_number() * SUMMED;
     u64 own = sum_of(words, first, len);
@@ -476,9 +476,9 @@ KERNEL measure_entries(Compaction job) {
         u32 number = job.numbers[nth];
         const CompactionEntry entry = job.entries[number];
         u32 block = block_of(job, nth);
-        u32 place = static_cast<u32>(nth) - job.firsts[block];
+        u32 of_block = static_cast<u32>(nth) - job.firsts[block];
         u32 shared = 0;
-        if (place % RESTART_INTERVAL != 0) {
+        if (of_block % RESTART_INTERVAL != 0) {
             u32 last = job.numbers[nth - 1];
             shared = common_prefix(job.keys + static_cast<u64>(last) * job.stride, job.entries[last].key_len,
                                    job.keys + static_cast<u64>(number) * job.stride, entry.key_len);
@@ -487,8 +487,8 @@ KERNEL measure_entries(Compaction job) {
         u32 rest = entry.key_len - shared;
         u64 len = number_len(shared) + number_len(rest) + number_len(entry.sequence) + number_len(entry.code);
         len += rest + entry.value_len;
-        if (place == 0) len += BLOCK_HEADER;
-        if (nth + 1 == job.firsts[block + 1]) len += 4 * (place / RESTART_INTERVAL + 2);
+        if (of_block == 0) len += BLOCK_HEADER;
+        if (nth + 1 == job.firsts[block + 1]) len += 4 * (of_block / RESTART_INTERVAL + 2);
         job.offsets[nth] = len;
     }
 }
@@ -503,22 +503,22 @@ KERNEL encode_entries(Compaction job) {
         const CompactionEntry entry = job.entries[number];
         u32 block = block_of(job, nth);
         u32 first = job.firsts[block];
-        u32 place = static_cast<u32>(nth) - first;
+        u32 of_block = static_cast<u32>(nth) - first;
         u32 restarts = (job.firsts[block + 1] - first + RESTART_INTERVAL - 1) / RESTART_INTERVAL;
         u8 *start = job.output + job.offsets[first];
         u8 *end = job.output + job.offsets[job.firsts[block + 1]];
-        u8 *to = job.output + job.offsets[nth] + (place == 0 ? BLOCK_HEADER : 0);
+        u8 *to = job.output + job.offsets[nth] + (of_block == 0 ? BLOCK_HEADER : 0);
         u32 shared = job.shared[nth];
         u32 rest = entry.key_len - shared;
         u32 head = number_len(shared) + number_len(rest) + number_len(entry.sequence) + number_len(entry.code);
         if (lane == 0) {
             put_number(put_number(put_number(put_number(to, shared), rest), entry.sequence), entry.code);
-            if (place == 0) {
+            if (of_block == 0) {
                 put_half(start + 8, static_cast<u32>(end - start) - BLOCK_HEADER);
                 put_half(end - 4, restarts);
             }
-            if (place % RESTART_INTERVAL == 0) {
-                u32 restart = place / RESTART_INTERVAL;
+            if (of_block % RESTART_INTERVAL == 0) {
+                u32 restart = of_block / RESTART_INTERVAL;
                 put_half(end - 4 * (restarts + 1 - restart), static_cast<u32>(to - start) - BLOCK_HEADER);
             }
         }
@@ -545,8 +545,8 @@ KERNEL fill_filters(Compaction job) {
         u32 number = job.numbers[nth];
         const u8 *key = job.keys + static_cast<u64>(number) * job.stride;
         u64 hash = hash_short(key, job.entries[number].key_len, job.hash_seed);
-        const FilterPlace place = job.filter_places[job.files[block_of(job, nth)]];
-        u64 block = place.first + ((hash >> 32) * place.blocks >> 32);
+        const FilterRange range = job.filter_ranges[job.files[block_of(job, nth)]];
+        u64 block = range.first + ((hash >> 32) * range.blocks >> 32);
         u32 *words = job.filters + block * FILTER_WORDS;
         #pragma unroll 1
         for (u32 word = 0; word < FILTER_WORDS; word++) {

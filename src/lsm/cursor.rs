@@ -159,11 +159,11 @@ impl<'r> Cursor<'r> {
             Direction::Forward => Some(low),
             Direction::Backward => low.checked_sub(1),
         };
-        self.place(decoded, next)
+        self.stop_at(decoded, next)
     }
 
     /// Goes to this entry of a group of its block, or to the first one behind the group.
-    fn place(&mut self, decoded: Decoded, next: Option<usize>) -> Result<()> {
+    fn stop_at(&mut self, decoded: Decoded, next: Option<usize>) -> Result<()> {
         if let Some(next) = next.filter(|&next| next < decoded.len()) {
             self.position = Position::Entry(decoded, next);
             return Ok(());
@@ -275,7 +275,7 @@ impl<'r> Cursor<'r> {
             return Ok(());
         }
         match std::mem::replace(&mut self.position, Position::End) {
-            Position::Entry(decoded, _) => self.place(decoded, None),
+            Position::Entry(decoded, _) => self.stop_at(decoded, None),
             Position::Unread | Position::End => Ok(()),
         }
     }

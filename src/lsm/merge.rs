@@ -30,7 +30,7 @@ impl<'r> Merge<'r> {
             direction,
         };
         for nth in 0..merge.cursors.len() {
-            merge.place(nth);
+            merge.insert(nth);
         }
         merge.find()?;
         Ok(merge)
@@ -46,13 +46,13 @@ impl<'r> Merge<'r> {
         {
             self.cursors[nth].read()?;
             self.order.remove(0);
-            self.place(nth);
+            self.insert(nth);
         }
         Ok(())
     }
 
     /// Puts a cursor in the order, unless it is at its end.
-    fn place(&mut self, nth: usize) {
+    fn insert(&mut self, nth: usize) {
         let cursor = &self.cursors[nth];
         let Some(key) = cursor.key() else { return };
         let is_before = |&other: &usize| {
@@ -106,7 +106,7 @@ impl<'r> Merge<'r> {
         for at in 0..self.leaving.len() {
             let nth = self.leaving[at];
             self.cursors[nth].advance()?;
-            self.place(nth);
+            self.insert(nth);
         }
         let unread = self.at_first().filter(|cursor| !cursor.is_read());
         Ok(unread.map(Cursor::block_bytes).sum())

@@ -57,7 +57,7 @@ pub struct Use {
 /// Where the filter of a new file is among those of all: its first block of 32 bytes, and how many it has.
 #[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
-pub struct FilterPlace {
+pub struct FilterRange {
     pub first: u32,
     pub blocks: u32,
 }
@@ -93,7 +93,7 @@ pub struct View {
     pub offsets: Address,
     pub output: Address,
     pub filters: Address,
-    pub filter_places: Address,
+    pub filter_ranges: Address,
     pub described: Address,
     pub ends: Address,
     pub seeds: Address,

@@ -16,7 +16,7 @@ use super::memory::{Address, DeviceMemory, PinnedMemory, copy_in, copy_out, fill
 use super::module::Module;
 use super::radix::Radix;
 use super::stream::Stream;
-use abi::{ENTRY, FilterPlace, InputBlock, OutputBlock, Problems, Status, Use, View};
+use abi::{ENTRY, FilterRange, InputBlock, OutputBlock, Problems, Status, Use, View};
 
 /// Longest key that the device takes, in bytes: one thread hashes it.
 const KEY_BYTES_MAX: usize = 240;
@@ -117,7 +117,7 @@ impl NewBlocks<'_> {
 
 /// What a job has made.
 #[derive(Debug)]
-pub struct Sealed<'t> {
+pub struct Compacted<'t> {
     /// The blocks, one behind the other.
     pub bytes: &'t [u8],
     /// The filters of all files.
@@ -126,10 +126,10 @@ pub struct Sealed<'t> {
     pub uses: &'t [Use],
 }
 
-impl Sealed<'_> {
+impl Compacted<'_> {
     /// The filter of a file.
-    pub fn filter(&self, place: &FilterPlace) -> &[u8] {
-        &self.filters[place.first as usize * FILTER_BLOCK..][..place.blocks as usize * FILTER_BLOCK]
+    pub fn filter(&self, range: &FilterRange) -> &[u8] {
+        &self.filters[range.first as usize * FILTER_BLOCK..][..range.blocks as usize * FILTER_BLOCK]
     }
 }
 
@@ -270,8 +270,8 @@ impl Task<'_> {
         plan: &Plan,
         seeds: &[u64],
         files: &[u32],
-        filters: &[FilterPlace],
-    ) -> Result<Option<Sealed<'_>>> {
+        filters: &[FilterRange],
+    ) -> Result<Option<Compacted<'_>>> {
         let _entered = self.compactor.device.enter()?;
         let Some(mut lane) = self.lane.take() else {
             return Ok(None);
@@ -290,7 +290,7 @@ impl Task<'_> {
         if Problems(status.problems) != Problems::NONE {
             return Ok(None);
         }
-        Ok(Some(Sealed {
+        Ok(Some(Compacted {
             bytes: &answered[made.content..][..made.bytes],
             filters: &answered[made.filters..][..filter_bytes(filters)],
             uses: cast_slice(&answered[uses_at(made, filters)..][..uses * size_of::<Use>()]),
@@ -312,7 +312,7 @@ struct Layout(usize);
 
 impl Layout {
     /// Where the next block begins, which has so many bytes.
-    fn place(&mut self, bytes: usize) -> usize {
+    fn add(&mut self, bytes: usize) -> usize {
         let at = self.0;
         self.0 = (at + bytes).next_multiple_of(ALIGNMENT);
         at
@@ -430,11 +430,11 @@ impl Lane {
             size_of::<Status>(),
         ];
         let mut layout = Layout::default();
-        let places = lens.map(|len| layout.place(len));
+        let offsets = lens.map(|len| layout.add(len));
         self.parsed.reserve(layout.0)?;
         self.answered.reserve(ALIGNMENT)?;
         let base = self.parsed.address();
-        let at = places.map(|place| base + place as u64);
+        let at = offsets.map(|offset| base + offset as u64);
         let view = View {
             input: at[0],
             blocks: at[1],
@@ -622,9 +622,9 @@ impl Lane {
         let described = blocks * size_of::<OutputBlock>();
         let ends = 2 * view.stride as usize * blocks;
         let mut layout = Layout::default();
-        layout.place(described);
-        made.ends = layout.place(ends);
-        made.content = layout.place(made.bytes);
+        layout.add(described);
+        made.ends = layout.add(ends);
+        made.content = layout.add(made.bytes);
         made.filters = layout.0;
         self.answered.reserve(layout.0)?;
         let mut layout = Layout::default();
@@ -635,9 +635,9 @@ impl Lane {
             blocks * size_of::<u64>(),
             blocks * size_of::<u32>(),
         ];
-        let places = lens.map(|len| layout.place(len));
+        let offsets = lens.map(|len| layout.add(len));
         self.made.reserve(layout.0)?;
-        let at = places.map(|place| self.made.address() + place as u64);
+        let at = offsets.map(|offset| self.made.address() + offset as u64);
         [
             view.output,
             view.described,
@@ -670,7 +670,7 @@ impl Lane {
         kernels: &Kernels,
         view: &mut View,
         made: &Made,
-        (seeds, files, filters): (&[u64], &[u32], &[FilterPlace]),
+        (seeds, files, filters): (&[u64], &[u32], &[FilterRange]),
         uses: usize,
     ) -> Result<()> {
         let of_uses = uses * size_of::<Use>();
@@ -679,10 +679,10 @@ impl Lane {
         let uses_at = uses_at(made, filters);
         self.answered.reserve(uses_at + of_uses)?;
         let mut layout = Layout::default();
-        let places = [of_filters, size_of_val(filters), of_uses].map(|len| layout.place(len));
+        let offsets = [of_filters, size_of_val(filters), of_uses].map(|len| layout.add(len));
         self.uses.reserve(layout.0)?;
-        let at = places.map(|place| self.uses.address() + place as u64);
-        [view.filters, view.filter_places, view.uses] = at;
+        let at = offsets.map(|offset| self.uses.address() + offset as u64);
+        [view.filters, view.filter_ranges, view.uses] = at;
         let mut on = Launches::new(stream, &mut self.graphs);
         let of_job: &[&[u8]] = &[bytes_of(view)];
         let blocks = kernels.blocks_for(view.new_blocks.saturating_mul(GROUP));
@@ -694,7 +694,7 @@ impl Lane {
         unsafe {
             copy_in(stream, view.seeds, cast_slice(seeds))?;
             copy_in(stream, view.files, cast_slice(files))?;
-            copy_in(stream, view.filter_places, cast_slice(filters))?;
+            copy_in(stream, view.filter_ranges, cast_slice(filters))?;
             fill(stream, view.filters, 0, of_filters)?;
             fill(stream, view.uses, 0, of_uses)?;
             on.put(kernels.seal_blocks, blocks, of_job)?;
@@ -712,13 +712,13 @@ impl Lane {
 }
 
 /// Bytes of all filters.
-fn filter_bytes(filters: &[FilterPlace]) -> usize {
-    let blocks = filters.iter().map(|place| place.blocks as usize);
+fn filter_bytes(filters: &[FilterRange]) -> usize {
+    let blocks = filters.iter().map(|range| range.blocks as usize);
     blocks.sum::<usize>() * FILTER_BLOCK
 }
 
 /// Where it comes back what files have in value files.
-fn uses_at(made: &Made, filters: &[FilterPlace]) -> usize {
+fn uses_at(made: &Made, filters: &[FilterRange]) -> usize {
     (made.filters + filter_bytes(filters)).next_multiple_of(ALIGNMENT)
 }
 
@@ -785,7 +785,7 @@ impl Kernels {
         threads.div_ceil(THREADS).clamp(1, self.blocks)
     }
 
-    /// Puts, in the place of each word of an entry, the sum of those before it.
+    /// Puts, instead of each word of an entry, the sum of those before it.
     ///
     /// # Safety
     /// There must be a word more than entries, and a sum for each part of them, until the stream has come past.

@@ -26,7 +26,7 @@ const PARTS_MAX: usize = 16;
 const REST: Duration = Duration::from_secs(10);
 
 /// Parts of a size after which the slower side does one again: it may have become the faster one.
-const RETRY_PARTS: u64 = 64;
+const RETRY_PARTS: u64 = 512;
 
 /// How much the last part counts in what is known of a size.
 const WEIGHT: f64 = 0.25;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::gpu::Turn;
 use super::job::Job;
 use crate::Result;
-use crate::gpu::compaction::abi::{FilterPlace, InputBlock, Use};
+use crate::gpu::compaction::abi::{FilterRange, InputBlock, Use};
 use crate::gpu::compaction::{NewBlocks, Plan};
 use crate::lsm::header::HEADER;
 use crate::lsm::levels::{Levels, Output};
@@ -100,7 +100,7 @@ pub fn merge<'l>(
     for file in &files {
         let entries = made[file.blocks.clone()].iter().map(|block| block.entries);
         let blocks = u32::try_from(filter_blocks(entries.sum())).unwrap_or(u32::MAX);
-        filters.push(FilterPlace { first, blocks });
+        filters.push(FilterRange { first, blocks });
         first = first.saturating_add(blocks);
     }
     let Some(sealed) = task.seal(&plan, &seeds, &file_of_block, &filters)? else {

@@ -200,7 +200,7 @@ impl Job {
                 }
                 Ok(None) => {}
                 Err(error @ Error::Gpu { .. }) => {
-                    tracing::warn!(%error, "the CPU compacts in the place of the GPU");
+                    tracing::warn!(%error, "the CPU compacts instead of the GPU");
                     gpu.rest();
                 }
                 Err(error) => return Err(error),

@@ -46,7 +46,7 @@ impl Filter {
     pub fn build(hashes: &[u64]) -> Self {
         let mut blocks = vec![[0; WORDS]; blocks_of(hashes.len())];
         for &hash in hashes {
-            let (block, bits) = place(hash, blocks.len());
+            let (block, bits) = bits_of(hash, blocks.len());
             for (word, bit) in blocks[block].iter_mut().zip(bits) {
                 *word |= bit;
             }
@@ -72,7 +72,7 @@ impl Filter {
     /// Whether a key with this hash may be there.
     #[inline]
     pub fn may_have(&self, hash: u64) -> bool {
-        let (block, bits) = place(hash, self.blocks.len());
+        let (block, bits) = bits_of(hash, self.blocks.len());
         let words = self.blocks[block].iter().zip(bits);
         words.fold(true, |all, (word, bit)| all & (word & bit != 0))
     }
@@ -85,7 +85,7 @@ impl Filter {
 
 /// The block of a key with this hash, and its bit of each word.
 #[inline]
-fn place(hash: u64, blocks: usize) -> (usize, FilterBlock) {
+fn bits_of(hash: u64, blocks: usize) -> (usize, FilterBlock) {
     let block = ((hash >> 32) * blocks as u64) >> 32;
     let low = low_half(hash);
     let bits = SALTS.map(|salt| 1 << (low.wrapping_mul(salt) >> 27));

@@ -1,5 +1,5 @@
 //! The files that a GPU makes are those that the CPU makes, byte for byte. Without a GPU, and without the emulated
-//! device in the driver's place (docs/testing.md), these tests pass by.
+//! device for its driver (docs/testing.md), these tests pass by.
 
 use std::path::Path;
 
