@@ -121,11 +121,12 @@ pub fn open(
 
 /// Adds changes to a spill.
 pub fn add(spill: &Spill, changes: &Model) -> Result<()> {
-    spill.add(changes.iter().map(|(key, (sequence, value))| Entry {
+    let entries = changes.iter().map(|(key, (sequence, value))| Entry {
         key,
         sequence: *sequence,
         value: value.as_deref().map(Value::Inline),
-    }))
+    });
+    spill.add(&spill.levels.options().pool, vec![entries])
 }
 
 /// All that a version has, read from one end, in pages.
