@@ -165,12 +165,10 @@ impl<M: Medium> Table<M> {
                 let Some(at) = bucket.offset(self) else { break };
                 let addr = self.shape.slot_addr(at, slot);
                 let read = |record| read(Occupied { addr, record }, state);
-                let item = match self.medium.load(addr.state) == state {
-                    true => self.read_slot(addr, read),
-                    false => None,
-                };
+                let is_same = self.medium.load(addr.state) == state;
+                let item = is_same.then(|| self.read_slot(addr, read));
                 drop(pin);
-                if let Some((_, item)) = item {
+                if let Some((_, item)) = item.flatten() {
                     visit(item)?;
                 }
             }

@@ -8,6 +8,7 @@ mod threads;
 mod value_files;
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use super::*;
 use crate::pm::Faults;
@@ -119,6 +120,9 @@ pub fn open(
     Spill::open(dir, &files, catalog, options)
 }
 
+/// Those that add are no threads that compact.
+static ADDERS: LazyLock<Pool> = LazyLock::new(|| Pool::new("addition", 1));
+
 /// Adds changes to a spill.
 pub fn add(spill: &Spill, changes: &Model) -> Result<()> {
     let entries = changes.iter().map(|(key, (sequence, value))| Entry {
@@ -126,7 +130,7 @@ pub fn add(spill: &Spill, changes: &Model) -> Result<()> {
         sequence: *sequence,
         value: value.as_deref().map(Value::Inline),
     });
-    spill.add(&spill.levels.options().pool, vec![entries])
+    spill.add(&ADDERS, vec![entries])
 }
 
 /// All that a version has, read from one end, in pages.

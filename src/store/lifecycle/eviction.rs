@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use memmap2::{MmapMut, MmapOptions};
+use parking_lot::Mutex;
 use rayon::slice::ParallelSliceMut;
 
 use crate::lsm::{Entry, Value};
@@ -22,7 +23,7 @@ use crate::store::resident::budget::Budget;
 use crate::store::resident::tiers::EntryMeta;
 use crate::table::room::Need;
 use crate::width::{saturating_u64, to_usize};
-use crate::{Error, Result};
+use crate::{Error, Result, prefetch};
 
 /// Most bytes of items that leave at a time: they are sorted in memory.
 const ROUND_BYTES_MAX: u64 = 64 << 20;
@@ -51,6 +52,9 @@ const SAMPLED_STRIDES: u64 = 256;
 /// The share of the items that the hand passes which leaves, unless it must be more.
 const COLD_SHARE: f64 = 0.5;
 
+/// While items are written, the one so many further on is prefetched.
+const PREFETCH_DISTANCE_ITEMS: usize = 8;
+
 /// Items on their way out of the table.
 struct EvictionBatch {
     /// Mapped, so that the system has its memory back afterwards: the allocator would keep it between small blocks
@@ -59,9 +63,10 @@ struct EvictionBatch {
     items: Vec<EvictedItem>,
 }
 
-/// An item of a batch.
+/// An item of a batch: where it is there.
+#[derive(Clone, Copy)]
 struct EvictedItem {
-    /// How its key begins: most keys are told apart by that.
+    /// How its key begins: to compare keys elsewhere takes long.
     prefix: u64,
     start: usize,
     key_len: usize,
@@ -75,7 +80,6 @@ struct Copier<'b> {
     /// Where the room begins.
     at: usize,
     items: Vec<EvictedItem>,
-    damaged: Option<Error>,
 }
 
 impl Copier<'_> {
@@ -111,13 +115,12 @@ impl EvictionBatch {
     /// Brings them into order; of an item that was met twice the newer one stays.
     fn sort(&mut self) {
         let mut items = std::mem::take(&mut self.items);
-        let order = |a: &EvictedItem, b: &EvictedItem| {
-            let keys = || self.key(a).cmp(self.key(b));
-            let newer = || b.stamp.0.cmp(&a.stamp.0);
-            a.prefix.cmp(&b.prefix).then_with(keys).then_with(newer)
+        let keys = |a: &EvictedItem, b: &EvictedItem| {
+            let rest = || self.key(a).cmp(self.key(b));
+            a.prefix.cmp(&b.prefix).then_with(rest)
         };
-        items.par_sort_unstable_by(order);
-        items.dedup_by(|b, a| self.key(a) == self.key(b));
+        items.par_sort_unstable_by(|a, b| keys(a, b).then_with(|| b.stamp.0.cmp(&a.stamp.0)));
+        items.dedup_by(|b, a| keys(a, b).is_eq());
         self.items = items;
     }
 
@@ -310,7 +313,7 @@ impl StoreInner {
             let stride = (turn / SAMPLED_STRIDES).clamp(1, STRIDE_BUCKETS_MAX);
             let strides = turn.div_ceil(stride);
             let hand = budget.hand.load(Ordering::Relaxed);
-            let passed = AtomicU64::new(0);
+            let (passed, damaged) = (AtomicU64::new(0), Mutex::new(None));
             let copy = |mut copier: Copier<'_>| {
                 let left = Cell::new(wanted);
                 while left.get() > 0 {
@@ -328,30 +331,25 @@ impl StoreInner {
                         Ok((key, stamp, value)) => copier.push(key, EntryMeta(stamp), value),
                         Err(error) => {
                             left.set(left.get() + 1);
-                            copier.damaged = Some(error);
+                            *damaged.lock() = Some(error);
                         }
                     });
                 }
-                (copier.items, copier.damaged)
+                copier.items
             };
             let rooms = mapped.chunks_mut(room).enumerate();
             let copiers = rooms.map(|(nth, of_thread)| Copier {
                 room: of_thread,
                 at: nth * room,
                 items: Vec::with_capacity(wanted),
-                damaged: None,
             });
-            for (copied, damaged) in pool.map(copiers.collect(), copy) {
-                if let Some(error) = damaged {
-                    // In a file it would have a checksum that matches.
-                    tracing::warn!(%error, "damaged items stay in the index");
-                }
-                items.extend(copied);
+            items = pool.map(copiers.collect(), copy).concat();
+            if let Some(error) = damaged.into_inner() {
+                // In a file it would have a checksum that matches.
+                tracing::warn!(%error, "damaged items stay in the index");
             }
-            let passed = passed.into_inner().min(strides);
-            budget
-                .hand
-                .store((hand + passed) % strides, Ordering::Relaxed);
+            let next = (hand + passed.into_inner()) % strides;
+            budget.hand.store(next, Ordering::Relaxed);
             access_counts.age();
         }
         let mut batch = EvictionBatch {
@@ -388,7 +386,10 @@ impl StoreInner {
         };
         let part = batch.items.len().div_ceil(self.eviction_threads(bytes));
         let parts = batch.items.chunks(part.max(1)).map(|items| {
-            let new = items.iter().filter(is_new);
+            // In the order of their keys they are anywhere.
+            let ask = |item: &EvictedItem| prefetch::lines(&batch.bytes[item.start..item.end]);
+            let items = prefetch::in_turn(items.iter(), PREFETCH_DISTANCE_ITEMS, ask);
+            let new = items.filter(is_new);
             new.map(|item| batch.entry(item))
         });
         let pool = &self.shared.threads.eviction;
