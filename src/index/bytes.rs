@@ -311,6 +311,11 @@ impl<E: BytesEngine> BytesIndex<E> {
         self.table.level_bytes()
     }
 
+    /// Bytes of the record of a key with a value.
+    pub(crate) fn record_len(&self, key: usize, value: usize) -> u64 {
+        self.table.shape.record_size(Content::class(key, value))
+    }
+
     /// Notes that a key is to get a value of so many bytes.
     pub(crate) fn needs_record(&self, need: &mut Need, key: usize, value: usize, keys: u64) {
         need.add_records(&self.table.shape, Content::class(key, value), keys);

@@ -22,8 +22,8 @@ use crate::store::resident::access_counts::{AccessCounts, EvictionCut, Histogram
 use crate::store::resident::budget::Budget;
 use crate::store::resident::tiers::EntryMeta;
 use crate::table::room::Need;
-use crate::width::{saturating_u64, to_usize};
-use crate::{Error, Result, prefetch};
+use crate::width::to_usize;
+use crate::{Error, Result, heap, prefetch};
 
 /// Most bytes of items that leave at a time: they are sorted in memory.
 const ROUND_BYTES_MAX: u64 = 64 << 20;
@@ -40,8 +40,8 @@ const SLICE_ITEMS: usize = 1024;
 /// The longest that a change waits for room.
 const STALL_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Bytes of items that are worth a thread of their own.
-const PART_BYTES_MIN: u64 = 1 << 20;
+/// Bytes of items that are worth a thread of their own: what it writes files with takes about 1 MiB.
+const PART_BYTES_MIN: u64 = 4 << 20;
 
 /// Most buckets that a thread looks through at a time.
 const STRIDE_BUCKETS_MAX: u64 = 16;
@@ -229,6 +229,8 @@ impl Partition {
                 (batch, spilled)
             };
             spilled?;
+            // Else what files are written with would stay with each thread, beside a full table.
+            heap::release_free();
             for slice in batch.items.chunks(SLICE_ITEMS) {
                 let item = |item: &EvictedItem| (batch.key(item).to_vec(), item.stamp);
                 self.submit(Work::Evict(slice.iter().map(item).collect()))?;
@@ -306,8 +308,6 @@ impl StoreInner {
             let table = &self.tiers.table;
             let share = (bytes as f64 / used as f64).min(1.0);
             let cold = self.cut(access_counts, share.max(COLD_SHARE));
-            let wanted = (share * table.len() as f64 / threads as f64).ceil();
-            let wanted = to_usize(saturating_u64(wanted));
             let buckets = table.bucket_numbers();
             let turn = buckets.end - buckets.start;
             let stride = (turn / SAMPLED_STRIDES).clamp(1, STRIDE_BUCKETS_MAX);
@@ -315,24 +315,24 @@ impl StoreInner {
             let hand = budget.hand.load(Ordering::Relaxed);
             let (passed, damaged) = (AtomicU64::new(0), Mutex::new(None));
             let copy = |mut copier: Copier<'_>| {
-                let left = Cell::new(wanted);
+                // Bytes, not items: cold ones may be much longer than others.
+                let left = Cell::new(bytes / threads as u64);
                 while left.get() > 0 {
                     let nth = passed.fetch_add(1, Ordering::Relaxed);
                     if nth >= strides {
                         break;
                     }
                     let from = buckets.start + (hand + nth) % strides * stride;
-                    let leaves = |fingerprint| {
-                        let leaves = left.get() > 0 && access_counts.is_cold(fingerprint, &cold);
-                        left.set(left.get() - usize::from(leaves));
-                        leaves
-                    };
+                    let leaves =
+                        |fingerprint| left.get() > 0 && access_counts.is_cold(fingerprint, &cold);
                     table.for_each_within(from..from + stride, leaves, |item| match item {
-                        Ok((key, stamp, value)) => copier.push(key, EntryMeta(stamp), value),
-                        Err(error) => {
-                            left.set(left.get() + 1);
-                            *damaged.lock() = Some(error);
+                        Ok((key, stamp, value)) if left.get() > 0 => {
+                            let len = table.record_len(key.len(), value.len());
+                            left.set(left.get().saturating_sub(len));
+                            copier.push(key, EntryMeta(stamp), value);
                         }
+                        Ok(_) => {}
+                        Err(error) => *damaged.lock() = Some(error),
                     });
                 }
                 copier.items
@@ -341,7 +341,7 @@ impl StoreInner {
             let copiers = rooms.map(|(nth, of_thread)| Copier {
                 room: of_thread,
                 at: nth * room,
-                items: Vec::with_capacity(wanted),
+                items: Vec::new(),
             });
             items = pool.map(copiers.collect(), copy).concat();
             if let Some(error) = damaged.into_inner() {

@@ -123,7 +123,7 @@ fn several_threads_bring_the_same_items_as_one_run() {
         .memory_budget(64 << 20);
     let store = Store::open(dir.path().join("store"), &options).unwrap();
     let all = numbered(20_000);
-    put_all(&store, &all, &[9; 300]);
+    put_all(&store, &all, &[9; 1000]);
     let state = store.state();
     let used = state.tiers.table.record_bytes();
     assert_eq!(state.eviction_threads(used), 4);
@@ -138,7 +138,7 @@ fn several_threads_bring_the_same_items_as_one_run() {
     assert_eq!(version.entries(), batch.items.len() as u64);
     for key in keys(&batch) {
         let (_, value) = version.get(&key).unwrap().unwrap();
-        assert_eq!(value.as_deref(), Some(&[9; 300][..]));
+        assert_eq!(value.as_deref(), Some(&[9; 1000][..]));
     }
 }
 
