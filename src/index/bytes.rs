@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::convert::Infallible;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -28,6 +29,9 @@ use crate::table::recovery::verify::Verified;
 use crate::table::recovery::{Policy, Progress, Recovery};
 use crate::table::room::{Bound, Need};
 use crate::{Domain, Error, Result};
+
+/// The numbers of all buckets that there may be.
+const ALL_BUCKETS: Range<u64> = 0..u64::MAX;
 
 /// An index of byte strings in one file, on an engine. Keys of 0 to 65,536 bytes, values of 0 to
 /// 2^30; every key is legal. All methods take `&self` and may be called from many threads at once.
@@ -203,6 +207,7 @@ impl<E: BytesEngine> BytesIndex<E> {
         let read =
             |member, fingerprint| table.read_member_key(member, fingerprint, &mut key.borrow_mut());
         table.visit_items(
+            ALL_BUCKETS,
             |_| true,
             read,
             |read| {
@@ -224,6 +229,7 @@ impl<E: BytesEngine> BytesIndex<E> {
         };
         // Ends the walk once there are enough.
         let _ended = table.visit_items(
+            ALL_BUCKETS,
             |_| true,
             read,
             |key: Result<Vec<u8>>| {
@@ -240,6 +246,21 @@ impl<E: BytesEngine> BytesIndex<E> {
     pub(crate) fn for_each_of(
         &self,
         chosen: impl FnMut(u64) -> bool,
+        visit: impl FnMut(Result<(&[u8], u64, &[u8])>),
+    ) {
+        self.for_each_within(ALL_BUCKETS, chosen, visit);
+    }
+
+    /// The numbers of the buckets that there are now, for [`for_each_within`](Self::for_each_within).
+    pub(crate) fn bucket_numbers(&self) -> Range<u64> {
+        self.table.bucket_numbers()
+    }
+
+    /// As [`for_each_of`](Self::for_each_of), in some of the buckets. Those that there are not have no items.
+    pub(crate) fn for_each_within(
+        &self,
+        buckets: Range<u64>,
+        chosen: impl FnMut(u64) -> bool,
         mut visit: impl FnMut(Result<(&[u8], u64, &[u8])>),
     ) {
         let table = &self.table;
@@ -248,7 +269,7 @@ impl<E: BytesEngine> BytesIndex<E> {
             let (key, value) = &mut *buffers.borrow_mut();
             table.read_item(member, key, value, Check::Always)
         };
-        let visited = table.visit_items(chosen, read, |sequence| {
+        let visited = table.visit_items(buckets, chosen, read, |sequence| {
             let (key, value) = &*buffers.borrow();
             visit(sequence.map(|sequence| (key.as_slice(), sequence, value.as_slice())));
             Ok::<(), Infallible>(())
@@ -288,6 +309,11 @@ impl<E: BytesEngine> BytesIndex<E> {
     /// Bytes of the levels. A table that has grown keeps them.
     pub(crate) fn level_bytes(&self) -> u64 {
         self.table.level_bytes()
+    }
+
+    /// Bytes of the record of a key with a value.
+    pub(crate) fn record_len(&self, key: usize, value: usize) -> u64 {
+        self.table.shape.record_size(Content::class(key, value))
     }
 
     /// Notes that a key is to get a value of so many bytes.

@@ -36,6 +36,7 @@ pub(crate) use compaction::GpuCompaction;
 use compaction::Workers;
 use levels::{Levels, Output};
 pub(crate) use page::{Page, PageOf};
+use sst::Sst;
 pub(crate) use sst::{Checked, INLINE_VALUE_BYTES_MAX};
 pub use stats::{LevelStats, SpillStats};
 pub(crate) use values::Value;
@@ -159,25 +160,35 @@ impl Spill {
     }
 
     /// Writes entries in ascending order of their keys, no key twice, as new files of level 0: durable
-    /// and visible when it returns, and newer than all before. A tombstone of a key that is not here is
-    /// left out. While compaction is behind, it waits for up to a second before.
+    /// and visible when it returns, and newer than all before. Each part of them is written by a thread of the pool.
+    /// A tombstone of a key that is not here is left out. While compaction is behind, it waits for up to a second
+    /// before.
     ///
     /// # Errors
     /// What the operating system answers. Then none of the entries is visible; if the process or the
     /// machine stops before the next call succeeds, all of them may be there.
-    pub fn add<'a>(&self, entries: impl Iterator<Item = Entry<'a>>) -> Result<()> {
+    pub fn add<'a, I>(&self, pool: &Pool, parts: Vec<I>) -> Result<()>
+    where
+        I: Iterator<Item = Entry<'a>> + Send,
+    {
         let _alone = self.adding.lock();
         self.levels.stall();
         self.levels.retry_failed_edit()?;
         let version = self.version();
-        let mut output = Output::new(&self.levels, 0);
-        for entry in entries {
-            if entry.value.is_some() || version.may_have(entry.key) {
-                output.add(&entry)?;
+        let write = |entries: I| {
+            let mut output = Output::new(&self.levels, 0);
+            for entry in entries {
+                if entry.value.is_some() || version.may_have(entry.key) {
+                    output.add(&entry)?;
+                }
             }
-        }
-        output.finish()?;
-        let files = output.into_files();
+            output.finish()?;
+            Ok(output)
+        };
+        let written = pool.map(parts, write);
+        let written = written.into_iter().collect::<Result<Vec<Output<'_>>>>()?;
+        let files = written.into_iter().flat_map(Output::into_files);
+        let files: Vec<Arc<Sst>> = files.collect();
         if !files.is_empty() {
             self.levels.edit(&files, 0, &[])?;
             self.levels.wake();

@@ -27,6 +27,15 @@ impl Run {
         let sst = self.files.get(self.files.partition_point(behind))?;
         sst.spans(key).then_some(sst)
     }
+
+    /// Where a file belongs, unless it may have a key in common with another one.
+    fn place(&self, sst: &Sst) -> Option<usize> {
+        let (new, files) = (sst.properties(), &self.files);
+        let nth = files.partition_point(|file| file.properties().largest < new.smallest);
+        let next = files.get(nth).map(|next| next.properties());
+        next.is_none_or(|next| new.largest < next.smallest)
+            .then_some(nth)
+    }
 }
 
 /// The files of a spill at one moment. They stay on the disk while it lives.
@@ -83,14 +92,11 @@ impl LsmVersion {
         let mut runs: Vec<Run> = Vec::new();
         for (level, sst) in files {
             let run = runs.last_mut().filter(|run| run.level == level);
-            let goes_on = |run: &Run| {
-                let last = run.files.last().map(|last| &last.properties().largest);
-                last < Some(&sst.properties().smallest)
-            };
-            match run {
-                // Files of level 0 that were written in the order of their keys are one run, too.
-                Some(run) if goes_on(run) => run.files.push(sst),
-                Some(_) if level > 0 => {
+            let place = run.as_ref().and_then(|run| run.place(&sst));
+            match (run, place) {
+                // Files of level 0 that were added together are one run, too, in whatever order.
+                (Some(run), Some(nth)) => run.files.insert(nth, sst),
+                (Some(_), None) if level > 0 => {
                     return Err(impossible(dir, &sst, "overlaps another one of its level"));
                 }
                 _ if level >= LEVELS => {

@@ -1,5 +1,5 @@
 //! The threads that share the work of a store. One pool executes what the queue has, one group at a
-//! time. The other one is for lookups, which take no lock there.
+//! time. Another one is for lookups, which take no lock there.
 
 use crate::pool::{Pool, run_off_pool};
 
@@ -20,6 +20,8 @@ pub struct Threads {
     pub queue: Pool,
     /// For lookups.
     pub reads: Pool,
+    /// For items on their way out of the table.
+    pub eviction: Pool,
 }
 
 impl Threads {
@@ -28,6 +30,7 @@ impl Threads {
         Self {
             queue: Pool::new("queue", count),
             reads: Pool::new("reads", count),
+            eviction: Pool::new("eviction", count),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Iterating over all items.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use bytemuck::Pod;
 
@@ -26,6 +27,8 @@ pub(super) struct Buckets<'t, M: Medium> {
     table: &'t Table<M>,
     /// The next one.
     next: Bucket,
+    /// The number of the first one behind them.
+    end: u64,
     _walking: Walking<'t>,
 }
 
@@ -33,7 +36,8 @@ pub(super) struct Buckets<'t, M: Medium> {
 #[derive(Clone, Copy)]
 pub(super) enum Bucket {
     Reserved(u32),
-    Level { level: u32, index: u64 },
+    /// Numbered as in a heap: level *l* has those from 2^*l* on.
+    Level(u64),
 }
 
 impl Bucket {
@@ -42,8 +46,10 @@ impl Bucket {
     pub(super) fn offset<M: Medium>(self, table: &Table<M>) -> Option<u64> {
         match self {
             Self::Reserved(bucket) => Some(reserved_bucket_at(bucket)),
-            Self::Level { level, index } => {
-                let is_live = level >= table.levels.live().bottom;
+            Self::Level(number) => {
+                let level = number.ilog2();
+                let index = number - (1 << level);
+                let is_live = table.bucket_numbers().contains(&number);
                 is_live.then(|| table.levels.offset(level) + index * table.shape.bucket_size)
             }
         }
@@ -54,21 +60,27 @@ impl Bucket {
         match self {
             Self::Reserved(0) => Some(EMPTY),
             Self::Reserved(_) => Some(BUSY),
-            Self::Level { .. } => None,
+            Self::Level(_) => None,
         }
     }
 }
 
 impl<'t, M: Medium> Buckets<'t, M> {
     pub(super) fn new(table: &'t Table<M>) -> Self {
-        table.finish_draining_quietly();
-        let next = match table.shape.key_class() {
+        let first = match table.shape.key_class() {
             KeyClass::Word => Bucket::Reserved(0),
-            KeyClass::Wide | KeyClass::Variable => Bucket::Level { level: 0, index: 0 },
+            KeyClass::Wide | KeyClass::Variable => Bucket::Level(1),
         };
+        Self::between(table, first, u64::MAX)
+    }
+
+    /// Those from one to before another, as far as there are some.
+    fn between(table: &'t Table<M>, next: Bucket, end: u64) -> Self {
+        table.finish_draining_quietly();
         Self {
             table,
             next,
+            end,
             _walking: table.walk_levels(),
         }
     }
@@ -78,26 +90,18 @@ impl<M: Medium> Iterator for Buckets<'_, M> {
     type Item = Bucket;
 
     fn next(&mut self) -> Option<Bucket> {
-        let levels = self.table.levels.live();
-        if let Bucket::Level { level, index } = &mut self.next {
-            if *index == 1 << *level {
-                (*level, *index) = (*level + 1, 0);
-            }
-            if *level < levels.bottom {
-                (*level, *index) = (levels.bottom, 0);
-            }
-            if *level > levels.top {
+        if let Bucket::Level(number) = &mut self.next {
+            let live = self.table.bucket_numbers();
+            *number = live.start.max(*number);
+            if *number >= live.end.min(self.end) {
                 return None;
             }
         }
         let this = self.next;
         self.next = match this {
             Bucket::Reserved(0) => Bucket::Reserved(1),
-            Bucket::Reserved(_) => Bucket::Level { level: 0, index: 0 },
-            Bucket::Level { level, index } => Bucket::Level {
-                level,
-                index: index + 1,
-            },
+            Bucket::Reserved(_) => Bucket::Level(1),
+            Bucket::Level(number) => Bucket::Level(number + 1),
         };
         Some(this)
     }
@@ -124,26 +128,47 @@ impl<M: Medium> Table<M> {
         }
     }
 
-    /// Calls `visit` with what `read` makes of every item of variable length whose fingerprint is
-    /// `chosen`, until it fails. The caller is not pinned, nor is `visit`, but `read` is.
+    /// The numbers of the live buckets. They may be others at once.
+    pub(crate) fn bucket_numbers(&self) -> Range<u64> {
+        let levels = self.levels.live();
+        1 << levels.bottom..2 << levels.top
+    }
+
+    /// Calls `visit` with what `read` makes of every item of variable length in some of the buckets whose
+    /// fingerprint is `chosen`, until it fails. The caller is not pinned, nor is `visit`, but `read` is.
     pub(crate) fn visit_items<T, E>(
         &self,
+        buckets: Range<u64>,
         mut chosen: impl FnMut(u64) -> bool,
         mut read: impl FnMut(Occupied, u64) -> T,
         mut visit: impl FnMut(T) -> Result<(), E>,
     ) -> Result<(), E> {
-        for bucket in Buckets::new(self) {
+        let mut slots = Vec::new();
+        for bucket in Buckets::between(self, Bucket::Level(buckets.start), buckets.end) {
+            let pin = self.pin_reader(thread_number());
+            let Some(at) = bucket.offset(self) else {
+                continue;
+            };
             for slot in 0..self.shape.slots {
+                let addr = self.shape.slot_addr(at, slot);
+                let state = self.medium.load(addr.state);
+                if state != EMPTY && state != BUSY && chosen(state) {
+                    // Records are anywhere: what they take to come is waited for once.
+                    let record = RecordWord(self.medium.load(addr.record));
+                    self.medium.prefetch(record.offset());
+                    slots.push((slot, state));
+                }
+            }
+            drop(pin);
+            for (slot, state) in slots.drain(..) {
                 let pin = self.pin_reader(thread_number());
                 let Some(at) = bucket.offset(self) else { break };
                 let addr = self.shape.slot_addr(at, slot);
-                let state = self.medium.load(addr.state);
-                if state == EMPTY || state == BUSY || !chosen(state) {
-                    continue;
-                }
-                let item = self.read_slot(addr, |record| read(Occupied { addr, record }, state));
+                let read = |record| read(Occupied { addr, record }, state);
+                let is_same = self.medium.load(addr.state) == state;
+                let item = is_same.then(|| self.read_slot(addr, read));
                 drop(pin);
-                if let Some((_, item)) = item {
+                if let Some((_, item)) = item.flatten() {
                     visit(item)?;
                 }
             }

@@ -11,6 +11,7 @@ mod threads;
 mod value_files;
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use super::*;
 use crate::pm::Faults;
@@ -123,13 +124,17 @@ pub fn open(
     Spill::open(dir, &files, catalog, options)
 }
 
+/// Those that add are no threads that compact.
+static ADDERS: LazyLock<Pool> = LazyLock::new(|| Pool::new("addition", 1));
+
 /// Adds changes to a spill.
 pub fn add(spill: &Spill, changes: &Model) -> Result<()> {
-    spill.add(changes.iter().map(|(key, (sequence, value))| Entry {
+    let entries = changes.iter().map(|(key, (sequence, value))| Entry {
         key,
         sequence: *sequence,
         value: value.as_deref().map(Value::Inline),
-    }))
+    });
+    spill.add(&ADDERS, vec![entries])
 }
 
 /// A page of so many items.

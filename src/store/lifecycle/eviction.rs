@@ -4,24 +4,26 @@
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use std::io;
+use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use memmap2::{MmapMut, MmapOptions};
+use parking_lot::Mutex;
+use rayon::slice::ParallelSliceMut;
 
 use crate::lsm::{Entry, Value};
 use crate::store::Partition;
 use crate::store::commit::queue::Work;
 use crate::store::files::reserve;
 use crate::store::inner::StoreInner;
-use crate::store::resident::access_counts::Histogram;
+use crate::store::resident::access_counts::{AccessCounts, EvictionCut, Histogram};
 use crate::store::resident::budget::Budget;
 use crate::store::resident::tiers::EntryMeta;
 use crate::table::room::Need;
 use crate::width::to_usize;
-use crate::{Error, Result};
+use crate::{Error, Result, heap, prefetch};
 
 /// Most bytes of items that leave at a time: they are sorted in memory.
 const ROUND_BYTES_MAX: u64 = 64 << 20;
@@ -38,63 +40,97 @@ const SLICE_ITEMS: usize = 1024;
 /// The longest that a change waits for room.
 const STALL_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Items on their way out of the table, one behind the other.
+/// Bytes of items that are worth a thread of their own: what it writes files with takes about 1 MiB.
+const PART_BYTES_MIN: u64 = 4 << 20;
+
+/// Most buckets that a thread looks through at a time.
+const STRIDE_BUCKETS_MAX: u64 = 16;
+
+/// Strides of the table that say what is cold.
+const SAMPLED_STRIDES: u64 = 256;
+
+/// The share of the items that the hand passes which leaves, unless it must be more.
+const COLD_SHARE: f64 = 0.5;
+
+/// While items are written, the one so many further on is prefetched.
+const PREFETCH_DISTANCE_ITEMS: usize = 8;
+
+/// Items on their way out of the table.
 struct EvictionBatch {
     /// Mapped, so that the system has its memory back afterwards: the allocator would keep it between small blocks
     /// that stay. Pages that are not used take none.
     bytes: MmapMut,
-    /// Bytes of the items.
-    len: usize,
-    /// Where each begins, the length of its key, the end of its value, its stamp.
-    items: Vec<(usize, usize, usize, EntryMeta)>,
+    items: Vec<EvictedItem>,
+}
+
+/// An item of a batch: where it is there.
+#[derive(Clone, Copy)]
+struct EvictedItem {
+    /// How its key begins: to compare keys elsewhere takes long.
+    prefix: u64,
+    start: usize,
+    key_len: usize,
+    end: usize,
+    stamp: EntryMeta,
+}
+
+/// What one thread brings for a batch, one item behind the other in its share of the memory.
+struct Copier<'b> {
+    room: &'b mut [u8],
+    /// Where the room begins.
+    at: usize,
+    items: Vec<EvictedItem>,
+}
+
+impl Copier<'_> {
+    /// Takes an item, unless there is no room for it.
+    fn push(&mut self, key: &[u8], stamp: EntryMeta, value: &[u8]) {
+        let len = key.len() + value.len();
+        let Some(of_item) = self.room.split_off_mut(..len) else {
+            return;
+        };
+        let (of_key, of_value) = of_item.split_at_mut(key.len());
+        of_key.copy_from_slice(key);
+        of_value.copy_from_slice(value);
+        let mut prefix = [0; 8];
+        let copied = key.len().min(8);
+        prefix[..copied].copy_from_slice(&key[..copied]);
+        let start = self.at;
+        self.at += len;
+        self.items.push(EvictedItem {
+            prefix: u64::from_be_bytes(prefix),
+            start,
+            key_len: key.len(),
+            end: self.at,
+            stamp,
+        });
+    }
 }
 
 impl EvictionBatch {
-    /// An empty one with room for so many bytes.
-    fn with_room(bytes: u64) -> io::Result<Self> {
-        Ok(Self {
-            bytes: MmapOptions::new()
-                .len(to_usize(bytes))
-                .no_reserve_swap()
-                .map_anon()?,
-            len: 0,
-            items: Vec::new(),
-        })
-    }
-
-    /// Takes an item, unless there is no room for it.
-    fn push(&mut self, key: &[u8], stamp: EntryMeta, value: &[u8]) {
-        let start = self.len;
-        let end = start + key.len() + value.len();
-        if let Some(room) = self.bytes.get_mut(start..end) {
-            let (of_key, of_value) = room.split_at_mut(key.len());
-            of_key.copy_from_slice(key);
-            of_value.copy_from_slice(value);
-            self.len = end;
-            self.items.push((start, key.len(), end, stamp));
-        }
-    }
-
-    fn key(&self, &(start, len, ..): &(usize, usize, usize, EntryMeta)) -> &[u8] {
-        &self.bytes[start..start + len]
+    fn key(&self, item: &EvictedItem) -> &[u8] {
+        &self.bytes[item.start..item.start + item.key_len]
     }
 
     /// Brings them into order; of an item that was met twice the newer one stays.
     fn sort(&mut self) {
         let mut items = std::mem::take(&mut self.items);
-        items.sort_unstable_by(|a, b| {
-            let newer = b.3.0.cmp(&a.3.0);
-            self.key(a).cmp(self.key(b)).then(newer)
-        });
-        items.dedup_by(|b, a| self.key(a) == self.key(b));
+        let keys = |a: &EvictedItem, b: &EvictedItem| {
+            let rest = || self.key(a).cmp(self.key(b));
+            a.prefix.cmp(&b.prefix).then_with(rest)
+        };
+        items.par_sort_unstable_by(|a, b| keys(a, b).then_with(|| b.stamp.0.cmp(&a.stamp.0)));
+        items.dedup_by(|b, a| keys(a, b).is_eq());
         self.items = items;
     }
 
-    fn entries(&self) -> impl Iterator<Item = (&[u8], EntryMeta, &[u8])> {
-        self.items.iter().map(|item| {
-            let &(start, len, end, stamp) = item;
-            (self.key(item), stamp, &self.bytes[start + len..end])
-        })
+    fn entry(&self, item: &EvictedItem) -> Entry<'_> {
+        let value = &self.bytes[item.start + item.key_len..item.end];
+        Entry {
+            key: self.key(item),
+            sequence: item.stamp.sequence(),
+            value: (!item.stamp.is_tombstone()).then_some(Value::Inline(value)),
+        }
     }
 }
 
@@ -170,7 +206,7 @@ impl Partition {
         }
         let table = &state.tiers.table;
         let limit = budget.limit(&state.tiers);
-        // A round scans all items, however few leave. Where changes wait for that, more do.
+        // Each round leaves a file, however few leave. Where changes wait for that, more do.
         let least = match is_pressed {
             true => limit / 2,
             false => limit - limit / 8,
@@ -193,8 +229,10 @@ impl Partition {
                 (batch, spilled)
             };
             spilled?;
+            // Else what files are written with would stay with each thread, beside a full table.
+            heap::release_free();
             for slice in batch.items.chunks(SLICE_ITEMS) {
-                let item = |item| (batch.key(item).to_vec(), item.3);
+                let item = |item: &EvictedItem| (batch.key(item).to_vec(), item.stamp);
                 self.submit(Work::Evict(slice.iter().map(item).collect()))?;
                 budget.has_left.notify_all();
             }
@@ -227,49 +265,111 @@ impl StoreInner {
         EvictionGuard(self)
     }
 
-    /// The coldest items of the table, about so many bytes of the `used` ones.
+    /// Threads for so many bytes of items.
+    fn eviction_threads(&self, bytes: u64) -> usize {
+        to_usize(bytes / PART_BYTES_MIN).clamp(1, self.shared.threads.eviction.count())
+    }
+
+    /// What counts as cold, by a sample of the table: about `share` of its items.
+    fn cut(&self, access_counts: &AccessCounts, share: f64) -> EvictionCut {
+        let table = &self.tiers.table;
+        let mut histogram = Histogram::default();
+        let buckets = table.bucket_numbers();
+        let step = (buckets.end - buckets.start).div_ceil(SAMPLED_STRIDES);
+        for from in buckets.step_by(to_usize(step)) {
+            let enter = |fingerprint| {
+                access_counts.enter(fingerprint, &mut histogram);
+                false
+            };
+            let stride = from..from + step.min(STRIDE_BUCKETS_MAX);
+            table.for_each_within(stride, enter, |_| {});
+        }
+        access_counts.coldest(&histogram, share)
+    }
+
+    /// Cold items of the table, about so many bytes of the `used` ones: those that the hand comes to, from where it
+    /// was left.
     ///
     /// # Errors
     /// What the operating system answers.
     fn cold_items(&self, bytes: u64, used: u64) -> Result<EvictionBatch> {
+        let threads = self.eviction_threads(bytes);
+        let pool = &self.shared.threads.eviction;
         // Others may put some beside it.
-        let mut batch = EvictionBatch::with_room(2 * used.max(ROUND_BYTES_MIN))
-            .map_err(|source| Error::io(self.store_dir.path(), "map memory for", source))?;
-        let Some(access_counts) = &self.tiers.access_counts else {
-            return Ok(batch);
-        };
-        let mut histogram = Histogram::default();
-        let enter = |fingerprint| {
-            access_counts.enter(fingerprint, &mut histogram);
-            false
-        };
-        self.tiers.table.for_each_of(enter, |_| {});
-        let cold = access_counts.coldest(&histogram, bytes as f64 / used as f64);
-        let mut damaged = None;
-        self.tiers.table.for_each_of(
-            |fingerprint| access_counts.is_cold(fingerprint, &cold),
-            |item| match item {
-                Ok((key, stamp, value)) => batch.push(key, EntryMeta(stamp), value),
-                Err(error) => damaged = Some(error),
-            },
-        );
-        if let Some(error) = damaged {
-            // In a file it would have a checksum that matches.
-            tracing::warn!(%error, "damaged items stay in the index");
+        let room = to_usize(2 * used.max(ROUND_BYTES_MIN));
+        let mapped = MmapOptions::new()
+            .len(threads * room)
+            .no_reserve_swap()
+            .map_anon();
+        let mut mapped =
+            mapped.map_err(|source| Error::io(self.store_dir.path(), "map memory for", source))?;
+        let mut items = Vec::new();
+        if let (Some(access_counts), Some(budget)) = (&self.tiers.access_counts, &self.budget) {
+            let table = &self.tiers.table;
+            let share = (bytes as f64 / used as f64).min(1.0);
+            let cold = self.cut(access_counts, share.max(COLD_SHARE));
+            let buckets = table.bucket_numbers();
+            let turn = buckets.end - buckets.start;
+            let stride = (turn / SAMPLED_STRIDES).clamp(1, STRIDE_BUCKETS_MAX);
+            let strides = turn.div_ceil(stride);
+            let hand = budget.hand.load(Ordering::Relaxed);
+            let (passed, damaged) = (AtomicU64::new(0), Mutex::new(None));
+            let copy = |mut copier: Copier<'_>| {
+                // Bytes, not items: cold ones may be much longer than others.
+                let left = Cell::new(bytes / threads as u64);
+                while left.get() > 0 {
+                    let nth = passed.fetch_add(1, Ordering::Relaxed);
+                    if nth >= strides {
+                        break;
+                    }
+                    let from = buckets.start + (hand + nth) % strides * stride;
+                    let leaves =
+                        |fingerprint| left.get() > 0 && access_counts.is_cold(fingerprint, &cold);
+                    table.for_each_within(from..from + stride, leaves, |item| match item {
+                        Ok((key, stamp, value)) if left.get() > 0 => {
+                            let len = table.record_len(key.len(), value.len());
+                            left.set(left.get().saturating_sub(len));
+                            copier.push(key, EntryMeta(stamp), value);
+                        }
+                        Ok(_) => {}
+                        Err(error) => *damaged.lock() = Some(error),
+                    });
+                }
+                copier.items
+            };
+            let rooms = mapped.chunks_mut(room).enumerate();
+            let copiers = rooms.map(|(nth, of_thread)| Copier {
+                room: of_thread,
+                at: nth * room,
+                items: Vec::new(),
+            });
+            items = pool.map(copiers.collect(), copy).concat();
+            if let Some(error) = damaged.into_inner() {
+                // In a file it would have a checksum that matches.
+                tracing::warn!(%error, "damaged items stay in the index");
+            }
+            let next = (hand + passed.into_inner()) % strides;
+            budget.hand.store(next, Ordering::Relaxed);
+            access_counts.age();
         }
-        access_counts.age();
-        batch.sort();
+        let mut batch = EvictionBatch {
+            bytes: mapped,
+            items,
+        };
+        pool.install(|| batch.sort());
         Ok(batch)
     }
 
     /// Writes items into new files, but for those that a file has already.
     fn spill(&self, batch: &EvictionBatch) -> Result<()> {
         let mut need = Need::default();
-        for (key, ..) in batch.entries() {
-            self.tiers.table.needs_record(&mut need, key.len(), 0, 1);
+        let mut bytes = 0;
+        for item in &batch.items {
+            let table = &self.tiers.table;
+            table.needs_record(&mut need, item.key_len, 0, 1);
+            bytes += (item.end - item.start) as u64;
         }
         // A file is about as long as what it holds.
-        let bytes = batch.len as u64;
         self.hold_to_add(
             &need.without_changes(),
             bytes + bytes / 8 + reserve::ROOM_AFTER_DELETION_BYTES,
@@ -280,17 +380,20 @@ impl StoreInner {
         // What a file holds is durable, so what came before it must be, and all of the groups that it is part of.
         self.shared.sync_logs()?;
         let version = self.tiers.spill.version();
-        let is_new = |(key, stamp, _): &(&[u8], EntryMeta, &[u8])| {
+        let is_new = |item: &&EvictedItem| {
             // A file may have been repaired, and have lost it.
-            !stamp.was_promoted() || !version.may_have(key)
+            !item.stamp.was_promoted() || !version.may_have(batch.key(item))
         };
-        let entries = batch.entries().filter(is_new);
-        let entries = entries.map(|(key, stamp, value)| Entry {
-            key,
-            sequence: stamp.sequence(),
-            value: (!stamp.is_tombstone()).then_some(Value::Inline(value)),
+        let part = batch.items.len().div_ceil(self.eviction_threads(bytes));
+        let parts = batch.items.chunks(part.max(1)).map(|items| {
+            // In the order of their keys they are anywhere.
+            let ask = |item: &EvictedItem| prefetch::lines(&batch.bytes[item.start..item.end]);
+            let items = prefetch::in_turn(items.iter(), PREFETCH_DISTANCE_ITEMS, ask);
+            let new = items.filter(is_new);
+            new.map(|item| batch.entry(item))
         });
-        self.tiers.spill.add(entries)?;
+        let pool = &self.shared.threads.eviction;
+        self.tiers.spill.add(pool, parts.collect())?;
         // Before an item leaves that is nowhere but in a file of this manifest.
         self.mark(None);
         Ok(())

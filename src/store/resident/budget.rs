@@ -39,6 +39,8 @@ pub struct Budget {
     pub(in crate::store) is_ordered: AtomicBool,
     /// Held by the one who lets items leave: how often changes had waited when he last did.
     pub(in crate::store) stalls_before: Mutex<u64>,
+    /// Where he goes on: a number of buckets.
+    pub(in crate::store) hand: AtomicU64,
     pub(in crate::store) left: Mutex<()>,
     pub(in crate::store) has_left: Condvar,
     /// Items could not leave when they last should have.
@@ -59,6 +61,7 @@ impl Budget {
             kept_room: AtomicU64::new(0),
             is_ordered: AtomicBool::new(false),
             stalls_before: Mutex::default(),
+            hand: AtomicU64::new(0),
             left: Mutex::default(),
             has_left: Condvar::new(),
             fails: AtomicBool::new(false),

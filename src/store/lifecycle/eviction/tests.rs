@@ -28,9 +28,117 @@ fn evict(store: &Store, meanwhile: impl Fn(&str)) {
     };
     meanwhile("written");
     for slice in batch.items.chunks(SLICE_ITEMS) {
-        let item = |item| (batch.key(item).to_vec(), item.3);
+        let item = |item: &EvictedItem| (batch.key(item).to_vec(), item.stamp);
         let work = Work::Evict(slice.iter().map(item).collect());
         store.core().submit(work).unwrap();
+    }
+}
+
+/// The keys of a batch.
+fn keys(batch: &EvictionBatch) -> Vec<Vec<u8>> {
+    let keys = batch.items.iter().map(|item| batch.key(item).to_vec());
+    keys.collect()
+}
+
+/// Keys that begin with some of the same bytes, in order.
+fn numbered(count: usize) -> Vec<Vec<u8>> {
+    let key = |nth| format!("key {nth:06}").into_bytes();
+    (0..count).map(key).collect()
+}
+
+fn put_all(store: &Store, keys: &[Vec<u8>], value: &[u8]) {
+    for keys in keys.chunks(500) {
+        let mut batch = crate::store::WriteBatch::new();
+        keys.iter().for_each(|key| batch.put(&key[..], value));
+        store.write(batch).unwrap();
+    }
+}
+
+/// Rounds of an eighth each, with reads of some keys in between, until few but those are left.
+#[test]
+fn hand_comes_to_all_items_and_leaves_what_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    let all = numbered(4000);
+    put_all(&store, &all, &[7; 60]);
+    let hot: Vec<&Vec<u8>> = all.iter().step_by(100).collect();
+    let state = store.state();
+    let table = &state.tiers.table;
+    let mut rounds = 0;
+    while table.len() > 400 {
+        for _ in 0..10 {
+            store.multi_get(&hot).unwrap();
+        }
+        let used = table.record_bytes();
+        let batch = state.cold_items(used / 8, used).unwrap();
+        let wanted = to_usize(table.len() / 8);
+        assert!(batch.items.len() <= wanted + 2, "{rounds}");
+        state.spill(&batch).unwrap();
+        let items = batch.items.iter();
+        let items = items.map(|item| (batch.key(item).to_vec(), item.stamp));
+        store.core().submit(Work::Evict(items.collect())).unwrap();
+        rounds += 1;
+        assert!(rounds < 60, "{} items stay", table.len());
+    }
+    let resident = |key: &&&Vec<u8>| table.get(key, |_, _| ()).unwrap().is_some();
+    let left = hot.iter().filter(resident).count();
+    assert!(left >= hot.len() * 9 / 10, "{left} of {}", hot.len());
+    let values = store.multi_get(&all).unwrap();
+    assert!(
+        values
+            .iter()
+            .all(|value| value.as_deref() == Some(&[7; 60]))
+    );
+}
+
+#[test]
+fn hand_of_a_larger_table_goes_on_in_a_smaller_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    put_all(&store, &numbered(100), b"value");
+    let state = store.state();
+    let used = state.tiers.table.record_bytes();
+    let hand = &state.budget.as_ref().unwrap().hand;
+    hand.store(u64::from(u32::MAX), Ordering::Relaxed);
+    assert_eq!(keys(&state.cold_items(used, used).unwrap()), numbered(100));
+    let table = &state.tiers.table;
+    let buckets = table.bucket_numbers();
+    assert!(hand.load(Ordering::Relaxed) < buckets.end - buckets.start);
+    // Buckets that there are not, and all others, each once.
+    let mut found = Vec::new();
+    for from in (0..4 * buckets.end).step_by(3) {
+        let visit = |item: Result<(&[u8], u64, &[u8])>| found.push(item.unwrap().0.to_vec());
+        table.for_each_within(from..from + 3, |_| true, visit);
+    }
+    found.sort_unstable();
+    assert_eq!(found, numbered(100));
+}
+
+#[test]
+fn several_threads_bring_the_same_items_as_one_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = StoreOptions::new()
+        .durability(Durability::None)
+        .threads(4)
+        .memory_budget(64 << 20);
+    let store = Store::open(dir.path().join("store"), &options).unwrap();
+    let all = numbered(20_000);
+    put_all(&store, &all, &[9; 1000]);
+    let state = store.state();
+    let used = state.tiers.table.record_bytes();
+    assert_eq!(state.eviction_threads(used), 4);
+    let batch = state.cold_items(used, used).unwrap();
+    // A thread that has its quarter stops where it is.
+    assert!(batch.items.len() > all.len() * 9 / 10);
+    assert!(keys(&batch).is_sorted_by(|a, b| a < b));
+    state.spill(&batch).unwrap();
+    let version = state.tiers.spill.version();
+    assert_eq!(version.newest().len(), 1);
+    assert!(version.files().count() >= 4);
+    assert_eq!(version.entries(), batch.items.len() as u64);
+    for key in keys(&batch) {
+        let (_, value) = version.get(&key).unwrap().unwrap();
+        assert_eq!(value.as_deref(), Some(&[9; 1000][..]));
     }
 }
 
