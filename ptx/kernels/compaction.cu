@@ -13,6 +13,7 @@ constexpr u32 RESTART_INTERVAL = 16;
 constexpr u32 ENTRY_OVERHEAD = 8;
 constexpr u32 REFERENCE_BYTES = 16;
 constexpr u64 KEY_BYTES_MAX = 64 << 10;
+constexpr u64 VALUE_BYTES_MAX = 1 << 30;
 
 // What is in the way of a job. The host does it then, and says what is wrong.
 constexpr u32 DAMAGED = 1;
@@ -191,7 +192,8 @@ __device__ inline bool parse_entry(const Compaction &job, const u8 *content, u32
     bool is_apart = code != 0 && code % 2 == 0;
     if (is_apart) {
         u64 file, offset;
-        if (!take_number(content, at, end, file) || !take_number(content, at, end, offset) || end - at < 8) return false;
+        if (!take_number(content, at, end, file) || !take_number(content, at, end, offset)) return false;
+        if (end - at < 8 || code > 2 * VALUE_BYTES_MAX + 2) return false;
         at += 8;
     } else if (code != 0) {
         u64 len = code / 2;
@@ -211,7 +213,7 @@ KERNEL parse_blocks(Compaction job) {
         const u8 *content = job.input + block.at + BLOCK_HEADER;
         u32 len = block.len - BLOCK_HEADER;
         u32 restarts = (block.entries + RESTART_INTERVAL - 1) / RESTART_INTERVAL;
-        if (len / 4 <= restarts || half_at(content + len - 4) != restarts) {
+        if (restarts == 0 || len / 4 <= restarts || half_at(content + len - 4) != restarts) {
             refuse(job, DAMAGED);
             continue;
         }

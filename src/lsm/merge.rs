@@ -23,6 +23,13 @@ impl<'r> Merge<'r> {
     /// # Errors
     /// Those of [`advance`](Self::advance).
     pub fn new(cursors: Vec<Cursor<'r>>, direction: Direction) -> Result<Self> {
+        let mut merge = Self::before(cursors, direction);
+        merge.find()?;
+        Ok(merge)
+    }
+
+    /// As [`new`](Self::new); reads no block yet.
+    pub fn before(cursors: Vec<Cursor<'r>>, direction: Direction) -> Self {
         let mut merge = Self {
             order: Vec::with_capacity(cursors.len()),
             leaving: Vec::new(),
@@ -32,8 +39,7 @@ impl<'r> Merge<'r> {
         for nth in 0..merge.cursors.len() {
             merge.insert(nth);
         }
-        merge.find()?;
-        Ok(merge)
+        merge
     }
 
     /// Reads the blocks that may have the next key, and no others.
@@ -41,8 +47,17 @@ impl<'r> Merge<'r> {
     /// # Errors
     /// Those of [`advance`](Self::advance).
     pub fn find(&mut self) -> Result<()> {
+        self.find_if(|_| true)
+    }
+
+    /// As [`find`](Self::find), while `is_wanted` says so of a key before which none of the next block comes.
+    ///
+    /// # Errors
+    /// Those of [`advance`](Self::advance).
+    pub fn find_if(&mut self, is_wanted: impl Fn(&[u8]) -> bool) -> Result<()> {
         while let Some(&nth) = self.order.first()
             && !self.cursors[nth].is_read()
+            && self.cursors[nth].key().is_some_and(&is_wanted)
         {
             self.cursors[nth].read()?;
             self.order.remove(0);

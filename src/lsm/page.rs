@@ -3,7 +3,6 @@
 use std::ops::Bound;
 use std::{ptr, vec};
 
-use super::Entry;
 use super::cursor::{Cursor, Direction};
 use super::merge::Merge;
 use super::sst::Sst;
@@ -86,21 +85,26 @@ impl Page {
             false => (Direction::Forward, of.range.0, of.range.1),
             true => (Direction::Backward, of.range.1, of.range.0),
         };
-        let is_inside = |entry: &Entry| match to {
+        let is_inside = |key: &[u8]| match to {
             Bound::Unbounded => true,
-            Bound::Included(to) => direction.order(entry.key, to).is_le(),
-            Bound::Excluded(to) => direction.order(entry.key, to).is_lt(),
+            Bound::Included(to) => direction.order(key, to).is_le(),
+            Bound::Excluded(to) => direction.order(key, to).is_lt(),
         };
         let runs = versions.into_iter().flat_map(LsmVersion::runs);
         let cursors = runs.map(|run| Cursor::seek(&run.files, from, direction, Sst::block));
-        let mut merge = Merge::new(cursors.collect::<Result<_>>()?, direction)?;
+        let mut merge = Merge::before(cursors.collect::<Result<_>>()?, direction);
         let mut bytes = 0;
         while self.items.len() < of.items {
-            let entry = merge.entry().filter(is_inside);
+            let next = above.as_slice().first();
+            merge.find_if(|key| {
+                let is_due = |(next, _): &Item| direction.order(key, next).is_le();
+                is_inside(key) && next.is_none_or(is_due)
+            })?;
+            let entry = merge.entry().filter(|entry| is_inside(entry.key));
             let is_first = |(key, _): &&Item| {
                 entry.is_none_or(|entry| direction.order(key, entry.key).is_le())
             };
-            let upper = above.as_slice().first().filter(is_first);
+            let upper = next.filter(is_first);
             let (key, value_bytes) = match (upper, entry) {
                 (Some((key, value)), _) => (&key[..], value.as_ref().map(Vec::len)),
                 (None, Some(entry)) => (entry.key, entry.value.map(|value| value.len())),
@@ -133,7 +137,6 @@ impl Page {
                 if of.with_values && bytes as u64 + unread > of.bytes as u64 {
                     break;
                 }
-                merge.find()?;
             }
         }
         Ok(())

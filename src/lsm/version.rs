@@ -29,7 +29,7 @@ impl Run {
     }
 
     /// Where a file belongs, unless it may have a key in common with another one.
-    fn place(&self, sst: &Sst) -> Option<usize> {
+    fn index_of(&self, sst: &Sst) -> Option<usize> {
         let (new, files) = (sst.properties(), &self.files);
         let nth = files.partition_point(|file| file.properties().largest < new.smallest);
         let next = files.get(nth).map(|next| next.properties());
@@ -92,8 +92,8 @@ impl LsmVersion {
         let mut runs: Vec<Run> = Vec::new();
         for (level, sst) in files {
             let run = runs.last_mut().filter(|run| run.level == level);
-            let place = run.as_ref().and_then(|run| run.place(&sst));
-            match (run, place) {
+            let index = run.as_ref().and_then(|run| run.index_of(&sst));
+            match (run, index) {
                 // Files of level 0 that were added together are one run, too, in whatever order.
                 (Some(run), Some(nth)) => run.files.insert(nth, sst),
                 (Some(_), None) if level > 0 => {
@@ -198,7 +198,7 @@ impl LsmVersion {
     }
 
     /// Whether a key may be here, as a tombstone, too. It asks memory only, and errs for about one
-    /// key in 256 for each run.
+    /// key in 200 for each run.
     pub fn may_have(&self, key: &[u8]) -> bool {
         let hash = key_hash(self.store_id, key);
         self.runs

@@ -45,7 +45,7 @@ impl Shared {
             snapshots: Snapshots::default(),
             threads: Threads::new(options.index.threads),
             compaction: Arc::new(options.compaction_pool()),
-            gpu_compaction: Arc::new(GpuCompaction::new(options.engine)),
+            gpu_compaction: Arc::new(GpuCompaction::new(options.engine, options.memory_budget)),
             metrics: StoreMetrics::new(),
             sorter,
             when_full: options.when_full,

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use gphash::Error;
-use gphash::store::{Range, Store};
+use gphash::store::{Range, Store, WriteBatch};
 
 use super::model::Model;
 
@@ -55,4 +55,32 @@ fn all_items_need_the_ordered_view() {
     assert!(matches!(store.first(), Err(Error::Unordered)));
     assert!(matches!(store.last(), Err(Error::Unordered)));
     assert!(matches!(store.iter().next(), Some(Err(Error::Unordered))));
+}
+
+/// The first item is found behind many deleted ones without a page for each.
+#[test]
+fn first_item_behind_tombstones_is_found_at_once() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let options = crate::partitioned().memory_budget(16 << 20);
+    let store = Store::open(folder.path(), &options).unwrap();
+    let key = |n: u32| n.to_be_bytes();
+    let count = 150_000;
+    store.put(key(count), [7; 100]).unwrap();
+    for from in (0..count).step_by(1000) {
+        let mut puts = WriteBatch::new();
+        (from..from + 1000).for_each(|n| puts.put(key(n), [7; 100]));
+        store.write(puts).unwrap();
+    }
+    for from in (0..count).step_by(1000) {
+        let mut deletes = WriteBatch::new();
+        (from..from + 1000).for_each(|n| deletes.delete(key(n)));
+        store.write(deletes).unwrap();
+    }
+    let pages = || store.stats().latencies.range_page.count;
+    let before = pages();
+    let (first, _) = store.first().unwrap().unwrap();
+    assert_eq!(first, key(count));
+    let read = pages() - before;
+    // As many as it takes to double a page up to its longest, and those behind.
+    assert!(read < 200, "{read} pages");
 }

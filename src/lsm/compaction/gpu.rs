@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -17,7 +18,10 @@ use crate::engine::{Compactor, compactor};
 const PART_BYTES_MIN: u64 = 256 << 10;
 
 /// Most bytes of a part that goes to the GPU: each has pinned memory for them twice.
-const PART_BYTES_MAX: u64 = 256 << 20;
+const PART_BYTES_MAX: u64 = 32 << 20;
+
+/// The part of a memory budget that a part may have.
+const PART_SHARE: u64 = 64;
 
 /// Parts that are on the GPU at a time: while some are copied, others are sorted.
 const PARTS_MAX: usize = 16;
@@ -41,6 +45,10 @@ pub struct GpuCompaction {
     gpu: Arc<OnceLock<Option<Compactor>>>,
     /// It is being opened, or was.
     is_opened: AtomicBool,
+    /// Who opens it.
+    opener: Mutex<Option<JoinHandle<()>>>,
+    /// Most bytes of a part.
+    bytes_max: u64,
     sizes: Mutex<[Rates; SIZES]>,
     under_way: AtomicUsize,
     rests_until: Mutex<Option<Instant>>,
@@ -79,11 +87,15 @@ pub enum Side {
 
 impl GpuCompaction {
     /// The one that is asked for. It is opened when there is work for it.
-    pub fn new(engine: Engine) -> Self {
+    pub fn new(engine: Engine, memory_budget: Option<u64>) -> Self {
         Self {
             engine,
             gpu: Arc::new(OnceLock::new()),
             is_opened: AtomicBool::new(false),
+            opener: Mutex::new(None),
+            bytes_max: memory_budget.map_or(PART_BYTES_MAX, |budget| {
+                (budget / PART_SHARE).min(PART_BYTES_MAX)
+            }),
             sizes: Mutex::new([Rates::default(); SIZES]),
             under_way: AtomicUsize::new(0),
             rests_until: Mutex::new(None),
@@ -95,10 +107,16 @@ impl GpuCompaction {
     /// One that does each part.
     #[cfg(test)]
     pub fn forced(engine: Engine) -> Self {
-        let is_forced = true;
-        Self {
-            is_forced,
-            ..Self::new(engine)
+        let mut one = Self::new(engine, None);
+        one.is_forced = true;
+        one
+    }
+
+    /// Parts in which a job of so many bytes must be cut to be for the GPU, if there is one.
+    pub fn parts_of(&self, bytes: u64) -> u64 {
+        match self.gpu.get() {
+            Some(Some(_)) => bytes.div_ceil(self.bytes_max.max(1)),
+            _ => 1,
         }
     }
 
@@ -108,7 +126,7 @@ impl GpuCompaction {
         if self.is_forced {
             return true;
         }
-        let fits = (PART_BYTES_MIN..=PART_BYTES_MAX).contains(&bytes);
+        let fits = (PART_BYTES_MIN..=self.bytes_max).contains(&bytes);
         fits && self.sizes.lock()[size_of_part(bytes)].choose()
     }
 
@@ -141,7 +159,7 @@ impl GpuCompaction {
             match thread {
                 #[cfg(test)]
                 Ok(thread) if self.is_forced => thread.join().expect("it is opened"),
-                Ok(_) => {}
+                Ok(thread) => *self.opener.lock() = Some(thread),
                 // It is tried again.
                 Err(_) => self.is_opened.store(false, Ordering::Relaxed),
             }
@@ -169,6 +187,15 @@ impl GpuCompaction {
     /// Leaves the GPU alone for a while: it has failed.
     pub fn rest(&self) {
         *self.rests_until.lock() = Some(Instant::now() + REST);
+    }
+}
+
+impl Drop for GpuCompaction {
+    fn drop(&mut self) {
+        // A driver must not be opened while the program ends.
+        if let Some(opener) = self.opener.lock().take() {
+            let _ = opener.join();
+        }
     }
 }
 

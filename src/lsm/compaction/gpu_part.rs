@@ -13,8 +13,8 @@ use crate::lsm::sst::{BLOCK_BYTES, MadeBlock, Sst, common_prefix, filter_blocks,
 use crate::lsm::values::ValueUse;
 use crate::width::to_usize;
 
-/// Most entries of a part: the kernels count in 32 bits.
-const ENTRIES_MAX: usize = 1 << 30;
+/// Fewest bytes of an entry: four numbers.
+const ENTRY_BYTES_MIN: usize = 4;
 
 /// The data blocks of a file that may have keys of a range.
 struct Input<'j> {
@@ -39,10 +39,10 @@ pub fn merge<'l>(
     let inputs: Vec<Input> = job.files().map(|sst| input(sst, from, to)).collect();
     let blocks = blocks(&inputs);
     let entries: usize = blocks.iter().map(|block| block.entries as usize).sum();
-    if entries == 0 || entries > ENTRIES_MAX {
+    let bytes: usize = blocks.iter().map(|block| block.len as usize).sum();
+    if entries == 0 || entries > bytes / ENTRY_BYTES_MIN {
         return Ok(None);
     }
-    let bytes = blocks.iter().map(|block| block.len as usize).sum();
     let mut task = compactor.begin(bytes)?;
     let mut rest = task.input();
     for input in &inputs {

@@ -146,6 +146,7 @@ impl Job {
     fn cuts(&self, options: &SpillOptions) -> Vec<Vec<u8>> {
         let bytes = self.bytes();
         let parts = (bytes / options.part_bytes_min.max(1)).min(options.pool.count() as u64);
+        let parts = parts.max(options.gpu.parts_of(bytes));
         if parts < 2 {
             return Vec::new();
         }
@@ -186,9 +187,12 @@ impl Job {
         bytes: u64,
     ) -> Result<Option<(Output<'l>, u64)>> {
         let gpu = &levels.options().gpu;
-        if !self.moves_values()
-            && let Some(turn) = gpu.choose(bytes)
-        {
+        if levels.plan().is_stopping {
+            return Ok(None);
+        }
+        let is_for_both = !self.moves_values();
+        let mut refused = None;
+        if is_for_both && let Some(turn) = gpu.choose(bytes) {
             let started = Instant::now();
             match self.merge_on_gpu(levels, &turn, range) {
                 Ok(Some((output, is_first))) => {
@@ -198,7 +202,7 @@ impl Job {
                     levels.counts.gpu_bytes.fetch_add(bytes, Ordering::Relaxed);
                     return Ok(Some((output, 0)));
                 }
-                Ok(None) => {}
+                Ok(None) => refused = Some(started),
                 Err(error @ Error::Gpu { .. }) => {
                     tracing::warn!(%error, "the CPU compacts instead of the GPU");
                     gpu.rest();
@@ -208,7 +212,13 @@ impl Job {
         }
         let started = Instant::now();
         let merged = self.merge_range(levels, range)?;
-        gpu.note(Side::Cpu, bytes, started.elapsed());
+        if is_for_both {
+            gpu.note(Side::Cpu, bytes, started.elapsed());
+        }
+        // It has cost more than the CPU alone.
+        if let Some(started) = refused {
+            gpu.note(Side::Gpu, bytes, started.elapsed());
+        }
         Ok(merged)
     }
 

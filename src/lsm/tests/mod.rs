@@ -90,7 +90,7 @@ pub fn options() -> SpillOptions {
         level_bytes: 64 << 10,
         threads: 0,
         pool: Arc::new(Pool::new("compaction", 2)),
-        gpu: Arc::new(GpuCompaction::new(crate::Engine::Cpu)),
+        gpu: Arc::new(GpuCompaction::new(crate::Engine::Cpu, None)),
         part_bytes_min: 8 << 10,
         store_id: [7, 8],
     }

@@ -165,3 +165,32 @@ fn pages_of_several_spills() {
         assert!(found == items(0..90));
     }
 }
+
+/// No block is read that begins behind the range, or behind all that is wanted.
+#[test]
+fn blocks_behind_the_range_are_not_read() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut one = options();
+    one.value_bytes_min = 4000;
+    let spill = open(dir.path(), None, one).unwrap();
+    let entries = (0..60u8).map(|key| (vec![key], (1, Some(value(key)))));
+    add(&spill, &entries.collect()).unwrap();
+    let version = spill.version();
+    let (_, sst) = version.files().next().unwrap();
+    let first_behind = sst.index().separator(1)[0];
+    let bytes = std::fs::read(sst.path()).unwrap();
+    let mut damaged = bytes.clone();
+    damaged[to_usize(sst.index().range(1).0) + 100] ^= 1;
+    std::fs::write(sst.path(), &damaged).unwrap();
+    let last = [first_behind - 1];
+    let range = (Bound::Unbounded, Bound::Included(&last[..]));
+    let (page, _) = read(&[&spill], Vec::new(), PageOf { range, ..ALL }).unwrap();
+    assert!(page.items == items(0..first_behind) && page.is_last);
+    // What stands above comes first, and ends the page.
+    let mut damaged = bytes;
+    damaged[100] ^= 1;
+    std::fs::write(sst.path(), &damaged).unwrap();
+    let above = vec![(Vec::new(), Some(vec![1]))];
+    let (page, left) = read(&[&spill], above.clone(), ALL).unwrap();
+    assert!(page.items == above && !page.is_last && left == 0);
+}

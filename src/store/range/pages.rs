@@ -216,7 +216,8 @@ impl<'s> Pages<'s> {
             self.page_items = (2 * items.len()).clamp(1, PAGE_ITEMS_MAX);
             let values = items.iter().filter(|(_, value)| value.is_some()).count();
             self.expected = self.expected.saturating_sub(values);
-            if self.expected > 0 {
+            // Nothing but tombstones says nothing of how many are to come.
+            if self.expected > 0 && values > 0 {
                 self.page_items = self.page_items.min(self.expected);
             }
             match (rest, end) {
