@@ -53,7 +53,7 @@ pub struct GpuCompaction {
     under_way: AtomicUsize,
     rests_until: Mutex<Option<Instant>>,
     /// It does each part, however short it is and long it takes.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "cuda"))]
     is_forced: bool,
 }
 
@@ -99,13 +99,13 @@ impl GpuCompaction {
             sizes: Mutex::new([Rates::default(); SIZES]),
             under_way: AtomicUsize::new(0),
             rests_until: Mutex::new(None),
-            #[cfg(test)]
+            #[cfg(all(test, feature = "cuda"))]
             is_forced: false,
         }
     }
 
     /// One that does each part.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "cuda"))]
     pub fn forced(engine: Engine) -> Self {
         let mut one = Self::new(engine, None);
         one.is_forced = true;
@@ -122,7 +122,7 @@ impl GpuCompaction {
 
     /// Whether it is worth its while.
     fn is_faster(&self, bytes: u64) -> bool {
-        #[cfg(test)]
+        #[cfg(all(test, feature = "cuda"))]
         if self.is_forced {
             return true;
         }
@@ -157,7 +157,7 @@ impl GpuCompaction {
             };
             let thread = thread::Builder::new().name("gphash-gpu".into()).spawn(open);
             match thread {
-                #[cfg(test)]
+                #[cfg(all(test, feature = "cuda"))]
                 Ok(thread) if self.is_forced => thread.join().expect("it is opened"),
                 Ok(thread) => *self.opener.lock() = Some(thread),
                 // It is tried again.

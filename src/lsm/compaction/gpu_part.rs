@@ -203,7 +203,7 @@ fn files(new: &NewBlocks, file_bytes: u64, levels: &Levels) -> Vec<NewFile> {
 }
 
 /// The blocks as a file's writer takes them.
-fn made_blocks<'n>(new: &'n NewBlocks) -> Vec<MadeBlock> {
+fn made_blocks(new: &NewBlocks) -> Vec<MadeBlock> {
     let end = |nth: usize| match new.blocks.get(nth + 1) {
         Some(next) => (next.at, next.first as usize),
         None => (new.bytes, new.entries),

@@ -190,6 +190,8 @@ fn blocks_behind_the_range_are_not_read() {
     let mut damaged = bytes;
     damaged[100] ^= 1;
     std::fs::write(sst.path(), &damaged).unwrap();
+    drop((version, spill));
+    let spill = open(dir.path(), None, options()).unwrap();
     let above = vec![(Vec::new(), Some(vec![1]))];
     let (page, left) = read(&[&spill], above.clone(), ALL).unwrap();
     assert!(page.items == above && !page.is_last && left == 0);
