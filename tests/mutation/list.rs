@@ -698,7 +698,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a pass of the sort of versions turns equal digits round",
-        file: "ptx/kernels/versions.cu",
+        file: "ptx/include/radix.cuh",
         find: "    return count + __popc(lower);\n",
         replacement: "    return count + __popc(equal) - 1 - __popc(lower);\n",
         suite: Suite::Kernels,
