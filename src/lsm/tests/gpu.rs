@@ -45,6 +45,8 @@ enum Keys {
     Bytes,
     Long,
     Alike,
+    /// So short that one where a job is cut is there.
+    Short,
 }
 
 const KEYS: [Keys; 5] = [
@@ -72,6 +74,10 @@ impl Keys {
             Self::Long => {
                 let len = random.random_range(0..300);
                 [&n.to_be_bytes()[..], &vec![7; len]].concat()
+            }
+            Self::Short => {
+                let len = random.random_range(1..4);
+                (0..len).map(|_| random.random_range(0..12)).collect()
             }
             // They differ behind what is sorted by.
             Self::Alike => format!("{:a<40}{n:06}", n % 7).into_bytes(),
@@ -119,6 +125,8 @@ fn gpu_makes_the_same_files() {
             // Numbers of files come in the order of the work: one part, one thread.
             one.part_bytes_min = u64::MAX;
             one.level_bytes = 24 << 10;
+            // Files end amid what would be a block.
+            one.file_bytes = 10_000;
             if nth == 1 {
                 one.gpu = Arc::clone(&gpu);
             }
@@ -158,7 +166,7 @@ fn gpu_makes_parts_of_jobs() {
     let mut model = Model::new();
     let mut sequence = 1;
     for _ in 0..6 {
-        let changes = changes(&mut random, Keys::Bytes, count, &mut sequence);
+        let changes = changes(&mut random, Keys::Short, count, &mut sequence);
         add(&spill, &changes).unwrap();
         model.extend(changes);
         while spill.compact().unwrap() {}
