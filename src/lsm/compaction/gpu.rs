@@ -132,7 +132,8 @@ impl GpuCompaction {
 
     /// The GPU, if it is to do a part of so many bytes.
     pub fn choose(&self, bytes: u64) -> Option<Turn<'_>> {
-        if self.engine == Engine::Cpu || matches!(self.gpu.get(), Some(None)) {
+        let has_none = matches!(self.gpu.get(), Some(None));
+        if !cfg!(feature = "cuda") || self.engine == Engine::Cpu || has_none {
             return None;
         }
         if !self.is_rested() || !self.is_faster(bytes) {
