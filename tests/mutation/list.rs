@@ -1254,6 +1254,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("store::crash_tests"),
     },
     Mutation {
+        name: "an edit begins with the whole copy of the manifest",
+        file: "src/store/files/manifest.rs",
+        find: "for nth in [*first, 1 - *first] {",
+        replacement: "for nth in [0, 1] {",
+        suite: Suite::Unit("store::files::manifest"),
+    },
+    Mutation {
         name: "a sorted file counts before it is durable",
         file: "src/lsm/sst/writer.rs",
         find: "self.out.sync()?;",

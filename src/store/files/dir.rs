@@ -44,6 +44,8 @@ pub struct StoreDir {
     log: Dir,
     spill: Dir,
     manifest: Mutex<Manifest>,
+    /// The copy that the next edit makes first. Held by whoever holds the manifest.
+    first_copy: Mutex<usize>,
     /// A copy of the manifest that is not the same, and what is wrong with it.
     other: Mutex<Option<(&'static str, Error)>>,
     /// Of the last edit that was tried.
@@ -299,6 +301,7 @@ impl StoreDir {
             generations,
             other: Mutex::new(other),
             manifest: Mutex::new(manifest),
+            first_copy: Mutex::new(0),
             spares: Mutex::default(),
             reserve,
             is_tight: AtomicBool::new(false),
@@ -452,7 +455,7 @@ impl StoreDir {
             let numbers = next.files.iter().map(|file| file.number + 1);
             next.next_file = numbers.fold(next.next_file, u64::max);
             next.others = self.others(next.partition);
-            next.write(&self.root)?;
+            next.rewrite(&self.root, &mut self.first_copy.lock())?;
             let own = &self.generations[next.partition as usize];
             own.store(next.generation, Ordering::Relaxed);
             *manifest = next;

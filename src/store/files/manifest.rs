@@ -20,7 +20,7 @@
 //! what comes next; the valid one with the greater generation holds. So at any moment one of them is
 //! whole, and of two that differ by a crash no one has relied on the newer.
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 use std::collections::HashSet;
@@ -413,6 +413,20 @@ impl Manifest {
     /// What the operating system answers. A crash then may leave this one or the last one.
     pub fn write(&self, dir: &Dir) -> Result<()> {
         NAMES.iter().try_for_each(|name| self.write_copy(dir, name))
+    }
+
+    /// As [`write`](Self::write), from copy `first` on: the other one must be whole. After a failure `first` is the copy
+    /// that may not be. To begin with the other one then could leave none.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rewrite(&self, dir: &Dir, first: &mut usize) -> Result<()> {
+        for nth in [*first, 1 - *first] {
+            *first = nth;
+            self.write_copy(dir, NAMES[nth])?;
+        }
+        *first = 0;
+        Ok(())
     }
 
     /// Writes one copy, durably. A crash may tear it.

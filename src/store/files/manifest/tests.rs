@@ -1,6 +1,9 @@
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::*;
+use crate::pm::sim_disk::{Disk, Files};
 
 fn manifest() -> Manifest {
     Manifest {
@@ -120,5 +123,50 @@ fn manifest_damage_of_any_bit_is_detected() {
     }
     for len in 0..bytes.len() {
         assert!(Manifest::parse(&bytes[..len], path).is_err(), "{len} bytes");
+    }
+}
+
+/// Whichever call of an edit fails, a power cut amid the next one leaves a copy.
+#[test]
+fn edit_after_one_that_failed_leaves_a_whole_copy() {
+    let mut rng = SmallRng::seed_from_u64(7);
+    let seen = tempfile::tempdir_in("/dev/shm").unwrap();
+    for failing in 0.. {
+        let path = tempfile::tempdir_in("/dev/shm").unwrap();
+        let disk = Disk::holding(&Files::new());
+        let dir = Dir::at(path.path().to_path_buf(), Some(disk.clone()));
+        let mut first = 0;
+        let mut edit = |generation| {
+            let mut next = manifest();
+            next.generation = generation;
+            // Each one is longer than the last.
+            next.files = (0..generation)
+                .map(|number| LevelFile {
+                    number,
+                    level: 0,
+                    len: 1,
+                })
+                .collect();
+            next.rewrite(&dir, &mut first)
+        };
+        edit(1).unwrap();
+        disk.fail(|_| true, failing);
+        if edit(2).is_ok() {
+            assert!(failing > 4, "{failing} calls");
+            return;
+        }
+        disk.recorded();
+        edit(3).unwrap();
+        for (_, state) in disk.recorded() {
+            for image in state.power_cuts(20, &mut rng) {
+                for (file, bytes) in &image {
+                    let name = file.file_name().unwrap();
+                    std::fs::write(seen.path().join(name), bytes).unwrap();
+                }
+                let found = Manifest::find(&Dir::at(seen.path().to_path_buf(), None));
+                let found = found.expect("a copy is whole").manifest;
+                assert!((1..=3).contains(&found.generation));
+            }
+        }
     }
 }
