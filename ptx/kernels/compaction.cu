@@ -7,7 +7,7 @@
 #include "radix.cuh"
 #include "xxh3.cuh"
 
-// Mirror of src/gpu/compaction/abi.rs.
+// Mirror of ptx/gpu/compaction/abi.rs.
 constexpr u32 BLOCK_HEADER = 12;
 constexpr u32 RESTART_INTERVAL = 16;
 constexpr u32 ENTRY_OVERHEAD = 8;

@@ -71,6 +71,9 @@ pub struct Status {
     pub reserved: u32,
 }
 
+/// Bytes of a block of a filter.
+pub const FILTER_BLOCK: usize = 32;
+
 /// Bytes of an entry in device memory.
 pub const ENTRY: usize = 32;
 

@@ -94,18 +94,16 @@ fn values_that_are_not_wanted_are_not_read() {
         (vec![20], Some(vec![7])),
         (vec![30], None),
     ];
+    let none_is_met = || {
+        let version = spill.version();
+        version.values().iter().all(|of| !of.file.is_damaged())
+    };
     let few = PageOf { items: 25, ..ALL };
     let (page, left) = read(&[&spill], above.clone(), few).unwrap();
     let mut expected = items(0..25);
     (expected[10].1, expected[20].1) = (None, Some(vec![7]));
     assert!(page.items == expected && !page.is_last && left == 1);
-    assert!(
-        spill
-            .version()
-            .values()
-            .iter()
-            .all(|of| !of.file.is_damaged())
-    );
+    assert!(none_is_met());
     let keys = PageOf {
         with_values: false,
         ..ALL
@@ -117,13 +115,7 @@ fn values_that_are_not_wanted_are_not_read() {
             .iter()
             .all(|(_, value)| *value == Some(Vec::new()))
     );
-    assert!(
-        spill
-            .version()
-            .values()
-            .iter()
-            .all(|of| !of.file.is_damaged())
-    );
+    assert!(none_is_met());
 }
 
 /// Pages go through the keys of several spills in order, wherever a page ends.
