@@ -111,7 +111,9 @@ impl Mapping {
             _ => self.range.map(&self.file, from, to, self.sharing)?,
         }
         if self.is_gathered() {
-            self.range.gather(&self.file, from, to, threads);
+            // With the small pages before, if they are a whole huge one together with these.
+            let first = from / HUGE_PAGE * HUGE_PAGE;
+            self.range.gather(&self.file, first, to, threads);
         }
         self.file.allocate(from, to)
     }
