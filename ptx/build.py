@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compiles the kernels to PTX, on any Linux machine, with or without a GPU: those of the engine to
-ptx/generated/gphash.ptx, those of the store to versions.ptx and compaction.ptx beside it, those of the bench to bench/limits/limits.ptx.
+ptx/generated/gphash.ptx, those of the store to versions.ptx, compaction.ptx and locator.ptx beside it, those of the bench to bench/limits/limits.ptx.
 
     python3 ptx/build.py                   writes all
     python3 ptx/build.py --check           fails if one is not what the sources give
@@ -29,6 +29,7 @@ KERNELS = ["batch.cu", "cache.cu", "index.cu", "mirror.cu", "order.cu", "recover
 MODULES = {
     FOLDER / "generated/gphash.ptx": (sorted([*KERNELS, "layout.cu"]), []),
     FOLDER / "generated/compaction.ptx": (["compaction.cu"], []),
+    FOLDER / "generated/locator.ptx": (["locator.cu"], []),
     FOLDER / "generated/versions.ptx": (["versions.cu"], []),
     FOLDER.parent / "bench/limits/limits.ptx": (["limits.cu"], []),
 }

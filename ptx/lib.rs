@@ -13,3 +13,6 @@ pub const VERSIONS: &str = include_str!("generated/versions.ptx");
 
 /// Kernels that compact a store's sorted files.
 pub const COMPACTION: &str = include_str!("generated/compaction.ptx");
+
+/// Kernels that find the records of a store's keys.
+pub const LOCATOR: &str = include_str!("generated/locator.ptx");

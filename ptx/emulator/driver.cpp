@@ -18,6 +18,7 @@
 #include "cache.cu"
 #include "compaction.cu"
 #include "index.cu"
+#include "locator.cu"
 #include "mirror.cu"
 #include "order.cu"
 #include "recovery_scan.cu"
@@ -94,6 +95,7 @@ std::unordered_map<std::string, Kernel> kernels = {
     ENTRY(cache_fill), ENTRY(cache_link), ENTRY(cache_remove_level),
     ENTRY(split_buckets),
     ENTRY(gather_changes), ENTRY(find_versions),
+    ENTRY(find_records), ENTRY(place_buckets),
     ENTRY(check_blocks), ENTRY(parse_blocks), ENTRY(load_key_words), ENTRY(order_alike),
     ENTRY(mark_kept),
     ENTRY(copy_tombstones), ENTRY(drop_tombstones), ENTRY(take_kept), ENTRY(mark_starts),

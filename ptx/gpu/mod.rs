@@ -8,6 +8,7 @@ pub mod error;
 pub mod event;
 pub mod kernel;
 pub mod launch;
+pub mod locator;
 pub mod memory;
 pub mod module;
 pub mod radix;

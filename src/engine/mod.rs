@@ -4,6 +4,8 @@ pub(crate) mod bytes;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
+#[cfg(feature = "cuda")]
+pub(crate) mod rates;
 
 use std::sync::Arc;
 #[cfg(feature = "cuda")]
@@ -11,6 +13,8 @@ use std::sync::atomic::Ordering;
 
 use fixedbitset::FixedBitSet;
 
+#[cfg(feature = "cuda")]
+use crate::layout::Shape;
 use crate::options::{Engine, Options};
 use crate::pm::Mapping;
 use crate::table::Table;
@@ -284,6 +288,22 @@ pub(crate) fn compactor(engine: Engine) -> Result<Option<Compactor>> {
         Engine::Cuda { device } => open_compactor(device).map(Some),
     }
 }
+
+/// What finds records of a store's keys on the GPU that is asked for; `None` leaves them to the CPU.
+///
+/// # Errors
+/// As [`version_sorter`].
+#[cfg(feature = "cuda")]
+pub(crate) fn locator(engine: Engine, shape: &Shape) -> Result<Option<Locator>> {
+    match engine {
+        Engine::Cpu => Ok(None),
+        Engine::Auto => Ok(Locator::open(0, shape).inspect_err(say_once).ok()),
+        Engine::Cuda { device } => Locator::open(device, shape).map(Some),
+    }
+}
+
+#[cfg(feature = "cuda")]
+pub(crate) use cuda::locator::{Locator, Refreshed};
 
 #[cfg(feature = "cuda")]
 pub(crate) use crate::gpu::{compaction::Compactor, sort::VersionSorter};

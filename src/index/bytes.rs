@@ -12,13 +12,21 @@ use super::open::map_options;
 use super::stats::Stats;
 use crate::engine::bytes::BytesEngine;
 use crate::engine::cpu::CpuEngine;
+#[cfg(feature = "cuda")]
+use crate::engine::{Locator, Refreshed};
+#[cfg(feature = "cuda")]
+use crate::layout::Shape;
 use crate::layout::mark::{MARKS, MARKS_LEN};
 use crate::layout::size_class::{MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE};
 use crate::layout::{DATA_START, Mark};
 use crate::options::Options;
 use crate::pm::{Entry, Mapping, Medium};
 use crate::process::Own;
+#[cfg(feature = "cuda")]
+use crate::sync::thread_number;
 use crate::table::Table;
+#[cfg(feature = "cuda")]
+use crate::table::alloc::epoch::Pin;
 use crate::table::compact::Between;
 use crate::table::idle::IdleWatch;
 use crate::table::item::{Found, Item, ItemId, Mutation, Wanted};
@@ -28,6 +36,8 @@ use crate::table::record::{Check, Content};
 use crate::table::recovery::verify::Verified;
 use crate::table::recovery::{Policy, Progress, Recovery};
 use crate::table::room::{Bound, Need};
+#[cfg(feature = "cuda")]
+use crate::table::shrink::Walking;
 use crate::{Domain, Error, Result};
 
 /// The numbers of all buckets that there may be.
@@ -43,6 +53,26 @@ pub(crate) struct BytesIndex<E: BytesEngine = CpuEngine> {
     engine: Own<E>,
     table: Own<Arc<Table<Mapping>>>,
     closed: bool,
+}
+
+/// An index whose records, until this is dropped, stay where they are.
+#[cfg(feature = "cuda")]
+pub(crate) struct Held<'i> {
+    table: &'i Table<Mapping>,
+    _pin: Pin<'i>,
+    _walking: Walking<'i>,
+}
+
+#[cfg(feature = "cuda")]
+impl Held<'_> {
+    /// Brings the locator's copies of indexes up to date; see [`Locator::refresh`].
+    ///
+    /// # Errors
+    /// As that.
+    pub(crate) fn refresh(held: &[Option<Self>], locator: &mut Locator) -> Result<Refreshed> {
+        let table = |held: &Option<Self>| held.as_ref().map(|held| held.table);
+        locator.refresh(&held.iter().map(table).collect::<Vec<_>>())
+    }
 }
 
 impl BytesIndex {
@@ -129,16 +159,18 @@ impl<E: BytesEngine> BytesIndex<E> {
 
     /// Calls `found` with the position, the sequence number and the value of each of `keys` that is
     /// there, in their order. `found` may [take](crate::table::item::take_value) the value, but must not use
-    /// these records: a checkpoint or a change may wait for this lookup.
+    /// these records: a checkpoint or a change may wait for this lookup. `hints` are none, or what a locator has
+    /// answered for each key while the caller has [held](Self::hold) the index.
     ///
     /// # Errors
     /// As [`get`](Self::get).
     pub(crate) fn get_many(
         &self,
         keys: &[&[u8]],
+        hints: &[u64],
         found: impl FnMut(usize, u64, &mut Vec<u8>),
     ) -> Result<()> {
-        self.engine.get_many(&self.table, keys, found)
+        self.engine.get_many(&self.table, keys, hints, found)
     }
 
     /// Calls `found` with the position and the sequence number of each of `keys` that is there, in their
@@ -158,6 +190,27 @@ impl<E: BytesEngine> BytesIndex<E> {
     /// [`Error::Limit`] when the table cannot grow: then some of the changes may have been done.
     pub(crate) fn apply(&self, changes: &[Mutation]) -> Result<FixedBitSet> {
         self.engine.apply(&self.table, changes)
+    }
+
+    /// Keeps all records that the index has now, or will have, where they are, or nothing if somebody changes its levels
+    /// now. The caller holds one of these at a time, and no batch may wait for another one meanwhile.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn hold(&self) -> Option<Held<'_>> {
+        if !self.table.watch_buckets() {
+            return None;
+        }
+        let walking = self.table.try_walk_levels()?;
+        Some(Held {
+            table: &self.table,
+            _pin: self.table.pin_reader(thread_number()),
+            _walking: walking,
+        })
+    }
+
+    /// The shape of the tables of all indexes that these options make.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.table.shape
     }
 
     /// The fingerprint of a key, by which [`find`](Self::find) finds it.

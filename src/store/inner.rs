@@ -190,7 +190,7 @@ impl StoreInner {
     /// The values of keys at one moment, in their order. `parallel` keys or more are asked for by several threads.
     pub fn get_many(&self, keys: &[&[u8]], parallel: usize) -> Result<Vec<Value>> {
         keys.iter().try_for_each(|key| check_key(key))?;
-        let read = || self.at_one_moment(|snapshot| self.lookup(keys, snapshot, parallel));
+        let read = || self.at_one_moment(|snapshot| self.lookup(keys, &[], snapshot, parallel));
         match keys.len() < parallel {
             true => read(),
             false => run_off_pool(read),
@@ -200,24 +200,25 @@ impl StoreInner {
     /// The values that keys had in a live snapshot, in their order.
     pub fn get_many_at(&self, keys: &[&[u8]], commit_seq: u64) -> Result<Vec<Value>> {
         keys.iter().try_for_each(|key| check_key(key))?;
-        let read = || self.lookup(keys, Some(commit_seq), PARALLEL_LOOKUPS_MIN);
+        let read = || self.lookup(keys, &[], Some(commit_seq), PARALLEL_LOOKUPS_MIN);
         match keys.len() {
             0..PARALLEL_LOOKUPS_MIN => read(),
             _ => run_off_pool(read),
         }
     }
 
-    /// The values of keys in a live snapshot, or the newest ones.
+    /// The values of keys in a live snapshot, or the newest ones. `hints` are those of [`read_up_to`](Self::read_up_to).
     pub(in crate::store) fn lookup(
         &self,
         keys: &[&[u8]],
+        hints: &[u64],
         snapshot: Option<u64>,
         parallel: usize,
     ) -> Result<Vec<Value>> {
         let moment = snapshot.unwrap_or(u64::MAX);
         let mut values = vec![None; keys.len()];
         let found = |nth: usize, value: &mut Vec<u8>| values[nth] = Some(take_value(value));
-        let read = self.read_up_to(keys, moment, parallel, found);
+        let read = self.read_up_to(keys, hints, moment, parallel, found);
         if let Some(commit_seq) = snapshot {
             let old_versions: Vec<Option<OldVersion>> = match self.old_versions_at(commit_seq) {
                 Some(old_versions) => {
@@ -243,16 +244,19 @@ impl StoreInner {
     }
 
     /// Gives `found` position and value of each of the keys that has one in a commit, or in a later one that the
-    /// table has. `found` may [take](take_value) the value.
+    /// table has. `found` may [take](take_value) the value. `hints` are those of
+    /// [`BytesIndex::get_many`](crate::index::bytes::BytesIndex::get_many), or none; the caller has held the index since a
+    /// moment when the table had all commits up to that one.
     pub(in crate::store) fn read_up_to(
         &self,
         keys: &[&[u8]],
+        hints: &[u64],
         commit_seq: u64,
         parallel: usize,
         mut found: impl FnMut(usize, &mut Vec<u8>) + Send,
     ) -> Result<()> {
         if self.published.is_quiet() {
-            return self.read_tiers(keys, parallel, found);
+            return self.read_tiers(keys, hints, parallel, found);
         }
         let mut asked: Vec<usize> = Vec::with_capacity(keys.len());
         for (nth, key) in keys.iter().enumerate() {
@@ -263,17 +267,24 @@ impl StoreInner {
             }
         }
         let below: Vec<&[u8]> = asked.iter().map(|&nth| keys[nth]).collect();
-        self.read_tiers(&below, parallel, |nth, value| found(asked[nth], value))
+        let hints: Vec<u64> = match hints {
+            [] => Vec::new(),
+            hints => asked.iter().map(|&nth| hints[nth]).collect(),
+        };
+        self.read_tiers(&below, &hints, parallel, |nth, value| {
+            found(asked[nth], value)
+        })
     }
 
     fn read_tiers(
         &self,
         keys: &[&[u8]],
+        hints: &[u64],
         parallel: usize,
         mut found: impl FnMut(usize, &mut Vec<u8>) + Send,
     ) -> Result<()> {
         match keys.len() < parallel {
-            true => self.tiers.read_some(keys, found),
+            true => self.tiers.read_some(keys, hints, found),
             false => {
                 let found = |nth: usize, mut value: Vec<u8>| found(nth, &mut value);
                 let read = || self.tiers.get_many(keys, parallel, found);

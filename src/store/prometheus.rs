@@ -175,6 +175,7 @@ impl Exposition {
             latencies,
             stalls,
             gpu_batches,
+            gpu_located,
             steps,
             spill,
         } = stats;
@@ -251,6 +252,11 @@ impl Exposition {
                 "gpu_batches_total",
                 *gpu_batches as f64,
                 "Groups of batches on a GPU.",
+            ),
+            (
+                "gpu_located_total",
+                *gpu_located as f64,
+                "Keys of columns that a GPU was asked for.",
             ),
         ];
         self.add_all("gauge", labels, &gauges);

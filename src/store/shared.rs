@@ -14,6 +14,8 @@ use crate::store::mvcc::clock::CommitClock;
 use crate::store::mvcc::snapshots::Snapshots;
 use crate::store::options::{StoreOptions, WhenFull};
 use crate::store::ordered::view::SharedView;
+#[cfg(feature = "cuda")]
+use crate::store::partitions::gpu_reads::GpuReads;
 use crate::store::threads::Threads;
 use crate::store::wal::Log;
 
@@ -25,6 +27,8 @@ pub struct Shared {
     /// The threads that compact.
     pub compaction: Arc<Pool>,
     pub gpu_compaction: Arc<GpuCompaction>,
+    #[cfg(feature = "cuda")]
+    pub gpu_reads: GpuReads,
     pub metrics: StoreMetrics,
     pub sorter: Sorter,
     pub when_full: WhenFull,
@@ -46,6 +50,8 @@ impl Shared {
             threads: Threads::new(options.index.threads),
             compaction: Arc::new(options.compaction_pool()),
             gpu_compaction: Arc::new(GpuCompaction::new(options.engine, options.memory_budget)),
+            #[cfg(feature = "cuda")]
+            gpu_reads: GpuReads::new(options.engine),
             metrics: StoreMetrics::new(),
             sorter,
             when_full: options.when_full,

@@ -161,6 +161,7 @@ impl<M: Medium> Session<'_, M> {
             if swung.is_ok() {
                 medium.write_back(addr.record, 8);
                 medium.fence();
+                self.note_bucket(addr);
                 self.retire(from);
                 return len;
             }

@@ -1,6 +1,8 @@
 //! The table in its medium, below the engines: what stands in it as bytes, and every operation on it.
 
 pub(crate) mod alloc;
+#[cfg(feature = "cuda")]
+mod changed_buckets;
 mod checkpoint;
 pub(crate) mod compact;
 mod counts;
@@ -22,7 +24,7 @@ pub(crate) mod recovery;
 pub(crate) mod resize;
 pub(crate) mod room;
 mod session;
-mod shrink;
+pub(crate) mod shrink;
 mod slots;
 pub(crate) mod tags;
 
@@ -41,6 +43,8 @@ use crate::{Error, Result};
 use alloc::arena::Arena;
 use alloc::epoch::Epochs;
 use alloc::free_list::FreeList;
+#[cfg(feature = "cuda")]
+use changed_buckets::ChangedBuckets;
 pub(crate) use checkpoint::read_superblock;
 use counts::Counts;
 use free_extents::FreeExtents;
@@ -90,6 +94,8 @@ pub struct Table<M> {
     gate: RwLock<()>,
     /// Held by who makes a checkpoint, so that nobody waits for another one with the gate in hand.
     syncing: Mutex<()>,
+    #[cfg(feature = "cuda")]
+    changed_buckets: ChangedBuckets,
     /// Whether readers compare the checksums of records.
     verifies_records: bool,
     path: PathBuf,
@@ -196,6 +202,8 @@ impl<M: Medium> Table<M> {
             is_changed: CachePadded::new(AtomicBool::new(false)),
             gate: RwLock::new(()),
             syncing: Mutex::new(()),
+            #[cfg(feature = "cuda")]
+            changed_buckets: ChangedBuckets::default(),
             verifies_records: true,
             path: path.to_path_buf(),
         }

@@ -187,6 +187,14 @@ impl<M: Medium> Table<M> {
         self.verifies_records() && !self.record_is_whole(at, lengths)
     }
 
+    /// Whether a record of variable length with this key is at `at`.
+    #[inline]
+    pub(crate) fn has_key_at(&self, at: u64, key: &[u8]) -> bool {
+        let lengths = self.lengths(at);
+        lengths.is_some_and(|lengths| lengths.key == key.len() as u64)
+            && self.stored_key_is(at, key)
+    }
+
     /// Whether the record at `at` has the checksum that it states. It reads all of it.
     #[cold]
     fn record_is_whole(&self, at: u64, lengths: Lengths) -> bool {

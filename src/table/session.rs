@@ -8,6 +8,7 @@ use super::alloc::epoch::Pin;
 use super::key::ProbeKey;
 use super::levels::Levels;
 use crate::Result;
+use crate::layout::bucket::SlotAddr;
 use crate::pm::Medium;
 use crate::sync::{MutexGuard, Ordering, RwLockReadGuard, pause, thread_number};
 
@@ -42,6 +43,9 @@ pub struct Session<'t, M: Medium> {
     is_noting: bool,
     /// The table was changed since the session was pinned.
     has_changed: bool,
+    /// Somebody has copies of the buckets.
+    #[cfg(feature = "cuda")]
+    is_watched: bool,
 }
 
 impl<M: Medium> Table<M> {
@@ -71,6 +75,8 @@ impl<M: Medium> Table<M> {
             changed: Vec::new(),
             is_noting: self.shrinking.is_noting(),
             has_changed: false,
+            #[cfg(feature = "cuda")]
+            is_watched: self.changed_buckets.is_watched(),
         }
     }
 
@@ -105,17 +111,34 @@ impl<M: Medium> Table<M> {
 }
 
 impl<'t, M: Medium> Session<'t, M> {
-    /// Notes that a key was changed, and, where it is wanted, which.
+    /// Notes that a key was changed in a slot and, where it is wanted, which. The slot's record before is not yet
+    /// [retired](Self::retire).
     #[inline]
-    pub(super) fn note_change(&mut self, target: &ProbeKey) {
+    pub(super) fn note_change(&mut self, target: &ProbeKey, addr: SlotAddr) {
         self.has_changed = true;
+        self.note_bucket(addr);
         if self.is_noting && target.reserved.is_none() {
             self.changed.push(target.word);
         }
     }
 
+    /// Notes that a slot was changed, where somebody has copies of the buckets.
+    #[inline]
+    pub(super) fn note_bucket(&self, addr: SlotAddr) {
+        #[cfg(feature = "cuda")]
+        if self.is_watched {
+            self.table.note_bucket(addr);
+        }
+        #[cfg(not(feature = "cuda"))]
+        let _ = addr;
+    }
+
     fn pin_again(&mut self) {
         self.pin = Some(self.table.pin_as(self.hint, self.only_reads));
+        #[cfg(feature = "cuda")]
+        {
+            self.is_watched = self.table.changed_buckets.is_watched();
+        }
         self.is_noting = self.table.shrinking.is_noting();
     }
 

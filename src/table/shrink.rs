@@ -232,6 +232,14 @@ impl<M: Medium> Table<M> {
         Walking(&self.shrinking)
     }
 
+    /// As [`walk_levels`](Self::walk_levels), or `None` if somebody changes the levels now.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn try_walk_levels(&self) -> Option<Walking<'_>> {
+        let _resize = self.resize.try_lock()?;
+        self.shrinking.walkers.fetch_add(1, Ordering::SeqCst);
+        Some(Walking(&self.shrinking))
+    }
+
     /// Gives the table as few levels as its items need, unless somebody goes through them, or the disk has no room
     /// for the new ones. What it gives up is free. The caller is not pinned. `false` if `between` has ended it.
     pub(crate) fn shrink_levels(&self, between: Between<'_>) -> bool {

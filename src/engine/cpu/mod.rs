@@ -210,7 +210,8 @@ impl CpuEngine {
     }
 
     /// Calls `found` with the position, the sequence number and the value of each of `keys` that is
-    /// there, in their order, in a table of variable length. It may take the value out of the buffer.
+    /// there, in their order, in a table of variable length. It may take the value out of the buffer. `hints` are as those of
+    /// [`BytesEngine::get_many`](super::bytes::BytesEngine::get_many).
     ///
     /// # Errors
     /// [`Error::Damaged`](crate::Error::Damaged) when a slot names a record outside the file, or one
@@ -219,10 +220,11 @@ impl CpuEngine {
         &self,
         table: &Table<M>,
         keys: &[&[u8]],
+        hints: &[u64],
         mut found: impl FnMut(usize, u64, &mut Vec<u8>),
     ) -> Result<()> {
         let mut value = Vec::new();
-        self.for_members(table, keys, |session, member, i| {
+        self.for_members(table, keys, hints, |session, member, i| {
             let sequence = session.read_variable(member, keys[i], &mut value)?;
             found(i, sequence, &mut value);
             Ok(())
@@ -236,7 +238,7 @@ impl CpuEngine {
         keys: &[&[u8]],
         mut found: impl FnMut(usize, u64),
     ) -> Result<()> {
-        self.for_members(table, keys, |session, member, i| {
+        self.for_members(table, keys, &[], |session, member, i| {
             found(i, session.read_sequence(member)?);
             Ok(())
         })
@@ -247,16 +249,23 @@ impl CpuEngine {
         &self,
         table: &Table<M>,
         keys: &[&[u8]],
+        hints: &[u64],
         mut each: impl FnMut(&mut Session<'_, M>, Occupied, usize) -> Result<()>,
     ) -> Result<()> {
         let mut session = table.read_session();
         for start in (0..keys.len()).step_by(PINNED_OPS_MAX) {
             let part = PINNED_OPS_MAX.min(keys.len() - start);
             let target = |i: usize| table.target(keys[start + i]);
+            let hint = |i: usize| hints.get(start + i).copied().unwrap_or(0);
             let whole = ValuePart::whole(&table.shape);
-            lookup(&mut session, whole, part, target, |session, member, i| {
-                each(session, member, start + i)
-            })?;
+            lookup(
+                &mut session,
+                whole,
+                part,
+                target,
+                hint,
+                |session, member, i| each(session, member, start + i),
+            )?;
             session.count(part as u64);
             if start + part < keys.len() {
                 session.unpin_briefly();
@@ -287,6 +296,7 @@ impl CpuEngine {
                 ValuePart::whole(&table(ids[0].table).shape),
                 ids.len(),
                 target,
+                |_| 0,
                 |session, member, i| {
                     if has_ended {
                         return Ok(());
@@ -483,11 +493,18 @@ fn get_part<M: Medium>(
         let part = PINNED_OPS_MAX.min(len - start);
         let key = |i| nth(keys, key_size, start + i);
         let target = |i| table.target(key(i));
-        lookup(&mut session, wanted, part, target, |session, member, i| {
-            answers.insert(first + start + i);
-            let value = &mut values[(start + i) * value_size..][..value_size];
-            session.read(member, key(i), wanted, value)
-        })?;
+        lookup(
+            &mut session,
+            wanted,
+            part,
+            target,
+            |_| 0,
+            |session, member, i| {
+                answers.insert(first + start + i);
+                let value = &mut values[(start + i) * value_size..][..value_size];
+                session.read(member, key(i), wanted, value)
+            },
+        )?;
         session.count(part as u64);
         if start + part < len {
             session.unpin_briefly();

@@ -14,6 +14,7 @@ mod abi_tests;
 mod batch;
 mod cache;
 mod kernels;
+pub(crate) mod locator;
 mod recovery_scan;
 mod service;
 mod stream;

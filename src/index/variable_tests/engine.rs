@@ -44,6 +44,7 @@ impl BytesEngine for Refusing {
         &self,
         _: &Table<Mapping>,
         _: &[&[u8]],
+        _: &[u64],
         _: impl FnMut(usize, u64, &mut Vec<u8>),
     ) -> Result<()> {
         refused()
@@ -101,7 +102,7 @@ fn batch_goes_to_the_engine() {
     let outcomes = [
         index.apply(&[change]).map(drop),
         index.get(keys[0], |_, _| ()).map(drop),
-        index.get_many(&keys, |_, _, _| ()),
+        index.get_many(&keys, &[], |_, _, _| ()),
         index.sequences(&keys, |_, _| ()),
         index
             .find(index.fingerprint(keys[0]), Wanted::Key)

@@ -161,7 +161,7 @@ fn use_it(path: &Path) -> Result<()> {
     for key in &keys {
         let _ = records.get(key, |_, value| value.len());
         let slices = [&key[..], &keys[7]];
-        let _ = records.get_many(&slices, |_, _, _| ());
+        let _ = records.get_many(&slices, &[], |_, _, _| ());
     }
     let _ = records.for_each_key(|_| ());
     records.for_each_of(|_| true, |_| ());

@@ -40,7 +40,7 @@ fn lookup(records: &BytesIndex, model: &Model, keys: &[Vec<u8>]) {
     let mut found = vec![None; keys.len()];
     let mut last = None;
     records
-        .get_many(&slices, |nth, sequence, value| {
+        .get_many(&slices, &[], |nth, sequence, value| {
             assert!(last < Some(nth), "not in order");
             last = Some(nth);
             found[nth] = Some((sequence, value.to_vec()));

@@ -8,6 +8,8 @@
 //! ```
 
 mod commit;
+#[cfg(feature = "cuda")]
+pub mod gpu_reads;
 mod order;
 mod reads;
 mod route;

@@ -3,6 +3,8 @@
 use std::ops::Range;
 
 use super::Partitions;
+#[cfg(feature = "cuda")]
+use super::gpu_reads::Located;
 use crate::Result;
 use crate::pool::{parallel, run_off_pool};
 use crate::store::columns::{
@@ -12,6 +14,17 @@ use crate::store::inner::{PARALLEL_LOOKUPS_MIN, UNREGISTERED_READS};
 use crate::store::mvcc::old_versions::Value;
 use crate::store::request::check_key;
 
+/// Without a GPU nobody is asked.
+#[cfg(not(feature = "cuda"))]
+enum Located {}
+
+#[cfg(not(feature = "cuda"))]
+impl Located {
+    fn at(&self, _: usize) -> (usize, u64) {
+        match *self {}
+    }
+}
+
 /// Parts of a column that each thread reads at a time.
 const PARTS_PER_THREAD: usize = 2;
 
@@ -20,15 +33,26 @@ struct KeysOf<'k> {
     number: usize,
     keys: Vec<&'k [u8]>,
     positions: Vec<usize>,
+    /// Where the keys' records may be, if a GPU was asked.
+    hints: Vec<u64>,
 }
 
 impl Partitions {
     /// Which partition has which of these keys.
     fn share_out_keys<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Vec<KeysOf<'k>> {
+        self.share_out(keys.map(|key| (key, self.number_of(key), None)))
+    }
+
+    /// The same of keys whose partitions are known, and perhaps where their records may be.
+    fn share_out<'k>(
+        &self,
+        keys: impl Iterator<Item = (&'k [u8], usize, Option<u64>)>,
+    ) -> Vec<KeysOf<'k>> {
         let none = |number| KeysOf {
             number,
             keys: Vec::new(),
             positions: Vec::new(),
+            hints: Vec::new(),
         };
         let mut shares: Vec<KeysOf> = (0..self.all().len()).map(none).collect();
         let (len, _) = keys.size_hint();
@@ -41,10 +65,11 @@ impl Partitions {
                 share.positions.reserve(room);
             }
         }
-        for (position, key) in keys.enumerate() {
-            let share = &mut shares[self.number_of(key)];
+        for (position, (key, number, hint)) in keys.enumerate() {
+            let share = &mut shares[number];
             share.keys.push(key);
             share.positions.push(position);
+            share.hints.extend(hint);
         }
         shares.retain(|share| !share.keys.is_empty());
         shares
@@ -115,7 +140,7 @@ impl Partitions {
     ) -> Result<Vec<Value>> {
         let read = |share: &KeysOf| {
             let state = &self.all()[share.number].state;
-            state.lookup(&share.keys, snapshot, usize::MAX)
+            state.lookup(&share.keys, &[], snapshot, usize::MAX)
         };
         let found: Vec<Result<Vec<Value>>> = match is_shared {
             true => parallel::map(shares, read),
@@ -173,19 +198,32 @@ impl Partitions {
         let of_wave = PARTS_PER_THREAD * threads;
         let part = (keys.len() / of_wave).next_multiple_of(PART_VALUES);
         let part = part.clamp(PART_VALUES, self.part_values_max());
+        #[cfg(feature = "cuda")]
+        let began = std::time::Instant::now();
+        #[cfg(feature = "cuda")]
+        let mut gpu = self.shared().gpu_reads.begin(keys.len());
         let (mut next, mut read, mut idle) = (0, Vec::new(), Vec::new());
         while next < keys.len() || !read.is_empty() {
-            let firsts = (next..keys.len()).step_by(part);
+            let wave = next..keys.len().min(next + of_wave * part);
+            let firsts = wave.clone().step_by(part);
+            #[cfg(feature = "cuda")]
+            let located = match &mut gpu {
+                Some(gpu) if !wave.is_empty() => pool.install(|| gpu.locate(self, keys, &wave)),
+                _ => None,
+            };
+            #[cfg(not(feature = "cuda"))]
+            let located = None;
+            let located = located.as_ref();
             let of_part = |first| {
                 let positions = first..keys.len().min(first + part);
                 Task::Read(positions, idle.pop().unwrap_or_default())
             };
-            let mut tasks: Vec<Task> = firsts.take(of_wave).map(of_part).collect();
+            let mut tasks: Vec<Task> = firsts.map(of_part).collect();
             next += tasks.len() * part;
             tasks.extend(builder.add(&read).into_iter().map(Task::Copy));
             let run = |task: Task| match task {
                 Task::Read(positions, part) => {
-                    Some(self.read_part(keys, positions, part, snapshot))
+                    Some(self.read_part(keys, positions, part, snapshot, located))
                 }
                 Task::Copy(copy) => {
                     copy.run();
@@ -207,6 +245,12 @@ impl Partitions {
                 return Ok(concat(read));
             }
         }
+        #[cfg(feature = "cuda")]
+        if gpu.is_none() {
+            self.shared()
+                .gpu_reads
+                .note_cpu(keys.len(), began.elapsed());
+        }
         Ok(builder.finish())
     }
 
@@ -217,23 +261,33 @@ impl Partitions {
         (OF_PARTITION * self.all().len()).clamp(PART_VALUES, 16 * PART_VALUES)
     }
 
-    /// The values of the keys at these positions in a live snapshot, or the newest ones, in place of those of `part`.
+    /// The values of the keys at these positions in a live snapshot, or the newest ones, in place of those of `part`. A GPU
+    /// may have been asked where they are.
     fn read_part(
         &self,
         keys: &Columns,
         positions: Range<usize>,
         mut part: ValuesPart,
         snapshot: Option<u64>,
+        located: Option<&Located>,
     ) -> Result<ValuesPart> {
         part.clear(positions.len());
-        for share in self.share_out_keys(positions.map(|nth| keys.at(nth))) {
+        let shares = match located {
+            None => self.share_out_keys(positions.map(|nth| keys.at(nth))),
+            Some(located) => self.share_out(positions.map(|nth| {
+                let (number, record) = located.at(nth);
+                (keys.at(nth), number, Some(record))
+            })),
+        };
+        for share in shares {
+            let (keys, hints) = (&share.keys, &share.hints);
             let state = &self.all()[share.number].state;
             match snapshot {
-                None => state.read_up_to(&share.keys, u64::MAX, usize::MAX, |nth, value| {
+                None => state.read_up_to(keys, hints, u64::MAX, usize::MAX, |nth, value| {
                     part.set(share.positions[nth], value);
                 })?,
                 Some(_) => {
-                    let values = state.lookup(&share.keys, snapshot, usize::MAX)?;
+                    let values = state.lookup(keys, hints, snapshot, usize::MAX)?;
                     for (&position, value) in share.positions.iter().zip(values) {
                         if let Some(value) = value {
                             part.set(position, &value);

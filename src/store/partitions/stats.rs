@@ -41,6 +41,10 @@ impl Partitions {
             latencies: Latencies::of(self.all()),
             stalls: Stalls::of(self.all()),
             gpu_batches: shared.sorter.gpu_batches(),
+            #[cfg(feature = "cuda")]
+            gpu_located: shared.gpu_reads.located(),
+            #[cfg(not(feature = "cuda"))]
+            gpu_located: 0,
             steps: Steps::default(),
             spill: SpillStats::default(),
         };

@@ -239,23 +239,25 @@ impl TieredItems {
     /// # Errors
     /// Those of the index and of the files.
     pub fn get_some(&self, keys: &[&[u8]], mut found: impl FnMut(usize, Vec<u8>)) -> Result<()> {
-        self.read_some(keys, |nth, value| found(nth, take_value(value)))
+        self.read_some(keys, &[], |nth, value| found(nth, take_value(value)))
     }
 
-    /// As [`get_some`](Self::get_some), but `found` borrows the values, and may [take](take_value) them.
+    /// As [`get_some`](Self::get_some), but `found` borrows the values, and may [take](take_value) them. `hints` are those of
+    /// [`BytesIndex::get_many`].
     ///
     /// # Errors
     /// Those of the index and of the files.
     pub fn read_some(
         &self,
         keys: &[&[u8]],
+        hints: &[u64],
         mut found: impl FnMut(usize, &mut Vec<u8>),
     ) -> Result<()> {
         if self.access_counts.is_some() {
             keys.iter().for_each(|key| self.count(key));
         }
         let mut above = FixedBitSet::with_capacity(keys.len());
-        self.table.get_many(keys, |nth, stamp, value| {
+        self.table.get_many(keys, hints, |nth, stamp, value| {
             above.insert(nth);
             if !EntryMeta(stamp).is_tombstone() {
                 found(nth, value);

@@ -167,7 +167,7 @@ impl<'t, M: Medium> Session<'t, M> {
         if is_alone || table.decide(target, addr, tentative) {
             medium.write_back(addr.record, 8);
             medium.fence();
-            self.note_change(target);
+            self.note_change(target, addr);
             return true;
         }
         medium.store(addr.record, RecordWord::NONE.0);

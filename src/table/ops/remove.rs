@@ -26,8 +26,8 @@ impl<M: Medium> Session<'_, M> {
                 medium.fence();
                 self.table.vacate(addr);
                 self.has_vacated = true;
+                self.note_change(target, addr);
                 self.retire(member.record.offset());
-                self.note_change(target);
                 self.items -= 1;
                 return Ok(true);
             }

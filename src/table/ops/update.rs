@@ -45,8 +45,8 @@ impl<'t, M: Medium> Session<'t, M> {
                 medium.write_back(member.addr.record, 8);
                 medium.fence();
                 self.touches += table.record_touches(record);
+                self.note_change(target, member.addr);
                 self.retire(member.record.offset());
-                self.note_change(target);
                 return Ok(true);
             }
             self.put_back(content.class, record);

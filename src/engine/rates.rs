@@ -1,0 +1,93 @@
+//! How long the CPU and a GPU take for work of a kind, by its size, and who is faster (gLSM §5.4, H-Rocks §6.7).
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+/// Works of a size after which the slower side does one again: it may have become the faster one.
+const RETRY_WORKS: u64 = 512;
+
+/// How much the last work counts in what is known of a size.
+const WEIGHT: f64 = 0.25;
+
+/// Sizes that are told apart: each is twice the one before.
+const SIZES: usize = 64;
+
+/// Who has done a work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Cpu,
+    Gpu,
+}
+
+/// See the [module](self).
+pub(crate) struct Rates(Mutex<[OfSize; SIZES]>);
+
+/// What is known of works of a size: nanoseconds for one of its units, on the CPU and on the GPU.
+#[derive(Clone, Copy, Default)]
+struct OfSize {
+    cpu: Option<f64>,
+    gpu: Option<f64>,
+    works: u64,
+}
+
+impl Default for Rates {
+    fn default() -> Self {
+        Self(Mutex::new([OfSize::default(); SIZES]))
+    }
+}
+
+impl Rates {
+    /// Who is to do the next work of so many units.
+    pub(crate) fn choose(&self, units: u64) -> Side {
+        let of_size = &mut self.0.lock()[size_of(units)];
+        of_size.works += 1;
+        let is_faster = match (of_size.cpu, of_size.gpu) {
+            (Some(cpu), Some(gpu)) => gpu < cpu,
+            // What is not known yet is tried.
+            (_, gpu) => gpu.is_none(),
+        };
+        match is_faster != of_size.works.is_multiple_of(RETRY_WORKS) {
+            true => Side::Gpu,
+            false => Side::Cpu,
+        }
+    }
+
+    /// Notes how long a work took.
+    pub(crate) fn note(&self, side: Side, units: u64, took: Duration) {
+        let rate = took.as_nanos() as f64 / units.max(1) as f64;
+        let of_size = &mut self.0.lock()[size_of(units)];
+        let known = match side {
+            Side::Cpu => &mut of_size.cpu,
+            Side::Gpu => &mut of_size.gpu,
+        };
+        *known = Some(known.map_or(rate, |known| known + WEIGHT * (rate - known)));
+    }
+}
+
+fn size_of(units: u64) -> usize {
+    units.max(1).ilog2() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_faster_does_the_next_work_and_the_other_one_at_times() {
+        let rates = Rates::default();
+        let took = Duration::from_micros;
+        assert_eq!(rates.choose(1000), Side::Gpu, "not known yet");
+        rates.note(Side::Gpu, 1000, took(10));
+        assert_eq!(rates.choose(1000), Side::Cpu, "nor is this");
+        rates.note(Side::Cpu, 1000, took(20));
+        let chosen: Vec<Side> = (2..RETRY_WORKS + 2).map(|_| rates.choose(1000)).collect();
+        let of_cpu = chosen.iter().filter(|side| **side == Side::Cpu).count();
+        assert_eq!(of_cpu, 1);
+        assert_eq!(rates.choose(1 << 20), Side::Gpu, "another size");
+        for _ in 0..20 {
+            rates.note(Side::Gpu, 1000, took(40));
+        }
+        assert_eq!(rates.choose(1000), Side::Cpu);
+    }
+}

@@ -1,0 +1,220 @@
+//! Columns that a GPU helps to read have what the CPU finds. Without a GPU, and without the emulated device for its
+//! driver (docs/testing.md), these tests pass by.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use parking_lot::{Mutex, MutexGuard};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::Engine;
+use crate::store::columns::{Columns, ValueColumns};
+use crate::store::tests::seed;
+use crate::store::{Durability, Store, StoreOptions};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// The driver is one for the whole process.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> Option<MutexGuard<'static, ()>> {
+    match crate::engine::version_sorter(Engine::Cuda { device: 0 }) {
+        Ok(_) => Some(ALONE.lock()),
+        Err(error) => {
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+fn rng() -> SmallRng {
+    SmallRng::seed_from_u64(seed())
+}
+
+fn open(dir: &std::path::Path, partitions: u32, budget: Option<u64>) -> Store {
+    let mut options = StoreOptions::new()
+        .partitions(partitions)
+        .durability(Durability::None)
+        .engine(Engine::Cuda { device: 0 });
+    if let Some(budget) = budget {
+        options = options.memory_budget(budget);
+    }
+    let store = Store::open(dir, &options).unwrap();
+    store.partitions().shared().gpu_reads.force();
+    store
+}
+
+fn key(number: u32) -> Vec<u8> {
+    // Of any length, the empty one included.
+    number.to_le_bytes()[..(number % 5) as usize]
+        .iter()
+        .copied()
+        .chain(
+            number
+                .to_be_bytes()
+                .into_iter()
+                .skip_while(|byte| *byte == 0),
+        )
+        .collect()
+}
+
+fn columns<'k>(keys: impl IntoIterator<Item = &'k Vec<u8>>) -> Columns {
+    keys.into_iter().collect()
+}
+
+fn expect(found: &ValueColumns, keys: &[Vec<u8>], model: &Model) {
+    for (nth, key) in keys.iter().enumerate() {
+        let expected = model.get(key).map(Vec::as_slice);
+        assert_eq!(found.get(nth), expected, "key {key:?}, the {nth}th");
+    }
+}
+
+#[test]
+fn columns_have_what_was_put_whatever_becomes_of_the_table() {
+    let Some(_alone) = alone() else { return };
+    let mut rng = rng();
+    for (partitions, budget) in [(1, None), (3, None), (8, Some(StoreOptions::MIN_BUDGET))] {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let store = open(dir.path(), partitions, budget);
+        let mut model = Model::new();
+        let mut snapshots = Vec::new();
+        for round in 0..12 {
+            // The table grows, and shrinks when it is compacted.
+            let most = [40, 900, 6000, 300][round % 4];
+            let changes: Vec<u32> = (0..most / 2).map(|_| rng.random_range(0..most)).collect();
+            let keys: Vec<Vec<u8>> = changes.iter().map(|&number| key(number)).collect();
+            if rng.random_range(0..3) == 0 {
+                store.delete_columns(&columns(&keys)).unwrap();
+                keys.iter().for_each(|key| drop(model.remove(key)));
+            } else {
+                let len = rng.random_range(0..300);
+                let values: Vec<Vec<u8>> = keys.iter().map(|_| vec![rng.random(); len]).collect();
+                store
+                    .put_columns(&columns(&keys), &columns(&values))
+                    .unwrap();
+                model.extend(keys.into_iter().zip(values));
+            }
+            match rng.random_range(0..4) {
+                0 => store.compact(&|_| {}).unwrap(),
+                1 => snapshots.push((store.snapshot(), model.clone())),
+                _ => {}
+            }
+            let asked: Vec<Vec<u8>> = (0..700)
+                .map(|_| key(rng.random_range(0..most * 2)))
+                .collect();
+            expect(
+                &store.get_columns(&columns(&asked)).unwrap(),
+                &asked,
+                &model,
+            );
+            for (snapshot, model) in &snapshots {
+                expect(
+                    &snapshot.get_columns(&columns(&asked)).unwrap(),
+                    &asked,
+                    model,
+                );
+            }
+        }
+        assert!(store.stats().gpu_located >= 12 * 700);
+    }
+}
+
+#[test]
+fn columns_see_each_batch_of_others_as_a_whole() {
+    let Some(_alone) = alone() else { return };
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let store = open(dir.path(), 3, None);
+    let keys: Vec<Vec<u8>> = (0..300).map(key).collect();
+    let all = columns(&keys);
+    let put = |version: u32| {
+        // Records of several sizes are retired and taken again.
+        let value = format!("{version:0len$}", len = 8 + (version % 7) as usize * 20);
+        let values: Vec<Vec<u8>> = keys.iter().map(|_| value.clone().into_bytes()).collect();
+        store.put_columns(&all, &columns(&values)).unwrap();
+    };
+    put(0);
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            (1..400).for_each(put);
+            is_done.store(true, Ordering::Release);
+        });
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Acquire) {
+                store.compact(&|_| {}).unwrap();
+            }
+        });
+        let mut last = 0;
+        while !is_done.load(Ordering::Acquire) {
+            let found = store.get_columns(&all).unwrap();
+            let version = |value: Option<&[u8]>| -> u32 {
+                let text = std::str::from_utf8(value.expect("no key is deleted")).unwrap();
+                text.parse().unwrap()
+            };
+            let first = version(found.get(0));
+            assert!(found.iter().all(|value| version(value) == first));
+            assert!(first >= last, "{first} after {last}");
+            last = first;
+        }
+    });
+    assert!(store.stats().gpu_located > 0);
+}
+
+/// Lets calls of the emulated driver fail, from the first one to before the last one, and says how many there were since
+/// the last time; `None` on a GPU.
+fn fail_calls(first: u64, last: u64) -> Option<u64> {
+    // SAFETY: the library is loaded already, and stays.
+    let driver =
+        unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+    // SAFETY: the handle is one, or null, which knows no such name.
+    let [calls, fail] = [c"gphash_emulation_calls", c"gphash_emulation_fail"]
+        .map(|name| unsafe { libc::dlsym(driver, name.as_ptr()) });
+    if calls.is_null() || fail.is_null() {
+        return None;
+    }
+    // SAFETY: so ptx/emulator/driver.cpp has it.
+    let calls: extern "C" fn() -> u64 = unsafe { std::mem::transmute(calls) };
+    // SAFETY: as above.
+    let fail: extern "C" fn(u64, u64, libc::c_int) = unsafe { std::mem::transmute(fail) };
+    let before = calls();
+    // A launch that is accepted and does nothing is heard of by what fails after it.
+    fail(first, last, libc::c_int::from(last == u64::MAX));
+    Some(before)
+}
+
+#[test]
+fn a_gpu_that_fails_at_any_call_costs_time_alone() {
+    let Some(_alone) = alone() else { return };
+    let run = |first: u64, last: u64| {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let store = open(dir.path(), 2, None);
+        let mut model = Model::new();
+        let keys: Vec<Vec<u8>> = (0..500).map(key).collect();
+        fail_calls(first, last)?;
+        for round in 0..4u8 {
+            let changed = &keys[usize::from(round) * 50..][..300];
+            let values: Vec<Vec<u8>> = changed.iter().map(|_| vec![round; 30]).collect();
+            store
+                .put_columns(&columns(changed), &columns(&values))
+                .unwrap();
+            model.extend(changed.iter().cloned().zip(values));
+            expect(&store.get_columns(&columns(&keys)).unwrap(), &keys, &model);
+        }
+        let calls = fail_calls(u64::MAX, u64::MAX);
+        expect(&store.get_columns(&columns(&keys)).unwrap(), &keys, &model);
+        calls.map(|calls| (calls, store.stats().gpu_located))
+    };
+    let Some((calls, located)) = run(u64::MAX, u64::MAX) else {
+        println!("skipped: only the emulated device fails when it is asked to");
+        return;
+    };
+    assert_eq!(located, 5 * 500);
+    println!("{calls} calls");
+    for first in 0..calls {
+        let (_, located) = run(first, first + 1).unwrap();
+        assert!(located >= 3 * 500, "{located} after call {first} failed");
+        run(first, u64::MAX).unwrap();
+    }
+}
