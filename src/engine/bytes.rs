@@ -27,9 +27,17 @@ pub(crate) trait BytesEngine {
     fn get(&self, table: &Table<Mapping>, key: &[u8], value: &mut Vec<u8>) -> Result<Option<u64>>;
 
     /// Calls `found` with the position, the sequence number and the value of each of `keys` that is there, in
-    /// their order. `found` may take the value out of the buffer. `hints` are none, or for each key the offset of a record
-    /// which, if its key is this one, has been this one's in the table since the caller was pinned, or 0.
+    /// their order. `found` may take the value out of the buffer.
     fn get_many(
+        &self,
+        table: &Table<Mapping>,
+        keys: &[&[u8]],
+        found: impl FnMut(usize, u64, &mut Vec<u8>),
+    ) -> Result<()>;
+
+    /// As [`get_many`](Self::get_many), in no order. `hints` has for each key the offset of a record which, if its key is
+    /// this one, has been this one's in the table since the caller was pinned, or 0.
+    fn get_hinted(
         &self,
         table: &Table<Mapping>,
         keys: &[&[u8]],
@@ -86,10 +94,19 @@ impl BytesEngine for CpuEngine {
         &self,
         table: &Table<Mapping>,
         keys: &[&[u8]],
+        found: impl FnMut(usize, u64, &mut Vec<u8>),
+    ) -> Result<()> {
+        CpuEngine::get_many(self, table, keys, found)
+    }
+
+    fn get_hinted(
+        &self,
+        table: &Table<Mapping>,
+        keys: &[&[u8]],
         hints: &[u64],
         found: impl FnMut(usize, u64, &mut Vec<u8>),
     ) -> Result<()> {
-        CpuEngine::get_many(self, table, keys, hints, found)
+        CpuEngine::get_hinted(self, table, keys, hints, found)
     }
 
     fn sequences(

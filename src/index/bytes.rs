@@ -160,7 +160,7 @@ impl<E: BytesEngine> BytesIndex<E> {
     /// Calls `found` with the position, the sequence number and the value of each of `keys` that is
     /// there, in their order. `found` may [take](crate::table::item::take_value) the value, but must not use
     /// these records: a checkpoint or a change may wait for this lookup. `hints` are none, or what a locator has
-    /// answered for each key while the caller has [held](Self::hold) the index.
+    /// answered for each key while the caller has [held](Self::hold) the index; then there is no order.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -170,7 +170,10 @@ impl<E: BytesEngine> BytesIndex<E> {
         hints: &[u64],
         found: impl FnMut(usize, u64, &mut Vec<u8>),
     ) -> Result<()> {
-        self.engine.get_many(&self.table, keys, hints, found)
+        match hints {
+            [] => self.engine.get_many(&self.table, keys, found),
+            hints => self.engine.get_hinted(&self.table, keys, hints, found),
+        }
     }
 
     /// Calls `found` with the position and the sequence number of each of `keys` that is there, in their

@@ -32,8 +32,6 @@ pub enum ProbeResult {
     Absent,
     /// It may be in this slot.
     Candidate(SlotAddr),
-    /// It may have the record at this offset of the file, which stays where it is while the session is pinned.
-    Record(u64),
     /// It is there.
     Found(Occupied),
     /// Nothing for certain.
@@ -293,22 +291,6 @@ impl<M: Medium> Table<M> {
             .map_or(ProbeResult::Unsure, ProbeResult::Found)
     }
 
-    /// What the record at `at` says that may be the key's: the member, or nothing for certain.
-    fn probe_record(&self, at: u64, target: &ProbeKey) -> ProbeResult {
-        let nowhere = SlotAddr {
-            state: 0,
-            record: 0,
-            key: 0,
-        };
-        match self.has_key_at(at, target.key) {
-            true => ProbeResult::Found(Occupied {
-                addr: nowhere,
-                record: RecordWord::member(target.word, at),
-            }),
-            false => ProbeResult::Unsure,
-        }
-    }
-
     /// Whether a key is there that has been probed while this session was pinned, and where.
     #[inline]
     pub fn find_probed(
@@ -319,7 +301,6 @@ impl<M: Medium> Table<M> {
     ) -> ProbeResult {
         let result = match result {
             ProbeResult::Candidate(addr) => self.probe_slot(addr, target, touches),
-            ProbeResult::Record(at) => self.probe_record(at, target),
             result => result,
         };
         match result {

@@ -187,12 +187,12 @@ impl<M: Medium> Table<M> {
         self.verifies_records() && !self.record_is_whole(at, lengths)
     }
 
-    /// Whether a record of variable length with this key is at `at`.
+    /// The lengths of a record of variable length at `at` that has this key, if there is one.
     #[inline]
-    pub(crate) fn has_key_at(&self, at: u64, key: &[u8]) -> bool {
-        let lengths = self.lengths(at);
-        lengths.is_some_and(|lengths| lengths.key == key.len() as u64)
-            && self.stored_key_is(at, key)
+    pub(in crate::table) fn lengths_of_key(&self, at: u64, key: &[u8]) -> Option<Lengths> {
+        let lengths = self.lengths(at)?;
+        let is_equal = lengths.key == key.len() as u64 && self.stored_key_is(at, key);
+        is_equal.then_some(lengths)
     }
 
     /// Whether the record at `at` has the checksum that it states. It reads all of it.

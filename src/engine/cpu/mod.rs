@@ -30,7 +30,7 @@ use crate::table::record::{Content, ValuePart};
 use crate::table::{Session, Table};
 use crate::width::{product_top, to_usize};
 use partition::Partition;
-use pipeline::{SessionsOf, Stores, change, lookup};
+use pipeline::{SessionsOf, Stores, change, lookup, prefetch_record_at};
 
 /// Batches below this length run on the caller's thread alone.
 const PARALLEL_BATCH_OPS_MIN: usize = 16 << 10;
@@ -49,6 +49,9 @@ const PINNED_BYTES_MAX: u64 = 1 << 20;
 
 /// By how many operations what the caller has passed for one is prefetched before the operation is begun.
 const INPUT_DISTANCE_OPS: usize = 16;
+
+/// By how many keys a record is prefetched before it is read, if it is known where it is.
+const HINT_DISTANCE_OPS: usize = 8;
 
 /// Words of answers that one thread puts together at a time.
 const UNION_BLOCKS: usize = 1024;
@@ -210,8 +213,7 @@ impl CpuEngine {
     }
 
     /// Calls `found` with the position, the sequence number and the value of each of `keys` that is
-    /// there, in their order, in a table of variable length. It may take the value out of the buffer. `hints` are as those of
-    /// [`BytesEngine::get_many`](super::bytes::BytesEngine::get_many).
+    /// there, in their order, in a table of variable length. It may take the value out of the buffer.
     ///
     /// # Errors
     /// [`Error::Damaged`](crate::Error::Damaged) when a slot names a record outside the file, or one
@@ -220,14 +222,40 @@ impl CpuEngine {
         &self,
         table: &Table<M>,
         keys: &[&[u8]],
+        mut found: impl FnMut(usize, u64, &mut Vec<u8>),
+    ) -> Result<()> {
+        let mut value = Vec::new();
+        self.for_members(table, keys, |session, member, i| {
+            let sequence = session.read_variable(member, keys[i], &mut value)?;
+            found(i, sequence, &mut value);
+            Ok(())
+        })
+    }
+
+    /// As [`get_many`](Self::get_many), in no order. `hints` has for each key the offset of a record which, if its key is
+    /// this one, has been this one's since the caller was pinned, or 0: so no bucket is looked at.
+    pub fn get_hinted<M: Medium>(
+        &self,
+        table: &Table<M>,
+        keys: &[&[u8]],
         hints: &[u64],
         mut found: impl FnMut(usize, u64, &mut Vec<u8>),
     ) -> Result<()> {
         let mut value = Vec::new();
-        self.for_members(table, keys, hints, |session, member, i| {
-            let sequence = session.read_variable(member, keys[i], &mut value)?;
-            found(i, sequence, &mut value);
-            Ok(())
+        let mut others = Vec::new();
+        let mut session = table.read_session();
+        let ask = |i: usize| prefetch_record_at(table, hints[i]);
+        for i in prefetch::in_turn(0..keys.len(), HINT_DISTANCE_OPS, ask) {
+            match session.read_hinted(hints[i], keys[i], &mut value)? {
+                Some(sequence) => found(i, sequence, &mut value),
+                None => others.push(i),
+            }
+        }
+        session.count((keys.len() - others.len()) as u64);
+        drop(session);
+        let left: Vec<&[u8]> = others.iter().map(|&i| keys[i]).collect();
+        self.get_many(table, &left, |nth, sequence, value| {
+            found(others[nth], sequence, value);
         })
     }
 
@@ -238,7 +266,7 @@ impl CpuEngine {
         keys: &[&[u8]],
         mut found: impl FnMut(usize, u64),
     ) -> Result<()> {
-        self.for_members(table, keys, &[], |session, member, i| {
+        self.for_members(table, keys, |session, member, i| {
             found(i, session.read_sequence(member)?);
             Ok(())
         })
@@ -249,23 +277,16 @@ impl CpuEngine {
         &self,
         table: &Table<M>,
         keys: &[&[u8]],
-        hints: &[u64],
         mut each: impl FnMut(&mut Session<'_, M>, Occupied, usize) -> Result<()>,
     ) -> Result<()> {
         let mut session = table.read_session();
         for start in (0..keys.len()).step_by(PINNED_OPS_MAX) {
             let part = PINNED_OPS_MAX.min(keys.len() - start);
             let target = |i: usize| table.target(keys[start + i]);
-            let hint = |i: usize| hints.get(start + i).copied().unwrap_or(0);
             let whole = ValuePart::whole(&table.shape);
-            lookup(
-                &mut session,
-                whole,
-                part,
-                target,
-                hint,
-                |session, member, i| each(session, member, start + i),
-            )?;
+            lookup(&mut session, whole, part, target, |session, member, i| {
+                each(session, member, start + i)
+            })?;
             session.count(part as u64);
             if start + part < keys.len() {
                 session.unpin_briefly();
@@ -296,7 +317,6 @@ impl CpuEngine {
                 ValuePart::whole(&table(ids[0].table).shape),
                 ids.len(),
                 target,
-                |_| 0,
                 |session, member, i| {
                     if has_ended {
                         return Ok(());
@@ -493,18 +513,11 @@ fn get_part<M: Medium>(
         let part = PINNED_OPS_MAX.min(len - start);
         let key = |i| nth(keys, key_size, start + i);
         let target = |i| table.target(key(i));
-        lookup(
-            &mut session,
-            wanted,
-            part,
-            target,
-            |_| 0,
-            |session, member, i| {
-                answers.insert(first + start + i);
-                let value = &mut values[(start + i) * value_size..][..value_size];
-                session.read(member, key(i), wanted, value)
-            },
-        )?;
+        lookup(&mut session, wanted, part, target, |session, member, i| {
+            answers.insert(first + start + i);
+            let value = &mut values[(start + i) * value_size..][..value_size];
+            session.read(member, key(i), wanted, value)
+        })?;
         session.count(part as u64);
         if start + part < len {
             session.unpin_briefly();

@@ -130,15 +130,13 @@ impl<'t, M: Medium> Sessions<'t, M> for SessionsOf<'t, '_, M> {
 }
 
 /// Looks up `len` targets in order, and calls `found` with the position of each that is there. Of values of
-/// fixed size it asks for the bytes that are `wanted`. All tables have one key class. `hint` may give the offset of a
-/// record of variable length which, if its key is the target's, has been the target's since the session was pinned; or 0.
+/// fixed size it asks for the bytes that are `wanted`. All tables have one key class.
 #[inline]
 pub fn lookup<'k, 't, M: Medium + 't>(
     sessions: &mut impl Sessions<'t, M>,
     wanted: ValuePart,
     len: usize,
     target: impl Fn(usize) -> ProbeKey<'k>,
-    hint: impl Fn(usize) -> u64,
     mut found: impl FnMut(&mut Session<'t, M>, Occupied, usize) -> Result<()>,
 ) -> Result<()> {
     let mut in_flight: [Option<Lookup>; LOOKUPS_IN_FLIGHT] = [None; LOOKUPS_IN_FLIGHT];
@@ -159,7 +157,7 @@ pub fn lookup<'k, 't, M: Medium + 't>(
         }
         if let Some(position) = step.checked_sub(compared)
             && let Some(Lookup { target, result }) = &mut in_flight[position % LOOKUPS_IN_FLIGHT]
-            && !matches!(result, ProbeResult::Found(_) | ProbeResult::Absent)
+            && matches!(result, ProbeResult::Candidate(_) | ProbeResult::Unsure)
         {
             let session = sessions.at(position);
             let table = session.table;
@@ -184,7 +182,6 @@ pub fn lookup<'k, 't, M: Medium + 't>(
             let session = sessions.at(position);
             let table = session.table;
             match *result {
-                ProbeResult::Record(_) => {}
                 ProbeResult::Candidate(addr) if is_variable => prefetch_record(table, addr),
                 ProbeResult::Candidate(addr) => {
                     *result = table.probe_slot(addr, target, &mut session.touches);
@@ -200,29 +197,19 @@ pub fn lookup<'k, 't, M: Medium + 't>(
             && let Some(Lookup { target, result }) = &mut in_flight[position % LOOKUPS_IN_FLIGHT]
         {
             let table = sessions.at(position).table;
-            if !matches!(result, ProbeResult::Record(_)) {
-                *result = table.probe_home_tags(target);
-            }
+            *result = table.probe_home_tags(target);
             match result {
-                ProbeResult::Record(_) => {}
                 ProbeResult::Candidate(addr) => prefetch_slot(table, addr),
                 _ => prefetch_tags(table, target),
             }
         }
         if step < len {
             let target = target(step);
-            let table = sessions.at(step).table;
-            let result = match hint(step) {
-                0 => {
-                    table.home_tags(&target).prefetch();
-                    ProbeResult::Unsure
-                }
-                record => {
-                    prefetch_lines(table, record, 0, UNKNOWN_RECORD_BYTES);
-                    ProbeResult::Record(record)
-                }
-            };
-            in_flight[step % LOOKUPS_IN_FLIGHT] = Some(Lookup { target, result });
+            sessions.at(step).table.home_tags(&target).prefetch();
+            in_flight[step % LOOKUPS_IN_FLIGHT] = Some(Lookup {
+                target,
+                result: ProbeResult::Unsure,
+            });
         }
     }
     Ok(())
@@ -326,7 +313,7 @@ fn prefetch_probed<M: Medium>(table: &Table<M>, result: &ProbeResult, wanted: Va
             }
         }
         ProbeResult::Candidate(addr) => prefetch_slot(table, addr),
-        ProbeResult::Record(_) | ProbeResult::Absent | ProbeResult::Unsure => {}
+        ProbeResult::Absent | ProbeResult::Unsure => {}
     }
 }
 
@@ -342,6 +329,14 @@ fn prefetch_record<M: Medium>(table: &Table<M>, addr: SlotAddr) {
     let record = RecordWord(table.medium.load(addr.record));
     if record.is_member() {
         prefetch_lines(table, record.offset(), 0, UNKNOWN_RECORD_BYTES);
+    }
+}
+
+/// Asks for the record at an offset, which may be 0 for none.
+#[inline]
+pub fn prefetch_record_at<M: Medium>(table: &Table<M>, record: u64) {
+    if record != 0 {
+        prefetch_lines(table, record, 0, UNKNOWN_RECORD_BYTES);
     }
 }
 

@@ -127,7 +127,7 @@ impl Kind {
         if self.is_variable() {
             let slices: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
             engine
-                .get_many(table, &slices, &[], |nth, sequence, value| {
+                .get_many(table, &slices, |nth, sequence, value| {
                     let version = self.version(keys[nth], value);
                     assert_eq!(
                         sequence, version,

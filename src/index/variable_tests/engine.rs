@@ -44,6 +44,15 @@ impl BytesEngine for Refusing {
         &self,
         _: &Table<Mapping>,
         _: &[&[u8]],
+        _: impl FnMut(usize, u64, &mut Vec<u8>),
+    ) -> Result<()> {
+        refused()
+    }
+
+    fn get_hinted(
+        &self,
+        _: &Table<Mapping>,
+        _: &[&[u8]],
         _: &[u64],
         _: impl FnMut(usize, u64, &mut Vec<u8>),
     ) -> Result<()> {

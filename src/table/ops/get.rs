@@ -59,6 +59,23 @@ impl<M: Medium> Session<'_, M> {
         table.read_value(at, lengths, key, buffer, Check::AsTold)
     }
 
+    /// As [`read_variable`](Self::read_variable) from the record at `at`, if one with this key is there.
+    #[inline]
+    pub(crate) fn read_hinted(
+        &mut self,
+        at: u64,
+        key: &[u8],
+        buffer: &mut Vec<u8>,
+    ) -> Result<Option<u64>> {
+        let table = self.table;
+        let Some(lengths) = table.lengths_of_key(at, key) else {
+            return Ok(None);
+        };
+        self.touches += (at + lengths.record() - 1) / LINE - at / LINE + 1;
+        let sequence = table.read_value(at, lengths, key, buffer, Check::AsTold)?;
+        Ok(Some(sequence))
+    }
+
     /// The sequence number of a member of variable length.
     pub(crate) fn read_sequence(&mut self, member: Occupied) -> Result<u64> {
         self.table.member_lengths(member)?;
