@@ -256,7 +256,7 @@ impl Exposition {
             (
                 "gpu_located_total",
                 *gpu_located as f64,
-                "Keys of columns that a GPU was asked for.",
+                "Keys of columns found by a GPU.",
             ),
         ];
         self.add_all("gauge", labels, &gauges);

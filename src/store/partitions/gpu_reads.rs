@@ -79,6 +79,14 @@ impl GpuReads {
         self.located.load(Ordering::Relaxed)
     }
 
+    /// Notes what it has said of some keys.
+    pub fn note_located(&self, records: &[u64]) {
+        let known = records.iter().filter(|record| **record != 0).count();
+        if known > 0 {
+            self.located.fetch_add(known as u64, Ordering::Relaxed);
+        }
+    }
+
     /// The GPU for a column of so many keys, if it is to help with that and helps nobody else.
     pub fn begin(&self, keys: usize) -> Option<Turn<'_>> {
         if self.engine == Engine::Cpu || keys < PARALLEL_LOOKUPS_MIN && !self.is_forced() {
@@ -136,14 +144,6 @@ impl Turn<'_> {
         if self.has_failed {
             return None;
         }
-        if !self.state.is_opened {
-            self.state.is_opened = true;
-            self.is_settling = true;
-            let shape = partitions.all()[0].state.tiers.table.shape();
-            let opened = locator(self.of.engine, shape);
-            let opened = opened.inspect_err(|error| tracing::warn!(%error, "the CPU reads alone"));
-            self.state.locator = opened.ok().flatten();
-        }
         let Self {
             of,
             state,
@@ -151,12 +151,15 @@ impl Turn<'_> {
             has_failed,
             ..
         } = self;
-        let locator = state.locator.as_mut()?;
-        match Located::find(partitions, locator, keys, positions) {
+        let opened = (&mut state.is_opened, &mut state.locator);
+        let found = match Self::open(of.engine, opened, is_settling, partitions) {
+            Ok(None) => return None,
+            Ok(Some(locator)) => Located::find(partitions, locator, keys, positions),
+            Err(error) => Err(error),
+        };
+        match found {
             Ok((located, has_whole)) => {
                 *is_settling |= has_whole;
-                of.located
-                    .fetch_add(located.records.len() as u64, Ordering::Relaxed);
                 Some(located)
             }
             Err(error) => {
@@ -166,6 +169,24 @@ impl Turn<'_> {
                 None
             }
         }
+    }
+}
+
+impl Turn<'_> {
+    /// The GPU, opened if it was not yet, if there is one.
+    fn open<'s>(
+        engine: Engine,
+        (is_opened, opened): (&mut bool, &'s mut Option<Locator>),
+        is_settling: &mut bool,
+        partitions: &Partitions,
+    ) -> Result<Option<&'s mut Locator>> {
+        if !*is_opened {
+            *is_settling = true;
+            let shape = partitions.all()[0].state.tiers.table.shape();
+            *opened = locator(engine, shape)?;
+            *is_opened = true;
+        }
+        Ok(opened.as_mut())
     }
 }
 

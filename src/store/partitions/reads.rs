@@ -281,6 +281,8 @@ impl Partitions {
         };
         for share in shares {
             let (keys, hints) = (&share.keys, &share.hints);
+            #[cfg(feature = "cuda")]
+            self.shared().gpu_reads.note_located(hints);
             let state = &self.all()[share.number].state;
             match snapshot {
                 None => state.read_up_to(keys, hints, u64::MAX, usize::MAX, |nth, value| {
