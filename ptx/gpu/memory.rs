@@ -88,16 +88,11 @@ impl PinnedMemory {
         }
     }
 
-    /// Makes room for at least `len` bytes; what the block held is lost if it was shorter.
+    /// Allocates `len` bytes, all of them zero.
     ///
     /// # Errors
     /// [`Error`](crate::gpu::error::Error) when the host cannot pin so much.
-    pub fn reserve(&mut self, len: usize) -> Result<()> {
-        if self.len >= len {
-            return Ok(());
-        }
-        *self = Self::empty();
-        let len = len.next_power_of_two();
+    pub fn new(len: usize) -> Result<Self> {
         let mut start = std::ptr::null_mut();
         // SAFETY: the driver writes the address.
         let answer = unsafe { driver::cuMemAllocHost_v2(&mut start, len) };
@@ -105,7 +100,19 @@ impl PinnedMemory {
         let start = start.cast::<u8>();
         // SAFETY: `len` bytes are ours from here on; zeroed, so that they may be read.
         unsafe { start.write_bytes(0, len) };
-        *self = Self { start, len };
+        Ok(Self { start, len })
+    }
+
+    /// Makes room for at least `len` bytes; what the block held is lost if it was shorter.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn reserve(&mut self, len: usize) -> Result<()> {
+        if self.len < len {
+            // The old block goes first: there may not be room for both.
+            *self = Self::empty();
+            *self = Self::new(len.next_power_of_two())?;
+        }
         Ok(())
     }
 

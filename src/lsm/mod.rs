@@ -191,6 +191,7 @@ impl Spill {
         let files: Vec<Arc<Sst>> = files.collect();
         if !files.is_empty() {
             self.levels.edit(&files, 0, &[])?;
+            self.levels.options().gpu.expect_parts();
             self.levels.wake();
         }
         Ok(())

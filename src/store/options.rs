@@ -175,6 +175,7 @@ pub struct StoreOptions {
     pub(super) memory_budget: Option<u64>,
     pub(super) value_file_threshold: usize,
     pub(super) compaction_threads: usize,
+    pub(super) gpu_compaction_share: Option<f64>,
     pub(super) merge_operator: Option<Arc<dyn MergeOperator>>,
     pub(super) partitioner: Option<Arc<dyn Partitioner>>,
     pub(super) on_replay: Option<Arc<Progress>>,
@@ -197,6 +198,7 @@ impl Default for StoreOptions {
             memory_budget: None,
             value_file_threshold: Self::DEFAULT_VALUE_FILE_THRESHOLD,
             compaction_threads: 0,
+            gpu_compaction_share: None,
             merge_operator: None,
             partitioner: None,
             on_replay: None,
@@ -391,7 +393,7 @@ impl StoreOptions {
     /// that are read least are evicted to sorted files in the directory. The log's unsynced end, old versions and
     /// what else grows with the store count, too: see `docs/store.md`. An eighth of the budget is a cache
     /// of those files' blocks. An index that has grown keeps its levels: of a much smaller budget than
-    /// before a quarter is left for records.
+    /// before a quarter is left for records. A GPU that compacts pins up to an eighth of the budget besides it.
     ///
     /// The budget is no part of what the store is: each opening may give another.
     ///
@@ -462,6 +464,14 @@ impl StoreOptions {
     #[must_use]
     pub fn assume_dax(mut self, assume: bool) -> Self {
         self.index = self.index.assume_dax(assume);
+        self
+    }
+
+    /// Has that share of the parts of compactions, drawn, done by the GPU, if there is one. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn gpu_compaction_share(mut self, share: f64) -> Self {
+        self.gpu_compaction_share = Some(share);
         self
     }
 
@@ -615,6 +625,7 @@ impl fmt::Debug for StoreOptions {
             .field("memory_budget", &self.memory_budget)
             .field("value_file_threshold", &self.value_file_threshold)
             .field("compaction_threads", &self.compaction_threads)
+            .field("gpu_compaction_share", &self.gpu_compaction_share)
             .field("merge_operator", &self.names().merge_operator)
             .field("partitioner", &self.names().partitioner)
             .finish_non_exhaustive()

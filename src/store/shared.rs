@@ -44,12 +44,19 @@ pub struct Shared {
 impl Shared {
     /// That of so many partitions.
     pub fn new(partitions: usize, options: &StoreOptions, sorter: Sorter) -> Self {
+        let compaction = options.compaction_pool();
+        let gpu_compaction = GpuCompaction::new(
+            options.engine,
+            options.memory_budget,
+            compaction.count(),
+            options.gpu_compaction_share,
+        );
         Self {
             clock: Arc::new(CommitClock::new(partitions)),
             snapshots: Snapshots::default(),
             threads: Threads::new(options.index.threads),
-            compaction: Arc::new(options.compaction_pool()),
-            gpu_compaction: Arc::new(GpuCompaction::new(options.engine, options.memory_budget)),
+            compaction: Arc::new(compaction),
+            gpu_compaction: Arc::new(gpu_compaction),
             #[cfg(feature = "cuda")]
             gpu_reads: GpuReads::new(options.engine),
             metrics: StoreMetrics::new(),

@@ -7,6 +7,7 @@ mod kernels;
 mod lane;
 
 use std::mem::ManuallyDrop;
+use std::time::{Duration, Instant};
 
 use bytemuck::cast_slice;
 use parking_lot::Mutex;
@@ -16,7 +17,10 @@ use super::error::Result;
 use super::memory::wait;
 use abi::{FILTER_BLOCK, FilterRange, InputBlock, OutputBlock, Problems, Status, Use, View};
 use kernels::Kernels;
-use lane::{Lane, Made, filter_bytes, uses_at};
+use lane::{Lane, Made, Room, filter_bytes, uses_at};
+
+/// How soon it is looked again whether lanes are used, at the earliest.
+const LANES_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
 pub struct Compactor {
@@ -27,8 +31,21 @@ pub struct Compactor {
 
 struct Parts {
     kernels: Kernels,
+    lanes: Mutex<Lanes>,
+}
+
+#[derive(Default)]
+struct Lanes {
     /// Those that nobody uses.
-    lanes: Mutex<Vec<Lane>>,
+    free: Vec<Lane>,
+    /// All of them.
+    count: usize,
+    /// Bytes that each has pinned.
+    pinned: usize,
+    /// What jobs want of each on the device.
+    wanted: Room,
+    /// When a job has wanted one, or one was made.
+    wanted_at: Option<Instant>,
 }
 
 /// What is to be made of the input.
@@ -113,7 +130,7 @@ impl Compactor {
         Ok(Self {
             parts: ManuallyDrop::new(Parts {
                 kernels,
-                lanes: Mutex::new(Vec::new()),
+                lanes: Mutex::default(),
             }),
             device,
         })
@@ -124,20 +141,83 @@ impl Compactor {
         self.device.name()
     }
 
-    /// Begins a job with so many bytes of data blocks.
+    /// Makes one more lane, if there are fewer than `count`, with so many bytes of pinned memory; or more room in one
+    /// that has too little for jobs that have been. This takes longer than a job. Says whether there was anything to do.
     ///
     /// # Errors
-    /// [`Error`](super::error::Error), also when there is no pinned memory left.
-    pub fn begin(&self, bytes: usize) -> Result<Task<'_>> {
+    /// [`Error`](super::error::Error): there is a lane less, or no more than before.
+    pub fn prepare(&self, pinned: usize, count: usize) -> Result<bool> {
         let _entered = self.device.enter()?;
-        let lane = self.parts.lanes.lock().pop();
-        let mut lane = lane.map_or_else(Lane::new, Ok)?;
-        let memory = lane.memory();
-        lane.input.reserve(bytes)?;
-        Ok(Task {
-            memory,
+        let (lane, room) = {
+            let mut lanes = self.parts.lanes.lock();
+            lanes.pinned = pinned;
+            lanes.wanted = lanes.wanted.max(Room::for_input(pinned));
+            let room = lanes.wanted;
+            let small = lanes.free.iter().position(|lane| !lane.has(room));
+            let lane = small.map(|nth| lanes.free.swap_remove(nth));
+            match lane {
+                None if lanes.count >= count => return Ok(false),
+                None => lanes.count += 1,
+                Some(_) => {}
+            }
+            (lane, room)
+        };
+        let made = lane.map_or_else(Lane::new, Ok).and_then(|mut lane| {
+            lane.reserve(pinned, room)?;
+            Ok(lane)
+        });
+        let mut lanes = self.parts.lanes.lock();
+        match made {
+            Ok(lane) => lanes.free.push(lane),
+            Err(error) => {
+                lanes.count -= 1;
+                return Err(error);
+            }
+        }
+        lanes.wanted_at = Some(Instant::now());
+        Ok(true)
+    }
+
+    /// Gives the memory of all lanes back if no job has wanted one for so long. Says when to look again, if there are
+    /// lanes left.
+    ///
+    /// # Errors
+    /// [`Error`](super::error::Error).
+    pub fn release_unused(&self, idle: Duration) -> Result<Option<Duration>> {
+        let _entered = self.device.enter()?;
+        let unused = {
+            let mut lanes = self.parts.lanes.lock();
+            let since = lanes.wanted_at.map_or(idle, |at| at.elapsed());
+            if lanes.count == 0 {
+                return Ok(None);
+            }
+            if lanes.free.len() < lanes.count || since < idle {
+                return Ok(Some(idle.saturating_sub(since).max(LANES_POLL_INTERVAL)));
+            }
+            std::mem::take(&mut *lanes)
+        };
+        drop(unused);
+        Ok(None)
+    }
+
+    /// Begins a job with so many bytes of data blocks, if there is a lane for it. If there is not, one is to be
+    /// [prepared](Self::prepare) for others of its kind.
+    pub fn begin(&self, plan: &Plan, bytes: usize) -> Option<Task<'_>> {
+        let (room, pinned) = Room::of(plan, bytes)?;
+        let mut lanes = self.parts.lanes.lock();
+        lanes.wanted_at = Some(Instant::now());
+        // No lane is to grow for a job that none will have.
+        if pinned > lanes.pinned {
+            return None;
+        }
+        // The one that was used last is in the caches.
+        let Some(nth) = lanes.free.iter().rposition(|lane| lane.has(room)) else {
+            lanes.wanted = lanes.wanted.with(room);
+            return None;
+        };
+        Some(Task {
             compactor: self,
-            lane: Some(lane),
+            lane: Some(lanes.free.remove(nth)),
             bytes,
             view: View::default(),
             made: Made::default(),
@@ -161,29 +241,33 @@ pub struct Task<'c> {
     compactor: &'c Compactor,
     /// None after a failure.
     lane: Option<Lane>,
-    /// What the lane had at first.
-    memory: usize,
     bytes: usize,
     view: View,
     made: Made,
 }
 
 impl Task<'_> {
-    /// Whether memory had to be allocated for it, which takes longer than the rest.
+    /// Whether it is the first one of its lane. Graphs are made and kernels loaded then, which takes longer.
     pub fn is_first(&self) -> bool {
-        let memory = self.lane.as_ref().map(Lane::memory);
-        memory != Some(self.memory)
+        self.lane.as_ref().is_some_and(|lane| lane.is_new)
+    }
+
+    /// Whether it was given up because its lane has too little device memory.
+    pub fn lacks_room(&self) -> bool {
+        let lane = self.lane.as_ref();
+        lane.is_some_and(|lane| lane.wanted != Room::default())
     }
 
     /// Where the data blocks go before the job is [merged](Self::merge).
     pub fn input(&mut self) -> &mut [u8] {
         let bytes = self.bytes;
         let lane = self.lane.as_mut();
-        lane.map_or(&mut [], |lane| &mut lane.input.bytes_mut()[..bytes])
+        lane.map_or(&mut [], |lane| lane.input_mut(bytes))
     }
 
     /// Makes the new blocks, without their checksums. `hides_nothing` says of the key of a tombstone whether it can go.
-    /// Gives nothing if the device does not do such jobs, or if something is wrong with a block.
+    /// Gives nothing if the device does not do such jobs, if something is wrong with a block, or if there is too little
+    /// room.
     ///
     /// # Errors
     /// [`Error`](super::error::Error), also when the device has no room for it.
@@ -207,9 +291,10 @@ impl Task<'_> {
         };
         (self.view, self.made) = (view, made);
         let (stride, count) = (view.stride as usize, view.new_blocks as usize);
-        let answered = lane.answered.bytes();
+        let answered = lane.host.bytes();
+        let described = &answered[self.made.described..][..count * size_of::<OutputBlock>()];
         Ok(Some(NewBlocks {
-            blocks: cast_slice(&answered[..count * size_of::<OutputBlock>()]),
+            blocks: cast_slice(described),
             ends: &answered[self.made.ends..][..2 * stride * count],
             stride,
             entries: self.made.entries,
@@ -218,7 +303,8 @@ impl Task<'_> {
     }
 
     /// Gives the blocks their checksums, with a seed for each one, and brings all to the host. `files` says of each block
-    /// which of the new files it is of, and `filters` where each file's filter is to be. Gives nothing if an entry refers to another value file.
+    /// which of the new files it is of, and `filters` where each file's filter is to be. Gives nothing if an entry refers
+    /// to another value file, or if there is too little room.
     ///
     /// # Errors
     /// [`Error`](super::error::Error).
@@ -238,11 +324,14 @@ impl Task<'_> {
         let view = &mut self.view;
         let sealed = lane.seal(kernels, view, &self.made, (seeds, files, filters), uses);
         let waited = wait(&lane.stream);
-        sealed?;
+        let sealed = sealed?;
         waited?;
         let lane = self.lane.insert(lane);
+        if !sealed {
+            return Ok(None);
+        }
         let made = &self.made;
-        let answered = lane.answered.bytes();
+        let answered = lane.host.bytes();
         let status: Status = bytemuck::pod_read_unaligned(&answered[..size_of::<Status>()]);
         if Problems(status.problems) != Problems::NONE {
             return Ok(None);
@@ -257,8 +346,14 @@ impl Task<'_> {
 
 impl Drop for Task<'_> {
     fn drop(&mut self) {
-        if let Some(lane) = self.lane.take() {
-            self.compactor.parts.lanes.lock().push(lane);
-        }
+        let lane = self.lane.take();
+        let mut lanes = self.compactor.parts.lanes.lock();
+        let Some(mut lane) = lane else {
+            lanes.count -= 1;
+            return;
+        };
+        lanes.wanted = lanes.wanted.with(std::mem::take(&mut lane.wanted));
+        lane.is_new = false;
+        lanes.free.push(lane);
     }
 }

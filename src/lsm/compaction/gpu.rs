@@ -2,29 +2,44 @@
 //!
 //! Both make the same bytes, so that each part goes to whoever is faster: how long both took for parts of about its
 //! size is known from the parts before.
+//!
+//! A part on the GPU needs a lane, memory that takes longer to make than the part: the host's must be pinned. A thread
+//! makes the lanes, one after the other, and nobody waits for it: without a lane that is ready, a part is the CPU's.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::Engine;
 use crate::engine::{Compactor, compactor};
+use crate::pool::worker::Worker;
+use crate::width::to_usize;
+#[cfg(feature = "cuda")]
+use crate::{
+    Result,
+    gpu::compaction::{Plan, Task},
+};
 
 /// Bytes of a part below which a launch is not worth its while.
 const PART_BYTES_MIN: u64 = 256 << 10;
 
-/// Most bytes of a part that goes to the GPU: each has pinned memory for them twice.
+/// Most bytes of a part that goes to the GPU.
 const PART_BYTES_MAX: u64 = 32 << 20;
 
-/// The part of a memory budget that a part may have.
-const PART_SHARE: u64 = 64;
+/// Lanes, at most: while some parts are copied, others are sorted.
+const LANES_MAX: u64 = 16;
 
-/// Parts that are on the GPU at a time: while some are copied, others are sorted.
-const PARTS_MAX: usize = 16;
+/// The part of a memory budget that all lanes may pin, besides it, and what they may without one.
+const PINNED_SHARE: u64 = 8;
+const PINNED_BYTES_MAX: u64 = 256 << 20;
+
+/// Pinned bytes that a lane has at least: with a small budget there are fewer lanes.
+const LANE_BYTES_MIN: u64 = 3 << 19;
+
+/// How long lanes are kept for parts to come.
+#[cfg(feature = "cuda")]
+const IDLE_LANES: Duration = Duration::from_secs(30);
 
 /// How long a GPU is left alone after a failure.
 const REST: Duration = Duration::from_secs(10);
@@ -40,21 +55,27 @@ const SIZES: usize = 64;
 
 /// See the [module](self). All partitions of a store share one.
 pub struct GpuCompaction {
-    engine: Engine,
-    /// The GPU, once it was needed, if there is one.
-    gpu: Arc<OnceLock<Option<Compactor>>>,
-    /// It is being opened, or was.
-    is_opened: AtomicBool,
-    /// Who opens it.
-    opener: Mutex<Option<JoinHandle<()>>>,
+    lanes: Arc<Lanes>,
+    /// Prepares them.
+    preparer: Worker,
     /// Most bytes of a part.
     bytes_max: u64,
     sizes: Mutex<[Rates; SIZES]>,
-    under_way: AtomicUsize,
     rests_until: Mutex<Option<Instant>>,
-    /// It does each part, however short it is and long it takes.
-    #[cfg(all(test, feature = "cuda"))]
-    is_forced: bool,
+    /// That of the parts which are the GPU's, whoever is faster.
+    share: Option<f64>,
+}
+
+/// The GPU, and how its lanes are to be.
+struct Lanes {
+    engine: Engine,
+    /// It, once it was needed, if there is one.
+    gpu: OnceLock<Option<Compactor>>,
+    /// Pinned bytes of a lane.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code))]
+    bytes: usize,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code))]
+    count: usize,
 }
 
 /// What is known of parts of a size: nanoseconds a byte, on the CPU and on the GPU.
@@ -85,87 +106,148 @@ pub enum Side {
     Gpu,
 }
 
-impl GpuCompaction {
-    /// The one that is asked for. It is opened when there is work for it.
-    pub fn new(engine: Engine, memory_budget: Option<u64>) -> Self {
-        Self {
-            engine,
-            gpu: Arc::new(OnceLock::new()),
-            is_opened: AtomicBool::new(false),
-            opener: Mutex::new(None),
-            bytes_max: memory_budget.map_or(PART_BYTES_MAX, |budget| {
-                (budget / PART_SHARE).min(PART_BYTES_MAX)
-            }),
-            sizes: Mutex::new([Rates::default(); SIZES]),
-            under_way: AtomicUsize::new(0),
-            rests_until: Mutex::new(None),
-            #[cfg(all(test, feature = "cuda"))]
-            is_forced: false,
-        }
+impl Lanes {
+    /// The GPU, which is opened if it is not yet.
+    fn open(&self) -> Option<&Compactor> {
+        let open = || {
+            let opened = compactor(self.engine);
+            let opened = opened.inspect_err(|error| {
+                tracing::warn!(%error, "the CPU compacts alone");
+            });
+            opened.ok().flatten()
+        };
+        self.gpu.get_or_init(open).as_ref()
     }
 
-    /// One that does each part.
-    #[cfg(all(test, feature = "cuda"))]
-    pub fn forced(engine: Engine) -> Self {
-        let mut one = Self::new(engine, None);
-        one.is_forced = true;
-        one
+    /// Makes one lane, or frees those that nobody has wanted for long. Gives when to go on.
+    #[cfg(feature = "cuda")]
+    fn round(&self, rests_until: &mut Option<Instant>) -> Option<Duration> {
+        let gpu = self.open()?;
+        let now = Instant::now();
+        if rests_until.is_none_or(|until| until <= now) {
+            match gpu.prepare(self.bytes, self.count) {
+                // The thread may be stopped between two lanes.
+                Ok(true) => return Some(Duration::ZERO),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "fewer parts are compacted on the GPU");
+                    *rests_until = Some(now + REST);
+                }
+            }
+        }
+        gpu.release_unused(IDLE_LANES).ok().flatten()
+    }
+
+    /// A build without the feature `cuda` has none.
+    #[cfg(not(feature = "cuda"))]
+    fn round(&self, _: &mut Option<Instant>) -> Option<Duration> {
+        self.open();
+        None
+    }
+}
+
+impl GpuCompaction {
+    /// The one that is asked for, whose parts so many threads share. It is opened when there is work for it.
+    ///
+    /// With a share, for tests, each part is the GPU's if that is drawn, whoever is faster, and however small the budget
+    /// is; it waits until it can be.
+    pub fn new(
+        engine: Engine,
+        memory_budget: Option<u64>,
+        threads: usize,
+        share: Option<f64>,
+    ) -> Self {
+        let pinned = memory_budget.map_or(PINNED_BYTES_MAX, |budget| budget / PINNED_SHARE);
+        let (pinned, threads) = match share {
+            Some(_) => (pinned.max(LANES_MAX * LANE_BYTES_MIN), LANES_MAX),
+            None => (pinned, threads as u64),
+        };
+        let count = (pinned / LANE_BYTES_MIN).min(threads).clamp(1, LANES_MAX);
+        // A quarter is for what does not come out as it went in.
+        let bytes_max = (pinned / count / 4 * 3).min(PART_BYTES_MAX);
+        let lanes = Arc::new(Lanes {
+            engine,
+            gpu: OnceLock::new(),
+            bytes: to_usize(bytes_max / 3 * 4),
+            count: to_usize(count),
+        });
+        let preparer = Worker::new("gphash-gpu");
+        let prepared = Arc::clone(&lanes);
+        let mut rests_until = None;
+        preparer.set_work(move || prepared.round(&mut rests_until));
+        Self {
+            lanes,
+            preparer,
+            bytes_max,
+            sizes: Mutex::new([Rates::default(); SIZES]),
+            rests_until: Mutex::new(None),
+            share,
+        }
     }
 
     /// Parts in which a job of so many bytes must be cut to be for the GPU, if there is one.
     pub fn parts_of(&self, bytes: u64) -> u64 {
-        match self.gpu.get() {
-            Some(Some(_)) => bytes.div_ceil(self.bytes_max.max(1)),
+        match self.lanes.gpu.get() {
+            Some(Some(_)) if self.share.is_none() => bytes.div_ceil(self.bytes_max.max(1)),
             _ => 1,
         }
     }
 
-    /// Whether it is worth its while.
-    fn is_faster(&self, bytes: u64) -> bool {
-        #[cfg(all(test, feature = "cuda"))]
-        if self.is_forced {
-            return true;
+    /// Whether parts could be the GPU's.
+    fn is_wanted(&self) -> bool {
+        let has_none = matches!(self.lanes.gpu.get(), Some(None));
+        let is_built = cfg!(feature = "cuda") && self.lanes.engine != Engine::Cpu;
+        is_built && !has_none && self.bytes_max >= PART_BYTES_MIN
+    }
+
+    /// Whether the GPU is to do a part, if it can.
+    fn is_next(&self, bytes: u64) -> bool {
+        if let Some(share) = self.share {
+            return rand::random_bool(share);
         }
         let fits = (PART_BYTES_MIN..=self.bytes_max).contains(&bytes);
         fits && self.sizes.lock()[size_of_part(bytes)].choose()
     }
 
-    /// The GPU, if it is to do a part of so many bytes.
-    pub fn choose(&self, bytes: u64) -> Option<Turn<'_>> {
-        let has_none = matches!(self.gpu.get(), Some(None));
-        if !cfg!(feature = "cuda") || self.engine == Engine::Cpu || has_none {
-            return None;
+    /// Opens the GPU and makes its lanes, for parts that are to come.
+    pub fn expect_parts(&self) {
+        if self.share.is_none() && self.is_wanted() && self.lanes.gpu.get().is_none() {
+            self.preparer.call_if_possible();
         }
-        if !self.is_rested() || !self.is_faster(bytes) {
-            return None;
-        }
-        self.open()?;
-        let turn = Turn { of: self };
-        let before = self.under_way.fetch_add(1, Ordering::AcqRel);
-        (before < PARTS_MAX).then_some(turn)
     }
 
-    /// The GPU, if it is there. To open one takes longer than to do a part, so nobody waits for it.
-    fn open(&self) -> Option<&Compactor> {
-        if !self.is_opened.swap(true, Ordering::Relaxed) {
-            let (engine, gpu) = (self.engine, Arc::clone(&self.gpu));
-            let open = move || {
-                let opened = compactor(engine);
-                let opened = opened.inspect_err(|error| {
-                    tracing::warn!(%error, "the CPU compacts alone");
-                });
-                let _ = gpu.set(opened.ok().flatten());
-            };
-            let thread = thread::Builder::new().name("gphash-gpu".into()).spawn(open);
-            match thread {
-                #[cfg(all(test, feature = "cuda"))]
-                Ok(thread) if self.is_forced => thread.join().expect("it is opened"),
-                Ok(thread) => *self.opener.lock() = Some(thread),
-                // It is tried again.
-                Err(_) => self.is_opened.store(false, Ordering::Relaxed),
+    /// The GPU, if it is to do a part of so many bytes.
+    pub fn choose(&self, bytes: u64) -> Option<&Compactor> {
+        if !self.is_wanted() || !self.is_rested() || !self.is_next(bytes) {
+            return None;
+        }
+        self.expect_parts();
+        match self.share {
+            Some(_) => self.lanes.open(),
+            None => self.lanes.gpu.get()?.as_ref(),
+        }
+    }
+
+    /// Begins a part with so many bytes of data blocks, if there is a lane for it. If there is not, later ones find one.
+    #[cfg(feature = "cuda")]
+    pub fn begin<'g>(
+        &self,
+        gpu: &'g Compactor,
+        plan: &Plan,
+        bytes: usize,
+    ) -> Result<Option<Task<'g>>> {
+        loop {
+            let task = gpu.begin(plan, bytes);
+            match self.share {
+                _ if task.is_some() => return Ok(task),
+                Some(_) if gpu.prepare(self.lanes.bytes, self.lanes.count)? => {}
+                Some(_) => return Ok(None),
+                None => {
+                    self.preparer.call_if_possible();
+                    return Ok(None);
+                }
             }
         }
-        self.gpu.get()?.as_ref()
     }
 
     fn is_rested(&self) -> bool {
@@ -193,32 +275,11 @@ impl GpuCompaction {
 
 impl Drop for GpuCompaction {
     fn drop(&mut self) {
-        // A driver must not be opened while the program ends.
-        if let Some(opener) = self.opener.lock().take() {
-            let _ = opener.join();
-        }
+        // A driver must not be opened, nor memory be pinned, while the program ends.
+        self.preparer.stop();
     }
 }
 
 fn size_of_part(bytes: u64) -> usize {
-    bytes.max(1).ilog2() as usize
-}
-
-/// A part is on the GPU while this is there.
-pub struct Turn<'g> {
-    of: &'g GpuCompaction,
-}
-
-impl Turn<'_> {
-    /// The GPU.
-    #[cfg(feature = "cuda")]
-    pub fn compactor(&self) -> Option<&Compactor> {
-        self.of.gpu.get()?.as_ref()
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.of.under_way.fetch_sub(1, Ordering::AcqRel);
-    }
+    to_usize(bytes.max(1).ilog2().into())
 }

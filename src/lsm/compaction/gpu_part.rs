@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
-use super::gpu::Turn;
-use super::job::Job;
+use super::job::{Job, OnGpu};
 use crate::Result;
 use crate::gpu::compaction::abi::{FilterRange, InputBlock, Use};
-use crate::gpu::compaction::{NewBlocks, Plan};
+use crate::gpu::compaction::{Compactor, NewBlocks, Plan, Task};
 use crate::lsm::header::HEADER;
 use crate::lsm::levels::{Levels, Output};
 use crate::lsm::sst::{BLOCK_BYTES, MadeBlock, Sst, common_prefix, filter_blocks, header};
@@ -22,47 +21,37 @@ struct Input<'j> {
     blocks: Range<usize>,
 }
 
-/// Does the part of a job from one key to before another. Gives nothing if it is not for the GPU, or if something is
-/// wrong with a file: the CPU does it then, and says what. Says also whether memory had to be allocated.
+/// Does the part of a job from one key to before another, if there is a lane for it. It is refused if it is not for the
+/// GPU, or if something is wrong with a file: the CPU does it then, and says what.
 ///
 /// # Errors
 /// [`Error::Gpu`](crate::Error::Gpu), or what the operating system answers.
 pub fn merge<'l>(
     job: &Job,
     levels: &'l Levels,
-    turn: &Turn,
+    gpu: &Compactor,
     (from, to): (Option<&[u8]>, Option<&[u8]>),
-) -> Result<Option<(Output<'l>, bool)>> {
-    let Some(compactor) = turn.compactor() else {
-        return Ok(None);
-    };
+) -> Result<OnGpu<'l>> {
     let inputs: Vec<Input> = job.files().map(|sst| input(sst, from, to)).collect();
     let blocks = blocks(&inputs);
     let entries: usize = blocks.iter().map(|block| block.entries as usize).sum();
     let bytes: usize = blocks.iter().map(|block| block.len as usize).sum();
     if entries == 0 || entries > bytes / ENTRY_BYTES_MIN {
-        return Ok(None);
+        return Ok(OnGpu::Refused);
     }
-    let mut task = compactor.begin(bytes)?;
-    let mut rest = task.input();
-    for input in &inputs {
-        let (of_file, behind) = rest.split_at_mut(input.len());
-        input.sst.read_blocks(input.blocks.clone(), of_file)?;
-        rest = behind;
-    }
+    let options = levels.options();
     let ends = || job.files().map(|sst| sst.properties());
     let (Some(smallest), Some(largest)) = (
         ends().map(|of| &of.smallest).min(),
         ends().map(|of| &of.largest).max(),
     ) else {
-        return Ok(None);
+        return Ok(OnGpu::Refused);
     };
     let mut value_files: Vec<u64> = ends()
         .flat_map(|of| of.values.iter().map(|of| of.file))
         .collect();
     value_files.sort_unstable();
     value_files.dedup();
-    let options = levels.options();
     let plan = Plan {
         blocks: &blocks,
         from,
@@ -75,13 +64,25 @@ pub fn merge<'l>(
         hash_seed: options.store_id[0],
         value_files: &value_files,
     };
+    let Some(mut task) = options.gpu.begin(gpu, &plan, bytes)? else {
+        return Ok(OnGpu::NotReady);
+    };
+    let mut rest = task.input();
+    for input in &inputs {
+        let (of_file, behind) = rest.split_at_mut(input.len());
+        input.sst.read_blocks(input.blocks.clone(), of_file)?;
+        rest = behind;
+    }
     let Some(new) = task.merge(&plan, |key| !job.hides(key))? else {
-        return Ok(None);
+        return Ok(given_up(&task));
     };
     let mut output = Output::new(levels, job.level());
     if new.blocks.is_empty() {
         output.finish()?;
-        return Ok(Some((output, true)));
+        return Ok(OnGpu::Made {
+            output: Box::new(output),
+            is_first: true,
+        });
     }
     let files = files(&new, options.file_bytes, levels);
     let made = made_blocks(&new);
@@ -104,7 +105,7 @@ pub fn merge<'l>(
         first = first.saturating_add(blocks);
     }
     let Some(sealed) = task.seal(&plan, &seeds, &file_of_block, &filters)? else {
-        return Ok(None);
+        return Ok(given_up(&task));
     };
     let uses = |nth: usize| {
         let of_file = &sealed.uses[nth * value_files.len()..][..value_files.len()];
@@ -125,7 +126,18 @@ pub fn merge<'l>(
         output.add_file(file.number, blocks, bytes, filter, uses(nth))?;
     }
     output.finish()?;
-    Ok(Some((output, task.is_first())))
+    Ok(OnGpu::Made {
+        output: Box::new(output),
+        is_first: task.is_first(),
+    })
+}
+
+/// What a part is that a task has left to the CPU.
+fn given_up<'l>(task: &Task) -> OnGpu<'l> {
+    match task.lacks_room() {
+        true => OnGpu::NotReady,
+        false => OnGpu::Refused,
+    }
 }
 
 fn input<'j>(sst: &'j Sst, from: Option<&[u8]>, to: Option<&[u8]>) -> Input<'j> {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::gpu::{Side, Turn};
+use super::gpu::Side;
+use crate::engine::Compactor;
 use crate::lsm::cursor::{Cursor, Direction};
 use crate::lsm::levels::{Levels, Output};
 use crate::lsm::merge::Merge;
@@ -20,6 +21,20 @@ const STOP_CHECK_ENTRIES: u64 = 256;
 
 /// Keys of a file, at most, by which the work is cut into parts.
 const SAMPLES_PER_FILE: usize = 256;
+
+/// What came of a part that was to be the GPU's.
+#[cfg_attr(not(feature = "cuda"), expect(dead_code))]
+pub enum OnGpu<'l> {
+    /// Its files. The first one of a lane takes longer than others.
+    Made {
+        output: Box<Output<'l>>,
+        is_first: bool,
+    },
+    /// There was no room for it, which is being made.
+    NotReady,
+    /// The GPU does not do such parts.
+    Refused,
+}
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -192,17 +207,18 @@ impl Job {
         }
         let is_for_both = !self.moves_values();
         let mut refused = None;
-        if is_for_both && let Some(turn) = gpu.choose(bytes) {
+        if is_for_both && let Some(chosen) = gpu.choose(bytes) {
             let started = Instant::now();
-            match self.merge_on_gpu(levels, &turn, range) {
-                Ok(Some((output, is_first))) => {
+            match self.merge_on_gpu(levels, chosen, range) {
+                Ok(OnGpu::Made { output, is_first }) => {
                     if !is_first {
                         gpu.note(Side::Gpu, bytes, started.elapsed());
                     }
                     levels.counts.gpu_bytes.fetch_add(bytes, Ordering::Relaxed);
-                    return Ok(Some((output, 0)));
+                    return Ok(Some((*output, 0)));
                 }
-                Ok(None) => refused = Some(started),
+                Ok(OnGpu::NotReady) => {}
+                Ok(OnGpu::Refused) => refused = Some(started),
                 Err(error @ Error::Gpu { .. }) => {
                     tracing::warn!(%error, "the CPU compacts instead of the GPU");
                     gpu.rest();
@@ -226,10 +242,10 @@ impl Job {
     fn merge_on_gpu<'l>(
         &self,
         levels: &'l Levels,
-        turn: &Turn,
+        gpu: &Compactor,
         range: (Option<&[u8]>, Option<&[u8]>),
-    ) -> Result<Option<(Output<'l>, bool)>> {
-        super::gpu_part::merge(self, levels, turn, range)
+    ) -> Result<OnGpu<'l>> {
+        super::gpu_part::merge(self, levels, gpu, range)
     }
 
     /// A build without the feature `cuda` has no GPU.
@@ -238,10 +254,10 @@ impl Job {
     fn merge_on_gpu<'l>(
         &self,
         _: &'l Levels,
-        _: &Turn,
+        _: &Compactor,
         _: (Option<&[u8]>, Option<&[u8]>),
-    ) -> Result<Option<(Output<'l>, bool)>> {
-        Ok(None)
+    ) -> Result<OnGpu<'l>> {
+        Ok(OnGpu::Refused)
     }
 
     /// Whether values of a value file are to be written anew: the files are read for that, by the CPU.

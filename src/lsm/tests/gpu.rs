@@ -2,14 +2,21 @@
 //! device for its driver (docs/testing.md), these tests pass by.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
+use crate::width::low_byte;
 use crate::{Engine, Error};
 
 const GPU: Engine = Engine::Cuda { device: 0 };
+
+/// Does each part on a GPU.
+fn forced(engine: Engine) -> GpuCompaction {
+    GpuCompaction::new(engine, Some(1 << 30), 2, Some(1.0))
+}
 
 /// The driver is one for the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -119,7 +126,7 @@ fn gpu_makes_the_same_files() {
     let mut random = SmallRng::seed_from_u64(seed());
     for keys in KEYS {
         let dirs = [(); 2].map(|()| tempfile::tempdir_in("/dev/shm").unwrap());
-        let gpu = Arc::new(GpuCompaction::forced(GPU));
+        let gpu = Arc::new(forced(GPU));
         let spills = [0, 1].map(|nth| {
             let mut one = options();
             // Numbers of files come in the order of the work: one part, one thread.
@@ -160,7 +167,7 @@ fn gpu_makes_parts_of_jobs() {
     let mut random = SmallRng::seed_from_u64(seed());
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut one = options();
-    let gpu = Arc::new(GpuCompaction::forced(GPU));
+    let gpu = Arc::new(forced(GPU));
     (one.gpu, one.part_bytes_min) = (Arc::clone(&gpu), 4 << 10);
     let spill = open(dir.path(), None, one).unwrap();
     let mut model = Model::new();
@@ -173,11 +180,7 @@ fn gpu_makes_parts_of_jobs() {
     }
     assert!(spill.stats().gpu_compaction_read > 0);
     let found = contents(&spill.version(), false, 100).unwrap();
-    let live = |model: Model| -> Model {
-        let live = model.into_iter().filter(|(_, (_, value))| value.is_some());
-        live.collect()
-    };
-    assert!(live(found) == live(model));
+    assert!(values(&found) == values(&model));
 }
 
 /// Lets calls of the emulated driver fail, from the first one to before the last one, and says how many there were since
@@ -216,7 +219,7 @@ fn gpu_fails_at_any_call() {
     let run = |engine, first, last| {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let mut one = options();
-        (one.gpu, one.part_bytes_min) = (Arc::new(GpuCompaction::forced(engine)), u64::MAX);
+        (one.gpu, one.part_bytes_min) = (Arc::new(forced(engine)), u64::MAX);
         let spill = open(dir.path(), None, one).unwrap();
         for changes in &rounds {
             add(&spill, changes).unwrap();
@@ -257,7 +260,7 @@ fn gpu_leaves_damage_to_the_cpu() {
     let mut random = SmallRng::seed_from_u64(seed());
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut one = options();
-    (one.gpu, one.part_bytes_min) = (Arc::new(GpuCompaction::forced(GPU)), u64::MAX);
+    (one.gpu, one.part_bytes_min) = (Arc::new(forced(GPU)), u64::MAX);
     let spill = open(dir.path(), None, one).unwrap();
     let mut sequence = 1;
     for _ in 0..4 {
@@ -275,4 +278,45 @@ fn gpu_leaves_damage_to_the_cpu() {
     assert!(matches!(error, Error::Damaged { .. }), "{error}");
     assert_eq!(spill.stats().gpu_compaction_read, 0);
     assert!(files(dir.path()) == before, "nothing has changed");
+}
+
+/// Lanes are as many as may be, and go when nobody wants them; those of a store come beside its parts.
+#[test]
+fn gpu_lanes_come_and_go() {
+    if device().is_none() {
+        return;
+    }
+    let _alone = ALONE.lock();
+    let compactor = crate::engine::compactor(GPU).unwrap().unwrap();
+    let prepare = |lanes| compactor.prepare(1 << 20, lanes).unwrap();
+    assert!(prepare(2) && prepare(2) && !prepare(2));
+    let release = |idle| compactor.release_unused(idle).unwrap();
+    assert!(release(Duration::from_secs(600)).is_some());
+    assert!(!prepare(2));
+    assert_eq!(release(Duration::ZERO), None);
+    assert!(prepare(2));
+
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut one = options();
+    // Few entries make up a part that is long enough.
+    (one.value_bytes_min, one.file_bytes, one.level_bytes) = (64 << 10, 1 << 20, 1 << 20);
+    one.gpu = Arc::new(GpuCompaction::new(GPU, Some(64 << 20), 2, None));
+    one.part_bytes_min = u64::MAX;
+    let spill = open(dir.path(), None, one).unwrap();
+    let mut model = Model::new();
+    let started = Instant::now();
+    for sequence in 0.. {
+        assert!(started.elapsed() < Duration::from_secs(300), "no lane came");
+        let keys = (sequence % 2..40).step_by(2);
+        let value = |key: u64| Some(vec![low_byte(key ^ sequence); 8 << 10]);
+        let changes = keys.map(|key| (key.to_be_bytes().to_vec(), (sequence, value(key))));
+        let changes: Model = changes.collect();
+        add(&spill, &changes).unwrap();
+        model.extend(changes);
+        while spill.compact().unwrap() {}
+        if spill.stats().gpu_compaction_read > 0 {
+            break;
+        }
+    }
+    assert!(values(&contents(&spill.version(), false, 10).unwrap()) == values(&model));
 }

@@ -90,9 +90,20 @@ pub fn options() -> SpillOptions {
         level_bytes: 64 << 10,
         threads: 0,
         pool: Arc::new(Pool::new("compaction", 2)),
-        gpu: Arc::new(GpuCompaction::new(crate::Engine::Cpu, None)),
+        gpu: Arc::new(drawn_gpu()),
         part_bytes_min: 8 << 10,
         store_id: [7, 8],
+    }
+}
+
+/// A GPU that does half of the parts with `GPHASH_TEST_COMPACTION=drawn`; else none.
+fn drawn_gpu() -> GpuCompaction {
+    match std::env::var("GPHASH_TEST_COMPACTION") {
+        Ok(sides) if sides == "drawn" => {
+            let gpu = crate::Engine::Cuda { device: 0 };
+            GpuCompaction::new(gpu, Some(1 << 20), 2, Some(0.5))
+        }
+        _ => GpuCompaction::new(crate::Engine::Cpu, None, 2, None),
     }
 }
 
