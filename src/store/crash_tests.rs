@@ -35,7 +35,7 @@ fn most_images() -> usize {
 
 /// Options of a store. If it is not always durable, its items leave the table for files.
 fn options(durability: Durability, partitions: u32, disk: Option<&Arc<Disk>>) -> StoreOptions {
-    let mut options = StoreOptions::new()
+    let mut options = super::tests::options()
         .partitions(partitions)
         .capacity(1)
         .domain(Domain::Checkpointed)

@@ -75,7 +75,7 @@ fn killed(test_dir: &TestDir) -> (Files, Model) {
         |call, path| call == Call::Write && path.ends_with("index.gph"),
         libc::EIO,
     );
-    let options = StoreOptions::new()
+    let options = super::tests::options()
         .capacity(1)
         .domain(test_dir.domain)
         .durability(Durability::Always)

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use gphash::store::{Store, StoreOptions, WriteBatch};
+use gphash::store::{Store, WriteBatch};
 use gphash_test_support::setting;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -116,7 +116,7 @@ fn child_churns() {
     let (Some(budget), Some(path)) = (setting::<u64>(BUDGET), std::env::var_os(PATH)) else {
         return;
     };
-    let mut options = StoreOptions::new().checkpoint_bytes(16 << 20);
+    let mut options = crate::options().checkpoint_bytes(16 << 20);
     if budget > 0 {
         options = options.memory_budget(budget);
     }

@@ -17,7 +17,7 @@ const KEYS: u32 = 400;
 const SPOILT: u32 = 42;
 
 fn options() -> StoreOptions {
-    StoreOptions::new()
+    crate::options()
         .partitions(1)
         .durability(Durability::None)
         .merge_operator(append())

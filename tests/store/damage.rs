@@ -59,7 +59,7 @@ impl fmt::Display for Case {
 }
 
 fn options(budget: Option<u64>) -> StoreOptions {
-    let options = StoreOptions::new()
+    let options = crate::options()
         .capacity(16)
         .durability(Durability::None)
         .segment_bytes(8 << 10)
@@ -346,7 +346,7 @@ fn flipped_bit_in_the_last_sync_is_reported() {
     let mut rng = SmallRng::seed_from_u64(seed());
     for folder in folders() {
         let [live, killed] = ["live", "killed"].map(|name| folder.path().join(name));
-        let slowly = StoreOptions::new().durability(Durability::None);
+        let slowly = crate::options().durability(Durability::None);
         let store = Store::open(&live, &slowly).unwrap();
         for key in 0..40u32 {
             store.put(key.to_be_bytes(), vec![7; 40]).unwrap();

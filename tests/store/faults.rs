@@ -19,7 +19,7 @@ use super::{append, seed};
 
 /// Options of a store, which spills unless it is always durable.
 fn options(durability: Durability) -> StoreOptions {
-    let options = StoreOptions::new()
+    let options = crate::options()
         .partitions(crate::partitions().min(3))
         .capacity(16)
         .durability(durability)

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use gphash::pm::{Call, Faults, FileEvent};
-use gphash::store::{Durability, Store, StoreOptions, WriteBatch};
+use gphash::store::{Durability, Store, WriteBatch};
 use gphash::{Domain, Error, ReportState};
 use gphash_test_support::setting;
 use rand::rngs::SmallRng;
@@ -130,7 +130,7 @@ struct Case {
 
 impl Case {
     fn open(&self) -> Store {
-        let mut options = StoreOptions::new()
+        let mut options = crate::options()
             .partitions(1)
             .capacity(64)
             .domain(self.domain)
@@ -420,7 +420,7 @@ fn checkpoint_keeps_what_the_index_has_no_room_for_in_the_log() {
         let path = folder.path().join("store");
         let faults = Arc::new(IndexFull::default());
         let options = |faults: &Arc<IndexFull>| {
-            StoreOptions::new()
+            crate::options()
                 .capacity(64)
                 .durability(Durability::Always)
                 .faults(faults.clone())

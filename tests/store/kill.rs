@@ -45,7 +45,7 @@ const BATCH: u64 = 8;
 
 fn options() -> StoreOptions {
     // So few that items leave the tables.
-    StoreOptions::new()
+    crate::options()
         .partitions(crate::partitions().min(2))
         .durability(Durability::None)
         .segment_bytes(64 << 10)

@@ -46,9 +46,18 @@ fn partitions() -> u32 {
     partitions
 }
 
-/// Options of such a store.
+/// Options of a store. With `GPHASH_TEST_COMPACTION=drawn` a GPU, if there is one, does half of the parts of its
+/// compactions.
+fn options() -> StoreOptions {
+    match setting::<String>("GPHASH_TEST_COMPACTION") {
+        Some(sides) if sides == "drawn" => StoreOptions::new().gpu_compaction_share(0.5),
+        _ => StoreOptions::new(),
+    }
+}
+
+/// Options of a store that may have any number of partitions.
 fn partitioned() -> StoreOptions {
-    StoreOptions::new().partitions(partitions())
+    options().partitions(partitions())
 }
 
 /// Waits until nothing is kept for readers who are gone.

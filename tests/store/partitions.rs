@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use super::disk::{copy, files};
 
 fn options(partitions: u32) -> StoreOptions {
-    StoreOptions::new().partitions(partitions)
+    crate::options().partitions(partitions)
 }
 
 fn rounds() -> u32 {
@@ -127,7 +127,7 @@ fn readers_see_a_batch_in_all_partitions_or_in_none() {
                 .for_each(|reader| reader.join().unwrap());
         });
         drop(store);
-        let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
+        let store = Store::open(folder.path(), &crate::options()).unwrap();
         let last = rounds().to_le_bytes().to_vec();
         assert!(store.iter().all(|item| item.unwrap().1 == last));
     }
@@ -304,7 +304,7 @@ fn partitions_that_are_missing_swapped_or_of_another_store_are_refused() {
         let aside = folder.path().join("aside");
         let refused = |words: &str| {
             let before = files(folder.path());
-            for options in [options(3), StoreOptions::new()] {
+            for options in [options(3), crate::options()] {
                 let error = Store::open(&path, &options).unwrap_err();
                 assert!(error.to_string().contains(words), "{error}");
                 let missing = matches!(&error, Error::Missing { path, .. } if *path == second);
@@ -324,7 +324,7 @@ fn partitions_that_are_missing_swapped_or_of_another_store_are_refused() {
         refused("expected partition 1 of 3");
         fs::remove_dir_all(&second).unwrap();
         fs::rename(&aside, &second).unwrap();
-        for options in [options(1), StoreOptions::new()] {
+        for options in [options(1), crate::options()] {
             let error = Store::open(&second, &options).unwrap_err();
             assert!(error.to_string().contains("directory above"), "{error}");
         }
@@ -347,7 +347,7 @@ fn partitions_that_are_missing_swapped_or_of_another_store_are_refused() {
                     .any(|file| file.name == "partition-002/MANIFEST")
             );
         }
-        let store = Store::open(&path, &StoreOptions::new()).unwrap();
+        let store = Store::open(&path, &crate::options()).unwrap();
         let found: BTreeMap<_, _> = store.iter().map(Result::unwrap).collect();
         assert!(found == model);
     }
@@ -392,7 +392,7 @@ fn older_copies_of_partitions_are_refused() {
             fs::copy(file, to).unwrap();
         }
         let before = files(&changed);
-        let error = Store::open(&changed, &StoreOptions::new()).unwrap_err();
+        let error = Store::open(&changed, &crate::options()).unwrap_err();
         let name = if number == 0 {
             "MANIFEST"
         } else {
@@ -411,7 +411,7 @@ fn older_copies_of_partitions_are_refused() {
             assert!(files(&changed) == before, "something was changed");
         }
         recover(&changed, Repair::Salvage, &|_| {}).unwrap();
-        let store = Store::open(&changed, &StoreOptions::new()).unwrap();
+        let store = Store::open(&changed, &crate::options()).unwrap();
         let newest = if is_closed { 2u32 } else { 3 };
         let mut found = [0; 2];
         for item in store.iter() {
@@ -421,7 +421,7 @@ fn older_copies_of_partitions_are_refused() {
         }
         assert!(found[0] > 0 && found[1] > 0, "{found:?}");
         store.close().unwrap();
-        Store::open(&changed, &StoreOptions::new()).unwrap();
+        Store::open(&changed, &crate::options()).unwrap();
     }
 }
 
@@ -445,7 +445,7 @@ fn older_copy_is_refused_if_nothing_else_was_changed() {
         copy(&path, &changed);
         fs::remove_dir_all(changed.join("partition-001")).unwrap();
         copy(&older.join("partition-001"), &changed.join("partition-001"));
-        let error = Store::open(&changed, &StoreOptions::new()).unwrap_err();
+        let error = Store::open(&changed, &crate::options()).unwrap_err();
         assert!(error.to_string().contains("an older copy"), "{error}");
         fs::remove_dir_all(&changed).unwrap();
         refused += 1;
@@ -510,6 +510,6 @@ fn impossible_numbers_of_partitions_are_refused() {
     let store = Store::open(&path, &options(StoreOptions::PARTITIONS_MAX)).unwrap();
     store.write(batch(1)).unwrap();
     store.close().unwrap();
-    let store = Store::open(&path, &StoreOptions::new()).unwrap();
+    let store = Store::open(&path, &crate::options()).unwrap();
     assert_eq!(store.iter().count(), keys().len());
 }

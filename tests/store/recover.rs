@@ -19,7 +19,7 @@ use super::disk::{copy, files, folders};
 use super::model::{Model, contents};
 
 fn options() -> StoreOptions {
-    StoreOptions::new()
+    crate::options()
         .partitions(1)
         .capacity(16)
         .durability(Durability::Always)

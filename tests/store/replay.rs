@@ -13,7 +13,7 @@ use super::disk::{copy, folders};
 use super::model::{Model, contents};
 
 fn options() -> StoreOptions {
-    StoreOptions::new()
+    crate::options()
         .partitions(1)
         .segment_bytes(4096)
         .checkpoint_bytes(u64::MAX)

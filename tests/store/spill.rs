@@ -21,7 +21,7 @@ use super::{append, seed};
 const BUDGET: u64 = 256 << 10;
 
 fn options() -> StoreOptions {
-    StoreOptions::new()
+    crate::options()
         .capacity(1)
         .durability(Durability::None)
         .checkpoint_bytes(1 << 20)
@@ -117,7 +117,7 @@ fn eviction_keeps_every_item_readable() {
         check(&store);
         store.close().unwrap();
         // Without a budget what is in the files stays there.
-        let store = Store::open(&path, &StoreOptions::new().merge_operator(append())).unwrap();
+        let store = Store::open(&path, &crate::options().merge_operator(append())).unwrap();
         check(&store);
         assert_eq!(store.stats().items_evicted, 0);
         store.close().unwrap();

@@ -16,7 +16,7 @@ use super::disk::folders;
 use super::{append, seed};
 
 fn options() -> StoreOptions {
-    StoreOptions::new()
+    crate::options()
         .partitions(1)
         .capacity(16)
         .durability(Durability::None)
