@@ -11,6 +11,8 @@ pub enum Suite {
     Store(&'static str),
     /// The kernels on a CPU.
     Kernels,
+    /// The unit tests of this name, on the emulated device.
+    Emulated(&'static str),
     /// The tests of this name of crashes inside kernels.
     KernelCrash(&'static str),
     /// Calls of the driver that fail, in lives of this name.
@@ -24,7 +26,9 @@ impl Suite {
     pub fn arguments(self) -> Vec<&'static str> {
         match self {
             Self::Unit(name) => vec!["--lib", name],
-            Self::CudaUnit(name) => vec!["--features", "cuda", "--lib", name],
+            Self::CudaUnit(name) | Self::Emulated(name) => {
+                vec!["--features", "cuda", "--lib", name]
+            }
             Self::Store(name) => vec!["--test", "store", name],
             Self::Kernels => vec!["--test", "kernels"],
             Self::KernelCrash(name) => {
@@ -40,7 +44,11 @@ impl Suite {
     /// Variables that it is run with.
     pub fn variables(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Unit(_) | Self::CudaUnit(_) | Self::Store(_) | Self::Kernels => &[],
+            Self::Unit(_)
+            | Self::CudaUnit(_)
+            | Self::Emulated(_)
+            | Self::Store(_)
+            | Self::Kernels => &[],
             Self::DriverFaults(_) => &[("GPHASH_DRIVER_FAULTS", "100")],
             Self::KernelCrash(_) => &[("GPHASH_CRASH_IMAGES", "20000")],
             // The stacks of loom's threads have no room for a backtrace.
@@ -1591,5 +1599,61 @@ pub const MUTATIONS: &[Mutation] = &[
         find: "state & IS_SHOWN != 0 && state >> SEQ_SHIFT <= moment",
         replacement: "state & IS_SHOWN != 0",
         suite: Suite::Loom("loom_moment_sees"),
+    },
+    Mutation {
+        name: "a key of which a newer run has an entry is kept once more",
+        file: "ptx/kernels/compaction.cu",
+        find: "        bool is_kept = after > 0 && compare_keys",
+        replacement: "        bool is_kept = after >= 0 && compare_keys",
+        suite: Suite::Emulated("lsm::tests::gpu::gpu_makes_the_same_files"),
+    },
+    Mutation {
+        name: "a tombstone that hides something is left out",
+        file: "ptx/kernels/compaction.cu",
+        find: "        if (dropped[nth] != 0) job.kept",
+        replacement: "        if (dropped[nth] == 0) job.kept",
+        suite: Suite::Emulated("lsm::tests::gpu::gpu_makes_the_same_files"),
+    },
+    Mutation {
+        name: "a block of a compaction does not end where its file does",
+        file: "ptx/kernels/compaction.cu",
+        find: "            starts = position / job.block_bytes != before / job.block_bytes ||\n                     position / job.file_bytes != before / job.file_bytes;",
+        replacement: "            starts = position / job.block_bytes != before / job.block_bytes;",
+        suite: Suite::Emulated("lsm::tests::gpu::gpu_makes_the_same_files"),
+    },
+    Mutation {
+        name: "a filter has a word with another salt",
+        file: "ptx/kernels/compaction.cu",
+        find: "    0x47b6137b, 0x44974d91,",
+        replacement: "    0x47b6137d, 0x44974d91,",
+        suite: Suite::Emulated("lsm::tests::gpu::gpu_makes_the_same_files"),
+    },
+    Mutation {
+        name: "a key at a restart point shares bytes with the one before",
+        file: "ptx/kernels/compaction.cu",
+        find: "        if (of_block % RESTART_INTERVAL != 0) {\n            u32 last",
+        replacement: "        if (of_block != 0) {\n            u32 last",
+        suite: Suite::Emulated("lsm::tests::gpu::gpu_makes_the_same_files"),
+    },
+    Mutation {
+        name: "the largest sequence number of a block is the smallest one of its lanes",
+        file: "ptx/kernels/compaction.cu",
+        find: "            largest = other > largest ? other : largest;",
+        replacement: "            largest = other < largest ? other : largest;",
+        suite: Suite::Emulated("lsm::tests::gpu::gpu_makes_the_same_files"),
+    },
+    Mutation {
+        name: "what files have in value files counts for the first one alone",
+        file: "ptx/kernels/compaction.cu",
+        find: "static_cast<u64>(job.files[block_of(job, nth)]) * job.value_file_count + low;",
+        replacement: "low;",
+        suite: Suite::Emulated("lsm::tests::gpu::gpu_makes_the_same_files"),
+    },
+    Mutation {
+        name: "the key at which a job is cut is in both parts",
+        file: "ptx/kernels/compaction.cu",
+        find: "job.bounds + job.stride, job.to_len, job.stride) < 0;",
+        replacement: "job.bounds + job.stride, job.to_len, job.stride) <= 0;",
+        suite: Suite::Emulated("lsm::tests::gpu::gpu_makes_parts_of_jobs"),
     },
 ];

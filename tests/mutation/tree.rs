@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use gphash_test_support::compiler::compile_in;
+
 use crate::list::{Mutation, Suite};
 
 /// Seconds that the tests of a suite may take. One that hangs has found nothing.
@@ -68,6 +70,9 @@ impl Tree {
 
     /// Builds and runs a suite on the tree as it is.
     pub fn run(&self, suite: Suite) -> Outcome {
+        if let Suite::Emulated(_) = suite {
+            self.compile_device();
+        }
         let (built, output) = self.cargo(suite, &["--no-run"]);
         assert!(built, "{suite:?} does not build:\n{output}");
         let (passed, output) = self.cargo(suite, &["--no-fail-fast"]);
@@ -85,6 +90,20 @@ impl Tree {
         }
     }
 
+    /// Compiles the emulated device with the kernels of the tree.
+    fn compile_device(&self) {
+        let library = self.device().join("libcuda.so.1");
+        fs::create_dir_all(self.device()).unwrap();
+        let options = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"];
+        let source = "ptx/emulator/driver.cpp";
+        compile_in(&self.folder.join("tree"), source, &library, &options);
+    }
+
+    /// Where the emulated device is.
+    fn device(&self) -> PathBuf {
+        self.folder.join("device")
+    }
+
     /// Runs cargo for a suite: whether it succeeded, and what it printed.
     fn cargo(&self, suite: Suite, options: &[&str]) -> (bool, String) {
         let mut command = Command::new("timeout");
@@ -95,6 +114,10 @@ impl Tree {
             .env("CARGO_TARGET_DIR", self.folder.join(suite.target()))
             .env("CARGO_INCREMENTAL", "1")
             .envs(suite.variables().iter().copied())
+            .envs(match suite {
+                Suite::Emulated(_) => Some(("LD_LIBRARY_PATH", self.device())),
+                _ => None,
+            })
             .env_remove("GPHASH_TEST_SEED")
             .output()
             .expect("timeout");

@@ -45,6 +45,14 @@ pub fn expect_success(what: &str, output: &Output) {
 /// If there is no compiler, or it fails; what it printed tells why.
 pub fn compile(source: &str, target: &Path, options: &[&str]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    compile_in(&root, source, target, options);
+}
+
+/// As [`compile`], in a copy of the repository.
+///
+/// # Panics
+/// As there.
+pub fn compile_in(root: &Path, source: &str, target: &Path, options: &[&str]) {
     let compiler = compiler();
     let output = Command::new(&compiler)
         // The kernels' pragmas are for NVRTC. Fortified, the C library forbids jumps between stacks.
