@@ -45,6 +45,14 @@ pub(crate) trait BytesEngine {
         found: impl FnMut(usize, u64, &mut Vec<u8>),
     ) -> Result<()>;
 
+    /// As [`get_many`](Self::get_many). Every checksum is compared, and `found` is given the errors.
+    fn copy_many(
+        &self,
+        table: &Table<Mapping>,
+        keys: &[&[u8]],
+        found: impl FnMut(usize, Result<(u64, &[u8])>),
+    ) -> Result<()>;
+
     /// As [`get_many`](Self::get_many), without the values, which are not read.
     fn sequences(
         &self,
@@ -107,6 +115,15 @@ impl BytesEngine for CpuEngine {
         found: impl FnMut(usize, u64, &mut Vec<u8>),
     ) -> Result<()> {
         CpuEngine::get_hinted(self, table, keys, hints, found)
+    }
+
+    fn copy_many(
+        &self,
+        table: &Table<Mapping>,
+        keys: &[&[u8]],
+        found: impl FnMut(usize, Result<(u64, &[u8])>),
+    ) -> Result<()> {
+        CpuEngine::copy_many(self, table, keys, found)
     }
 
     fn sequences(

@@ -176,6 +176,19 @@ impl<E: BytesEngine> BytesIndex<E> {
         }
     }
 
+    /// As [`get_many`](Self::get_many). Every checksum is compared, whatever the table was told, and `found` is given the
+    /// errors: a damaged item is in nobody's way.
+    ///
+    /// # Errors
+    /// As [`sequences`](Self::sequences).
+    pub(crate) fn copy_many(
+        &self,
+        keys: &[&[u8]],
+        found: impl FnMut(usize, Result<(u64, &[u8])>),
+    ) -> Result<()> {
+        self.engine.copy_many(&self.table, keys, found)
+    }
+
     /// Calls `found` with the position and the sequence number of each of `keys` that is there, in their
     /// order. Their values are not read.
     ///
@@ -328,6 +341,34 @@ impl<E: BytesEngine> BytesIndex<E> {
         let visited = table.visit_items(buckets, chosen, read, |sequence| {
             let (key, value) = &*buffers.borrow();
             visit(sequence.map(|sequence| (key.as_slice(), sequence, value.as_slice())));
+            Ok::<(), Infallible>(())
+        });
+        let Ok(()) = visited;
+    }
+
+    /// Calls `visit` with key, sequence number and length of the value of each item in some of the buckets whose
+    /// fingerprint is `chosen`. Values are not read, so that of an item's checksum nothing is known.
+    pub(crate) fn for_each_key_within(
+        &self,
+        buckets: Range<u64>,
+        chosen: impl FnMut(u64) -> bool,
+        mut visit: impl FnMut(Result<(&[u8], u64, u64)>),
+    ) {
+        let table = &self.table;
+        let buffers = RefCell::new((Vec::new(), Vec::new()));
+        let read = |member, fingerprint| {
+            let (key, value) = &mut *buffers.borrow_mut();
+            let mut value_bytes = 0;
+            let wanted = |_: &[u8], bytes| {
+                value_bytes = bytes;
+                Wanted::Key
+            };
+            let read = table.read_wanted(member, fingerprint, (key, value), wanted)?;
+            Ok((read.unwrap_or(0), value_bytes))
+        };
+        let visited = table.visit_items(buckets, chosen, read, |item| {
+            let (key, _) = &*buffers.borrow();
+            visit(item.map(|(sequence, bytes)| (key.as_slice(), sequence, bytes)));
             Ok::<(), Infallible>(())
         });
         let Ok(()) = visited;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use super::cache::{FileCache, FileKind};
-use super::compaction::{Job, Plan, STALL_RUNS_MIN};
+use super::compaction::{Job, Plan, STALL_RUNS_MIN, cuts};
 use super::sst;
 use super::sst::{Sst, Writer, is_next};
 use super::stats::Counts;
@@ -38,6 +38,8 @@ pub struct Levels {
     /// succeeds. Held by the one who edits.
     doubtful: Mutex<Vec<Arc<Sst>>>,
     plan: Mutex<Plan>,
+    /// Keys at which additions are cut.
+    cuts: Mutex<Vec<Vec<u8>>>,
     /// Something was compacted, or not.
     pub changed: Condvar,
     /// The threads that compact.
@@ -99,6 +101,7 @@ impl Levels {
             cache,
             doubtful: Mutex::new(Vec::new()),
             plan: Mutex::new(Plan::default()),
+            cuts: Mutex::default(),
             changed: Condvar::new(),
             workers,
             counts: Counts::default(),
@@ -142,6 +145,14 @@ impl Levels {
     /// What to compact.
     pub fn plan(&self) -> MutexGuard<'_, Plan> {
         self.plan.lock()
+    }
+
+    /// See [`Spill::cuts`](super::Spill::cuts).
+    pub fn cuts(&self) -> Vec<Vec<u8>> {
+        let version = self.version();
+        let mut last = self.cuts.lock();
+        *last = cuts(&version, std::mem::take(&mut *last));
+        last.clone()
     }
 
     /// Makes the list of files certain, if an edit of it has failed.

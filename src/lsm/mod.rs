@@ -102,7 +102,7 @@ pub(crate) struct SpillOptions {
     pub value_bytes_min: usize,
     /// Bytes after which a value file ends.
     pub value_file_bytes: u64,
-    /// Bytes of level 1 from which on it is too large; each deeper level may have ten times more.
+    /// Bytes of level 1, and of level 0, from which on it is too large; each deeper level may have ten times more.
     pub level_bytes: u64,
     /// Jobs that are compacted side by side; with none, nothing is compacted by itself.
     pub threads: usize,
@@ -195,6 +195,12 @@ impl Spill {
             self.levels.wake();
         }
         Ok(())
+    }
+
+    /// Keys, in their order, at which [additions](Self::add) should be cut: one that has no key on both sides of any
+    /// can be compacted in parts.
+    pub fn cuts(&self) -> Vec<Vec<u8>> {
+        self.levels.cuts()
     }
 
     /// Statistics of this moment.

@@ -143,8 +143,8 @@ const VALUE_FILE_FILES: u64 = 2;
 const PARTS_OF_FILE: u64 = 4;
 const PART_BYTES_MIN: u64 = 1 << 20;
 
-/// Files that the highest level of sorted files has room for.
-const LEVEL_FILES: u64 = 8;
+/// Bytes of the highest level of sorted files that has no runs, in memory budgets.
+const LEVEL_BUDGETS: u64 = 10;
 
 /// Called with the bytes of the log that were read, and all bytes.
 type Progress = dyn Fn(u64, u64) + Send + Sync;
@@ -532,7 +532,7 @@ impl StoreOptions {
             file_bytes,
             value_bytes_min: self.value_file_threshold,
             value_file_bytes: VALUE_FILE_FILES * file_bytes,
-            level_bytes: LEVEL_FILES * file_bytes,
+            level_bytes: LEVEL_BUDGETS * budget,
             threads: 1,
             pool: Arc::clone(&shared.compaction),
             gpu: Arc::clone(&shared.gpu_compaction),

@@ -1243,8 +1243,22 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "items go into files before the log is durable",
         file: "src/store/lifecycle/eviction.rs",
-        find: "        self.shared.sync_logs()?;\n        let version",
-        replacement: "        let version",
+        find: "        self.shared.sync_logs()?;\n        Ok(cold)",
+        replacement: "        Ok(cold)",
+        suite: Suite::Unit("store::lifecycle::eviction"),
+    },
+    Mutation {
+        name: "an item goes into a file although it has changed since it was found",
+        file: "src/store/lifecycle/eviction.rs",
+        find: "Ok((stamp, value)) if EntryMeta(stamp) == cold.items[others[found]].stamp => {",
+        replacement: "Ok((stamp, value)) if stamp > 0 => {",
+        suite: Suite::Unit("store::lifecycle::eviction"),
+    },
+    Mutation {
+        name: "a chunk of items that leave has none of the last key before a cut",
+        file: "src/store/lifecycle/eviction.rs",
+        find: "                chunks.push(start..end);\n",
+        replacement: "                chunks.push(start..end - 1);\n",
         suite: Suite::Unit("store::lifecycle::eviction"),
     },
     Mutation {
@@ -1416,10 +1430,17 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("lsm::tests::model"),
     },
     Mutation {
+        name: "files of level 0 that share a key are in two slices",
+        file: "src/lsm/compaction/slices.rs",
+        find: "last.largest < properties.smallest",
+        replacement: "last.largest <= properties.smallest",
+        suite: Suite::Unit("lsm::tests::slices"),
+    },
+    Mutation {
         name: "level 0 goes down past files of level 1",
-        file: "src/lsm/compaction/plan.rs",
-        find: "        let below = overlap(version.level(1), &smallest, &largest);",
-        replacement: "        let below = overlap(version.level(1), &smallest, &smallest);",
+        file: "src/lsm/compaction/slices.rs",
+        find: "        overlap(version.level(1), &self.smallest, &self.largest)",
+        replacement: "        overlap(version.level(1), &self.smallest, &self.smallest)",
         suite: Suite::Unit("lsm::tests::model"),
     },
     Mutation {

@@ -26,7 +26,7 @@ use crate::table::maintenance::{Maintainer, Pace};
 use crate::table::ops::insert::Inserted;
 use crate::table::probe::Occupied;
 use crate::table::probe_hint::ProbeHint;
-use crate::table::record::{Content, ValuePart};
+use crate::table::record::{Check, Content, ValuePart};
 use crate::table::{Session, Table};
 use crate::width::{product_top, to_usize};
 use partition::Partition;
@@ -226,7 +226,7 @@ impl CpuEngine {
     ) -> Result<()> {
         let mut value = Vec::new();
         self.for_members(table, keys, |session, member, i| {
-            let sequence = session.read_variable(member, keys[i], &mut value)?;
+            let sequence = session.read_variable(member, keys[i], &mut value, Check::AsTold)?;
             found(i, sequence, &mut value);
             Ok(())
         })
@@ -256,6 +256,21 @@ impl CpuEngine {
         let left: Vec<&[u8]> = others.iter().map(|&i| keys[i]).collect();
         self.get_many(table, &left, |nth, sequence, value| {
             found(others[nth], sequence, value);
+        })
+    }
+
+    /// As [`get_many`](Self::get_many). Every checksum is compared, and `found` is given the errors.
+    pub fn copy_many<M: Medium>(
+        &self,
+        table: &Table<M>,
+        keys: &[&[u8]],
+        mut found: impl FnMut(usize, Result<(u64, &[u8])>),
+    ) -> Result<()> {
+        let mut value = Vec::new();
+        self.for_members(table, keys, |session, member, i| {
+            let read = session.read_variable(member, keys[i], &mut value, Check::Always);
+            found(i, read.map(|sequence| (sequence, value.as_slice())));
+            Ok(())
         })
     }
 

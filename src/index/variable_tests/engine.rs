@@ -59,6 +59,15 @@ impl BytesEngine for Refusing {
         refused()
     }
 
+    fn copy_many(
+        &self,
+        _: &Table<Mapping>,
+        _: &[&[u8]],
+        _: impl FnMut(usize, Result<(u64, &[u8])>),
+    ) -> Result<()> {
+        refused()
+    }
+
     fn sequences(&self, _: &Table<Mapping>, _: &[&[u8]], _: impl FnMut(usize, u64)) -> Result<()> {
         refused()
     }
@@ -112,6 +121,7 @@ fn batch_goes_to_the_engine() {
         index.apply(&[change]).map(drop),
         index.get(keys[0], |_, _| ()).map(drop),
         index.get_many(&keys, &[], |_, _, _| ()),
+        index.copy_many(&keys, |_, _| ()),
         index.sequences(&keys, |_, _| ()),
         index
             .find(index.fingerprint(keys[0]), Wanted::Key)

@@ -6,9 +6,11 @@ mod gpu;
 mod gpu_part;
 mod job;
 mod plan;
+mod slices;
 mod worker;
 
 pub use gpu::GpuCompaction;
 pub use job::Job;
 pub use plan::{Plan, STALL_RUNS_MIN};
+pub use slices::cuts;
 pub use worker::Workers;

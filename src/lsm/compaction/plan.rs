@@ -1,18 +1,20 @@
 //! What to compact next.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::job::Job;
+use super::slices::Slice;
 use crate::lsm::sst::Sst;
 use crate::lsm::version::{LEVELS, LiveValues, LsmVersion};
 
-/// Runs of level 0 from which on they are compacted.
-const COMPACTION_RUNS_MIN: usize = 4;
+/// Runs of level 0 from which on it is compacted, whatever its slices have.
+const LEVEL_RUNS_MAX: usize = 16;
 
 /// Runs of level 0 from which on additions wait.
-pub const STALL_RUNS_MIN: usize = 12;
+pub const STALL_RUNS_MIN: usize = 20;
 
 /// How many times more each level may have than the one above.
 const LEVEL_SIZE_RATIO: u64 = 10;
@@ -35,11 +37,9 @@ impl Plan {
     /// A job whose files nobody else works on, if there is one to do. They are busy until it is
     /// [done](Self::done).
     pub fn pick(&mut self, version: &Arc<LsmVersion>, level_bytes: u64) -> Option<Job> {
-        let newest = is_due(version, 0, level_bytes);
-        let job = match newest {
-            true => self.newest(version),
-            false => None,
-        };
+        let slices = due_slices(version, level_bytes);
+        let newest = !slices.is_empty();
+        let job = slices.iter().find_map(|slice| self.slice(version, slice));
         let mut due: Vec<(u64, u32)> = (1..LEVELS - 1)
             // Level 0 waits for files of level 1, which must become free.
             .filter(|&level| !(newest && level == 1))
@@ -58,19 +58,11 @@ impl Plan {
         Some(job)
     }
 
-    /// All of level 0, with what level 1 has of its keys.
-    fn newest(&self, version: &Arc<LsmVersion>) -> Option<Job> {
-        let runs = version.newest();
-        let keys = |sst: &Arc<Sst>| {
-            let properties = sst.properties();
-            (properties.smallest.clone(), properties.largest.clone())
-        };
-        let all = || runs.iter().flat_map(|run| &run.files).map(keys);
-        let smallest = all().map(|(smallest, _)| smallest).min()?;
-        let largest = all().map(|(_, largest)| largest).max()?;
-        let inputs = runs.iter().map(|run| run.files.clone());
-        let below = overlap(version.level(1), &smallest, &largest);
-        self.free(Job::new(version, 1, inputs.chain([below.to_vec()])))
+    /// A slice of level 0, with what level 1 has of its keys.
+    fn slice(&self, version: &Arc<LsmVersion>, slice: &Slice) -> Option<Job> {
+        let below = slice.below(version).to_vec();
+        let inputs = slice.runs.iter().cloned().chain([below]);
+        self.free(Job::new(version, 1, inputs))
     }
 
     /// A file of a level that is too large, each time the next one.
@@ -166,12 +158,22 @@ fn limit(level: u32, level_bytes: u64) -> u64 {
 }
 
 fn is_due(version: &LsmVersion, level: u32, level_bytes: u64) -> bool {
-    let many = level == 0 && version.newest().len() >= COMPACTION_RUNS_MIN;
-    many || bytes(version, level) > limit(level, level_bytes)
+    bytes(version, level) > limit(level, level_bytes)
+}
+
+/// The slices of level 0 that are due, those of the most runs first. If all of it is too large, its largest one is.
+fn due_slices(version: &LsmVersion, level_bytes: u64) -> Vec<Slice> {
+    let mut slices = Slice::all(version);
+    slices.sort_by_cached_key(|slice| Reverse((slice.runs.len(), slice.bytes())));
+    // Many slices of few runs can be many runs, all of which a reader asks.
+    let many = version.newest().len() >= LEVEL_RUNS_MAX;
+    let mut is_large = many || is_due(version, 0, level_bytes);
+    slices.retain(|slice| std::mem::take(&mut is_large) || slice.is_due(version));
+    slices
 }
 
 /// The files that may have keys from `smallest` to `largest`.
-fn overlap<'v>(files: &'v [Arc<Sst>], smallest: &[u8], largest: &[u8]) -> &'v [Arc<Sst>] {
+pub fn overlap<'v>(files: &'v [Arc<Sst>], smallest: &[u8], largest: &[u8]) -> &'v [Arc<Sst>] {
     let from = files.partition_point(|sst| *sst.properties().largest < *smallest);
     let to = files.partition_point(|sst| *sst.properties().smallest <= *largest);
     &files[from..to.max(from)]

@@ -7,6 +7,7 @@ mod faults;
 mod gpu;
 mod model;
 mod pages;
+mod slices;
 mod threads;
 mod value_files;
 

@@ -5,6 +5,7 @@
 mod tests;
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -23,16 +24,19 @@ use crate::store::resident::budget::Budget;
 use crate::store::resident::tiers::EntryMeta;
 use crate::table::room::Need;
 use crate::width::to_usize;
-use crate::{Error, Result, heap, prefetch};
+use crate::{Error, Result, heap};
 
-/// Most bytes of items that leave at a time: they are sorted in memory.
-const ROUND_BYTES_MAX: u64 = 64 << 20;
+/// The part of what records may take that the keys of a round take, and its bounds in bytes: they are sorted in memory.
+/// Each round is a run of level 0, so the fewer there are, the less is compacted.
+const KEYS_SHARE: u64 = 8;
+const KEY_BYTES_MIN: u64 = 1 << 20;
+const KEY_BYTES_MAX: u64 = 64 << 20;
 
-/// The part of what records may take that leaves at a time.
-const ROUND_SHARE: u64 = 8;
-
-/// Bytes that may leave at a time whatever the budget is.
-const ROUND_BYTES_MIN: u64 = 1 << 20;
+/// The part of what records may take whose values are copied and written at a time, and its bounds in bytes. Changes get
+/// room after each.
+const CHUNK_SHARE: u64 = 16;
+const CHUNK_BYTES_MIN: u64 = 1 << 20;
+const CHUNK_BYTES_MAX: u64 = 64 << 20;
 
 /// Items that are taken out of the table at a time; changes wait meanwhile.
 const SLICE_ITEMS: usize = 1024;
@@ -41,7 +45,7 @@ const SLICE_ITEMS: usize = 1024;
 const STALL_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Bytes of items that are worth a thread of their own: what it writes files with takes about 1 MiB.
-const PART_BYTES_MIN: u64 = 4 << 20;
+const PART_BYTES_MIN: u64 = 1 << 20;
 
 /// Most buckets that a thread looks through at a time.
 const STRIDE_BUCKETS_MAX: u64 = 16;
@@ -52,70 +56,83 @@ const SAMPLED_STRIDES: u64 = 256;
 /// The share of the items that the hand passes which leaves, unless it must be more.
 const COLD_SHARE: f64 = 0.5;
 
-/// While items are written, the one so many further on is prefetched.
-const PREFETCH_DISTANCE_ITEMS: usize = 8;
-
-/// Items on their way out of the table.
-struct EvictionBatch {
+/// Items that are to leave the table, in the order of their keys.
+struct ColdItems {
     /// Mapped, so that the system has its memory back afterwards: the allocator would keep it between small blocks
     /// that stay. Pages that are not used take none.
-    bytes: MmapMut,
-    items: Vec<EvictedItem>,
+    keys: MmapMut,
+    items: Vec<ColdItem>,
 }
 
-/// An item of a batch: where it is there.
 #[derive(Clone, Copy)]
-struct EvictedItem {
+struct ColdItem {
     /// How its key begins: to compare keys elsewhere takes long.
     prefix: u64,
-    start: usize,
-    key_len: usize,
-    end: usize,
     stamp: EntryMeta,
+    /// Where its key begins.
+    start: usize,
+    key_len: u32,
+    value_len: u32,
 }
 
-/// What one thread brings for a batch, one item behind the other in its share of the memory.
-struct Copier<'b> {
-    room: &'b mut [u8],
-    /// Where the room begins.
+/// What one thread finds, one key behind the other in its share of the memory.
+struct Collector<'b> {
+    keys: &'b mut [u8],
+    /// Where they begin.
     at: usize,
-    items: Vec<EvictedItem>,
+    /// Bytes that it may take.
+    left: usize,
+    items: Vec<ColdItem>,
 }
 
-impl Copier<'_> {
-    /// Takes an item, unless there is no room for it.
-    fn push(&mut self, key: &[u8], stamp: EntryMeta, value: &[u8]) {
-        let len = key.len() + value.len();
-        let Some(of_item) = self.room.split_off_mut(..len) else {
-            return;
+impl Collector<'_> {
+    /// Takes an item; says whether there was room for it.
+    fn push(&mut self, key: &[u8], stamp: EntryMeta, value_bytes: u64) -> bool {
+        let taken = key.len() + size_of::<ColdItem>();
+        let left = self.left.checked_sub(taken);
+        let lens = u32::try_from(key.len())
+            .ok()
+            .zip(value_bytes.try_into().ok());
+        let (Some(left), Some((key_len, value_len))) = (left, lens) else {
+            return false;
         };
-        let (of_key, of_value) = of_item.split_at_mut(key.len());
-        of_key.copy_from_slice(key);
-        of_value.copy_from_slice(value);
+        let Some(of_item) = self.keys.split_off_mut(..key.len()) else {
+            return false;
+        };
+        of_item.copy_from_slice(key);
         let mut prefix = [0; 8];
         let copied = key.len().min(8);
         prefix[..copied].copy_from_slice(&key[..copied]);
         let start = self.at;
-        self.at += len;
-        self.items.push(EvictedItem {
+        self.at += key.len();
+        self.left = left;
+        self.items.push(ColdItem {
             prefix: u64::from_be_bytes(prefix),
-            start,
-            key_len: key.len(),
-            end: self.at,
             stamp,
+            start,
+            key_len,
+            value_len,
         });
+        true
     }
 }
 
-impl EvictionBatch {
-    fn key(&self, item: &EvictedItem) -> &[u8] {
-        &self.bytes[item.start..item.start + item.key_len]
+impl ColdItem {
+    /// Bytes of its key and its value.
+    fn bytes(&self) -> u64 {
+        u64::from(self.key_len) + u64::from(self.value_len)
+    }
+}
+
+impl ColdItems {
+    fn key(&self, item: &ColdItem) -> &[u8] {
+        &self.keys[item.start..item.start + item.key_len as usize]
     }
 
     /// Brings them into order; of an item that was met twice the newer one stays.
     fn sort(&mut self) {
         let mut items = std::mem::take(&mut self.items);
-        let keys = |a: &EvictedItem, b: &EvictedItem| {
+        let keys = |a: &ColdItem, b: &ColdItem| {
             let rest = || self.key(a).cmp(self.key(b));
             a.prefix.cmp(&b.prefix).then_with(rest)
         };
@@ -124,13 +141,69 @@ impl EvictionBatch {
         self.items = items;
     }
 
-    fn entry(&self, item: &EvictedItem) -> Entry<'_> {
-        let value = &self.bytes[item.start + item.key_len..item.end];
-        Entry {
-            key: self.key(item),
-            sequence: item.stamp.sequence(),
-            value: (!item.stamp.is_tombstone()).then_some(Value::Inline(value)),
+    /// All of them in parts of about so many bytes, none of which has keys on both sides of one of the `cuts`.
+    fn chunks(&self, bytes: u64, cuts: &[Vec<u8>]) -> Vec<Range<usize>> {
+        let begins = |cut: &Vec<u8>| self.items.partition_point(|item| self.key(item) < &cut[..]);
+        let ends = cuts.iter().map(begins).chain([self.items.len()]);
+        let (mut chunks, mut start) = (Vec::new(), 0);
+        for end in ends {
+            let mut taken = 0;
+            let slice = start..end;
+            for nth in slice {
+                taken += self.items[nth].bytes();
+                if taken >= bytes {
+                    chunks.push(start..nth + 1);
+                    (start, taken) = (nth + 1, 0);
+                }
+            }
+            if start < end {
+                chunks.push(start..end);
+                start = end;
+            }
         }
+        chunks
+    }
+}
+
+/// Items on their way out of the table, by the threads that have copied their values.
+struct EvictionBatch<'c> {
+    cold: &'c ColdItems,
+    parts: Vec<EvictionPart>,
+}
+
+struct EvictionPart {
+    /// See [`ColdItems`].
+    values: MmapMut,
+    /// The items to be written, and where their values are.
+    new: Vec<(usize, Range<usize>)>,
+    /// Those that a file has.
+    filed: Vec<usize>,
+}
+
+impl EvictionBatch<'_> {
+    /// Keys and stamps of all.
+    fn items(&self) -> impl Iterator<Item = (&[u8], EntryMeta)> {
+        let numbers = self.parts.iter().flat_map(|part| {
+            let new = part.new.iter().map(|(nth, _)| *nth);
+            new.chain(part.filed.iter().copied())
+        });
+        numbers.map(|nth| {
+            let item = &self.cold.items[nth];
+            (self.cold.key(item), item.stamp)
+        })
+    }
+
+    /// What files get of a part.
+    fn entries<'b>(&'b self, part: &'b EvictionPart) -> impl Iterator<Item = Entry<'b>> {
+        part.new.iter().map(|(nth, value)| {
+            let item = &self.cold.items[*nth];
+            let value = &part.values[value.clone()];
+            Entry {
+                key: self.cold.key(item),
+                sequence: item.stamp.sequence(),
+                value: (!item.stamp.is_tombstone()).then_some(Value::Inline(value)),
+            }
+        })
     }
 }
 
@@ -206,10 +279,10 @@ impl Partition {
         }
         let table = &state.tiers.table;
         let limit = budget.limit(&state.tiers);
-        // Each round leaves a file, however few leave. Where changes wait for that, more do.
+        // Each round leaves a run of files, however few leave. Where changes wait for that, more do.
         let least = match is_pressed {
             true => limit / 2,
-            false => limit - limit / 8,
+            false => limit - limit / 4,
         };
         let mut used = table.record_bytes();
         if used <= limit {
@@ -218,27 +291,30 @@ impl Partition {
         while used > least {
             // Else each deletion meanwhile would leave a tombstone for nothing.
             state.hold_to_add(&Need::default(), 0)?;
-            let most = (limit / ROUND_SHARE).clamp(ROUND_BYTES_MIN, ROUND_BYTES_MAX);
-            let (batch, spilled) = {
-                let _guard = state.begin_eviction();
-                let batch = state.cold_items((used - least).min(most), used)?;
-                if batch.items.is_empty() {
-                    return Ok(());
-                }
-                let spilled = state.spill(&batch);
-                (batch, spilled)
-            };
-            spilled?;
-            // Else what files are written with would stay with each thread, beside a full table.
-            heap::release_free();
-            for slice in batch.items.chunks(SLICE_ITEMS) {
-                let item = |item: &EvictedItem| (batch.key(item).to_vec(), item.stamp);
-                self.submit(Work::Evict(slice.iter().map(item).collect()))?;
-                budget.has_left.notify_all();
+            let cold = state.cold_items(used - least, used)?;
+            if cold.items.is_empty() {
+                return Ok(());
             }
-            budget
-                .items_evicted
-                .fetch_add(batch.items.len() as u64, Ordering::Relaxed);
+            let chunk = (limit / CHUNK_SHARE).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+            for chunk in cold.chunks(chunk, &state.tiers.spill.cuts()) {
+                let batch = {
+                    let _guard = state.begin_eviction();
+                    let batch = state.copy(&cold, chunk)?;
+                    state.spill(&batch)?;
+                    batch
+                };
+                // Else what files are written with would stay with each thread, beside a full table.
+                heap::release_free();
+                let items: Vec<_> = batch.items().collect();
+                for slice in items.chunks(SLICE_ITEMS) {
+                    let item = |(key, stamp): &(&[u8], EntryMeta)| (key.to_vec(), *stamp);
+                    self.submit(Work::Evict(slice.iter().map(item).collect()))?;
+                    budget.has_left.notify_all();
+                }
+                budget
+                    .items_evicted
+                    .fetch_add(items.len() as u64, Ordering::Relaxed);
+            }
             let now = table.record_bytes();
             if now >= used {
                 // Others bring as much; what was read long ago counts less now.
@@ -288,86 +364,148 @@ impl StoreInner {
     }
 
     /// Cold items of the table, about so many bytes of the `used` ones: those that the hand comes to, from where it
-    /// was left.
+    /// was left. Fewer if their keys would take too much memory. The log has them durably.
+    ///
+    /// # Errors
+    /// What the operating system answers, and those of the log.
+    fn cold_items(&self, bytes: u64, used: u64) -> Result<ColdItems> {
+        let (Some(access_counts), Some(budget)) = (&self.tiers.access_counts, &self.budget) else {
+            let keys = self.map(0)?;
+            return Ok(ColdItems {
+                keys,
+                items: Vec::new(),
+            });
+        };
+        let threads = self.eviction_threads(bytes);
+        let pool = &self.shared.threads.eviction;
+        let most = budget.limit(&self.tiers) / KEYS_SHARE;
+        let room = to_usize(most.clamp(KEY_BYTES_MIN, KEY_BYTES_MAX)) / threads;
+        let mut keys = self.map(threads * room)?;
+        let table = &self.tiers.table;
+        let share = (bytes as f64 / used as f64).min(1.0);
+        let cold = self.cut(access_counts, share.max(COLD_SHARE));
+        let buckets = table.bucket_numbers();
+        let turn = buckets.end - buckets.start;
+        let stride = (turn / SAMPLED_STRIDES).clamp(1, STRIDE_BUCKETS_MAX);
+        let strides = turn.div_ceil(stride);
+        let hand = budget.hand.load(Ordering::Relaxed);
+        let (passed, damaged) = (AtomicU64::new(0), Mutex::new(None));
+        let collect = |mut collector: Collector<'_>| {
+            // Bytes, not items: cold ones may be much longer than others.
+            let left = Cell::new(bytes / threads as u64);
+            while left.get() > 0 {
+                let nth = passed.fetch_add(1, Ordering::Relaxed);
+                if nth >= strides {
+                    break;
+                }
+                let from = buckets.start + (hand + nth) % strides * stride;
+                let leaves =
+                    |fingerprint| left.get() > 0 && access_counts.is_cold(fingerprint, &cold);
+                table.for_each_key_within(from..from + stride, leaves, |item| match item {
+                    Ok((key, stamp, value_bytes)) if left.get() > 0 => {
+                        let len = table.record_len(key.len(), to_usize(value_bytes));
+                        match collector.push(key, EntryMeta(stamp), value_bytes) {
+                            true => left.set(left.get().saturating_sub(len)),
+                            false => left.set(0),
+                        }
+                    }
+                    Ok(_) => {}
+                    Err(error) => *damaged.lock() = Some(error),
+                });
+            }
+            collector.items
+        };
+        let rooms = keys.chunks_mut(room).enumerate();
+        let collectors = rooms.map(|(nth, of_thread)| Collector {
+            keys: of_thread,
+            at: nth * room,
+            left: room,
+            items: Vec::new(),
+        });
+        let items = pool.map(collectors.collect(), collect).concat();
+        note_damaged(damaged.into_inner());
+        let next = (hand + passed.into_inner()) % strides;
+        budget.hand.store(next, Ordering::Relaxed);
+        access_counts.age();
+        let mut cold = ColdItems { keys, items };
+        pool.install(|| cold.sort());
+        // What a file holds is durable, so what came before it must be, and all of the groups that it is part of. Items
+        // that change from now on are left out.
+        self.shared.sync_logs()?;
+        Ok(cold)
+    }
+
+    /// Memory that the system has back when it is dropped.
     ///
     /// # Errors
     /// What the operating system answers.
-    fn cold_items(&self, bytes: u64, used: u64) -> Result<EvictionBatch> {
-        let threads = self.eviction_threads(bytes);
-        let pool = &self.shared.threads.eviction;
-        // Others may put some beside it.
-        let room = to_usize(2 * used.max(ROUND_BYTES_MIN));
-        let mapped = MmapOptions::new()
-            .len(threads * room)
-            .no_reserve_swap()
-            .map_anon();
-        let mut mapped =
-            mapped.map_err(|source| Error::io(self.store_dir.path(), "map memory for", source))?;
-        let mut items = Vec::new();
-        if let (Some(access_counts), Some(budget)) = (&self.tiers.access_counts, &self.budget) {
-            let table = &self.tiers.table;
-            let share = (bytes as f64 / used as f64).min(1.0);
-            let cold = self.cut(access_counts, share.max(COLD_SHARE));
-            let buckets = table.bucket_numbers();
-            let turn = buckets.end - buckets.start;
-            let stride = (turn / SAMPLED_STRIDES).clamp(1, STRIDE_BUCKETS_MAX);
-            let strides = turn.div_ceil(stride);
-            let hand = budget.hand.load(Ordering::Relaxed);
-            let (passed, damaged) = (AtomicU64::new(0), Mutex::new(None));
-            let copy = |mut copier: Copier<'_>| {
-                // Bytes, not items: cold ones may be much longer than others.
-                let left = Cell::new(bytes / threads as u64);
-                while left.get() > 0 {
-                    let nth = passed.fetch_add(1, Ordering::Relaxed);
-                    if nth >= strides {
-                        break;
-                    }
-                    let from = buckets.start + (hand + nth) % strides * stride;
-                    let leaves =
-                        |fingerprint| left.get() > 0 && access_counts.is_cold(fingerprint, &cold);
-                    table.for_each_within(from..from + stride, leaves, |item| match item {
-                        Ok((key, stamp, value)) if left.get() > 0 => {
-                            let len = table.record_len(key.len(), value.len());
-                            left.set(left.get().saturating_sub(len));
-                            copier.push(key, EntryMeta(stamp), value);
-                        }
-                        Ok(_) => {}
-                        Err(error) => *damaged.lock() = Some(error),
-                    });
-                }
-                copier.items
-            };
-            let rooms = mapped.chunks_mut(room).enumerate();
-            let copiers = rooms.map(|(nth, of_thread)| Copier {
-                room: of_thread,
-                at: nth * room,
-                items: Vec::new(),
-            });
-            items = pool.map(copiers.collect(), copy).concat();
-            if let Some(error) = damaged.into_inner() {
-                // In a file it would have a checksum that matches.
-                tracing::warn!(%error, "damaged items stay in the index");
-            }
-            let next = (hand + passed.into_inner()) % strides;
-            budget.hand.store(next, Ordering::Relaxed);
-            access_counts.age();
-        }
-        let mut batch = EvictionBatch {
-            bytes: mapped,
-            items,
+    fn map(&self, len: usize) -> Result<MmapMut> {
+        let mut options = MmapOptions::new();
+        let mapped = options.len(len.max(1)).no_reserve_swap().map_anon();
+        mapped.map_err(|source| Error::io(self.store_dir.path(), "map memory for", source))
+    }
+
+    /// The values of some items that are to leave, but for those of damaged ones, and of those that have changed since
+    /// they were found.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    fn copy<'c>(&self, cold: &'c ColdItems, chunk: Range<usize>) -> Result<EvictionBatch<'c>> {
+        let bytes = cold.items[chunk.clone()].iter().map(ColdItem::bytes).sum();
+        let part = chunk.len().div_ceil(self.eviction_threads(bytes)).max(1);
+        let parts = chunk.clone().step_by(part);
+        let parts = parts.map(|start| start..chunk.end.min(start + part));
+        let copied = self
+            .shared
+            .threads
+            .eviction
+            .map(parts.collect(), |part| self.copy_part(cold, part));
+        let parts = copied.into_iter().collect::<Result<_>>()?;
+        Ok(EvictionBatch { cold, parts })
+    }
+
+    fn copy_part(&self, cold: &ColdItems, part: Range<usize>) -> Result<EvictionPart> {
+        let version = self.tiers.spill.version();
+        // A file may have been repaired, and have lost it.
+        let is_filed = |nth: &usize| {
+            let item = &cold.items[*nth];
+            item.stamp.was_promoted() && version.may_have(cold.key(item))
         };
-        pool.install(|| batch.sort());
-        Ok(batch)
+        let (filed, others): (Vec<usize>, Vec<usize>) = part.partition(is_filed);
+        let keys: Vec<&[u8]> = others
+            .iter()
+            .map(|&nth| cold.key(&cold.items[nth]))
+            .collect();
+        let lens = others.iter().map(|&nth| cold.items[nth].value_len as usize);
+        let mut values = self.map(lens.sum())?;
+        let (mut at, mut damaged) = (0, None);
+        let mut new = Vec::with_capacity(keys.len());
+        self.tiers
+            .table
+            .copy_many(&keys, |found, item| match item {
+                Ok((stamp, value)) if EntryMeta(stamp) == cold.items[others[found]].stamp => {
+                    let end = at + value.len();
+                    values[at..end].copy_from_slice(value);
+                    new.push((others[found], at..end));
+                    at = end;
+                }
+                Ok(_) => {}
+                Err(error) => damaged = Some(error),
+            })?;
+        note_damaged(damaged);
+        Ok(EvictionPart { values, new, filed })
     }
 
     /// Writes items into new files, but for those that a file has already.
-    fn spill(&self, batch: &EvictionBatch) -> Result<()> {
+    fn spill(&self, batch: &EvictionBatch<'_>) -> Result<()> {
         let mut need = Need::default();
         let mut bytes = 0;
-        for item in &batch.items {
-            let table = &self.tiers.table;
-            table.needs_record(&mut need, item.key_len, 0, 1);
-            bytes += (item.end - item.start) as u64;
+        for part in &batch.parts {
+            for (nth, value) in &part.new {
+                let key_len = batch.cold.items[*nth].key_len as usize;
+                self.tiers.table.needs_record(&mut need, key_len, 0, 1);
+                bytes += (key_len + value.len()) as u64;
+            }
         }
         // A file is about as long as what it holds.
         self.hold_to_add(
@@ -377,25 +515,18 @@ impl StoreInner {
         self.store_dir
             .reserve()
             .shrink(self.tiers.to_keep_free(&need.without_changes(), 0));
-        // What a file holds is durable, so what came before it must be, and all of the groups that it is part of.
-        self.shared.sync_logs()?;
-        let version = self.tiers.spill.version();
-        let is_new = |item: &&EvictedItem| {
-            // A file may have been repaired, and have lost it.
-            !item.stamp.was_promoted() || !version.may_have(batch.key(item))
-        };
-        let part = batch.items.len().div_ceil(self.eviction_threads(bytes));
-        let parts = batch.items.chunks(part.max(1)).map(|items| {
-            // In the order of their keys they are anywhere.
-            let ask = |item: &EvictedItem| prefetch::lines(&batch.bytes[item.start..item.end]);
-            let items = prefetch::in_turn(items.iter(), PREFETCH_DISTANCE_ITEMS, ask);
-            let new = items.filter(is_new);
-            new.map(|item| batch.entry(item))
-        });
         let pool = &self.shared.threads.eviction;
+        let parts = batch.parts.iter().map(|part| batch.entries(part));
         self.tiers.spill.add(pool, parts.collect())?;
         // Before an item leaves that is nowhere but in a file of this manifest.
         self.mark(None);
         Ok(())
+    }
+}
+
+/// In a file a damaged item would have a checksum that matches.
+fn note_damaged(error: Option<Error>) {
+    if let Some(error) = error {
+        tracing::warn!(%error, "damaged items stay in the index");
     }
 }

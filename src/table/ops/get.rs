@@ -52,11 +52,12 @@ impl<M: Medium> Session<'_, M> {
         member: Occupied,
         key: &[u8],
         buffer: &mut Vec<u8>,
+        check: Check,
     ) -> Result<u64> {
         let (table, at) = (self.table, member.record.offset());
         let lengths = table.member_lengths(member)?;
         self.touches += (at + lengths.record() - 1) / LINE - at / LINE + 1;
-        table.read_value(at, lengths, key, buffer, Check::AsTold)
+        table.read_value(at, lengths, key, buffer, check)
     }
 
     /// As [`read_variable`](Self::read_variable) from the record at `at`, if one with this key is there.
@@ -88,7 +89,9 @@ impl<M: Medium> Session<'_, M> {
         let target = self.table.target(key);
         self.count(1);
         match self.table.find(&target, &mut self.touches) {
-            Some(member) => self.read_variable(member, key, buffer).map(Some),
+            Some(member) => self
+                .read_variable(member, key, buffer, Check::AsTold)
+                .map(Some),
             None => Ok(None),
         }
     }

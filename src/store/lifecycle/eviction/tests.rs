@@ -15,28 +15,36 @@ fn store(dir: &tempfile::TempDir) -> Store {
     Store::open(dir.path().join("store"), &options).unwrap()
 }
 
-/// Lets all items leave, and calls `meanwhile` when they are copied, and when files have them.
+/// Lets all items leave, and calls `meanwhile` when they are found, when they are copied, and when files have them.
 fn evict(store: &Store, meanwhile: impl Fn(&str)) {
     let state = store.state();
     let used = state.tiers.table.record_bytes();
+    let cold = state.cold_items(used, used).unwrap();
+    meanwhile("found");
     let batch = {
         let _guard = state.begin_eviction();
-        let batch = state.cold_items(used, used).unwrap();
+        let batch = state.copy(&cold, 0..cold.items.len()).unwrap();
         meanwhile("copied");
         state.spill(&batch).unwrap();
         batch
     };
     meanwhile("written");
-    for slice in batch.items.chunks(SLICE_ITEMS) {
-        let item = |item: &EvictedItem| (batch.key(item).to_vec(), item.stamp);
+    leave(store, &batch);
+}
+
+/// Takes what files have out of the table.
+fn leave(store: &Store, batch: &EvictionBatch<'_>) {
+    let items: Vec<_> = batch.items().collect();
+    for slice in items.chunks(SLICE_ITEMS) {
+        let item = |(key, stamp): &(&[u8], EntryMeta)| (key.to_vec(), *stamp);
         let work = Work::Evict(slice.iter().map(item).collect());
         store.core().submit(work).unwrap();
     }
 }
 
-/// The keys of a batch.
-fn keys(batch: &EvictionBatch) -> Vec<Vec<u8>> {
-    let keys = batch.items.iter().map(|item| batch.key(item).to_vec());
+/// The keys of cold items.
+fn keys(cold: &ColdItems) -> Vec<Vec<u8>> {
+    let keys = cold.items.iter().map(|item| cold.key(item).to_vec());
     keys.collect()
 }
 
@@ -70,13 +78,12 @@ fn hand_comes_to_all_items_and_leaves_what_is_read() {
             store.multi_get(&hot).unwrap();
         }
         let used = table.record_bytes();
-        let batch = state.cold_items(used / 8, used).unwrap();
+        let cold = state.cold_items(used / 8, used).unwrap();
         let wanted = to_usize(table.len() / 8);
-        assert!(batch.items.len() <= wanted + 2, "{rounds}");
+        assert!(cold.items.len() <= wanted + 2, "{rounds}");
+        let batch = state.copy(&cold, 0..cold.items.len()).unwrap();
         state.spill(&batch).unwrap();
-        let items = batch.items.iter();
-        let items = items.map(|item| (batch.key(item).to_vec(), item.stamp));
-        store.core().submit(Work::Evict(items.collect())).unwrap();
+        leave(&store, &batch);
         rounds += 1;
         assert!(rounds < 60, "{} items stay", table.len());
     }
@@ -127,16 +134,17 @@ fn several_threads_bring_the_same_items_as_one_run() {
     let state = store.state();
     let used = state.tiers.table.record_bytes();
     assert_eq!(state.eviction_threads(used), 4);
-    let batch = state.cold_items(used, used).unwrap();
+    let cold = state.cold_items(used, used).unwrap();
     // A thread that has its quarter stops where it is.
-    assert!(batch.items.len() > all.len() * 9 / 10);
-    assert!(keys(&batch).is_sorted_by(|a, b| a < b));
+    assert!(cold.items.len() > all.len() * 9 / 10);
+    assert!(keys(&cold).is_sorted_by(|a, b| a < b));
+    let batch = state.copy(&cold, 0..cold.items.len()).unwrap();
     state.spill(&batch).unwrap();
     let version = state.tiers.spill.version();
     assert_eq!(version.newest().len(), 1);
     assert!(version.files().count() >= 4);
-    assert_eq!(version.entries(), batch.items.len() as u64);
-    for key in keys(&batch) {
+    assert_eq!(version.entries(), cold.items.len() as u64);
+    for key in keys(&cold) {
         let (_, value) = version.get(&key).unwrap().unwrap();
         assert_eq!(value.as_deref(), Some(&[9; 1000][..]));
     }
@@ -171,17 +179,42 @@ fn after(moment: &str, change: impl Fn(&Store)) -> Option<Vec<u8>> {
 
 #[test]
 fn eviction_keeps_changes_made_meanwhile() {
-    for moment in ["copied", "written"] {
+    for moment in ["found", "copied", "written"] {
         let deleted = after(moment, |store| store.delete("a").unwrap());
         assert_eq!(deleted, None, "{moment}");
-        let changed = after(moment, |store| store.put("a", "new").unwrap());
-        assert_eq!(changed, Some(b"new".to_vec()), "{moment}");
+        let changed = after(moment, |store| store.put("a", "newer").unwrap());
+        assert_eq!(changed, Some(b"newer".to_vec()), "{moment}");
         let again = after(moment, |store| {
             store.delete("a").unwrap();
             store.put("a", "again").unwrap();
         });
         assert_eq!(again, Some(b"again".to_vec()), "{moment}");
     }
+}
+
+#[test]
+fn chunks_have_all_cold_items_and_end_at_cuts() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    put_all(&store, &numbered(1000), &[7; 90]);
+    let state = store.state();
+    let used = state.tiers.table.record_bytes();
+    let cold = state.cold_items(used, used).unwrap();
+    let all = keys(&cold);
+    let cuts: Vec<Vec<u8>> = ["a", "key 0003", "key 000333", "key 000334", "z"]
+        .map(|cut| cut.as_bytes().to_vec())
+        .to_vec();
+    let chunks = cold.chunks(10_000, &cuts);
+    assert!(chunks.len() > 10, "{chunks:?}");
+    let mut end = 0;
+    for chunk in chunks {
+        assert!(chunk.start == end && chunk.end > end, "{chunk:?}");
+        end = chunk.end;
+        assert!(chunk.len() <= 100, "{chunk:?}");
+        let (first, last) = (&all[chunk.start], &all[chunk.end - 1]);
+        assert!(!cuts.iter().any(|cut| first < cut && cut <= last));
+    }
+    assert_eq!(end, all.len());
 }
 
 #[test]

@@ -1,0 +1,119 @@
+//! Level 0 in slices: each has a range of keys to itself, so it can be compacted without the others.
+//!
+//! Nothing says where slices begin and end but the files. Additions are cut at the same keys as those before them,
+//! so their files make the same slices; after others, the slices are larger until they are compacted.
+
+use std::sync::Arc;
+
+use super::plan::overlap;
+use crate::lsm::sst::Sst;
+use crate::lsm::version::LsmVersion;
+
+/// Most slices.
+const SLICES_MAX: usize = 8;
+
+/// Files of level 1 that a slice is worth: those at its ends are written for the slices beside it, too.
+const SLICE_FILES_MIN: usize = 4;
+
+/// Runs of a slice from which on it is compacted if that does not write much more than there is to add.
+const RUNS_MIN: usize = 4;
+
+/// Runs of a slice from which on it is compacted in any case.
+const RUNS_MAX: usize = 12;
+
+/// Files of level 0 that overlap each other, directly or through others, and no other file of it.
+pub struct Slice {
+    /// The newest first.
+    pub runs: Vec<Vec<Arc<Sst>>>,
+    pub smallest: Vec<u8>,
+    pub largest: Vec<u8>,
+}
+
+impl Slice {
+    /// All of level 0, in the order of the keys.
+    pub fn all(version: &LsmVersion) -> Vec<Self> {
+        let runs = version.newest();
+        let numbered = runs.iter().enumerate();
+        let mut files: Vec<(usize, &Arc<Sst>)> = numbered
+            .flat_map(|(nth, run)| run.files.iter().map(move |sst| (nth, sst)))
+            .collect();
+        files.sort_by_key(|(_, sst)| &sst.properties().smallest);
+        let mut slices: Vec<Self> = Vec::new();
+        for (nth, sst) in files {
+            let properties = sst.properties();
+            let last = slices.last();
+            if last.is_none_or(|last| last.largest < properties.smallest) {
+                slices.push(Self {
+                    runs: vec![Vec::new(); runs.len()],
+                    smallest: properties.smallest.clone(),
+                    largest: properties.largest.clone(),
+                });
+            }
+            let slice = slices.last_mut().expect("there is one");
+            slice.runs[nth].push(Arc::clone(sst));
+            if slice.largest < properties.largest {
+                slice.largest.clone_from(&properties.largest);
+            }
+        }
+        for slice in &mut slices {
+            slice.runs.retain(|run| !run.is_empty());
+        }
+        slices
+    }
+
+    /// What level 1 has of its keys.
+    pub fn below<'v>(&self, version: &'v LsmVersion) -> &'v [Arc<Sst>] {
+        overlap(version.level(1), &self.smallest, &self.largest)
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.runs.iter().flatten().map(|sst| sst.len()).sum()
+    }
+
+    /// Whether it is time to compact it. A few runs are, when they have half as many entries as what is written anew for
+    /// them: then each entry of level 1 is written about three times until there are ten times more. Entries count, not
+    /// bytes, as tombstones have few.
+    pub fn is_due(&self, version: &LsmVersion) -> bool {
+        let entries = |sst: &Arc<Sst>| sst.properties().entries;
+        let above: u64 = self.runs.iter().flatten().map(entries).sum();
+        let below: u64 = self.below(version).iter().map(entries).sum();
+        self.runs.len() >= RUNS_MIN && (self.runs.len() >= RUNS_MAX || 2 * above >= below)
+    }
+}
+
+/// Keys at which additions are cut so that their files make slices, each of which has about as much of level 1: those
+/// of the `last` addition, and others if slices have become too few.
+pub fn cuts(version: &LsmVersion, last: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let slices = Slice::all(version);
+    let mut cuts = match (slices.is_empty(), last.is_empty()) {
+        // Nothing must be cut as what is there, and keys may be others by now.
+        (true, _) => Vec::new(),
+        // The spill has just been opened.
+        (false, true) => {
+            let step = slices.len().div_ceil(SLICES_MAX);
+            let begun = slices.into_iter().step_by(step).skip(1);
+            begun.map(|slice| slice.smallest).collect()
+        }
+        (false, false) => last,
+    };
+    let files = version.level(1);
+    let smallest = |nth: usize| &files[nth].properties().smallest;
+    let begins = |cut: &Vec<u8>| files.partition_point(|sst| sst.properties().smallest < *cut);
+    let mut starts: Vec<usize> = cuts.iter().map(begins).collect();
+    let wanted = (files.len() / SLICE_FILES_MIN).clamp(1, SLICES_MAX);
+    while cuts.len() + 1 < wanted {
+        let ends = starts.iter().copied().chain([files.len()]);
+        let slices = [0].into_iter().chain(starts.iter().copied()).zip(ends);
+        let widest = slices.enumerate().max_by_key(|(_, (from, to))| to - from);
+        let Some((nth, (from, to))) = widest else {
+            break;
+        };
+        let middle = from.midpoint(to);
+        if middle == from {
+            break;
+        }
+        cuts.insert(nth, smallest(middle).clone());
+        starts.insert(nth, middle);
+    }
+    cuts
+}
