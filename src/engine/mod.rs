@@ -4,7 +4,6 @@ pub(crate) mod bytes;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
-#[cfg(feature = "cuda")]
 pub(crate) mod rates;
 
 use std::sync::Arc;

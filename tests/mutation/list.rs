@@ -1622,6 +1622,20 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Loom("loom_moment_sees"),
     },
     Mutation {
+        name: "a changed slot is not noted for who has copies of the buckets",
+        file: "src/table/session.rs",
+        find: "        if self.is_watched {\n            self.table.note_bucket(addr);",
+        replacement: "        if !self.is_watched {\n            self.table.note_bucket(addr);",
+        suite: Suite::Emulated("partitions::gpu_reads"),
+    },
+    Mutation {
+        name: "the device looks a fingerprint up in one bucket of each level",
+        file: "ptx/kernels/locator.cu",
+        find: "nth < view.locations; nth++",
+        replacement: "nth < 1; nth++",
+        suite: Suite::Emulated("partitions::gpu_reads"),
+    },
+    Mutation {
         name: "a key of which a newer run has an entry is kept once more",
         file: "ptx/kernels/compaction.cu",
         find: "        bool is_kept = after > 0 && compare_keys",

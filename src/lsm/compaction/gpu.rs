@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::Engine;
+use crate::engine::rates::{Rates, Side};
 use crate::engine::{Compactor, compactor};
 use crate::pool::worker::Worker;
 use crate::width::to_usize;
@@ -44,15 +45,6 @@ const IDLE_LANES: Duration = Duration::from_secs(30);
 /// How long a GPU is left alone after a failure.
 const REST: Duration = Duration::from_secs(10);
 
-/// Parts of a size after which the slower side does one again: it may have become the faster one.
-const RETRY_PARTS: u64 = 512;
-
-/// How much the last part counts in what is known of a size.
-const WEIGHT: f64 = 0.25;
-
-/// Sizes that are told apart: each is twice the one before.
-const SIZES: usize = 64;
-
 /// See the [module](self). All partitions of a store share one.
 pub struct GpuCompaction {
     lanes: Arc<Lanes>,
@@ -60,7 +52,8 @@ pub struct GpuCompaction {
     preparer: Worker,
     /// Most bytes of a part.
     bytes_max: u64,
-    sizes: Mutex<[Rates; SIZES]>,
+    /// Nanoseconds a byte.
+    rates: Rates,
     rests_until: Mutex<Option<Instant>>,
     /// That of the parts which are the GPU's, whoever is faster.
     share: Option<f64>,
@@ -76,34 +69,6 @@ struct Lanes {
     bytes: usize,
     #[cfg_attr(not(feature = "cuda"), expect(dead_code))]
     count: usize,
-}
-
-/// What is known of parts of a size: nanoseconds a byte, on the CPU and on the GPU.
-#[derive(Clone, Copy, Default)]
-struct Rates {
-    cpu: Option<f64>,
-    gpu: Option<f64>,
-    parts: u64,
-}
-
-impl Rates {
-    /// Whether the GPU is to do the next part.
-    fn choose(&mut self) -> bool {
-        self.parts += 1;
-        let faster = match (self.cpu, self.gpu) {
-            (Some(cpu), Some(gpu)) => gpu < cpu,
-            // What is not known yet is tried.
-            (_, gpu) => gpu.is_none(),
-        };
-        faster != self.parts.is_multiple_of(RETRY_PARTS)
-    }
-}
-
-/// Who has done a part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    Cpu,
-    Gpu,
 }
 
 impl Lanes {
@@ -179,7 +144,7 @@ impl GpuCompaction {
             lanes,
             preparer,
             bytes_max,
-            sizes: Mutex::new([Rates::default(); SIZES]),
+            rates: Rates::default(),
             rests_until: Mutex::new(None),
             share,
         }
@@ -206,7 +171,7 @@ impl GpuCompaction {
             return rand::random_bool(share);
         }
         let fits = (PART_BYTES_MIN..=self.bytes_max).contains(&bytes);
-        fits && self.sizes.lock()[size_of_part(bytes)].choose()
+        fits && self.rates.choose(bytes) == Side::Gpu
     }
 
     /// Opens the GPU and makes its lanes, for parts that are to come.
@@ -257,14 +222,7 @@ impl GpuCompaction {
 
     /// Notes how long a part took.
     pub fn note(&self, side: Side, bytes: u64, took: Duration) {
-        let rate = took.as_nanos() as f64 / bytes.max(1) as f64;
-        let mut sizes = self.sizes.lock();
-        let rates = &mut sizes[size_of_part(bytes)];
-        let known = match side {
-            Side::Cpu => &mut rates.cpu,
-            Side::Gpu => &mut rates.gpu,
-        };
-        *known = Some(known.map_or(rate, |known| known + WEIGHT * (rate - known)));
+        self.rates.note(side, bytes, took);
     }
 
     /// Leaves the GPU alone for a while: it has failed.
@@ -278,8 +236,4 @@ impl Drop for GpuCompaction {
         // A driver must not be opened, nor memory be pinned, while the program ends.
         self.preparer.stop();
     }
-}
-
-fn size_of_part(bytes: u64) -> usize {
-    to_usize(bytes.max(1).ilog2().into())
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::gpu::Side;
 use crate::engine::Compactor;
+use crate::engine::rates::Side;
 use crate::lsm::cursor::{Cursor, Direction};
 use crate::lsm::levels::{Levels, Output};
 use crate::lsm::merge::Merge;

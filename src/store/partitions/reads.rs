@@ -25,6 +25,9 @@ impl Located {
     }
 }
 
+/// Most values that a thread reads at a time.
+const PART_VALUES_MAX: usize = 16 * PART_VALUES;
+
 /// Parts of a column that each thread reads at a time.
 const PARTS_PER_THREAD: usize = 2;
 
@@ -197,11 +200,18 @@ impl Partitions {
         };
         let of_wave = PARTS_PER_THREAD * threads;
         let part = (keys.len() / of_wave).next_multiple_of(PART_VALUES);
-        let part = part.clamp(PART_VALUES, self.part_values_max());
         #[cfg(feature = "cuda")]
         let began = std::time::Instant::now();
         #[cfg(feature = "cuda")]
         let mut gpu = self.shared().gpu_reads.begin(keys.len());
+        #[cfg(not(feature = "cuda"))]
+        let gpu = None::<Located>;
+        // All threads wait for what a GPU says of a wave.
+        let most = match gpu.is_some() {
+            true => PART_VALUES_MAX,
+            false => self.part_values_max(),
+        };
+        let part = part.clamp(PART_VALUES, most);
         let (mut next, mut read, mut idle) = (0, Vec::new(), Vec::new());
         while next < keys.len() || !read.is_empty() {
             let wave = next..keys.len().min(next + of_wave * part);
@@ -258,7 +268,7 @@ impl Partitions {
     /// the time.
     fn part_values_max(&self) -> usize {
         const OF_PARTITION: usize = 256;
-        (OF_PARTITION * self.all().len()).clamp(PART_VALUES, 16 * PART_VALUES)
+        (OF_PARTITION * self.all().len()).clamp(PART_VALUES, PART_VALUES_MAX)
     }
 
     /// The values of the keys at these positions in a live snapshot, or the newest ones, in place of those of `part`. A GPU
