@@ -95,7 +95,7 @@ std::unordered_map<std::string, Kernel> kernels = {
     ENTRY(cache_fill), ENTRY(cache_link), ENTRY(cache_remove_level),
     ENTRY(split_buckets),
     ENTRY(gather_changes), ENTRY(find_versions),
-    ENTRY(find_records), ENTRY(place_buckets),
+    ENTRY(find_records), ENTRY(store_buckets),
     ENTRY(check_blocks), ENTRY(parse_blocks), ENTRY(load_key_words), ENTRY(order_alike),
     ENTRY(mark_kept),
     ENTRY(copy_tombstones), ENTRY(drop_tombstones), ENTRY(take_kept), ENTRY(mark_starts),

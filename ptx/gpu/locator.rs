@@ -81,7 +81,7 @@ struct Parts {
 
 struct Kernels {
     find_records: Function,
-    place_buckets: Function,
+    store_buckets: Function,
     /// Blocks that work at a time.
     blocks: u32,
     // The functions are its.
@@ -126,7 +126,7 @@ impl Locator {
     }
 
     /// Makes room for the levels from `bottom` to `top` of a partition's table, in place of those before. What is in them
-    /// means nothing before it is [placed](Self::place).
+    /// means nothing before it is [stored](Self::store).
     ///
     /// # Errors
     /// [`Error`](super::error::Error) if the device has no room. The partition then has no levels.
@@ -155,7 +155,7 @@ impl Locator {
         Ok(cast_slice_mut(&mut staged.bytes_mut()[..count * bucket]))
     }
 
-    /// Puts buckets where they belong, whose bytes are in the [staging](Self::staging) memory in this order, and waits
+    /// Stores buckets where they belong, whose bytes are in the [staging](Self::staging) memory in this order, and waits
     /// until they are there.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl Locator {
     ///
     /// # Panics
     /// If one is in no level that there is [room](Self::make_room) for, or if there was no staging memory for as many.
-    pub fn place(&mut self, buckets: &[BucketId]) -> Result<()> {
+    pub fn store(&mut self, buckets: &[BucketId]) -> Result<()> {
         let _entered = self.device.enter()?;
         let bucket = self.shape.bucket_size as usize;
         let Parts {
@@ -202,7 +202,7 @@ impl Locator {
                     bytes_of(&units),
                 ];
                 (&*stream).put(
-                    kernels.place_buckets,
+                    kernels.store_buckets,
                     kernels.blocks_for(threads),
                     &arguments,
                 )
@@ -311,7 +311,7 @@ impl Kernels {
         let module = Module::load(crate::LOCATOR)?;
         Ok(Self {
             find_records: module.function("find_records")?,
-            place_buckets: module.function("place_buckets")?,
+            store_buckets: module.function("store_buckets")?,
             blocks: device.processors() * BLOCKS,
             _module: module,
         })

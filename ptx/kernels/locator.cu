@@ -59,7 +59,7 @@ KERNEL find_records(const BucketsView *views, const u8 *partitions, const u64 *f
 }
 
 // Puts `count` buckets of `units` times 16 bytes each where they belong.
-KERNEL place_buckets(const uint4 *buckets, const u64 *targets, u32 count, u32 units) {
+KERNEL store_buckets(const uint4 *buckets, const u64 *targets, u32 count, u32 units) {
     u64 total = static_cast<u64>(count) * units;
     #pragma unroll 1
     for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < total;

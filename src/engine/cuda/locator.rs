@@ -128,7 +128,7 @@ impl Locator {
                 }
             }
         });
-        self.device.place(buckets)?;
+        self.device.store(buckets)?;
         buckets.clear();
         Ok(())
     }

@@ -29,7 +29,7 @@ const ASKED_MIN: usize = 4096;
 pub struct GpuReads {
     engine: Engine,
     /// Nothing while somebody reads a column with it.
-    state: Mutex<Option<State>>,
+    idle: Mutex<Option<Opened>>,
     rates: Rates,
     located: AtomicU64,
     /// It helps with each column, however short it is and long it takes.
@@ -38,7 +38,7 @@ pub struct GpuReads {
 }
 
 #[derive(Default)]
-struct State {
+struct Opened {
     /// The GPU was looked for.
     is_opened: bool,
     locator: Option<Locator>,
@@ -50,7 +50,7 @@ impl GpuReads {
     pub fn new(engine: Engine) -> Self {
         Self {
             engine,
-            state: Mutex::new(Some(State::default())),
+            idle: Mutex::new(Some(Opened::default())),
             rates: Rates::default(),
             located: AtomicU64::new(0),
             #[cfg(test)]
@@ -92,15 +92,15 @@ impl GpuReads {
         if self.engine == Engine::Cpu || keys < PARALLEL_LOOKUPS_MIN && !self.is_forced() {
             return None;
         }
-        let mut idle = self.state.lock();
-        let state = idle.as_ref()?;
-        let has_none = state.is_opened && state.locator.is_none();
-        if has_none || !self.is_forced() && !self.is_worth_it(state, keys as u64) {
+        let mut idle = self.idle.lock();
+        let opened = idle.as_ref()?;
+        let has_none = opened.is_opened && opened.locator.is_none();
+        if has_none || !self.is_forced() && !self.is_worth_it(opened, keys as u64) {
             return None;
         }
         Some(Turn {
             of: self,
-            state: idle.take()?,
+            gpu: idle.take()?,
             began: Instant::now(),
             keys: keys as u64,
             is_settling: false,
@@ -108,8 +108,8 @@ impl GpuReads {
         })
     }
 
-    fn is_worth_it(&self, state: &State, keys: u64) -> bool {
-        let until = state.rests_until;
+    fn is_worth_it(&self, opened: &Opened, keys: u64) -> bool {
+        let until = opened.rests_until;
         until.is_none_or(|until| until <= Instant::now()) && self.rates.choose(keys) == Side::Gpu
     }
 
@@ -124,7 +124,7 @@ impl GpuReads {
 /// The GPU, for one column.
 pub struct Turn<'g> {
     of: &'g GpuReads,
-    state: State,
+    gpu: Opened,
     began: Instant,
     keys: u64,
     /// It has done what is not done for each column.
@@ -146,12 +146,12 @@ impl Turn<'_> {
         }
         let Self {
             of,
-            state,
+            gpu,
             is_settling,
             has_failed,
             ..
         } = self;
-        let opened = (&mut state.is_opened, &mut state.locator);
+        let opened = (&mut gpu.is_opened, &mut gpu.locator);
         let found = match Self::open(of.engine, opened, is_settling, partitions) {
             Ok(None) => return None,
             Ok(Some(locator)) => Located::find(partitions, locator, keys, positions),
@@ -165,7 +165,7 @@ impl Turn<'_> {
             Err(error) => {
                 tracing::warn!(%error, "the CPU reads a column that the GPU could not");
                 *has_failed = true;
-                state.rests_until = Some(Instant::now() + REST);
+                gpu.rests_until = Some(Instant::now() + REST);
                 None
             }
         }
@@ -197,7 +197,7 @@ impl Drop for Turn<'_> {
                 .rates
                 .note(Side::Gpu, self.keys, self.began.elapsed());
         }
-        *self.of.state.lock() = Some(std::mem::take(&mut self.state));
+        *self.of.idle.lock() = Some(std::mem::take(&mut self.gpu));
     }
 }
 
