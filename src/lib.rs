@@ -62,7 +62,7 @@ mod metrics;
 mod options;
 #[doc(hidden)]
 pub mod pm;
-mod pool;
+pub(crate) use gphash_pool as pool;
 mod prefetch;
 mod process;
 pub mod store;

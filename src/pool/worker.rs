@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// How long a thread waits for more work before it ends. To start one takes far less.
-pub(crate) const REST: Duration = Duration::from_secs(1);
+pub const REST: Duration = Duration::from_secs(1);
 
 /// One round of work: gives how long to rest before the next one, or `None` if there is nothing to do
 /// until the next call.
@@ -20,7 +20,7 @@ type Round = Box<dyn FnMut() -> Option<Duration> + Send>;
 
 /// What is done by a thread of its own whenever it is [called](Self::call). Its clones are the same one.
 #[derive(Clone)]
-pub(crate) struct Worker(Arc<Shared>);
+pub struct Worker(Arc<Shared>);
 
 struct Shared {
     name: &'static str,
@@ -44,7 +44,7 @@ struct WorkerState {
 
 impl Worker {
     /// One that has nothing to do yet.
-    pub(crate) fn new(name: &'static str) -> Self {
+    pub fn new(name: &'static str) -> Self {
         Self(Arc::new(Shared {
             name,
             called: AtomicBool::new(false),
@@ -55,7 +55,7 @@ impl Worker {
     }
 
     /// Says what to do in each round. It must not own this, unless it is [stopped](Self::stop).
-    pub(crate) fn set_work(&self, round: impl FnMut() -> Option<Duration> + Send + 'static) {
+    pub fn set_work(&self, round: impl FnMut() -> Option<Duration> + Send + 'static) {
         self.0.state.lock().round = Some(Box::new(round));
     }
 
@@ -63,7 +63,7 @@ impl Worker {
     ///
     /// # Errors
     /// What the operating system answers if there is no thread to be had: the next call tries again.
-    pub(crate) fn call(&self) -> io::Result<()> {
+    pub fn call(&self) -> io::Result<()> {
         let shared = &self.0;
         self.ask(&shared.called, || {
             shared.changed.notify_all();
@@ -74,7 +74,7 @@ impl Worker {
     ///
     /// # Errors
     /// As there.
-    pub(crate) fn call_later(&self) -> io::Result<()> {
+    pub fn call_later(&self) -> io::Result<()> {
         self.ask(&self.0.called_later, || ())
     }
 
@@ -119,14 +119,14 @@ impl Worker {
     }
 
     /// As [`call`](Self::call), for work that may wait for the next call.
-    pub(crate) fn call_if_possible(&self) {
+    pub fn call_if_possible(&self) {
         if let Err(error) = self.call() {
             tracing::warn!(%error, name = self.0.name, "there is no thread to be had");
         }
     }
 
     /// Ends the thread after the round that it is in, and lets go of its work. Later calls do nothing.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         let mut state = self.0.state.lock();
         state.is_stopped = true;
         self.0.changed.notify_all();
@@ -187,7 +187,7 @@ impl fmt::Debug for Worker {
 }
 
 /// What a panic said.
-pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
+pub fn words(panic: &(dyn Any + Send)) -> String {
     let words = panic
         .downcast_ref::<&str>()
         .map(|words| (*words).to_owned())

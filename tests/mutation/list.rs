@@ -1612,7 +1612,7 @@ pub const MUTATIONS: &[Mutation] = &[
         file: "src/pool/crew.rs",
         find: "            resume_unwind(panic);",
         replacement: "            drop(panic);",
-        suite: Suite::Unit("pool::crew"),
+        suite: Suite::Unit("crew"),
     },
     Mutation {
         name: "a moment sees a group that comes after it",

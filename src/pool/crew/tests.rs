@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
+use super::super::parallel;
 use super::*;
-use crate::pool::parallel;
 
 /// Runs `lead` as a leader beside so many threads that help.
 fn beside<T>(helpers: usize, lead: impl FnOnce() -> T) -> T {

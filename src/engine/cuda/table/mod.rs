@@ -16,13 +16,15 @@ mod resize;
 mod view;
 mod writer;
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytemuck::Zeroable;
 use parking_lot::{Mutex, RwLock};
-use rayon::ThreadPool;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::kernels::Kernels;
 use super::stream::readers::Readers;
@@ -31,7 +33,6 @@ use crate::gpu::abi::{Counters, TableView};
 use crate::gpu::device::Device;
 use crate::gpu::memory::{DeviceMemory, fill, wait};
 use crate::pm::{Mapping, Medium};
-use crate::pool::pool;
 use crate::table::Table;
 use crate::{AddressOrder, Error, Options, Result};
 use reader_gate::ReaderGate;
@@ -298,4 +299,14 @@ impl DeviceTable {
     pub fn give(&self, batch_stream: BatchStream) {
         self.batch_streams.lock().push(batch_stream);
     }
+}
+
+/// A pool of a thread for each core for the file at `path`.
+///
+/// # Errors
+/// [`Error::Io`] if the system gives no more threads.
+fn pool(kind: &'static str, path: &Path) -> Result<ThreadPool> {
+    let pool = ThreadPoolBuilder::new().thread_name(move |nth| format!("gphash-{kind}-{nth}"));
+    let failed = |error| Error::io(path, "start the threads of", io::Error::other(error));
+    pool.build().map_err(failed)
 }

@@ -5,14 +5,10 @@
 //! is shared among the threads of a pool of its own. A caller on a thread of another pool is served
 //! on a thread outside of that.
 
-pub(crate) mod crew;
-pub(crate) mod parallel;
-pub(crate) mod worker;
+pub mod crew;
+pub mod parallel;
+pub mod worker;
 
-#[cfg(feature = "cuda")]
-use std::io;
-#[cfg(feature = "cuda")]
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -20,8 +16,6 @@ use std::thread;
 use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-#[cfg(feature = "cuda")]
-use crate::{Error, Result};
 use worker::{REST, Worker};
 
 /// Threads that are there from the first work on until there was none for a while.
@@ -132,17 +126,6 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.rest.stop();
     }
-}
-
-/// A pool of a thread for each core for the file at `path`.
-///
-/// # Errors
-/// [`Error::Io`] if the system gives no more threads.
-#[cfg(feature = "cuda")]
-pub fn pool(kind: &'static str, path: &Path) -> Result<ThreadPool> {
-    let pool = ThreadPoolBuilder::new().thread_name(move |nth| format!("gphash-{kind}-{nth}"));
-    let failed = |error| Error::io(path, "start the threads of", io::Error::other(error));
-    pool.build().map_err(failed)
 }
 
 /// Does work that waits for others, on a thread that does nothing else until it is done.
