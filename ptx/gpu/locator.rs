@@ -69,6 +69,7 @@ struct Parts {
     /// What a launch is told of them.
     views: DeviceMemory,
     views_differ: bool,
+    told: Vec<BucketsView>,
     /// Buckets on their way to the device, and there.
     staged: PinnedMemory,
     arrived: DeviceMemory,
@@ -110,6 +111,7 @@ impl Locator {
             tables: (0..PARTITIONS).map(|_| Copies::default()).collect(),
             views: DeviceMemory::new(PARTITIONS * size_of::<BucketsView>())?,
             views_differ: true,
+            told: Vec::new(),
             staged: PinnedMemory::empty(),
             arrived: DeviceMemory::new(0)?,
             asked: PinnedMemory::empty(),
@@ -236,23 +238,24 @@ impl Locator {
         parts.questions.reserve(len * 9)?;
         parts.answers.reserve(len * 8)?;
         parts.answered.reserve((len * 8).max(8))?;
-        let launched = parts.launch(self.shape, len);
+        if parts.views_differ {
+            let views = parts.tables.iter().map(|copies| copies.view(self.shape));
+            parts.told = views.collect();
+        }
+        let launched = parts.launch(len);
         let waited = wait(&parts.stream);
         launched.and(waited)?;
+        parts.views_differ = false;
         let answers = cast_slice(&parts.answered.bytes()[..len * 8]);
         Ok((answers, &parts.asked.bytes()[len * 8..][..len]))
     }
 }
 
 impl Parts {
-    fn launch(&mut self, shape: TableShape, len: usize) -> Result<()> {
-        let views: Vec<BucketsView> = match self.views_differ {
-            true => self
-                .tables
-                .iter()
-                .map(|copies| copies.view(shape))
-                .collect(),
-            false => Vec::new(),
+    fn launch(&mut self, len: usize) -> Result<()> {
+        let views = match self.views_differ {
+            true => cast_slice(&self.told),
+            false => &[],
         };
         let count = u32::try_from(len).expect("keys are asked for in parts");
         let (stream, kernels) = (&self.stream, &self.kernels);
@@ -263,7 +266,7 @@ impl Parts {
         // has a view, whose levels stay.
         // Nobody looks at the answers, or changes what is copied, before the caller has waited for the stream.
         unsafe {
-            copy_in(stream, views_there, cast_slice(&views))?;
+            copy_in(stream, views_there, views)?;
             copy_in(stream, fingerprints, &self.asked.bytes()[..len * 9])?;
             let arguments = [
                 bytes_of(&views_there),
@@ -273,11 +276,8 @@ impl Parts {
                 bytes_of(&count),
             ];
             (&*stream).put(kernels.find_records, blocks, &arguments)?;
-            copy_out(stream, &mut self.answered.bytes_mut()[..len * 8], answers)?;
+            copy_out(stream, &mut self.answered.bytes_mut()[..len * 8], answers)
         }
-        // Pageable memory is copied before the call returns.
-        self.views_differ = false;
-        Ok(())
     }
 }
 

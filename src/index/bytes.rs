@@ -208,13 +208,17 @@ impl<E: BytesEngine> BytesIndex<E> {
         self.engine.apply(&self.table, changes)
     }
 
+    /// Has changes of buckets noted; see [`Table::watch_buckets`].
+    #[cfg(feature = "cuda")]
+    pub(crate) fn watch(&self) -> bool {
+        self.table.watch_buckets()
+    }
+
     /// Keeps all records that the index has now, or will have, where they are, or nothing if somebody changes its levels
-    /// now. The caller holds one of these at a time, and no batch may wait for another one meanwhile.
+    /// now. Its changes are [noted](Self::watch). The caller holds one of these at a time, and no batch may wait for another
+    /// one meanwhile.
     #[cfg(feature = "cuda")]
     pub(crate) fn hold(&self) -> Option<Held<'_>> {
-        if !self.table.watch_buckets() {
-            return None;
-        }
         let walking = self.table.try_walk_levels()?;
         Some(Held {
             table: &self.table,

@@ -159,9 +159,9 @@ impl<M: Medium> Session<'_, M> {
             let new = RecordWord::member(state, to);
             let swung = medium.compare_exchange(addr.record, record.0, new.0);
             if swung.is_ok() {
+                self.note_bucket(addr);
                 medium.write_back(addr.record, 8);
                 medium.fence();
-                self.note_bucket(addr);
                 self.retire(from);
                 return len;
             }

@@ -32,8 +32,8 @@ pub(crate) struct Locator {
 pub(crate) struct Refreshed {
     /// For each table, whether its copy is up to date.
     pub(crate) usable: Vec<bool>,
-    /// One was copied as a whole, which is not done again before its levels change.
-    pub(crate) has_whole: bool,
+    /// One was copied for the first time.
+    pub(crate) is_first: bool,
 }
 
 impl Locator {
@@ -62,7 +62,7 @@ impl Locator {
     pub(crate) fn refresh(&mut self, tables: &[Option<&Table<Mapping>>]) -> Result<Refreshed> {
         let before = std::mem::take(&mut self.copied);
         let mut copied = HashMap::new();
-        let mut has_whole = false;
+        let mut is_first = false;
         let mut coming = Vec::new();
         for (number, table) in (0..=u8::MAX).zip(tables) {
             let Some(table) = table else { continue };
@@ -86,7 +86,7 @@ impl Locator {
                 }
             };
             if is_new {
-                has_whole = true;
+                is_first |= !before.contains_key(&number);
                 // They are read with all others.
                 let Ok(()) = table.take_changed_buckets(levels, |_, _| Ok::<(), Infallible>(()));
                 for level in levels.bottom..=levels.top {
@@ -105,7 +105,7 @@ impl Locator {
             .collect();
         self.copied = before;
         self.copied.extend(copied);
-        Ok(Refreshed { usable, has_whole })
+        Ok(Refreshed { usable, is_first })
     }
 
     /// Copies buckets to the device.

@@ -181,6 +181,13 @@ impl GpuCompaction {
         }
     }
 
+    /// Has lanes made as parts have needed them.
+    pub fn prepare(&self) {
+        if self.share.is_none() {
+            self.preparer.call_if_possible();
+        }
+    }
+
     /// The GPU, if it is to do a part of so many bytes.
     pub fn choose(&self, bytes: u64) -> Option<&Compactor> {
         if !self.is_wanted() || !self.is_rested() || !self.is_next(bytes) {

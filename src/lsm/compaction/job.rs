@@ -217,7 +217,7 @@ impl Job {
                     levels.counts.gpu_bytes.fetch_add(bytes, Ordering::Relaxed);
                     return Ok(Some((*output, 0)));
                 }
-                Ok(OnGpu::NotReady) => {}
+                Ok(OnGpu::NotReady) => gpu.prepare(),
                 Ok(OnGpu::Refused) => refused = Some(started),
                 Err(error @ Error::Gpu { .. }) => {
                     tracing::warn!(%error, "the CPU compacts instead of the GPU");

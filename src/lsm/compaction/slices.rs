@@ -21,6 +21,9 @@ const RUNS_MIN: usize = 4;
 /// Runs of a slice from which on it is compacted in any case.
 const RUNS_MAX: usize = 12;
 
+/// How many times the bytes of the files are apart, if most are.
+const APART_MIN: u64 = 4;
+
 /// Files of level 0 that overlap each other, directly or through others, and no other file of it.
 pub struct Slice {
     /// The newest first.
@@ -77,7 +80,19 @@ impl Slice {
         let entries = |sst: &Arc<Sst>| sst.properties().entries;
         let above: u64 = self.runs.iter().flatten().map(entries).sum();
         let below: u64 = self.below(version).iter().map(entries).sum();
-        self.runs.len() >= RUNS_MIN && (self.runs.len() >= RUNS_MAX || 2 * above >= below)
+        let is_worth_it = 2 * above >= below || self.is_apart() || self.runs.len() >= RUNS_MAX;
+        self.runs.len() >= RUNS_MIN && is_worth_it
+    }
+
+    /// Whether most of what was added lies in value files: to write the rest anew costs little beside that, and ranges look
+    /// at each run.
+    fn is_apart(&self) -> bool {
+        let values = |sst: &Arc<Sst>| -> u64 {
+            let uses = sst.properties().values.iter();
+            uses.map(|of_file| of_file.bytes).sum()
+        };
+        let apart: u64 = self.runs.iter().flatten().map(values).sum();
+        apart >= APART_MIN * self.bytes()
     }
 }
 

@@ -122,3 +122,36 @@ fn level_0_of_many_slices_has_few_runs() {
     }
     assert!(contents(&spill.version(), false, 500).unwrap() == model);
 }
+
+/// Four runs are compacted, however much is below, if their values are apart; else more of them are awaited.
+#[test]
+fn few_runs_are_compacted_if_values_are_apart() {
+    for value_bytes_min in [200, usize::MAX] {
+        let mut rng = SmallRng::seed_from_u64(seed());
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let options = SpillOptions {
+            value_bytes_min,
+            ..large_level_1()
+        };
+        let spill = open(dir.path(), None, options).unwrap();
+        let mut sequence = 0;
+        let mut add = |count| {
+            sequence += 1;
+            let items = (0..count).map(|_| {
+                let key: u32 = rng.random();
+                (key.to_be_bytes().to_vec(), (sequence, Some(vec![1; 300])))
+            });
+            add_cut(&spill, &items.collect());
+        };
+        for _ in 0..4 {
+            add(3000);
+        }
+        assert!(spill.compact().unwrap());
+        while spill.compact().unwrap() {}
+        for _ in 0..4 {
+            assert!(!spill.compact().unwrap());
+            add(100);
+        }
+        assert_eq!(spill.compact().unwrap(), value_bytes_min == 200);
+    }
+}

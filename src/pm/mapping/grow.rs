@@ -111,9 +111,13 @@ impl Mapping {
             _ => self.range.map(&self.file, from, to, self.sharing)?,
         }
         if self.is_gathered() {
-            // With the small pages before, if they are a whole huge one together with these.
+            // With the small pages before, if they are a whole huge one together with these, and if there is room for
+            // what was given back of them.
             let first = from / HUGE_PAGE * HUGE_PAGE;
-            self.range.gather(&self.file, first, to, threads);
+            let is_whole = to >= first + HUGE_PAGE;
+            let has_room = || self.file.check_free_space(to - first).is_ok();
+            let from = if is_whole && has_room() { first } else { from };
+            self.range.gather(&self.file, from, to, threads);
         }
         self.file.allocate(from, to)
     }

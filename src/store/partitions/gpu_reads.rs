@@ -3,6 +3,7 @@
 //! CPU looks up as always.
 
 use std::ops::Range;
+use std::sync::Arc;
 #[cfg(test)]
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +17,8 @@ use crate::engine::{Locator, locator};
 use crate::index::bytes::Held;
 use crate::pool::parallel;
 use crate::store::columns::Columns;
-use crate::store::inner::PARALLEL_LOOKUPS_MIN;
+use crate::store::inner::{PARALLEL_LOOKUPS_MIN, StoreInner};
+use crate::store::partition::Partition;
 use crate::{Engine, Result};
 
 /// How long a GPU is left alone after a failure.
@@ -158,8 +160,8 @@ impl Turn<'_> {
             Err(error) => Err(error),
         };
         match found {
-            Ok((located, has_whole)) => {
-                *is_settling |= has_whole;
+            Ok((located, is_first)) => {
+                *is_settling |= is_first;
                 Some(located)
             }
             Err(error) => {
@@ -212,7 +214,7 @@ pub struct Located<'t> {
 }
 
 impl<'t> Located<'t> {
-    /// What it says, and whether it had to copy a partition as a whole.
+    /// What it says, and whether it has copied a partition for the first time.
     fn find(
         partitions: &'t Partitions,
         locator: &'t mut Locator,
@@ -220,15 +222,19 @@ impl<'t> Located<'t> {
         positions: &Range<usize>,
     ) -> Result<(Self, bool)> {
         let all = partitions.all();
-        let hold = |number: usize| {
-            let state = &all[number].state;
+        // Files are slow to read, and whoever changes a table waits for records that are held.
+        let is_in_memory = |state: &StoreInner| state.tiers.spill.version_if_any().is_none();
+        // Who changes a table meanwhile is waited for, while none is held.
+        let watched: Vec<bool> = all
+            .iter()
+            .map(|one| is_in_memory(&one.state) && one.state.tiers.table.watch())
+            .collect();
+        let hold = |(one, &is_watched): (&'t Arc<Partition>, &bool)| {
             // The table has all that is published before it is held, so that the copy has, too.
-            state
-                .published
-                .is_quiet()
-                .then(|| state.tiers.table.hold())?
+            let is_ready = is_watched && one.state.published.is_quiet();
+            is_ready.then(|| one.state.tiers.table.hold())?
         };
-        let held: Vec<Option<Held>> = (0..all.len()).map(hold).collect();
+        let held: Vec<Option<Held>> = all.iter().zip(&watched).map(hold).collect();
         let refreshed = Held::refresh(&held, locator)?;
         let (records, numbers) = locator.find(positions.len(), |fingerprints, numbers| {
             let parts = fingerprints
@@ -252,7 +258,7 @@ impl<'t> Located<'t> {
             usable: refreshed.usable,
             _held: held,
         };
-        Ok((located, refreshed.has_whole))
+        Ok((located, refreshed.is_first))
     }
 
     /// The partition of the key at a position, and the offset of its record there, or 0.
