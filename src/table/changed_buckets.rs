@@ -20,15 +20,15 @@ const WORD_BUCKETS: u64 = u64::BITS as u64;
 /// See the [module](self).
 pub(crate) struct ChangedBuckets {
     is_watched: AtomicBool,
-    /// A bit for each bucket of a level that is noted.
-    levels: [OnceLock<Box<[AtomicU64]>>; DIRECTORY],
+    /// A bit for each bucket of a level that is noted. Not in the table itself, which models have on short stacks.
+    levels: Box<[OnceLock<Box<[AtomicU64]>>]>,
 }
 
 impl Default for ChangedBuckets {
     fn default() -> Self {
         Self {
             is_watched: AtomicBool::new(false),
-            levels: std::array::from_fn(|_| OnceLock::new()),
+            levels: (0..DIRECTORY).map(|_| OnceLock::new()).collect(),
         }
     }
 }

@@ -122,7 +122,10 @@ fn columns_have_what_was_put_whatever_becomes_of_the_table() {
         // All that are in the index, in the nearest buckets of a table at rest.
         let located = store.stats().gpu_located;
         let is_in_memory = budget.is_none();
-        assert!(!is_in_memory || located * 10 > there * 8, "{located} of {there}");
+        assert!(
+            !is_in_memory || located * 10 > there * 8,
+            "{located} of {there}"
+        );
     }
 }
 
