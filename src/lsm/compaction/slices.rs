@@ -84,8 +84,8 @@ impl Slice {
         self.runs.len() >= RUNS_MIN && is_worth_it
     }
 
-    /// Whether most of what was added lies in value files: to write the rest anew costs little beside that, and ranges read
-    /// at each run.
+    /// Whether most of what was added lies in value files: to write the rest anew costs little beside that, and ranges
+    /// read each run.
     fn is_apart(&self) -> bool {
         let values = |sst: &Arc<Sst>| -> u64 {
             let uses = sst.properties().values.iter();
