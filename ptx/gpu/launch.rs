@@ -3,6 +3,7 @@
 
 use std::ffi::c_void;
 
+use crate::gpu::device::Device;
 use crate::gpu::driver;
 use crate::gpu::driver::{Handle, KernelNodeParameters, check};
 use crate::gpu::error::Result;
@@ -15,6 +16,22 @@ pub const THREADS: u32 = 256;
 /// Most blocks a multiprocessor is given: as many as its registers hold, so that each warp stays
 /// for the whole launch.
 pub const BLOCKS: u32 = 4;
+
+/// Blocks that work at a time on a device.
+#[derive(Debug, Clone, Copy)]
+pub struct Blocks(u32);
+
+impl Blocks {
+    /// Those of a device.
+    pub fn of(device: &Device) -> Self {
+        Self(device.processors() * BLOCKS)
+    }
+
+    /// Blocks for so many threads with a loop each.
+    pub fn for_threads(self, threads: u32) -> u32 {
+        threads.div_ceil(THREADS).clamp(1, self.0)
+    }
+}
 
 /// Where kernels are put.
 pub trait Launch {

@@ -8,7 +8,7 @@ use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
 use super::abi::DIRECTORY;
 use super::device::Device;
 use super::error::Result;
-use super::launch::{BLOCKS, Function, Launch, THREADS};
+use super::launch::{Blocks, Function, Launch};
 use super::memory::{Address, DeviceMemory, PinnedMemory, copy_in, copy_out, wait};
 use super::module::Module;
 use super::stream::Stream;
@@ -83,8 +83,7 @@ struct Parts {
 struct Kernels {
     find_records: Function,
     store_buckets: Function,
-    /// Blocks that work at a time.
-    blocks: u32,
+    blocks: Blocks,
     // The functions are its.
     _module: Module,
 }
@@ -205,7 +204,7 @@ impl Locator {
                 ];
                 (&*stream).put(
                     kernels.store_buckets,
-                    kernels.blocks_for(threads),
+                    kernels.blocks.for_threads(threads),
                     &arguments,
                 )
             })
@@ -261,7 +260,7 @@ impl Parts {
         let (stream, kernels) = (&self.stream, &self.kernels);
         let (views_there, fingerprints) = (self.views.address(), self.questions.address());
         let (partitions, answers) = (fingerprints + len as u64 * 8, self.answers.address());
-        let blocks = kernels.blocks_for(count.saturating_mul(GROUP));
+        let blocks = kernels.blocks.for_threads(count.saturating_mul(GROUP));
         // SAFETY: the blocks are as long as the kernel takes them to be. Each number of a partition
         // has a view, whose levels stay.
         // Nobody looks at the answers, or changes what is copied, before the caller has waited for the stream.
@@ -312,14 +311,9 @@ impl Kernels {
         Ok(Self {
             find_records: module.function("find_records")?,
             store_buckets: module.function("store_buckets")?,
-            blocks: device.processors() * BLOCKS,
+            blocks: Blocks::of(device),
             _module: module,
         })
-    }
-
-    /// Blocks for so many threads with a loop each.
-    fn blocks_for(&self, threads: u32) -> u32 {
-        threads.div_ceil(THREADS).clamp(1, self.blocks)
     }
 }
 

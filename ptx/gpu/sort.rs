@@ -10,8 +10,7 @@ use bytemuck::{bytes_of, cast_slice, cast_slice_mut};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::device::Device;
-use super::launch::{BLOCKS, THREADS};
-use super::launch::{Function, Graphs, Launch, Launches};
+use super::launch::{Blocks, Function, Graphs, Launch, Launches};
 use super::memory::{DeviceMemory, PinnedMemory, copy_in, copy_out, wait};
 use crate::gpu::error::{Error, Result};
 use crate::gpu::module::Module;
@@ -49,8 +48,7 @@ struct Kernels {
     gather_changes: Function,
     radix: Radix,
     find_versions: Function,
-    /// Blocks that work at a time.
-    blocks: u32,
+    blocks: Blocks,
     // The functions are its.
     _module: Module,
 }
@@ -227,7 +225,7 @@ impl Sorting {
             let gathered = [bytes_of(&sorted), len, bytes_of(&hashes_there), of_requests];
             on.put(
                 kernels.gather_changes,
-                kernels.blocks_for(changes),
+                kernels.blocks.for_threads(changes),
                 &gathered,
             )?;
             kernels.radix.sort(&mut on, blocks, changes, counts)?;
@@ -238,7 +236,11 @@ impl Sorting {
                 of_requests,
                 bytes_of(&found),
             ];
-            on.put(kernels.find_versions, kernels.blocks_for(requests), &sought)?;
+            on.put(
+                kernels.find_versions,
+                kernels.blocks.for_threads(requests),
+                &sought,
+            )?;
             on.submit()?;
             copy_out(stream, order, sorted + 8 * u64::from(changes))?;
             copy_out(stream, before, found)
@@ -255,13 +257,8 @@ impl Kernels {
             gather_changes: find("gather_changes")?,
             radix: Radix::load(&module)?,
             find_versions: find("find_versions")?,
-            blocks: device.processors() * BLOCKS,
+            blocks: Blocks::of(device),
             _module: module,
         })
-    }
-
-    /// Blocks for so many threads with a loop each.
-    fn blocks_for(&self, threads: u32) -> u32 {
-        threads.div_ceil(THREADS).clamp(1, self.blocks)
     }
 }

@@ -4,6 +4,8 @@ pub(crate) mod bytes;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
+#[cfg(all(test, feature = "cuda", not(loom)))]
+pub(crate) mod device_tests;
 pub(crate) mod rates;
 
 use std::sync::Arc;
@@ -269,11 +271,7 @@ impl Backend {
 /// # Errors
 /// [`Error::Gpu`] if a GPU is asked for by name and cannot be had.
 pub(crate) fn version_sorter(engine: Engine) -> Result<Option<VersionSorter>> {
-    match engine {
-        Engine::Cpu => Ok(None),
-        Engine::Auto => Ok(open_sorter(0).inspect_err(say_once).ok()),
-        Engine::Cuda { device } => open_sorter(device).map(Some),
-    }
+    open_on(engine, open_sorter)
 }
 
 /// What compacts a store's sorted files on the GPU that is asked for; `None` leaves them to the CPU.
@@ -281,11 +279,7 @@ pub(crate) fn version_sorter(engine: Engine) -> Result<Option<VersionSorter>> {
 /// # Errors
 /// As [`version_sorter`].
 pub(crate) fn compactor(engine: Engine) -> Result<Option<Compactor>> {
-    match engine {
-        Engine::Cpu => Ok(None),
-        Engine::Auto => Ok(open_compactor(0).inspect_err(say_once).ok()),
-        Engine::Cuda { device } => open_compactor(device).map(Some),
-    }
+    open_on(engine, open_compactor)
 }
 
 /// What finds records of a store's keys on the GPU that is asked for; `None` leaves them to the CPU.
@@ -294,10 +288,15 @@ pub(crate) fn compactor(engine: Engine) -> Result<Option<Compactor>> {
 /// As [`version_sorter`].
 #[cfg(feature = "cuda")]
 pub(crate) fn locator(engine: Engine, shape: &Shape) -> Result<Option<Locator>> {
+    open_on(engine, |device| Locator::open(device, shape))
+}
+
+/// What `open` makes of the GPU that is asked for. `Auto` does without one that cannot be had.
+fn open_on<T>(engine: Engine, open: impl FnOnce(u32) -> Result<T>) -> Result<Option<T>> {
     match engine {
         Engine::Cpu => Ok(None),
-        Engine::Auto => Ok(Locator::open(0, shape).inspect_err(say_once).ok()),
-        Engine::Cuda { device } => Locator::open(device, shape).map(Some),
+        Engine::Auto => Ok(open(0).inspect_err(say_once).ok()),
+        Engine::Cuda { device } => open(device).map(Some),
     }
 }
 

@@ -1,6 +1,7 @@
-//! How long the CPU and a GPU take for work of a kind, by its size, and who is faster (gLSM §5.4, H-Rocks §6.7).
+//! How long the CPU and a GPU take for work of a kind, by its size, who is faster (gLSM §5.4, H-Rocks §6.7), and whether the
+//! GPU is left alone because it has failed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -13,6 +14,9 @@ const WEIGHT: f64 = 0.25;
 /// Sizes that are told apart: each is twice the one before.
 const SIZES: usize = 64;
 
+/// How long a GPU is left alone after a failure.
+pub(crate) const REST: Duration = Duration::from_secs(10);
+
 /// Who has done a work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -21,7 +25,10 @@ pub(crate) enum Side {
 }
 
 /// See the [module](self).
-pub(crate) struct Rates(Mutex<[OfSize; SIZES]>);
+pub(crate) struct Rates {
+    sizes: Mutex<[OfSize; SIZES]>,
+    rests_until: Mutex<Option<Instant>>,
+}
 
 /// What is known of works of a size: nanoseconds for one of its units, on the CPU and on the GPU.
 #[derive(Clone, Copy, Default)]
@@ -33,14 +40,17 @@ struct OfSize {
 
 impl Default for Rates {
     fn default() -> Self {
-        Self(Mutex::new([OfSize::default(); SIZES]))
+        Self {
+            sizes: Mutex::new([OfSize::default(); SIZES]),
+            rests_until: Mutex::new(None),
+        }
     }
 }
 
 impl Rates {
     /// Who is to do the next work of so many units.
     pub(crate) fn choose(&self, units: u64) -> Side {
-        let of_size = &mut self.0.lock()[size_of(units)];
+        let of_size = &mut self.sizes.lock()[size_of(units)];
         of_size.works += 1;
         let is_faster = match (of_size.cpu, of_size.gpu) {
             (Some(cpu), Some(gpu)) => gpu < cpu,
@@ -53,10 +63,21 @@ impl Rates {
         }
     }
 
+    /// Leaves the GPU alone for a while: it has failed.
+    pub(crate) fn rest(&self) {
+        *self.rests_until.lock() = Some(Instant::now() + REST);
+    }
+
+    /// Whether it is not left alone, or not any more.
+    pub(crate) fn is_rested(&self) -> bool {
+        let until = *self.rests_until.lock();
+        until.is_none_or(|until| until <= Instant::now())
+    }
+
     /// Notes how long a work took.
     pub(crate) fn note(&self, side: Side, units: u64, took: Duration) {
         let rate = took.as_nanos() as f64 / units.max(1) as f64;
-        let of_size = &mut self.0.lock()[size_of(units)];
+        let of_size = &mut self.sizes.lock()[size_of(units)];
         let known = match side {
             Side::Cpu => &mut of_size.cpu,
             Side::Gpu => &mut of_size.gpu,

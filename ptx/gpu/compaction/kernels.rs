@@ -5,7 +5,7 @@ use bytemuck::bytes_of;
 use super::abi::View;
 use crate::gpu::device::Device;
 use crate::gpu::error::Result;
-use crate::gpu::launch::{BLOCKS, Function, Launch, THREADS};
+use crate::gpu::launch::{Blocks, Function, Launch, THREADS};
 use crate::gpu::memory::Address;
 use crate::gpu::module::Module;
 use crate::gpu::radix::Radix;
@@ -35,8 +35,7 @@ pub struct Kernels {
     pub describe_blocks: Function,
     pub seal_blocks: Function,
     pub count_values: Function,
-    /// Blocks that work at a time.
-    pub blocks: u32,
+    pub blocks: Blocks,
     // The functions are its.
     _module: Module,
 }
@@ -67,14 +66,9 @@ impl Kernels {
             describe_blocks: find("describe_blocks")?,
             seal_blocks: find("seal_blocks")?,
             count_values: find("count_values")?,
-            blocks: device.processors() * BLOCKS,
+            blocks: Blocks::of(device),
             _module: module,
         })
-    }
-
-    /// Blocks for so many threads with a loop each.
-    pub fn blocks_for(&self, threads: u32) -> u32 {
-        threads.div_ceil(THREADS).clamp(1, self.blocks)
     }
 
     /// Puts, instead of each word of an entry, the sum of those before it.

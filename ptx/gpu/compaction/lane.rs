@@ -335,8 +335,20 @@ impl Lane {
                 .and_then(|()| copy_in(stream, view.bounds, &padded))
                 .and_then(|()| copy_in(stream, view.value_files, cast_slice(plan.value_files)))
                 .and_then(|()| fill(stream, view.status, 0, size_of::<Status>()))
-                .and_then(|()| on.put(kernels.check_blocks, kernels.blocks_for(groups), of_job))
-                .and_then(|()| on.put(kernels.parse_blocks, kernels.blocks_for(warps), of_job))
+                .and_then(|()| {
+                    on.put(
+                        kernels.check_blocks,
+                        kernels.blocks.for_threads(groups),
+                        of_job,
+                    )
+                })
+                .and_then(|()| {
+                    on.put(
+                        kernels.parse_blocks,
+                        kernels.blocks.for_threads(warps),
+                        of_job,
+                    )
+                })
                 .and_then(|()| on.submit())
                 .and_then(|()| {
                     let status = &mut self.host.bytes_mut()[..size_of::<Status>()];
@@ -359,7 +371,7 @@ impl Lane {
     ) -> Result<()> {
         let stream = &self.stream;
         let mut on = Launches::new(stream, &mut self.graphs);
-        let blocks = kernels.blocks_for(view.entry_count + 1);
+        let blocks = kernels.blocks.for_threads(view.entry_count + 1);
         let last = u32::from(view.stride > view.prefix + 8);
         for word in (0..=last).rev() {
             let in_order = u32::from(word != last);
@@ -408,7 +420,7 @@ impl Lane {
             // SAFETY: there is room for so many keys, which stays until the stream has been waited for.
             let launched = unsafe {
                 let arguments: [&[u8]; 3] = [bytes_of(&some), bytes_of(&to), bytes_of(&shown)];
-                let blocks = kernels.blocks_for(shown);
+                let blocks = kernels.blocks.for_threads(shown);
                 let put = stream.put(kernels.copy_tombstones, blocks, &arguments);
                 put.and_then(|()| copy_out(stream, &mut self.host.bytes_mut()[..len], to))
             };
@@ -432,7 +444,7 @@ impl Lane {
         dropped: &[u8],
     ) -> Result<[usize; 3]> {
         let stream = &self.stream;
-        let blocks = kernels.blocks_for(view.entry_count + 1);
+        let blocks = kernels.blocks.for_threads(view.entry_count + 1);
         let of_job: &[&[u8]] = &[bytes_of(view)];
         let answers = [view.kept, view.starts, view.offsets];
         // SAFETY: as in `parse`; `dropped` stays until the stream has been waited for.
@@ -443,7 +455,7 @@ impl Lane {
                     copy_in(stream, at, dropped)?;
                     let count = u32::try_from(dropped.len()).expect("of some entries");
                     let arguments: [&[u8]; 3] = [bytes_of(view), bytes_of(&at), bytes_of(&count)];
-                    let blocks = kernels.blocks_for(count);
+                    let blocks = kernels.blocks.for_threads(count);
                     let mut one = stream;
                     one.put(kernels.drop_tombstones, blocks, &arguments)?;
                 }
@@ -514,7 +526,7 @@ impl Lane {
         let of_job: &[&[u8]] = &[bytes_of(view)];
         let threads = |each: u32, count: usize| {
             let count = u32::try_from(count).unwrap_or(u32::MAX);
-            kernels.blocks_for(count.saturating_mul(each))
+            kernels.blocks.for_threads(count.saturating_mul(each))
         };
         let (of_blocks, rest) = self.host.bytes_mut().split_at_mut(made.ends);
         // SAFETY: as in `parse`. The caller waits for the stream, whatever comes back.
@@ -558,8 +570,12 @@ impl Lane {
         [view.filters, view.filter_ranges, view.uses] = at;
         let mut on = Launches::new(stream, &mut self.graphs);
         let of_job: &[&[u8]] = &[bytes_of(view)];
-        let blocks = kernels.blocks_for(view.new_blocks.saturating_mul(GROUP));
-        let entries = kernels.blocks_for(u32::try_from(made.entries).unwrap_or(u32::MAX));
+        let blocks = kernels
+            .blocks
+            .for_threads(view.new_blocks.saturating_mul(GROUP));
+        let entries = kernels
+            .blocks
+            .for_threads(u32::try_from(made.entries).unwrap_or(u32::MAX));
         let (first, answered_uses) = self.host.bytes_mut().split_at_mut(uses_at);
         let (first, answered_filters) = first.split_at_mut(made.filters);
         let (status, content) = first.split_at_mut(made.content);

@@ -328,7 +328,7 @@ fn prefetch_slot<M: Medium>(table: &Table<M>, addr: &SlotAddr) {
 fn prefetch_record<M: Medium>(table: &Table<M>, addr: SlotAddr) {
     let record = RecordWord(table.medium.load(addr.record));
     if record.is_member() {
-        prefetch_lines(table, record.offset(), 0, UNKNOWN_RECORD_BYTES);
+        prefetch_record_at(table, record.offset());
     }
 }
 

@@ -9,9 +9,9 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use crate::Engine;
+#[cfg(feature = "cuda")]
+use crate::engine::rates::REST;
 use crate::engine::rates::{Rates, Side};
 use crate::engine::{Compactor, compactor};
 use crate::pool::worker::Worker;
@@ -42,9 +42,6 @@ const LANE_BYTES_MIN: u64 = 3 << 19;
 #[cfg(feature = "cuda")]
 const IDLE_LANES: Duration = Duration::from_secs(30);
 
-/// How long a GPU is left alone after a failure.
-const REST: Duration = Duration::from_secs(10);
-
 /// See the [module](self). All partitions of a store share one.
 pub struct GpuCompaction {
     lanes: Arc<Lanes>,
@@ -54,7 +51,6 @@ pub struct GpuCompaction {
     bytes_max: u64,
     /// Nanoseconds a byte.
     rates: Rates,
-    rests_until: Mutex<Option<Instant>>,
     /// That of the parts which are the GPU's, whoever is faster.
     share: Option<f64>,
 }
@@ -145,7 +141,6 @@ impl GpuCompaction {
             preparer,
             bytes_max,
             rates: Rates::default(),
-            rests_until: Mutex::new(None),
             share,
         }
     }
@@ -190,7 +185,7 @@ impl GpuCompaction {
 
     /// The GPU, if it is to do a part of so many bytes.
     pub fn choose(&self, bytes: u64) -> Option<&Compactor> {
-        if !self.is_wanted() || !self.is_rested() || !self.is_next(bytes) {
+        if !self.is_wanted() || !self.rates.is_rested() || !self.is_next(bytes) {
             return None;
         }
         self.expect_parts();
@@ -200,7 +195,8 @@ impl GpuCompaction {
         }
     }
 
-    /// Begins a part with so many bytes of data blocks, if there is a lane for it. If there is not, later ones find one.
+    /// Begins a part with so many bytes of data blocks, if there is a lane for it. If there is not, later ones find one
+    /// once it is [made](Self::prepare).
     #[cfg(feature = "cuda")]
     pub fn begin<'g>(
         &self,
@@ -213,18 +209,9 @@ impl GpuCompaction {
             match self.share {
                 _ if task.is_some() => return Ok(task),
                 Some(_) if gpu.prepare(self.lanes.bytes, self.lanes.count)? => {}
-                Some(_) => return Ok(None),
-                None => {
-                    self.preparer.call_if_possible();
-                    return Ok(None);
-                }
+                _ => return Ok(None),
             }
         }
-    }
-
-    fn is_rested(&self) -> bool {
-        let until = *self.rests_until.lock();
-        until.is_none_or(|until| until <= Instant::now())
     }
 
     /// Notes how long a part took.
@@ -234,7 +221,7 @@ impl GpuCompaction {
 
     /// Leaves the GPU alone for a while: it has failed.
     pub fn rest(&self) {
-        *self.rests_until.lock() = Some(Instant::now() + REST);
+        self.rates.rest();
     }
 }
 

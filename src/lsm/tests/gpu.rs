@@ -8,30 +8,22 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
+use crate::engine::device_tests::{GPU, alone, fail_calls};
 use crate::width::low_byte;
 use crate::{Engine, Error};
-
-const GPU: Engine = Engine::Cuda { device: 0 };
 
 /// Does each part on a GPU.
 fn forced(engine: Engine) -> GpuCompaction {
     GpuCompaction::new(engine, Some(1 << 30), 2, Some(1.0))
 }
 
-/// The driver is one for the whole process.
-static ALONE: Mutex<()> = Mutex::new(());
-
-/// Whether there is a device, and entries of a job on it: an emulated one takes long.
-fn device() -> Option<usize> {
-    let compactor = match crate::engine::compactor(GPU) {
-        Ok(compactor) => compactor?,
-        Err(error) => {
-            println!("skipped: {error}");
-            return None;
-        }
-    };
-    let is_emulated = compactor.device_name() == "emulated warps";
-    Some(if is_emulated { 400 } else { 20_000 })
+/// Entries of a job on the device: an emulated one takes long.
+fn count() -> usize {
+    let compactor = crate::engine::compactor(GPU).unwrap().unwrap();
+    match compactor.device_name() {
+        "emulated warps" => 400,
+        _ => 20_000,
+    }
 }
 
 fn seed() -> u64 {
@@ -121,8 +113,8 @@ fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
 
 #[test]
 fn gpu_makes_the_same_files() {
-    let Some(count) = device() else { return };
-    let _alone = ALONE.lock();
+    let Some(_alone) = alone() else { return };
+    let count = count();
     let mut random = SmallRng::seed_from_u64(seed());
     for keys in KEYS {
         let dirs = [(); 2].map(|()| tempfile::tempdir_in("/dev/shm").unwrap());
@@ -162,8 +154,8 @@ fn gpu_makes_the_same_files() {
 /// Parts that a GPU and the CPU have made side by side make up the same items.
 #[test]
 fn gpu_makes_parts_of_jobs() {
-    let Some(count) = device() else { return };
-    let _alone = ALONE.lock();
+    let Some(_alone) = alone() else { return };
+    let count = count();
     let mut random = SmallRng::seed_from_u64(seed());
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut one = options();
@@ -183,34 +175,11 @@ fn gpu_makes_parts_of_jobs() {
     assert!(values(&found) == values(&model));
 }
 
-/// Lets calls of the emulated driver fail, from the first one to before the last one, and says how many there were since
-/// the last time; `None` on a GPU.
-fn fail_calls(first: u64, last: u64) -> Option<u64> {
-    // SAFETY: the library is loaded already, and stays.
-    let driver =
-        unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
-    assert!(!driver.is_null());
-    // SAFETY: the handle is one.
-    let [calls, fail] = [c"gphash_emulation_calls", c"gphash_emulation_fail"]
-        .map(|name| unsafe { libc::dlsym(driver, name.as_ptr()) });
-    if calls.is_null() || fail.is_null() {
-        return None;
-    }
-    // SAFETY: so ptx/emulator/driver.cpp has it.
-    let calls: extern "C" fn() -> u64 = unsafe { std::mem::transmute(calls) };
-    // SAFETY: as above.
-    let fail: extern "C" fn(u64, u64, libc::c_int) = unsafe { std::mem::transmute(fail) };
-    let before = calls();
-    // A launch that is accepted and does nothing is heard of by what fails after it.
-    fail(first, last, libc::c_int::from(last == u64::MAX));
-    Some(before)
-}
-
 /// Whatever call of the driver fails, the CPU does the job, and the items are the same.
 #[test]
 fn gpu_fails_at_any_call() {
-    let Some(count) = device() else { return };
-    let _alone = ALONE.lock();
+    let Some(_alone) = alone() else { return };
+    let count = count();
     let mut random = SmallRng::seed_from_u64(seed());
     let mut sequence = 1;
     let rounds: Vec<Model> = (0..4)
@@ -255,8 +224,8 @@ fn gpu_fails_at_any_call() {
 /// A block of an input that is damaged is met by the device as well, and named by the CPU.
 #[test]
 fn gpu_leaves_damage_to_the_cpu() {
-    let Some(count) = device() else { return };
-    let _alone = ALONE.lock();
+    let Some(_alone) = alone() else { return };
+    let count = count();
     let mut random = SmallRng::seed_from_u64(seed());
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut one = options();
@@ -283,10 +252,7 @@ fn gpu_leaves_damage_to_the_cpu() {
 /// Lanes are as many as may be, and go when nobody wants them; those of a store come beside its parts.
 #[test]
 fn gpu_lanes_come_and_go() {
-    if device().is_none() {
-        return;
-    }
-    let _alone = ALONE.lock();
+    let Some(_alone) = alone() else { return };
     let compactor = crate::engine::compactor(GPU).unwrap().unwrap();
     let prepare = |lanes| compactor.prepare(1 << 20, lanes).unwrap();
     assert!(prepare(2) && prepare(2) && !prepare(2));

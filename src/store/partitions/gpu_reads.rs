@@ -2,6 +2,7 @@
 //! than the bus does, compares keys and copies values (H-Rocks §4). What it does not find, or finds for another key, the
 //! CPU looks up as always.
 
+use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
 #[cfg(test)]
@@ -21,9 +22,6 @@ use crate::store::inner::{PARALLEL_LOOKUPS_MIN, StoreInner};
 use crate::store::partition::Partition;
 use crate::{Engine, Result};
 
-/// How long a GPU is left alone after a failure.
-const REST: Duration = Duration::from_secs(10);
-
 /// Keys that a thread asks for at least.
 const ASKED_MIN: usize = 4096;
 
@@ -31,7 +29,7 @@ const ASKED_MIN: usize = 4096;
 pub struct GpuReads {
     engine: Engine,
     /// Nothing while somebody reads a column with it.
-    idle: Mutex<Option<Opened>>,
+    idle: Mutex<Option<Gpu>>,
     rates: Rates,
     located: AtomicU64,
     /// It helps with each column, however short it is and long it takes.
@@ -39,20 +37,15 @@ pub struct GpuReads {
     is_forced: AtomicBool,
 }
 
-#[derive(Default)]
-struct Opened {
-    /// The GPU was looked for.
-    is_opened: bool,
-    locator: Option<Locator>,
-    rests_until: Option<Instant>,
-}
+/// The GPU, once it was looked for, if there is one.
+type Gpu = OnceCell<Option<Locator>>;
 
 impl GpuReads {
     /// Those of the GPU that is asked for. It is opened when there is work for it.
     pub fn new(engine: Engine) -> Self {
         Self {
             engine,
-            idle: Mutex::new(Some(Opened::default())),
+            idle: Mutex::new(Some(Gpu::new())),
             rates: Rates::default(),
             located: AtomicU64::new(0),
             #[cfg(test)]
@@ -95,9 +88,8 @@ impl GpuReads {
             return None;
         }
         let mut idle = self.idle.lock();
-        let opened = idle.as_ref()?;
-        let has_none = opened.is_opened && opened.locator.is_none();
-        if has_none || !self.is_forced() && !self.is_worth_it(opened, keys as u64) {
+        let has_none = matches!(idle.as_ref()?.get(), Some(None));
+        if has_none || !self.is_forced() && !self.is_worth_it(keys as u64) {
             return None;
         }
         Some(Turn {
@@ -110,9 +102,8 @@ impl GpuReads {
         })
     }
 
-    fn is_worth_it(&self, opened: &Opened, keys: u64) -> bool {
-        let until = opened.rests_until;
-        until.is_none_or(|until| until <= Instant::now()) && self.rates.choose(keys) == Side::Gpu
+    fn is_worth_it(&self, keys: u64) -> bool {
+        self.rates.is_rested() && self.rates.choose(keys) == Side::Gpu
     }
 
     /// Notes how long a column took without it.
@@ -126,7 +117,7 @@ impl GpuReads {
 /// The GPU, for one column.
 pub struct Turn<'g> {
     of: &'g GpuReads,
-    gpu: Opened,
+    gpu: Gpu,
     began: Instant,
     keys: u64,
     /// It has done what is not done for each column.
@@ -153,8 +144,7 @@ impl Turn<'_> {
             has_failed,
             ..
         } = self;
-        let opened = (&mut gpu.is_opened, &mut gpu.locator);
-        let found = match Self::open(of.engine, opened, is_settling, partitions) {
+        let found = match open(of.engine, gpu, is_settling, partitions) {
             Ok(None) => return None,
             Ok(Some(locator)) => Located::find(partitions, locator, keys, positions),
             Err(error) => Err(error),
@@ -167,29 +157,26 @@ impl Turn<'_> {
             Err(error) => {
                 tracing::warn!(%error, "the CPU reads a column that the GPU could not");
                 *has_failed = true;
-                gpu.rests_until = Some(Instant::now() + REST);
+                of.rates.rest();
                 None
             }
         }
     }
 }
 
-impl Turn<'_> {
-    /// The GPU, opened if it was not yet, if there is one.
-    fn open<'s>(
-        engine: Engine,
-        (is_opened, opened): (&mut bool, &'s mut Option<Locator>),
-        is_settling: &mut bool,
-        partitions: &Partitions,
-    ) -> Result<Option<&'s mut Locator>> {
-        if !*is_opened {
-            *is_settling = true;
-            let shape = partitions.all()[0].state.tiers.table.shape();
-            *opened = locator(engine, shape)?;
-            *is_opened = true;
-        }
-        Ok(opened.as_mut())
+/// The GPU, opened if it was not yet, if there is one.
+fn open<'g>(
+    engine: Engine,
+    gpu: &'g mut Gpu,
+    is_settling: &mut bool,
+    partitions: &Partitions,
+) -> Result<Option<&'g mut Locator>> {
+    if gpu.get().is_none() {
+        *is_settling = true;
+        let shape = partitions.all()[0].state.tiers.table.shape();
+        *gpu = Gpu::from(locator(engine, shape)?);
     }
+    Ok(gpu.get_mut().and_then(Option::as_mut))
 }
 
 impl Drop for Turn<'_> {

@@ -5,42 +5,32 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use parking_lot::{Mutex, MutexGuard};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::Engine;
+use crate::engine::device_tests::{GPU, alone, fail_calls};
 use crate::store::columns::{Columns, ValueColumns};
 use crate::store::tests::seed;
 use crate::store::{Durability, Store, StoreOptions};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The driver is one for the whole process.
-static ALONE: Mutex<()> = Mutex::new(());
-
-fn alone() -> Option<MutexGuard<'static, ()>> {
-    match crate::engine::version_sorter(Engine::Cuda { device: 0 }) {
-        Ok(_) => Some(ALONE.lock()),
-        Err(error) => {
-            println!("skipped: {error}");
-            None
-        }
-    }
-}
-
 fn rng() -> SmallRng {
     SmallRng::seed_from_u64(seed())
 }
 
 fn open(dir: &std::path::Path, partitions: u32, budget: Option<u64>) -> Store {
-    let mut options = StoreOptions::new()
-        .partitions(partitions)
-        .durability(Durability::None)
-        .engine(Engine::Cuda { device: 0 });
-    if let Some(budget) = budget {
-        options = options.memory_budget(budget);
-    }
+    let options = StoreOptions::new().partitions(partitions);
+    let options = match budget {
+        Some(budget) => options.memory_budget(budget),
+        None => options,
+    };
+    open_with(dir, options)
+}
+
+/// A store all of whose columns a GPU helps to read.
+fn open_with(dir: &std::path::Path, options: StoreOptions) -> Store {
+    let options = options.durability(Durability::None).engine(GPU);
     let store = Store::open(dir, &options).unwrap();
     store.partitions().shared().gpu_reads.force();
     store
@@ -129,6 +119,27 @@ fn columns_have_what_was_put_whatever_becomes_of_the_table() {
     }
 }
 
+/// Keys for which the tables of two partitions have room from the beginning, and whose buckets are then mostly full.
+const FULL_TABLES_KEYS: u32 = 10_400;
+
+#[test]
+fn keys_of_full_tables_are_found_on_the_device() {
+    let Some(_alone) = alone() else { return };
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let options = StoreOptions::new().capacity(FULL_TABLES_KEYS.into());
+    let store = open_with(dir.path(), options.partitions(2));
+    let keys: Vec<Vec<u8>> = (0..FULL_TABLES_KEYS).map(key).collect();
+    store.put_columns(&columns(&keys), &columns(&keys)).unwrap();
+    let model: Model = keys.iter().map(|key| (key.clone(), key.clone())).collect();
+    expect(&store.get_columns(&columns(&keys)).unwrap(), &keys, &model);
+    // But for those that have gone past the nearest buckets.
+    let located = store.stats().gpu_located;
+    assert!(
+        located * 100 >= u64::from(FULL_TABLES_KEYS) * 99,
+        "{located} of {FULL_TABLES_KEYS}"
+    );
+}
+
 #[test]
 fn columns_see_each_batch_of_others_as_a_whole() {
     let Some(_alone) = alone() else { return };
@@ -168,28 +179,6 @@ fn columns_see_each_batch_of_others_as_a_whole() {
         }
     });
     assert!(store.stats().gpu_located > 0);
-}
-
-/// Lets calls of the emulated driver fail, from the first one to before the last one, and says how many there were since
-/// the last time; `None` on a GPU.
-fn fail_calls(first: u64, last: u64) -> Option<u64> {
-    // SAFETY: the library is loaded already, and stays.
-    let driver =
-        unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
-    // SAFETY: the handle is one, or null, which knows no such name.
-    let [calls, fail] = [c"gphash_emulation_calls", c"gphash_emulation_fail"]
-        .map(|name| unsafe { libc::dlsym(driver, name.as_ptr()) });
-    if calls.is_null() || fail.is_null() {
-        return None;
-    }
-    // SAFETY: so ptx/emulator/driver.cpp has it.
-    let calls: extern "C" fn() -> u64 = unsafe { std::mem::transmute(calls) };
-    // SAFETY: as above.
-    let fail: extern "C" fn(u64, u64, libc::c_int) = unsafe { std::mem::transmute(fail) };
-    let before = calls();
-    // A launch that is accepted and does nothing is heard of by what fails after it.
-    fail(first, last, libc::c_int::from(last == u64::MAX));
-    Some(before)
 }
 
 #[test]
