@@ -7,7 +7,14 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
+use crate::width::to_usize;
 use crate::{Error, Result};
+
+/// How many files the process may have open at a time.
+pub(crate) fn open_files_max() -> usize {
+    let soft = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    soft.map_or(usize::MAX, to_usize)
+}
 
 /// The process that has opened something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,13 +14,13 @@ use super::sst;
 use super::sst::{BLOCK_BYTES, Block};
 use super::values;
 use super::values::ValueFile;
-use crate::Result;
 use crate::pm::{Dir, PmFile};
 use crate::pool::worker::{REST, Worker};
 use crate::width::to_usize;
+use crate::{Error, Result};
 
-/// Files that are kept open. Processes may often have no more than 1,024.
-const OPEN_FILES_MAX: usize = 400;
+/// Files that are kept open where each is gone through once.
+const FILES_OPEN_ONCE: usize = 16;
 
 /// Blocks that are longer in their file, in bytes, are not kept: each has a single value, and would
 /// take the place of many.
@@ -99,11 +99,11 @@ impl Handles {
 }
 
 impl FileCache {
-    /// One for the files of a directory, which keeps `bytes` bytes of data blocks.
-    pub fn new(dir: Dir, bytes: u64) -> Self {
+    /// One for the files of a directory, which keeps `open_files` of them open, and `bytes` bytes of data blocks.
+    pub fn new(dir: Dir, open_files: usize, bytes: u64) -> Self {
         let blocks = to_usize(bytes) / (BLOCK_BYTES + ENTRY_OVERHEAD_BYTES);
         let files = Arc::new(Handles {
-            open: Cache::new(OPEN_FILES_MAX),
+            open: Cache::new(open_files),
             are_open: AtomicBool::new(false),
             were_used: AtomicBool::new(false),
         });
@@ -121,6 +121,11 @@ impl FileCache {
         }
     }
 
+    /// One for who goes through the files of a directory once.
+    pub fn without_blocks(dir: Dir) -> Self {
+        Self::new(dir, FILES_OPEN_ONCE, 0)
+    }
+
     /// The directory of the files.
     pub fn dir(&self) -> &Dir {
         &self.dir
@@ -135,15 +140,26 @@ impl FileCache {
         if !self.files.were_used.load(Ordering::Relaxed) {
             self.files.were_used.store(true, Ordering::Relaxed);
         }
-        let file = self.files.open.get_or_insert_with(&(kind, number), || {
-            let file = self.dir.open_file(&kind.name(number), false)?;
-            Result::<_>::Ok(Arc::new(file))
-        })?;
+        let file = match self.opened(kind, number) {
+            Err(error) if is_without_descriptor(&error) => {
+                // Whatever else is open in the process, those that nobody reads are closed.
+                self.files.open.clear();
+                self.opened(kind, number)?
+            }
+            opened => opened?,
+        };
         let are_open = &self.files.are_open;
         if !are_open.load(Ordering::Relaxed) && !are_open.swap(true, Ordering::AcqRel) {
             self.rest.call_if_possible();
         }
         Ok(file)
+    }
+
+    fn opened(&self, kind: FileKind, number: u64) -> Result<Arc<PmFile>> {
+        self.files.open.get_or_insert_with(&(kind, number), || {
+            let file = self.dir.open_file(&kind.name(number), false)?;
+            Ok(Arc::new(file))
+        })
     }
 
     /// Value file `number`, which all who refer to it share.
@@ -226,6 +242,14 @@ impl FileCache {
         let blocks = &self.blocks;
         (blocks.weight(), blocks.hits(), blocks.misses())
     }
+}
+
+/// Whether the process, or the machine, may open no more files.
+fn is_without_descriptor(error: &Error) -> bool {
+    let Error::Io { source, .. } = error else {
+        return false;
+    };
+    matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 impl Drop for FileCache {

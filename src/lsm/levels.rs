@@ -57,7 +57,7 @@ impl Levels {
     ) -> Result<Self> {
         dir.create()?;
         let names = dir.names()?;
-        let cache = Arc::new(FileCache::new(dir, options.cache_bytes));
+        let cache = Arc::new(FileCache::new(dir, options.open_files, options.cache_bytes));
         let open = |file: &LevelFile| {
             let sst = Sst::open(&cache, options.store_id, file)?;
             Ok((file.level, Arc::new(sst)))

@@ -94,6 +94,8 @@ pub(crate) trait Catalog: Send + Sync {
 /// How a spill works.
 #[derive(Clone)]
 pub(crate) struct SpillOptions {
+    /// Files that are kept open.
+    pub open_files: usize,
     /// Bytes of data blocks that are kept in memory.
     pub cache_bytes: u64,
     /// Bytes after which a file ends and the next one begins.
@@ -201,6 +203,11 @@ impl Spill {
     /// can be compacted in parts.
     pub fn cuts(&self) -> Vec<Vec<u8>> {
         self.levels.cuts()
+    }
+
+    /// Values from this length on, in bytes, are apart from their keys.
+    pub fn value_bytes_min(&self) -> usize {
+        self.levels.options().value_bytes_min
     }
 
     /// Statistics of this moment.

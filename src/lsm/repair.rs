@@ -34,7 +34,7 @@ pub(crate) fn check(
     store_id: [u64; 2],
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Checked> {
-    let cache = Arc::new(FileCache::new(dir.clone(), 0));
+    let cache = Arc::new(FileCache::without_blocks(dir.clone()));
     Sst::open(&cache, store_id, file)?.check(progress)
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn check(
 /// # Errors
 /// [`Error::Damaged`](crate::Error::Damaged) of the directory.
 pub(crate) fn check_levels(dir: &Dir, files: &[LevelFile], store_id: [u64; 2]) -> Result<()> {
-    let cache = Arc::new(FileCache::new(dir.clone(), 0));
+    let cache = Arc::new(FileCache::without_blocks(dir.clone()));
     let open = |file: &LevelFile| {
         let sst = Sst::open(&cache, store_id, file).ok()?;
         Some((file.level, Arc::new(sst)))

@@ -529,6 +529,7 @@ impl StoreOptions {
         let budget = self.memory_budget.unwrap_or(DEFAULT_CACHE * CACHE_SHARE);
         let file_bytes = (budget / FILE_SHARE).clamp(LEAST_FILE, MOST_FILE);
         SpillOptions {
+            open_files: shared.open_files,
             cache_bytes: budget / CACHE_SHARE,
             file_bytes,
             value_bytes_min: self.value_file_threshold,

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use crate::Result;
 use crate::lsm::GpuCompaction;
 use crate::pool::Pool;
+use crate::process;
 use crate::store::commit::sorter::Sorter;
 use crate::store::metrics::StoreMetrics;
 use crate::store::mvcc::clock::CommitClock;
@@ -26,6 +27,8 @@ pub struct Shared {
     pub threads: Threads,
     /// The threads that compact.
     pub compaction: Arc<Pool>,
+    /// Sorted files and value files that each partition keeps open.
+    pub open_files: usize,
     pub gpu_compaction: Arc<GpuCompaction>,
     #[cfg(feature = "cuda")]
     pub gpu_reads: GpuReads,
@@ -39,6 +42,16 @@ pub struct Shared {
     ruling_out: Mutex<()>,
     /// The log of each partition, once all are open.
     pub logs: OnceLock<Vec<Arc<Log>>>,
+}
+
+/// The part of the files that a process may have open which a store keeps open, and most of each partition.
+const OPEN_FILES_SHARE: usize = 2;
+const OPEN_FILES_MAX: usize = 4096;
+
+/// How many files each of so many partitions keeps open.
+fn open_files(partitions: usize) -> usize {
+    let of_each = process::open_files_max() / OPEN_FILES_SHARE / partitions;
+    of_each.clamp(1, OPEN_FILES_MAX)
 }
 
 impl Shared {
@@ -56,6 +69,7 @@ impl Shared {
             snapshots: Snapshots::default(),
             threads: Threads::new(options.index.threads),
             compaction: Arc::new(compaction),
+            open_files: open_files(partitions),
             gpu_compaction: Arc::new(gpu_compaction),
             #[cfg(feature = "cuda")]
             gpu_reads: GpuReads::new(options.engine),

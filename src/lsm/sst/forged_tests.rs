@@ -128,7 +128,7 @@ fn spoil(bytes: &mut Vec<u8>, rng: &mut SmallRng) {
 
 /// Asks a file everything there is to ask; says whether it was opened.
 fn ask(dir: &Dir, file: &LevelFile) -> bool {
-    let cache = Arc::new(FileCache::new(dir.clone(), 1 << 16));
+    let cache = Arc::new(FileCache::new(dir.clone(), 4, 1 << 16));
     let Ok(sst) = Sst::open(&cache, STORE, file) else {
         return false;
     };
@@ -162,7 +162,7 @@ fn sst_that_is_forged_is_read_or_refused() {
     let parent = tempfile::tempdir_in("/dev/shm").unwrap();
     let dir = Dir::at(parent.path().to_path_buf(), None);
     let mut writer = Writer::create(&dir, name(NUMBER), STORE, NUMBER, 0).unwrap();
-    let cache = Arc::new(FileCache::new(dir.clone(), 0));
+    let cache = Arc::new(FileCache::new(dir.clone(), 4, 0));
     let mut values = ValueWriter::create(&cache, STORE, NUMBER + 1).unwrap();
     for n in 0..50 {
         let value = vec![low_byte(n); 300];

@@ -84,6 +84,7 @@ pub type Model = BTreeMap<Vec<u8>, (u64, Option<Vec<u8>>)>;
 pub fn options() -> SpillOptions {
     SpillOptions {
         next_number: 1,
+        open_files: 8,
         cache_bytes: 1 << 20,
         file_bytes: 16 << 10,
         value_bytes_min: 300,

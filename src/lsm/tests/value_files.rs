@@ -1,6 +1,7 @@
 //! Value files: what compaction moves, when their room comes back, and who still reads them.
 
 use super::*;
+use crate::pm::Call;
 
 fn value(key: u64, round: u64) -> Vec<u8> {
     format!("{key} {round} ").into_bytes().repeat(100)
@@ -166,4 +167,43 @@ fn damaged_value_does_not_block_compaction() {
         assert_eq!(version.get(key).unwrap().as_ref(), Some(item));
     }
     assert!(spill.stats().value_bytes < 2 * bytes_of(&model));
+}
+
+/// A process that may have few files open: one more is refused while so many of the directory are.
+#[derive(Debug)]
+struct FewDescriptors(usize);
+
+impl Faults for FewDescriptors {
+    fn before(&self, call: Call, path: &std::path::Path) -> std::io::Result<()> {
+        if call != Call::Open {
+            return Ok(());
+        }
+        let descriptors = std::fs::read_dir("/proc/self/fd").unwrap();
+        let files = descriptors.filter_map(|one| std::fs::read_link(one.unwrap().path()).ok());
+        let open = files.filter(|file| file.parent() == path.parent()).count();
+        match open < self.0 {
+            true => Ok(()),
+            false => Err(std::io::Error::from_raw_os_error(libc::EMFILE)),
+        }
+    }
+}
+
+/// Files that nobody reads are closed when the process may open no more.
+#[test]
+fn files_are_closed_for_others() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let many = SpillOptions {
+        open_files: 1000,
+        ..options()
+    };
+    let spill = open(dir.path(), Some(Arc::new(FewDescriptors(4))), many).unwrap();
+    let mut model = Model::new();
+    for round in 0..4 {
+        add_round(&spill, &mut model, (0..200).skip(round).step_by(4), 0);
+    }
+    assert!(spill.stats().value_files > 4);
+    assert!(contents(&spill.version(), false, 30).unwrap() == model);
+    for (key, item) in &model {
+        assert_eq!(spill.version().get(key).unwrap().as_ref(), Some(item));
+    }
 }

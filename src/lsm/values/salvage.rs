@@ -16,7 +16,7 @@ pub struct ValueSalvage {
 
 impl ValueSalvage {
     pub fn new(dir: &Dir, store_id: [u64; 2]) -> Self {
-        let cache = Arc::new(FileCache::new(dir.clone(), 0));
+        let cache = Arc::new(FileCache::without_blocks(dir.clone()));
         Self { cache, store_id }
     }
 

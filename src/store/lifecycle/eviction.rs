@@ -47,6 +47,10 @@ const STALL_TIME_MAX: Duration = Duration::from_secs(1);
 /// Bytes of items that are worth a thread of their own: what it writes files with takes about 1 MiB.
 const PART_BYTES_MIN: u64 = 1 << 20;
 
+/// How many bytes of values apart count as one: each thread writes them into a file of its own, and of many files those
+/// that are read are rarely open.
+const APART_BYTES: u64 = 16;
+
 /// Most buckets that a thread looks through at a time.
 const STRIDE_BUCKETS_MAX: u64 = 16;
 
@@ -341,6 +345,16 @@ impl StoreInner {
         EvictionGuard(self)
     }
 
+    /// Threads for these items.
+    fn threads_for(&self, items: &[ColdItem]) -> usize {
+        let apart_min = self.tiers.spill.value_bytes_min() as u64;
+        let bytes = |item: &ColdItem| match u64::from(item.value_len) {
+            len if len < apart_min => item.bytes(),
+            len => u64::from(item.key_len) + len / APART_BYTES,
+        };
+        self.eviction_threads(items.iter().map(bytes).sum())
+    }
+
     /// Threads for so many bytes of items.
     fn eviction_threads(&self, bytes: u64) -> usize {
         to_usize(bytes / PART_BYTES_MIN).clamp(1, self.shared.threads.eviction.count())
@@ -451,8 +465,8 @@ impl StoreInner {
     /// # Errors
     /// What the operating system answers.
     fn copy<'c>(&self, cold: &'c ColdItems, chunk: Range<usize>) -> Result<EvictionBatch<'c>> {
-        let bytes = cold.items[chunk.clone()].iter().map(ColdItem::bytes).sum();
-        let part = chunk.len().div_ceil(self.eviction_threads(bytes)).max(1);
+        let threads = self.threads_for(&cold.items[chunk.clone()]);
+        let part = chunk.len().div_ceil(threads).max(1);
         let parts = chunk.clone().step_by(part);
         let parts = parts.map(|start| start..chunk.end.min(start + part));
         let copied = self
