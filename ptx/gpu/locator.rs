@@ -1,7 +1,9 @@
 //! Copies of the buckets of a store's partitions in device memory, and where the records of keys are by them: the
 //! device answers from there, and never reads the store's files.
 
+use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
+use std::ops::RangeInclusive;
 
 use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
 
@@ -126,20 +128,32 @@ impl Locator {
         })
     }
 
-    /// Makes room for the levels from `bottom` to `top` of a partition's table, in place of those before. What is in them
-    /// means nothing before it is [stored](Self::store).
+    /// Makes room for the `live` levels of a partition's table, in place of those before, of which it has the `kept` ones
+    /// already. What is in the others means nothing before it is [stored](Self::store).
     ///
     /// # Errors
     /// [`Error`](super::error::Error) if the device has no room. The partition then has no levels.
-    pub fn make_room(&mut self, partition: u8, (bottom, top): (u32, u32)) -> Result<()> {
+    pub fn make_room(
+        &mut self,
+        partition: u8,
+        live: &RangeInclusive<u32>,
+        kept: &RangeInclusive<u32>,
+    ) -> Result<()> {
         let _entered = self.device.enter()?;
         let bucket_size = self.shape.bucket_size as usize;
         self.parts.views_differ = true;
         let copies = &mut self.parts.tables[usize::from(partition)];
+        let before = std::mem::take(copies);
+        let mut levels: BTreeMap<u32, DeviceMemory> =
+            (before.bottom..).zip(before.levels).collect();
         // What is given up makes room for what is new.
-        *copies = Copies::default();
-        let new = (bottom..=top).map(|level| DeviceMemory::new(bucket_size << level));
-        let levels = new.collect::<Result<Vec<DeviceMemory>>>()?;
+        levels.retain(|level, _| kept.contains(level));
+        let room = |level| {
+            let kept = levels.remove(&level).map(Ok);
+            kept.unwrap_or_else(|| DeviceMemory::new(bucket_size << level))
+        };
+        let levels = live.clone().map(room).collect::<Result<Vec<_>>>()?;
+        let bottom = *live.start();
         *copies = Copies { levels, bottom };
         Ok(())
     }

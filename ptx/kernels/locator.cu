@@ -14,7 +14,8 @@ struct BucketsView {
     u32 reserved;
 };
 
-// The record of the slot in a bucket that has a fingerprint; 0 if none has. A group together.
+// The record of the slot in a bucket that has a fingerprint; 0 if none has, or if it was being moved elsewhere when the
+// bucket was copied. A group together.
 __device__ inline u64 record_in(const u8 *bucket, u32 slots, u64 fingerprint) {
     #pragma unroll 1
     for (u32 first = 0; first < slots; first += GROUP) {
@@ -24,7 +25,7 @@ __device__ inline u64 record_in(const u8 *bucket, u32 slots, u64 fingerprint) {
         u64 state = static_cast<u64>(words.y) << 32 | words.x;
         u64 record = static_cast<u64>(words.w) << 32 | words.z;
         bool is_found = state == fingerprint && (record & RECORD_OFFSET) != 0 &&
-                        (record & (TENTATIVE | COLLIDED)) == 0;
+                        (record & (TENTATIVE | COLLIDED | FROZEN)) == 0;
         u32 found = group_ballot(is_found);
         if (found != 0) return group_word(record, __ffs(found) - 1) & RECORD_OFFSET;
     }

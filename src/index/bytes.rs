@@ -626,3 +626,6 @@ impl<M: Medium> Table<M> {
         Ok(())
     }
 }
+
+#[cfg(all(test, feature = "cuda", not(loom)))]
+mod locator_tests;

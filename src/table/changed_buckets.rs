@@ -3,6 +3,9 @@
 //! Who takes a record out of a slot notes the bucket before the record waits for its epoch. So it is enough to be pinned,
 //! then to take the notes, and then to read the buckets that were noted: no copy names a record that may be used
 //! again before the pin ends. What copies lack, or have from before, is known by its key.
+//!
+//! A resize clears a slot whose record lives on in another one, where it may change at once. So the bucket is noted before,
+//! once the record is frozen: a copy has either nothing there, or a frozen record, which its reader passes over.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};

@@ -1,6 +1,9 @@
 //! Which levels are live, and where they are: the volatile copy of the superblock's directory,
 //! read by every operation without a lock.
 
+#[cfg(feature = "cuda")]
+use std::ops::RangeInclusive;
+
 use crate::layout::superblock::DIRECTORY;
 use crate::sync::{AtomicU64, Ordering};
 use crate::width::low_half;
@@ -23,6 +26,15 @@ impl Levels {
             top,
             bottom,
             era: 0,
+        }
+    }
+
+    /// The levels of those `before` that are still there, at the same offsets.
+    #[cfg(feature = "cuda")]
+    pub fn kept_of(self, before: Self) -> RangeInclusive<u32> {
+        match self.era == before.era {
+            true => self.bottom.max(before.bottom)..=self.top.min(before.top),
+            false => RangeInclusive::new(1, 0),
         }
     }
 

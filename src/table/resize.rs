@@ -315,10 +315,13 @@ impl<M: Medium> Table<M> {
         {
             return Ok(false);
         }
+        // Whoever reads it from now on finds it frozen, and knows that it will be elsewhere.
+        self.note_moved(from);
         // A copy above was written before a crash.
         if !self.has_copy(target, from) {
             let Some(to) = self.claim(target)? else {
                 medium.store(from.record, record.with(0).0);
+                self.note_moved(from);
                 // A file cleanly closed is not scanned, so no mark may outlive the close.
                 medium.write_back(from.record, 8);
                 medium.fence();
@@ -334,6 +337,7 @@ impl<M: Medium> Table<M> {
             medium.fence();
             medium.store(to.addr.record, record.with(0).0);
             to.show(target);
+            self.note_moved(to.addr);
             medium.write_back(to.addr.record, 8);
             medium.fence();
         }
@@ -342,6 +346,16 @@ impl<M: Medium> Table<M> {
         medium.fence();
         self.vacate(from);
         Ok(true)
+    }
+
+    /// Notes that a slot was changed, where somebody has copies of the buckets. The caller is pinned.
+    fn note_moved(&self, addr: SlotAddr) {
+        #[cfg(feature = "cuda")]
+        if self.changed_buckets.is_watched() {
+            self.note_bucket(addr);
+        }
+        #[cfg(not(feature = "cuda"))]
+        let _ = addr;
     }
 
     /// Says that an engine empties the bottom level by itself, or no longer does.

@@ -1629,6 +1629,20 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Emulated("partitions::gpu_reads"),
     },
     Mutation {
+        name: "a slot whose item moves up is not noted for who has copies of the buckets",
+        file: "src/table/resize.rs",
+        find: "        self.note_moved(from);\n        // A copy above",
+        replacement: "        // A copy above",
+        suite: Suite::Emulated("locator_tests"),
+    },
+    Mutation {
+        name: "the device names an item that is being moved",
+        file: "ptx/kernels/locator.cu",
+        find: "(TENTATIVE | COLLIDED | FROZEN)",
+        replacement: "(TENTATIVE | COLLIDED)",
+        suite: Suite::Emulated("locator_tests"),
+    },
+    Mutation {
         name: "the device looks a fingerprint up in one bucket of each level",
         file: "ptx/kernels/locator.cu",
         find: "nth < view.locations; nth++",

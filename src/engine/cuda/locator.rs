@@ -2,7 +2,7 @@
 //! keys themselves are compared by the host, which reads random memory faster than the bus does).
 
 use std::collections::HashMap;
-use std::convert::Infallible;
+use std::ops::RangeInclusive;
 
 use crate::Result;
 use crate::gpu::locator;
@@ -54,7 +54,7 @@ impl Locator {
         })
     }
 
-    /// Brings the copies of tables up to date, each at its number, as far as they are given and at rest. From then on these
+    /// Brings the copies of tables up to date, each at its number, as far as they are given. From then on these
     /// name no record that is used again while the caller, who is pinned to the tables and keeps their levels, stays so.
     ///
     /// # Errors
@@ -67,13 +67,13 @@ impl Locator {
         for (number, table) in (0..=u8::MAX).zip(tables) {
             let Some(table) = table else { continue };
             let levels = table.levels.live();
-            if levels.draining(table.shape.levels) {
-                continue;
+            let known = before.get(&number);
+            let kept = known.map_or(RangeInclusive::new(1, 0), |known| levels.kept_of(*known));
+            if known != Some(&levels) {
+                let live = levels.bottom..=levels.top;
+                self.device.make_room(number, &live, &kept)?;
             }
-            let is_new = before.get(&number) != Some(&levels);
-            if is_new {
-                self.device.make_room(number, (levels.bottom, levels.top))?;
-            }
+            is_first |= known.is_none();
             let mut add = |level, bucket| {
                 coming.push(BucketId {
                     partition: number,
@@ -85,15 +85,13 @@ impl Locator {
                     _ => Ok(()),
                 }
             };
-            if is_new {
-                is_first |= !before.contains_key(&number);
-                // They are read with all others.
-                let Ok(()) = table.take_changed_buckets(levels, |_, _| Ok::<(), Infallible>(()));
-                for level in levels.bottom..=levels.top {
-                    (0..1 << level).try_for_each(|bucket| add(level, bucket))?;
-                }
-            } else {
-                table.take_changed_buckets(levels, add)?;
+            table.take_changed_buckets(levels, |level, bucket| match kept.contains(&level) {
+                true => add(level, bucket),
+                // It is read with all others of the level.
+                false => Ok(()),
+            })?;
+            for level in (levels.bottom..=levels.top).filter(|level| !kept.contains(level)) {
+                (0..1 << level).try_for_each(|bucket| add(level, bucket))?;
             }
             copied.insert(number, levels);
         }
