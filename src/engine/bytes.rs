@@ -1,5 +1,6 @@
 //! What an engine does for a table of byte strings.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
@@ -27,12 +28,12 @@ pub(crate) trait BytesEngine {
     fn get(&self, table: &Table<Mapping>, key: &[u8], value: &mut Vec<u8>) -> Result<Option<u64>>;
 
     /// Calls `found` with the position, the sequence number and the value of each of `keys` that is there, in
-    /// their order. `found` may take the value out of the buffer.
+    /// their order.
     fn get_many(
         &self,
         table: &Table<Mapping>,
         keys: &[&[u8]],
-        found: impl FnMut(usize, u64, &mut Vec<u8>),
+        found: impl FnMut(usize, u64, Cow<'_, [u8]>),
     ) -> Result<()>;
 
     /// As [`get_many`](Self::get_many), in no order. `hints` has for each key the offset of a record which, if its key is
@@ -42,7 +43,7 @@ pub(crate) trait BytesEngine {
         table: &Table<Mapping>,
         keys: &[&[u8]],
         hints: &[u64],
-        found: impl FnMut(usize, u64, &mut Vec<u8>),
+        found: impl FnMut(usize, u64, Cow<'_, [u8]>),
     ) -> Result<()>;
 
     /// As [`get_many`](Self::get_many). Every checksum is compared, and `found` is given the errors.
@@ -102,7 +103,7 @@ impl BytesEngine for CpuEngine {
         &self,
         table: &Table<Mapping>,
         keys: &[&[u8]],
-        found: impl FnMut(usize, u64, &mut Vec<u8>),
+        found: impl FnMut(usize, u64, Cow<'_, [u8]>),
     ) -> Result<()> {
         CpuEngine::get_many(self, table, keys, found)
     }
@@ -112,7 +113,7 @@ impl BytesEngine for CpuEngine {
         table: &Table<Mapping>,
         keys: &[&[u8]],
         hints: &[u64],
-        found: impl FnMut(usize, u64, &mut Vec<u8>),
+        found: impl FnMut(usize, u64, Cow<'_, [u8]>),
     ) -> Result<()> {
         CpuEngine::get_hinted(self, table, keys, hints, found)
     }

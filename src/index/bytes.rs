@@ -1,5 +1,6 @@
 //! A table of keys and values of variable length in its file, and what the store does with it.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::ops::Range;
@@ -158,8 +159,7 @@ impl<E: BytesEngine> BytesIndex<E> {
     }
 
     /// Calls `found` with the position, the sequence number and the value of each of `keys` that is
-    /// there, in their order. `found` may [take](crate::table::item::take_value) the value, but must not use
-    /// these records: a checkpoint or a change may wait for this lookup. `hints` are none, or what a locator has
+    /// there, in their order. `found` must not use these records: a checkpoint or a change may wait for this lookup. `hints` are none, or what a locator has
     /// answered for each key while the caller has [held](Self::hold) the index; then there is no order.
     ///
     /// # Errors
@@ -168,7 +168,7 @@ impl<E: BytesEngine> BytesIndex<E> {
         &self,
         keys: &[&[u8]],
         hints: &[u64],
-        found: impl FnMut(usize, u64, &mut Vec<u8>),
+        found: impl FnMut(usize, u64, Cow<'_, [u8]>),
     ) -> Result<()> {
         match hints {
             [] => self.engine.get_many(&self.table, keys, found),

@@ -12,8 +12,9 @@
 
 use bytemuck::{Pod, Zeroable};
 use static_assertions::{const_assert, const_assert_eq};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 
+use super::hash::mix;
 use super::{RESERVED_BUCKETS, align_up};
 use crate::width::{low_half, to_usize, u32_of};
 
@@ -77,7 +78,7 @@ pub const fn value_offset(key_len: u64) -> u64 {
     size_of::<RecordHeader>() as u64 + align_up(key_len, 8)
 }
 
-/// Records of up to so many bytes are hashed in one piece.
+/// What is behind the header, up to so many bytes, is hashed in one piece.
 const SHORT: usize = 256;
 
 /// First bytes of a record of variable length.
@@ -121,49 +122,37 @@ impl RecordHeader {
         Some(header)
     }
 
-    /// Whether this is the header of this key and this value.
+    /// Whether this is the header of a record that has these bytes behind it: key, zeros and value.
     #[inline]
-    pub fn matches(&self, key: &[u8], value: &[u8]) -> bool {
-        (self.key_len as usize, self.value_len as usize) == (key.len(), value.len())
-            && self.checksum == self.sum(key, value)
+    pub fn matches(&self, body: &[u8]) -> bool {
+        self.checksum == xxh3_64_with_seed(body, self.seed())
     }
 
-    /// Whether this is the header of this key and of a value that is read part by part: `next` gives
-    /// each one as it is read, and `None` behind the last.
-    pub fn matches_parts<'v>(
-        &self,
-        key: &[u8],
-        mut next: impl FnMut() -> Option<&'v [u8]>,
-    ) -> bool {
-        let mut hash = Xxh3::new();
-        hash.update(self.head());
-        hash.update(key);
-        while let Some(part) = next() {
-            hash.update(part);
-        }
-        hash.digest() == self.checksum
+    /// What has the checksum for its digest once it was given what is behind the header, in parts.
+    pub fn hasher(&self) -> Xxh3 {
+        Xxh3::with_seed(self.seed())
     }
 
-    fn head(&self) -> &[u8] {
-        &bytemuck::bytes_of(self)[..std::mem::offset_of!(RecordHeader, checksum)]
+    /// The other fields: so one reads what is behind the header where it is.
+    #[inline]
+    fn seed(&self) -> u64 {
+        mix(u64::from(self.value_len) << 32 | u64::from(self.key_len)) ^ self.sequence
     }
 
     fn sum(&self, key: &[u8], value: &[u8]) -> u64 {
-        let head = self.head();
-        let (key_at, value_at) = (head.len(), head.len() + key.len());
+        let value_at = to_usize(align_up(key.len() as u64, 8));
         // Setting up the hash for pieces takes longer than putting short ones together.
         let mut buffer = [0; SHORT];
-        if let Some(whole) = buffer.get_mut(..value_at + value.len()) {
-            whole[..key_at].copy_from_slice(head);
-            whole[key_at..value_at].copy_from_slice(key);
-            whole[value_at..].copy_from_slice(value);
-            return xxh3_64(whole);
+        if let Some(body) = buffer.get_mut(..value_at + value.len()) {
+            body[..key.len()].copy_from_slice(key);
+            body[value_at..].copy_from_slice(value);
+            return xxh3_64_with_seed(body, self.seed());
         }
-        let mut hash = Xxh3::new();
-        hash.update(head);
-        hash.update(key);
-        hash.update(value);
-        hash.digest()
+        let mut hasher = self.hasher();
+        hasher.update(key);
+        hasher.update(&[0; 8][..value_at - key.len()]);
+        hasher.update(value);
+        hasher.digest()
     }
 }
 

@@ -24,6 +24,7 @@ pub use file::{Call, Faults, FileEvent};
 pub use mapping::{MapOptions, Mapping};
 pub(crate) use window::Window;
 
+use crate::width::to_usize;
 use crate::{Domain, Result};
 
 /// How much of the machine may be used to prepare room.
@@ -65,6 +66,14 @@ pub trait Medium: Send + Sync {
 
     /// Copies bytes out.
     fn read(&self, at: u64, bytes: &mut [u8]);
+
+    /// Shows bytes to `read`, where they are if it can.
+    #[inline]
+    fn show<R>(&self, at: u64, len: u64, read: impl FnOnce(&[u8]) -> R) -> R {
+        let mut bytes = vec![0; to_usize(len)];
+        self.read(at, &mut bytes);
+        read(&bytes)
+    }
 
     /// Copies bytes in.
     fn write(&self, at: u64, bytes: &[u8]);

@@ -1,5 +1,6 @@
 //! All that the callers and the threads of a store share, and how it is read.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 
@@ -21,7 +22,6 @@ use crate::store::shared::Shared;
 use crate::store::stats::Steps;
 use crate::store::threads::Threads;
 use crate::store::wal::{Log, SealedPrefix};
-use crate::table::item::take_value;
 use crate::width::low_byte;
 use crate::{Error, Result};
 
@@ -217,7 +217,7 @@ impl StoreInner {
     ) -> Result<Vec<Value>> {
         let moment = snapshot.unwrap_or(u64::MAX);
         let mut values = vec![None; keys.len()];
-        let found = |nth: usize, value: &mut Vec<u8>| values[nth] = Some(take_value(value));
+        let found = |nth: usize, value: Cow<'_, [u8]>| values[nth] = Some(value.into_owned());
         let read = self.read_up_to(keys, hints, moment, parallel, found);
         if let Some(commit_seq) = snapshot {
             let old_versions: Vec<Option<OldVersion>> = match self.old_versions_at(commit_seq) {
@@ -244,7 +244,7 @@ impl StoreInner {
     }
 
     /// Gives `found` position and value of each of the keys that has one in a commit, or in a later one that the
-    /// table has. `found` may [take](take_value) the value. `hints` are those of
+    /// table has. `hints` are those of
     /// [`BytesIndex::get_many`](crate::index::bytes::BytesIndex::get_many), or none; the caller has held the index since a
     /// moment when the table had all commits up to that one.
     pub(in crate::store) fn read_up_to(
@@ -253,7 +253,7 @@ impl StoreInner {
         hints: &[u64],
         commit_seq: u64,
         parallel: usize,
-        mut found: impl FnMut(usize, &mut Vec<u8>) + Send,
+        mut found: impl FnMut(usize, Cow<'_, [u8]>) + Send,
     ) -> Result<()> {
         if self.published.is_quiet() {
             return self.read_tiers(keys, hints, parallel, found);
@@ -261,7 +261,7 @@ impl StoreInner {
         let mut asked: Vec<usize> = Vec::with_capacity(keys.len());
         for (nth, key) in keys.iter().enumerate() {
             match self.published.value(key, commit_seq) {
-                Some(Some(mut value)) => found(nth, &mut value),
+                Some(Some(value)) => found(nth, value.into()),
                 Some(None) => {}
                 None => asked.push(nth),
             }
@@ -281,12 +281,12 @@ impl StoreInner {
         keys: &[&[u8]],
         hints: &[u64],
         parallel: usize,
-        mut found: impl FnMut(usize, &mut Vec<u8>) + Send,
+        mut found: impl FnMut(usize, Cow<'_, [u8]>) + Send,
     ) -> Result<()> {
         match keys.len() < parallel {
             true => self.tiers.read_some(keys, hints, found),
             false => {
-                let found = |nth: usize, mut value: Vec<u8>| found(nth, &mut value);
+                let found = |nth: usize, value: Vec<u8>| found(nth, value.into());
                 let read = || self.tiers.get_many(keys, parallel, found);
                 self.threads.reads.install(read)
             }

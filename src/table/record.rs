@@ -6,6 +6,7 @@
 //! also that of an insertion that lost. The lengths in a header are checked against the file before
 //! anything behind it is read.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use bytemuck::Zeroable;
@@ -28,7 +29,7 @@ use crate::width::{low_half, to_usize, u32_of};
 const HEADER: u64 = size_of::<RecordHeader>() as u64;
 
 /// Bytes of a long value that are copied and hashed at a time: they stay in the cache in between.
-const COPY_PART_BYTES: usize = 64 << 10;
+const COPY_PART_BYTES: u64 = 64 << 10;
 
 /// What is wrong with a record that something has changed since it was written.
 pub(in crate::table) const CHECKSUM_DIFFERS: &str = "its checksum does not match";
@@ -198,9 +199,8 @@ impl<M: Medium> Table<M> {
     /// Whether the record at `at` has the checksum that it states. It reads all of it.
     #[cold]
     fn record_is_whole(&self, at: u64, lengths: Lengths) -> bool {
-        let mut key = Vec::new();
-        self.read_key_of(at, lengths, &mut key);
-        self.check_value(at, lengths, &key, &mut Vec::new())
+        self.with_value(at, lengths, Check::Always, |_, _| ())
+            .is_ok()
     }
 
     /// Whether the record at `at` has these bytes behind its header.
@@ -290,50 +290,74 @@ impl<M: Medium> Table<M> {
         self.medium.read(at + HEADER, key);
     }
 
-    /// Puts the value of the record at `at` into `buffer`; gives its sequence number. What its
-    /// checksum should be is compared while the value is in the cache, as far as `check` wants it.
+    /// Puts the value of the record at `at` into `buffer`; gives its sequence number.
     ///
     /// # Errors
-    /// [`Error::Damaged`](crate::Error::Damaged) if it is another one.
-    #[inline]
+    /// Those of [`with_value`](Self::with_value).
     pub(in crate::table) fn read_value(
         &self,
         at: u64,
         lengths: Lengths,
-        key: &[u8],
         buffer: &mut Vec<u8>,
         check: Check,
     ) -> Result<u64> {
-        if check == Check::AsTold && !self.verifies_records() {
-            buffer.resize(to_usize(lengths.value), 0);
-            let value = at + size_class::value_offset(lengths.key);
-            self.medium.read(value, buffer);
-        } else if !self.check_value(at, lengths, key, buffer) {
-            return Err(self.spoilt(at));
-        }
-        Ok(self.medium.load(at + 8))
+        self.with_value(at, lengths, check, |sequence, value| {
+            match value {
+                Cow::Borrowed(value) => {
+                    buffer.clear();
+                    buffer.extend_from_slice(value);
+                }
+                Cow::Owned(value) => *buffer = value,
+            }
+            sequence
+        })
     }
 
-    /// Puts the value of the record at `at` into `buffer`; says whether the record has the checksum that
-    /// it states.
+    /// Gives `read` the sequence number and the value of the record at `at`. What its checksum should be is compared
+    /// before, as far as `check` wants it. A value that no cache holds is a copy, so that it is read once.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged) if the checksum is another one.
     #[inline]
-    fn check_value(&self, at: u64, lengths: Lengths, key: &[u8], buffer: &mut Vec<u8>) -> bool {
+    pub(in crate::table) fn with_value<R>(
+        &self,
+        at: u64,
+        lengths: Lengths,
+        check: Check,
+        read: impl FnOnce(u64, Cow<'_, [u8]>) -> R,
+    ) -> Result<R> {
         let mut header = RecordHeader::zeroed();
         self.medium.read(at, bytemuck::bytes_of_mut(&mut header));
-        buffer.resize(to_usize(lengths.value), 0);
-        let value = at + size_class::value_offset(lengths.key);
-        if buffer.len() <= COPY_PART_BYTES {
-            self.medium.read(value, buffer);
-            return header.matches(key, buffer);
-        }
-        let mut parts = (value..)
-            .step_by(COPY_PART_BYTES)
-            .zip(buffer.chunks_mut(COPY_PART_BYTES));
-        header.matches_parts(key, || {
-            let (at, part) = parts.next()?;
+        let is_checked = check == Check::Always || self.verifies_records();
+        let value_at = size_class::value_offset(lengths.key) - HEADER;
+        let len = value_at + lengths.value;
+        let done = if len <= COPY_PART_BYTES {
+            self.medium.show(at + HEADER, len, |body| {
+                let is_whole = !is_checked || header.matches(body);
+                let value = || Cow::Borrowed(&body[to_usize(value_at)..]);
+                is_whole.then(|| read(header.sequence, value()))
+            })
+        } else {
+            let (value, is_whole) = self.copy_value(at, lengths, &header);
+            (is_whole || !is_checked).then(|| read(header.sequence, Cow::Owned(value)))
+        };
+        done.ok_or_else(|| self.spoilt(at))
+    }
+
+    /// The value of the record at `at`, copied and hashed part by part, and whether the record is whole.
+    fn copy_value(&self, at: u64, lengths: Lengths, header: &RecordHeader) -> (Vec<u8>, bool) {
+        let value_at = size_class::value_offset(lengths.key);
+        let mut hasher = header.hasher();
+        let key_len = value_at - HEADER;
+        self.medium
+            .show(at + HEADER, key_len, |key| hasher.update(key));
+        let mut value = vec![0; to_usize(lengths.value)];
+        let parts = value.chunks_mut(to_usize(COPY_PART_BYTES));
+        for (part, at) in parts.zip((at + value_at..).step_by(to_usize(COPY_PART_BYTES))) {
             self.medium.read(at, part);
-            Some(part)
-        })
+            hasher.update(part);
+        }
+        (value, hasher.digest() == header.checksum)
     }
 
     /// Whether the record of fixed size at `at` has the checksum of its value under a key with this hash, if
@@ -376,7 +400,7 @@ impl<M: Medium> Table<M> {
         let at = member.record.offset();
         let lengths = self.member_lengths(member)?;
         self.read_key_of(at, lengths, key);
-        self.read_value(at, lengths, key, value, check)
+        self.read_value(at, lengths, value, check)
     }
 
     /// Puts the key of a member into a buffer and, if `wanted` says so of this key and a value of so many
@@ -397,9 +421,7 @@ impl<M: Medium> Table<M> {
         let lengths = self.member_lengths(member)?;
         self.read_key_of(at, lengths, key);
         match wanted(key, lengths.value) {
-            Wanted::Item => self
-                .read_value(at, lengths, key, value, Check::AsTold)
-                .map(Some),
+            Wanted::Item => self.read_value(at, lengths, value, Check::AsTold).map(Some),
             Wanted::Key => {
                 value.clear();
                 self.check_fingerprint(at, fingerprint, key)?;
@@ -454,10 +476,9 @@ impl<M: Medium> Table<M> {
         };
         let mut key = Vec::new();
         self.read_key_of(at, lengths, &mut key);
-        if self.check_value(at, lengths, &key, &mut Vec::new()) {
-            Ok(key)
-        } else {
-            Err(CHECKSUM_DIFFERS.into())
+        match self.record_is_whole(at, lengths) {
+            true => Ok(key),
+            false => Err(CHECKSUM_DIFFERS.into()),
         }
     }
 

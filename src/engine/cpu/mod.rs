@@ -10,6 +10,7 @@
 mod partition;
 mod pipeline;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
@@ -213,7 +214,7 @@ impl CpuEngine {
     }
 
     /// Calls `found` with the position, the sequence number and the value of each of `keys` that is
-    /// there, in their order, in a table of variable length. It may take the value out of the buffer.
+    /// there, in their order, in a table of variable length.
     ///
     /// # Errors
     /// [`Error::Damaged`](crate::Error::Damaged) when a slot names a record outside the file, or one
@@ -222,13 +223,12 @@ impl CpuEngine {
         &self,
         table: &Table<M>,
         keys: &[&[u8]],
-        mut found: impl FnMut(usize, u64, &mut Vec<u8>),
+        mut found: impl FnMut(usize, u64, Cow<'_, [u8]>),
     ) -> Result<()> {
-        let mut value = Vec::new();
         self.for_members(table, keys, |session, member, i| {
-            let sequence = session.read_variable(member, keys[i], &mut value, Check::AsTold)?;
-            found(i, sequence, &mut value);
-            Ok(())
+            session.read_variable(member, Check::AsTold, |sequence, value| {
+                found(i, sequence, value);
+            })
         })
     }
 
@@ -239,16 +239,15 @@ impl CpuEngine {
         table: &Table<M>,
         keys: &[&[u8]],
         hints: &[u64],
-        mut found: impl FnMut(usize, u64, &mut Vec<u8>),
+        mut found: impl FnMut(usize, u64, Cow<'_, [u8]>),
     ) -> Result<()> {
-        let mut value = Vec::new();
         let mut others = Vec::new();
         let mut session = table.read_session();
         let ask = |i: usize| prefetch_record_at(table, hints[i]);
         for i in prefetch::in_turn(0..keys.len(), HINT_DISTANCE_OPS, ask) {
-            match session.read_hinted(hints[i], keys[i], &mut value)? {
-                Some(sequence) => found(i, sequence, &mut value),
-                None => others.push(i),
+            let found = |sequence, value: Cow<'_, [u8]>| found(i, sequence, value);
+            if session.read_hinted(hints[i], keys[i], found)?.is_none() {
+                others.push(i);
             }
         }
         session.count((keys.len() - others.len()) as u64);
@@ -266,10 +265,13 @@ impl CpuEngine {
         keys: &[&[u8]],
         mut found: impl FnMut(usize, Result<(u64, &[u8])>),
     ) -> Result<()> {
-        let mut value = Vec::new();
         self.for_members(table, keys, |session, member, i| {
-            let read = session.read_variable(member, keys[i], &mut value, Check::Always);
-            found(i, read.map(|sequence| (sequence, value.as_slice())));
+            let read = session.read_variable(member, Check::Always, |sequence, value| {
+                found(i, Ok((sequence, &value)));
+            });
+            if let Err(error) = read {
+                found(i, Err(error));
+            }
             Ok(())
         })
     }

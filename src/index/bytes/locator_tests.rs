@@ -74,9 +74,11 @@ impl Copied {
             }
         };
         let (records, _) = locator.find(keys.len(), ask).unwrap();
-        let (mut value, mut located) = (Vec::new(), 0);
+        let mut located = 0;
         for ((key, number), &record) in keys.iter().zip(0..).zip(records) {
-            let found = session.read_hinted(record, key, &mut value).unwrap();
+            let found = session
+                .read_hinted(record, key, |sequence, _| sequence)
+                .unwrap();
             assert!(found.is_none() || found.as_ref() == model.get(&number));
             located += usize::from(found.is_some());
         }

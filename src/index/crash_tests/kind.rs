@@ -128,7 +128,7 @@ impl Kind {
             let slices: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
             engine
                 .get_many(table, &slices, |nth, sequence, value| {
-                    let version = self.version(keys[nth], value);
+                    let version = self.version(keys[nth], &value);
                     assert_eq!(
                         sequence, version,
                         "the sequence number of key {}",

@@ -1,6 +1,7 @@
 //! A model is what each of a few threads does to a table. loom runs them in every order. Each time
 //! the answers and what is left must be those of some order of the operations.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -245,10 +246,10 @@ fn get(table: &Table<Modelled>, key: u64) -> Option<u64> {
     if table.shape.key_class() == KeyClass::Variable {
         let mut held = None;
         let key_bytes = key_bytes(table, key);
-        let found = |_, sequence, bytes: &mut Vec<u8>| {
+        let found = |_, sequence, bytes: Cow<'_, [u8]>| {
             let own = value(key, sequence);
             assert!(
-                bytes == bytemuck::cast_slice::<_, u8>(&own),
+                *bytes == *bytemuck::cast_slice::<_, u8>(&own),
                 "a value of nobody"
             );
             held = Some(sequence);

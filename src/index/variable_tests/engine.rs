@@ -1,5 +1,6 @@
 //! An index of byte strings on an engine that is not the CPU's.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
@@ -44,7 +45,7 @@ impl BytesEngine for Refusing {
         &self,
         _: &Table<Mapping>,
         _: &[&[u8]],
-        _: impl FnMut(usize, u64, &mut Vec<u8>),
+        _: impl FnMut(usize, u64, Cow<'_, [u8]>),
     ) -> Result<()> {
         refused()
     }
@@ -54,7 +55,7 @@ impl BytesEngine for Refusing {
         _: &Table<Mapping>,
         _: &[&[u8]],
         _: &[u64],
-        _: impl FnMut(usize, u64, &mut Vec<u8>),
+        _: impl FnMut(usize, u64, Cow<'_, [u8]>),
     ) -> Result<()> {
         refused()
     }

@@ -31,22 +31,29 @@ fn class_of_a_length_is_the_smallest_that_fits() {
 #[test]
 fn record_header_yields_key_and_value() {
     let header = RecordHeader::new(b"key", b"value", 7).unwrap();
-    assert!(header.matches(b"key", b"value"));
-    assert!(!header.matches(b"keyv", b"alue"));
-    assert!(!header.matches(b"key", b"valuE"));
+    assert!(header.matches(b"key\0\0\0\0\0value"));
+    assert!(!header.matches(b"key\0\0\0\0\x01value"));
+    assert!(!header.matches(b"key\0\0\0\0\0valuE"));
     // In one piece or in several, the sum is the same.
-    for len in [0, SHORT - 20, SHORT - 19, SHORT - 18, 5000] {
+    for len in [0, SHORT - 9, SHORT - 8, SHORT - 7, 5000] {
         let value = vec![7; len];
         let header = RecordHeader::new(b"key", &value, 7).unwrap();
-        let head = &bytemuck::bytes_of(&header)[..16];
-        let whole = [head, b"key", &value].concat();
-        assert_eq!(header.checksum, xxh3_64(&whole));
+        let body = [b"key\0\0\0\0\0", &value[..]].concat();
+        assert!(header.matches(&body));
+        let mut hasher = header.hasher();
+        body.chunks(100).for_each(|part| hasher.update(part));
+        assert_eq!(hasher.digest(), header.checksum);
     }
+    let longer = RecordHeader {
+        key_len: 4,
+        ..header
+    };
+    assert!(!longer.matches(b"key\0\0\0\0\0value"));
     let later = RecordHeader {
         sequence: 8,
         ..header
     };
-    assert!(!later.matches(b"key", b"value"));
+    assert!(!later.matches(b"key\0\0\0\0\0value"));
     let longest = vec![0; to_usize(MAX_VARIABLE_KEY)];
     assert!(RecordHeader::new(&longest, b"", 1).is_some());
     assert_eq!(

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::{io, ptr};
+use std::{io, ptr, slice};
 
 use parking_lot::Mutex;
 
@@ -230,6 +230,12 @@ impl Medium for Mapping {
         // SAFETY: the source is mapped, the target is the caller's alone; callers of `Medium`
         // keep writes away from bytes that are being read.
         unsafe { ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
+    }
+
+    #[inline]
+    fn show<R>(&self, at: u64, len: u64, read: impl FnOnce(&[u8]) -> R) -> R {
+        // SAFETY: as in `read`, until `read` returns.
+        read(unsafe { slice::from_raw_parts(self.bytes(at, len), to_usize(len)) })
     }
 
     #[inline]

@@ -425,7 +425,7 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
                 }
             }
         }
-        tiers.read_some(&keys, &[], |nth, value| part.set(asked[nth], value))?;
+        tiers.read_some(&keys, &[], |nth, value| part.set(asked[nth], &value))?;
         Ok(part)
     }
 }

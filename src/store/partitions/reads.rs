@@ -296,7 +296,7 @@ impl Partitions {
             let state = &self.all()[share.number].state;
             match snapshot {
                 None => state.read_up_to(keys, hints, u64::MAX, usize::MAX, |nth, value| {
-                    part.set(share.positions[nth], value);
+                    part.set(share.positions[nth], &value);
                 })?,
                 Some(_) => {
                     let values = state.lookup(keys, hints, snapshot, usize::MAX)?;

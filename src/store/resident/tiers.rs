@@ -2,6 +2,7 @@
 //! What the table says of a key holds, whatever the files say: a deleted key that may be in a file has
 //! a *tombstone* in the table.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fixedbitset::FixedBitSet;
@@ -17,7 +18,7 @@ use crate::pool::worker::Worker;
 use crate::store::mvcc::old_versions::Value;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::wal::record::Entry;
-use crate::table::item::{Mutation, take_value};
+use crate::table::item::Mutation;
 
 /// Lookups that one thread does at a time.
 const TASK_LOOKUPS: usize = 256;
@@ -239,11 +240,10 @@ impl TieredItems {
     /// # Errors
     /// Those of the index and of the files.
     pub fn get_some(&self, keys: &[&[u8]], mut found: impl FnMut(usize, Vec<u8>)) -> Result<()> {
-        self.read_some(keys, &[], |nth, value| found(nth, take_value(value)))
+        self.read_some(keys, &[], |nth, value| found(nth, value.into_owned()))
     }
 
-    /// As [`get_some`](Self::get_some), but `found` borrows the values, and may [take](take_value) them. `hints` are those of
-    /// [`BytesIndex::get_many`].
+    /// As [`get_some`](Self::get_some), but `found` borrows most values. `hints` are those of [`BytesIndex::get_many`].
     ///
     /// # Errors
     /// Those of the index and of the files.
@@ -251,7 +251,7 @@ impl TieredItems {
         &self,
         keys: &[&[u8]],
         hints: &[u64],
-        mut found: impl FnMut(usize, &mut Vec<u8>),
+        mut found: impl FnMut(usize, Cow<'_, [u8]>),
     ) -> Result<()> {
         if self.access_counts.is_some() {
             keys.iter().for_each(|key| self.count(key));
@@ -271,8 +271,8 @@ impl TieredItems {
             return Ok(());
         }
         for nth in above.zeroes() {
-            if let Some(mut value) = self.get_below(&version, keys[nth])? {
-                found(nth, &mut value);
+            if let Some(value) = self.get_below(&version, keys[nth])? {
+                found(nth, value.into());
             }
         }
         Ok(())

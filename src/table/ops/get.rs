@@ -3,6 +3,8 @@
 //! The record of a member does not change, and is not used again while a session is pinned that may
 //! have found it. So the value is copied out without a check afterwards, and is never torn.
 
+use std::borrow::Cow;
+
 use crate::Result;
 use crate::layout::LINE;
 use crate::pm::Medium;
@@ -41,40 +43,37 @@ impl<M: Medium> Session<'_, M> {
         Ok(())
     }
 
-    /// As [`read`](Self::read), of variable length: puts the value of `key` into `buffer` in place of
-    /// what is there, and gives its sequence number.
+    /// As [`read`](Self::read), of variable length: gives `read` the sequence number and the value.
     ///
     /// # Errors
     /// [`Error::Damaged`](crate::Error::Damaged) if the record does not have the checksum that it states.
     #[inline]
-    pub(crate) fn read_variable(
+    pub(crate) fn read_variable<R>(
         &mut self,
         member: Occupied,
-        key: &[u8],
-        buffer: &mut Vec<u8>,
         check: Check,
-    ) -> Result<u64> {
+        read: impl FnOnce(u64, Cow<'_, [u8]>) -> R,
+    ) -> Result<R> {
         let (table, at) = (self.table, member.record.offset());
         let lengths = table.member_lengths(member)?;
         self.touches += (at + lengths.record() - 1) / LINE - at / LINE + 1;
-        table.read_value(at, lengths, key, buffer, check)
+        table.with_value(at, lengths, check, read)
     }
 
     /// As [`read_variable`](Self::read_variable) from the record at `at`, if one with this key is there.
     #[inline]
-    pub(crate) fn read_hinted(
+    pub(crate) fn read_hinted<R>(
         &mut self,
         at: u64,
         key: &[u8],
-        buffer: &mut Vec<u8>,
-    ) -> Result<Option<u64>> {
+        read: impl FnOnce(u64, Cow<'_, [u8]>) -> R,
+    ) -> Result<Option<R>> {
         let table = self.table;
         let Some(lengths) = table.lengths_of_key(at, key) else {
             return Ok(None);
         };
         self.touches += (at + lengths.record() - 1) / LINE - at / LINE + 1;
-        let sequence = table.read_value(at, lengths, key, buffer, Check::AsTold)?;
-        Ok(Some(sequence))
+        table.with_value(at, lengths, Check::AsTold, read).map(Some)
     }
 
     /// The sequence number of a member of variable length.
@@ -90,7 +89,10 @@ impl<M: Medium> Session<'_, M> {
         self.count(1);
         match self.table.find(&target, &mut self.touches) {
             Some(member) => self
-                .read_variable(member, key, buffer, Check::AsTold)
+                .read_variable(member, Check::AsTold, |sequence, value| {
+                    *buffer = value.into_owned();
+                    sequence
+                })
                 .map(Some),
             None => Ok(None),
         }
