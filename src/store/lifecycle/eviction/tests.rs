@@ -121,16 +121,16 @@ fn hand_of_a_larger_table_goes_on_in_a_smaller_one() {
     assert_eq!(found, numbered(100));
 }
 
-#[test]
-fn several_threads_bring_the_same_items_as_one_run() {
+/// Evicts 20 MB of values of so many bytes in one round, and gives how many files and value files there are.
+fn evict_20_mb(value: &[u8]) -> (usize, u64) {
     let dir = tempfile::tempdir().unwrap();
     let options = StoreOptions::new()
         .durability(Durability::None)
         .threads(4)
         .memory_budget(64 << 20);
     let store = Store::open(dir.path().join("store"), &options).unwrap();
-    let all = numbered(20_000);
-    put_all(&store, &all, &[9; 1000]);
+    let all = numbered(20_000_000 / value.len());
+    put_all(&store, &all, value);
     let state = store.state();
     let used = state.tiers.table.record_bytes();
     assert_eq!(state.eviction_threads(used), 4);
@@ -142,12 +142,26 @@ fn several_threads_bring_the_same_items_as_one_run() {
     state.spill(&batch).unwrap();
     let version = state.tiers.spill.version();
     assert_eq!(version.newest().len(), 1);
-    assert!(version.files().count() >= 4);
     assert_eq!(version.entries(), cold.items.len() as u64);
     for key in keys(&cold) {
-        let (_, value) = version.get(&key).unwrap().unwrap();
-        assert_eq!(value.as_deref(), Some(&[9; 1000][..]));
+        let (_, found) = version.get(&key).unwrap().unwrap();
+        assert_eq!(found.as_deref(), Some(value));
     }
+    let value_files = state.tiers.spill.stats().value_files;
+    (version.files().count(), value_files)
+}
+
+#[test]
+fn several_threads_bring_the_same_items_as_one_run() {
+    let (files, value_files) = evict_20_mb(&[9; 400]);
+    assert!(files >= 4, "{files}");
+    assert_eq!(value_files, 0);
+}
+
+#[test]
+fn values_apart_are_in_few_files() {
+    let (_, value_files) = evict_20_mb(&[9; 1000]);
+    assert!((1..4).contains(&value_files), "{value_files}");
 }
 
 /// Does something to the key `a` at a moment of a round, and gives what it has at the end.
