@@ -62,6 +62,7 @@ mod metrics;
 mod options;
 #[doc(hidden)]
 pub mod pm;
+pub(crate) use gphash_hot_cache as hot_cache;
 pub(crate) use gphash_pool as pool;
 mod prefetch;
 mod process;

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gphash::store::{
-    ColumnAnswers, Columns, Durability, MergeOperator, Request, RequestKind, Response, Steps,
-    Store, StoreOptions, ValueColumns,
+    ColumnAnswers, Columns, Durability, HotCacheOptions, MergeOperator, Request, RequestKind,
+    Response, Steps, Store, StoreOptions, ValueColumns,
 };
 
 use crate::plan::Operation;
 use crate::record::{Sizes, add};
-use crate::target::{Compacted, Failure, Manner, Settings, Target, check_answers};
+use crate::target::{Compacted, Failure, HotGets, Manner, Settings, Target, check_answers};
 
 /// Without a compaction for so long, none is due.
 const SETTLED: Duration = Duration::from_millis(300);
@@ -96,6 +96,11 @@ impl Gphash {
             .verify_checksums(settings.checksums)
             .merge_operator(Arc::new(Add));
         options = options.compaction_threads(settings.compaction_threads);
+        let mut hot_cache = HotCacheOptions::new(settings.hot_cache);
+        if let Some(bins) = settings.hot_bins {
+            hot_cache = hot_cache.bins(bins);
+        }
+        options = options.hot_cache(hot_cache);
         if let Some(bytes) = settings.value_file_threshold {
             options = options.value_file_threshold(bytes);
         }
@@ -112,12 +117,13 @@ impl Gphash {
             in_columns: settings.columns,
             buffers: Mutex::default(),
             options: format!(
-                "log {}, {} partitions, engine {:?}, checksums {}, columns {}, {}",
+                "log {}, {} partitions, engine {:?}, checksums {}, columns {}, hot cache {} MiB, {}",
                 settings.durability(),
                 store.stats().partitions,
                 settings.engine,
                 settings.checksums,
                 settings.columns,
+                settings.hot_cache >> 20,
                 match settings.budget {
                     Some(bytes) => format!("memory budget of {} MiB", bytes >> 20),
                     None => format!("capacity for {} records", settings.records),
@@ -317,6 +323,13 @@ impl Target for Gphash {
             bytes: stats.spill.compaction_read + stats.spill.compaction_written,
             time: stats.latencies.compaction.total,
         })
+    }
+
+    fn hot_gets(&self) -> Option<HotGets> {
+        let stats = self.store.stats().hot_cache;
+        let all = stats.hits + stats.misses + stats.cold;
+        let hits = stats.hits;
+        (stats.bytes > 0).then_some(HotGets { hits, all })
     }
 
     fn steps(&self) -> Option<Steps> {

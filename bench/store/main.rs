@@ -36,7 +36,7 @@ use drive::{Arrival, Measured};
 use plan::{Draw, Operation, Workload};
 use record::{LEAST_KEY, LEAST_VALUE, Sizes};
 use report::{Report, Row, Shares};
-use target::{Compacted, Failure, Manner, Settings, Target};
+use target::{Compacted, Failure, HotGets, Manner, Settings, Target};
 
 /// One thread makes a request, another one drops it.
 #[global_allocator]
@@ -116,6 +116,13 @@ struct Arguments {
     /// Bytes of a value from which on the store of this crate keeps it in a value file; else it chooses
     #[arg(long, value_name = "N")]
     value_file_threshold: Option<usize>,
+    /// MiB of the hot cache of the store of this crate; 0 for none
+    #[arg(long, value_name = "MIB", default_value_t = 0,
+        value_parser = clap::value_parser!(u64).range(..=1 << 20))]
+    hot_cache: u64,
+    /// Bins of the hot cache's model; else the store of this crate chooses
+    #[arg(long, value_name = "N")]
+    hot_bins: Option<u32>,
     /// Every answer is durable
     #[arg(long)]
     always: bool,
@@ -240,6 +247,7 @@ trait Runs {
     fn memory(&self) -> Option<u64>;
     fn compacted(&self) -> Option<Compacted>;
     fn steps(&self) -> Option<Steps>;
+    fn hot_gets(&self) -> Option<HotGets>;
 }
 
 impl<T: Target> Runs for T {
@@ -271,6 +279,10 @@ impl<T: Target> Runs for T {
 
     fn steps(&self) -> Option<Steps> {
         Target::steps(self)
+    }
+
+    fn hot_gets(&self) -> Option<HotGets> {
+        Target::hot_gets(self)
     }
 }
 
@@ -316,6 +328,8 @@ fn run_all(arguments: &Arguments) -> Result<(), Failure> {
         partitions: arguments.partitions,
         compaction_threads: arguments.compaction_threads,
         value_file_threshold: arguments.value_file_threshold,
+        hot_cache: arguments.hot_cache << 20,
+        hot_bins: arguments.hot_bins,
         always: arguments.always,
         interval: Duration::from_millis(arguments.interval),
         #[cfg(feature = "bench-fjall")]
@@ -419,6 +433,7 @@ impl Runner<'_> {
                     continue;
                 }
                 let before = store.steps();
+                let hot_before = store.hot_gets();
                 let (compacted, written) = (store.compacted(), written());
                 let measured = store.run(&plan, batch, manner, arrival)?;
                 let after = store.steps();
@@ -442,6 +457,9 @@ impl Runner<'_> {
                         .zip(self::written())
                         .map(|(before, after)| after - before),
                     compaction_mb_s: compacted.zip(store.compacted()).and_then(rate_of),
+                    hot_hits: hot_before
+                        .zip(store.hot_gets())
+                        .and_then(|(before, after)| after.share_since(before)),
                     options: store.options().to_owned(),
                     shares: before
                         .zip(after)

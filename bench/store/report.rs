@@ -30,6 +30,8 @@ pub struct Row {
     pub written: Option<u64>,
     /// MB of sorted files that a second of compaction has read and written.
     pub compaction_mb_s: Option<f64>,
+    /// Percentage of gets that the hot cache has answered, if there is one.
+    pub hot_hits: Option<f64>,
     /// What the steps of batches took, if the store says so.
     pub shares: Option<Shares>,
     /// What the store was opened with.
@@ -139,6 +141,9 @@ impl Report {
                 mib(row.bytes),
                 mib(row.written),
             )?;
+            if let Some(hits) = row.hot_hits {
+                writeln!(out, "  hot cache: {hits:.1} % of the gets")?;
+            }
             if let Some(rate) = row.compaction_mb_s {
                 writeln!(out, "  compaction: {rate:.0} MB/s, read and written")?;
             }

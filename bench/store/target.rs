@@ -27,6 +27,9 @@ pub struct Settings {
     pub compaction_threads: usize,
     /// Bytes of values that the store of this crate keeps apart from their keys, if it does not choose.
     pub value_file_threshold: Option<usize>,
+    /// Bytes of the hot cache of the store of this crate, and bins of its model, if it does not choose.
+    pub hot_cache: u64,
+    pub hot_bins: Option<u32>,
     /// Every answer is durable; else a thread syncs the log at this interval.
     pub always: bool,
     pub interval: Duration,
@@ -56,6 +59,22 @@ pub struct Compacted {
     /// Bytes of files, read and written.
     pub bytes: u64,
     pub time: Duration,
+}
+
+/// Sampled gets so far.
+#[derive(Debug, Clone, Copy)]
+pub struct HotGets {
+    /// Those that the hot cache has answered.
+    pub hits: u64,
+    pub all: u64,
+}
+
+impl HotGets {
+    /// Percentage of the gets since a moment that the hot cache has answered, if there were any.
+    pub fn share_since(self, before: Self) -> Option<f64> {
+        let all = self.all - before.all;
+        (all > 0).then(|| 100.0 * (self.hits - before.hits) as f64 / all as f64)
+    }
 }
 
 /// How the operations of a batch go to a store.
@@ -96,6 +115,11 @@ pub trait Target: Sync {
 
     /// What was compacted so far, if the store says so.
     fn compacted(&self) -> Option<Compacted> {
+        None
+    }
+
+    /// Gets so far, if the store has a hot cache.
+    fn hot_gets(&self) -> Option<HotGets> {
         None
     }
 

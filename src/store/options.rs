@@ -7,6 +7,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use super::merge::MergeOperator;
+use crate::hot_cache::HotCacheOptions;
 use crate::lsm::{INLINE_VALUE_BYTES_MAX, SpillOptions};
 use crate::pm::Faults;
 use crate::pool::Pool;
@@ -175,6 +176,7 @@ pub struct StoreOptions {
     pub(super) memory_budget: Option<u64>,
     pub(super) value_file_threshold: usize,
     pub(super) compaction_threads: usize,
+    pub(super) hot_cache: HotCacheOptions,
     pub(super) gpu_compaction_share: Option<f64>,
     pub(super) merge_operator: Option<Arc<dyn MergeOperator>>,
     pub(super) partitioner: Option<Arc<dyn Partitioner>>,
@@ -198,6 +200,7 @@ impl Default for StoreOptions {
             memory_budget: None,
             value_file_threshold: Self::DEFAULT_VALUE_FILE_THRESHOLD,
             compaction_threads: 0,
+            hot_cache: HotCacheOptions::default(),
             gpu_compaction_share: None,
             merge_operator: None,
             partitioner: None,
@@ -420,6 +423,24 @@ impl StoreOptions {
         self
     }
 
+    /// A cache of values of the keys that are read most, for [`get`](super::Store::get) and
+    /// [`get_with`](super::Store::get_with) (KVCG §6). Answers are the same. Its memory is no part of the
+    /// [budget](Self::memory_budget). See `docs/store.md`.
+    ///
+    /// Default: none.
+    ///
+    /// # Examples
+    /// ```
+    /// use gphash::store::{HotCacheOptions, StoreOptions};
+    ///
+    /// let options = StoreOptions::new().hot_cache(HotCacheOptions::new(64 << 20));
+    /// ```
+    #[must_use]
+    pub fn hot_cache(mut self, options: HotCacheOptions) -> Self {
+        self.hot_cache = options;
+        self
+    }
+
     /// What merges do. A store is opened with an operator of the name that it was made with; another is
     /// refused with [`Error::OptionMismatch`].
     ///
@@ -575,6 +596,9 @@ impl StoreOptions {
             let expected = format!("at least {}", Self::MIN_BUDGET);
             return invalid("memory_budget", bytes.to_string(), expected);
         }
+        if let Err((option, found, expected)) = self.hot_cache.check() {
+            return invalid(option, found, expected);
+        }
         if self.compaction_threads > Options::MAX_THREADS {
             let expected = format!("0 to {}", Options::MAX_THREADS);
             let found = self.compaction_threads.to_string();
@@ -627,6 +651,7 @@ impl fmt::Debug for StoreOptions {
             .field("memory_budget", &self.memory_budget)
             .field("value_file_threshold", &self.value_file_threshold)
             .field("compaction_threads", &self.compaction_threads)
+            .field("hot_cache", &self.hot_cache)
             .field("gpu_compaction_share", &self.gpu_compaction_share)
             .field("merge_operator", &self.names().merge_operator)
             .field("partitioner", &self.names().partitioner)

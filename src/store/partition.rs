@@ -22,7 +22,7 @@ pub struct Partition {
     pub(in crate::store) queue: Queue,
     pub(in crate::store) background: Background,
     /// Only of the first one: the others, whose groups its log decides.
-    others: Vec<Weak<Partition>>,
+    pub(in crate::store) others: Vec<Weak<Partition>>,
     /// Callers whose batches wait or are being executed.
     pub(in crate::store) callers: AtomicUsize,
     /// Held by who takes a checkpoint.

@@ -178,6 +178,7 @@ impl Exposition {
             gpu_located,
             steps,
             spill,
+            hot_cache,
         } = stats;
         let gauges = [
             (
@@ -266,6 +267,9 @@ impl Exposition {
         self.of_steps(labels, steps);
         self.of_index(labels, index);
         self.of_spill(labels, spill);
+        let (gauges, counters) = hot_cache.families();
+        self.add_all("gauge", labels, &gauges);
+        self.add_all("counter", labels, &counters);
     }
 
     fn of_latencies(&mut self, labels: &str, latencies: &Latencies) {

@@ -28,8 +28,14 @@ impl Store {
     /// [`Error::TooLong`](crate::Error::TooLong); [`Error::Damaged`](crate::Error::Damaged) when the index names
     /// a record outside its file.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let get = || self.partitions().of(key).state.get(key);
-        self.metrics().time(TimedPath::Get, get)
+        let partitions = self.partitions();
+        match &partitions.shared().hot_cache {
+            Some(cache) => partitions.get_cached(cache, key),
+            None => {
+                let get = || partitions.of(key).state.get(key);
+                self.metrics().time(TimedPath::Get, get)
+            }
+        }
     }
 
     /// What `read` makes of the value of a key, or `None` if it has none: for one who needs a part of a value,

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use crate::Result;
+use crate::hot_cache::{Blocked, HotCache};
 use crate::lsm::GpuCompaction;
 use crate::pool::Pool;
 use crate::process;
@@ -19,6 +20,7 @@ use crate::store::ordered::view::SharedView;
 use crate::store::partitions::gpu_reads::GpuReads;
 use crate::store::threads::Threads;
 use crate::store::wal::Log;
+use crate::store::wal::record::Entry;
 
 /// See the [module](self).
 pub struct Shared {
@@ -35,6 +37,8 @@ pub struct Shared {
     pub metrics: StoreMetrics,
     pub sorter: Sorter,
     pub when_full: WhenFull,
+    /// Values of keys that are read often, if it is wanted.
+    pub hot_cache: Option<HotCache>,
     pub view: SharedView,
     /// A commit record could not be written, and may be in its log all the same.
     has_failed_commit: AtomicBool,
@@ -76,11 +80,22 @@ impl Shared {
             metrics: StoreMetrics::new(),
             sorter,
             when_full: options.when_full,
+            hot_cache: HotCache::new(&options.hot_cache),
             view: SharedView::new(options.ordered),
             has_failed_commit: AtomicBool::new(false),
             ruling_out: Mutex::new(()),
             logs: OnceLock::new(),
         }
+    }
+
+    /// Keeps gets of keys away from the hot cache until what this gives is dropped. The caller publishes these changes
+    /// meanwhile, and holds what changes the tables.
+    pub fn block_cached<'e>(
+        &self,
+        finals: impl IntoIterator<Item = &'e Entry<'e>>,
+    ) -> Option<Blocked<'_, 'e>> {
+        let changes = finals.into_iter().map(|entry| (entry.key, entry.value));
+        self.hot_cache.as_ref().map(|cache| cache.block(changes))
     }
 
     /// Notes that a commit record could not be written.

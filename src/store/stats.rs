@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use crate::hot_cache::HotCacheStats;
 pub use crate::lsm::{LevelStats, SpillStats};
 pub use crate::metrics::{LatencyStats, StallEvent, StallReason, StallStats};
 
@@ -59,6 +60,8 @@ pub struct StoreStats {
     pub steps: Steps,
     /// The sorted files.
     pub spill: SpillStats,
+    /// The [hot cache](super::StoreOptions::hot_cache).
+    pub hot_cache: HotCacheStats,
 }
 
 /// What executing groups of batches took since the opening, by its steps. Of groups of fewer than 384 requests

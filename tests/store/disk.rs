@@ -100,6 +100,11 @@ impl Failing {
         self.met.load(Ordering::Relaxed)
     }
 
+    /// From now on every call fails, if failures are lasting.
+    pub fn fail(&self) {
+        self.first.store(0, Ordering::Relaxed);
+    }
+
     /// From now on nothing fails.
     pub fn cure(&self) {
         self.first.store(u64::MAX, Ordering::Relaxed);

@@ -9,6 +9,7 @@ mod damage;
 mod disk;
 mod faults;
 mod full_disk;
+mod hot_cache;
 mod kill;
 mod large_batches;
 mod large_transactions;

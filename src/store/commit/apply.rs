@@ -40,6 +40,7 @@ impl StoreInner {
     /// [`Error::Unfinished`].
     pub(super) fn apply_logged(&self, first: u64, group: &GroupWrites) -> Result<()> {
         let mut alone = self.applying();
+        let _blocked = self.shared.block_cached(group.finals());
         self.published.show(group, |commit_seq| {
             let _stays = Stays::of(self, commit_seq, first, group.finals());
             self.bring_into_table(&mut alone, commit_seq, first, group)

@@ -51,6 +51,7 @@ impl Background {
         self.index.set_work(move || {
             let partition = saved.upgrade()?;
             partition.state.forget_unseen();
+            partition.swap_hot_bins_if_due();
             if partition.state.freed_bytes.load(Ordering::Relaxed) > FREED_BYTES_MAX {
                 partition.state.freed_bytes.store(0, Ordering::Relaxed);
                 heap::release_free();
@@ -110,6 +111,11 @@ impl Background {
             tracing::warn!(%error, "there is no thread to forget old versions");
             state.shared.snapshots.note_kept();
         }
+    }
+
+    /// Has the hot bins chosen anew.
+    pub fn swap_hot_bins(&self) {
+        self.index.call_if_possible();
     }
 
     /// Ends the threads.

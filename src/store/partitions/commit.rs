@@ -476,6 +476,8 @@ fn apply(changes: &[(&Share, &GroupWrites)], apart: Apart, firsts: &[u64]) -> Re
         .zip(changes)
         .map(|(state, (_, writes))| (&state.published, *writes))
         .collect();
+    let finals = changes.iter().flat_map(|(_, writes)| writes.finals());
+    let _blocked = states[0].shared.block_cached(finals);
     Published::show_all(&parts, |commit_seq| {
         // Who has seen a part sees all of them also if one of them panics.
         let of_parts = states.iter().zip(changes).zip(firsts);

@@ -10,6 +10,7 @@
 mod commit;
 #[cfg(feature = "cuda")]
 pub mod gpu_reads;
+mod hot_reads;
 mod order;
 mod reads;
 mod route;

@@ -2,6 +2,7 @@
 
 use super::Partitions;
 use crate::Stats;
+use crate::hot_cache::HotCache;
 use crate::lsm::LevelStats;
 use crate::store::inner::StoreInner;
 use crate::store::resident::budget::Budget;
@@ -47,6 +48,11 @@ impl Partitions {
             gpu_located: 0,
             steps: Steps::default(),
             spill: SpillStats::default(),
+            hot_cache: shared
+                .hot_cache
+                .as_ref()
+                .map(HotCache::stats)
+                .unwrap_or_default(),
         };
         for state in states() {
             let steps = *state.steps.lock();

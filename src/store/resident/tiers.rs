@@ -156,7 +156,8 @@ impl TieredItems {
         self.read_below.load(Ordering::Relaxed)
     }
 
-    fn count(&self, key: &[u8]) {
+    /// Counts a use of a key, if there is a budget.
+    pub fn count(&self, key: &[u8]) {
         if let Some(access_counts) = &self.access_counts {
             access_counts.count(self.table.fingerprint(key));
         }
