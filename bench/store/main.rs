@@ -78,7 +78,7 @@ struct Arguments {
     /// Which records are hot [default: latest for workload d, zipfian for all others]
     #[arg(long, value_enum)]
     distribution: Option<Law>,
-    /// Skew of zipfian and latest, above 0 and below 1
+    /// Skew of zipfian and latest, or share of the records in the hot spot, above 0 and below 1
     #[arg(long, value_name = "X", default_value = "0.99", value_parser = parse_theta)]
     theta: f64,
     /// Bytes of a key

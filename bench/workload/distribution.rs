@@ -14,21 +14,28 @@ pub enum Law {
     Uniform,
     /// The newest records are hot.
     Latest,
+    /// Only a share of the records are asked for, spread over the table, each alike.
+    Hotspot,
 }
 
 /// Draws record numbers below the number of records loaded.
 pub struct Distribution {
     law: Law,
     records: u64,
+    /// Records that are hot with [`Law::Hotspot`].
+    spot: u64,
     zipf: Zipf,
 }
 
 impl Distribution {
-    /// A distribution over `records` records; `theta` is the skew of the Zipfian ones.
+    /// A distribution over `records` records; `theta` is the skew of the Zipfian ones, and the share of the hot spot.
     pub fn new(law: Law, records: u64, theta: f64) -> Self {
         Self {
             law,
             records,
+            spot: (records as f64 * theta)
+                .to_u64()
+                .map_or(1, |spot| spot.max(1)),
             zipf: Zipf::new(records, theta),
         }
     }
@@ -44,6 +51,7 @@ impl Distribution {
         match self.law {
             Law::Uniform => random.random_range(0..self.records),
             Law::Zipfian => self.of_rank(self.zipf.draw(random)),
+            Law::Hotspot => self.of_rank(random.random_range(0..self.spot)),
             Law::Latest => {
                 let age = self.zipf.draw(random);
                 match inserted.checked_sub(age + 1) {

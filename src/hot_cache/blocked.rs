@@ -2,8 +2,8 @@
 
 use std::thread;
 
-use crate::bucket::Item;
-use crate::{Hashed, HotCache};
+use super::bucket::Item;
+use super::{Hashed, HotCache};
 
 /// Keys that [`HotCache::block`] has blocked; see there.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::thread;
 
-use crate::Value;
-use crate::descriptor::{Descriptor, words};
+use super::Value;
+use super::descriptor::{Descriptor, words};
 
 /// Entries of a bucket, at most: version, blockers, used bits and descriptors are two lines.
 const ENTRIES: usize = 13;

@@ -29,8 +29,8 @@
 //!
 //! 1. Changes block the old hot bins and the new ones.
 //! 2. The changes that are under way are waited for. Those that did not block the new bins have ended then.
-//! 3. Gets are served from the new hot bins alone. All buckets are purged of entries of other bins, and get another
-//!    version. A fill asks again whether its bin is hot while it holds the bucket. So none of another bin comes after
+//! 3. Gets are served from the new hot bins alone. If others were hot before, all buckets are purged of their entries,
+//!    and get another version. A fill asks again whether its bin is hot while it holds the bucket. So none of another bin comes after
 //!    the purge: who holds the bucket later sees step 3.
 //! 4. Changes block the new hot bins alone.
 //!
@@ -219,12 +219,12 @@ impl HotCache {
         blocked
     }
 
-    /// Whether the shadow model has seen enough gets to take the place of the current one.
+    /// Whether the shadow model has seen enough gets to replace the current one.
     pub fn is_due(&self) -> bool {
         self.model.is_due()
     }
 
-    /// Lets the shadow model take the place of the current one, and forgets what is no longer hot. The store has about
+    /// Lets the shadow model replace the current one, and forgets what is no longer hot. The store has about
     /// so many `keys`. `wait` returns when all changes have ended that have [blocked](Self::block) something before it
     /// is called.
     pub fn swap(&self, keys: u64, wait: impl FnOnce()) {
@@ -234,11 +234,12 @@ impl HotCache {
         let hot = self.model.hot_bins(keys, (entries, words));
         self.router.block_also(&hot);
         wait();
-        self.router.serve_only(&hot);
-        for bucket in &self.buckets {
-            bucket.purge(|tag| self.router.serves(self.router.bin(tag)));
+        if self.router.serve_only(&hot) {
+            for bucket in &self.buckets {
+                bucket.purge(|tag| self.router.serves(self.router.bin(tag)));
+            }
+            self.router.block_served();
         }
-        self.router.block_served();
         self.model.note_swap();
     }
 

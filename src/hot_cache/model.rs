@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::HotCacheStats;
-use crate::options::HotCacheOptions;
+use super::HotCacheStats;
+use super::options::HotCacheOptions;
 
 /// One in so many keys of a hot bin is expected to be read often. The others are in the bin by chance, and the cache
 /// forgets them first.
@@ -81,7 +81,8 @@ impl Model {
     }
 
     /// Ends the training, and begins the next one: the bins that are hot now, the most sampled first, as many as a cache
-    /// of so many entries and words is expected to hold of a store of so many keys.
+    /// of so many entries and words is expected to hold of a store of so many keys. Bins that were not sampled are cold,
+    /// unless all are expected to fit.
     pub fn hot_bins(&self, keys: u64, (entries, words): (u64, u64)) -> Vec<bool> {
         let samples = self.samples.swap(0, Ordering::Relaxed);
         let sampled_words = self.words.swap(0, Ordering::Relaxed);
@@ -103,7 +104,8 @@ impl Model {
             }
         }
         sampled.sort_unstable_by_key(|&(seen, bin)| (Reverse(seen), bin));
-        let mut hot = vec![false; self.counts.len()];
+        let fits_all = samples > 0 && count == self.counts.len();
+        let mut hot = vec![fits_all; self.counts.len()];
         sampled
             .iter()
             .take(count)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::bucket::Bucket;
+use super::bucket::Bucket;
 
 /// Most bins: a tag says which one a key is in.
 const BINS_MAX: u32 = 1 << 20;
@@ -55,7 +55,7 @@ impl HotCacheOptions {
         self
     }
 
-    /// Sampled gets after which the shadow model takes the place of the current one, at least 1. One get in 61 of a
+    /// Sampled gets after which the shadow model replaces the current one, at least 1. One get in 61 of a
     /// thread is sampled.
     ///
     /// Default: 10,000, about 610,000 gets.

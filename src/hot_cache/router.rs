@@ -48,14 +48,18 @@ impl Router {
         }
     }
 
-    /// Has gets of these bins alone ask the cache.
-    pub fn serve_only(&self, hot: &[bool]) {
+    /// Has gets of these bins alone ask the cache. Says whether others did before.
+    pub fn serve_only(&self, hot: &[bool]) -> bool {
+        let mut has_dropped = false;
         for (bin, is_hot) in self.0.iter().zip(hot) {
-            match is_hot {
-                true => bin.fetch_or(IS_SERVED, Ordering::Release),
-                false => bin.fetch_and(!IS_SERVED, Ordering::Release),
-            };
+            if *is_hot {
+                bin.fetch_or(IS_SERVED, Ordering::Release);
+            } else {
+                let before = bin.fetch_and(!IS_SERVED, Ordering::Release);
+                has_dropped |= before & IS_SERVED != 0;
+            }
         }
+        has_dropped
     }
 
     /// Has changes block the bins that are served, and no others.

@@ -16,7 +16,7 @@ pub struct HotCacheStats {
     pub misses: u64,
     /// Sampled gets of all other keys.
     pub cold: u64,
-    /// How often a shadow model has taken the place of the current one.
+    /// How often a shadow model has replaced the current one.
     pub swaps: u64,
 }
 
@@ -51,7 +51,7 @@ impl HotCacheStats {
             (
                 "hot_cache_swaps_total",
                 self.swaps,
-                "Models that have taken the place of others.",
+                "Models that have replaced others.",
             ),
         ];
         let sample =

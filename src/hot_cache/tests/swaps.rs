@@ -9,7 +9,13 @@ use parking_lot::Mutex;
 use rand::RngExt;
 
 use super::{any_value, cache, get, rng, sample};
+use crate::bucket::Bucket;
 use crate::{HotCache, Value};
+
+/// Keys of a store of which half of the bins may be hot in a cache of so many buckets.
+fn half(buckets: u64) -> u64 {
+    16 * Bucket::ENTRIES as u64 * buckets
+}
 
 /// Each answer is that of a map, with one thread.
 #[test]
@@ -25,7 +31,7 @@ fn random_requests_are_answered_as_by_a_map() {
             match rng.random_range(0..20) {
                 0 => {
                     sample(&cache, &key);
-                    cache.swap(60, || ());
+                    cache.swap(half(buckets), || ());
                 }
                 1..5 => {
                     let value = rng.random_bool(0.7).then(|| any_value(&mut rng));
@@ -101,7 +107,7 @@ impl Store {
                 sample(&self.cache, &key(nth));
             }
         }
-        self.cache.swap(KEYS as u64, || {
+        self.cache.swap(half(self.cache.buckets.len() as u64), || {
             self.applying.iter().for_each(|one| drop(one.lock()));
         });
     }
@@ -173,16 +179,16 @@ fn registers_in_many_buckets_are_linearizable_during_swaps() {
 fn sleeping_get_fills_nothing_after_two_swaps() {
     let cache = cache(1, 8);
     sample(&cache, b"key");
-    cache.swap(1, || ());
+    cache.swap(1000, || ());
     let read = || {
         // The bin is cold once all samples of it are forgotten.
         for _ in 0..3 {
-            cache.swap(1, || ());
+            cache.swap(1000, || ());
         }
         assert_eq!(cache.stats().hot_bins, 0);
         assert!(cache.block([(&b"key"[..], None)]).is_empty());
         sample(&cache, b"key");
-        cache.swap(1, || ());
+        cache.swap(1000, || ());
         Ok::<Value, ()>(Some(b"old".to_vec()))
     };
     let (found, _) = cache.get_or_read(b"key", None, read).unwrap();
