@@ -17,8 +17,8 @@ pub struct Blocked<'c, 'k> {
 struct BlockedKey<'k> {
     key: Hashed<'k>,
     value: Option<&'k [u8]>,
-    /// The cache had the key.
-    was_there: bool,
+    /// Where its bucket had the key, if it did.
+    offset: Option<usize>,
 }
 
 impl<'c, 'k> Blocked<'c, 'k> {
@@ -36,12 +36,8 @@ impl<'c, 'k> Blocked<'c, 'k> {
     pub(crate) fn add(&mut self, key: Hashed<'k>, value: Option<&'k [u8]>) {
         // Nothing may panic between the two: who has blocked a key unblocks it.
         self.keys.reserve(1);
-        let was_there = self.cache.bucket(key).block(key.tag(), key.key);
-        self.keys.push(BlockedKey {
-            key,
-            value,
-            was_there,
-        });
+        let offset = self.cache.bucket(key).block(key.tag(), key.key);
+        self.keys.push(BlockedKey { key, value, offset });
     }
 }
 
@@ -49,13 +45,8 @@ impl Drop for Blocked<'_, '_> {
     fn drop(&mut self) {
         // After a panic it may be that nothing was published.
         let fills = !thread::panicking();
-        for BlockedKey {
-            key,
-            value,
-            was_there,
-        } in self.keys.drain(..)
-        {
-            let item = Item::of(key.key, value).filter(|_| fills && was_there);
+        for BlockedKey { key, value, offset } in self.keys.drain(..) {
+            let item = Item::of(key.key, value).zip(offset).filter(|_| fills);
             let router = &self.cache.router;
             let is_hot = || router.serves(router.bin(key.tag()));
             self.cache.bucket(key).unblock(key.tag(), item, is_hot);

@@ -187,32 +187,40 @@ impl Bucket {
         }
         let held = Held::new(self, version + 1);
         if self.blockers.load(Ordering::Relaxed) == 0 && is_hot() {
-            held.insert((tag, item), false, may_evict);
+            held.insert((tag, item), 0, false, may_evict);
         }
     }
 
-    /// Removes the entry of a key, and refuses fills until it is [unblocked](Self::unblock). Says whether there was one.
-    pub fn block(&self, tag: u32, key: &[u8]) -> bool {
+    /// Removes the entry of a key, and refuses fills until it is [unblocked](Self::unblock). Gives the offset of the one
+    /// that was there.
+    ///
+    /// Keys are not compared, which would wait for memory: one of the same tag and length goes, too.
+    pub fn block(&self, tag: u32, key: &[u8]) -> Option<usize> {
         let held = self.hold();
         let blockers = self.blockers.load(Ordering::Relaxed);
         self.blockers.store(blockers + 1, Ordering::Relaxed);
-        let found = self.find(tag, key);
-        if let Some((nth, _)) = found {
-            held.remove(nth);
+        let of_key = Descriptor::of_key(tag, key.len());
+        let mut offset = None;
+        for (nth, word) in self.descriptors.iter().enumerate() {
+            let descriptor = Descriptor(word.load(Ordering::Relaxed));
+            if descriptor.may_be_of(of_key) {
+                held.remove(nth);
+                offset = Some(descriptor.offset());
+            }
         }
-        found.is_some()
+        offset
     }
 
     /// Ends what [`block`](Self::block) has begun. If the bin `is_hot` still, the key gets an entry, if there is one for
-    /// it.
-    pub fn unblock(&self, tag: u32, item: Option<Item>, is_hot: impl FnOnce() -> bool) {
+    /// it, at this offset if it fits there.
+    pub fn unblock(&self, tag: u32, item: Option<(Item, usize)>, is_hot: impl FnOnce() -> bool) {
         let held = self.hold();
         let blockers = self.blockers.load(Ordering::Relaxed);
         self.blockers.store(blockers - 1, Ordering::Relaxed);
-        if let Some(item) = item
+        if let Some((item, offset)) = item
             && is_hot()
         {
-            held.insert((tag, item), true, true);
+            held.insert((tag, item), offset, true, true);
         }
     }
 
@@ -285,10 +293,11 @@ impl<'b> Held<'b> {
 
     /// Adds an entry for a key that has none, if it `may_evict` in the room of entries that were not used lately. If all
     /// were, it is not added, and all must be used again to stay the next time (CLOCK's second chance).
-    fn insert(&self, (tag, item): (u32, Item), is_used: bool, may_evict: bool) {
+    /// It begins at the `offset` that is given, if that is free.
+    fn insert(&self, (tag, item): (u32, Item), offset: usize, is_used: bool, may_evict: bool) {
         let Item { key, value } = item;
         let words = key.len().div_ceil(8) + value.map_or(0, <[u8]>::len).div_ceil(8);
-        let Some((nth, offset)) = self.make_room(words, may_evict) else {
+        let Some((nth, offset)) = self.make_room(words, offset, may_evict) else {
             return;
         };
         let bytes = key.chunks(8).chain(value.unwrap_or_default().chunks(8));
@@ -304,13 +313,13 @@ impl<'b> Held<'b> {
         self.bucket.descriptors[nth].store(descriptor.0, Ordering::Relaxed);
     }
 
-    /// An unused descriptor and the offset of so many free words.
-    fn make_room(&self, words: usize, may_evict: bool) -> Option<(usize, usize)> {
+    /// An unused descriptor and the offset of so many free words, this one if it will do.
+    fn make_room(&self, words: usize, offset: usize, may_evict: bool) -> Option<(usize, usize)> {
         loop {
             let descriptors = &self.bucket.descriptors;
             let descriptor = |nth: usize| Descriptor(descriptors[nth].load(Ordering::Relaxed));
             if let Some(nth) = self.bucket.free_descriptor()
-                && let Some(offset) = self.gap(words)
+                && let Some(offset) = self.gap(words, offset)
             {
                 return Some((nth, offset));
             }
@@ -330,8 +339,8 @@ impl<'b> Held<'b> {
         }
     }
 
-    /// The first offset of so many words that no entry has.
-    fn gap(&self, words: usize) -> Option<usize> {
+    /// An offset of so many words that no entry has: this one, or the first one behind another entry.
+    fn gap(&self, words: usize, offset: usize) -> Option<usize> {
         let live = || {
             let descriptors = self.bucket.descriptors.iter();
             let descriptors = descriptors.map(|word| Descriptor(word.load(Ordering::Relaxed)));
@@ -340,7 +349,7 @@ impl<'b> Held<'b> {
         let is_free = |start: usize, end: usize| {
             live().all(|other| other.end() <= start || end <= other.offset())
         };
-        let mut starts = std::iter::once(0).chain(live().map(Descriptor::end));
+        let mut starts = [offset, 0].into_iter().chain(live().map(Descriptor::end));
         starts.find(|&start| start + words <= DATA_WORDS && is_free(start, start + words))
     }
 }

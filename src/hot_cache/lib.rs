@@ -53,6 +53,7 @@ mod tests;
 use std::cell::Cell;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::ptr;
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -198,6 +199,13 @@ impl HotCache {
             misses.set(left.unwrap_or(self.eviction_interval - 1));
             left.is_none()
         })
+    }
+
+    /// The address of what [`block`](Self::block) changes of a key, to be asked for before; `None` if the key is cold.
+    pub fn line_of(&self, key: &[u8]) -> Option<*const u8> {
+        let hashed = self.hashed(key);
+        let is_blocked = self.router.is_blocked(self.router.bin(hashed.tag()));
+        is_blocked.then(|| ptr::from_ref(self.bucket(hashed)).cast())
     }
 
     /// Takes the keys of hot bins among these out of the cache, until what this gives is dropped: then those that were

@@ -9,6 +9,7 @@ use crate::Result;
 use crate::hot_cache::{Blocked, HotCache};
 use crate::lsm::GpuCompaction;
 use crate::pool::Pool;
+use crate::prefetch;
 use crate::process;
 use crate::store::commit::sorter::Sorter;
 use crate::store::metrics::StoreMetrics;
@@ -21,6 +22,9 @@ use crate::store::partitions::gpu_reads::GpuReads;
 use crate::store::threads::Threads;
 use crate::store::wal::Log;
 use crate::store::wal::record::Entry;
+
+/// Most keys whose lines are asked for before a group is in the log.
+const PREFETCHED_KEYS_MAX: usize = 8;
 
 /// See the [module](self).
 pub struct Shared {
@@ -96,6 +100,15 @@ impl Shared {
     ) -> Option<Blocked<'_, 'e>> {
         let changes = finals.into_iter().map(|entry| (entry.key, entry.value));
         self.hot_cache.as_ref().map(|cache| cache.block(changes))
+    }
+
+    /// Asks for what [`block_cached`](Self::block_cached) is about to change, of a few changes.
+    pub fn prefetch_cached(&self, finals: &[Entry]) {
+        if let Some(cache) = &self.hot_cache {
+            let some = finals.iter().take(PREFETCHED_KEYS_MAX);
+            let lines = some.filter_map(|entry| cache.line_of(entry.key));
+            lines.for_each(prefetch::line);
+        }
     }
 
     /// Notes that a commit record could not be written.

@@ -83,7 +83,7 @@ fn fill_is_refused_while_a_key_is_blocked() {
     fill(&bucket, 1, b"key", Some(b"old"));
     assert!(matches!(bucket.get(1, b"key"), Lookup::Miss(_)));
     // The one who has blocked a key may fill it.
-    bucket.unblock(2, Item::of(b"other", Some(b"new")), || true);
+    bucket.unblock(2, Item::of(b"other", Some(b"new")).zip(Some(0)), || true);
     assert_eq!(bucket.get(2, b"other"), Lookup::Hit(Some(b"new".to_vec())));
     fill(&bucket, 1, b"key", Some(b"old"));
     assert_eq!(bucket.get(1, b"key"), Lookup::Hit(Some(b"old".to_vec())));
@@ -97,7 +97,7 @@ fn fill_is_refused_if_the_bin_is_no_longer_hot() {
     bucket.fill(missed, (1, item.unwrap()), true, || false);
     assert!(matches!(bucket.get(1, b"key"), Lookup::Miss(_)));
     bucket.block(1, b"key");
-    bucket.unblock(1, item, || false);
+    bucket.unblock(1, item.zip(Some(0)), || false);
     assert!(matches!(bucket.get(1, b"key"), Lookup::Miss(_)));
 }
 
@@ -167,8 +167,8 @@ fn random_entries_are_whole() {
         }
         if rng.random_bool(0.3) {
             let value = rng.random_bool(0.8).then(|| any_value(&mut rng));
-            bucket.block(tag, &key);
-            bucket.unblock(tag, Item::of(&key, value.as_deref()), || true);
+            let offset = bucket.block(tag, &key).or(Some(0));
+            bucket.unblock(tag, Item::of(&key, value.as_deref()).zip(offset), || true);
             model.insert(key, value);
         }
     }

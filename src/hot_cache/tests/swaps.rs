@@ -254,3 +254,20 @@ fn change_that_panics_leaves_no_value() {
     );
     assert_eq!(get(&cache, b"key", None), (Some(b"old".to_vec()), true));
 }
+
+/// While a swap waits, changes block the new bins, and gets do not ask the cache for them yet.
+#[test]
+fn swap_waits_for_changes_before_gets_are_served() {
+    let cache = cache(1, 1);
+    sample(&cache, b"key");
+    let mut has_waited = false;
+    cache.swap(1, || {
+        has_waited = true;
+        assert!(!cache.block([(&b"key"[..], None)]).is_empty());
+        get(&cache, b"key", Some(b"old"));
+        assert_eq!(cache.stats().entries, 0);
+    });
+    assert!(has_waited);
+    get(&cache, b"key", Some(b"old"));
+    assert_eq!(cache.stats().entries, 1);
+}

@@ -203,6 +203,7 @@ impl StoreInner {
         // replace need not be kept for them.
         read_sets.iter().for_each(|read_set| read_set.release());
         let first = self.log.next_sequence();
+        self.shared.prefetch_cached(finals);
         // Those threads have more changes than that already.
         let takes_long = finals.len() < PARALLEL_REQUESTS_MIN
             && record::len(finals) > IN_MEMORY_RECORD_BYTES_MAX;

@@ -47,3 +47,6 @@ impl Partition {
         cache.swap(keys, || states().for_each(|state| drop(state.applying())));
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;
