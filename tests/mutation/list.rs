@@ -5,6 +5,8 @@
 pub enum Suite {
     /// The unit tests of this name.
     Unit(&'static str),
+    /// Those of this name of the hot cache alone.
+    HotCache(&'static str),
     /// Those of the CUDA engine of this name, without a device.
     CudaUnit(&'static str),
     /// The tests of this name of the store.
@@ -29,6 +31,7 @@ impl Suite {
             Self::CudaUnit(name) | Self::Emulated(name) => {
                 vec!["--features", "cuda", "--lib", name]
             }
+            Self::HotCache(name) => vec!["--package", "gphash-hot-cache", "--lib", name],
             Self::Store(name) => vec!["--test", "store", name],
             Self::Kernels => vec!["--test", "kernels"],
             Self::KernelCrash(name) => {
@@ -45,6 +48,7 @@ impl Suite {
     pub fn variables(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Unit(_)
+            | Self::HotCache(_)
             | Self::CudaUnit(_)
             | Self::Emulated(_)
             | Self::Store(_)
@@ -1710,42 +1714,42 @@ pub const MUTATIONS: &[Mutation] = &[
         file: "src/hot_cache/bucket.rs",
         find: "                held.remove(nth);\n                offset = Some(descriptor.offset());",
         replacement: "                offset = Some(descriptor.offset());",
-        suite: Suite::Unit("swaps"),
+        suite: Suite::HotCache("swaps"),
     },
     Mutation {
         name: "a get fills the hot cache while a change of its bucket is under way",
         file: "src/hot_cache/bucket.rs",
         find: "if self.blockers.load(Ordering::Relaxed) == 0 && is_hot() {",
         replacement: "if is_hot() {",
-        suite: Suite::Unit("buckets"),
+        suite: Suite::HotCache("buckets"),
     },
     Mutation {
         name: "a fill does not ask again whether its bin is hot",
         file: "src/hot_cache/bucket.rs",
         find: "if self.blockers.load(Ordering::Relaxed) == 0 && is_hot() {",
         replacement: "if self.blockers.load(Ordering::Relaxed) == 0 {",
-        suite: Suite::Unit("buckets"),
+        suite: Suite::HotCache("buckets"),
     },
     Mutation {
         name: "a swap purges nothing",
         file: "src/hot_cache/lib.rs",
         find: "            for bucket in &self.buckets {",
         replacement: "            for bucket in &self.buckets[..0] {",
-        suite: Suite::Unit("swaps"),
+        suite: Suite::HotCache("swaps"),
     },
     Mutation {
         name: "a swap does not wait for changes that are under way",
         file: "src/hot_cache/lib.rs",
         find: "        wait();\n",
         replacement: "        drop(wait);\n",
-        suite: Suite::Unit("swap_waits"),
+        suite: Suite::HotCache("swap_waits"),
     },
     Mutation {
         name: "changes of bins that are newly hot do not block them yet",
         file: "src/hot_cache/lib.rs",
         find: "        self.router.block_also(&hot);\n        wait();\n        if self.router.serve_only(&hot) {",
         replacement: "        wait();\n        let dropped = self.router.serve_only(&hot);\n        self.router.block_also(&hot);\n        if dropped {",
-        suite: Suite::Unit("swap_waits"),
+        suite: Suite::HotCache("swap_waits"),
     },
     Mutation {
         name: "a group is published before its keys are blocked in the hot cache",
