@@ -81,6 +81,7 @@ use self::partition::Partition;
 use self::partitions::Partitions;
 use self::threads::{PARALLEL_REQUESTS_MIN, Threads};
 pub use crate::Repair;
+#[doc(inline)]
 pub use crate::hot_cache::{HotCacheOptions, HotCacheStats};
 pub use async_verbs::Pending;
 pub use columns::requests::RequestKind;
