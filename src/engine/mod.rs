@@ -6,7 +6,6 @@ pub mod cpu;
 pub(crate) mod cuda;
 #[cfg(all(test, feature = "cuda", not(loom)))]
 pub(crate) mod device_tests;
-pub(crate) mod rates;
 
 use std::sync::Arc;
 #[cfg(feature = "cuda")]

@@ -7,6 +7,7 @@
 
 pub mod crew;
 pub mod parallel;
+pub mod rates;
 pub mod worker;
 
 use std::sync::Arc;

@@ -199,7 +199,7 @@ impl<M: Medium> Table<M> {
     /// Whether the record at `at` has the checksum that it states. It reads all of it.
     #[cold]
     fn record_is_whole(&self, at: u64, lengths: Lengths) -> bool {
-        self.with_value(at, lengths, Check::Always, |_, _| ())
+        self.with_value(at, lengths, None, Check::Always, |_, _| ())
             .is_ok()
     }
 
@@ -301,7 +301,7 @@ impl<M: Medium> Table<M> {
         buffer: &mut Vec<u8>,
         check: Check,
     ) -> Result<u64> {
-        self.with_value(at, lengths, check, |sequence, value| {
+        self.with_value(at, lengths, None, check, |sequence, value| {
             match value {
                 Cow::Borrowed(value) => {
                     buffer.clear();
@@ -314,7 +314,8 @@ impl<M: Medium> Table<M> {
     }
 
     /// Gives `read` the sequence number and the value of the record at `at`. What its checksum should be is compared
-    /// before, as far as `check` wants it. A value that no cache holds is a copy, so that it is read once.
+    /// before, as far as `check` wants it. A caller who knows the `key` makes up for what is wrong with it. A value that no
+    /// cache holds is a copy, so that it is read once.
     ///
     /// # Errors
     /// [`Error::Damaged`](crate::Error::Damaged) if the checksum is another one.
@@ -323,6 +324,7 @@ impl<M: Medium> Table<M> {
         &self,
         at: u64,
         lengths: Lengths,
+        key: Option<&[u8]>,
         check: Check,
         read: impl FnOnce(u64, Cow<'_, [u8]>) -> R,
     ) -> Result<R> {
@@ -331,26 +333,37 @@ impl<M: Medium> Table<M> {
         let is_checked = check == Check::Always || self.verifies_records();
         let value_at = size_class::value_offset(lengths.key) - HEADER;
         let len = value_at + lengths.value;
-        let done = if len <= COPY_PART_BYTES {
-            self.medium.show(at + HEADER, len, |body| {
-                let is_whole = !is_checked || header.matches(body);
-                let value = || Cow::Borrowed(&body[to_usize(value_at)..]);
-                is_whole.then(|| read(header.sequence, value()))
-            })
-        } else {
-            let (value, is_whole) = self.copy_value(at, lengths, &header);
-            (is_whole || !is_checked).then(|| read(header.sequence, Cow::Owned(value)))
-        };
-        done.ok_or_else(|| self.spoilt(at))
+        let is_whole = |body: &[u8]| !is_checked || header.matches(body);
+        if len <= COPY_PART_BYTES && self.medium.show(at + HEADER, len, is_whole) {
+            let value =
+                |body: &[u8]| read(header.sequence, Cow::Borrowed(&body[to_usize(value_at)..]));
+            return Ok(self.medium.show(at + HEADER, len, value));
+        }
+        let (value, is_whole) = self.copy_value(at, lengths, key, &header);
+        match is_whole || !is_checked {
+            true => Ok(read(header.sequence, Cow::Owned(value))),
+            false => Err(self.spoilt(at)),
+        }
     }
 
-    /// The value of the record at `at`, copied and hashed part by part, and whether the record is whole.
-    fn copy_value(&self, at: u64, lengths: Lengths, header: &RecordHeader) -> (Vec<u8>, bool) {
+    /// The value of the record at `at`, copied and hashed part by part behind this `key` or what is stored, and whether
+    /// that is the checksum.
+    #[cold]
+    fn copy_value(
+        &self,
+        at: u64,
+        lengths: Lengths,
+        key: Option<&[u8]>,
+        header: &RecordHeader,
+    ) -> (Vec<u8>, bool) {
         let value_at = size_class::value_offset(lengths.key);
+        let mut before = vec![0; to_usize(value_at - HEADER)];
+        match key.filter(|key| key.len() as u64 == lengths.key) {
+            Some(key) => before[..key.len()].copy_from_slice(key),
+            None => self.medium.read(at + HEADER, &mut before),
+        }
         let mut hasher = header.hasher();
-        let key_len = value_at - HEADER;
-        self.medium
-            .show(at + HEADER, key_len, |key| hasher.update(key));
+        hasher.update(&before);
         let mut value = vec![0; to_usize(lengths.value)];
         let parts = value.chunks_mut(to_usize(COPY_PART_BYTES));
         for (part, at) in parts.zip((at + value_at..).step_by(to_usize(COPY_PART_BYTES))) {

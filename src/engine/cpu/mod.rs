@@ -226,7 +226,7 @@ impl CpuEngine {
         mut found: impl FnMut(usize, u64, Cow<'_, [u8]>),
     ) -> Result<()> {
         self.for_members(table, keys, |session, member, i| {
-            session.read_variable(member, Check::AsTold, |sequence, value| {
+            session.read_variable(member, keys[i], Check::AsTold, |sequence, value| {
                 found(i, sequence, value);
             })
         })
@@ -266,7 +266,7 @@ impl CpuEngine {
         mut found: impl FnMut(usize, Result<(u64, &[u8])>),
     ) -> Result<()> {
         self.for_members(table, keys, |session, member, i| {
-            let read = session.read_variable(member, Check::Always, |sequence, value| {
+            let read = session.read_variable(member, keys[i], Check::Always, |sequence, value| {
                 found(i, Ok((sequence, &value)));
             });
             if let Err(error) = read {

@@ -10,10 +10,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::Engine;
-#[cfg(feature = "cuda")]
-use crate::engine::rates::REST;
-use crate::engine::rates::{Rates, Side};
 use crate::engine::{Compactor, compactor};
+#[cfg(feature = "cuda")]
+use crate::pool::rates::REST;
+use crate::pool::rates::{Rates, Side};
 use crate::pool::worker::Worker;
 use crate::width::to_usize;
 #[cfg(feature = "cuda")]

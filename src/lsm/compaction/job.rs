@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::engine::Compactor;
-use crate::engine::rates::Side;
 use crate::lsm::cursor::{Cursor, Direction};
 use crate::lsm::levels::{Levels, Output};
 use crate::lsm::merge::Merge;
@@ -14,6 +13,7 @@ use crate::lsm::sst::{Block, Sst};
 use crate::lsm::values::Value;
 use crate::lsm::version::{LiveValues, LsmVersion};
 use crate::lsm::{Entry, SpillOptions};
+use crate::pool::rates::Side;
 use crate::{Error, Result};
 
 /// Entries after which it is asked whether to stop.

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::Partitions;
-use crate::engine::rates::{Rates, Side};
 use crate::engine::{Locator, locator};
 use crate::index::bytes::Held;
 use crate::pool::parallel;
+use crate::pool::rates::{Rates, Side};
 use crate::store::columns::Columns;
 use crate::store::inner::{PARALLEL_LOOKUPS_MIN, StoreInner};
 use crate::store::partition::Partition;

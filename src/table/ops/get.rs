@@ -43,7 +43,8 @@ impl<M: Medium> Session<'_, M> {
         Ok(())
     }
 
-    /// As [`read`](Self::read), of variable length: gives `read` the sequence number and the value.
+    /// As [`read`](Self::read), of variable length: gives `read` the sequence number and the value of
+    /// `key`.
     ///
     /// # Errors
     /// [`Error::Damaged`](crate::Error::Damaged) if the record does not have the checksum that it states.
@@ -51,13 +52,14 @@ impl<M: Medium> Session<'_, M> {
     pub(crate) fn read_variable<R>(
         &mut self,
         member: Occupied,
+        key: &[u8],
         check: Check,
         read: impl FnOnce(u64, Cow<'_, [u8]>) -> R,
     ) -> Result<R> {
         let (table, at) = (self.table, member.record.offset());
         let lengths = table.member_lengths(member)?;
         self.touches += (at + lengths.record() - 1) / LINE - at / LINE + 1;
-        table.with_value(at, lengths, check, read)
+        table.with_value(at, lengths, Some(key), check, read)
     }
 
     /// As [`read_variable`](Self::read_variable) from the record at `at`, if one with this key is there.
@@ -73,7 +75,9 @@ impl<M: Medium> Session<'_, M> {
             return Ok(None);
         };
         self.touches += (at + lengths.record() - 1) / LINE - at / LINE + 1;
-        table.with_value(at, lengths, Check::AsTold, read).map(Some)
+        table
+            .with_value(at, lengths, Some(key), Check::AsTold, read)
+            .map(Some)
     }
 
     /// The sequence number of a member of variable length.
@@ -89,7 +93,7 @@ impl<M: Medium> Session<'_, M> {
         self.count(1);
         match self.table.find(&target, &mut self.touches) {
             Some(member) => self
-                .read_variable(member, Check::AsTold, |sequence, value| {
+                .read_variable(member, key, Check::AsTold, |sequence, value| {
                     *buffer = value.into_owned();
                     sequence
                 })

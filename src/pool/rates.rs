@@ -15,17 +15,19 @@ const WEIGHT: f64 = 0.25;
 const SIZES: usize = 64;
 
 /// How long a GPU is left alone after a failure.
-pub(crate) const REST: Duration = Duration::from_secs(10);
+pub const REST: Duration = Duration::from_secs(10);
 
 /// Who has done a work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub enum Side {
+    /// Threads of the CPU.
     Cpu,
+    /// The GPU.
     Gpu,
 }
 
 /// See the [module](self).
-pub(crate) struct Rates {
+pub struct Rates {
     sizes: Mutex<[OfSize; SIZES]>,
     rests_until: Mutex<Option<Instant>>,
 }
@@ -49,7 +51,7 @@ impl Default for Rates {
 
 impl Rates {
     /// Who is to do the next work of so many units.
-    pub(crate) fn choose(&self, units: u64) -> Side {
+    pub fn choose(&self, units: u64) -> Side {
         let of_size = &mut self.sizes.lock()[size_of(units)];
         of_size.works += 1;
         let is_faster = match (of_size.cpu, of_size.gpu) {
@@ -64,18 +66,18 @@ impl Rates {
     }
 
     /// Leaves the GPU alone for a while: it has failed.
-    pub(crate) fn rest(&self) {
+    pub fn rest(&self) {
         *self.rests_until.lock() = Some(Instant::now() + REST);
     }
 
     /// Whether it is not left alone, or not any more.
-    pub(crate) fn is_rested(&self) -> bool {
+    pub fn is_rested(&self) -> bool {
         let until = *self.rests_until.lock();
         until.is_none_or(|until| until <= Instant::now())
     }
 
     /// Notes how long a work took.
-    pub(crate) fn note(&self, side: Side, units: u64, took: Duration) {
+    pub fn note(&self, side: Side, units: u64, took: Duration) {
         let rate = took.as_nanos() as f64 / units.max(1) as f64;
         let of_size = &mut self.sizes.lock()[size_of(units)];
         let known = match side {
