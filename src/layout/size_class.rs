@@ -129,7 +129,7 @@ impl RecordHeader {
     }
 
     /// What has the checksum for its digest once it was given what is behind the header, in parts.
-    pub fn hasher(&self) -> Xxh3 {
+    pub(crate) fn hasher(&self) -> Xxh3 {
         Xxh3::with_seed(self.seed())
     }
 
