@@ -30,8 +30,8 @@
 //! 1. Changes block the old hot bins and the new ones.
 //! 2. The changes that are under way are waited for. Those that did not block the new bins have ended then.
 //! 3. Gets are served from the new hot bins alone. If others were hot before, all buckets are purged of their entries,
-//!    and get another version. A fill asks again whether its bin is hot while it holds the bucket. So none of another bin comes after
-//!    the purge: who holds the bucket later sees step 3.
+//!    and get another version. A fill asks again whether its bin is hot while it holds the bucket. So none of another bin
+//!    comes after the purge: who holds the bucket later sees step 3.
 //! 4. Changes block the new hot bins alone.
 //!
 //! A get may sleep between its steps for several swaps. Its version is from before the purge of one of them, and is
@@ -117,7 +117,10 @@ impl HotCache {
         let count = options.bytes / Bucket::BYTES;
         let count = usize::try_from(count).ok().filter(|count| *count > 0)?;
         let mut buckets = Vec::new();
-        buckets.try_reserve_exact(count).ok()?;
+        if let Err(error) = buckets.try_reserve_exact(count) {
+            tracing::warn!(%error, bytes = options.bytes, "there is no memory for the hot cache, and so no cache");
+            return None;
+        }
         buckets.resize_with(count, Bucket::default);
         Some(Self {
             seed: RandomState::new().build_hasher().finish(),

@@ -14,6 +14,7 @@ const DEFAULT_BINS: u32 = 10_000;
 const DEFAULT_SAMPLES: u64 = 10_000;
 
 /// An option that is out of its range: its name, what it is, and what is expected.
+#[doc(hidden)]
 pub type Refused = (&'static str, String, String);
 
 /// How large a hot cache is, and how its model is trained (KVCG §6, §7).
@@ -34,7 +35,7 @@ impl HotCacheOptions {
     pub const ENTRY_BYTES_MAX: u64 = 4 * Bucket::DATA_WORDS;
 
     /// A cache of so many bytes of memory, which it takes at once: a multiple of 2 KiB, rounded down. With 0 there is
-    /// none, and nothing is sampled.
+    /// none, and nothing is sampled; nor if there is no memory for it, of which a warning tells.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         Self {
@@ -80,6 +81,7 @@ impl HotCacheOptions {
     ///
     /// # Errors
     /// The first that is not.
+    #[doc(hidden)]
     pub fn check(&self) -> Result<(), Refused> {
         let refused = |name, found: String, expected: String| Err((name, found, expected));
         if (1..Self::MIN_BYTES).contains(&self.bytes) || usize::try_from(self.bytes).is_err() {

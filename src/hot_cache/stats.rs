@@ -22,6 +22,7 @@ pub struct HotCacheStats {
 
 impl HotCacheStats {
     /// Names, values and meanings of those that may go down, and of those that do not.
+    #[doc(hidden)]
     pub fn families(&self) -> ([Sample; 3], [Sample; 4]) {
         let gauges = [
             ("hot_cache_bytes", self.bytes, "Memory of the hot cache."),

@@ -22,7 +22,7 @@ use crate::{Error, Result};
 pub const MAGIC: [u8; 8] = *b"GPHASH\r\n";
 
 /// The format that this build writes, and the latest that it reads.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// What the counters of changes, of checkpoints and of versions never reach, and an attacker might set them to
 /// so that they overflow.

@@ -29,6 +29,9 @@ const CACHED_BLOCK_BYTES_MAX: u64 = 256 << 10;
 /// What a block takes beside its bytes.
 const ENTRY_OVERHEAD_BYTES: usize = 128;
 
+/// The open files of all caches of the process.
+static ALL_HANDLES: Mutex<Vec<Weak<Handles>>> = Mutex::new(Vec::new());
+
 /// What a file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FileKind {
@@ -107,6 +110,10 @@ impl FileCache {
             are_open: AtomicBool::new(false),
             were_used: AtomicBool::new(false),
         });
+        let mut all = ALL_HANDLES.lock();
+        all.retain(|of| of.strong_count() > 0);
+        all.push(Arc::downgrade(&files));
+        drop(all);
         let rest = Worker::new("gphash-rest");
         let resting = Arc::clone(&files);
         rest.set_work(move || resting.close());
@@ -142,8 +149,12 @@ impl FileCache {
         }
         let file = match self.opened(kind, number) {
             Err(error) if is_without_descriptor(&error) => {
-                // Whatever else is open in the process, those that nobody reads are closed.
-                self.files.open.clear();
+                // Other partitions and stores may have many that nobody reads.
+                let all = ALL_HANDLES.lock();
+                all.iter()
+                    .filter_map(Weak::upgrade)
+                    .for_each(|of| of.open.clear());
+                drop(all);
                 self.opened(kind, number)?
             }
             opened => opened?,

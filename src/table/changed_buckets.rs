@@ -5,7 +5,8 @@
 //! again before the pin ends. What copies lack, or have from before, is known by its key.
 //!
 //! A resize clears a slot whose record lives on in another one, where it may change at once. So the bucket is noted before,
-//! once the record is frozen: a copy has either nothing there, or a frozen record, which its reader passes over.
+//! once the record is frozen. A copy made after that has nothing there, or a frozen record, which its reader passes over. A
+//! copy from before names a record that cannot be used again while its reader is pinned.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};

@@ -298,8 +298,8 @@ fn file_of_a_newer_format() {
         matches!(
             error,
             Error::NewerFormat {
-                found: 3,
-                supported: 2,
+                found: 4,
+                supported: 3,
                 ..
             }
         ),
@@ -320,8 +320,8 @@ fn file_of_an_older_format() {
         matches!(
             error,
             Error::OlderFormat {
-                found: 1,
-                supported: 2,
+                found: 2,
+                supported: 3,
                 ..
             }
         ),

@@ -151,16 +151,16 @@ fn superblock_errors_name_what_is_wrong() {
     assert!(matches!(parse(&[]), Err(Error::Foreign { .. })));
     assert!(matches!(parse(b"hello world"), Err(Error::Foreign { .. })));
     let mut newer = sealed(1);
-    newer.version = 3;
+    newer.version = 4;
     newer.seal();
     assert!(matches!(
         parse(&head([Some(newer), None])),
-        Err(Error::NewerFormat { found: 3, .. })
+        Err(Error::NewerFormat { found: 4, .. })
     ));
     newer.checksum ^= 1;
     assert!(matches!(
         parse(&head([Some(newer), None])),
-        Err(Error::NewerFormat { found: 3, .. })
+        Err(Error::NewerFormat { found: 4, .. })
     ));
     let mut older = sealed(1);
     older.version = 1;

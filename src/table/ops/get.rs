@@ -1,7 +1,7 @@
 //! get and contains.
 //!
 //! The record of a member does not change, and is not used again while a session is pinned that may
-//! have found it. So the value is copied out without a check afterwards, and is never torn.
+//! have found it. So the value is lent without a check afterwards, and is never torn.
 
 use std::borrow::Cow;
 
