@@ -176,16 +176,9 @@ impl Bucket {
         may_evict: bool,
         is_hot: impl FnOnce() -> bool,
     ) {
-        let held = self.version.compare_exchange(
-            version,
-            version + 1,
-            Ordering::Acquire,
-            Ordering::Relaxed,
-        );
-        if held.is_err() {
+        let Some(held) = self.try_hold(version) else {
             return;
-        }
-        let held = Held::new(self, version + 1);
+        };
         if self.blockers.load(Ordering::Relaxed) == 0 && is_hot() {
             held.insert((tag, item), 0, false, may_evict);
         }
@@ -201,12 +194,9 @@ impl Bucket {
         self.blockers.store(blockers + 1, Ordering::Relaxed);
         let of_key = Descriptor::of_key(tag, key.len());
         let mut offset = None;
-        for (nth, word) in self.descriptors.iter().enumerate() {
-            let descriptor = Descriptor(word.load(Ordering::Relaxed));
-            if descriptor.may_be_of(of_key) {
-                held.remove(nth);
-                offset = Some(descriptor.offset());
-            }
+        for (nth, descriptor) in self.live().filter(|(_, live)| live.may_be_of(of_key)) {
+            held.remove(nth);
+            offset = Some(descriptor.offset());
         }
         offset
     }
@@ -227,19 +217,34 @@ impl Bucket {
     /// Removes the entries of bins that are no longer hot. What was looked up before is not filled any more.
     pub fn purge(&self, is_hot: impl Fn(u32) -> bool) {
         let held = self.hold();
-        for (nth, word) in self.descriptors.iter().enumerate() {
-            let descriptor = Descriptor(word.load(Ordering::Relaxed));
-            if descriptor.is_live() && !is_hot(descriptor.tag()) {
-                held.remove(nth);
-            }
+        for (nth, _) in self.live().filter(|(_, live)| !is_hot(live.tag())) {
+            held.remove(nth);
         }
     }
 
     /// Entries that there are.
     pub fn entries(&self) -> u64 {
-        let descriptors = self.descriptors.iter();
-        let live = descriptors.filter(|word| Descriptor(word.load(Ordering::Relaxed)).is_live());
-        live.count() as u64
+        self.live().count() as u64
+    }
+
+    /// The entries that there are, and where their descriptors are.
+    fn live(&self) -> impl Iterator<Item = (usize, Descriptor)> {
+        let words = self.descriptors.iter();
+        let descriptors = words.map(|word| Descriptor(word.load(Ordering::Relaxed)));
+        descriptors
+            .enumerate()
+            .filter(|(_, descriptor)| descriptor.is_live())
+    }
+
+    /// Keeps others from changing the bucket, if this is its version, an even one.
+    fn try_hold(&self, version: u64) -> Option<Held<'_>> {
+        let held = self.version.compare_exchange(
+            version,
+            version + 1,
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        );
+        held.is_ok().then(|| Held::new(self, version + 1))
     }
 
     /// Waits until nobody else changes the bucket.
@@ -247,14 +252,8 @@ impl Bucket {
         let mut spins = 0;
         loop {
             let version = self.version.load(Ordering::Relaxed) & !1;
-            let held = self.version.compare_exchange_weak(
-                version,
-                version + 1,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            );
-            if held.is_ok() {
-                return Held::new(self, version + 1);
+            if let Some(held) = self.try_hold(version) {
+                return held;
             }
             spins += 1;
             match spins % SPINS_MAX {
@@ -341,11 +340,7 @@ impl<'b> Held<'b> {
 
     /// An offset of so many words that no entry has: this one, or the first one behind another entry.
     fn gap(&self, words: usize, offset: usize) -> Option<usize> {
-        let live = || {
-            let descriptors = self.bucket.descriptors.iter();
-            let descriptors = descriptors.map(|word| Descriptor(word.load(Ordering::Relaxed)));
-            descriptors.filter(|descriptor| descriptor.is_live())
-        };
+        let live = || self.bucket.live().map(|(_, descriptor)| descriptor);
         let is_free = |start: usize, end: usize| {
             live().all(|other| other.end() <= start || end <= other.offset())
         };

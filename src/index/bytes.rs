@@ -159,8 +159,9 @@ impl<E: BytesEngine> BytesIndex<E> {
     }
 
     /// Calls `found` with the position, the sequence number and the value of each of `keys` that is
-    /// there, in their order. `found` must not use these records: a checkpoint or a change may wait for this lookup. `hints` are none, or what a locator has
-    /// answered for each key while the caller has [held](Self::hold) the index; then there is no order.
+    /// there, in their order. `found` must not use these records: a checkpoint or a change may wait for this lookup.
+    /// `hints` are none, or what a locator has answered for each key while the caller has [held](Self::hold) the index;
+    /// then there is no order.
     ///
     /// # Errors
     /// As [`get`](Self::get).

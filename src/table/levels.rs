@@ -29,12 +29,12 @@ impl Levels {
         }
     }
 
-    /// The levels of those `before` that are still there, at the same offsets.
+    /// The levels of those `before`, if there were any, that are still there, at the same offsets.
     #[cfg(feature = "cuda")]
-    pub fn kept_of(self, before: Self) -> RangeInclusive<u32> {
-        match self.era == before.era {
-            true => self.bottom.max(before.bottom)..=self.top.min(before.top),
-            false => RangeInclusive::new(1, 0),
+    pub fn kept_of(self, before: Option<Self>) -> RangeInclusive<u32> {
+        match before.filter(|before| before.era == self.era) {
+            Some(before) => self.bottom.max(before.bottom)..=self.top.min(before.top),
+            None => RangeInclusive::new(1, 0),
         }
     }
 

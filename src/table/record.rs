@@ -348,7 +348,7 @@ impl<M: Medium> Table<M> {
 
     /// The value of the record at `at`, copied and hashed part by part behind this `key` or what is stored, and whether
     /// that is the checksum.
-    #[cold]
+    #[inline(never)]
     fn copy_value(
         &self,
         at: u64,

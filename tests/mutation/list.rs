@@ -1712,8 +1712,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a change leaves the old value in the hot cache until it is published",
         file: "src/hot_cache/bucket.rs",
-        find: "                held.remove(nth);\n                offset = Some(descriptor.offset());",
-        replacement: "                offset = Some(descriptor.offset());",
+        find: "            held.remove(nth);\n            offset = Some(descriptor.offset());",
+        replacement: "            offset = Some(descriptor.offset());",
         suite: Suite::HotCache("swaps"),
     },
     Mutation {

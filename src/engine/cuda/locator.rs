@@ -2,7 +2,6 @@
 //! keys themselves are compared by the host, which reads random memory faster than the bus does).
 
 use std::collections::HashMap;
-use std::ops::RangeInclusive;
 
 use crate::Result;
 use crate::gpu::locator;
@@ -67,9 +66,9 @@ impl Locator {
         for (number, table) in (0..=u8::MAX).zip(tables) {
             let Some(table) = table else { continue };
             let levels = table.levels.live();
-            let known = before.get(&number);
-            let kept = known.map_or(RangeInclusive::new(1, 0), |known| levels.kept_of(*known));
-            if known != Some(&levels) {
+            let known = before.get(&number).copied();
+            let kept = levels.kept_of(known);
+            if known != Some(levels) {
                 let live = levels.bottom..=levels.top;
                 self.device.make_room(number, &live, &kept)?;
             }

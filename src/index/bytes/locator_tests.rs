@@ -7,7 +7,7 @@ use rand::RngExt;
 
 use super::*;
 use crate::engine::device_tests::{GPU, alone};
-
+use crate::engine::locator;
 use crate::index::variable_tests::{dir, options, rng};
 use crate::layout::RecordWord;
 use crate::table::levels::Levels;
@@ -33,15 +33,15 @@ struct Copied {
 }
 
 impl Copied {
-    fn open(path: &Path) -> Option<Self> {
+    fn open(path: &Path) -> Self {
         let entry = Entry::at(path, None).unwrap();
         let (table, _) = BytesIndex::<CpuEngine>::create(&entry, &options()).unwrap();
-        let locator = crate::engine::locator(GPU, &table.shape).unwrap()?;
-        Some(Self {
+        let locator = locator(GPU, &table.shape).unwrap();
+        Self {
             table,
-            locator,
+            locator: locator.expect("there is a GPU"),
             model: Model::new(),
-        })
+        }
     }
 
     fn change(&mut self, changes: &[(u64, Option<u64>)]) {
@@ -95,7 +95,7 @@ impl Copied {
 fn items_that_move_up_are_found_where_they_are() {
     let Some(_alone) = alone() else { return };
     let dir = dir();
-    let mut copied = Copied::open(&dir.path().join("index.gph")).expect("there is a GPU");
+    let mut copied = Copied::open(&dir.path().join("index.gph"));
     let mut rng = rng();
     let mut end = 20_000;
     let all: Vec<(u64, Option<u64>)> = (0..end).map(|key| (key, Some(0))).collect();
@@ -130,16 +130,16 @@ fn items_that_move_up_are_found_where_they_are() {
 fn item_that_is_being_moved_is_not_named() {
     let Some(_alone) = alone() else { return };
     let dir = dir();
-    let mut copied = Copied::open(&dir.path().join("index.gph")).expect("there is a GPU");
+    let mut copied = Copied::open(&dir.path().join("index.gph"));
     copied.change(&[(5, Some(1))]);
     let Copied { table, locator, .. } = &mut copied;
     let _session = table.read_session();
-    let target = table.target(&5u64.to_le_bytes()).word;
-    let found = table.find(&table.target(&5u64.to_le_bytes()), &mut 0);
-    let member = found.expect("it was put");
-    let named = |locator: &mut Locator| {
-        locator.refresh(&[Some(&*table)]).unwrap();
-        let (records, _) = locator.find(1, |asked, _| asked[0] = target).unwrap();
+    let key = 5u64.to_le_bytes();
+    let target = table.target(&key);
+    let member = table.find(&target, &mut 0).expect("it was put");
+    let named = |asked: &mut Locator| {
+        asked.refresh(&[Some(&*table)]).unwrap();
+        let (records, _) = asked.find(1, |words, _| words[0] = target.word).unwrap();
         records[0]
     };
     let frozen = member.record.with(RecordWord::FROZEN);
