@@ -58,11 +58,11 @@ mod heap;
 mod index;
 pub mod layout;
 mod lsm;
-mod metrics;
 mod options;
 #[doc(hidden)]
 pub mod pm;
 pub(crate) use gphash_hot_cache as hot_cache;
+pub(crate) use gphash_metrics as metrics;
 pub(crate) use gphash_pool as pool;
 mod prefetch;
 mod process;

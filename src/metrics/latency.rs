@@ -1,14 +1,13 @@
 //! A histogram of latencies that many threads record in.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
-
-use crate::sync::thread_number;
 
 /// Most shards of a histogram. One that has met calls of a second takes 25 KB.
 const SHARDS_MAX: usize = 16;
@@ -46,8 +45,15 @@ const BOUNDS_NANOS: [u64; 24] = [
 
 /// Latencies of the calls of one path. Each thread records in one of several shards, so threads rarely share a
 /// cache line.
-pub(crate) struct Latency {
+pub struct Latency {
     shards: Box<[CachePadded<Mutex<Option<Recorded>>>]>,
+}
+
+/// A small number that stays with the thread.
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
+    NUMBER.with(|number| *number)
 }
 
 /// What threads have recorded in a shard.
@@ -84,7 +90,7 @@ impl Recorded {
 
 impl Latency {
     /// No latencies yet.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         let threads = available_parallelism().map_or(1, usize::from);
         let shards = threads.next_power_of_two().min(SHARDS_MAX);
         Self {
@@ -94,13 +100,13 @@ impl Latency {
 
     /// Records how long a call took.
     #[inline(never)]
-    pub(crate) fn record(&self, latency: Duration) {
+    pub fn record(&self, latency: Duration) {
         let mut recorded = self.shards[thread_number() % self.shards.len()].lock();
         recorded.get_or_insert_with(Recorded::new).record(latency);
     }
 
     /// Records how long `call` takes.
-    pub(crate) fn time<T>(&self, call: impl FnOnce() -> T) -> T {
+    pub fn time<T>(&self, call: impl FnOnce() -> T) -> T {
         let started = Instant::now();
         let result = call();
         self.record(started.elapsed());
@@ -108,12 +114,12 @@ impl Latency {
     }
 
     /// Statistics of what was recorded of every `sample_interval`th call.
-    pub(crate) fn stats(&self, sample_interval: u32) -> LatencyStats {
+    pub fn stats(&self, sample_interval: u32) -> LatencyStats {
         Self::stats_of([self], sample_interval)
     }
 
     /// As [`stats`](Self::stats), of what several have recorded.
-    pub(crate) fn stats_of<'l>(
+    pub fn stats_of<'l>(
         several: impl IntoIterator<Item = &'l Self>,
         sample_interval: u32,
     ) -> LatencyStats {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::Mutex;
 
 /// Events of each reason that are kept.
-pub(crate) const EVENTS_MAX: usize = 32;
+pub const EVENTS_MAX: usize = 32;
 
 /// What a change has waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,7 +73,7 @@ pub struct StallStats {
 
 impl StallStats {
     /// Counts others, too.
-    pub(crate) fn add(&mut self, others: Self) {
+    pub fn add(&mut self, others: Self) {
         self.count += others.count;
         self.total += others.total;
         self.longest = self.longest.max(others.longest);
@@ -82,14 +82,14 @@ impl StallStats {
 
 /// Counts the stalls of one reason.
 #[derive(Debug)]
-pub(crate) struct StallRecorder {
+pub struct StallRecorder {
     reason: StallReason,
     recorded: Mutex<(StallStats, VecDeque<StallEvent>)>,
 }
 
 impl StallRecorder {
     /// No stalls yet.
-    pub(crate) fn new(reason: StallReason) -> Self {
+    pub fn new(reason: StallReason) -> Self {
         Self {
             reason,
             recorded: Mutex::default(),
@@ -97,12 +97,12 @@ impl StallRecorder {
     }
 
     /// Counts a stall that lasts as long as `wait` takes.
-    pub(crate) fn time<T>(&self, wait: impl FnOnce() -> T) -> T {
+    pub fn time<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.measure(wait).0
     }
 
     /// As [`time`](Self::time), for one who holds locks: the stall is counted when what is returned is dropped.
-    pub(crate) fn measure<T>(&self, wait: impl FnOnce() -> T) -> (T, MeasuredStall<'_>) {
+    pub fn measure<T>(&self, wait: impl FnOnce() -> T) -> (T, MeasuredStall<'_>) {
         let (began, started) = (SystemTime::now(), Instant::now());
         let result = wait();
         let event = StallEvent {
@@ -127,12 +127,12 @@ impl StallRecorder {
     }
 
     /// How many there were.
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.recorded.lock().0.count
     }
 
     /// Statistics of all; the last ones are put behind `events`.
-    pub(crate) fn stats(&self, events: &mut Vec<StallEvent>) -> StallStats {
+    pub fn stats(&self, events: &mut Vec<StallEvent>) -> StallStats {
         let recorded = self.recorded.lock();
         events.extend(&recorded.1);
         recorded.0
@@ -141,7 +141,7 @@ impl StallRecorder {
 
 /// A stall that is over. Dropping it counts it and makes it an event of `tracing`, for which a subscriber may do
 /// anything: it should be dropped without locks.
-pub(crate) struct MeasuredStall<'r> {
+pub struct MeasuredStall<'r> {
     recorder: &'r StallRecorder,
     event: StallEvent,
 }
