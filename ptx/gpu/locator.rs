@@ -1,5 +1,5 @@
-//! Copies of the buckets of a store's partitions in device memory, and where the records of keys are by them: the
-//! device answers from there, and never reads the store's files.
+//! Copies of the buckets and the records of a store's partitions in device memory: where the records of keys are, and
+//! what values they have. The device answers from there, and never reads the store's files.
 
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
@@ -10,13 +10,36 @@ use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
 use super::abi::DIRECTORY;
 use super::device::Device;
 use super::error::Result;
-use super::launch::{Blocks, Function, Launch};
-use super::memory::{Address, DeviceMemory, PinnedMemory, copy_in, copy_out, wait};
+use super::launch::{Blocks, Function, Launch, THREADS};
+use super::memory::{
+    Address, DeviceMemory, PinnedMemory, copy_in, copy_out, fill, free_memory, wait,
+};
 use super::module::Module;
 use super::stream::Stream;
 
-/// Lanes that look a fingerprint up together.
-const GROUP: u32 = 8;
+/// Keys whose values a block of threads puts side by side.
+pub const CHUNK: usize = 512;
+
+/// In place of the length of a value that the device does not give.
+pub const NO_VALUE: u32 = u32::MAX;
+
+/// Longest value that it gives, in bytes.
+pub const VALUE_MAX: u64 = 1024;
+
+/// Bytes of a line of a file, which is what is copied of records.
+pub const LINE: u32 = 64;
+
+/// Bytes of a file whose copies lie side by side.
+const PIECE: u32 = 16 << 20;
+
+/// In place of where the values of a chunk begin, if there was no room for them.
+const NO_ROOM: u64 = u64::MAX;
+
+/// Device memory that is left to others, in bytes.
+const SPARE: u64 = 1 << 29;
+
+/// Bytes of a value for which there is room before anything is known of values.
+const USUAL_VALUE: usize = 128;
 
 /// Partitions that there may be: each number has a view.
 const PARTITIONS: usize = 1 << u8::BITS;
@@ -34,10 +57,10 @@ pub struct TableShape {
     pub locations: u32,
 }
 
-/// The buckets of a partition's table, as one launch sees them.
+/// The table of a partition, as one launch sees it.
 #[derive(Debug, Clone, Copy, Zeroable, Pod)]
 #[repr(C)]
-struct BucketsView {
+struct PartitionView {
     levels: [Address; DIRECTORY],
     bottom_level: u32,
     /// One above the highest level.
@@ -45,7 +68,70 @@ struct BucketsView {
     bucket_size: u32,
     slots: u32,
     locations: u32,
-    reserved: u32,
+    is_checked: u32,
+    pieces: Address,
+    covered: u64,
+}
+
+/// Keys that are asked for, as a launch sees them.
+#[derive(Debug, Clone, Copy, Zeroable, Pod)]
+#[repr(C)]
+struct QuestionsView {
+    fingerprints: Address,
+    ends: Address,
+    partitions: Address,
+    keys: Address,
+    excluded: u64,
+    len: u32,
+    values_wanted: u32,
+}
+
+/// What is known of them, as a launch sees it.
+#[derive(Debug, Clone, Copy, Zeroable, Pod)]
+#[repr(C)]
+struct AnswersView {
+    records: Address,
+    starts: Address,
+    used: Address,
+    lens: Address,
+    values: Address,
+    room: u64,
+}
+
+/// Where the caller puts what he asks for.
+pub struct Questions<'q> {
+    /// Of each key.
+    pub fingerprints: &'q mut [u64],
+    /// The number of its partition.
+    pub partitions: &'q mut [u8],
+    /// Where it ends among the bytes of all keys.
+    pub ends: &'q mut [u32],
+    /// All keys, one behind the other; none if no values are wanted.
+    pub keys: &'q mut [u8],
+}
+
+/// What the device has answered.
+pub struct Answers<'a> {
+    /// For each key, the offset of the record that a slot of the copied buckets names beside its fingerprint, in the file
+    /// of its partition; 0 if none does, or if it is not in the nearest buckets. Another key may have the fingerprint.
+    pub records: &'a [u64],
+    /// The numbers of the partitions, as they were asked for.
+    pub partitions: &'a [u8],
+    /// Bytes of each key's value, or [`NO_VALUE`].
+    lens: &'a [u32],
+    starts: &'a [u64],
+    values: &'a [u8],
+}
+
+impl<'a> Answers<'a> {
+    /// The lengths of the values of the keys of a [`CHUNK`], and these values, one behind the other. A length is
+    /// [`NO_VALUE`] where the device has no copy of the key's record, or not a whole one.
+    pub fn values(&self, chunk: usize) -> Option<(&'a [u32], &'a [u8])> {
+        let lens = self.lens.chunks(CHUNK).nth(chunk)?;
+        let start = *self.starts.get(chunk)?;
+        let start = usize::try_from(start).ok().filter(|_| start != NO_ROOM)?;
+        Some((lens, self.values.get(start..)?))
+    }
 }
 
 /// A bucket of a partition: its level, and its number there.
@@ -71,7 +157,7 @@ struct Parts {
     /// What a launch is told of them.
     views: DeviceMemory,
     views_differ: bool,
-    told: Vec<BucketsView>,
+    told: Vec<PartitionView>,
     /// Buckets on their way to the device, and there.
     staged: PinnedMemory,
     arrived: DeviceMemory,
@@ -80,22 +166,31 @@ struct Parts {
     questions: DeviceMemory,
     answers: DeviceMemory,
     answered: PinnedMemory,
+    values: DeviceMemory,
+    values_arrived: PinnedMemory,
+    /// Bytes of values in the answers of late.
+    values_len: usize,
 }
 
 struct Kernels {
     find_records: Function,
-    store_buckets: Function,
+    store_blocks: Function,
     blocks: Blocks,
     // The functions are its.
     _module: Module,
 }
 
-/// The levels of a partition's table that are copied.
+/// The levels of a partition's table that are copied, and the records.
 #[derive(Default)]
 struct Copies {
     levels: Vec<DeviceMemory>,
     /// The number of the first one.
     bottom: u32,
+    /// Of the file.
+    pieces: Vec<DeviceMemory>,
+    /// Their addresses, on the device.
+    piece_addresses: Option<DeviceMemory>,
+    is_checked: bool,
 }
 
 impl Locator {
@@ -110,7 +205,7 @@ impl Locator {
             stream: Stream::new()?,
             kernels: Kernels::load(&device)?,
             tables: (0..PARTITIONS).map(|_| Copies::default()).collect(),
-            views: DeviceMemory::new(PARTITIONS * size_of::<BucketsView>())?,
+            views: DeviceMemory::new(PARTITIONS * size_of::<PartitionView>())?,
             views_differ: true,
             told: Vec::new(),
             staged: PinnedMemory::empty(),
@@ -119,6 +214,9 @@ impl Locator {
             questions: DeviceMemory::new(0)?,
             answers: DeviceMemory::new(0)?,
             answered: PinnedMemory::empty(),
+            values: DeviceMemory::new(0)?,
+            values_arrived: PinnedMemory::empty(),
+            values_len: 0,
         };
         drop(entered);
         Ok(Self {
@@ -143,31 +241,69 @@ impl Locator {
         let bucket_size = self.shape.bucket_size as usize;
         self.parts.views_differ = true;
         let copies = &mut self.parts.tables[usize::from(partition)];
-        let before = std::mem::take(copies);
-        let mut levels: BTreeMap<u32, DeviceMemory> =
-            (before.bottom..).zip(before.levels).collect();
+        let before = std::mem::take(&mut copies.levels);
+        let mut levels: BTreeMap<u32, DeviceMemory> = (copies.bottom..).zip(before).collect();
         // What is given up makes room for what is new.
         levels.retain(|level, _| kept.contains(level));
         let room = |level| {
             let kept = levels.remove(&level).map(Ok);
             kept.unwrap_or_else(|| DeviceMemory::new(bucket_size << level))
         };
-        let levels = live.clone().map(room).collect::<Result<Vec<_>>>()?;
-        let bottom = *live.start();
-        *copies = Copies { levels, bottom };
+        copies.levels = live.clone().map(room).collect::<Result<Vec<_>>>()?;
+        copies.bottom = *live.start();
         Ok(())
     }
 
-    /// Memory for up to `count` buckets on their way to the device, as words.
+    /// Makes room for records in the first `len` bytes of a partition's file; `false`, and for none, if the device has
+    /// not so much to spare. A record means nothing before it is [stored](Self::store_lines). With
+    /// `is_checked`, the checksums of records are compared.
+    ///
+    /// # Errors
+    /// [`Error`](super::error::Error). The partition then has room for none.
+    pub fn cover(&mut self, partition: u8, len: u64, is_checked: bool) -> Result<bool> {
+        let _entered = self.device.enter()?;
+        let parts = &mut *self.parts;
+        let copies = &mut parts.tables[usize::from(partition)];
+        copies.is_checked = is_checked;
+        let wanted = usize::try_from(len.div_ceil(u64::from(PIECE))).unwrap_or(usize::MAX);
+        if copies.pieces.len() == wanted {
+            return Ok(true);
+        }
+        parts.views_differ = true;
+        // Nothing is covered if this ends early.
+        let mut pieces = std::mem::take(&mut copies.pieces);
+        copies.piece_addresses = None;
+        pieces.truncate(wanted);
+        let missing = (wanted - pieces.len()) as u64;
+        if free_memory()? < missing.saturating_mul(PIECE.into()).saturating_add(SPARE) {
+            return Ok(false);
+        }
+        while pieces.len() < wanted {
+            let Ok(piece) = DeviceMemory::new(PIECE as usize) else {
+                return Ok(false);
+            };
+            pieces.push(piece);
+        }
+        let addresses: Vec<Address> = pieces.iter().map(DeviceMemory::address).collect();
+        let there = DeviceMemory::new(wanted * size_of::<Address>())?;
+        // SAFETY: the block is as long as the addresses, which stay until the stream has been waited for.
+        let copied = unsafe { copy_in(&parts.stream, there.address(), cast_slice(&addresses)) };
+        let waited = wait(&parts.stream);
+        copied.and(waited)?;
+        copies.pieces = pieces;
+        copies.piece_addresses = Some(there);
+        Ok(true)
+    }
+
+    /// Memory for up to `count` blocks of `size` bytes on their way to the device, as words: buckets, or lines.
     ///
     /// # Errors
     /// [`Error`](super::error::Error) when the host cannot pin so much.
-    pub fn staging(&mut self, count: usize) -> Result<&mut [u64]> {
+    pub fn staging(&mut self, count: usize, size: usize) -> Result<&mut [u64]> {
         let _entered = self.device.enter()?;
-        let bucket = self.shape.bucket_size as usize;
         let staged = &mut self.parts.staged;
-        staged.reserve(count * (bucket + size_of::<Address>()))?;
-        Ok(cast_slice_mut(&mut staged.bytes_mut()[..count * bucket]))
+        staged.reserve(count * (size + size_of::<Address>()))?;
+        Ok(cast_slice_mut(&mut staged.bytes_mut()[..count * size]))
     }
 
     /// Stores buckets where they belong, whose bytes are in the [staging](Self::staging) memory in this order, and waits
@@ -179,8 +315,44 @@ impl Locator {
     /// # Panics
     /// If one is in no level that there is [room](Self::make_room) for, or if there was no staging memory for as many.
     pub fn store(&mut self, buckets: &[BucketId]) -> Result<()> {
+        let size = self.shape.bucket_size;
+        self.store_blocks(buckets, size, |tables, id| {
+            let copies = &tables[usize::from(id.partition)];
+            let level = id.level.checked_sub(copies.bottom);
+            let level = level.and_then(|nth| copies.levels.get(nth as usize));
+            let level = level.expect("there is room for the level");
+            let within = id.number * u64::from(size);
+            assert!(within < level.len() as u64, "the level has the bucket");
+            level.address() + within
+        })
+    }
+
+    /// Stores lines, each of a partition's file by its number there, as [`store`](Self::store) does buckets.
+    ///
+    /// # Errors
+    /// [`Error`](super::error::Error). What is there then means nothing.
+    ///
+    /// # Panics
+    /// If one is not [covered](Self::cover), or if there was no staging memory for as many.
+    pub fn store_lines(&mut self, lines: &[(u8, u64)]) -> Result<()> {
+        self.store_blocks(lines, LINE, |tables, &(partition, line)| {
+            let (at, piece) = (line * u64::from(LINE), u64::from(PIECE));
+            let pieces = &tables[usize::from(partition)].pieces;
+            let found = usize::try_from(at / piece)
+                .ok()
+                .and_then(|nth| pieces.get(nth));
+            found.expect("the line is covered").address() + at % piece
+        })
+    }
+
+    /// Stores blocks of `size` bytes, which are staged, at their targets.
+    fn store_blocks<T>(
+        &mut self,
+        blocks: &[T],
+        size: u32,
+        target_of: impl Fn(&[Copies], &T) -> Address,
+    ) -> Result<()> {
         let _entered = self.device.enter()?;
-        let bucket = self.shape.bucket_size as usize;
         let Parts {
             stream,
             kernels,
@@ -189,25 +361,21 @@ impl Locator {
             arrived,
             ..
         } = &mut *self.parts;
-        let (bytes, rest) = staged.bytes_mut().split_at_mut(buckets.len() * bucket);
-        let targets: &mut [Address] = cast_slice_mut(&mut rest[..buckets.len() * 8]);
-        for (target, id) in targets.iter_mut().zip(buckets) {
-            let copies = &tables[usize::from(id.partition)];
-            let level = id.level.checked_sub(copies.bottom);
-            let level = level.and_then(|nth| copies.levels.get(nth as usize));
-            let level = level.expect("there is room for the level");
-            let within = id.number * bucket as u64;
-            assert!(within < level.len() as u64, "the level has the bucket");
-            *target = level.address() + within;
+        let (bytes, rest) = staged
+            .bytes_mut()
+            .split_at_mut(blocks.len() * size as usize);
+        let targets: &mut [Address] = cast_slice_mut(&mut rest[..blocks.len() * 8]);
+        for (target, block) in targets.iter_mut().zip(blocks) {
+            *target = target_of(tables, block);
         }
-        let len = buckets.len() * (bucket + size_of::<Address>());
+        let len = bytes.len() + size_of_val(targets);
         arrived.reserve(len)?;
         let (at, targets) = (arrived.address(), arrived.address() + bytes.len() as u64);
-        let count = u32::try_from(buckets.len()).expect("they are staged in memory");
-        let units = self.shape.bucket_size / UNIT;
+        let count = u32::try_from(blocks.len()).expect("they are staged in memory");
+        let units = size / UNIT;
         let threads = count.saturating_mul(units);
-        // SAFETY: the block is as long as what is copied there, each target is a bucket of a level that stays, and
-        // nobody changes the staged bytes before the stream has been waited for.
+        // SAFETY: the block is as long as what is copied there, each target is in a level or a piece that stays, with room
+        // for a block, and nobody changes the staged bytes before the stream has been waited for.
         let launched = unsafe {
             copy_in(stream, at, &staged.bytes()[..len]).and_then(|()| {
                 let arguments = [
@@ -217,7 +385,7 @@ impl Locator {
                     bytes_of(&units),
                 ];
                 (&*stream).put(
-                    kernels.store_buckets,
+                    kernels.store_blocks,
                     kernels.blocks.for_threads(threads),
                     &arguments,
                 )
@@ -227,76 +395,186 @@ impl Locator {
         launched.and(waited)
     }
 
-    /// Where the caller puts the fingerprints of `len` keys, and the numbers of their partitions.
+    /// Where the caller puts what he asks of `len` keys, which have so many bytes in all.
     ///
     /// # Errors
     /// [`Error`](super::error::Error) when the host cannot pin so much.
-    pub fn questions(&mut self, len: usize) -> Result<(&mut [u64], &mut [u8])> {
+    pub fn questions(&mut self, len: usize, key_bytes: usize) -> Result<Questions<'_>> {
         let _entered = self.device.enter()?;
         let asked = &mut self.parts.asked;
-        asked.reserve((len * 9).max(8))?;
-        let (fingerprints, partitions) = asked.bytes_mut()[..len * 9].split_at_mut(len * 8);
-        Ok((cast_slice_mut(fingerprints), partitions))
+        let place = QuestionsPlace::of(len, key_bytes);
+        asked.reserve(place.end.max(8))?;
+        let (fingerprints, rest) = asked.bytes_mut()[..place.end].split_at_mut(place.ends);
+        let (ends, rest) = rest.split_at_mut(place.partitions - place.ends);
+        let (partitions, keys) = rest.split_at_mut(place.keys - place.partitions);
+        Ok(Questions {
+            fingerprints: cast_slice_mut(fingerprints),
+            partitions,
+            ends: cast_slice_mut(ends),
+            keys,
+        })
     }
 
-    /// For each of the first `len` [questions](Self::questions), the offset of the record that a slot of the copied
-    /// buckets names beside the fingerprint, in the file of the partition; 0 if none does, or if it is not in the
-    /// nearest buckets. Another key may have the fingerprint.
+    /// Answers the first `len` [questions](Self::questions), whose keys have so many bytes. Values are given if
+    /// `values_wanted`; those of records with a bit of `excluded` in their sequence number are not.
     ///
     /// # Errors
     /// [`Error`](super::error::Error).
-    pub fn find(&mut self, len: usize) -> Result<(&[u64], &[u8])> {
+    pub fn find(
+        &mut self,
+        (len, key_bytes): (usize, usize),
+        values_wanted: bool,
+        excluded: u64,
+    ) -> Result<Answers<'_>> {
         let _entered = self.device.enter()?;
         let parts = &mut *self.parts;
-        parts.questions.reserve(len * 9)?;
-        parts.answers.reserve(len * 8)?;
-        parts.answered.reserve((len * 8).max(8))?;
+        let (asked, answered) = (QuestionsPlace::of(len, key_bytes), AnswersPlace::of(len));
+        parts.questions.reserve(asked.end)?;
+        parts.answers.reserve(answered.end)?;
+        parts.answered.reserve(answered.end)?;
+        if values_wanted {
+            let room = parts.values_len.max(len * USUAL_VALUE);
+            parts.values.reserve(room)?;
+        }
         if parts.views_differ {
             let views = parts.tables.iter().map(|copies| copies.view(self.shape));
             parts.told = views.collect();
         }
-        let launched = parts.launch(len);
+        let launched = parts.launch(&asked, &answered, (len, values_wanted, excluded));
         let waited = wait(&parts.stream);
         launched.and(waited)?;
         parts.views_differ = false;
-        let answers = cast_slice(&parts.answered.bytes()[..len * 8]);
-        Ok((answers, &parts.asked.bytes()[len * 8..][..len]))
+        let used: &[u64] = cast_slice(&parts.answered.bytes()[answered.used..answered.lens]);
+        let used = usize::try_from(used[0]).unwrap_or(usize::MAX);
+        // Who finds no room now has it the next time.
+        parts.values_len = used;
+        let there = used.min(parts.values.len());
+        parts.values_arrived.reserve(there)?;
+        // SAFETY: the block on the device is as long, and nobody looks at these bytes before the stream has been
+        // waited for.
+        let copied = unsafe {
+            let values = &mut parts.values_arrived.bytes_mut()[..there];
+            copy_out(&parts.stream, values, parts.values.address())
+        };
+        let waited = wait(&parts.stream);
+        copied.and(waited)?;
+        let answers = parts.answered.bytes();
+        Ok(Answers {
+            records: cast_slice(&answers[..answered.starts]),
+            partitions: &parts.asked.bytes()[asked.partitions..asked.keys],
+            lens: cast_slice(&answers[answered.lens..answered.end]),
+            starts: cast_slice(&answers[answered.starts..answered.used]),
+            values: &parts.values_arrived.bytes()[..there],
+        })
+    }
+}
+
+/// Where the parts of questions are in their block.
+struct QuestionsPlace {
+    ends: usize,
+    partitions: usize,
+    keys: usize,
+    end: usize,
+}
+
+impl QuestionsPlace {
+    fn of(len: usize, key_bytes: usize) -> Self {
+        let ends = len * size_of::<u64>();
+        let partitions = ends + len * size_of::<u32>();
+        let keys = partitions + len;
+        Self {
+            ends,
+            partitions,
+            keys,
+            end: keys + key_bytes,
+        }
+    }
+}
+
+/// Where the parts of answers are in their block.
+struct AnswersPlace {
+    starts: usize,
+    used: usize,
+    lens: usize,
+    end: usize,
+}
+
+impl AnswersPlace {
+    fn of(len: usize) -> Self {
+        let starts = len * size_of::<u64>();
+        let used = starts + len.div_ceil(CHUNK) * size_of::<u64>();
+        let lens = used + size_of::<u64>();
+        Self {
+            starts,
+            used,
+            lens,
+            end: lens + len * size_of::<u32>(),
+        }
     }
 }
 
 impl Parts {
-    fn launch(&mut self, len: usize) -> Result<()> {
+    fn launch(
+        &mut self,
+        asked: &QuestionsPlace,
+        answered: &AnswersPlace,
+        (len, values_wanted, excluded): (usize, bool, u64),
+    ) -> Result<()> {
         let views = match self.views_differ {
             true => cast_slice(&self.told),
             false => &[],
         };
-        let count = u32::try_from(len).expect("keys are asked for in parts");
         let (stream, kernels) = (&self.stream, &self.kernels);
-        let (views_there, fingerprints) = (self.views.address(), self.questions.address());
-        let (partitions, answers) = (fingerprints + len as u64 * 8, self.answers.address());
-        let blocks = kernels.blocks.for_threads(count.saturating_mul(GROUP));
-        // SAFETY: the blocks are as long as the kernel takes them to be. Each number of a partition
-        // has a view, whose levels stay.
-        // Nobody looks at the answers, or changes what is copied, before the caller has waited for the stream.
+        let (views_there, at) = (self.views.address(), self.questions.address());
+        let questions = QuestionsView {
+            fingerprints: at,
+            ends: at + asked.ends as u64,
+            partitions: at + asked.partitions as u64,
+            keys: at + asked.keys as u64,
+            excluded,
+            len: u32::try_from(len).expect("keys are asked for in parts"),
+            values_wanted: u32::from(values_wanted),
+        };
+        let at = self.answers.address();
+        let answers = AnswersView {
+            records: at,
+            starts: at + answered.starts as u64,
+            used: at + answered.used as u64,
+            lens: at + answered.lens as u64,
+            values: self.values.address(),
+            room: self.values.len() as u64,
+        };
+        let chunks = u32::try_from(len.div_ceil(CHUNK)).expect("they are fewer than keys");
+        let blocks = kernels.blocks.for_threads(chunks.saturating_mul(THREADS));
+        // SAFETY: the blocks are as long as the kernel takes them to be. Each number of a partition has a view, whose
+        // levels and pieces stay. Nobody looks at the answers, or changes what is copied, before the caller has waited
+        // for the stream.
         unsafe {
             copy_in(stream, views_there, views)?;
-            copy_in(stream, fingerprints, &self.asked.bytes()[..len * 9])?;
+            copy_in(
+                stream,
+                questions.fingerprints,
+                &self.asked.bytes()[..asked.end],
+            )?;
+            fill(stream, answers.used, 0, size_of::<u64>())?;
             let arguments = [
                 bytes_of(&views_there),
-                bytes_of(&partitions),
-                bytes_of(&fingerprints),
+                bytes_of(&questions),
                 bytes_of(&answers),
-                bytes_of(&count),
             ];
             (&*stream).put(kernels.find_records, blocks, &arguments)?;
-            copy_out(stream, &mut self.answered.bytes_mut()[..len * 8], answers)
+            copy_out(
+                stream,
+                &mut self.answered.bytes_mut()[..answered.end],
+                answers.records,
+            )
         }
     }
 }
 
 impl Copies {
     /// Without levels there are no buckets to look at.
-    fn view(&self, shape: TableShape) -> BucketsView {
+    fn view(&self, shape: TableShape) -> PartitionView {
         let mut levels = [0; DIRECTORY];
         for (level, memory) in levels
             .iter_mut()
@@ -306,14 +584,19 @@ impl Copies {
             *level = memory.address();
         }
         let count = u32::try_from(self.levels.len()).expect("levels are few");
-        BucketsView {
+        PartitionView {
             levels,
             bottom_level: self.bottom,
             level_end: self.bottom + count,
             bucket_size: shape.bucket_size,
             slots: shape.slots,
             locations: shape.locations,
-            reserved: 0,
+            is_checked: u32::from(self.is_checked),
+            pieces: self
+                .piece_addresses
+                .as_ref()
+                .map_or(0, DeviceMemory::address),
+            covered: self.pieces.len() as u64 * u64::from(PIECE),
         }
     }
 }
@@ -324,7 +607,7 @@ impl Kernels {
         let module = Module::load(crate::LOCATOR)?;
         Ok(Self {
             find_records: module.function("find_records")?,
-            store_buckets: module.function("store_buckets")?,
+            store_blocks: module.function("store_blocks")?,
             blocks: Blocks::of(device),
             _module: module,
         })

@@ -1,17 +1,29 @@
-// Where the records of a store's keys are (ptx/gpu/locator.rs): its partitions' buckets are copied to device memory, and
-// looked up by the fingerprints of keys. The host compares the keys.
+// Where the records of a store's keys are, and what values they have (ptx/gpu/locator.rs): buckets and records of its
+// partitions are copied to device memory, and looked up by the fingerprints of keys. The host looks at the rest.
 #include "group.cuh"
 #include "hash.cuh"
+#include "scan.cuh"
+#include "xxh3.cuh"
 
-// The buckets of a partition's table, as one launch sees them: those of each level as they lie in the file.
-struct BucketsView {
+constexpr u64 PIECE = 16 << 20;          // bytes of a file whose copies lie side by side
+constexpr u32 RECORD_HEADER = 24;        // bytes: lengths of key and value, sequence number, checksum
+constexpr u32 VALUE_MAX = 1024;          // bytes of a value that is copied here
+constexpr u32 NO_VALUE = ~0u;            // in place of the length of a value that is not
+constexpr u32 CHUNK_THREAD_KEYS = 2;
+constexpr u32 CHUNK = BLOCK_THREADS * CHUNK_THREAD_KEYS; // keys whose values a block puts side by side
+constexpr u64 NO_ROOM = ~0ull;           // in place of where the values of a chunk begin
+
+// The table of a partition, as one launch sees it: the buckets of each level, and records, as they lie in the file.
+struct PartitionView {
     const u8 *levels[DIRECTORY];
     u32 bottom_level;
     u32 level_end; // one above the highest level
     u32 bucket_size;
     u32 slots;
     u32 locations;
-    u32 reserved;
+    u32 is_checked; // whether checksums of records are compared
+    const u8 *const *pieces;
+    u64 covered; // bytes of the file that there are pieces for
 };
 
 // The record of the slot in a bucket that has a fingerprint; 0 if none has, or if it was being moved elsewhere when the
@@ -33,7 +45,7 @@ __device__ inline u64 record_in(const u8 *bucket, u32 slots, u64 fingerprint) {
 }
 
 // The record of a fingerprint in the first round of its candidate buckets, the highest level's first; 0 for none.
-__device__ inline u64 record_of(const BucketsView &view, u64 fingerprint) {
+__device__ inline u64 record_of(const PartitionView &view, u64 fingerprint) {
     #pragma unroll 1
     for (u32 level = view.level_end; level-- > view.bottom_level;) {
         #pragma unroll 1
@@ -46,26 +58,134 @@ __device__ inline u64 record_of(const BucketsView &view, u64 fingerprint) {
     return 0;
 }
 
-// For each of `len` fingerprints of keys, whose partitions have these numbers, the offset of the record that a slot
-// names beside it in the partition's file, or 0.
-KERNEL find_records(const BucketsView *views, const u8 *partitions, const u64 *fingerprints, u64 *records, u32 len) {
+// The copy of `len` bytes of a file at an offset, if they are copied side by side. Eight bytes behind them may be read.
+__device__ inline const u8 *copy_of(const PartitionView &view, u64 at, u64 len) {
+    u64 end = at + len + sizeof(u64);
+    if (end > view.covered || at / PIECE != (end - 1) / PIECE) return nullptr;
+    return view.pieces[at / PIECE] + at % PIECE;
+}
+
+// The value of a key in the copy of the record at an offset, and its length; null unless the record is the key's, whole
+// and short, and has no bit of `excluded` in its sequence number. A group together.
+__device__ inline const u8 *value_in(const PartitionView &view, u64 at, const u8 *key, u32 key_len, u64 excluded, u32 *len) {
+    const u8 *record = copy_of(view, at, RECORD_HEADER);
+    if (at % 8 != 0 || record == nullptr) return nullptr;
+    auto header = reinterpret_cast<const u64 *>(record);
+    u64 lengths = header[0], sequence = header[1], checksum = header[2];
+    *len = static_cast<u32>(lengths >> 32);
+    if (static_cast<u32>(lengths) != key_len || *len > VALUE_MAX || (sequence & excluded) != 0) return nullptr;
+    u32 value_at = RECORD_HEADER + (key_len + 7) / 8 * 8;
+    if (copy_of(view, at, value_at + *len) == nullptr) return nullptr;
+    bool differs = false;
     #pragma unroll 1
-    for (u64 first = warp_number() * GROUPS; first < len; first += warp_count() * GROUPS) {
-        u64 at = first + group_number();
-        if (at >= len) continue;
-        u64 fingerprint = __ldcs(fingerprints + at);
-        u64 found = record_of(views[__ldcs(partitions + at)], fingerprint);
-        if (group_lane() == 0) __stcs(records + at, found);
+    for (u32 nth = group_lane(); nth < key_len; nth += GROUP) differs |= record[RECORD_HEADER + nth] != key[nth];
+    if (group_any(differs)) return nullptr;
+    u64 body = value_at - RECORD_HEADER + *len;
+    bool is_whole = view.is_checked == 0 || hash_bytes(record + RECORD_HEADER, body, mix(lengths) ^ sequence) == checksum;
+    return is_whole ? record + value_at : nullptr;
+}
+
+// Copies a value to anywhere. A group together.
+__device__ inline void copy_value(u8 *to, const u8 *from, u32 len) {
+    if ((reinterpret_cast<u64>(to) | reinterpret_cast<u64>(from) | len) % sizeof(u32) == 0) {
+        #pragma unroll 1
+        for (u32 nth = group_lane(); nth < len / sizeof(u32); nth += GROUP) {
+            reinterpret_cast<u32 *>(to)[nth] = reinterpret_cast<const u32 *>(from)[nth];
+        }
+        return;
+    }
+    #pragma unroll 1
+    for (u32 nth = group_lane(); nth < len; nth += GROUP) to[nth] = from[nth];
+}
+
+// Keys that are asked for.
+struct Questions {
+    const u64 *fingerprints;
+    const u32 *ends;       // where each key ends in `keys`
+    const u8 *partitions;  // their numbers
+    const u8 *keys;
+    u64 excluded;          // bits of sequence numbers whose records are for the host alone
+    u32 len;
+    u32 values_wanted;     // else there are no keys
+};
+
+// What is known of them.
+struct Answers {
+    u64 *records; // the offset of the record that a slot names beside the fingerprint, or 0
+    u64 *starts;  // where in `values` those of each chunk begin
+    u64 *used;    // bytes that all chunks have, or would have
+    u32 *lens;    // of the value of each key, in its chunk in the order of the keys
+    u8 *values;
+    u64 room;
+};
+
+// Answers questions. Keys with the same number have a view.
+KERNEL find_records(const PartitionView *views, Questions asked, Answers found) {
+    __shared__ const u8 *sources[CHUNK];
+    __shared__ u32 lens[CHUNK];
+    __shared__ u64 start;
+    constexpr u32 GROUPS_OF_BLOCK = BLOCK_THREADS / GROUP;
+    #pragma unroll 1
+    for (u64 chunk = blockIdx.x; chunk * CHUNK < asked.len; chunk += gridDim.x) {
+        u64 first = chunk * CHUNK;
+        #pragma unroll 1
+        for (u32 nth = threadIdx.x / GROUP; nth < CHUNK; nth += GROUPS_OF_BLOCK) {
+            u64 at = first + nth, record = 0;
+            u32 len = 0;
+            const u8 *value = nullptr;
+            if (at < asked.len) {
+                const PartitionView &view = views[__ldcs(asked.partitions + at)];
+                record = record_of(view, __ldcs(asked.fingerprints + at));
+                if (record != 0 && asked.values_wanted != 0) {
+                    u32 begin = at == 0 ? 0 : asked.ends[at - 1];
+                    value = value_in(view, record, asked.keys + begin, asked.ends[at] - begin, asked.excluded, &len);
+                }
+            }
+            if (group_lane() != 0) continue;
+            sources[nth] = value;
+            lens[nth] = value == nullptr ? 0 : len;
+            if (at >= asked.len) continue;
+            __stcs(found.records + at, record);
+            found.lens[at] = value == nullptr ? NO_VALUE : len;
+        }
+        __syncthreads();
+        u64 mine = 0;
+        #pragma unroll
+        for (u32 nth = 0; nth < CHUNK_THREAD_KEYS; nth++) mine += lens[threadIdx.x * CHUNK_THREAD_KEYS + nth];
+        u64 end = sum_up_to(mine);
+        if (threadIdx.x == BLOCK_THREADS - 1) {
+            // Chunks begin where words do.
+            u64 total = (end + 7) / 8 * 8;
+            start = atomicAdd(found.used, total);
+            if (start + total > found.room) start = NO_ROOM;
+            found.starts[chunk] = start;
+        }
+        // From here on, where each value begins.
+        u32 begin = static_cast<u32>(end - mine);
+        #pragma unroll
+        for (u32 nth = 0; nth < CHUNK_THREAD_KEYS; nth++) {
+            u32 at = threadIdx.x * CHUNK_THREAD_KEYS + nth;
+            u32 len = lens[at];
+            lens[at] = begin;
+            begin += len;
+        }
+        __syncthreads();
+        #pragma unroll 1
+        for (u32 nth = threadIdx.x / GROUP; nth < CHUNK && start != NO_ROOM; nth += GROUPS_OF_BLOCK) {
+            if (sources[nth] == nullptr) continue;
+            copy_value(found.values + start + lens[nth], sources[nth], found.lens[first + nth]);
+        }
+        __syncthreads();
     }
 }
 
-// Puts `count` buckets of `units` times 16 bytes each where they belong.
-KERNEL store_buckets(const uint4 *buckets, const u64 *targets, u32 count, u32 units) {
+// Puts `count` blocks of `units` times 16 bytes each where they belong.
+KERNEL store_blocks(const uint4 *blocks, const u64 *targets, u32 count, u32 units) {
     u64 total = static_cast<u64>(count) * units;
     #pragma unroll 1
     for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < total;
          at += static_cast<u64>(gridDim.x) * blockDim.x) {
         auto target = reinterpret_cast<uint4 *>(targets[at / units]);
-        target[at % units] = buckets[at];
+        target[at % units] = blocks[at];
     }
 }

@@ -209,10 +209,10 @@ impl<E: BytesEngine> BytesIndex<E> {
         self.engine.apply(&self.table, changes)
     }
 
-    /// Has changes of buckets noted; see [`Table::watch_buckets`].
+    /// Has changes of buckets noted; see [`Table::watch_slots`].
     #[cfg(feature = "cuda")]
     pub(crate) fn watch(&self) -> bool {
-        self.table.watch_buckets()
+        self.table.watch_slots()
     }
 
     /// Keeps all records that the index has now, or will have, where they are, or nothing if somebody changes its levels

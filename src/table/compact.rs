@@ -159,7 +159,7 @@ impl<M: Medium> Session<'_, M> {
             let new = RecordWord::member(state, to);
             let swung = medium.compare_exchange(addr.record, record.0, new.0);
             if swung.is_ok() {
-                self.note_bucket(addr);
+                self.note_slot(addr);
                 medium.write_back(addr.record, 8);
                 medium.fence();
                 self.retire(from);

@@ -2,7 +2,7 @@
 
 pub(crate) mod alloc;
 #[cfg(feature = "cuda")]
-mod changed_buckets;
+mod changed_slots;
 mod checkpoint;
 pub(crate) mod compact;
 mod counts;
@@ -44,7 +44,7 @@ use alloc::arena::Arena;
 use alloc::epoch::Epochs;
 use alloc::free_list::FreeList;
 #[cfg(feature = "cuda")]
-use changed_buckets::ChangedBuckets;
+use changed_slots::ChangedSlots;
 pub(crate) use checkpoint::read_superblock;
 use counts::Counts;
 use free_extents::FreeExtents;
@@ -95,7 +95,7 @@ pub struct Table<M> {
     /// Held by who makes a checkpoint, so that nobody waits for another one with the gate in hand.
     syncing: Mutex<()>,
     #[cfg(feature = "cuda")]
-    changed_buckets: ChangedBuckets,
+    changed_slots: ChangedSlots,
     /// Whether readers compare the checksums of records.
     verifies_records: bool,
     path: PathBuf,
@@ -203,7 +203,7 @@ impl<M: Medium> Table<M> {
             gate: RwLock::new(()),
             syncing: Mutex::new(()),
             #[cfg(feature = "cuda")]
-            changed_buckets: ChangedBuckets::default(),
+            changed_slots: ChangedSlots::default(),
             verifies_records: true,
             path: path.to_path_buf(),
         }

@@ -351,8 +351,8 @@ impl<M: Medium> Table<M> {
     /// Notes that a slot was changed, where somebody has copies of the buckets. The caller is pinned.
     fn note_moved(&self, addr: SlotAddr) {
         #[cfg(feature = "cuda")]
-        if self.changed_buckets.is_watched() {
-            self.note_bucket(addr);
+        if self.changed_slots.is_watched() {
+            self.note_slot(addr);
         }
         #[cfg(not(feature = "cuda"))]
         let _ = addr;

@@ -76,7 +76,7 @@ impl<M: Medium> Table<M> {
             is_noting: self.shrinking.is_noting(),
             has_changed: false,
             #[cfg(feature = "cuda")]
-            is_watched: self.changed_buckets.is_watched(),
+            is_watched: self.changed_slots.is_watched(),
         }
     }
 
@@ -116,7 +116,7 @@ impl<'t, M: Medium> Session<'t, M> {
     #[inline]
     pub(super) fn note_change(&mut self, target: &ProbeKey, addr: SlotAddr) {
         self.has_changed = true;
-        self.note_bucket(addr);
+        self.note_slot(addr);
         if self.is_noting && target.reserved.is_none() {
             self.changed.push(target.word);
         }
@@ -124,10 +124,10 @@ impl<'t, M: Medium> Session<'t, M> {
 
     /// Notes that a slot was changed, where somebody has copies of the buckets.
     #[inline]
-    pub(super) fn note_bucket(&self, addr: SlotAddr) {
+    pub(super) fn note_slot(&self, addr: SlotAddr) {
         #[cfg(feature = "cuda")]
         if self.is_watched {
-            self.table.note_bucket(addr);
+            self.table.note_slot(addr);
         }
         #[cfg(not(feature = "cuda"))]
         let _ = addr;
@@ -137,7 +137,7 @@ impl<'t, M: Medium> Session<'t, M> {
         self.pin = Some(self.table.pin_as(self.hint, self.only_reads));
         #[cfg(feature = "cuda")]
         {
-            self.is_watched = self.table.changed_buckets.is_watched();
+            self.is_watched = self.table.changed_slots.is_watched();
         }
         self.is_noting = self.table.shrinking.is_noting();
     }

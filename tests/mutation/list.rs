@@ -1628,8 +1628,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a changed slot is not noted for who has copies of the buckets",
         file: "src/table/session.rs",
-        find: "        if self.is_watched {\n            self.table.note_bucket(addr);",
-        replacement: "        if !self.is_watched {\n            self.table.note_bucket(addr);",
+        find: "        if self.is_watched {\n            self.table.note_slot(addr);",
+        replacement: "        if !self.is_watched {\n            self.table.note_slot(addr);",
         suite: Suite::Emulated("partitions::gpu_reads"),
     },
     Mutation {

@@ -8,22 +8,36 @@ use rand::RngExt;
 use super::*;
 use crate::engine::device_tests::{GPU, alone};
 use crate::engine::locator;
+use crate::gpu::locator::{CHUNK, NO_VALUE, Questions, VALUE_MAX};
 use crate::index::variable_tests::{dir, options, rng};
 use crate::layout::RecordWord;
 use crate::table::levels::Levels;
+use crate::width::{low_byte, to_usize};
 
 /// The sequence number of each key.
 type Model = BTreeMap<u64, u64>;
 
-fn mutation<'k>((key, (_, sequence)): (&'k [u8; 8], &(u64, Option<u64>))) -> Mutation<'k> {
-    match *sequence {
-        Some(sequence) => Mutation::Put {
+/// A key, and the sequence number and the value that it is to have.
+type Encoded = ([u8; 8], Option<(u64, Vec<u8>)>);
+
+fn mutation((key, put): &Encoded) -> Mutation<'_> {
+    match put {
+        Some((sequence, value)) => Mutation::Put {
             key,
-            value: &[7; 20],
-            sequence,
+            value,
+            sequence: *sequence,
         },
         None => Mutation::Delete { key },
     }
+}
+
+/// Of a sequence number whose values the device is not to give.
+const EXCLUDED: u64 = 1 << 4;
+
+/// What a change puts: values of all lengths that are hashed in different ways, and too long ones.
+fn value_of(sequence: u64) -> Vec<u8> {
+    let lens = [20, 0, 7, 131, 300, 1024, 1025, 230, 1000];
+    vec![low_byte(sequence); lens[to_usize(sequence) % lens.len()]]
 }
 
 struct Copied {
@@ -45,8 +59,12 @@ impl Copied {
     }
 
     fn change(&mut self, changes: &[(u64, Option<u64>)]) {
-        let keys: Vec<[u8; 8]> = changes.iter().map(|(key, _)| key.to_le_bytes()).collect();
-        let mutations: Vec<Mutation> = keys.iter().zip(changes).map(mutation).collect();
+        let encode = |&(key, sequence): &(u64, Option<u64>)| {
+            let put = sequence.map(|sequence| (sequence, value_of(sequence)));
+            (key.to_le_bytes(), put)
+        };
+        let encoded: Vec<Encoded> = changes.iter().map(encode).collect();
+        let mutations: Vec<Mutation> = encoded.iter().map(mutation).collect();
         CpuEngine::new(1).apply(&self.table, &mutations).unwrap();
         for (key, sequence) in changes {
             match sequence {
@@ -67,21 +85,41 @@ impl Copied {
         let refreshed = locator.refresh(&[Some(&*table)]).unwrap();
         assert!(refreshed.usable[0]);
         let keys: Vec<[u8; 8]> = (0..end).map(u64::to_le_bytes).collect();
-        let ask = |fingerprints: &mut [u64], tables: &mut [u8]| {
-            tables.fill(0);
-            for (fingerprint, key) in fingerprints.iter_mut().zip(&keys) {
+        let mut last = 0;
+        let ask = |questions: Questions| {
+            questions.partitions.fill(0);
+            let asked = questions.fingerprints.iter_mut().zip(questions.ends);
+            for ((fingerprint, end), key) in asked.zip(&keys) {
                 *fingerprint = table.target(key).word;
+                last += 8;
+                *end = last;
             }
+            questions.keys.copy_from_slice(keys.as_flattened());
         };
-        let (records, _) = locator.find(keys.len(), ask).unwrap();
-        let mut located = 0;
-        for ((key, number), &record) in keys.iter().zip(0..).zip(records) {
+        let key_bytes = Some(keys.as_flattened().len());
+        let answers = locator.find(keys.len(), key_bytes, EXCLUDED, ask).unwrap();
+        let (mut located, mut given) = (0, 0);
+        for (nth, ((key, number), &record)) in keys.iter().zip(0..).zip(answers.records).enumerate()
+        {
             let found = session
                 .read_hinted(record, key, |sequence, _| sequence)
                 .unwrap();
-            assert!(found.is_none() || found.as_ref() == model.get(&number));
+            let sequence = model.get(&number);
+            assert!(found.is_none() || found.as_ref() == sequence);
             located += usize::from(found.is_some());
+            // The device gives a value if the host finds one where the device says.
+            let is_given = |sequence: &u64| {
+                sequence & EXCLUDED == 0 && value_of(*sequence).len() as u64 <= VALUE_MAX
+            };
+            let expected = found.filter(is_given).map(value_of);
+            let (lens, values) = answers.values(nth / CHUNK).expect("there is room");
+            let len_of = |len: &u32| (*len != NO_VALUE).then_some(*len as usize);
+            let start: usize = lens[..nth % CHUNK].iter().filter_map(len_of).sum();
+            let value = len_of(&lens[nth % CHUNK]).map(|len| &values[start..][..len]);
+            assert_eq!(value, expected.as_deref(), "of key {number}");
+            given += usize::from(value.is_some());
         }
+        assert!(given > 0 || model.is_empty());
         let all = model.len();
         assert!(located * 10 >= all * 8, "{located} of {all}");
     }
@@ -101,7 +139,7 @@ fn items_that_move_up_are_found_where_they_are() {
     let all: Vec<(u64, Option<u64>)> = (0..end).map(|key| (key, Some(0))).collect();
     copied.change(&all);
     copied.table.finish_draining().unwrap();
-    assert!(copied.table.watch_buckets());
+    assert!(copied.table.watch_slots());
     copied.check(end);
     let mut drained = 0;
     for sequence in 1..60 {
@@ -139,8 +177,11 @@ fn item_that_is_being_moved_is_not_named() {
     let member = table.find(&target, &mut 0).expect("it was put");
     let named = |asked: &mut Locator| {
         asked.refresh(&[Some(&*table)]).unwrap();
-        let (records, _) = asked.find(1, |words, _| words[0] = target.word).unwrap();
-        records[0]
+        let ask = |questions: Questions| {
+            questions.fingerprints[0] = target.word;
+            questions.partitions[0] = 0;
+        };
+        asked.find(1, None, 0, ask).unwrap().records[0]
     };
     let frozen = member.record.with(RecordWord::FROZEN);
     table.medium.store(member.addr.record, frozen.0);

@@ -159,6 +159,6 @@ impl<'b> Ends<'b> {
 }
 
 /// The first `len` of what is left.
-fn split_off<'b, T>(left: &mut &'b mut [T], len: usize) -> &'b mut [T] {
+pub fn split_off<'b, T>(left: &mut &'b mut [T], len: usize) -> &'b mut [T] {
     left.split_off_mut(..len).expect("as long as all parts")
 }

@@ -76,6 +76,22 @@ impl ValuesPart {
         self.bytes.extend_from_slice(value);
     }
 
+    /// Gives positions from `first` on, which do not have them yet, values of these lengths, which `values` begins with.
+    #[cfg(feature = "cuda")]
+    pub fn set_all(&mut self, first: usize, lens: &[u32], values: &[u8]) {
+        let start = self.bytes.len();
+        let mut end = start;
+        for (span, &len) in self.spans[first..].iter_mut().zip(lens) {
+            *span = Span {
+                start: end,
+                len,
+                part: 0,
+            };
+            end += len as usize;
+        }
+        self.bytes.extend_from_slice(&values[..end - start]);
+    }
+
     /// Takes the bytes, if the values are in the order of their positions.
     fn take_sorted(&mut self) -> Option<Vec<u8>> {
         let values = self.spans.iter().filter_map(|span| span.bytes());

@@ -8,8 +8,12 @@ pub mod requests;
 mod tests;
 mod values;
 
+#[cfg(feature = "cuda")]
+use std::ops::Range;
 use std::sync::Arc;
 
+#[cfg(feature = "cuda")]
+pub(in crate::store) use builder::split_off;
 pub(in crate::store) use builder::{ColumnBuilder, PartCopy};
 pub(in crate::store) use gather::{PART_VALUES, ValuesPart, concat, scatter};
 pub use values::{ColumnAnswers, ValueColumns};
@@ -190,6 +194,17 @@ impl Columns {
     #[inline]
     pub(in crate::store) fn at(&self, nth: usize) -> &[u8] {
         let (start, end) = self.0.offsets.span(nth);
+        &self.0.bytes[start..end]
+    }
+
+    /// The strings at some positions, one behind the other.
+    #[cfg(feature = "cuda")]
+    pub(in crate::store) fn bytes_of(&self, positions: &Range<usize>) -> &[u8] {
+        if positions.is_empty() {
+            return &[];
+        }
+        let (start, _) = self.0.offsets.span(positions.start);
+        let (_, end) = self.0.offsets.span(positions.end - 1);
         &self.0.bytes[start..end]
     }
 

@@ -1,6 +1,6 @@
-//! Columns that a GPU helps to read: it says where the records of keys are, and the CPU, which reads random memory faster
-//! than the bus does, compares keys and copies values (H-Rocks §4). What it does not find, or finds for another key, the
-//! CPU looks up as always.
+//! Columns that a GPU helps to read (H-Rocks §4). Where it has copies of records, it answers with values. Of others it says
+//! where they are, and the CPU, which reads random memory faster than the bus does, compares keys and copies values. What it
+//! does not find, or finds for another key, the CPU looks up as always.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -14,16 +14,22 @@ use parking_lot::Mutex;
 
 use super::Partitions;
 use crate::engine::{Locator, locator};
+use crate::gpu::locator::{Answers, CHUNK, NO_VALUE, Questions};
 use crate::index::bytes::Held;
 use crate::pool::parallel;
 use crate::pool::rates::{Rates, Side};
-use crate::store::columns::Columns;
+use crate::store::columns::{Columns, ValuesPart, split_off};
 use crate::store::inner::{PARALLEL_LOOKUPS_MIN, StoreInner};
 use crate::store::partition::Partition;
+use crate::store::resident::tiers::TOMBSTONE;
+use crate::width::u32_of;
 use crate::{Engine, Result};
 
 /// Keys that a thread asks for at least.
 const ASKED_MIN: usize = 4096;
+
+/// Most bytes of keys that go to the device at a time, so that it can say what values they have.
+const KEY_BYTES_MAX: usize = 64 << 20;
 
 /// See the [module](self). All partitions of a store share one.
 pub struct GpuReads {
@@ -69,14 +75,13 @@ impl GpuReads {
         false
     }
 
-    /// Keys whose records it has said where they are.
+    /// Keys whose values it has given, or whose records it has said where they are.
     pub fn located(&self) -> u64 {
         self.located.load(Ordering::Relaxed)
     }
 
-    /// Notes what it has said of some keys.
-    pub fn note_located(&self, records: &[u64]) {
-        let known = records.iter().filter(|record| **record != 0).count();
+    /// Notes of how many more it has.
+    pub fn note_located(&self, known: usize) {
         if known > 0 {
             self.located.fetch_add(known as u64, Ordering::Relaxed);
         }
@@ -126,13 +131,14 @@ pub struct Turn<'g> {
 }
 
 impl Turn<'_> {
-    /// Where the records of the keys at some positions are, for as long as it is held; `None` if nobody knows. The caller
-    /// is on a thread of the pool that is to share the work.
+    /// Where the records of the keys at some positions are and, if it `wants_values`, what these are, for as long as it is
+    /// held; `None` if nobody knows. The caller is on a thread of the pool that is to share the work.
     pub fn locate<'t>(
         &'t mut self,
         partitions: &'t Partitions,
         keys: &Columns,
         positions: &Range<usize>,
+        wants_values: bool,
     ) -> Option<Located<'t>> {
         if self.has_failed {
             return None;
@@ -146,7 +152,9 @@ impl Turn<'_> {
         } = self;
         let found = match open(of.engine, gpu, is_settling, partitions) {
             Ok(None) => return None,
-            Ok(Some(locator)) => Located::find(partitions, locator, keys, positions),
+            Ok(Some(locator)) => {
+                Located::find(partitions, locator, (keys, positions), wants_values)
+            }
             Err(error) => Err(error),
         };
         match found {
@@ -193,8 +201,7 @@ impl Drop for Turn<'_> {
 /// What the GPU says of some keys.
 pub struct Located<'t> {
     first: usize,
-    records: &'t [u64],
-    partitions: &'t [u8],
+    answers: Answers<'t>,
     /// For each partition, whether that means something.
     usable: Vec<bool>,
     _held: Vec<Option<Held<'t>>>,
@@ -205,8 +212,8 @@ impl<'t> Located<'t> {
     fn find(
         partitions: &'t Partitions,
         locator: &'t mut Locator,
-        keys: &Columns,
-        positions: &Range<usize>,
+        (keys, positions): (&Columns, &Range<usize>),
+        wants_values: bool,
     ) -> Result<(Self, bool)> {
         let all = partitions.all();
         // Files are slow to read, and whoever changes a table waits for records that are held.
@@ -223,25 +230,18 @@ impl<'t> Located<'t> {
         };
         let held: Vec<Option<Held>> = all.iter().zip(&watched).map(hold).collect();
         let refreshed = Held::refresh(&held, locator)?;
-        let (records, numbers) = locator.find(positions.len(), |fingerprints, numbers| {
-            let parts = fingerprints
-                .chunks_mut(ASKED_MIN)
-                .zip(numbers.chunks_mut(ASKED_MIN));
-            let firsts = (positions.start..).step_by(ASKED_MIN);
-            parallel::map(firsts.zip(parts), |(first, (fingerprints, numbers))| {
-                let asked = fingerprints.iter_mut().zip(numbers);
-                for (nth, (fingerprint, number)) in (first..).zip(asked) {
-                    let key = keys.at(nth);
-                    let partition = partitions.number_of(key);
-                    *number = all[partition].state.number();
-                    *fingerprint = all[partition].state.tiers.table.fingerprint(key);
-                }
-            });
+        let bytes = keys.bytes_of(positions);
+        // Where reads are counted, the CPU does them.
+        let is_counted = all[0].state.tiers.access_counts.is_some();
+        let has_values = wants_values && !is_counted && bytes.len() <= KEY_BYTES_MAX;
+        let key_bytes = has_values.then_some(bytes.len());
+        let answers = locator.find(positions.len(), key_bytes, TOMBSTONE, |questions| {
+            let parts = parts_of(questions, keys, positions, has_values);
+            parallel::map(parts, |part| part.fill(partitions, keys));
         })?;
         let located = Self {
             first: positions.start,
-            records,
-            partitions: numbers,
+            answers,
             usable: refreshed.usable,
             _held: held,
         };
@@ -251,13 +251,117 @@ impl<'t> Located<'t> {
     /// The partition of the key at a position, and the offset of its record there, or 0.
     pub fn at(&self, position: usize) -> (usize, u64) {
         let nth = position - self.first;
-        let partition = usize::from(self.partitions[nth]);
+        let partition = usize::from(self.answers.partitions[nth]);
         let record = if self.usable[partition] {
-            self.records[nth]
+            self.answers.records[nth]
         } else {
             0
         };
         (partition, record)
+    }
+
+    /// Gives the positions of `part`, which begins at one that a chunk begins with, the values that it knows, and gives the
+    /// other positions.
+    pub fn take_values(&self, positions: &Range<usize>, part: &mut ValuesPart) -> Vec<usize> {
+        let mut left = Vec::new();
+        for first in positions.clone().step_by(CHUNK) {
+            let chunk = first..positions.end.min(first + CHUNK);
+            let nth = first - self.first;
+            let Some((lens, mut values)) = self.answers.values(nth / CHUNK) else {
+                left.extend(chunk);
+                continue;
+            };
+            let lens = &lens[..chunk.len()];
+            let numbers = &self.answers.partitions[nth..][..chunk.len()];
+            let is_usable = |number: &u8| self.usable[usize::from(*number)];
+            if !lens.contains(&NO_VALUE) && numbers.iter().all(is_usable) {
+                part.set_all(first - positions.start, lens, values);
+                continue;
+            }
+            for ((position, &len), number) in chunk.zip(lens).zip(numbers) {
+                let value = match len {
+                    NO_VALUE => None,
+                    len => values
+                        .split_off(..len as usize)
+                        .filter(|_| is_usable(number)),
+                };
+                match value {
+                    Some(value) => part.set(position - positions.start, value),
+                    None => left.push(position),
+                }
+            }
+        }
+        left
+    }
+}
+
+/// What a thread asks.
+struct QuestionsPart<'q> {
+    positions: Range<usize>,
+    questions: Questions<'q>,
+    /// Bytes of the keys before.
+    before: usize,
+}
+
+/// The shares of threads in the questions of the keys at some positions.
+fn parts_of<'q>(
+    questions: Questions<'q>,
+    keys: &Columns,
+    positions: &Range<usize>,
+    has_values: bool,
+) -> Vec<QuestionsPart<'q>> {
+    let Questions {
+        mut fingerprints,
+        mut partitions,
+        mut ends,
+        keys: mut bytes,
+    } = questions;
+    let mut before = 0;
+    let firsts = positions.clone().step_by(ASKED_MIN);
+    let part = |first| {
+        let positions = first..positions.end.min(first + ASKED_MIN);
+        let len = match has_values {
+            true => keys.bytes_of(&positions).len(),
+            false => 0,
+        };
+        let part = QuestionsPart {
+            questions: Questions {
+                fingerprints: split_off(&mut fingerprints, positions.len()),
+                partitions: split_off(&mut partitions, positions.len()),
+                ends: split_off(&mut ends, positions.len()),
+                keys: split_off(&mut bytes, len),
+            },
+            positions,
+            before,
+        };
+        before += len;
+        part
+    };
+    firsts.map(part).collect()
+}
+
+impl QuestionsPart<'_> {
+    fn fill(self, partitions: &Partitions, keys: &Columns) {
+        let Questions {
+            fingerprints,
+            partitions: numbers,
+            ends,
+            keys: bytes,
+        } = self.questions;
+        let all = partitions.all();
+        let mut end = self.before;
+        let asked = fingerprints.iter_mut().zip(numbers).zip(ends);
+        for (nth, ((fingerprint, number), key_end)) in self.positions.clone().zip(asked) {
+            let key = keys.at(nth);
+            let partition = partitions.number_of(key);
+            *number = all[partition].state.number();
+            *fingerprint = all[partition].state.tiers.table.fingerprint(key);
+            end += key.len();
+            *key_end = u32_of(end as u64);
+        }
+        if !bytes.is_empty() {
+            bytes.copy_from_slice(keys.bytes_of(&self.positions));
+        }
     }
 }
 

@@ -23,6 +23,10 @@ impl Located {
     fn at(&self, _: usize) -> (usize, u64) {
         match *self {}
     }
+
+    fn take_values(&self, _: &Range<usize>, _: &mut ValuesPart) -> Vec<usize> {
+        match *self {}
+    }
 }
 
 /// Most values that a thread reads at a time.
@@ -218,7 +222,10 @@ impl Partitions {
             let firsts = wave.clone().step_by(part);
             #[cfg(feature = "cuda")]
             let located = match &mut gpu {
-                Some(gpu) if !wave.is_empty() => pool.install(|| gpu.locate(self, keys, &wave)),
+                Some(gpu) if !wave.is_empty() => {
+                    let wants_values = snapshot.is_none();
+                    pool.install(|| gpu.locate(self, keys, &wave, wants_values))
+                }
                 _ => None,
             };
             #[cfg(not(feature = "cuda"))]
@@ -264,6 +271,14 @@ impl Partitions {
         Ok(builder.finish())
     }
 
+    /// Notes what a GPU has said: so many values, and hints.
+    #[cfg(feature = "cuda")]
+    fn note_located(&self, shares: &[KeysOf], values: usize) {
+        let hints = shares.iter().flat_map(|share| &share.hints);
+        let known = hints.filter(|hint| **hint != 0).count();
+        self.shared().gpu_reads.note_located(known + values);
+    }
+
     /// How many keys a thread reads at a time at most: so many of each partition that it has some of them under way all
     /// the time.
     fn part_values_max(&self) -> usize {
@@ -282,17 +297,29 @@ impl Partitions {
         located: Option<&Located>,
     ) -> Result<ValuesPart> {
         part.clear(positions.len());
+        let first = positions.start;
         let shares = match located {
             None => self.share_out_keys(positions.map(|nth| keys.at(nth))),
-            Some(located) => self.share_out(positions.map(|nth| {
-                let (number, record) = located.at(nth);
-                (keys.at(nth), number, Some(record))
-            })),
+            Some(located) => {
+                let left = match snapshot {
+                    None => located.take_values(&positions, &mut part),
+                    Some(_) => positions.collect(),
+                };
+                let hinted = left.iter().map(|&nth| {
+                    let (number, record) = located.at(nth);
+                    (keys.at(nth), number, Some(record))
+                });
+                let mut shares = self.share_out(hinted);
+                for position in shares.iter_mut().flat_map(|share| &mut share.positions) {
+                    *position = left[*position] - first;
+                }
+                #[cfg(feature = "cuda")]
+                self.note_located(&shares, part.len() - left.len());
+                shares
+            }
         };
         for share in shares {
             let (keys, hints) = (&share.keys, &share.hints);
-            #[cfg(feature = "cuda")]
-            self.shared().gpu_reads.note_located(hints);
             let state = &self.all()[share.number].state;
             match snapshot {
                 None => state.read_up_to(keys, hints, u64::MAX, usize::MAX, |nth, value| {

@@ -38,7 +38,8 @@ const PROMOTABLE_KEYS_MAX: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryMeta(pub u64);
 
-const TOMBSTONE: u64 = 1;
+/// The bit of a tombstone.
+pub const TOMBSTONE: u64 = 1;
 const PROMOTED: u64 = 2;
 
 impl EntryMeta {

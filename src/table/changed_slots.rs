@@ -1,0 +1,139 @@
+//! Which slots have changed since they were read last by one who keeps copies of all buckets, to look for records in
+//! them, and perhaps copies of the records.
+//!
+//! Who takes a record out of a slot notes the slot before the record waits for its epoch. So it is enough to be pinned,
+//! then to take the notes, and then to read the slots that were noted: no copy names a record that may be used
+//! again before the pin ends, and the records that they name are whole. What copies lack, or have from before, is known by its key.
+//!
+//! A resize clears a slot whose record lives on in another one, where it may change at once. So the slot is noted before,
+//! once the record is frozen. A copy made after that has nothing there, or a frozen record, which its reader passes over. A
+//! copy from before names a record that cannot be used again while its reader is pinned.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+
+use super::Table;
+use super::levels::Levels;
+use crate::layout::bucket::{SLOT_WORDS_BYTES, SlotAddr};
+use crate::layout::superblock::DIRECTORY;
+use crate::pm::Medium;
+use crate::width::to_usize;
+
+/// Slots that a word of notes has a bit for.
+const WORD_SLOTS: u64 = u64::BITS as u64;
+
+/// See the [module](self).
+pub(crate) struct ChangedSlots {
+    is_watched: AtomicBool,
+    /// A bit for each [`SLOT_WORDS_BYTES`] of a level. Not in the table itself, which models have on short stacks.
+    levels: Box<[OnceLock<Box<[AtomicU64]>>]>,
+}
+
+impl Default for ChangedSlots {
+    fn default() -> Self {
+        Self {
+            is_watched: AtomicBool::new(false),
+            levels: (0..DIRECTORY).map(|_| OnceLock::new()).collect(),
+        }
+    }
+}
+
+impl ChangedSlots {
+    /// Whether changes are to be noted. To be asked after a pin.
+    #[inline]
+    pub(super) fn is_watched(&self) -> bool {
+        self.is_watched.load(Ordering::Acquire)
+    }
+
+    /// The notes of a level of so many bytes.
+    fn level(&self, level: u32, len: u64) -> &[AtomicU64] {
+        self.levels[level as usize].get_or_init(|| {
+            let words = (len / SLOT_WORDS_BYTES).div_ceil(WORD_SLOTS);
+            (0..words).map(|_| AtomicU64::new(0)).collect()
+        })
+    }
+}
+
+impl<M: Medium> Table<M> {
+    /// Has all changes noted; `false` if that takes longer, because somebody is at an operation that notes none. The
+    /// caller is not pinned.
+    pub(crate) fn watch_slots(&self) -> bool {
+        self.changed_slots.is_watched() || {
+            self.changed_slots.is_watched.store(true, Ordering::SeqCst);
+            let is_noted = self.wait_for_pins();
+            self.changed_slots
+                .is_watched
+                .store(is_noted, Ordering::SeqCst);
+            is_noted
+        }
+    }
+
+    /// Notes a slot.
+    pub(super) fn note_slot(&self, addr: SlotAddr) {
+        let levels = self.levels.live();
+        let of_level = |level: u32| {
+            let inside = addr.state.checked_sub(self.levels.offset(level))?;
+            let len = self.shape.bucket_size << level;
+            (inside < len).then_some((level, len, inside / SLOT_WORDS_BYTES))
+        };
+        // Mostly it is in the highest one.
+        let found = (levels.bottom..=levels.top).rev().find_map(of_level);
+        if let Some((level, len, number)) = found {
+            let word = &self.changed_slots.level(level, len)[to_usize(number / WORD_SLOTS)];
+            let bit = 1 << (number % WORD_SLOTS);
+            if word.load(Ordering::SeqCst) & bit == 0 {
+                word.fetch_or(bit, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Takes the notes of all slots of `levels`. Gives `visit` the level and the number there of each bucket that has
+    /// some, and a bit for each of them, up to where that fails.
+    pub(crate) fn take_changed_slots<E>(
+        &self,
+        levels: Levels,
+        mut visit: impl FnMut(u32, u64, u32) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let slots = self.shape.bucket_size / SLOT_WORDS_BYTES;
+        for level in levels.bottom..=levels.top {
+            let words = self
+                .changed_slots
+                .level(level, self.shape.bucket_size << level);
+            let (mut bucket, mut changed) = (0, 0);
+            for (first, word) in (0u64..).step_by(to_usize(WORD_SLOTS)).zip(words) {
+                if word.load(Ordering::Relaxed) == 0 {
+                    continue;
+                }
+                let mut bits = word.swap(0, Ordering::SeqCst);
+                // What is read of the slots from here on has what was stored before a note.
+                fence(Ordering::SeqCst);
+                while bits != 0 {
+                    let number = first + u64::from(bits.trailing_zeros());
+                    bits &= bits - 1;
+                    if number / slots != bucket && changed != 0 {
+                        visit(level, bucket, std::mem::take(&mut changed))?;
+                    }
+                    bucket = number / slots;
+                    changed |= 1 << (number % slots);
+                }
+            }
+            if changed != 0 {
+                visit(level, bucket, changed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the words of a bucket into `words`, each as it is when it is read.
+    pub(crate) fn copy_bucket(&self, level: u32, number: u64, words: &mut [u64]) {
+        let at = self.levels.offset(level) + number * self.shape.bucket_size;
+        self.copy_words(at, words);
+    }
+
+    /// The same of the words from `at` on.
+    pub(crate) fn copy_words(&self, at: u64, words: &mut [u64]) {
+        for (at, word) in (at..).step_by(size_of::<u64>()).zip(words) {
+            *word = self.medium.load(at);
+        }
+    }
+}
