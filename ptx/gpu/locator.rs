@@ -124,13 +124,17 @@ pub struct Answers<'a> {
 }
 
 impl<'a> Answers<'a> {
-    /// The lengths of the values of the keys of a [`CHUNK`], and these values, one behind the other. A length is
-    /// [`NO_VALUE`] where the device has no copy of the key's record, or not a whole one.
-    pub fn values(&self, chunk: usize) -> Option<(&'a [u32], &'a [u8])> {
-        let lens = self.lens.chunks(CHUNK).nth(chunk)?;
+    /// The values of all keys.
+    pub fn values(&self) -> &'a [u8] {
+        self.values
+    }
+
+    /// Where among all [values](Self::values) those of the keys of a [`CHUNK`] are, one behind the other, and their
+    /// lengths. A length is [`NO_VALUE`] where the device has no copy of the key's record, or not a whole one.
+    pub fn chunk(&self, chunk: usize) -> Option<(usize, &'a [u32])> {
         let start = *self.starts.get(chunk)?;
         let start = usize::try_from(start).ok().filter(|_| start != NO_ROOM)?;
-        Some((lens, self.values.get(start..)?))
+        Some((start, self.lens.chunks(CHUNK).nth(chunk)?))
     }
 }
 

@@ -9,6 +9,7 @@
 //! once the record is frozen. A copy made after that has nothing there, or a frozen record, which its reader passes over. A
 //! copy from before names a record that cannot be used again while its reader is pinned.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
@@ -19,14 +20,80 @@ use crate::layout::superblock::DIRECTORY;
 use crate::pm::Medium;
 use crate::width::to_usize;
 
-/// Slots that a word of notes has a bit for.
-const WORD_SLOTS: u64 = u64::BITS as u64;
+/// Bits of a word of notes.
+const WORD_BITS: u64 = u64::BITS as u64;
 
 /// See the [module](self).
 pub(crate) struct ChangedSlots {
     is_watched: AtomicBool,
-    /// A bit for each [`SLOT_WORDS_BYTES`] of a level. Not in the table itself, which models have on short stacks.
-    levels: Box<[OnceLock<Box<[AtomicU64]>>]>,
+    /// Not in the table itself, which models have on short stacks.
+    levels: Box<[OnceLock<Notes>]>,
+}
+
+/// The notes of a level.
+struct Notes {
+    /// A bit for each slot.
+    slots: Box<[AtomicU64]>,
+    /// A bit for each word of these that has some, or will have.
+    words: Box<[AtomicU64]>,
+}
+
+impl Notes {
+    fn of_slots(slots: u64) -> Self {
+        let none = |bits: u64| {
+            let words = 0..bits.div_ceil(WORD_BITS);
+            words.map(|_| AtomicU64::new(0)).collect::<Box<[_]>>()
+        };
+        Self {
+            slots: none(slots),
+            words: none(slots.div_ceil(WORD_BITS)),
+        }
+    }
+
+    /// Notes a slot, unless it is noted.
+    fn note(&self, slot: u64) {
+        set(&self.slots, slot);
+        // Also where another has noted the slot, who may not have come to this.
+        set(&self.words, slot / WORD_BITS);
+    }
+
+    /// Takes the notes, and gives `visit` each slot, up to where that fails.
+    fn take<E>(&self, mut visit: impl FnMut(u64) -> Result<(), E>) -> Result<(), E> {
+        take(&self.words, 0..self.words.len(), |word| {
+            let word = to_usize(word);
+            take(&self.slots, word..word + 1, &mut visit)
+        })
+    }
+}
+
+/// Sets a bit of some words.
+fn set(words: &[AtomicU64], number: u64) {
+    let word = &words[to_usize(number / WORD_BITS)];
+    let bit = 1 << (number % WORD_BITS);
+    if word.load(Ordering::SeqCst) & bit == 0 {
+        word.fetch_or(bit, Ordering::SeqCst);
+    }
+}
+
+/// Clears the bits of a range of words, and gives `visit` the number of each, up to where that fails.
+fn take<E>(
+    words: &[AtomicU64],
+    range: Range<usize>,
+    mut visit: impl FnMut(u64) -> Result<(), E>,
+) -> Result<(), E> {
+    for nth in range {
+        if words[nth].load(Ordering::Relaxed) == 0 {
+            continue;
+        }
+        let mut bits = words[nth].swap(0, Ordering::SeqCst);
+        // What is read of the slots from here on has what was stored before a note.
+        fence(Ordering::SeqCst);
+        while bits != 0 {
+            visit(nth as u64 * WORD_BITS + u64::from(bits.trailing_zeros()))?;
+            bits &= bits - 1;
+        }
+    }
+    Ok(())
 }
 
 impl Default for ChangedSlots {
@@ -45,12 +112,9 @@ impl ChangedSlots {
         self.is_watched.load(Ordering::Acquire)
     }
 
-    /// The notes of a level of so many bytes.
-    fn level(&self, level: u32, len: u64) -> &[AtomicU64] {
-        self.levels[level as usize].get_or_init(|| {
-            let words = (len / SLOT_WORDS_BYTES).div_ceil(WORD_SLOTS);
-            (0..words).map(|_| AtomicU64::new(0)).collect()
-        })
+    /// The notes of a level of so many slots.
+    fn level(&self, level: u32, slots: u64) -> &Notes {
+        self.levels[level as usize].get_or_init(|| Notes::of_slots(slots))
     }
 }
 
@@ -73,18 +137,20 @@ impl<M: Medium> Table<M> {
         let levels = self.levels.live();
         let of_level = |level: u32| {
             let inside = addr.state.checked_sub(self.levels.offset(level))?;
-            let len = self.shape.bucket_size << level;
-            (inside < len).then_some((level, len, inside / SLOT_WORDS_BYTES))
+            let slots = self.slots_per_bucket() << level;
+            let slot = inside / SLOT_WORDS_BYTES;
+            (slot < slots).then_some((level, slots, slot))
         };
         // Mostly it is in the highest one.
         let found = (levels.bottom..=levels.top).rev().find_map(of_level);
-        if let Some((level, len, number)) = found {
-            let word = &self.changed_slots.level(level, len)[to_usize(number / WORD_SLOTS)];
-            let bit = 1 << (number % WORD_SLOTS);
-            if word.load(Ordering::SeqCst) & bit == 0 {
-                word.fetch_or(bit, Ordering::SeqCst);
-            }
+        if let Some((level, slots, slot)) = found {
+            self.changed_slots.level(level, slots).note(slot);
         }
+    }
+
+    /// Places of slots in a bucket.
+    fn slots_per_bucket(&self) -> u64 {
+        self.shape.bucket_size / SLOT_WORDS_BYTES
     }
 
     /// Takes the notes of all slots of `levels`. Gives `visit` the level and the number there of each bucket that has
@@ -94,29 +160,19 @@ impl<M: Medium> Table<M> {
         levels: Levels,
         mut visit: impl FnMut(u32, u64, u32) -> Result<(), E>,
     ) -> Result<(), E> {
-        let slots = self.shape.bucket_size / SLOT_WORDS_BYTES;
+        let slots = self.slots_per_bucket();
         for level in levels.bottom..=levels.top {
-            let words = self
-                .changed_slots
-                .level(level, self.shape.bucket_size << level);
             let (mut bucket, mut changed) = (0, 0);
-            for (first, word) in (0u64..).step_by(to_usize(WORD_SLOTS)).zip(words) {
-                if word.load(Ordering::Relaxed) == 0 {
-                    continue;
-                }
-                let mut bits = word.swap(0, Ordering::SeqCst);
-                // What is read of the slots from here on has what was stored before a note.
-                fence(Ordering::SeqCst);
-                while bits != 0 {
-                    let number = first + u64::from(bits.trailing_zeros());
-                    bits &= bits - 1;
-                    if number / slots != bucket && changed != 0 {
-                        visit(level, bucket, std::mem::take(&mut changed))?;
+            self.changed_slots
+                .level(level, slots << level)
+                .take(|slot| {
+                    let before = std::mem::replace(&mut bucket, slot / slots);
+                    if before != bucket && changed != 0 {
+                        visit(level, before, std::mem::take(&mut changed))?;
                     }
-                    bucket = number / slots;
-                    changed |= 1 << (number % slots);
-                }
-            }
+                    changed |= 1 << (slot % slots);
+                    Ok(())
+                })?;
             if changed != 0 {
                 visit(level, bucket, changed)?;
             }

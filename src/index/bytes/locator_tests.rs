@@ -112,10 +112,11 @@ impl Copied {
                 sequence & EXCLUDED == 0 && value_of(*sequence).len() as u64 <= VALUE_MAX
             };
             let expected = found.filter(is_given).map(value_of);
-            let (lens, values) = answers.values(nth / CHUNK).expect("there is room");
+            let (first, lens) = answers.chunk(nth / CHUNK).expect("there is room");
             let len_of = |len: &u32| (*len != NO_VALUE).then_some(*len as usize);
-            let start: usize = lens[..nth % CHUNK].iter().filter_map(len_of).sum();
-            let value = len_of(&lens[nth % CHUNK]).map(|len| &values[start..][..len]);
+            let before: usize = lens[..nth % CHUNK].iter().filter_map(len_of).sum();
+            let value = |len| &answers.values()[first + before..][..len];
+            let value = len_of(&lens[nth % CHUNK]).map(value);
             assert_eq!(value, expected.as_deref(), "of key {number}");
             given += usize::from(value.is_some());
         }

@@ -43,8 +43,8 @@ impl ColumnBuilder {
     }
 
     /// Makes room for the next parts, all of which but the last one of all have the same multiple of 8 positions.
-    /// Gives what copies each of them there.
-    pub fn add<'b>(&'b mut self, parts: &'b [ValuesPart]) -> Vec<PartCopy<'b>> {
+    /// Gives what copies each of them there, out of their own bytes and those that were `lent`.
+    pub fn add<'b>(&'b mut self, parts: &'b [ValuesPart], lent: &'b [u8]) -> Vec<PartCopy<'b>> {
         let first = self.len;
         self.len += parts.iter().map(ValuesPart::len).sum::<usize>();
         let mut end = self.filled;
@@ -61,7 +61,7 @@ impl ColumnBuilder {
                 ends: ends.split_off(part.len()),
                 bytes: split_off(&mut bytes, part.bytes_len()),
                 validity: split_off(&mut validity, part.len().div_ceil(8)),
-                part,
+                run: Run::of(part, lent),
             }
         };
         parts.iter().map(copy).collect()
@@ -118,7 +118,7 @@ impl ColumnBuilder {
 
 /// Copies a part to where it belongs.
 pub struct PartCopy<'b> {
-    part: &'b ValuesPart,
+    run: Run<'b>,
     begin: usize,
     bytes: &'b mut [u8],
     ends: Ends<'b>,
@@ -128,10 +128,10 @@ pub struct PartCopy<'b> {
 impl PartCopy<'_> {
     /// Does so.
     pub fn run(self) {
-        let run = Run::of(self.part);
+        let Self { run, begin, .. } = self;
         match self.ends {
-            Ends::I32(ends) => run.fill(self.begin, self.bytes, ends, self.validity),
-            Ends::I64(ends) => run.fill(self.begin, self.bytes, ends, self.validity),
+            Ends::I32(ends) => run.fill(begin, self.bytes, ends, self.validity),
+            Ends::I64(ends) => run.fill(begin, self.bytes, ends, self.validity),
         }
     }
 }

@@ -16,6 +16,8 @@ const _: () = assert!(PART_VALUES.is_multiple_of(8));
 pub struct ValuesPart {
     spans: Vec<Span>,
     bytes: Vec<u8>,
+    /// How many more bytes of values are in a block that is not its own.
+    lent_len: usize,
 }
 
 /// Where a value is in the bytes of a part.
@@ -26,6 +28,9 @@ struct Span {
     /// Of which part, among several.
     part: u32,
 }
+
+/// In place of the number of a part: the block that is not the part's own.
+const LENT: u32 = u32::MAX;
 
 /// There is no value. The length of one has 31 bits.
 const NULL: Span = Span {
@@ -45,7 +50,7 @@ impl ValuesPart {
     pub fn nulls(len: usize) -> Self {
         Self {
             spans: vec![NULL; len],
-            bytes: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -54,6 +59,7 @@ impl ValuesPart {
         self.spans.clear();
         self.spans.resize(len, NULL);
         self.bytes.clear();
+        self.lent_len = 0;
     }
 
     /// How many positions it has.
@@ -63,7 +69,7 @@ impl ValuesPart {
 
     /// How many bytes its values have.
     pub fn bytes_len(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + self.lent_len
     }
 
     /// Gives a position the value that it does not have yet.
@@ -76,27 +82,23 @@ impl ValuesPart {
         self.bytes.extend_from_slice(value);
     }
 
-    /// Gives positions from `first` on, which do not have them yet, values of these lengths, which `values` begins with.
+    /// Gives a position the value that it does not have yet, which is at `start` of a block that is lent until the values
+    /// are copied.
     #[cfg(feature = "cuda")]
-    pub fn set_all(&mut self, first: usize, lens: &[u32], values: &[u8]) {
-        let start = self.bytes.len();
-        let mut end = start;
-        for (span, &len) in self.spans[first..].iter_mut().zip(lens) {
-            *span = Span {
-                start: end,
-                len,
-                part: 0,
-            };
-            end += len as usize;
-        }
-        self.bytes.extend_from_slice(&values[..end - start]);
+    pub fn set_lent(&mut self, nth: usize, start: usize, len: u32) {
+        self.spans[nth] = Span {
+            start,
+            len,
+            part: LENT,
+        };
+        self.lent_len += len as usize;
     }
 
     /// Takes the bytes, if the values are in the order of their positions.
     fn take_sorted(&mut self) -> Option<Vec<u8>> {
         let values = self.spans.iter().filter_map(|span| span.bytes());
         let is_sorted = values.is_sorted_by_key(|value| value.start);
-        is_sorted.then(|| std::mem::take(&mut self.bytes))
+        (is_sorted && self.lent_len == 0).then(|| std::mem::take(&mut self.bytes))
     }
 }
 
@@ -109,7 +111,7 @@ pub fn concat(mut parts: Vec<ValuesPart>) -> ValueColumns {
     };
     let bytes = taken.unwrap_or_else(|| vec![0; total]);
     // What was taken is in no part any more, so nothing is copied over it.
-    let runs = parts.iter().map(Run::of);
+    let runs = parts.iter().map(|part| Run::of(part, &[]));
     column(&runs.collect::<Vec<_>>(), bytes, total)
 }
 
@@ -145,6 +147,7 @@ pub fn scatter(
         spans,
         len: *len,
         parts: &bytes,
+        lent: &[],
     });
     let total = chunks.iter().map(|(_, len)| len).sum();
     column(&runs.collect::<Vec<_>>(), vec![0; total], total)
@@ -178,17 +181,19 @@ impl ShareSpans {
 pub struct Run<'p> {
     spans: &'p [Span],
     parts: &'p [Vec<u8>],
+    lent: &'p [u8],
     /// Bytes that are to be copied.
     len: usize,
 }
 
 impl<'p> Run<'p> {
-    /// The values of a part.
-    pub fn of(part: &'p ValuesPart) -> Self {
+    /// The values of a part, with the block that was lent to it.
+    pub fn of(part: &'p ValuesPart, lent: &'p [u8]) -> Self {
         Self {
             spans: &part.spans,
-            len: part.bytes.len(),
+            len: part.bytes_len(),
             parts: std::slice::from_ref(&part.bytes),
+            lent,
         }
     }
 
@@ -220,7 +225,11 @@ impl<'p> Run<'p> {
         let mut copy = |part: u32, values: Range<usize>| {
             let target = bytes.split_off_mut(..values.len());
             let target = target.expect("as long as all of them");
-            target.copy_from_slice(&self.parts[part as usize][values]);
+            let source = match part {
+                LENT => self.lent,
+                part => &self.parts[part as usize],
+            };
+            target.copy_from_slice(&source[values]);
         };
         // Mostly many of them lie in order, and are copied at once.
         let (mut part, mut values) = (0, 0..0);

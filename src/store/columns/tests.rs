@@ -206,7 +206,11 @@ fn build(values: &[Option<Vec<u8>>], wave: usize, buffers: ValueColumns) -> Valu
     let mut builder = ColumnBuilder::new(values.len(), buffers);
     for wave in parts.chunks(wave) {
         // In any order.
-        builder.add(wave).into_iter().rev().for_each(PartCopy::run);
+        builder
+            .add(wave, &[])
+            .into_iter()
+            .rev()
+            .for_each(PartCopy::run);
     }
     builder.finish()
 }

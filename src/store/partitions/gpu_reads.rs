@@ -260,35 +260,30 @@ impl<'t> Located<'t> {
         (partition, record)
     }
 
-    /// Gives the positions of `part`, which begins at one that a chunk begins with, the values that it knows, and gives the
-    /// other positions.
-    pub fn take_values(&self, positions: &Range<usize>, part: &mut ValuesPart) -> Vec<usize> {
+    /// The values that it knows.
+    pub fn values(&self) -> &[u8] {
+        self.answers.values()
+    }
+
+    /// Lends these to the positions of `part`, which begins at one that a chunk begins with. Gives the positions that it
+    /// knows no value of.
+    pub fn lend(&self, positions: &Range<usize>, part: &mut ValuesPart) -> Vec<usize> {
         let mut left = Vec::new();
         for first in positions.clone().step_by(CHUNK) {
             let chunk = first..positions.end.min(first + CHUNK);
             let nth = first - self.first;
-            let Some((lens, mut values)) = self.answers.values(nth / CHUNK) else {
+            let Some((mut start, lens)) = self.answers.chunk(nth / CHUNK) else {
                 left.extend(chunk);
                 continue;
             };
-            let lens = &lens[..chunk.len()];
-            let numbers = &self.answers.partitions[nth..][..chunk.len()];
-            let is_usable = |number: &u8| self.usable[usize::from(*number)];
-            if !lens.contains(&NO_VALUE) && numbers.iter().all(is_usable) {
-                part.set_all(first - positions.start, lens, values);
-                continue;
-            }
-            for ((position, &len), number) in chunk.zip(lens).zip(numbers) {
-                let value = match len {
-                    NO_VALUE => None,
-                    len => values
-                        .split_off(..len as usize)
-                        .filter(|_| is_usable(number)),
-                };
-                match value {
-                    Some(value) => part.set(position - positions.start, value),
-                    None => left.push(position),
+            let numbers = &self.answers.partitions[nth..];
+            for ((position, &len), &number) in chunk.zip(lens).zip(numbers) {
+                let is_known = len != NO_VALUE;
+                match is_known && self.usable[usize::from(number)] {
+                    true => part.set_lent(position - positions.start, start, len),
+                    false => left.push(position),
                 }
+                start += if is_known { len as usize } else { 0 };
             }
         }
         left

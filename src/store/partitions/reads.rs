@@ -24,7 +24,11 @@ impl Located {
         match *self {}
     }
 
-    fn take_values(&self, _: &Range<usize>, _: &mut ValuesPart) -> Vec<usize> {
+    fn values(&self) -> &[u8] {
+        match *self {}
+    }
+
+    fn lend(&self, _: &Range<usize>, _: &mut ValuesPart) -> Vec<usize> {
         match *self {}
     }
 }
@@ -237,7 +241,7 @@ impl Partitions {
             };
             let mut tasks: Vec<Task> = firsts.map(of_part).collect();
             next += tasks.len() * part;
-            tasks.extend(builder.add(&read).into_iter().map(Task::Copy));
+            tasks.extend(builder.add(&read, &[]).into_iter().map(Task::Copy));
             let run = |task: Task| match task {
                 Task::Read(positions, part) => {
                     Some(self.read_part(keys, positions, part, snapshot, located))
@@ -254,6 +258,15 @@ impl Partitions {
             };
             let next_read = done.into_iter().flatten().collect::<Result<_>>()?;
             idle = std::mem::replace(&mut read, next_read);
+            if let Some(located) = located {
+                // What a GPU has lent is given back with what else it says of the wave.
+                let copies = builder.add(&read, located.values());
+                match is_short {
+                    true => copies.into_iter().for_each(PartCopy::run),
+                    false => drop(pool.install(|| parallel::map(copies, PartCopy::run))),
+                }
+                idle = std::mem::take(&mut read);
+            }
             if let [only] = &read[..]
                 && next >= keys.len()
                 && only.len() == keys.len()
@@ -302,7 +315,7 @@ impl Partitions {
             None => self.share_out_keys(positions.map(|nth| keys.at(nth))),
             Some(located) => {
                 let left = match snapshot {
-                    None => located.take_values(&positions, &mut part),
+                    None => located.lend(&positions, &mut part),
                     Some(_) => positions.collect(),
                 };
                 let hinted = left.iter().map(|&nth| {
