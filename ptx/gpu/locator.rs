@@ -406,11 +406,11 @@ impl Locator {
     pub fn questions(&mut self, len: usize, key_bytes: usize) -> Result<Questions<'_>> {
         let _entered = self.device.enter()?;
         let asked = &mut self.parts.asked;
-        let place = QuestionsPlace::of(len, key_bytes);
-        asked.reserve(place.end.max(8))?;
-        let (fingerprints, rest) = asked.bytes_mut()[..place.end].split_at_mut(place.ends);
-        let (ends, rest) = rest.split_at_mut(place.partitions - place.ends);
-        let (partitions, keys) = rest.split_at_mut(place.keys - place.partitions);
+        let layout = QuestionsLayout::of(len, key_bytes);
+        asked.reserve(layout.end.max(8))?;
+        let (fingerprints, rest) = asked.bytes_mut()[..layout.end].split_at_mut(layout.ends);
+        let (ends, rest) = rest.split_at_mut(layout.partitions - layout.ends);
+        let (partitions, keys) = rest.split_at_mut(layout.keys - layout.partitions);
         Ok(Questions {
             fingerprints: cast_slice_mut(fingerprints),
             partitions,
@@ -432,7 +432,7 @@ impl Locator {
     ) -> Result<Answers<'_>> {
         let _entered = self.device.enter()?;
         let parts = &mut *self.parts;
-        let (asked, answered) = (QuestionsPlace::of(len, key_bytes), AnswersPlace::of(len));
+        let (asked, answered) = (QuestionsLayout::of(len, key_bytes), AnswersLayout::of(len));
         parts.questions.reserve(asked.end)?;
         parts.answers.reserve(answered.end)?;
         parts.answered.reserve(answered.end)?;
@@ -474,14 +474,14 @@ impl Locator {
 }
 
 /// Where the parts of questions are in their block.
-struct QuestionsPlace {
+struct QuestionsLayout {
     ends: usize,
     partitions: usize,
     keys: usize,
     end: usize,
 }
 
-impl QuestionsPlace {
+impl QuestionsLayout {
     fn of(len: usize, key_bytes: usize) -> Self {
         let ends = len * size_of::<u64>();
         let partitions = ends + len * size_of::<u32>();
@@ -496,14 +496,14 @@ impl QuestionsPlace {
 }
 
 /// Where the parts of answers are in their block.
-struct AnswersPlace {
+struct AnswersLayout {
     starts: usize,
     used: usize,
     lens: usize,
     end: usize,
 }
 
-impl AnswersPlace {
+impl AnswersLayout {
     fn of(len: usize) -> Self {
         let starts = len * size_of::<u64>();
         let used = starts + len.div_ceil(CHUNK) * size_of::<u64>();
@@ -520,8 +520,8 @@ impl AnswersPlace {
 impl Parts {
     fn launch(
         &mut self,
-        asked: &QuestionsPlace,
-        answered: &AnswersPlace,
+        asked: &QuestionsLayout,
+        answered: &AnswersLayout,
         (len, values_wanted, excluded): (usize, bool, u64),
     ) -> Result<()> {
         let views = match self.views_differ {

@@ -54,7 +54,7 @@ pub struct StoreStats {
     pub stalls: Stalls,
     /// Groups of batches for which a GPU was chosen; see [`engine`](super::StoreOptions::engine).
     pub gpu_batches: u64,
-    /// Keys of columns whose records a GPU has found; see [`engine`](super::StoreOptions::engine).
+    /// Keys of columns whose values or records a GPU has found; see [`engine`](super::StoreOptions::engine).
     pub gpu_located: u64,
     /// What groups of batches took.
     pub steps: Steps,

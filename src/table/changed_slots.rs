@@ -148,7 +148,7 @@ impl<M: Medium> Table<M> {
         }
     }
 
-    /// Places of slots in a bucket.
+    /// Slots of a bucket, with what fills it up.
     fn slots_per_bucket(&self) -> u64 {
         self.shape.bucket_size / SLOT_WORDS_BYTES
     }

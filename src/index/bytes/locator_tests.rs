@@ -11,6 +11,7 @@ use crate::engine::locator;
 use crate::gpu::locator::{CHUNK, NO_VALUE, Questions, VALUE_MAX};
 use crate::index::variable_tests::{dir, options, rng};
 use crate::layout::RecordWord;
+use crate::layout::size_class::record_len;
 use crate::table::levels::Levels;
 use crate::width::{low_byte, to_usize};
 
@@ -36,7 +37,7 @@ const EXCLUDED: u64 = 1 << 4;
 
 /// What a change puts: values of all lengths that are hashed in different ways, and too long ones.
 fn value_of(sequence: u64) -> Vec<u8> {
-    let lens = [20, 0, 7, 131, 300, 1024, 1025, 230, 1000];
+    let lens = [0, 20, 7, 131, 300, 1024, 1025, 230, 1000];
     vec![low_byte(sequence); lens[to_usize(sequence) % lens.len()]]
 }
 
@@ -190,4 +191,45 @@ fn item_that_is_being_moved_is_not_named() {
     table.medium.store(member.addr.record, member.record.0);
     *locator = crate::engine::locator(GPU, &table.shape).unwrap().unwrap();
     assert_eq!(named(locator), member.record.offset());
+}
+
+#[test]
+fn value_is_given_if_the_key_is_equal_and_the_record_whole() {
+    let Some(_alone) = alone() else { return };
+    let dir = dir();
+    let mut copied = Copied::open(&dir.path().join("index.gph"));
+    copied.change(&[(5, Some(1))]);
+    let Copied { table, .. } = &copied;
+    let session = table.read_session();
+    let key = 5u64.to_le_bytes();
+    let target = table.target(&key);
+    let record = table.find(&target, &mut 0).expect("it was put").record;
+    drop(session);
+    let given = |asked: u64| {
+        let _session = table.read_session();
+        let mut locator = locator(GPU, &table.shape).unwrap().unwrap();
+        locator.refresh(&[Some(table)]).unwrap();
+        let ask = |questions: Questions| {
+            // That of the key which is there, whichever is asked for.
+            questions.fingerprints[0] = target.word;
+            questions.partitions[0] = 0;
+            questions.ends[0] = 8;
+            questions.keys.copy_from_slice(&asked.to_le_bytes());
+        };
+        let answers = locator.find(1, Some(8), 0, ask).unwrap();
+        assert_eq!(answers.records[0], record.offset());
+        let (start, lens) = answers.chunk(0).expect("there is room");
+        (lens[0] != NO_VALUE).then(|| answers.values()[start..][..lens[0] as usize].to_vec())
+    };
+    assert_eq!((given(5), given(6)), (Some(value_of(1)), None));
+    // A bit of the sequence number, of the checksum, and of the value.
+    let value = record.offset() + record_len(8, 0);
+    for at in [record.offset() + 8, record.offset() + 16, value, value + 19] {
+        let mut byte = [0];
+        table.medium.read(at, &mut byte);
+        table.medium.write(at, &[byte[0] ^ 4]);
+        assert_eq!(given(5), None, "byte {at} is damaged");
+        table.medium.write(at, &byte);
+    }
+    assert_eq!(given(5), Some(value_of(1)));
 }
