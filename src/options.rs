@@ -10,6 +10,7 @@ use crate::domain::Domain;
 use crate::error::ParseOptionError;
 use crate::layout::{Column, KeyKind, Metadata, Shape, column};
 use crate::pm::Faults;
+use crate::pool::cores;
 use crate::width::to_usize;
 use crate::{Error, Result};
 
@@ -260,7 +261,6 @@ impl Options {
 
     /// Those of one of so many indexes that share items and threads.
     pub(crate) fn share(mut self, indexes: u64) -> Self {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let threads = if self.threads == 0 {
             cores()
         } else {

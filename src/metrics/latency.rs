@@ -1,6 +1,7 @@
 //! A histogram of latencies that many threads record in.
 
 use std::fmt;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
@@ -8,6 +9,13 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
+
+/// Shards of a histogram, one for each thread that runs at a time. The system is asked once: it reads a dozen files
+/// for an answer, and a store has many histograms.
+static SHARDS: LazyLock<usize> = LazyLock::new(|| {
+    let threads = available_parallelism().map_or(1, usize::from);
+    threads.next_power_of_two().min(SHARDS_MAX)
+});
 
 /// Most shards of a histogram. One that has met calls of a second takes 25 KB.
 const SHARDS_MAX: usize = 16;
@@ -91,10 +99,8 @@ impl Recorded {
 impl Latency {
     /// No latencies yet.
     pub fn new() -> Self {
-        let threads = available_parallelism().map_or(1, usize::from);
-        let shards = threads.next_power_of_two().min(SHARDS_MAX);
         Self {
-            shards: (0..shards).map(|_| CachePadded::default()).collect(),
+            shards: (0..*SHARDS).map(|_| CachePadded::default()).collect(),
         }
     }
 

@@ -10,8 +10,8 @@ pub mod parallel;
 pub mod rates;
 pub mod worker;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 
 use parking_lot::Mutex;
@@ -92,7 +92,7 @@ impl Pool {
     /// How many threads there are when there is work.
     pub fn count(&self) -> usize {
         match self.shared.count {
-            0 => thread::available_parallelism().map_or(1, usize::from),
+            0 => cores(),
             count => count,
         }
     }
@@ -127,6 +127,13 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.rest.stop();
     }
+}
+
+/// How many threads run at a time. The system is asked once: it reads a dozen files for an answer.
+pub fn cores() -> usize {
+    static CORES: LazyLock<usize> =
+        LazyLock::new(|| thread::available_parallelism().map_or(1, usize::from));
+    *CORES
 }
 
 /// Does work that waits for others, on a thread that does nothing else until it is done.

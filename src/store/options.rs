@@ -3,14 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use super::merge::MergeOperator;
 use crate::hot_cache::HotCacheOptions;
 use crate::lsm::{INLINE_VALUE_BYTES_MAX, SpillOptions};
 use crate::pm::Faults;
-use crate::pool::Pool;
+use crate::pool::{Pool, cores};
 use crate::store::files::dir::{Names, PartitionCount};
 use crate::store::files::manifest::{LONGEST_NAME, Manifest, PARTITIONS_MAX};
 use crate::store::partitions::Partitioner;
@@ -498,9 +497,8 @@ impl StoreOptions {
 
     /// The threads that compact, which all partitions share.
     pub(super) fn compaction_pool(&self) -> Pool {
-        let half = || available_parallelism().map_or(1, usize::from) / 2;
         let threads = match self.compaction_threads {
-            0 => half().max(1),
+            0 => (cores() / 2).max(1),
             threads => threads,
         };
         Pool::new("compaction", threads)
@@ -508,13 +506,12 @@ impl StoreOptions {
 
     /// How many partitions the store is to have.
     pub(super) fn partition_count(&self) -> PartitionCount {
-        let cores = available_parallelism().map_or(1, usize::from);
         PartitionCount {
             wanted: self.partitions,
             // Unit tests look into a partition.
             default: match cfg!(test) {
                 true => 1,
-                false => default_partitions(cores, self.memory_budget),
+                false => default_partitions(cores(), self.memory_budget),
             },
         }
     }

@@ -9,6 +9,7 @@ use super::{Access, Mapping};
 use crate::layout::{HUGE_PAGE, PAGE, align_up};
 use crate::pm::address_range::Sharing;
 use crate::pm::{Medium, Priority};
+use crate::pool;
 use crate::width::to_usize;
 use crate::{Error, Result};
 
@@ -286,5 +287,5 @@ impl Mapping {
 fn cores() -> usize {
     // More of them only wait for the memory.
     const GROW_THREADS_MAX: usize = 16;
-    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(GROW_THREADS_MAX))
+    pool::cores().min(GROW_THREADS_MAX)
 }

@@ -12,6 +12,7 @@ use crate::gpu::driver;
 use crate::gpu::driver::{Handle, REGISTER_DEVICE_MAP, REGISTER_PORTABLE, Status, check};
 use crate::layout::{HUGE_PAGE, align_up};
 use crate::pm::{Mapping, Medium};
+use crate::pool;
 use crate::width::to_usize;
 
 /// Least bytes that a thread pins when a whole file is registered. Copies may not cross from one
@@ -164,7 +165,7 @@ impl Registration {
 }
 
 fn threads() -> usize {
-    thread::available_parallelism().map_or(1, |cores| cores.get().min(PIN_THREADS_MAX))
+    pool::cores().min(PIN_THREADS_MAX)
 }
 
 /// The context of the calling thread, as a number that other threads may have.
