@@ -5,7 +5,6 @@ use std::sync::{Arc, Weak};
 
 use fixedbitset::FixedBitSet;
 use parking_lot::{Mutex, MutexGuard};
-use rayon::slice::ParallelSliceMut;
 
 use super::Partitions;
 use crate::index::bytes::BytesIndex;
@@ -20,6 +19,9 @@ use crate::{Error, Result};
 
 /// Keys of which one thread takes the fingerprints.
 const KEYS_PER_THREAD_MIN: usize = 4096;
+
+/// Keys that are read and sorted without other threads.
+const SEQUENTIAL_KEYS_MAX: u64 = 1000;
 
 /// Keys that come or go while those wait who divide a chunk, or put two together.
 const FOLLOWED_KEYS_MAX: usize = 64;
@@ -211,22 +213,25 @@ impl Partitions {
 
     /// The view of the indexes, more or less: keys that come and go meanwhile are in it or not.
     fn read_view(&self) -> Result<OrderedView> {
-        let pool = &self.shared().threads.reads;
-        let read = pool.install(|| parallel::map(self.all(), |one| KeysOf::read(&one.state)));
-        let read = read.into_iter().collect::<Result<Vec<KeysOf>>>()?;
-        let sorted = || {
+        let view = || {
+            let read = parallel::map(self.all(), |one| KeysOf::read(&one.state));
+            let read = read.into_iter().collect::<Result<Vec<KeysOf>>>()?;
             let len = read.iter().map(|keys| keys.ends.len()).sum();
-            let mut sorted = Vec::with_capacity(len);
-            for keys in &read {
-                let at = |nth| keys.at(nth);
-                sorted.extend(parallel::collect(keys.ends.len(), KEYS_PER_THREAD_MIN, at));
+            let mut keys = Vec::with_capacity(len);
+            for part in &read {
+                let at = |nth| part.at(nth);
+                keys.extend(parallel::collect(part.ends.len(), KEYS_PER_THREAD_MIN, at));
             }
-            sorted.par_sort_unstable();
-            sorted
+            parallel::sort_unstable_by_key(&mut keys, KEYS_PER_THREAD_MIN, |&key| key);
+            keys.dedup();
+            Ok(OrderedView::of(&keys))
         };
-        let mut keys = pool.install(sorted);
-        keys.dedup();
-        Ok(OrderedView::of(&keys))
+        let tables = self.all().iter().map(|one| &one.state.tiers.table);
+        match tables.map(|table| table.len()).sum::<u64>() <= SEQUENTIAL_KEYS_MAX {
+            // To wake others takes longer.
+            true => parallel::alone(view),
+            false => self.shared().threads.reads.install(view),
+        }
     }
 }
 
