@@ -91,7 +91,8 @@ fn left(requests: usize, gets: usize) -> usize {
 /// changed together.
 #[derive(Debug)]
 pub struct Changed {
-    groups: Box<[u64]>,
+    /// Empty until the first change.
+    groups: Vec<u64>,
     /// The last group of so many changes that all keys count as changed by it.
     all: u64,
 }
@@ -100,7 +101,7 @@ impl Changed {
     /// As if no key had ever been changed.
     pub fn new() -> Self {
         Self {
-            groups: vec![0; CHANGE_SLOTS].into(),
+            groups: Vec::new(),
             all: 0,
         }
     }
@@ -111,6 +112,7 @@ impl Changed {
             self.all = group;
             return;
         }
+        self.groups.resize(CHANGE_SLOTS, 0);
         for key in keys {
             self.groups[slot(key)] = group;
         }
@@ -118,7 +120,8 @@ impl Changed {
 
     /// The last group that may have changed a key.
     fn last(&self, key: &[u8]) -> u64 {
-        self.groups[slot(key)].max(self.all)
+        let group = self.groups.get(slot(key));
+        group.map_or(self.all, |&group| group.max(self.all))
     }
 }
 
