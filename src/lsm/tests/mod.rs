@@ -91,7 +91,7 @@ pub fn options() -> SpillOptions {
         value_file_bytes: 16 << 10,
         level_bytes: 64 << 10,
         threads: 0,
-        pool: Arc::new(Pool::new("compaction", 2)),
+        pool: Arc::clone(&COMPACTORS),
         gpu: Arc::new(drawn_gpu()),
         part_bytes_min: 8 << 10,
         store_id: [7, 8],
@@ -136,6 +136,9 @@ pub fn open(
     let files = catalog.files();
     Spill::open(dir, &files, catalog, options)
 }
+
+/// Those that compact, of all tests: they open thousands of spills.
+static COMPACTORS: LazyLock<Arc<Pool>> = LazyLock::new(|| Arc::new(Pool::new("compaction", 2)));
 
 /// Those that add are no threads that compact.
 static ADDERS: LazyLock<Pool> = LazyLock::new(|| Pool::new("addition", 1));
