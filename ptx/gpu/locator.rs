@@ -12,7 +12,7 @@ use super::device::Device;
 use super::error::Result;
 use super::launch::{Blocks, Function, Launch, THREADS};
 use super::memory::{
-    Address, DeviceMemory, PinnedMemory, copy_in, copy_out, fill, free_memory, wait,
+    Address, DeviceMemory, PinnedMemory, copy_in, copy_out, fill, free_memory, total_memory, wait,
 };
 use super::module::Module;
 use super::stream::Stream;
@@ -35,8 +35,8 @@ const PIECE: u32 = 16 << 20;
 /// In place of where the values of a chunk begin, if there was no room for them.
 const NO_ROOM: u64 = u64::MAX;
 
-/// Device memory that is left to others, in bytes.
-const SPARE: u64 = 1 << 29;
+/// This part of the device's memory, at least, is free once records are copied there: others want some, too.
+const FREE_FRACTION: u64 = 2;
 
 /// Bytes of a value for which there is room before anything is known of values.
 const USUAL_VALUE: usize = 128;
@@ -279,7 +279,8 @@ impl Locator {
         copies.piece_addresses = None;
         pieces.truncate(wanted);
         let missing = (wanted - pieces.len()) as u64;
-        if free_memory()? < missing.saturating_mul(PIECE.into()).saturating_add(SPARE) {
+        let spare = total_memory()? / FREE_FRACTION;
+        if free_memory()? < missing.saturating_mul(PIECE.into()).saturating_add(spare) {
             return Ok(false);
         }
         while pieces.len() < wanted {

@@ -235,11 +235,23 @@ pub unsafe fn copy_on_device(
 /// # Errors
 /// [`Error`](crate::gpu::error::Error).
 pub fn free_memory() -> Result<u64> {
+    memory().map(|(free, _)| free)
+}
+
+/// All bytes of the device.
+///
+/// # Errors
+/// [`Error`](crate::gpu::error::Error).
+pub fn total_memory() -> Result<u64> {
+    memory().map(|(_, total)| total)
+}
+
+fn memory() -> Result<(u64, u64)> {
     let (mut free, mut total) = (0, 0);
     // SAFETY: the driver writes both numbers.
     let answer = unsafe { driver::cuMemGetInfo_v2(&mut free, &mut total) };
     check("asking for free memory (cuMemGetInfo)", answer)?;
-    Ok(free as u64)
+    Ok((free as u64, total as u64))
 }
 
 /// Fills `len` bytes at device address `to`, in the order of `stream`.
