@@ -44,7 +44,10 @@ const USUAL_VALUE: usize = 128;
 /// Partitions that there may be: each number has a view.
 const PARTITIONS: usize = 1 << u8::BITS;
 
-/// Bytes of a slot, and of what a thread copies at a time.
+/// Bytes of a slot.
+pub const SLOT: u32 = 16;
+
+/// Bytes that a thread copies at a time.
 const UNIT: u32 = 16;
 
 /// The shape of the tables of all partitions.
@@ -138,12 +141,13 @@ impl<'a> Answers<'a> {
     }
 }
 
-/// A bucket of a partition: its level, and its number there.
+/// A slot of a partition: its level, its bucket there, and its number in that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BucketId {
+pub struct SlotId {
     pub partition: u8,
     pub level: u32,
-    pub number: u64,
+    pub bucket: u64,
+    pub number: u32,
 }
 
 /// See the [module](self). Nothing of it is durable.
@@ -231,7 +235,7 @@ impl Locator {
     }
 
     /// Makes room for the `live` levels of a partition's table, in place of those before, of which it has the `kept` ones
-    /// already. What is in the others means nothing before it is [stored](Self::store).
+    /// already. What is in the others means nothing before it is [stored](Self::store_slots).
     ///
     /// # Errors
     /// [`Error`](super::error::Error) if the device has no room. The partition then has no levels.
@@ -258,20 +262,20 @@ impl Locator {
         Ok(())
     }
 
-    /// Makes room for records in the first `len` bytes of a partition's file; `false`, and for none, if the device has
-    /// not so much to spare. A record means nothing before it is [stored](Self::store_lines). With
-    /// `is_checked`, the checksums of records are compared.
+    /// Makes room for records in the first `len` bytes of a partition's file, or a little more: gives how many bytes are
+    /// covered, none if the device has not so much to spare. A record means nothing before it is
+    /// [stored](Self::store_lines). With `is_checked`, the checksums of records are compared.
     ///
     /// # Errors
     /// [`Error`](super::error::Error). The partition then has room for none.
-    pub fn cover(&mut self, partition: u8, len: u64, is_checked: bool) -> Result<bool> {
+    pub fn cover(&mut self, partition: u8, len: u64, is_checked: bool) -> Result<u64> {
         let _entered = self.device.enter()?;
         let parts = &mut *self.parts;
         let copies = &mut parts.tables[usize::from(partition)];
         copies.is_checked = is_checked;
         let wanted = usize::try_from(len.div_ceil(u64::from(PIECE))).unwrap_or(usize::MAX);
         if copies.pieces.len() == wanted {
-            return Ok(true);
+            return Ok(copies.covered());
         }
         parts.views_differ = true;
         // Nothing is covered if this ends early.
@@ -281,11 +285,11 @@ impl Locator {
         let missing = (wanted - pieces.len()) as u64;
         let spare = total_memory()? / FREE_FRACTION;
         if free_memory()? < missing.saturating_mul(PIECE.into()).saturating_add(spare) {
-            return Ok(false);
+            return Ok(0);
         }
         while pieces.len() < wanted {
             let Ok(piece) = DeviceMemory::new(PIECE as usize) else {
-                return Ok(false);
+                return Ok(0);
             };
             pieces.push(piece);
         }
@@ -297,10 +301,10 @@ impl Locator {
         copied.and(waited)?;
         copies.pieces = pieces;
         copies.piece_addresses = Some(there);
-        Ok(true)
+        Ok(copies.covered())
     }
 
-    /// Memory for up to `count` blocks of `size` bytes on their way to the device, as words: buckets, or lines.
+    /// Memory for up to `count` blocks of `size` bytes on their way to the device, as words: slots, or lines.
     ///
     /// # Errors
     /// [`Error`](super::error::Error) when the host cannot pin so much.
@@ -311,28 +315,29 @@ impl Locator {
         Ok(cast_slice_mut(&mut staged.bytes_mut()[..count * size]))
     }
 
-    /// Stores buckets where they belong, whose bytes are in the [staging](Self::staging) memory in this order, and waits
-    /// until they are there.
+    /// Stores slots where they belong, each with those behind it up to `count`, whose bytes are in the
+    /// [staging](Self::staging) memory in this order, and waits until they are there.
     ///
     /// # Errors
     /// [`Error`](super::error::Error). What is there then means nothing.
     ///
     /// # Panics
-    /// If one is in no level that there is [room](Self::make_room) for, or if there was no staging memory for as many.
-    pub fn store(&mut self, buckets: &[BucketId]) -> Result<()> {
-        let size = self.shape.bucket_size;
-        self.store_blocks(buckets, size, |tables, id| {
+    /// If some are in no level that there is [room](Self::make_room) for, or if there was no staging memory for as many.
+    pub fn store_slots(&mut self, slots: &[SlotId], count: u32) -> Result<()> {
+        let (size, bucket_size) = (count * SLOT, self.shape.bucket_size);
+        self.store_blocks(slots, size, |tables, id| {
             let copies = &tables[usize::from(id.partition)];
             let level = id.level.checked_sub(copies.bottom);
             let level = level.and_then(|nth| copies.levels.get(nth as usize));
             let level = level.expect("there is room for the level");
-            let within = id.number * u64::from(size);
-            assert!(within < level.len() as u64, "the level has the bucket");
+            let within = id.bucket * u64::from(bucket_size) + u64::from(id.number * SLOT);
+            let end = within + u64::from(size);
+            assert!(end <= level.len() as u64, "the level has the slots");
             level.address() + within
         })
     }
 
-    /// Stores lines, each of a partition's file by its number there, as [`store`](Self::store) does buckets.
+    /// Stores lines, each of a partition's file by its number there, as [`store_slots`](Self::store_slots) does slots.
     ///
     /// # Errors
     /// [`Error`](super::error::Error). What is there then means nothing.
@@ -578,6 +583,10 @@ impl Parts {
 }
 
 impl Copies {
+    fn covered(&self) -> u64 {
+        self.pieces.len() as u64 * u64::from(PIECE)
+    }
+
     /// Without levels there are no buckets to look at.
     fn view(&self, shape: TableShape) -> PartitionView {
         let mut levels = [0; DIRECTORY];
@@ -601,7 +610,7 @@ impl Copies {
                 .piece_addresses
                 .as_ref()
                 .map_or(0, DeviceMemory::address),
-            covered: self.pieces.len() as u64 * u64::from(PIECE),
+            covered: self.covered(),
         }
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! Who takes a record out of a slot notes the slot before the record waits for its epoch. So it is enough to be pinned,
 //! then to take the notes, and then to read the slots that were noted: no copy names a record that may be used
-//! again before the pin ends, and the records that they name are whole. What copies lack, or have from before, is known by its key.
+//! again before the pin ends, and the records that they name are whole. Another slot may have changed since, and
+//! not be noted yet: who copies records copies no slot that was not noted. What copies lack, or have from before, is known by its key.
 //!
 //! A resize clears a slot whose record lives on in another one, where it may change at once. So the slot is noted before,
 //! once the record is frozen. A copy made after that has nothing there, or a frozen record, which its reader passes over. A
@@ -18,7 +19,7 @@ use super::levels::Levels;
 use crate::layout::bucket::{SLOT_WORDS_BYTES, SlotAddr};
 use crate::layout::superblock::DIRECTORY;
 use crate::pm::Medium;
-use crate::width::to_usize;
+use crate::width::{low_half, to_usize};
 
 /// Bits of a word of notes.
 const WORD_BITS: u64 = u64::BITS as u64;
@@ -153,40 +154,35 @@ impl<M: Medium> Table<M> {
         self.shape.bucket_size / SLOT_WORDS_BYTES
     }
 
-    /// Takes the notes of all slots of `levels`. Gives `visit` the level and the number there of each bucket that has
-    /// some, and a bit for each of them, up to where that fails.
+    /// Notes a slot of a bucket that was taken, so that it is again.
+    pub(crate) fn note_slot_again(&self, level: u32, (bucket, slot): (u64, u32)) {
+        let slots = self.slots_per_bucket();
+        let notes = self.changed_slots.level(level, slots << level);
+        notes.note(bucket * slots + u64::from(slot));
+    }
+
+    /// Takes the notes of all slots of `levels`. Gives `visit` the level of each, its bucket there, and its number in that,
+    /// up to where it fails.
     pub(crate) fn take_changed_slots<E>(
         &self,
         levels: Levels,
         mut visit: impl FnMut(u32, u64, u32) -> Result<(), E>,
     ) -> Result<(), E> {
         let slots = self.slots_per_bucket();
-        for level in levels.bottom..=levels.top {
-            let (mut bucket, mut changed) = (0, 0);
-            self.changed_slots
-                .level(level, slots << level)
-                .take(|slot| {
-                    let before = std::mem::replace(&mut bucket, slot / slots);
-                    if before != bucket && changed != 0 {
-                        visit(level, before, std::mem::take(&mut changed))?;
-                    }
-                    changed |= 1 << (slot % slots);
-                    Ok(())
-                })?;
-            if changed != 0 {
-                visit(level, bucket, changed)?;
-            }
-        }
-        Ok(())
+        (levels.bottom..=levels.top).try_for_each(|level| {
+            let notes = self.changed_slots.level(level, slots << level);
+            notes.take(|slot| visit(level, slot / slots, low_half(slot % slots)))
+        })
     }
 
-    /// Puts the words of a bucket into `words`, each as it is when it is read.
-    pub(crate) fn copy_bucket(&self, level: u32, number: u64, words: &mut [u64]) {
-        let at = self.levels.offset(level) + number * self.shape.bucket_size;
-        self.copy_words(at, words);
+    /// Puts the words of slots, from one of a bucket on, into `words`, each as it is when it is read.
+    pub(crate) fn copy_slots(&self, level: u32, (bucket, slot): (u64, u32), words: &mut [u64]) {
+        let inside = bucket * self.shape.bucket_size + u64::from(slot) * SLOT_WORDS_BYTES;
+        self.copy_words(self.levels.offset(level) + inside, words);
     }
 
-    /// The same of the words from `at` on.
+    /// The same of the words from `at` on. What is beside a record in its line may be written meanwhile: that is another
+    /// record, of which this copy means nothing.
     pub(crate) fn copy_words(&self, at: u64, words: &mut [u64]) {
         for (at, word) in (at..).step_by(size_of::<u64>()).zip(words) {
             *word = self.medium.load(at);

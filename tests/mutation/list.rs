@@ -1649,8 +1649,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "the record of a slot that has changed is not copied to the device",
         file: "src/engine/cuda/locator.rs",
-        find: "if slots >> nth & 1 == 0 || !record.is_member()",
-        replacement: "if slots != ALL_SLOTS || !record.is_member()",
+        find: "            lines.extend(all",
+        replacement: "            if number > 0 { continue; }\n            lines.extend(all",
         suite: Suite::Emulated("locator_tests"),
     },
     Mutation {

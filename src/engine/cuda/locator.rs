@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use crate::Result;
 use crate::gpu::locator;
-use crate::gpu::locator::{Answers, BucketId, LINE, Questions, TableShape, VALUE_MAX};
+use crate::gpu::locator::{Answers, LINE, Questions, SLOT, SlotId, TableShape, VALUE_MAX};
 use crate::layout::size_class::SMALLEST_RECORD;
 use crate::layout::{RecordWord, Shape};
 use crate::pm::{Mapping, Medium};
@@ -15,17 +15,12 @@ use crate::table::Table;
 use crate::table::levels::Levels;
 use crate::width::u32_of;
 
-/// Buckets that are copied to the device at a time.
-const COPIED_AT_ONCE: usize = 1 << 13;
+/// Slots, and lines of records, that are copied to the device at a time.
+const SLOTS_AT_ONCE: usize = 1 << 16;
+const LINES_AT_ONCE: usize = 1 << 18;
 
 /// Fewest that a thread reads.
-const READ_BUCKETS_MIN: usize = 1 << 8;
-
-/// Fewest lines of records that a thread reads.
-const READ_LINES_MIN: usize = 1 << 12;
-
-/// All slots of a bucket, of which there are at most 32.
-const ALL_SLOTS: u32 = u32::MAX;
+const READ_MIN: usize = 1 << 11;
 
 /// See the [module](self). It serves the tables of one store, each by its number.
 pub(crate) struct Locator {
@@ -42,8 +37,16 @@ struct Copied {
     has_records: bool,
 }
 
-/// A bucket that is to be copied, and the slots of it whose records are, a bit for each.
-type Coming = (BucketId, u32);
+/// A table that is copied.
+#[derive(Clone, Copy)]
+struct Source<'t> {
+    table: &'t Table<Mapping>,
+    /// Records are copied that end here or before.
+    covered: u64,
+}
+
+/// Those of one refresh, each at its number.
+type Sources<'t> = [Option<Source<'t>>];
 
 /// A line of a file that is to be copied: the number of the table, and its own.
 type LineId = (u8, u64);
@@ -82,116 +85,128 @@ impl Locator {
     pub(crate) fn refresh(&mut self, tables: &[Option<&Table<Mapping>>]) -> Result<Refreshed> {
         let before = std::mem::take(&mut self.copied);
         let mut copied = HashMap::new();
-        let mut is_first = false;
-        let mut coming = Vec::new();
-        for (number, table) in (0..=u8::MAX).zip(tables) {
-            let Some(table) = table else { continue };
+        let mut sources = vec![None; tables.len()];
+        for ((number, table), source) in (0..=u8::MAX).zip(tables).zip(&mut sources) {
+            let Some(table) = *table else { continue };
             let levels = table.levels.live();
             let known = before.get(&number);
             let had = known.map(|known| known.levels);
-            let kept = levels.kept_of(had);
             if had != Some(levels) {
                 let live = levels.bottom..=levels.top;
-                self.device.make_room(number, &live, &kept)?;
+                self.device.make_room(number, &live, &levels.kept_of(had))?;
             }
-            is_first |= known.is_none();
-            let had_records = known.is_none_or(|known| known.has_records);
-            let has_records = had_records && self.cover(number, table)?;
-            let mut add = |level, bucket, slots| {
-                let id = BucketId {
-                    partition: number,
-                    level,
-                    number: bucket,
-                };
-                coming.push((id, if has_records { slots } else { 0 }));
-                match coming.len() {
-                    COPIED_AT_ONCE => self.copy(tables, &mut coming),
-                    _ => Ok(()),
-                }
+            let covered = match known.is_none_or(|known| known.has_records) {
+                true => self.cover(number, table)?,
+                false => 0,
             };
-            table.take_changed_slots(levels, |level, bucket, slots| {
-                match kept.contains(&level) {
-                    true => add(level, bucket, slots),
-                    // It is read with all others of the level.
-                    false => Ok(()),
-                }
-            })?;
-            for level in (levels.bottom..=levels.top).filter(|level| !kept.contains(level)) {
-                (0..1 << level).try_for_each(|bucket| add(level, bucket, ALL_SLOTS))?;
-            }
+            let has_records = covered > 0;
+            *source = Some(Source { table, covered });
             let is = Copied {
                 levels,
                 has_records,
             };
             copied.insert(number, is);
         }
-        self.copy(tables, &mut coming)?;
-        let is_copied = |number| copied.contains_key(&number);
-        let usable = (0..=u8::MAX)
-            .zip(tables)
-            .map(|(number, _)| is_copied(number))
-            .collect();
+        let (mut single, mut whole) = (Vec::new(), Vec::new());
+        for (number, source) in (0..=u8::MAX).zip(&sources) {
+            let Some(Source { table, .. }) = *source else {
+                continue;
+            };
+            let levels = copied[&number].levels;
+            let kept = levels.kept_of(before.get(&number).map(|known| known.levels));
+            let id = |level, bucket, slot| SlotId {
+                partition: number,
+                level,
+                bucket,
+                number: slot,
+            };
+            table.take_changed_slots(levels, |level, bucket, slot| {
+                if !kept.contains(&level) {
+                    // It is read with all others of the level.
+                    return Ok(());
+                }
+                single.push(id(level, bucket, slot));
+                match single.len() {
+                    SLOTS_AT_ONCE => self.copy(&sources, &mut single, 1),
+                    _ => Ok(()),
+                }
+            })?;
+            let of_bucket = self.shape.bucket_size / SLOT;
+            for level in (levels.bottom..=levels.top).filter(|level| !kept.contains(level)) {
+                for bucket in 0..1 << level {
+                    whole.push(id(level, bucket, 0));
+                    if whole.len() == SLOTS_AT_ONCE / of_bucket as usize {
+                        self.copy(&sources, &mut whole, of_bucket)?;
+                    }
+                }
+            }
+            self.copy(&sources, &mut whole, of_bucket)?;
+        }
+        self.copy(&sources, &mut single, 1)?;
+        let is_first = copied.keys().any(|number| !before.contains_key(number));
+        let usable = sources.iter().map(Option::is_some).collect();
         self.copied = before;
         self.copied.extend(copied);
         Ok(Refreshed { usable, is_first })
     }
 
-    /// Makes room for the records of a table; `false` if the device has not so much.
-    fn cover(&mut self, number: u8, table: &Table<Mapping>) -> Result<bool> {
+    /// Makes room for the records of a table; gives up to where.
+    fn cover(&mut self, number: u8, table: &Table<Mapping>) -> Result<u64> {
         let len = table.medium.len();
-        let is_covered = self.device.cover(number, len, table.verifies_records())?;
-        if !is_covered {
+        let covered = self.device.cover(number, len, table.verifies_records())?;
+        if covered == 0 {
             tracing::info!(number, len, "the GPU has no memory for a table's records");
         }
-        Ok(is_covered)
+        Ok(covered)
     }
 
-    /// Copies buckets and records to the device.
-    fn copy(
-        &mut self,
-        tables: &[Option<&Table<Mapping>>],
-        buckets: &mut Vec<Coming>,
-    ) -> Result<()> {
-        if buckets.is_empty() {
+    /// Copies slots to the device, each with those behind it up to `count`, and the records that they name: they are read
+    /// together. The device takes no other slot from a bucket, whose record may lie where it has an older one.
+    fn copy(&mut self, sources: &Sources, slots: &mut Vec<SlotId>, count: u32) -> Result<()> {
+        if slots.is_empty() {
             return Ok(());
         }
-        let size = self.shape.bucket_size as usize;
+        let size = (count * SLOT) as usize;
         let words = size / size_of::<u64>();
-        let staging = self.device.staging(buckets.len(), size)?;
-        let parts = buckets.chunks(READ_BUCKETS_MIN);
-        let parts = parts.zip(staging.chunks_mut(READ_BUCKETS_MIN * words));
-        let lines = parallel::map_if_shared(parts, |(coming, staged)| {
+        let staging = self.device.staging(slots.len(), size)?;
+        let parts = slots.chunks(READ_MIN);
+        let parts = parts.zip(staging.chunks_mut(READ_MIN * words));
+        let lines = parallel::map_if_shared(parts, |(ids, staged)| {
             let mut lines = Vec::new();
-            for ((id, slots), bucket) in coming.iter().zip(staged.chunks_mut(words)) {
-                if let Some(table) = tables[usize::from(id.partition)] {
-                    table.copy_bucket(id.level, id.number, bucket);
-                    add_lines(table, id.partition, (bucket, *slots), &mut lines);
+            for (id, words) in ids.iter().zip(staged.chunks_mut(words)) {
+                if let Some(source) = sources[usize::from(id.partition)] {
+                    source.read(*id, words, &mut lines);
                 }
             }
             lines
         });
-        let ids: Vec<BucketId> = buckets.drain(..).map(|(id, _)| id).collect();
-        self.device.store(&ids)?;
-        self.copy_lines(tables, &lines.concat())
+        self.device.store_slots(slots, count)?;
+        slots.clear();
+        lines
+            .concat()
+            .chunks(LINES_AT_ONCE)
+            .try_for_each(|lines| self.copy_lines(sources, lines))
     }
 
     /// Copies lines of records to the device.
-    fn copy_lines(&mut self, tables: &[Option<&Table<Mapping>>], lines: &[LineId]) -> Result<()> {
-        if lines.is_empty() {
-            return Ok(());
-        }
+    fn copy_lines(&mut self, sources: &Sources, lines: &[LineId]) -> Result<()> {
         const WORDS: usize = LINE as usize / size_of::<u64>();
         let staging = self.device.staging(lines.len(), LINE as usize)?;
-        let parts = lines.chunks(READ_LINES_MIN);
-        let parts = parts.zip(staging.chunks_mut(READ_LINES_MIN * WORDS));
+        let parts = lines.chunks(READ_MIN);
+        let parts = parts.zip(staging.chunks_mut(READ_MIN * WORDS));
         parallel::map_if_shared(parts, |(lines, staged)| {
             for (&(number, line), words) in lines.iter().zip(staged.chunks_mut(WORDS)) {
-                if let Some(table) = tables[usize::from(number)] {
-                    table.copy_words(line * u64::from(LINE), words);
+                if let Some(source) = sources[usize::from(number)] {
+                    source.table.copy_words(line * u64::from(LINE), words);
                 }
             }
         });
         Ok(self.device.store_lines(lines)?)
+    }
+
+    /// Whether the device has records of any table.
+    pub(crate) fn has_records(&self) -> bool {
+        self.copied.values().any(|copied| copied.has_records)
     }
 
     /// Asks for `len` keys, which have `key_bytes` in all if their values are wanted. `ask` says which. What is answered
@@ -213,28 +228,39 @@ impl Locator {
     }
 }
 
-/// Adds the lines of the records that some slots of a bucket name. Of a record whose value is longer than the device
-/// copies, which must not be taken for the one before there, these are the first ones.
-fn add_lines(
-    table: &Table<Mapping>,
-    number: u8,
-    (bucket, slots): (&[u64], u32),
-    lines: &mut Vec<LineId>,
-) {
-    for (nth, slot) in bucket.chunks_exact(2).enumerate() {
-        let record = RecordWord(slot[1]);
-        if slots >> nth & 1 == 0 || !record.is_member() {
-            continue;
+impl Source<'_> {
+    /// Puts the words of some slots into `words`, and adds the lines of the records that they name to `lines`. A slot whose
+    /// record the device cannot have is empty there: it may have an older one in that place.
+    fn read(self, id: SlotId, words: &mut [u64], lines: &mut Vec<LineId>) {
+        let first = (id.bucket, id.number);
+        self.table.copy_slots(id.level, first, words);
+        if self.covered == 0 {
+            return;
         }
-        let at = record.offset();
-        let Some(lengths) = table.lengths(at) else {
-            continue;
-        };
-        let len = match lengths.value <= VALUE_MAX {
-            true => lengths.record(),
-            false => SMALLEST_RECORD,
-        };
-        let line = u64::from(LINE);
-        lines.extend((at / line..(at + len).div_ceil(line)).map(|line| (number, line)));
+        for (number, slot) in (id.number..).zip(words.chunks_exact_mut(2)) {
+            let record = RecordWord(slot[1]);
+            if !record.is_member() {
+                continue;
+            }
+            let at = record.offset();
+            let Some(lengths) = self.table.lengths(at) else {
+                slot[1] = RecordWord::NONE.0;
+                continue;
+            };
+            // Of one with a longer value than the device copies, so much that it is not taken for an older one.
+            let len = match lengths.value <= VALUE_MAX {
+                true => lengths.record(),
+                false => SMALLEST_RECORD,
+            };
+            if at + len > self.covered {
+                // The file has become longer since.
+                slot[1] = RecordWord::NONE.0;
+                self.table.note_slot_again(id.level, (id.bucket, number));
+                continue;
+            }
+            let line = u64::from(LINE);
+            let all = at / line..(at + len).div_ceil(line);
+            lines.extend(all.map(|line| (id.partition, line)));
+        }
     }
 }

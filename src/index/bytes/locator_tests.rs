@@ -11,9 +11,10 @@ use crate::engine::locator;
 use crate::gpu::locator::{CHUNK, NO_VALUE, Questions, VALUE_MAX};
 use crate::index::variable_tests::{dir, options, rng};
 use crate::layout::RecordWord;
+use crate::layout::bucket::SLOT_WORDS_BYTES;
 use crate::layout::size_class::record_len;
 use crate::table::levels::Levels;
-use crate::width::{low_byte, to_usize};
+use crate::width::{low_byte, low_half, to_usize};
 
 /// The sequence number of each key.
 type Model = BTreeMap<u64, u64>;
@@ -232,4 +233,33 @@ fn value_is_given_if_the_key_is_equal_and_the_record_whole() {
         table.medium.write(at, &byte);
     }
     assert_eq!(given(5), Some(value_of(1)));
+}
+
+/// A compaction moves a record to where an older one of the same key was, and has not come to its note.
+#[test]
+fn slot_that_is_not_noted_stays_as_it_was() {
+    let Some(_alone) = alone() else { return };
+    let dir = dir();
+    let mut copied = Copied::open(&dir.path().join("index.gph"));
+    assert!(copied.table.watch_slots());
+    let key = 5u64.to_le_bytes();
+    let put = |copied: &mut Copied, sequence| {
+        copied.change(&[(5, Some(sequence))]);
+        copied.check(10);
+        let target = copied.table.target(&key);
+        copied.table.find(&target, &mut 0).expect("it was put")
+    };
+    // Values of the same length.
+    let (older, newer) = (put(&mut copied, 1), put(&mut copied, 10));
+    let Copied { table, .. } = &copied;
+    let mut record = vec![0; to_usize(record_len(8, 20))];
+    table.medium.read(newer.record.offset(), &mut record);
+    table.medium.write(older.record.offset(), &record);
+    table.medium.store(newer.addr.record, older.record.0);
+    let level = table.levels.live().top;
+    let inside = newer.addr.state - table.levels.offset(level);
+    let bucket = inside / table.shape.bucket_size;
+    let slot = low_half(inside % table.shape.bucket_size / SLOT_WORDS_BYTES);
+    table.note_slot_again(level, (bucket, (slot + 1) % table.shape.slots));
+    copied.check(10);
 }

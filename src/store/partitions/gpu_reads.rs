@@ -18,7 +18,7 @@ use crate::gpu::locator::{Answers, CHUNK, NO_VALUE, Questions};
 use crate::index::bytes::Held;
 use crate::pool::parallel;
 use crate::pool::rates::{Rates, Side};
-use crate::store::columns::{Columns, ValuesPart, split_off};
+use crate::store::columns::{Columns, PART_VALUES, ValuesPart, split_off};
 use crate::store::inner::{PARALLEL_LOOKUPS_MIN, StoreInner};
 use crate::store::partition::Partition;
 use crate::store::resident::tiers::TOMBSTONE;
@@ -27,6 +27,9 @@ use crate::{Engine, Result};
 
 /// Keys that a thread asks for at least.
 const ASKED_MIN: usize = 4096;
+
+// A part of a column begins where a chunk does.
+const _: () = assert!(PART_VALUES.is_multiple_of(CHUNK));
 
 /// Most bytes of keys that go to the device at a time, so that it can say what values they have.
 const KEY_BYTES_MAX: usize = 64 << 20;
@@ -189,7 +192,7 @@ fn open<'g>(
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        if !self.is_settling {
+        if !self.is_settling && !self.has_failed {
             self.of
                 .rates
                 .note(Side::Gpu, self.keys, self.began.elapsed());
@@ -233,7 +236,8 @@ impl<'t> Located<'t> {
         let bytes = keys.bytes_of(positions);
         // Where reads are counted, the CPU does them.
         let is_counted = all[0].state.tiers.access_counts.is_some();
-        let has_values = wants_values && !is_counted && bytes.len() <= KEY_BYTES_MAX;
+        let is_copied = locator.has_records();
+        let has_values = wants_values && is_copied && !is_counted && bytes.len() <= KEY_BYTES_MAX;
         let key_bytes = has_values.then_some(bytes.len());
         let answers = locator.find(positions.len(), key_bytes, TOMBSTONE, |questions| {
             let parts = parts_of(questions, keys, positions, has_values);
