@@ -230,7 +230,7 @@ impl Locator {
 
 impl Source<'_> {
     /// Puts the words of some slots into `words`, and adds the lines of the records that they name to `lines`. A slot whose
-    /// record the device cannot have is empty there: it may have an older one in that place.
+    /// record the device cannot have is empty there: it may have an older one there.
     fn read(self, id: SlotId, words: &mut [u64], lines: &mut Vec<LineId>) {
         let first = (id.bucket, id.number);
         self.table.copy_slots(id.level, first, words);
