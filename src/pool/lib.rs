@@ -8,6 +8,7 @@
 pub mod crew;
 pub mod parallel;
 pub mod rates;
+pub mod threshold;
 pub mod worker;
 
 use std::sync::atomic::{AtomicBool, Ordering};

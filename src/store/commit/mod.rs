@@ -11,7 +11,6 @@ pub mod requests;
 pub mod room;
 pub mod sorter;
 pub mod split;
-pub mod threshold;
 pub mod user_code;
 
 pub use crate::store::threads::REQUESTS_PER_THREAD_MIN;

@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::threshold::{Processor, Threshold};
 use crate::engine::{VersionSorter, version_sorter};
+use crate::pool::rates::Side;
+use crate::pool::threshold::Threshold;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::{Engine, Result};
 
@@ -52,9 +53,9 @@ impl Sorter {
             return None;
         }
         match self.threshold.lock().choose(waiting, Instant::now()) {
-            Processor::Cpu => None,
+            Side::Cpu => None,
             // Only `Auto` may still have to look, and finds no error.
-            Processor::Gpu => {
+            Side::Gpu => {
                 let open = || version_sorter(self.engine).ok().flatten();
                 let gpu = self.gpu.get_or_init(open).as_ref();
                 self.batches

@@ -7,7 +7,7 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
-use crate::width::{saturating_u64, to_usize};
+use super::rates::Side;
 
 /// The threshold at first, and its least: from so many requests on a launch is worth its while.
 const THRESHOLD_REQUESTS_MIN: usize = 10_000;
@@ -33,18 +33,11 @@ const CPU_PERIOD_REQUESTS_MAX: usize = 50_000;
 /// Requests of a period from which on the GPU then does.
 const GPU_PERIOD_REQUESTS_MIN: usize = 1_000_000;
 
-/// Who sorts the versions of a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Processor {
-    Cpu,
-    Gpu,
-}
-
 /// The threshold of the queue's length, and what it follows.
 #[derive(Debug)]
 pub struct Threshold {
     requests: usize,
-    processor: Processor,
+    side: Side,
     /// When the queue was last taken, and the requests a second up to then.
     taken: Instant,
     rate: f64,
@@ -60,7 +53,7 @@ impl Threshold {
     pub fn new(now: Instant) -> Self {
         Self {
             requests: THRESHOLD_REQUESTS_MIN,
-            processor: Processor::Cpu,
+            side: Side::Cpu,
             taken: now,
             rate: 0.0,
             began: now,
@@ -71,30 +64,29 @@ impl Threshold {
     }
 
     /// Where the batch of all that are waiting is to be executed.
-    pub fn choose(&mut self, waiting: usize, now: Instant) -> Processor {
-        let periods = now
-            .saturating_duration_since(self.began)
-            .div_duration_f64(SWITCH_PERIOD);
-        if periods >= 1.0 {
-            self.arrived_before = to_usize(saturating_u64(self.arrived as f64 / periods));
+    pub fn choose(&mut self, waiting: usize, now: Instant) -> Side {
+        let took = now.saturating_duration_since(self.began);
+        if took >= SWITCH_PERIOD {
+            let arrived = self.arrived as u128 * SWITCH_PERIOD.as_nanos() / took.as_nanos();
+            self.arrived_before = usize::try_from(arrived).unwrap_or(usize::MAX);
             (self.began, self.arrived, self.switches) = (now, 0, 0);
         }
         self.arrived += waiting;
         // A rate that is high at times is a high one.
         let arrived = self.arrived.max(self.arrived_before);
-        let processor = match self.switches {
-            ..PERIOD_SWITCHES_MAX if waiting >= self.requests => Processor::Gpu,
-            ..PERIOD_SWITCHES_MAX => Processor::Cpu,
+        let side = match self.switches {
+            ..PERIOD_SWITCHES_MAX if waiting >= self.requests => Side::Gpu,
+            ..PERIOD_SWITCHES_MAX => Side::Cpu,
             // Requests of a period only become more, so that these are two more switches at most.
-            _ if arrived < CPU_PERIOD_REQUESTS_MAX => Processor::Cpu,
-            _ if arrived >= GPU_PERIOD_REQUESTS_MIN => Processor::Gpu,
-            _ => self.processor,
+            _ if arrived < CPU_PERIOD_REQUESTS_MAX => Side::Cpu,
+            _ if arrived >= GPU_PERIOD_REQUESTS_MIN => Side::Gpu,
+            _ => self.side,
         };
-        self.switches += u32::from(processor != self.processor);
-        self.processor = processor;
+        self.switches += u32::from(side != self.side);
+        self.side = side;
         self.adapt(waiting, now.saturating_duration_since(self.taken));
         self.taken = now;
-        processor
+        side
     }
 
     /// Raises the threshold if so many requests, which came in this time, have reached it too soon, and

@@ -16,7 +16,7 @@ impl Queue {
     }
 
     /// So many requests, this long after the queue was last taken.
-    fn take(&mut self, waiting: usize, after: Duration) -> Processor {
+    fn take(&mut self, waiting: usize, after: Duration) -> Side {
         self.now += after;
         self.threshold.choose(waiting, self.now)
     }
@@ -29,13 +29,10 @@ fn threshold_sends_long_queues_to_the_gpu() {
     let mut queue = Queue::new();
     assert_eq!(
         queue.take(THRESHOLD_REQUESTS_MIN - 1, LONG_INTERVAL),
-        Processor::Cpu
+        Side::Cpu
     );
-    assert_eq!(
-        queue.take(THRESHOLD_REQUESTS_MIN, LONG_INTERVAL),
-        Processor::Gpu
-    );
-    assert_eq!(queue.take(1, LONG_INTERVAL), Processor::Cpu);
+    assert_eq!(queue.take(THRESHOLD_REQUESTS_MIN, LONG_INTERVAL), Side::Gpu);
+    assert_eq!(queue.take(1, LONG_INTERVAL), Side::Cpu);
 }
 
 #[test]
@@ -49,7 +46,7 @@ fn threshold_reached_too_soon_rises_to_its_limit() {
         );
         assert_eq!(
             queue.take(THRESHOLD_REQUESTS_MAX, RAISE_INTERVAL_MAX),
-            Processor::Gpu
+            Side::Gpu
         );
         reached *= RAISE_FACTOR;
     }
@@ -60,7 +57,7 @@ fn threshold_reached_too_soon_rises_to_its_limit() {
             THRESHOLD_REQUESTS_MIN,
             RAISE_INTERVAL_MAX + Duration::from_nanos(1)
         ),
-        Processor::Gpu
+        Side::Gpu
     );
     assert_eq!(slow.threshold.requests, THRESHOLD_REQUESTS_MIN);
 }
@@ -93,17 +90,17 @@ fn threshold_is_halved_while_the_rate_falls() {
 
 #[test]
 fn threshold_switches_rarely_at_an_unsteady_rate() {
-    let turns = saturating_u64(SWITCH_PERIOD.div_duration_f64(LONG_INTERVAL));
+    let turns = SWITCH_PERIOD.as_nanos() / LONG_INTERVAL.as_nanos();
     let mut queue = Queue::new();
-    let mut before = Processor::Cpu;
+    let mut before = Side::Cpu;
     for _ in 0..5 {
         let (mut switches, mut on_cpu) = (0, 0);
         for turn in 0..turns {
             let waiting = if turn % 2 == 0 { 100_000 } else { 10 };
-            let processor = queue.take(waiting, LONG_INTERVAL);
-            switches += u32::from(processor != before);
-            on_cpu += u32::from(processor == Processor::Cpu);
-            before = processor;
+            let side = queue.take(waiting, LONG_INTERVAL);
+            switches += u32::from(side != before);
+            on_cpu += u32::from(side == Side::Cpu);
+            before = side;
         }
         assert!(
             (1..=PERIOD_SWITCHES_MAX + 2).contains(&switches),
@@ -116,36 +113,30 @@ fn threshold_switches_rarely_at_an_unsteady_rate() {
 #[test]
 fn threshold_accepts_clocks_out_of_order() {
     let mut queue = Queue::new();
-    assert_eq!(queue.take(0, Duration::ZERO), Processor::Cpu);
+    assert_eq!(queue.take(0, Duration::ZERO), Side::Cpu);
     assert_eq!(
         queue.take(THRESHOLD_REQUESTS_MIN, Duration::ZERO),
-        Processor::Gpu
+        Side::Gpu
     );
     // Clocks of different threads may be read in the other order.
     let earlier = queue.now;
     queue.take(1, LONG_INTERVAL);
-    assert_eq!(queue.threshold.choose(1, earlier), Processor::Cpu);
+    assert_eq!(queue.threshold.choose(1, earlier), Side::Cpu);
 }
 
 #[test]
 fn threshold_stays_on_the_cpu_after_many_switches() {
     let mut queue = Queue::new();
-    for processor in [Processor::Gpu, Processor::Cpu, Processor::Gpu] {
-        let waiting = if processor == Processor::Gpu {
+    for side in [Side::Gpu, Side::Cpu, Side::Gpu] {
+        let waiting = if side == Side::Gpu {
             THRESHOLD_REQUESTS_MIN
         } else {
             1
         };
-        assert_eq!(queue.take(waiting, LONG_INTERVAL), processor);
+        assert_eq!(queue.take(waiting, LONG_INTERVAL), side);
     }
-    assert_eq!(queue.take(1, LONG_INTERVAL), Processor::Cpu);
-    assert_eq!(
-        queue.take(THRESHOLD_REQUESTS_MIN, LONG_INTERVAL),
-        Processor::Cpu
-    );
+    assert_eq!(queue.take(1, LONG_INTERVAL), Side::Cpu);
+    assert_eq!(queue.take(THRESHOLD_REQUESTS_MIN, LONG_INTERVAL), Side::Cpu);
     // In the next period the queue's length decides again.
-    assert_eq!(
-        queue.take(THRESHOLD_REQUESTS_MIN, SWITCH_PERIOD),
-        Processor::Gpu
-    );
+    assert_eq!(queue.take(THRESHOLD_REQUESTS_MIN, SWITCH_PERIOD), Side::Gpu);
 }
