@@ -53,6 +53,8 @@ pub struct StoreInner {
     pub(in crate::store) old_versions: ShardedLock<OldVersions>,
     /// Held by the one who changes the table.
     pub(in crate::store) applying: Mutex<Applying>,
+    /// Locked while items are on their way into a file.
+    pub(in crate::store) evicting: Mutex<()>,
     /// The disk had no room for a change, which a checkpoint may make.
     pub(in crate::store) was_full: AtomicBool,
     /// The disk had no room for the last checkpoint.

@@ -18,6 +18,9 @@ use crate::store::wal::record;
 use crate::store::wal::record::Entry;
 use crate::table::room::Need;
 
+/// Evictions that deletions on a full disk wait for, one after the other.
+const EVICTIONS_AWAITED: usize = 8;
+
 impl StoreInner {
     /// What the index needs for the final values of a group.
     fn need(&self, entries: &[Entry]) -> Need {
@@ -91,6 +94,14 @@ impl StoreInner {
         if is_full(&held) && !self.store_dir.is_tight() {
             // Fewer of them leave a tombstone if the files are asked.
             self.store_dir.set_tight(true);
+            (held, growth) = try_hold();
+        }
+        for _ in 0..EVICTIONS_AWAITED {
+            if !is_full(&held) || !self.applying().is_evicting {
+                break;
+            }
+            // An eviction finds no room either. Once it has ended, they leave no tombstones.
+            drop(self.evicting.lock());
             (held, growth) = try_hold();
         }
         // What the disk has no room to checkpoint may go on as long as the log does.

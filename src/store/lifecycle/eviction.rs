@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use memmap2::{MmapMut, MmapOptions};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rayon::slice::ParallelSliceMut;
 
 use crate::lsm::{Entry, Value};
@@ -331,18 +331,25 @@ impl Partition {
 }
 
 /// While this is there, what is deleted leaves a tombstone: its value may be on the way into a file.
-struct EvictionGuard<'s>(&'s StoreInner);
+struct EvictionGuard<'s> {
+    state: &'s StoreInner,
+    _evicting: MutexGuard<'s, ()>,
+}
 
 impl Drop for EvictionGuard<'_> {
     fn drop(&mut self) {
-        self.0.applying().is_evicting = false;
+        self.state.applying().is_evicting = false;
     }
 }
 
 impl StoreInner {
     fn begin_eviction(&self) -> EvictionGuard<'_> {
+        let _evicting = self.evicting.lock();
         self.applying().is_evicting = true;
-        EvictionGuard(self)
+        EvictionGuard {
+            state: self,
+            _evicting,
+        }
     }
 
     /// Threads for these items.

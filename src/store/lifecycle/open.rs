@@ -352,6 +352,7 @@ fn open_in(
         durably: options.durability == Durability::Always || domain == Domain::Dax,
         published: Published::new(Arc::clone(&shared.clock), number),
         old_versions: ShardedLock::default(),
+        evicting: Mutex::default(),
         applying: Mutex::new(Applying {
             changed: Changed::new(),
             is_evicting: false,
