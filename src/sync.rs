@@ -7,6 +7,8 @@ mod modelled;
 
 #[cfg(not(loom))]
 pub(crate) use crossbeam_queue::SegQueue;
+#[cfg(not(loom))]
+pub(crate) use gphash_pool::thread_number;
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     MutexGuard, RwLockReadGuard,
@@ -37,13 +39,4 @@ pub(crate) fn nap() {
     loom::thread::yield_now();
     #[cfg(not(loom))]
     std::thread::sleep(std::time::Duration::from_micros(50));
-}
-
-/// A small number that stays with the thread: where it looks first for what others use, too.
-#[cfg(not(loom))]
-pub(crate) fn thread_number() -> usize {
-    use std::sync::atomic::AtomicUsize;
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
-    NUMBER.with(|number| *number)
 }

@@ -11,9 +11,7 @@ use super::abi::DIRECTORY;
 use super::device::Device;
 use super::error::Result;
 use super::launch::{Blocks, Function, Launch, THREADS};
-use super::memory::{
-    Address, DeviceMemory, PinnedMemory, copy_in, copy_out, fill, free_memory, total_memory, wait,
-};
+use super::memory::{Address, DeviceMemory, PinnedMemory, copy_in, copy_out, fill, memory, wait};
 use super::module::Module;
 use super::stream::Stream;
 
@@ -283,8 +281,9 @@ impl Locator {
         copies.piece_addresses = None;
         pieces.truncate(wanted);
         let missing = (wanted - pieces.len()) as u64;
-        let spare = total_memory()? / FREE_FRACTION;
-        if free_memory()? < missing.saturating_mul(PIECE.into()).saturating_add(spare) {
+        let (free, total) = memory()?;
+        let spare = total / FREE_FRACTION;
+        if free < missing.saturating_mul(PIECE.into()).saturating_add(spare) {
             return Ok(0);
         }
         while pieces.len() < wanted {

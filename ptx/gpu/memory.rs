@@ -238,15 +238,11 @@ pub fn free_memory() -> Result<u64> {
     memory().map(|(free, _)| free)
 }
 
-/// All bytes of the device.
+/// Bytes of the device that are free, and all of them.
 ///
 /// # Errors
 /// [`Error`](crate::gpu::error::Error).
-pub fn total_memory() -> Result<u64> {
-    memory().map(|(_, total)| total)
-}
-
-fn memory() -> Result<(u64, u64)> {
+pub fn memory() -> Result<(u64, u64)> {
     let (mut free, mut total) = (0, 0);
     // SAFETY: the driver writes both numbers.
     let answer = unsafe { driver::cuMemGetInfo_v2(&mut free, &mut total) };

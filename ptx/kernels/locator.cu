@@ -119,7 +119,7 @@ struct Answers {
     u64 room;
 };
 
-// Answers questions. Keys with the same number have a view.
+// Answers questions. Each number of a partition has a view.
 KERNEL find_records(const PartitionView *views, Questions asked, Answers found) {
     __shared__ const u8 *sources[CHUNK];
     __shared__ u32 lens[CHUNK];

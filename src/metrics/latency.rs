@@ -1,21 +1,12 @@
 //! A histogram of latencies that many threads record in.
 
 use std::fmt;
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
+use gphash_pool::{cores, thread_number};
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
-
-/// Shards of a histogram, one for each thread that runs at a time. The system is asked once: it reads a dozen files
-/// for an answer, and a store has many histograms.
-static SHARDS: LazyLock<usize> = LazyLock::new(|| {
-    let threads = available_parallelism().map_or(1, usize::from);
-    threads.next_power_of_two().min(SHARDS_MAX)
-});
 
 /// Most shards of a histogram. One that has met calls of a second takes 25 KB.
 const SHARDS_MAX: usize = 16;
@@ -57,13 +48,6 @@ pub struct Latency {
     shards: Box<[CachePadded<Mutex<Option<Recorded>>>]>,
 }
 
-/// A small number that stays with the thread.
-fn thread_number() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
-    NUMBER.with(|number| *number)
-}
-
 /// What threads have recorded in a shard.
 struct Recorded {
     histogram: Histogram<u64>,
@@ -99,8 +83,9 @@ impl Recorded {
 impl Latency {
     /// No latencies yet.
     pub fn new() -> Self {
+        let shards = cores().next_power_of_two().min(SHARDS_MAX);
         Self {
-            shards: (0..*SHARDS).map(|_| CachePadded::default()).collect(),
+            shards: (0..shards).map(|_| CachePadded::default()).collect(),
         }
     }
 

@@ -11,7 +11,7 @@ pub mod rates;
 pub mod threshold;
 pub mod worker;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread;
 
@@ -135,6 +135,14 @@ pub fn cores() -> usize {
     static CORES: LazyLock<usize> =
         LazyLock::new(|| thread::available_parallelism().map_or(1, usize::from));
     *CORES
+}
+
+/// A small number that stays with the thread: where it looks first for what others use, too.
+#[inline]
+pub fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
+    NUMBER.with(|number| *number)
 }
 
 /// Does work that waits for others, on a thread that does nothing else until it is done.

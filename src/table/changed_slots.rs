@@ -4,7 +4,8 @@
 //! Who takes a record out of a slot notes the slot before the record waits for its epoch. So it is enough to be pinned,
 //! then to take the notes, and then to read the slots that were noted: no copy names a record that may be used
 //! again before the pin ends, and the records that they name are whole. Another slot may have changed since, and
-//! not be noted yet: who copies records copies no slot that was not noted. What copies lack, or have from before, is known by its key.
+//! not be noted yet: who copies records copies no slot that was not noted. What copies lack, or have from before, is known
+//! by its key.
 //!
 //! A resize clears a slot whose record lives on in another one, where it may change at once. So the slot is noted before,
 //! once the record is frozen. A copy made after that has nothing there, or a frozen record, which its reader passes over. A

@@ -107,6 +107,7 @@ impl Locator {
             };
             copied.insert(number, is);
         }
+        let of_bucket = self.shape.bucket_size / SLOT;
         let (mut single, mut whole) = (Vec::new(), Vec::new());
         for (number, source) in (0..=u8::MAX).zip(&sources) {
             let Some(Source { table, .. }) = *source else {
@@ -131,7 +132,6 @@ impl Locator {
                     _ => Ok(()),
                 }
             })?;
-            let of_bucket = self.shape.bucket_size / SLOT;
             for level in (levels.bottom..=levels.top).filter(|level| !kept.contains(level)) {
                 for bucket in 0..1 << level {
                     whole.push(id(level, bucket, 0));
@@ -230,7 +230,7 @@ impl Locator {
 
 impl Source<'_> {
     /// Puts the words of some slots into `words`, and adds the lines of the records that they name to `lines`. A slot whose
-    /// record the device cannot have is empty there: it may have an older one there.
+    /// record the device cannot have is empty: the device may have an older one where that lies.
     fn read(self, id: SlotId, words: &mut [u64], lines: &mut Vec<LineId>) {
         let first = (id.bucket, id.number);
         self.table.copy_slots(id.level, first, words);
