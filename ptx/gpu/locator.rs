@@ -10,6 +10,7 @@ use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
 use super::abi::DIRECTORY;
 use super::device::Device;
 use super::error::Result;
+use super::event::Event;
 use super::launch::{Blocks, Function, Launch, THREADS};
 use super::memory::{Address, DeviceMemory, PinnedMemory, copy_in, copy_out, fill, memory, wait};
 use super::module::Module;
@@ -29,6 +30,9 @@ pub const LINE: u32 = 64;
 
 /// Bytes of a file whose copies lie side by side.
 const PIECE: u32 = 16 << 20;
+
+/// Questions and answers that may be under way at a time.
+pub const EXCHANGES: usize = 2;
 
 /// In place of where the values of a chunk begin, if there was no room for them.
 const NO_ROOM: u64 = u64::MAX;
@@ -167,15 +171,28 @@ struct Parts {
     /// Buckets on their way to the device, and there.
     staged: PinnedMemory,
     arrived: DeviceMemory,
-    /// Fingerprints, then partitions, on their way and there.
+    exchanges: [Exchange; EXCHANGES],
+    /// Bytes of values in the answers of late.
+    values_len: usize,
+}
+
+/// Questions on their way to the device and there, and their answers there and on their way back.
+struct Exchange {
     asked: PinnedMemory,
     questions: DeviceMemory,
     answers: DeviceMemory,
     answered: PinnedMemory,
+    /// Comes to pass when these are.
+    is_answered: Event,
     values: DeviceMemory,
     values_arrived: PinnedMemory,
-    /// Bytes of values in the answers of late.
-    values_len: usize,
+    have_arrived: Event,
+    /// How many keys were asked for last, and bytes of keys and of values.
+    len: usize,
+    key_bytes: usize,
+    value_bytes: usize,
+    /// The device may have to do with it.
+    is_under_way: bool,
 }
 
 struct Kernels {
@@ -216,12 +233,7 @@ impl Locator {
             told: Vec::new(),
             staged: PinnedMemory::empty(),
             arrived: DeviceMemory::new(0)?,
-            asked: PinnedMemory::empty(),
-            questions: DeviceMemory::new(0)?,
-            answers: DeviceMemory::new(0)?,
-            answered: PinnedMemory::empty(),
-            values: DeviceMemory::new(0)?,
-            values_arrived: PinnedMemory::empty(),
+            exchanges: [Exchange::new()?, Exchange::new()?],
             values_len: 0,
         };
         drop(entered);
@@ -404,16 +416,31 @@ impl Locator {
         launched.and(waited)
     }
 
-    /// Where the caller puts what he asks of `len` keys, which have so many bytes in all.
+    /// Where the caller puts what he asks of `len` keys, which have so many bytes in all, in one of the exchanges.
     ///
     /// # Errors
     /// [`Error`](super::error::Error) when the host cannot pin so much.
-    pub fn questions(&mut self, len: usize, key_bytes: usize) -> Result<Questions<'_>> {
+    pub fn questions(
+        &mut self,
+        exchange: usize,
+        len: usize,
+        key_bytes: usize,
+    ) -> Result<Questions<'_>> {
         let _entered = self.device.enter()?;
-        let asked = &mut self.parts.asked;
+        let Parts {
+            stream, exchanges, ..
+        } = &mut *self.parts;
+        let exchange = &mut exchanges[exchange];
+        if exchange.is_under_way {
+            // Nobody has waited for its answers.
+            wait(stream)?;
+            exchange.is_under_way = false;
+        }
+        (exchange.len, exchange.key_bytes) = (len, key_bytes);
         let layout = QuestionsLayout::of(len, key_bytes);
-        asked.reserve(layout.end.max(8))?;
-        let (fingerprints, rest) = asked.bytes_mut()[..layout.end].split_at_mut(layout.ends);
+        exchange.asked.reserve(layout.end.max(8))?;
+        let asked = exchange.asked.bytes_mut();
+        let (fingerprints, rest) = asked[..layout.end].split_at_mut(layout.ends);
         let (ends, rest) = rest.split_at_mut(layout.partitions - layout.ends);
         let (partitions, keys) = rest.split_at_mut(layout.keys - layout.partitions);
         Ok(Questions {
@@ -424,57 +451,168 @@ impl Locator {
         })
     }
 
-    /// Answers the first `len` [questions](Self::questions), whose keys have so many bytes. Values are given if
-    /// `values_wanted`; those of records with a bit of `excluded` in their sequence number are not.
+    /// Asks the [questions](Self::questions) of an exchange. Values are given if `values_wanted`; those of records with a
+    /// bit of `excluded` in their sequence number are not.
     ///
     /// # Errors
     /// [`Error`](super::error::Error).
-    pub fn find(
-        &mut self,
-        (len, key_bytes): (usize, usize),
-        values_wanted: bool,
-        excluded: u64,
-    ) -> Result<Answers<'_>> {
+    pub fn ask(&mut self, exchange: usize, values_wanted: bool, excluded: u64) -> Result<()> {
         let _entered = self.device.enter()?;
         let parts = &mut *self.parts;
-        let (asked, answered) = (QuestionsLayout::of(len, key_bytes), AnswersLayout::of(len));
-        parts.questions.reserve(asked.end)?;
-        parts.answers.reserve(answered.end)?;
-        parts.answered.reserve(answered.end)?;
-        if values_wanted {
-            let room = parts.values_len.max(len * USUAL_VALUE);
-            parts.values.reserve(room)?;
-        }
+        let exchange = &mut parts.exchanges[exchange];
+        exchange.make_room(values_wanted, parts.values_len)?;
         if parts.views_differ {
+            // They may still be on their way from there.
+            wait(&parts.stream)?;
             let views = parts.tables.iter().map(|copies| copies.view(self.shape));
             parts.told = views.collect();
         }
-        let launched = parts.launch(&asked, &answered, (len, values_wanted, excluded));
-        let waited = wait(&parts.stream);
-        launched.and(waited)?;
-        parts.views_differ = false;
-        let used: &[u64] = cast_slice(&parts.answered.bytes()[answered.used..answered.lens]);
-        let used = usize::try_from(used[0]).unwrap_or(usize::MAX);
-        // Who finds no room now has it the next time.
-        parts.values_len = used;
-        let there = used.min(parts.values.len());
-        parts.values_arrived.reserve(there)?;
-        // SAFETY: the block on the device is as long, and nobody looks at these bytes before the stream has been
-        // waited for.
-        let copied = unsafe {
-            let values = &mut parts.values_arrived.bytes_mut()[..there];
-            copy_out(&parts.stream, values, parts.values.address())
+        let views = match parts.views_differ {
+            true => &parts.told[..],
+            false => &[],
         };
-        let waited = wait(&parts.stream);
-        copied.and(waited)?;
-        let answers = parts.answered.bytes();
-        Ok(Answers {
-            records: cast_slice(&answers[..answered.starts]),
-            partitions: &parts.asked.bytes()[asked.partitions..asked.keys],
-            lens: cast_slice(&answers[answered.lens..answered.end]),
-            starts: cast_slice(&answers[answered.starts..answered.used]),
-            values: &parts.values_arrived.bytes()[..there],
+        exchange.is_under_way = true;
+        let on = (&parts.stream, &parts.kernels);
+        let views = (parts.views.address(), views);
+        exchange.launch(on, views, (values_wanted, excluded))?;
+        parts.views_differ = false;
+        Ok(())
+    }
+
+    /// Waits for what an exchange answers but for values, which are then on their way.
+    ///
+    /// # Errors
+    /// [`Error`](super::error::Error).
+    pub fn fetch(&mut self, exchange: usize) -> Result<()> {
+        let _entered = self.device.enter()?;
+        let parts = &mut *self.parts;
+        let exchange = &mut parts.exchanges[exchange];
+        // Whether it was told of the tables is not known otherwise.
+        parts.views_differ = true;
+        exchange.is_answered.wait()?;
+        parts.views_differ = false;
+        // Who finds no room now has it the next time.
+        parts.values_len = exchange.fetch(&parts.stream)?;
+        Ok(())
+    }
+
+    /// What an exchange has answered, once its values, which were [fetched](Self::fetch), have arrived.
+    ///
+    /// # Errors
+    /// [`Error`](super::error::Error).
+    pub fn answers(&mut self, exchange: usize) -> Result<Answers<'_>> {
+        let entered = self.device.enter()?;
+        let exchange = &mut self.parts.exchanges[exchange];
+        exchange.have_arrived.wait()?;
+        exchange.is_under_way = false;
+        drop(entered);
+        Ok(exchange.answers())
+    }
+}
+
+impl Exchange {
+    fn new() -> Result<Self> {
+        Ok(Self {
+            asked: PinnedMemory::empty(),
+            questions: DeviceMemory::new(0)?,
+            answers: DeviceMemory::new(0)?,
+            answered: PinnedMemory::empty(),
+            is_answered: Event::new()?,
+            values: DeviceMemory::new(0)?,
+            values_arrived: PinnedMemory::empty(),
+            have_arrived: Event::new()?,
+            len: 0,
+            key_bytes: 0,
+            value_bytes: 0,
+            is_under_way: false,
         })
+    }
+
+    /// Makes room for what is asked and answered, and for so many bytes of values at least, if they are wanted.
+    fn make_room(&mut self, values_wanted: bool, values_len: usize) -> Result<()> {
+        let answered = AnswersLayout::of(self.len).end;
+        let asked = QuestionsLayout::of(self.len, self.key_bytes).end;
+        self.questions.reserve(asked)?;
+        self.answers.reserve(answered)?;
+        self.answered.reserve(answered)?;
+        if values_wanted {
+            self.values
+                .reserve(values_len.max(self.len * USUAL_VALUE))?;
+        }
+        Ok(())
+    }
+
+    /// Puts questions and answers on the stream, for the tables of these `views` at this address, which are told unless
+    /// the device knows them.
+    fn launch(
+        &mut self,
+        (stream, kernels): (&Stream, &Kernels),
+        (views, told): (Address, &[PartitionView]),
+        (values_wanted, excluded): (bool, u64),
+    ) -> Result<()> {
+        let asked = QuestionsLayout::of(self.len, self.key_bytes);
+        let answered = AnswersLayout::of(self.len);
+        let at = self.questions.address();
+        let questions = QuestionsView {
+            fingerprints: at,
+            ends: at + asked.ends as u64,
+            partitions: at + asked.partitions as u64,
+            keys: at + asked.keys as u64,
+            excluded,
+            len: u32::try_from(self.len).expect("keys are asked for in parts"),
+            values_wanted: u32::from(values_wanted),
+        };
+        let at = self.answers.address();
+        let answers = AnswersView {
+            records: at,
+            starts: at + answered.starts as u64,
+            used: at + answered.used as u64,
+            lens: at + answered.lens as u64,
+            values: self.values.address(),
+            room: self.values.len() as u64,
+        };
+        let chunks = u32::try_from(self.len.div_ceil(CHUNK)).expect("they are fewer than keys");
+        let blocks = kernels.blocks.for_threads(chunks.saturating_mul(THREADS));
+        let asked = &self.asked.bytes()[..asked.end];
+        let back = &mut self.answered.bytes_mut()[..answered.end];
+        // SAFETY: the blocks are as long as the kernel takes them to be. Each number of a partition has a view, whose
+        // levels and pieces stay. Nobody looks at the answers, or changes what is copied, while the exchange is under way.
+        unsafe {
+            copy_in(stream, views, cast_slice(told))?;
+            copy_in(stream, questions.fingerprints, asked)?;
+            fill(stream, answers.used, 0, size_of::<u64>())?;
+            let arguments = [bytes_of(&views), bytes_of(&questions), bytes_of(&answers)];
+            (&*stream).put(kernels.find_records, blocks, &arguments)?;
+            copy_out(stream, back, answers.records)?;
+        }
+        self.is_answered.record(stream)
+    }
+
+    /// Puts the way back of all values on the stream; gives how many bytes there would be if there was room for all.
+    fn fetch(&mut self, stream: &Stream) -> Result<usize> {
+        let layout = AnswersLayout::of(self.len);
+        let used: &[u64] = cast_slice(&self.answered.bytes()[layout.used..layout.lens]);
+        let used = usize::try_from(used[0]).unwrap_or(usize::MAX);
+        self.value_bytes = used.min(self.values.len());
+        self.values_arrived.reserve(self.value_bytes)?;
+        let arrived = &mut self.values_arrived.bytes_mut()[..self.value_bytes];
+        // SAFETY: the block on the device is as long, and nobody looks at these bytes while the exchange is under way.
+        unsafe { copy_out(stream, arrived, self.values.address()) }?;
+        self.have_arrived.record(stream)?;
+        Ok(used)
+    }
+
+    fn answers(&self) -> Answers<'_> {
+        let asked = QuestionsLayout::of(self.len, self.key_bytes);
+        let layout = AnswersLayout::of(self.len);
+        let answers = self.answered.bytes();
+        Answers {
+            records: cast_slice(&answers[..layout.starts]),
+            partitions: &self.asked.bytes()[asked.partitions..asked.keys],
+            lens: cast_slice(&answers[layout.lens..layout.end]),
+            starts: cast_slice(&answers[layout.starts..layout.used]),
+            values: &self.values_arrived.bytes()[..self.value_bytes],
+        }
     }
 }
 
@@ -518,65 +656,6 @@ impl AnswersLayout {
             used,
             lens,
             end: lens + len * size_of::<u32>(),
-        }
-    }
-}
-
-impl Parts {
-    fn launch(
-        &mut self,
-        asked: &QuestionsLayout,
-        answered: &AnswersLayout,
-        (len, values_wanted, excluded): (usize, bool, u64),
-    ) -> Result<()> {
-        let views = match self.views_differ {
-            true => cast_slice(&self.told),
-            false => &[],
-        };
-        let (stream, kernels) = (&self.stream, &self.kernels);
-        let (views_there, at) = (self.views.address(), self.questions.address());
-        let questions = QuestionsView {
-            fingerprints: at,
-            ends: at + asked.ends as u64,
-            partitions: at + asked.partitions as u64,
-            keys: at + asked.keys as u64,
-            excluded,
-            len: u32::try_from(len).expect("keys are asked for in parts"),
-            values_wanted: u32::from(values_wanted),
-        };
-        let at = self.answers.address();
-        let answers = AnswersView {
-            records: at,
-            starts: at + answered.starts as u64,
-            used: at + answered.used as u64,
-            lens: at + answered.lens as u64,
-            values: self.values.address(),
-            room: self.values.len() as u64,
-        };
-        let chunks = u32::try_from(len.div_ceil(CHUNK)).expect("they are fewer than keys");
-        let blocks = kernels.blocks.for_threads(chunks.saturating_mul(THREADS));
-        // SAFETY: the blocks are as long as the kernel takes them to be. Each number of a partition has a view, whose
-        // levels and pieces stay. Nobody looks at the answers, or changes what is copied, before the caller has waited
-        // for the stream.
-        unsafe {
-            copy_in(stream, views_there, views)?;
-            copy_in(
-                stream,
-                questions.fingerprints,
-                &self.asked.bytes()[..asked.end],
-            )?;
-            fill(stream, answers.used, 0, size_of::<u64>())?;
-            let arguments = [
-                bytes_of(&views_there),
-                bytes_of(&questions),
-                bytes_of(&answers),
-            ];
-            (&*stream).put(kernels.find_records, blocks, &arguments)?;
-            copy_out(
-                stream,
-                &mut self.answered.bytes_mut()[..answered.end],
-                answers.records,
-            )
         }
     }
 }
@@ -631,6 +710,8 @@ impl Drop for Locator {
     fn drop(&mut self) {
         // Device memory is freed in the context of the calling thread.
         let _entered = self.device.enter();
+        // What is under way goes to memory that is freed.
+        let _ = wait(&self.parts.stream);
         // SAFETY: nobody uses it after this.
         unsafe { ManuallyDrop::drop(&mut self.parts) };
     }

@@ -209,22 +209,39 @@ impl Locator {
         self.copied.values().any(|copied| copied.has_records)
     }
 
-    /// Asks for `len` keys, which have `key_bytes` in all if their values are wanted. `ask` says which. What is answered
-    /// means nothing for a table that was not [brought up to date](Self::refresh). A value that is given is whole, and of
-    /// a record without a bit of `excluded` in its sequence number.
+    /// Asks for `len` keys in one of the exchanges, of which it then gives the [answers](Self::answers). The keys have
+    /// `key_bytes` in all if their values are wanted. `ask` says which. What is answered means nothing for a table that was
+    /// not [brought up to date](Self::refresh). A value that is given is whole, and of a record without a bit of `excluded`
+    /// in its sequence number.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
-    pub(crate) fn find(
+    pub(crate) fn ask(
         &mut self,
-        len: usize,
-        key_bytes: Option<usize>,
+        exchange: usize,
+        (len, key_bytes): (usize, Option<usize>),
         excluded: u64,
         ask: impl FnOnce(Questions<'_>),
-    ) -> Result<Answers<'_>> {
-        let lens = (len, key_bytes.unwrap_or(0));
-        ask(self.device.questions(lens.0, lens.1)?);
-        Ok(self.device.find(lens, key_bytes.is_some(), excluded)?)
+    ) -> Result<()> {
+        let bytes = key_bytes.unwrap_or(0);
+        ask(self.device.questions(exchange, len, bytes)?);
+        Ok(self.device.ask(exchange, key_bytes.is_some(), excluded)?)
+    }
+
+    /// Waits for the answers of an exchange but for values, which are then on their way.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub(crate) fn fetch(&mut self, exchange: usize) -> Result<()> {
+        Ok(self.device.fetch(exchange)?)
+    }
+
+    /// What an exchange has answered, once it was [fetched](Self::fetch).
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub(crate) fn answers(&mut self, exchange: usize) -> Result<Answers<'_>> {
+        Ok(self.device.answers(exchange)?)
     }
 }
 

@@ -8,7 +8,7 @@ use rand::RngExt;
 use super::*;
 use crate::engine::device_tests::{GPU, alone};
 use crate::engine::locator;
-use crate::gpu::locator::{CHUNK, NO_VALUE, Questions, VALUE_MAX};
+use crate::gpu::locator::{Answers, CHUNK, NO_VALUE, Questions, VALUE_MAX};
 use crate::index::variable_tests::{dir, options, rng};
 use crate::layout::RecordWord;
 use crate::layout::bucket::SLOT_WORDS_BYTES;
@@ -40,6 +40,18 @@ const EXCLUDED: u64 = 1 << 4;
 fn value_of(sequence: u64) -> Vec<u8> {
     let lens = [0, 20, 7, 131, 300, 1024, 1025, 230, 1000];
     vec![low_byte(sequence); lens[to_usize(sequence) % lens.len()]]
+}
+
+/// Asks in one exchange, and waits for all answers.
+fn find<'l>(
+    locator: &'l mut Locator,
+    lens: (usize, Option<usize>),
+    excluded: u64,
+    ask: impl FnOnce(Questions<'_>),
+) -> Answers<'l> {
+    locator.ask(0, lens, excluded, ask).unwrap();
+    locator.fetch(0).unwrap();
+    locator.answers(0).unwrap()
 }
 
 struct Copied {
@@ -99,7 +111,7 @@ impl Copied {
             questions.keys.copy_from_slice(keys.as_flattened());
         };
         let key_bytes = Some(keys.as_flattened().len());
-        let answers = locator.find(keys.len(), key_bytes, EXCLUDED, ask).unwrap();
+        let answers = find(locator, (keys.len(), key_bytes), EXCLUDED, ask);
         let (mut located, mut given) = (0, 0);
         for (nth, ((key, number), &record)) in keys.iter().zip(0..).zip(answers.records).enumerate()
         {
@@ -184,7 +196,7 @@ fn item_that_is_being_moved_is_not_named() {
             questions.fingerprints[0] = target.word;
             questions.partitions[0] = 0;
         };
-        asked.find(1, None, 0, ask).unwrap().records[0]
+        find(asked, (1, None), 0, ask).records[0]
     };
     let frozen = member.record.with(RecordWord::FROZEN);
     table.medium.store(member.addr.record, frozen.0);
@@ -217,7 +229,7 @@ fn value_is_given_if_the_key_is_equal_and_the_record_whole() {
             questions.ends[0] = 8;
             questions.keys.copy_from_slice(&asked.to_le_bytes());
         };
-        let answers = locator.find(1, Some(8), 0, ask).unwrap();
+        let answers = find(&mut locator, (1, Some(8)), 0, ask);
         assert_eq!(answers.records[0], record.offset());
         let (start, lens) = answers.chunk(0).expect("there is room");
         (lens[0] != NO_VALUE).then(|| answers.values()[start..][..lens[0] as usize].to_vec())

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::Partitions;
 use crate::engine::{Locator, locator};
-use crate::gpu::locator::{Answers, CHUNK, NO_VALUE, Questions};
+use crate::gpu::locator::{Answers, CHUNK, EXCHANGES, NO_VALUE, Questions};
 use crate::index::bytes::Held;
 use crate::pool::parallel;
 use crate::pool::rates::{Rates, Side};
@@ -33,6 +33,9 @@ const _: () = assert!(PART_VALUES.is_multiple_of(CHUNK));
 
 /// Most bytes of keys that go to the device at a time, so that it can say what values they have.
 const KEY_BYTES_MAX: usize = 64 << 20;
+
+/// Waves of a column for which tables are held at most: who changes their levels waits for the end.
+const HELD_WAVES_MAX: usize = 8;
 
 /// See the [module](self). All partitions of a store share one.
 pub struct GpuReads {
@@ -91,7 +94,7 @@ impl GpuReads {
     }
 
     /// The GPU for a column of so many keys, if it is to help with that and helps nobody else.
-    pub fn begin(&self, keys: usize) -> Option<Turn<'_>> {
+    pub fn begin<'p>(&'p self, partitions: &'p Partitions, keys: usize) -> Option<Turn<'p>> {
         if self.engine == Engine::Cpu || keys < PARALLEL_LOOKUPS_MIN && !self.is_forced() {
             return None;
         }
@@ -102,7 +105,9 @@ impl GpuReads {
         }
         Some(Turn {
             of: self,
+            partitions,
             gpu: idle.take()?,
+            session: None,
             began: Instant::now(),
             keys: keys as u64,
             is_settling: false,
@@ -123,9 +128,11 @@ impl GpuReads {
 }
 
 /// The GPU, for one column.
-pub struct Turn<'g> {
-    of: &'g GpuReads,
+pub struct Turn<'p> {
+    of: &'p GpuReads,
+    partitions: &'p Partitions,
     gpu: Gpu,
+    session: Option<Session<'p>>,
     began: Instant,
     keys: u64,
     /// It has done what is not done for each column.
@@ -134,21 +141,23 @@ pub struct Turn<'g> {
 }
 
 impl Turn<'_> {
-    /// Where the records of the keys at some positions are and, if it `wants_values`, what these are, for as long as it is
-    /// held; `None` if nobody knows. The caller is on a thread of the pool that is to share the work.
-    pub fn locate<'t>(
-        &'t mut self,
-        partitions: &'t Partitions,
+    /// Where the records of the keys of a wave are and, if it `wants_values`, what these are, for as long as it is
+    /// held; `None` if nobody knows. Waves come in order. The next one, which is not longer, is asked for while the caller
+    /// does what is left of this one. The caller is on a thread of the pool that is to share the work.
+    pub fn locate(
+        &mut self,
         keys: &Columns,
-        positions: &Range<usize>,
+        wave: &Range<usize>,
         wants_values: bool,
-    ) -> Option<Located<'t>> {
+    ) -> Option<Located<'_>> {
         if self.has_failed {
             return None;
         }
         let Self {
             of,
+            partitions,
             gpu,
+            session,
             is_settling,
             has_failed,
             ..
@@ -156,13 +165,14 @@ impl Turn<'_> {
         let found = match open(of.engine, gpu, is_settling, partitions) {
             Ok(None) => return None,
             Ok(Some(locator)) => {
-                Located::find(partitions, locator, (keys, positions), wants_values)
+                let asked = Asked { keys, wants_values };
+                Session::locate(session, partitions, locator, (&asked, wave))
             }
             Err(error) => Err(error),
         };
         match found {
-            Ok((located, is_first)) => {
-                *is_settling |= is_first;
+            Ok(located) => {
+                *is_settling |= located.session.is_first;
                 Some(located)
             }
             Err(error) => {
@@ -197,27 +207,62 @@ impl Drop for Turn<'_> {
                 .rates
                 .note(Side::Gpu, self.keys, self.began.elapsed());
         }
+        self.session = None;
         *self.of.idle.lock() = Some(std::mem::take(&mut self.gpu));
     }
 }
 
-/// What the GPU says of some keys.
-pub struct Located<'t> {
-    first: usize,
-    answers: Answers<'t>,
-    /// For each partition, whether that means something.
-    usable: Vec<bool>,
-    _held: Vec<Option<Held<'t>>>,
+/// What is asked for.
+struct Asked<'k> {
+    keys: &'k Columns,
+    wants_values: bool,
 }
 
-impl<'t> Located<'t> {
-    /// What it says, and whether it has copied a partition for the first time.
-    fn find(
-        partitions: &'t Partitions,
+/// Some waves that are read of what tables have at one moment.
+struct Session<'p> {
+    /// For each partition, whether the GPU has its table.
+    usable: Vec<bool>,
+    /// It has copied one of them for the first time.
+    is_first: bool,
+    _held: Vec<Option<Held<'p>>>,
+    /// How many waves have been asked for, and where the last one ends.
+    waves: usize,
+    end: usize,
+}
+
+impl<'p> Session<'p> {
+    /// What the GPU says of a wave that the last session has asked for, or a new one does.
+    fn locate<'t>(
+        last: &'t mut Option<Self>,
+        partitions: &'p Partitions,
         locator: &'t mut Locator,
-        (keys, positions): (&Columns, &Range<usize>),
-        wants_values: bool,
-    ) -> Result<(Self, bool)> {
+        (asked, wave): (&Asked, &Range<usize>),
+    ) -> Result<Located<'t>> {
+        let session = match last.take() {
+            Some(session) if session.end == wave.end => last.insert(session),
+            // Nothing is held while this waits.
+            other => {
+                drop(other);
+                let session = last.insert(Self::begin(partitions, locator)?);
+                session.ask(partitions, locator, (asked, wave))?;
+                session
+            }
+        };
+        let exchange = (session.waves - 1) % EXCHANGES;
+        locator.fetch(exchange)?;
+        let next = wave.end..asked.keys.len().min(wave.end + wave.len());
+        if !next.is_empty() && session.waves < HELD_WAVES_MAX {
+            session.ask(partitions, locator, (asked, &next))?;
+        }
+        Ok(Located {
+            first: wave.start,
+            answers: locator.answers(exchange)?,
+            session,
+        })
+    }
+
+    /// Holds the tables that the GPU can serve, of which it then has what they have.
+    fn begin(partitions: &'p Partitions, locator: &mut Locator) -> Result<Self> {
         let all = partitions.all();
         // Files are slow to read, and whoever changes a table waits for records that are held.
         let is_in_memory = |state: &StoreInner| state.tiers.spill.version_if_any().is_none();
@@ -226,37 +271,58 @@ impl<'t> Located<'t> {
             .iter()
             .map(|one| is_in_memory(&one.state) && one.state.tiers.table.watch())
             .collect();
-        let hold = |(one, &is_watched): (&'t Arc<Partition>, &bool)| {
+        let hold = |(one, &is_watched): (&'p Arc<Partition>, &bool)| {
             // The table has all that is published before it is held, so that the copy has, too.
             let is_ready = is_watched && one.state.published.is_quiet();
             is_ready.then(|| one.state.tiers.table.hold())?
         };
         let held: Vec<Option<Held>> = all.iter().zip(&watched).map(hold).collect();
         let refreshed = Held::refresh(&held, locator)?;
-        let bytes = keys.bytes_of(positions);
-        // Where reads are counted, the CPU does them.
-        let is_counted = all[0].state.tiers.access_counts.is_some();
-        let is_copied = locator.has_records();
-        let has_values = wants_values && is_copied && !is_counted && bytes.len() <= KEY_BYTES_MAX;
-        let key_bytes = has_values.then_some(bytes.len());
-        let answers = locator.find(positions.len(), key_bytes, TOMBSTONE, |questions| {
-            let parts = parts_of(questions, keys, positions, has_values);
-            parallel::map(parts, |part| part.fill(partitions, keys));
-        })?;
-        let located = Self {
-            first: positions.start,
-            answers,
+        Ok(Self {
             usable: refreshed.usable,
+            is_first: refreshed.is_first,
             _held: held,
-        };
-        Ok((located, refreshed.is_first))
+            waves: 0,
+            end: 0,
+        })
     }
 
+    fn ask(
+        &mut self,
+        partitions: &Partitions,
+        locator: &mut Locator,
+        (asked, wave): (&Asked, &Range<usize>),
+    ) -> Result<()> {
+        let bytes = asked.keys.bytes_of(wave).len();
+        // Where reads are counted, the CPU does them.
+        let is_counted = partitions.all()[0].state.tiers.access_counts.is_some();
+        let is_short = bytes <= KEY_BYTES_MAX;
+        let has_values = asked.wants_values && locator.has_records() && !is_counted && is_short;
+        let exchange = self.waves % EXCHANGES;
+        let lens = (wave.len(), has_values.then_some(bytes));
+        locator.ask(exchange, lens, TOMBSTONE, |questions| {
+            let parts = parts_of(questions, asked.keys, wave, has_values);
+            parallel::map(parts, |part| part.fill(partitions, asked.keys));
+        })?;
+        self.waves += 1;
+        self.end = wave.end;
+        Ok(())
+    }
+}
+
+/// What the GPU says of some keys.
+pub struct Located<'t> {
+    first: usize,
+    answers: Answers<'t>,
+    session: &'t Session<'t>,
+}
+
+impl Located<'_> {
     /// The partition of the key at a position, and the offset of its record there, or 0.
     pub fn at(&self, position: usize) -> (usize, u64) {
         let nth = position - self.first;
         let partition = usize::from(self.answers.partitions[nth]);
-        let record = if self.usable[partition] {
+        let record = if self.session.usable[partition] {
             self.answers.records[nth]
         } else {
             0
@@ -283,7 +349,7 @@ impl<'t> Located<'t> {
             let numbers = &self.answers.partitions[nth..];
             for ((position, &len), &number) in chunk.zip(lens).zip(numbers) {
                 let is_known = len != NO_VALUE;
-                match is_known && self.usable[usize::from(number)] {
+                match is_known && self.session.usable[usize::from(number)] {
                     true => part.set_lent(position - positions.start, start, len),
                     false => left.push(position),
                 }

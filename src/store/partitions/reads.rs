@@ -39,6 +39,9 @@ const PART_VALUES_MAX: usize = 16 * PART_VALUES;
 /// Parts of a column that each thread reads at a time.
 const PARTS_PER_THREAD: usize = 2;
 
+/// Waves of a column that a GPU helps to read, at least.
+const GPU_WAVES: usize = 4;
+
 /// Keys that a partition has, and their positions among those that are asked for.
 struct KeysOf<'k> {
     number: usize,
@@ -207,18 +210,18 @@ impl Partitions {
             false => pool.install(parallel::threads),
         };
         let of_wave = PARTS_PER_THREAD * threads;
-        let part = (keys.len() / of_wave).next_multiple_of(PART_VALUES);
         #[cfg(feature = "cuda")]
         let began = std::time::Instant::now();
         #[cfg(feature = "cuda")]
-        let mut gpu = self.shared().gpu_reads.begin(keys.len());
+        let mut gpu = self.shared().gpu_reads.begin(self, keys.len());
         #[cfg(not(feature = "cuda"))]
         let gpu = None::<Located>;
-        // All threads wait for what a GPU says of a wave.
-        let most = match gpu.is_some() {
-            true => PART_VALUES_MAX,
-            false => self.part_values_max(),
+        // All threads wait for what a GPU says of a wave, while it looks for the next one.
+        let (waves, most) = match gpu.is_some() {
+            true => (GPU_WAVES, PART_VALUES_MAX),
+            false => (1, self.part_values_max()),
         };
+        let part = (keys.len() / waves / of_wave).next_multiple_of(PART_VALUES);
         let part = part.clamp(PART_VALUES, most);
         let (mut next, mut read, mut idle) = (0, Vec::new(), Vec::new());
         while next < keys.len() || !read.is_empty() {
@@ -228,7 +231,7 @@ impl Partitions {
             let located = match &mut gpu {
                 Some(gpu) if !wave.is_empty() => {
                     let wants_values = snapshot.is_none();
-                    pool.install(|| gpu.locate(self, keys, &wave, wants_values))
+                    pool.install(|| gpu.locate(keys, &wave, wants_values))
                 }
                 _ => None,
             };

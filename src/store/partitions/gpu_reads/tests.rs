@@ -92,7 +92,8 @@ fn columns_have_what_was_put_whatever_becomes_of_the_table() {
                 1 => snapshots.push((store.snapshot(), model.clone())),
                 _ => {}
             }
-            let asked: Vec<Vec<u8>> = (0..700)
+            // Of one wave, or of several.
+            let asked: Vec<Vec<u8>> = (0..[700, 2600][round % 2])
                 .map(|_| key(rng.random_range(0..most * 2)))
                 .collect();
             expect(
@@ -138,6 +139,48 @@ fn keys_of_full_tables_are_found_on_the_device() {
         located * 100 >= u64::from(FULL_TABLES_KEYS) * 99,
         "{located} of {FULL_TABLES_KEYS}"
     );
+}
+
+/// Keys of more waves than tables are held for.
+const LONG_COLUMN_KEYS: u32 = 300_000;
+
+#[test]
+fn long_columns_are_read_while_levels_change() {
+    let Some(_alone) = alone() else { return };
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let store = open(dir.path(), 2, None);
+    let keys: Vec<Vec<u8>> = (0..600).map(key).collect();
+    store.put_columns(&columns(&keys), &columns(&keys)).unwrap();
+    let model: Model = keys.iter().map(|key| (key.clone(), key.clone())).collect();
+    let asked: Vec<Vec<u8>> = (0..LONG_COLUMN_KEYS).map(|nth| key(nth % 700)).collect();
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // Whoever grows the tables is let in between two waves.
+            for first in (1000..)
+                .step_by(100)
+                .take_while(|_| !is_done.load(Ordering::Acquire))
+            {
+                let others: Vec<Vec<u8>> = (first..first + 100).map(key).collect();
+                store
+                    .put_columns(&columns(&others), &columns(&others))
+                    .unwrap();
+                thread::yield_now();
+            }
+        });
+        expect(
+            &store.get_columns(&columns(&asked)).unwrap(),
+            &asked,
+            &model,
+        );
+        is_done.store(true, Ordering::Release);
+    });
+    expect(
+        &store.get_columns(&columns(&asked)).unwrap(),
+        &asked,
+        &model,
+    );
+    assert!(store.stats().gpu_located >= u64::from(LONG_COLUMN_KEYS) / 2);
 }
 
 #[test]
