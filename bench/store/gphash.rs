@@ -45,6 +45,8 @@ pub struct Gphash {
 /// One call.
 pub enum Call {
     Execute(Vec<Request>),
+    Gets(Columns),
+    Puts(Columns, Columns),
     Columns(Vec<RequestKind>, Columns, Columns),
     Get(Vec<u8>),
     Put(Vec<u8>, Vec<u8>),
@@ -59,7 +61,15 @@ pub enum Answer {
     Nothing,
     Values(Vec<Response>),
     Columns(Vec<RequestKind>, ColumnAnswers),
-    Column(ValueColumns),
+    Column {
+        values: ValueColumns,
+        /// To free them is not part of the call.
+        _keys: Columns,
+    },
+    Put {
+        _keys: Columns,
+        _values: Columns,
+    },
     Value(Option<Vec<u8>>),
     Items(Vec<(Vec<u8>, Vec<u8>)>),
 }
@@ -77,11 +87,17 @@ fn columns(requests: &[Request]) -> Call {
         Request::Put { value, .. } | Request::Merge { operand: value, .. } => value.clone(),
         _ => Vec::new(),
     };
-    Call::Columns(
-        requests.iter().map(kind).collect(),
-        requests.iter().map(Request::key).collect(),
-        requests.iter().map(value).collect(),
-    )
+    let kinds: Vec<RequestKind> = requests.iter().map(kind).collect();
+    let keys = requests.iter().map(Request::key).collect();
+    let values = requests.iter().map(value).collect();
+    let are_all = |kind| kinds.iter().all(|one| *one == kind);
+    if are_all(RequestKind::Get) {
+        Call::Gets(keys)
+    } else if are_all(RequestKind::Put) {
+        Call::Puts(keys, values)
+    } else {
+        Call::Columns(kinds, keys, values)
+    }
 }
 
 impl Gphash {
@@ -217,17 +233,23 @@ impl Target for Gphash {
         let execute = |call| {
             Ok(match call {
                 Call::Execute(requests) => Answer::Values(self.store.execute(requests)?),
+                Call::Gets(keys) => {
+                    let buffers = self.buffers.lock().expect("nobody panics").pop();
+                    let buffers = buffers.unwrap_or_default();
+                    let values = self.store.get_columns_into(&keys, buffers)?;
+                    Answer::Column {
+                        values,
+                        _keys: keys,
+                    }
+                }
+                Call::Puts(keys, values) => {
+                    self.store.put_columns(&keys, &values)?;
+                    Answer::Put {
+                        _keys: keys,
+                        _values: values,
+                    }
+                }
                 Call::Columns(kinds, keys, values) => {
-                    if kinds.iter().all(|kind| *kind == RequestKind::Put) {
-                        self.store.put_columns(&keys, &values)?;
-                        return Ok(Answer::Nothing);
-                    }
-                    if kinds.iter().all(|kind| *kind == RequestKind::Get) {
-                        let buffers = self.buffers.lock().expect("nobody panics").pop();
-                        let buffers = buffers.unwrap_or_default();
-                        let values = self.store.get_columns_into(&keys, buffers)?;
-                        return Ok(Answer::Column(values));
-                    }
                     let answers = self.store.execute_columns(&kinds, &keys, &values)?;
                     Answer::Columns(kinds, answers)
                 }
@@ -259,8 +281,8 @@ impl Target for Gphash {
         let mut ranges = Vec::new();
         for answer in &answers {
             match answer {
-                Answer::Nothing => {}
-                Answer::Column(column) => values.extend(column.iter()),
+                Answer::Nothing | Answer::Put { .. } => {}
+                Answer::Column { values: column, .. } => values.extend(column.iter()),
                 Answer::Value(value) => values.push(value.as_deref()),
                 Answer::Columns(kinds, answers) => {
                     if let Some((_, error)) = answers.failures.first() {
@@ -285,8 +307,8 @@ impl Target for Gphash {
         }
         check_answers(operations, &self.sizes, values, ranges)?;
         for answer in answers {
-            if let Answer::Column(column) = answer {
-                self.buffers.lock().expect("nobody panics").push(column);
+            if let Answer::Column { values, .. } = answer {
+                self.buffers.lock().expect("nobody panics").push(values);
             }
         }
         Ok(())

@@ -76,19 +76,24 @@ struct PartitionView {
     is_checked: u32,
     pieces: Address,
     covered: u64,
+    hash_seed: u64,
 }
 
 /// Keys that are asked for, as a launch sees them.
 #[derive(Debug, Clone, Copy, Zeroable, Pod)]
 #[repr(C)]
 struct QuestionsView {
-    fingerprints: Address,
     ends: Address,
-    partitions: Address,
     keys: Address,
+    /// Or zero: a hash of each key says which.
+    partitions: Address,
     excluded: u64,
+    usable: Usable,
+    route_seed: u64,
+    partition_count: u32,
     len: u32,
     values_wanted: u32,
+    unused: u32,
 }
 
 /// What is known of them, as a launch sees it.
@@ -105,14 +110,39 @@ struct AnswersView {
 
 /// Where the caller puts what he asks for.
 pub struct Questions<'q> {
-    /// Of each key.
-    pub fingerprints: &'q mut [u64],
-    /// The number of its partition.
-    pub partitions: &'q mut [u8],
-    /// Where it ends among the bytes of all keys.
+    /// Where each key ends among the bytes of all.
     pub ends: &'q mut [u32],
-    /// All keys, one behind the other; none if no values are wanted.
+    /// All keys, one behind the other.
     pub keys: &'q mut [u8],
+    /// The number of each key's partition, if the caller says so.
+    pub partitions: &'q mut [u8],
+}
+
+/// How much is asked.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Size {
+    /// Keys.
+    pub len: usize,
+    /// Bytes that all of them have.
+    pub key_bytes: usize,
+    /// The caller says which partitions they are in.
+    pub has_partitions: bool,
+}
+
+/// A bit for each number of a partition, the lowest of each word first.
+pub type Usable = [u64; PARTITIONS / u64::BITS as usize];
+
+/// How it is answered.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// Values are given.
+    pub values_wanted: bool,
+    /// Bits of sequence numbers: values of records with one of them are not.
+    pub excluded: u64,
+    /// Nothing is said of other partitions.
+    pub usable: Usable,
+    /// The seed of the hash that says which partition has a key, and how many there are.
+    pub route: (u64, u32),
 }
 
 /// What the device has answered.
@@ -120,8 +150,6 @@ pub struct Answers<'a> {
     /// For each key, the offset of the record that a slot of the copied buckets names beside its fingerprint, in the file
     /// of its partition; 0 if none does, or if it is not in the nearest buckets. Another key may have the fingerprint.
     pub records: &'a [u64],
-    /// The numbers of the partitions, as they were asked for.
-    pub partitions: &'a [u8],
     /// Bytes of each key's value, or [`NO_VALUE`].
     lens: &'a [u32],
     starts: &'a [u64],
@@ -187,9 +215,9 @@ struct Exchange {
     values: DeviceMemory,
     values_arrived: PinnedMemory,
     have_arrived: Event,
-    /// How many keys were asked for last, and bytes of keys and of values.
-    len: usize,
-    key_bytes: usize,
+    /// What was asked last.
+    size: Size,
+    /// Of its answers.
     value_bytes: usize,
     /// The device may have to do with it.
     is_under_way: bool,
@@ -214,6 +242,7 @@ struct Copies {
     /// Their addresses, on the device.
     piece_addresses: Option<DeviceMemory>,
     is_checked: bool,
+    hash_seed: u64,
 }
 
 impl Locator {
@@ -245,7 +274,7 @@ impl Locator {
     }
 
     /// Makes room for the `live` levels of a partition's table, in place of those before, of which it has the `kept` ones
-    /// already. What is in the others means nothing before it is [stored](Self::store_slots).
+    /// already. What is in the others means nothing before it is [stored](Self::store_slots). Keys are hashed with this seed.
     ///
     /// # Errors
     /// [`Error`](super::error::Error) if the device has no room. The partition then has no levels.
@@ -254,11 +283,13 @@ impl Locator {
         partition: u8,
         live: &RangeInclusive<u32>,
         kept: &RangeInclusive<u32>,
+        hash_seed: u64,
     ) -> Result<()> {
         let _entered = self.device.enter()?;
         let bucket_size = self.shape.bucket_size as usize;
         self.parts.views_differ = true;
         let copies = &mut self.parts.tables[usize::from(partition)];
+        copies.hash_seed = hash_seed;
         let before = std::mem::take(&mut copies.levels);
         let mut levels: BTreeMap<u32, DeviceMemory> = (copies.bottom..).zip(before).collect();
         // What is given up makes room for what is new.
@@ -416,16 +447,11 @@ impl Locator {
         launched.and(waited)
     }
 
-    /// Where the caller puts what he asks of `len` keys, which have so many bytes in all, in one of the exchanges.
+    /// Where the caller puts what he asks in one of the exchanges.
     ///
     /// # Errors
     /// [`Error`](super::error::Error) when the host cannot pin so much.
-    pub fn questions(
-        &mut self,
-        exchange: usize,
-        len: usize,
-        key_bytes: usize,
-    ) -> Result<Questions<'_>> {
+    pub fn questions(&mut self, exchange: usize, size: Size) -> Result<Questions<'_>> {
         let _entered = self.device.enter()?;
         let Parts {
             stream, exchanges, ..
@@ -436,31 +462,28 @@ impl Locator {
             wait(stream)?;
             exchange.is_under_way = false;
         }
-        (exchange.len, exchange.key_bytes) = (len, key_bytes);
-        let layout = QuestionsLayout::of(len, key_bytes);
-        exchange.asked.reserve(layout.end.max(8))?;
+        exchange.size = size;
+        let layout = QuestionsLayout::of(size);
+        exchange.asked.reserve(layout.end)?;
         let asked = exchange.asked.bytes_mut();
-        let (fingerprints, rest) = asked[..layout.end].split_at_mut(layout.ends);
-        let (ends, rest) = rest.split_at_mut(layout.partitions - layout.ends);
-        let (partitions, keys) = rest.split_at_mut(layout.keys - layout.partitions);
+        let (ends, rest) = asked[..layout.end].split_at_mut(layout.keys);
+        let (keys, partitions) = rest.split_at_mut(size.key_bytes);
         Ok(Questions {
-            fingerprints: cast_slice_mut(fingerprints),
-            partitions,
             ends: cast_slice_mut(ends),
             keys,
+            partitions: &mut partitions[layout.partitions - layout.keys - size.key_bytes..],
         })
     }
 
-    /// Asks the [questions](Self::questions) of an exchange. Values are given if `values_wanted`; those of records with a
-    /// bit of `excluded` in their sequence number are not.
+    /// Asks the [questions](Self::questions) of an exchange.
     ///
     /// # Errors
     /// [`Error`](super::error::Error).
-    pub fn ask(&mut self, exchange: usize, values_wanted: bool, excluded: u64) -> Result<()> {
+    pub fn ask(&mut self, exchange: usize, terms: &Terms) -> Result<()> {
         let _entered = self.device.enter()?;
         let parts = &mut *self.parts;
         let exchange = &mut parts.exchanges[exchange];
-        exchange.make_room(values_wanted, parts.values_len)?;
+        exchange.make_room(terms.values_wanted, parts.values_len)?;
         if parts.views_differ {
             // They may still be on their way from there.
             wait(&parts.stream)?;
@@ -474,7 +497,7 @@ impl Locator {
         exchange.is_under_way = true;
         let on = (&parts.stream, &parts.kernels);
         let views = (parts.views.address(), views);
-        exchange.launch(on, views, (values_wanted, excluded))?;
+        exchange.launch(on, views, terms)?;
         parts.views_differ = false;
         Ok(())
     }
@@ -521,8 +544,7 @@ impl Exchange {
             values: DeviceMemory::new(0)?,
             values_arrived: PinnedMemory::empty(),
             have_arrived: Event::new()?,
-            len: 0,
-            key_bytes: 0,
+            size: Size::default(),
             value_bytes: 0,
             is_under_way: false,
         })
@@ -530,14 +552,14 @@ impl Exchange {
 
     /// Makes room for what is asked and answered, and for so many bytes of values at least, if they are wanted.
     fn make_room(&mut self, values_wanted: bool, values_len: usize) -> Result<()> {
-        let answered = AnswersLayout::of(self.len).end;
-        let asked = QuestionsLayout::of(self.len, self.key_bytes).end;
+        let answered = AnswersLayout::of(self.size.len).end;
+        let asked = QuestionsLayout::of(self.size).end;
         self.questions.reserve(asked)?;
         self.answers.reserve(answered)?;
         self.answered.reserve(answered)?;
         if values_wanted {
-            self.values
-                .reserve(values_len.max(self.len * USUAL_VALUE))?;
+            let usual = self.size.len * USUAL_VALUE;
+            self.values.reserve(values_len.max(usual))?;
         }
         Ok(())
     }
@@ -548,19 +570,25 @@ impl Exchange {
         &mut self,
         (stream, kernels): (&Stream, &Kernels),
         (views, told): (Address, &[PartitionView]),
-        (values_wanted, excluded): (bool, u64),
+        terms: &Terms,
     ) -> Result<()> {
-        let asked = QuestionsLayout::of(self.len, self.key_bytes);
-        let answered = AnswersLayout::of(self.len);
+        let len = self.size.len;
+        let (asked, answered) = (QuestionsLayout::of(self.size), AnswersLayout::of(len));
         let at = self.questions.address();
         let questions = QuestionsView {
-            fingerprints: at,
-            ends: at + asked.ends as u64,
-            partitions: at + asked.partitions as u64,
+            ends: at,
             keys: at + asked.keys as u64,
-            excluded,
-            len: u32::try_from(self.len).expect("keys are asked for in parts"),
-            values_wanted: u32::from(values_wanted),
+            partitions: match self.size.has_partitions {
+                true => at + asked.partitions as u64,
+                false => 0,
+            },
+            excluded: terms.excluded,
+            usable: terms.usable,
+            route_seed: terms.route.0,
+            partition_count: terms.route.1,
+            len: u32::try_from(len).expect("keys are asked for in parts"),
+            values_wanted: u32::from(terms.values_wanted),
+            unused: 0,
         };
         let at = self.answers.address();
         let answers = AnswersView {
@@ -571,7 +599,7 @@ impl Exchange {
             values: self.values.address(),
             room: self.values.len() as u64,
         };
-        let chunks = u32::try_from(self.len.div_ceil(CHUNK)).expect("they are fewer than keys");
+        let chunks = u32::try_from(len.div_ceil(CHUNK)).expect("they are fewer than keys");
         let blocks = kernels.blocks.for_threads(chunks.saturating_mul(THREADS));
         let asked = &self.asked.bytes()[..asked.end];
         let back = &mut self.answered.bytes_mut()[..answered.end];
@@ -579,7 +607,7 @@ impl Exchange {
         // levels and pieces stay. Nobody looks at the answers, or changes what is copied, while the exchange is under way.
         unsafe {
             copy_in(stream, views, cast_slice(told))?;
-            copy_in(stream, questions.fingerprints, asked)?;
+            copy_in(stream, questions.ends, asked)?;
             fill(stream, answers.used, 0, size_of::<u64>())?;
             let arguments = [bytes_of(&views), bytes_of(&questions), bytes_of(&answers)];
             (&*stream).put(kernels.find_records, blocks, &arguments)?;
@@ -590,7 +618,7 @@ impl Exchange {
 
     /// Puts the way back of all values on the stream; gives how many bytes there would be if there was room for all.
     fn fetch(&mut self, stream: &Stream) -> Result<usize> {
-        let layout = AnswersLayout::of(self.len);
+        let layout = AnswersLayout::of(self.size.len);
         let used: &[u64] = cast_slice(&self.answered.bytes()[layout.used..layout.lens]);
         let used = usize::try_from(used[0]).unwrap_or(usize::MAX);
         self.value_bytes = used.min(self.values.len());
@@ -603,12 +631,10 @@ impl Exchange {
     }
 
     fn answers(&self) -> Answers<'_> {
-        let asked = QuestionsLayout::of(self.len, self.key_bytes);
-        let layout = AnswersLayout::of(self.len);
+        let layout = AnswersLayout::of(self.size.len);
         let answers = self.answered.bytes();
         Answers {
             records: cast_slice(&answers[..layout.starts]),
-            partitions: &self.asked.bytes()[asked.partitions..asked.keys],
             lens: cast_slice(&answers[layout.lens..layout.end]),
             starts: cast_slice(&answers[layout.starts..layout.used]),
             values: &self.values_arrived.bytes()[..self.value_bytes],
@@ -618,22 +644,21 @@ impl Exchange {
 
 /// Where the parts of questions are in their block.
 struct QuestionsLayout {
-    ends: usize,
-    partitions: usize,
     keys: usize,
+    partitions: usize,
     end: usize,
 }
 
 impl QuestionsLayout {
-    fn of(len: usize, key_bytes: usize) -> Self {
-        let ends = len * size_of::<u64>();
-        let partitions = ends + len * size_of::<u32>();
-        let keys = partitions + len;
+    fn of(size: Size) -> Self {
+        let keys = size.len * size_of::<u32>();
+        // The device reads keys as words.
+        let partitions = keys + size.key_bytes + size_of::<u64>();
+        let numbers = if size.has_partitions { size.len } else { 0 };
         Self {
-            ends,
-            partitions,
             keys,
-            end: keys + key_bytes,
+            partitions,
+            end: partitions + numbers,
         }
     }
 }
@@ -689,6 +714,7 @@ impl Copies {
                 .as_ref()
                 .map_or(0, DeviceMemory::address),
             covered: self.covered(),
+            hash_seed: self.hash_seed,
         }
     }
 }

@@ -1,5 +1,5 @@
 // Where the records of a store's keys are, and what values they have (ptx/gpu/locator.rs): buckets and records of its
-// partitions are copied to device memory, and looked up by the fingerprints of keys. The host looks at the rest.
+// partitions are copied to device memory, and looked up by keys. The host looks at the rest.
 #include "group.cuh"
 #include "hash.cuh"
 #include "scan.cuh"
@@ -24,6 +24,7 @@ struct PartitionView {
     u32 is_checked; // whether checksums of records are compared
     const u8 *const *pieces;
     u64 covered; // bytes of the file that there are pieces for
+    u64 hash_seed;
 };
 
 // The record of the slot in a bucket that has a fingerprint; 0 if none has, or if it was being moved elsewhere when the
@@ -100,13 +101,16 @@ __device__ inline void copy_value(u8 *to, const u8 *from, u32 len) {
 
 // Keys that are asked for.
 struct Questions {
-    const u64 *fingerprints;
     const u32 *ends;       // where each key ends in `keys`
-    const u8 *partitions;  // their numbers
-    const u8 *keys;
+    const u8 *keys;        // eight bytes behind them may be read
+    const u8 *partitions;  // their numbers, or null: a hash of the key says which
     u64 excluded;          // bits of sequence numbers whose records are for the host alone
+    u64 usable[4];         // a bit for each number of a partition whose copy is up to date
+    u64 route_seed;
+    u32 partition_count;
     u32 len;
-    u32 values_wanted;     // else there are no keys
+    u32 values_wanted;
+    u32 unused;
 };
 
 // What is known of them.
@@ -118,6 +122,13 @@ struct Answers {
     u8 *values;
     u64 room;
 };
+
+// The number of the partition that has a key (src/store/partitions/route.rs). A group together.
+__device__ inline u32 partition_of(const Questions &asked, u64 at, const u8 *key, u32 len) {
+    if (asked.partitions != nullptr) return asked.partitions[at];
+    if (asked.partition_count == 1) return 0;
+    return static_cast<u32>(__umul64hi(hash_bytes(key, len, asked.route_seed), asked.partition_count));
+}
 
 // Answers questions. Each number of a partition has a view.
 KERNEL find_records(const PartitionView *views, Questions asked, Answers found) {
@@ -134,11 +145,15 @@ KERNEL find_records(const PartitionView *views, Questions asked, Answers found) 
             u32 len = 0;
             const u8 *value = nullptr;
             if (at < asked.len) {
-                const PartitionView &view = views[__ldcs(asked.partitions + at)];
-                record = record_of(view, __ldcs(asked.fingerprints + at));
+                u32 begin = at == 0 ? 0 : asked.ends[at - 1], key_len = asked.ends[at] - begin;
+                const u8 *key = asked.keys + begin;
+                u32 number = partition_of(asked, at, key, key_len);
+                const PartitionView &view = views[number];
+                if ((asked.usable[number / 64] >> number % 64 & 1) != 0) {
+                    record = record_of(view, fingerprint(hash_bytes(key, key_len, view.hash_seed)));
+                }
                 if (record != 0 && asked.values_wanted != 0) {
-                    u32 begin = at == 0 ? 0 : asked.ends[at - 1];
-                    value = value_in(view, record, asked.keys + begin, asked.ends[at] - begin, asked.excluded, &len);
+                    value = value_in(view, record, key, key_len, asked.excluded, &len);
                 }
             }
             if (group_lane() != 0) continue;

@@ -6,7 +6,9 @@ use std::collections::HashMap;
 
 use crate::Result;
 use crate::gpu::locator;
-use crate::gpu::locator::{Answers, LINE, Questions, SLOT, SlotId, TableShape, VALUE_MAX};
+use crate::gpu::locator::{
+    Answers, LINE, Questions, SLOT, Size, SlotId, TableShape, Terms, VALUE_MAX,
+};
 use crate::layout::size_class::SMALLEST_RECORD;
 use crate::layout::{RecordWord, Shape};
 use crate::pm::{Mapping, Medium};
@@ -93,7 +95,9 @@ impl Locator {
             let had = known.map(|known| known.levels);
             if had != Some(levels) {
                 let live = levels.bottom..=levels.top;
-                self.device.make_room(number, &live, &levels.kept_of(had))?;
+                let kept = levels.kept_of(had);
+                self.device
+                    .make_room(number, &live, &kept, table.hash_seed)?;
             }
             let covered = match known.is_none_or(|known| known.has_records) {
                 true => self.cover(number, table)?,
@@ -209,23 +213,20 @@ impl Locator {
         self.copied.values().any(|copied| copied.has_records)
     }
 
-    /// Asks for `len` keys in one of the exchanges, of which it then gives the [answers](Self::answers). The keys have
-    /// `key_bytes` in all if their values are wanted. `ask` says which. What is answered means nothing for a table that was
-    /// not [brought up to date](Self::refresh). A value that is given is whole, and of a record without a bit of `excluded`
-    /// in its sequence number.
+    /// Asks for keys in one of the exchanges, of which it then gives the [answers](Self::answers). `ask` says which keys.
+    /// The tables that are usable were [brought up to date](Self::refresh). A value that is given is whole.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
     pub(crate) fn ask(
         &mut self,
         exchange: usize,
-        (len, key_bytes): (usize, Option<usize>),
-        excluded: u64,
+        size: Size,
+        terms: &Terms,
         ask: impl FnOnce(Questions<'_>),
     ) -> Result<()> {
-        let bytes = key_bytes.unwrap_or(0);
-        ask(self.device.questions(exchange, len, bytes)?);
-        Ok(self.device.ask(exchange, key_bytes.is_some(), excluded)?)
+        ask(self.device.questions(exchange, size)?);
+        Ok(self.device.ask(exchange, terms)?)
     }
 
     /// Waits for the answers of an exchange but for values, which are then on their way.

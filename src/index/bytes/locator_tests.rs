@@ -8,7 +8,7 @@ use rand::RngExt;
 use super::*;
 use crate::engine::device_tests::{GPU, alone};
 use crate::engine::locator;
-use crate::gpu::locator::{Answers, CHUNK, NO_VALUE, Questions, VALUE_MAX};
+use crate::gpu::locator::{Answers, CHUNK, NO_VALUE, Questions, Size, Terms, VALUE_MAX};
 use crate::index::variable_tests::{dir, options, rng};
 use crate::layout::RecordWord;
 use crate::layout::bucket::SLOT_WORDS_BYTES;
@@ -43,13 +43,25 @@ fn value_of(sequence: u64) -> Vec<u8> {
 }
 
 /// Asks in one exchange, and waits for all answers.
-fn find<'l>(
-    locator: &'l mut Locator,
-    lens: (usize, Option<usize>),
-    excluded: u64,
-    ask: impl FnOnce(Questions<'_>),
-) -> Answers<'l> {
-    locator.ask(0, lens, excluded, ask).unwrap();
+fn find<'l>(locator: &'l mut Locator, keys: &[[u8; 8]], excluded: u64) -> Answers<'l> {
+    let size = Size {
+        len: keys.len(),
+        key_bytes: keys.as_flattened().len(),
+        has_partitions: false,
+    };
+    let terms = Terms {
+        values_wanted: true,
+        excluded,
+        usable: [1, 0, 0, 0],
+        route: (0, 1),
+    };
+    let ask = |questions: Questions| {
+        for (end, nth) in questions.ends.iter_mut().zip(1..) {
+            *end = 8 * nth;
+        }
+        questions.keys.copy_from_slice(keys.as_flattened());
+    };
+    locator.ask(0, size, &terms, ask).unwrap();
     locator.fetch(0).unwrap();
     locator.answers(0).unwrap()
 }
@@ -99,19 +111,7 @@ impl Copied {
         let refreshed = locator.refresh(&[Some(&*table)]).unwrap();
         assert!(refreshed.usable[0]);
         let keys: Vec<[u8; 8]> = (0..end).map(u64::to_le_bytes).collect();
-        let mut last = 0;
-        let ask = |questions: Questions| {
-            questions.partitions.fill(0);
-            let asked = questions.fingerprints.iter_mut().zip(questions.ends);
-            for ((fingerprint, end), key) in asked.zip(&keys) {
-                *fingerprint = table.target(key).word;
-                last += 8;
-                *end = last;
-            }
-            questions.keys.copy_from_slice(keys.as_flattened());
-        };
-        let key_bytes = Some(keys.as_flattened().len());
-        let answers = find(locator, (keys.len(), key_bytes), EXCLUDED, ask);
+        let answers = find(locator, &keys, EXCLUDED);
         let (mut located, mut given) = (0, 0);
         for (nth, ((key, number), &record)) in keys.iter().zip(0..).zip(answers.records).enumerate()
         {
@@ -192,11 +192,7 @@ fn item_that_is_being_moved_is_not_named() {
     let member = table.find(&target, &mut 0).expect("it was put");
     let named = |asked: &mut Locator| {
         asked.refresh(&[Some(&*table)]).unwrap();
-        let ask = |questions: Questions| {
-            questions.fingerprints[0] = target.word;
-            questions.partitions[0] = 0;
-        };
-        find(asked, (1, None), 0, ask).records[0]
+        find(asked, &[key], 0).records[0]
     };
     let frozen = member.record.with(RecordWord::FROZEN);
     table.medium.store(member.addr.record, frozen.0);
@@ -211,40 +207,39 @@ fn value_is_given_if_the_key_is_equal_and_the_record_whole() {
     let Some(_alone) = alone() else { return };
     let dir = dir();
     let mut copied = Copied::open(&dir.path().join("index.gph"));
-    copied.change(&[(5, Some(1))]);
+    copied.change(&[(5, Some(1)), (6, Some(2))]);
     let Copied { table, .. } = &copied;
-    let session = table.read_session();
-    let key = 5u64.to_le_bytes();
-    let target = table.target(&key);
-    let record = table.find(&target, &mut 0).expect("it was put").record;
-    drop(session);
-    let given = |asked: u64| {
+    let member_of = |key: u64| {
+        let _session = table.read_session();
+        let key = key.to_le_bytes();
+        table.find(&table.target(&key), &mut 0).expect("it was put")
+    };
+    let (five, six) = (member_of(5), member_of(6));
+    let given = |record: RecordWord| {
         let _session = table.read_session();
         let mut locator = locator(GPU, &table.shape).unwrap().unwrap();
         locator.refresh(&[Some(table)]).unwrap();
-        let ask = |questions: Questions| {
-            // That of the key which is there, whichever is asked for.
-            questions.fingerprints[0] = target.word;
-            questions.partitions[0] = 0;
-            questions.ends[0] = 8;
-            questions.keys.copy_from_slice(&asked.to_le_bytes());
-        };
-        let answers = find(&mut locator, (1, Some(8)), 0, ask);
+        let answers = find(&mut locator, &[5u64.to_le_bytes()], 0);
         assert_eq!(answers.records[0], record.offset());
         let (start, lens) = answers.chunk(0).expect("there is room");
         (lens[0] != NO_VALUE).then(|| answers.values()[start..][..lens[0] as usize].to_vec())
     };
-    assert_eq!((given(5), given(6)), (Some(value_of(1)), None));
+    // As if another key had the fingerprint.
+    table.medium.store(five.addr.record, six.record.0);
+    assert_eq!(given(six.record), None);
+    let record = five.record;
+    table.medium.store(five.addr.record, record.0);
+    assert_eq!(given(record), Some(value_of(1)));
     // A bit of the sequence number, of the checksum, and of the value.
     let value = record.offset() + record_len(8, 0);
     for at in [record.offset() + 8, record.offset() + 16, value, value + 19] {
         let mut byte = [0];
         table.medium.read(at, &mut byte);
         table.medium.write(at, &[byte[0] ^ 4]);
-        assert_eq!(given(5), None, "byte {at} is damaged");
+        assert_eq!(given(record), None, "byte {at} is damaged");
         table.medium.write(at, &byte);
     }
-    assert_eq!(given(5), Some(value_of(1)));
+    assert_eq!(given(record), Some(value_of(1)));
 }
 
 /// A compaction moves a record to where an older one of the same key was, and has not come to its note.

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::Partitions;
 use crate::engine::{Locator, locator};
-use crate::gpu::locator::{Answers, CHUNK, EXCHANGES, NO_VALUE, Questions};
+use crate::gpu::locator::{Answers, CHUNK, EXCHANGES, NO_VALUE, Questions, Size, Terms, Usable};
 use crate::index::bytes::Held;
 use crate::pool::parallel;
 use crate::pool::rates::{Rates, Side};
@@ -31,7 +31,7 @@ const ASKED_MIN: usize = 4096;
 // A part of a column begins where a chunk does.
 const _: () = assert!(PART_VALUES.is_multiple_of(CHUNK));
 
-/// Most bytes of keys that go to the device at a time, so that it can say what values they have.
+/// Most bytes of keys that go to the device at a time.
 const KEY_BYTES_MAX: usize = 64 << 20;
 
 /// Waves of a column for which tables are held at most: who changes their levels waits for the end.
@@ -150,7 +150,7 @@ impl Turn<'_> {
         wave: &Range<usize>,
         wants_values: bool,
     ) -> Option<Located<'_>> {
-        if self.has_failed {
+        if self.has_failed || keys.bytes_of(wave).len() > KEY_BYTES_MAX {
             return None;
         }
         let Self {
@@ -220,8 +220,8 @@ struct Asked<'k> {
 
 /// Some waves that are read of what tables have at one moment.
 struct Session<'p> {
-    /// For each partition, whether the GPU has its table.
-    usable: Vec<bool>,
+    /// The partitions whose tables the GPU has.
+    usable: Usable,
     /// It has copied one of them for the first time.
     is_first: bool,
     _held: Vec<Option<Held<'p>>>,
@@ -251,7 +251,8 @@ impl<'p> Session<'p> {
         let exchange = (session.waves - 1) % EXCHANGES;
         locator.fetch(exchange)?;
         let next = wave.end..asked.keys.len().min(wave.end + wave.len());
-        if !next.is_empty() && session.waves < HELD_WAVES_MAX {
+        let is_short = asked.keys.bytes_of(&next).len() <= KEY_BYTES_MAX;
+        if !next.is_empty() && is_short && session.waves < HELD_WAVES_MAX {
             session.ask(partitions, locator, (asked, &next))?;
         }
         Ok(Located {
@@ -278,8 +279,12 @@ impl<'p> Session<'p> {
         };
         let held: Vec<Option<Held>> = all.iter().zip(&watched).map(hold).collect();
         let refreshed = Held::refresh(&held, locator)?;
+        let mut usable = Usable::default();
+        for (number, _) in refreshed.usable.iter().enumerate().filter(|(_, is)| **is) {
+            usable[number / 64] |= 1 << (number % 64);
+        }
         Ok(Self {
-            usable: refreshed.usable,
+            usable,
             is_first: refreshed.is_first,
             _held: held,
             waves: 0,
@@ -293,15 +298,23 @@ impl<'p> Session<'p> {
         locator: &mut Locator,
         (asked, wave): (&Asked, &Range<usize>),
     ) -> Result<()> {
-        let bytes = asked.keys.bytes_of(wave).len();
         // Where reads are counted, the CPU does them.
         let is_counted = partitions.all()[0].state.tiers.access_counts.is_some();
-        let is_short = bytes <= KEY_BYTES_MAX;
-        let has_values = asked.wants_values && locator.has_records() && !is_counted && is_short;
+        let route = partitions.by_hash();
+        let terms = Terms {
+            values_wanted: asked.wants_values && locator.has_records() && !is_counted,
+            excluded: TOMBSTONE,
+            usable: self.usable,
+            route: route.unwrap_or_default(),
+        };
+        let size = Size {
+            len: wave.len(),
+            key_bytes: asked.keys.bytes_of(wave).len(),
+            has_partitions: route.is_none(),
+        };
         let exchange = self.waves % EXCHANGES;
-        let lens = (wave.len(), has_values.then_some(bytes));
-        locator.ask(exchange, lens, TOMBSTONE, |questions| {
-            let parts = parts_of(questions, asked.keys, wave, has_values);
+        locator.ask(exchange, size, &terms, |questions| {
+            let parts = parts_of(questions, asked.keys, wave);
             parallel::map(parts, |part| part.fill(partitions, asked.keys));
         })?;
         self.waves += 1;
@@ -314,20 +327,14 @@ impl<'p> Session<'p> {
 pub struct Located<'t> {
     first: usize,
     answers: Answers<'t>,
+    /// Its tables are held.
     session: &'t Session<'t>,
 }
 
 impl Located<'_> {
-    /// The partition of the key at a position, and the offset of its record there, or 0.
-    pub fn at(&self, position: usize) -> (usize, u64) {
-        let nth = position - self.first;
-        let partition = usize::from(self.answers.partitions[nth]);
-        let record = if self.session.usable[partition] {
-            self.answers.records[nth]
-        } else {
-            0
-        };
-        (partition, record)
+    /// The offset of the record of the key at a position in the file of its partition, or 0.
+    pub fn at(&self, position: usize) -> u64 {
+        self.answers.records[position - self.first]
     }
 
     /// The values that it knows.
@@ -346,14 +353,13 @@ impl Located<'_> {
                 left.extend(chunk);
                 continue;
             };
-            let numbers = &self.answers.partitions[nth..];
-            for ((position, &len), &number) in chunk.zip(lens).zip(numbers) {
-                let is_known = len != NO_VALUE;
-                match is_known && self.session.usable[usize::from(number)] {
-                    true => part.set_lent(position - positions.start, start, len),
-                    false => left.push(position),
+            for (position, &len) in chunk.zip(lens) {
+                if len == NO_VALUE {
+                    left.push(position);
+                    continue;
                 }
-                start += if is_known { len as usize } else { 0 };
+                part.set_lent(position - positions.start, start, len);
+                start += len as usize;
             }
         }
         left
@@ -373,28 +379,24 @@ fn parts_of<'q>(
     questions: Questions<'q>,
     keys: &Columns,
     positions: &Range<usize>,
-    has_values: bool,
 ) -> Vec<QuestionsPart<'q>> {
     let Questions {
-        mut fingerprints,
-        mut partitions,
         mut ends,
         keys: mut bytes,
+        mut partitions,
     } = questions;
+    let has_partitions = !partitions.is_empty();
     let mut before = 0;
     let firsts = positions.clone().step_by(ASKED_MIN);
     let part = |first| {
         let positions = first..positions.end.min(first + ASKED_MIN);
-        let len = match has_values {
-            true => keys.bytes_of(&positions).len(),
-            false => 0,
-        };
+        let len = keys.bytes_of(&positions).len();
+        let numbers = if has_partitions { positions.len() } else { 0 };
         let part = QuestionsPart {
             questions: Questions {
-                fingerprints: split_off(&mut fingerprints, positions.len()),
-                partitions: split_off(&mut partitions, positions.len()),
                 ends: split_off(&mut ends, positions.len()),
                 keys: split_off(&mut bytes, len),
+                partitions: split_off(&mut partitions, numbers),
             },
             positions,
             before,
@@ -408,24 +410,19 @@ fn parts_of<'q>(
 impl QuestionsPart<'_> {
     fn fill(self, partitions: &Partitions, keys: &Columns) {
         let Questions {
-            fingerprints,
-            partitions: numbers,
             ends,
             keys: bytes,
+            partitions: numbers,
         } = self.questions;
-        let all = partitions.all();
         let mut end = self.before;
-        let asked = fingerprints.iter_mut().zip(numbers).zip(ends);
-        for (nth, ((fingerprint, number), key_end)) in self.positions.clone().zip(asked) {
-            let key = keys.at(nth);
-            let partition = partitions.number_of(key);
-            *number = all[partition].state.number();
-            *fingerprint = all[partition].state.tiers.table.fingerprint(key);
-            end += key.len();
+        for (nth, key_end) in self.positions.clone().zip(ends) {
+            end += keys.at(nth).len();
             *key_end = u32_of(end as u64);
         }
-        if !bytes.is_empty() {
-            bytes.copy_from_slice(keys.bytes_of(&self.positions));
+        bytes.copy_from_slice(keys.bytes_of(&self.positions));
+        let all = partitions.all();
+        for (nth, number) in self.positions.zip(numbers) {
+            *number = all[partitions.number_of(keys.at(nth))].state.number();
         }
     }
 }

@@ -102,6 +102,12 @@ impl Partitions {
         }
     }
 
+    /// See [`Route::by_hash`].
+    #[cfg(feature = "cuda")]
+    fn by_hash(&self) -> Option<(u64, u32)> {
+        self.route.by_hash()
+    }
+
     /// The number of the partition that has a key.
     #[inline]
     pub fn number_of(&self, key: &[u8]) -> usize {

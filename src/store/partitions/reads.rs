@@ -20,7 +20,7 @@ enum Located {}
 
 #[cfg(not(feature = "cuda"))]
 impl Located {
-    fn at(&self, _: usize) -> (usize, u64) {
+    fn at(&self, _: usize) -> u64 {
         match *self {}
     }
 
@@ -322,8 +322,8 @@ impl Partitions {
                     Some(_) => positions.collect(),
                 };
                 let hinted = left.iter().map(|&nth| {
-                    let (number, record) = located.at(nth);
-                    (keys.at(nth), number, Some(record))
+                    let key = keys.at(nth);
+                    (key, self.number_of(key), Some(located.at(nth)))
                 });
                 let mut shares = self.share_out(hinted);
                 for position in shares.iter_mut().flat_map(|share| &mut share.positions) {

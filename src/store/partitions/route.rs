@@ -101,6 +101,13 @@ impl Route {
         Ok(())
     }
 
+    /// The seed of the hash of keys, and how many partitions there are, unless the user says which one has a key.
+    #[cfg(feature = "cuda")]
+    pub fn by_hash(&self) -> Option<(u64, u32)> {
+        let is_hashed = self.partitioner.is_none();
+        is_hashed.then_some((self.seed, self.partitions))
+    }
+
     /// The number of the partition that has a key.
     #[inline]
     pub fn number_of(&self, key: &[u8]) -> usize {

@@ -2,6 +2,7 @@
 //! driver (docs/testing.md), these tests pass by.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -11,7 +12,8 @@ use rand::{RngExt, SeedableRng};
 use crate::engine::device_tests::{GPU, alone, fail_calls};
 use crate::store::columns::{Columns, ValueColumns};
 use crate::store::tests::seed;
-use crate::store::{Durability, Store, StoreOptions};
+use crate::store::{Durability, Partitioner, Store, StoreOptions};
+use crate::width::low_byte;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -139,6 +141,39 @@ fn keys_of_full_tables_are_found_on_the_device() {
         located * 100 >= u64::from(FULL_TABLES_KEYS) * 99,
         "{located} of {FULL_TABLES_KEYS}"
     );
+}
+
+/// Says where keys are by their length.
+struct ByLength;
+
+impl Partitioner for ByLength {
+    fn name(&self) -> &str {
+        "by length"
+    }
+
+    fn partition(&self, key: &[u8], partitions: usize) -> usize {
+        key.len() % partitions
+    }
+}
+
+#[test]
+fn keys_of_any_length_are_found_on_the_device() {
+    let Some(_alone) = alone() else { return };
+    // Each way of hashing has lengths of its own.
+    let keys: Vec<Vec<u8>> = (0..600)
+        .map(|len: usize| (0..len).map(|at| low_byte(at as u64 * 7)).collect())
+        .collect();
+    let model: Model = keys.iter().map(|key| (key.clone(), key.clone())).collect();
+    let options = StoreOptions::new().partitions(3);
+    for options in [options.clone(), options.partitioner(Arc::new(ByLength))] {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let store = open_with(dir.path(), options);
+        store.put_columns(&columns(&keys), &columns(&keys)).unwrap();
+        let before = store.stats().gpu_located;
+        expect(&store.get_columns(&columns(&keys)).unwrap(), &keys, &model);
+        let located = store.stats().gpu_located - before;
+        assert!(located * 100 >= 600 * 99, "{located}");
+    }
 }
 
 /// Keys of more waves than tables are held for.
