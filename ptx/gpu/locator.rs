@@ -32,7 +32,7 @@ pub const LINE: u32 = 64;
 const PIECE: u32 = 16 << 20;
 
 /// Questions and answers that may be under way at a time.
-pub const EXCHANGES: usize = 2;
+pub const EXCHANGES: usize = 3;
 
 /// In place of where the values of a chunk begin, if there was no room for them.
 const NO_ROOM: u64 = u64::MAX;
@@ -101,7 +101,7 @@ struct QuestionsView {
 #[repr(C)]
 struct AnswersView {
     records: Address,
-    starts: Address,
+    chunks: Address,
     used: Address,
     lens: Address,
     values: Address,
@@ -152,8 +152,30 @@ pub struct Answers<'a> {
     pub records: &'a [u64],
     /// Bytes of each key's value, or [`NO_VALUE`].
     lens: &'a [u32],
-    starts: &'a [u64],
+    chunks: &'a [ChunkAnswer],
     values: &'a [u8],
+}
+
+/// What a launch says of a chunk of keys.
+#[derive(Debug, Clone, Copy, Zeroable, Pod)]
+#[repr(C)]
+struct ChunkAnswer {
+    start: u64,
+    bytes: u32,
+    left: u32,
+}
+
+/// What is known of the keys of a [`CHUNK`].
+#[derive(Debug, Clone, Copy)]
+pub struct Chunk<'a> {
+    /// Where among all [values](Answers::values) theirs are, one behind the other.
+    pub start: usize,
+    /// The lengths of these, and [`NO_VALUE`] where the device has no copy of the key's record, or not a whole one.
+    pub lens: &'a [u32],
+    /// The sum of all lengths.
+    pub bytes: usize,
+    /// Keys without one.
+    pub left: usize,
 }
 
 impl<'a> Answers<'a> {
@@ -162,12 +184,20 @@ impl<'a> Answers<'a> {
         self.values
     }
 
-    /// Where among all [values](Self::values) those of the keys of a [`CHUNK`] are, one behind the other, and their
-    /// lengths. A length is [`NO_VALUE`] where the device has no copy of the key's record, or not a whole one.
-    pub fn chunk(&self, chunk: usize) -> Option<(usize, &'a [u32])> {
-        let start = *self.starts.get(chunk)?;
-        let start = usize::try_from(start).ok().filter(|_| start != NO_ROOM)?;
-        Some((start, self.lens.chunks(CHUNK).nth(chunk)?))
+    /// The lengths of all, as [chunks](Self::chunk) have them.
+    pub fn lens(&self) -> &'a [u32] {
+        self.lens
+    }
+
+    /// What is known of the keys of a chunk, if there was room for all.
+    pub fn chunk(&self, chunk: usize) -> Option<Chunk<'a>> {
+        let ChunkAnswer { start, bytes, left } = *self.chunks.get(chunk)?;
+        Some(Chunk {
+            start: usize::try_from(start).ok().filter(|_| start != NO_ROOM)?,
+            lens: self.lens.chunks(CHUNK).nth(chunk)?,
+            bytes: bytes as usize,
+            left: left as usize,
+        })
     }
 }
 
@@ -190,6 +220,8 @@ pub struct Locator {
 
 struct Parts {
     stream: Stream,
+    /// For values on their way back: the next kernel does not wait for them.
+    back: Stream,
     kernels: Kernels,
     tables: Vec<Copies>,
     /// What a launch is told of them.
@@ -255,6 +287,7 @@ impl Locator {
         let entered = device.enter()?;
         let parts = Parts {
             stream: Stream::new()?,
+            back: Stream::new()?,
             kernels: Kernels::load(&device)?,
             tables: (0..PARTITIONS).map(|_| Copies::default()).collect(),
             views: DeviceMemory::new(PARTITIONS * size_of::<PartitionView>())?,
@@ -262,7 +295,7 @@ impl Locator {
             told: Vec::new(),
             staged: PinnedMemory::empty(),
             arrived: DeviceMemory::new(0)?,
-            exchanges: [Exchange::new()?, Exchange::new()?],
+            exchanges: [Exchange::new()?, Exchange::new()?, Exchange::new()?],
             values_len: 0,
         };
         drop(entered);
@@ -453,13 +486,12 @@ impl Locator {
     /// [`Error`](super::error::Error) when the host cannot pin so much.
     pub fn questions(&mut self, exchange: usize, size: Size) -> Result<Questions<'_>> {
         let _entered = self.device.enter()?;
-        let Parts {
-            stream, exchanges, ..
-        } = &mut *self.parts;
-        let exchange = &mut exchanges[exchange];
+        let parts = &mut *self.parts;
+        let exchange = &mut parts.exchanges[exchange];
         if exchange.is_under_way {
             // Nobody has waited for its answers.
-            wait(stream)?;
+            wait(&parts.stream)?;
+            wait(&parts.back)?;
             exchange.is_under_way = false;
         }
         exchange.size = size;
@@ -515,7 +547,7 @@ impl Locator {
         exchange.is_answered.wait()?;
         parts.views_differ = false;
         // Who finds no room now has it the next time.
-        parts.values_len = exchange.fetch(&parts.stream)?;
+        parts.values_len = exchange.fetch(&parts.back)?;
         Ok(())
     }
 
@@ -593,7 +625,7 @@ impl Exchange {
         let at = self.answers.address();
         let answers = AnswersView {
             records: at,
-            starts: at + answered.starts as u64,
+            chunks: at + answered.chunks as u64,
             used: at + answered.used as u64,
             lens: at + answered.lens as u64,
             values: self.values.address(),
@@ -634,9 +666,9 @@ impl Exchange {
         let layout = AnswersLayout::of(self.size.len);
         let answers = self.answered.bytes();
         Answers {
-            records: cast_slice(&answers[..layout.starts]),
+            records: cast_slice(&answers[..layout.chunks]),
             lens: cast_slice(&answers[layout.lens..layout.end]),
-            starts: cast_slice(&answers[layout.starts..layout.used]),
+            chunks: cast_slice(&answers[layout.chunks..layout.used]),
             values: &self.values_arrived.bytes()[..self.value_bytes],
         }
     }
@@ -665,7 +697,7 @@ impl QuestionsLayout {
 
 /// Where the parts of answers are in their block.
 struct AnswersLayout {
-    starts: usize,
+    chunks: usize,
     used: usize,
     lens: usize,
     end: usize,
@@ -673,11 +705,11 @@ struct AnswersLayout {
 
 impl AnswersLayout {
     fn of(len: usize) -> Self {
-        let starts = len * size_of::<u64>();
-        let used = starts + len.div_ceil(CHUNK) * size_of::<u64>();
+        let chunks = len * size_of::<u64>();
+        let used = chunks + len.div_ceil(CHUNK) * size_of::<ChunkAnswer>();
         let lens = used + size_of::<u64>();
         Self {
-            starts,
+            chunks,
             used,
             lens,
             end: lens + len * size_of::<u32>(),
@@ -738,6 +770,7 @@ impl Drop for Locator {
         let _entered = self.device.enter();
         // What is under way goes to memory that is freed.
         let _ = wait(&self.parts.stream);
+        let _ = wait(&self.parts.back);
         // SAFETY: nobody uses it after this.
         unsafe { ManuallyDrop::drop(&mut self.parts) };
     }

@@ -113,10 +113,17 @@ struct Questions {
     u32 unused;
 };
 
+// What is known of the keys of a chunk.
+struct ChunkAnswer {
+    u64 start; // where their values begin, or NO_ROOM
+    u32 bytes; // of all values
+    u32 left;  // keys whose values are not known
+};
+
 // What is known of them.
 struct Answers {
     u64 *records; // the offset of the record that a slot names beside the fingerprint, or 0
-    u64 *starts;  // where in `values` those of each chunk begin
+    ChunkAnswer *chunks;
     u64 *used;    // bytes that all chunks have, or would have
     u32 *lens;    // of the value of each key, in its chunk in the order of the keys
     u8 *values;
@@ -164,19 +171,25 @@ KERNEL find_records(const PartitionView *views, Questions asked, Answers found) 
             found.lens[at] = value == nullptr ? NO_VALUE : len;
         }
         __syncthreads();
+        // Bytes, and above them the keys that are left.
         u64 mine = 0;
         #pragma unroll
-        for (u32 nth = 0; nth < CHUNK_THREAD_KEYS; nth++) mine += lens[threadIdx.x * CHUNK_THREAD_KEYS + nth];
-        u64 end = sum_up_to(mine);
+        for (u32 nth = 0; nth < CHUNK_THREAD_KEYS; nth++) {
+            u32 at = threadIdx.x * CHUNK_THREAD_KEYS + nth;
+            bool is_left = sources[at] == nullptr && first + at < asked.len;
+            mine += lens[at] + (is_left ? 1ull << 32 : 0);
+        }
+        u64 all = sum_up_to(mine);
+        u32 end = static_cast<u32>(all);
         if (threadIdx.x == BLOCK_THREADS - 1) {
             // Chunks begin where words do.
-            u64 total = (end + 7) / 8 * 8;
+            u64 total = (static_cast<u64>(end) + 7) / 8 * 8;
             start = atomicAdd(found.used, total);
             if (start + total > found.room) start = NO_ROOM;
-            found.starts[chunk] = start;
+            found.chunks[chunk] = {start, end, static_cast<u32>(all >> 32)};
         }
         // From here on, where each value begins.
-        u32 begin = static_cast<u32>(end - mine);
+        u32 begin = end - static_cast<u32>(mine);
         #pragma unroll
         for (u32 nth = 0; nth < CHUNK_THREAD_KEYS; nth++) {
             u32 at = threadIdx.x * CHUNK_THREAD_KEYS + nth;

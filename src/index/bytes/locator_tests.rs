@@ -8,7 +8,7 @@ use rand::RngExt;
 use super::*;
 use crate::engine::device_tests::{GPU, alone};
 use crate::engine::locator;
-use crate::gpu::locator::{Answers, CHUNK, NO_VALUE, Questions, Size, Terms, VALUE_MAX};
+use crate::gpu::locator::{Answers, CHUNK, Chunk, NO_VALUE, Questions, Size, Terms, VALUE_MAX};
 use crate::index::variable_tests::{dir, options, rng};
 use crate::layout::RecordWord;
 use crate::layout::bucket::SLOT_WORDS_BYTES;
@@ -126,7 +126,12 @@ impl Copied {
                 sequence & EXCLUDED == 0 && value_of(*sequence).len() as u64 <= VALUE_MAX
             };
             let expected = found.filter(is_given).map(value_of);
-            let (first, lens) = answers.chunk(nth / CHUNK).expect("there is room");
+            let chunk = answers.chunk(nth / CHUNK).expect("there is room");
+            let (first, lens) = (chunk.start, chunk.lens);
+            let left = lens.iter().filter(|len| **len == NO_VALUE);
+            assert_eq!(left.count(), chunk.left);
+            let known = lens.iter().filter(|len| **len != NO_VALUE);
+            assert_eq!(known.map(|len| *len as usize).sum::<usize>(), chunk.bytes);
             let len_of = |len: &u32| (*len != NO_VALUE).then_some(*len as usize);
             let before: usize = lens[..nth % CHUNK].iter().filter_map(len_of).sum();
             let value = |len| &answers.values()[first + before..][..len];
@@ -221,7 +226,7 @@ fn value_is_given_if_the_key_is_equal_and_the_record_whole() {
         locator.refresh(&[Some(table)]).unwrap();
         let answers = find(&mut locator, &[5u64.to_le_bytes()], 0);
         assert_eq!(answers.records[0], record.offset());
-        let (start, lens) = answers.chunk(0).expect("there is room");
+        let Chunk { start, lens, .. } = answers.chunk(0).expect("there is room");
         (lens[0] != NO_VALUE).then(|| answers.values()[start..][..lens[0] as usize].to_vec())
     };
     // As if another key had the fingerprint.

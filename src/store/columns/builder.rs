@@ -1,6 +1,6 @@
 //! A column of values, made of parts that threads have read while they read the next ones.
 
-use super::gather::{Run, ValuesPart};
+use super::gather::{Lent, Run, ValuesPart};
 use super::values::ValueColumns;
 use super::{Columns, Offsets};
 
@@ -43,8 +43,8 @@ impl ColumnBuilder {
     }
 
     /// Makes room for the next parts, all of which but the last one of all have the same multiple of 8 positions.
-    /// Gives what copies each of them there, out of their own bytes and those that were `lent`.
-    pub fn add<'b>(&'b mut self, parts: &'b [ValuesPart], lent: &'b [u8]) -> Vec<PartCopy<'b>> {
+    /// Gives what copies each of them there, out of their own bytes and what was `lent`.
+    pub fn add<'b>(&'b mut self, parts: &'b [ValuesPart], lent: Lent<'b>) -> Vec<PartCopy<'b>> {
         let first = self.len;
         self.len += parts.iter().map(ValuesPart::len).sum::<usize>();
         let mut end = self.filled;

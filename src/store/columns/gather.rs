@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::builder::split_off;
 use super::values::ValueColumns;
 use super::{Columns, Offsets};
 use crate::pool::parallel;
@@ -15,9 +16,27 @@ const _: () = assert!(PART_VALUES.is_multiple_of(8));
 #[derive(Debug, Default)]
 pub struct ValuesPart {
     spans: Vec<Span>,
+    /// Or runs of a block that is not its own: then it has nothing else.
+    lent: Vec<LentRun>,
     bytes: Vec<u8>,
     /// How many more bytes of values are in a block that is not its own.
     lent_len: usize,
+}
+
+/// Values that lie one behind the other in a block that is lent: their lengths are those from `first` on.
+#[derive(Debug, Clone, Copy)]
+struct LentRun {
+    first: usize,
+    len: usize,
+    start: usize,
+    bytes: usize,
+}
+
+/// A block of values that parts do not own, and lengths of values in it.
+#[derive(Clone, Copy, Default)]
+pub struct Lent<'l> {
+    pub values: &'l [u8],
+    pub lens: &'l [u32],
 }
 
 /// Where a value is in the bytes of a part.
@@ -58,13 +77,15 @@ impl ValuesPart {
     pub fn clear(&mut self, len: usize) {
         self.spans.clear();
         self.spans.resize(len, NULL);
+        self.lent.clear();
         self.bytes.clear();
         self.lent_len = 0;
     }
 
     /// How many positions it has.
     pub fn len(&self) -> usize {
-        self.spans.len()
+        let lent: usize = self.lent.iter().map(|run| run.len).sum();
+        self.spans.len() + lent
     }
 
     /// How many bytes its values have.
@@ -94,6 +115,20 @@ impl ValuesPart {
         self.lent_len += len as usize;
     }
 
+    /// Gives as many positions more as there are `lens` their values, which lie from `start` on in the block that is lent,
+    /// where these lengths are known from `first` on. The part was [cleared](Self::clear) of all positions, and all
+    /// numbers of them but the last one are multiples of 8.
+    #[cfg(feature = "cuda")]
+    pub fn extend_lent(&mut self, (first, len): (usize, usize), (start, bytes): (usize, usize)) {
+        self.lent.push(LentRun {
+            first,
+            len,
+            start,
+            bytes,
+        });
+        self.lent_len += bytes;
+    }
+
     /// Takes the bytes, if the values are in the order of their positions.
     fn take_sorted(&mut self) -> Option<Vec<u8>> {
         let values = self.spans.iter().filter_map(|span| span.bytes());
@@ -111,7 +146,7 @@ pub fn concat(mut parts: Vec<ValuesPart>) -> ValueColumns {
     };
     let bytes = taken.unwrap_or_else(|| vec![0; total]);
     // What was taken is in no part any more, so nothing is copied over it.
-    let runs = parts.iter().map(|part| Run::of(part, &[]));
+    let runs = parts.iter().map(|part| Run::of(part, Lent::default()));
     column(&runs.collect::<Vec<_>>(), bytes, total)
 }
 
@@ -146,8 +181,9 @@ pub fn scatter(
     let runs = chunks.iter().map(|(spans, len)| Run {
         spans,
         len: *len,
+        runs: &[],
         parts: &bytes,
-        lent: &[],
+        lent: Lent::default(),
     });
     let total = chunks.iter().map(|(_, len)| len).sum();
     column(&runs.collect::<Vec<_>>(), vec![0; total], total)
@@ -180,17 +216,20 @@ impl ShareSpans {
 /// Values of consecutive positions, and where they are.
 pub struct Run<'p> {
     spans: &'p [Span],
+    /// In place of spans.
+    runs: &'p [LentRun],
     parts: &'p [Vec<u8>],
-    lent: &'p [u8],
+    lent: Lent<'p>,
     /// Bytes that are to be copied.
     len: usize,
 }
 
 impl<'p> Run<'p> {
     /// The values of a part, with the block that was lent to it.
-    pub fn of(part: &'p ValuesPart, lent: &'p [u8]) -> Self {
+    pub fn of(part: &'p ValuesPart, lent: Lent<'p>) -> Self {
         Self {
             spans: &part.spans,
+            runs: &part.lent,
             len: part.bytes_len(),
             parts: std::slice::from_ref(&part.bytes),
             lent,
@@ -202,21 +241,38 @@ impl<'p> Run<'p> {
     pub fn fill<O: TryFrom<usize, Error: std::fmt::Debug>>(
         &self,
         begin: usize,
-        bytes: &mut [u8],
-        ends: &mut [O],
+        mut bytes: &mut [u8],
+        mut ends: &mut [O],
         validity: &mut [u8],
     ) {
+        let mut end = begin;
+        let to_end = |end| O::try_from(end).expect("the width is chosen for all of them");
+        for run in self.runs {
+            let values = &self.lent.values[run.start..][..run.bytes];
+            split_off(&mut bytes, run.bytes).copy_from_slice(values);
+            let lens = &self.lent.lens[run.first..][..run.len];
+            for (value_end, len) in split_off(&mut ends, run.len).iter_mut().zip(lens) {
+                end += *len as usize;
+                *value_end = to_end(end);
+            }
+        }
+        if let [.., last] = self.runs {
+            validity.fill(u8::MAX);
+            if let (Some(byte), 1..) = (validity.last_mut(), last.len % 8) {
+                *byte >>= 8 - last.len % 8;
+            }
+            return;
+        }
         if !bytes.is_empty() {
             self.copy_to(bytes);
         }
         validity.fill(0);
-        let mut end = begin;
         for (nth, span) in self.spans.iter().enumerate() {
             if let Some(value) = span.bytes() {
                 end += value.len();
                 validity[nth / 8] |= 1 << (nth % 8);
             }
-            ends[nth] = O::try_from(end).expect("the width is chosen for all of them");
+            ends[nth] = to_end(end);
         }
     }
 
@@ -226,7 +282,7 @@ impl<'p> Run<'p> {
             let target = bytes.split_off_mut(..values.len());
             let target = target.expect("as long as all of them");
             let source = match part {
-                LENT => self.lent,
+                LENT => self.lent.values,
                 part => &self.parts[part as usize],
             };
             target.copy_from_slice(&source[values]);

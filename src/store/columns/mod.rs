@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[cfg(feature = "cuda")]
 pub(in crate::store) use builder::split_off;
 pub(in crate::store) use builder::{ColumnBuilder, PartCopy};
-pub(in crate::store) use gather::{PART_VALUES, ValuesPart, concat, scatter};
+pub(in crate::store) use gather::{Lent, PART_VALUES, ValuesPart, concat, scatter};
 pub use values::{ColumnAnswers, ValueColumns};
 
 use crate::width::to_usize;

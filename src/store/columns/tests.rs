@@ -207,7 +207,7 @@ fn build(values: &[Option<Vec<u8>>], wave: usize, buffers: ValueColumns) -> Valu
     for wave in parts.chunks(wave) {
         // In any order.
         builder
-            .add(wave, &[])
+            .add(wave, Lent::default())
             .into_iter()
             .rev()
             .for_each(PartCopy::run);
@@ -256,6 +256,56 @@ fn columns_are_built_in_the_buffers_of_others() {
             assert_eq!(buffers.values().bytes().len(), bytes);
         }
     }
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn parts_are_lent_runs_of_values() {
+    let len = 3 * PART_VALUES + 13;
+    let value = |nth: usize| vec![nth.to_le_bytes()[0]; nth % 7];
+    let lens: Vec<u32> = (0..len)
+        .map(|nth| value(nth).len().try_into().unwrap())
+        .collect();
+    // The last ones lie first.
+    let mut values = b"others".to_vec();
+    let mut run = |first: usize, end: usize| {
+        let start = values.len();
+        (first..end).for_each(|nth| values.extend(value(nth)));
+        ((first, end - first), (start, values.len() - start))
+    };
+    let last = run(3 * PART_VALUES, len);
+    let second = run(PART_VALUES, 2 * PART_VALUES);
+    let first = run(0, PART_VALUES);
+    let mut parts = [
+        ValuesPart::default(),
+        ValuesPart::nulls(PART_VALUES),
+        ValuesPart::default(),
+    ];
+    parts[0].extend_lent(first.0, first.1);
+    parts[0].extend_lent(second.0, second.1);
+    parts[1].set(3, b"own");
+    parts[2].extend_lent(last.0, last.1);
+    let lent = Lent {
+        values: &values,
+        lens: &lens,
+    };
+    let mut builder = ColumnBuilder::new(len, ValueColumns::default());
+    builder
+        .add(&parts, lent)
+        .into_iter()
+        .for_each(PartCopy::run);
+    let column = builder.finish();
+    let expected = (0..len).map(|nth| match nth / PART_VALUES {
+        2 => (nth == 2 * PART_VALUES + 3).then(|| b"own".to_vec()),
+        _ => Some(value(nth)),
+    });
+    assert!(
+        column
+            .iter()
+            .map(|value| value.map(<[u8]>::to_vec))
+            .eq(expected)
+    );
+    assert_eq!(column.null_count(), PART_VALUES - 1);
 }
 
 #[test]

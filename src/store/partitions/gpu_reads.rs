@@ -14,11 +14,13 @@ use parking_lot::Mutex;
 
 use super::Partitions;
 use crate::engine::{Locator, locator};
-use crate::gpu::locator::{Answers, CHUNK, EXCHANGES, NO_VALUE, Questions, Size, Terms, Usable};
+use crate::gpu::locator::{
+    Answers, CHUNK, Chunk, EXCHANGES, NO_VALUE, Questions, Size, Terms, Usable,
+};
 use crate::index::bytes::Held;
 use crate::pool::parallel;
 use crate::pool::rates::{Rates, Side};
-use crate::store::columns::{Columns, PART_VALUES, ValuesPart, split_off};
+use crate::store::columns::{Columns, Lent, PART_VALUES, ValuesPart, split_off};
 use crate::store::inner::{PARALLEL_LOOKUPS_MIN, StoreInner};
 use crate::store::partition::Partition;
 use crate::store::resident::tiers::TOMBSTONE;
@@ -228,6 +230,9 @@ struct Session<'p> {
     /// How many waves have been asked for, and where the last one ends.
     waves: usize,
     end: usize,
+    /// Of these, how many have been fetched, and the caller has had.
+    fetched: usize,
+    current: usize,
 }
 
 impl<'p> Session<'p> {
@@ -239,7 +244,7 @@ impl<'p> Session<'p> {
         (asked, wave): (&Asked, &Range<usize>),
     ) -> Result<Located<'t>> {
         let session = match last.take() {
-            Some(session) if session.end == wave.end => last.insert(session),
+            Some(session) if session.is_ahead() => last.insert(session),
             // Nothing is held while this waits.
             other => {
                 drop(other);
@@ -248,13 +253,13 @@ impl<'p> Session<'p> {
                 session
             }
         };
-        let exchange = (session.waves - 1) % EXCHANGES;
-        locator.fetch(exchange)?;
-        let next = wave.end..asked.keys.len().min(wave.end + wave.len());
-        let is_short = asked.keys.bytes_of(&next).len() <= KEY_BYTES_MAX;
-        if !next.is_empty() && is_short && session.waves < HELD_WAVES_MAX {
-            session.ask(partitions, locator, (asked, &next))?;
-        }
+        let exchange = session.current % EXCHANGES;
+        session.ask_next(partitions, locator, (asked, wave.len()))?;
+        session.fetch_up_to(session.current, locator)?;
+        session.ask_next(partitions, locator, (asked, wave.len()))?;
+        // Whose values come while those of this wave are copied.
+        session.fetch_up_to(session.current + 1, locator)?;
+        session.current += 1;
         Ok(Located {
             first: wave.start,
             answers: locator.answers(exchange)?,
@@ -289,7 +294,39 @@ impl<'p> Session<'p> {
             _held: held,
             waves: 0,
             end: 0,
+            fetched: 0,
+            current: 0,
         })
+    }
+
+    /// Whether it has asked for a wave that the caller has not had.
+    fn is_ahead(&self) -> bool {
+        self.current < self.waves
+    }
+
+    /// Asks for the next wave, unless all exchanges are under way.
+    fn ask_next(
+        &mut self,
+        partitions: &Partitions,
+        locator: &mut Locator,
+        (asked, len): (&Asked, usize),
+    ) -> Result<()> {
+        let next = self.end..asked.keys.len().min(self.end + len);
+        let is_short = asked.keys.bytes_of(&next).len() <= KEY_BYTES_MAX;
+        let is_idle = self.waves < HELD_WAVES_MAX.min(self.current + EXCHANGES);
+        match !next.is_empty() && is_short && is_idle {
+            true => self.ask(partitions, locator, (asked, &next)),
+            false => Ok(()),
+        }
+    }
+
+    /// Has the values of all waves that were asked for come, up to this one.
+    fn fetch_up_to(&mut self, wave: usize, locator: &mut Locator) -> Result<()> {
+        while self.fetched < self.waves.min(wave + 1) {
+            locator.fetch(self.fetched % EXCHANGES)?;
+            self.fetched += 1;
+        }
+        Ok(())
     }
 
     fn ask(
@@ -337,9 +374,27 @@ impl Located<'_> {
         self.answers.records[position - self.first]
     }
 
-    /// The values that it knows.
-    pub fn values(&self) -> &[u8] {
-        self.answers.values()
+    /// The values that it knows, and their lengths.
+    pub fn lent(&self) -> Lent<'_> {
+        Lent {
+            values: self.answers.values(),
+            lens: self.answers.lens(),
+        }
+    }
+
+    /// Lends these to `part`, which begins with a position that a chunk begins with, if all of its positions have one.
+    pub fn lend_all(&self, positions: &Range<usize>, part: &mut ValuesPart) -> bool {
+        part.clear(0);
+        let from = positions.start - self.first;
+        let chunks = (from..positions.end - self.first).step_by(CHUNK);
+        chunks.into_iter().all(|first| {
+            let chunk = self.answers.chunk(first / CHUNK);
+            let Some(chunk) = chunk.filter(|chunk| chunk.left == 0) else {
+                return false;
+            };
+            part.extend_lent((first, chunk.lens.len()), (chunk.start, chunk.bytes));
+            true
+        })
     }
 
     /// Lends these to the positions of `part`, which begins at one that a chunk begins with. Gives the positions that it
@@ -349,7 +404,10 @@ impl Located<'_> {
         for first in positions.clone().step_by(CHUNK) {
             let chunk = first..positions.end.min(first + CHUNK);
             let nth = first - self.first;
-            let Some((mut start, lens)) = self.answers.chunk(nth / CHUNK) else {
+            let Some(Chunk {
+                mut start, lens, ..
+            }) = self.answers.chunk(nth / CHUNK)
+            else {
                 left.extend(chunk);
                 continue;
             };

@@ -8,7 +8,7 @@ use super::gpu_reads::Located;
 use crate::Result;
 use crate::pool::{parallel, run_off_pool};
 use crate::store::columns::{
-    ColumnBuilder, Columns, PART_VALUES, PartCopy, ValueColumns, ValuesPart, concat,
+    ColumnBuilder, Columns, Lent, PART_VALUES, PartCopy, ValueColumns, ValuesPart, concat,
 };
 use crate::store::inner::{PARALLEL_LOOKUPS_MIN, UNREGISTERED_READS};
 use crate::store::mvcc::old_versions::Value;
@@ -24,7 +24,7 @@ impl Located {
         match *self {}
     }
 
-    fn values(&self) -> &[u8] {
+    fn lent(&self) -> Lent<'_> {
         match *self {}
     }
 
@@ -244,7 +244,8 @@ impl Partitions {
             };
             let mut tasks: Vec<Task> = firsts.map(of_part).collect();
             next += tasks.len() * part;
-            tasks.extend(builder.add(&read, &[]).into_iter().map(Task::Copy));
+            let copies = builder.add(&read, Lent::default()).into_iter();
+            tasks.extend(copies.map(Task::Copy));
             let run = |task: Task| match task {
                 Task::Read(positions, part) => {
                     Some(self.read_part(keys, positions, part, snapshot, located))
@@ -263,7 +264,7 @@ impl Partitions {
             idle = std::mem::replace(&mut read, next_read);
             if let Some(located) = located {
                 // What a GPU has lent is given back with what else it says of the wave.
-                let copies = builder.add(&read, located.values());
+                let copies = builder.add(&read, located.lent());
                 match is_short {
                     true => copies.into_iter().for_each(PartCopy::run),
                     false => drop(pool.install(|| parallel::map(copies, PartCopy::run))),
@@ -312,6 +313,13 @@ impl Partitions {
         snapshot: Option<u64>,
         located: Option<&Located>,
     ) -> Result<ValuesPart> {
+        #[cfg(feature = "cuda")]
+        if let (Some(located), None) = (located, snapshot)
+            && located.lend_all(&positions, &mut part)
+        {
+            self.note_located(&[], part.len());
+            return Ok(part);
+        }
         part.clear(positions.len());
         let first = positions.start;
         let shares = match located {
