@@ -222,6 +222,7 @@ struct Asked<'k> {
 
 /// Some waves that are read of what tables have at one moment.
 struct Session<'p> {
+    gpu_reads: &'p GpuReads,
     /// The partitions whose tables the GPU has.
     usable: Usable,
     /// It has copied one of them for the first time.
@@ -289,6 +290,7 @@ impl<'p> Session<'p> {
             usable[number / 64] |= 1 << (number % 64);
         }
         Ok(Self {
+            gpu_reads: &partitions.shared().gpu_reads,
             usable,
             is_first: refreshed.is_first,
             _held: held,
@@ -386,15 +388,15 @@ impl Located<'_> {
     pub fn lend_all(&self, positions: &Range<usize>, part: &mut ValuesPart) -> bool {
         part.clear(0);
         let from = positions.start - self.first;
-        let chunks = (from..positions.end - self.first).step_by(CHUNK);
-        chunks.into_iter().all(|first| {
+        for first in (from..positions.end - self.first).step_by(CHUNK) {
             let chunk = self.answers.chunk(first / CHUNK);
             let Some(chunk) = chunk.filter(|chunk| chunk.left == 0) else {
                 return false;
             };
             part.extend_lent((first, chunk.lens.len()), (chunk.start, chunk.bytes));
-            true
-        })
+        }
+        self.session.gpu_reads.note_located(part.len());
+        true
     }
 
     /// Lends these to the positions of `part`, which begins at one that a chunk begins with. Gives the positions that it

@@ -28,6 +28,10 @@ impl Located {
         match *self {}
     }
 
+    fn lend_all(&self, _: &Range<usize>, _: &mut ValuesPart) -> bool {
+        match *self {}
+    }
+
     fn lend(&self, _: &Range<usize>, _: &mut ValuesPart) -> Vec<usize> {
         match *self {}
     }
@@ -39,8 +43,11 @@ const PART_VALUES_MAX: usize = 16 * PART_VALUES;
 /// Parts of a column that each thread reads at a time.
 const PARTS_PER_THREAD: usize = 2;
 
+/// The same if a GPU helps: what it lends for all threads is still in a cache when they copy it.
+const GPU_PART_VALUES_MAX: usize = 8 * PART_VALUES;
+
 /// Waves of a column that a GPU helps to read, at least.
-const GPU_WAVES: usize = 4;
+const GPU_WAVES: usize = 2;
 
 /// Keys that a partition has, and their positions among those that are asked for.
 struct KeysOf<'k> {
@@ -200,6 +207,7 @@ impl Partitions {
         snapshot: Option<u64>,
     ) -> Result<ValueColumns> {
         enum Task<'b> {
+            Lent(ValuesPart),
             Read(Range<usize>, ValuesPart),
             Copy(PartCopy<'b>),
         }
@@ -218,7 +226,7 @@ impl Partitions {
         let gpu = None::<Located>;
         // All threads wait for what a GPU says of a wave, while it looks for the next one.
         let (waves, most) = match gpu.is_some() {
-            true => (GPU_WAVES, PART_VALUES_MAX),
+            true => (GPU_WAVES, GPU_PART_VALUES_MAX),
             false => (1, self.part_values_max()),
         };
         let part = (keys.len() / waves / of_wave).next_multiple_of(PART_VALUES);
@@ -237,16 +245,21 @@ impl Partitions {
             };
             #[cfg(not(feature = "cuda"))]
             let located = None;
-            let located = located.as_ref();
+            let located: Option<&Located> = located.as_ref();
             let of_part = |first| {
                 let positions = first..keys.len().min(first + part);
-                Task::Read(positions, idle.pop().unwrap_or_default())
+                let mut part = idle.pop().unwrap_or_default();
+                match located.is_some_and(|located| located.lend_all(&positions, &mut part)) {
+                    true => Task::Lent(part),
+                    false => Task::Read(positions, part),
+                }
             };
             let mut tasks: Vec<Task> = firsts.map(of_part).collect();
             next += tasks.len() * part;
             let copies = builder.add(&read, Lent::default()).into_iter();
             tasks.extend(copies.map(Task::Copy));
             let run = |task: Task| match task {
+                Task::Lent(part) => Some(Ok(part)),
                 Task::Read(positions, part) => {
                     Some(self.read_part(keys, positions, part, snapshot, located))
                 }
@@ -255,7 +268,8 @@ impl Partitions {
                     None
                 }
             };
-            let done: Vec<Option<Result<ValuesPart>>> = match is_short {
+            let are_lent = tasks.iter().all(|task| matches!(task, Task::Lent(_)));
+            let done: Vec<Option<Result<ValuesPart>>> = match is_short || are_lent {
                 true => tasks.into_iter().map(run).collect(),
                 // Not longer than that: who waits there does whatever comes.
                 false => pool.install(|| parallel::map(tasks, run)),
@@ -313,13 +327,6 @@ impl Partitions {
         snapshot: Option<u64>,
         located: Option<&Located>,
     ) -> Result<ValuesPart> {
-        #[cfg(feature = "cuda")]
-        if let (Some(located), None) = (located, snapshot)
-            && located.lend_all(&positions, &mut part)
-        {
-            self.note_located(&[], part.len());
-            return Ok(part);
-        }
         part.clear(positions.len());
         let first = positions.start;
         let shares = match located {
