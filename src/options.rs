@@ -6,9 +6,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::column;
 use crate::domain::Domain;
 use crate::error::ParseOptionError;
-use crate::layout::{Column, KeyKind, Metadata, Shape, column};
+use crate::layout::{Column, KeyKind, Metadata, Shape};
 use crate::pm::Faults;
 use crate::pool::cores;
 use crate::width::to_usize;

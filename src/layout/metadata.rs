@@ -13,9 +13,9 @@ use serde::Serialize;
 use static_assertions::const_assert_eq;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::column::{self, COLUMN_NAME_MAX, COLUMNS_MAX, Column, ColumnRole, DType, RANK_MAX};
 use super::superblock::MAX_CHANGES;
 use super::{METADATA, PAGE};
+use crate::column::{self, COLUMN_NAME_MAX, COLUMNS_MAX, Column, ColumnRole, DType, RANK_MAX};
 use crate::width::{to_usize, u32_of};
 
 /// Most bytes of the user.

@@ -18,7 +18,6 @@
 
 pub mod bucket;
 pub mod checksum;
-pub mod column;
 pub mod extent;
 pub mod hash;
 pub mod mark;
@@ -29,8 +28,8 @@ pub mod shape;
 pub mod size_class;
 pub mod superblock;
 
+pub use crate::column::{Column, ColumnRole, DType};
 pub use bucket::{BUSY, EMPTY, RESERVED_WORD};
-pub use column::{Column, ColumnRole, DType};
 pub use extent::{ExtentEntry, ExtentKind};
 pub use hash::KeyHash;
 pub use mark::Mark;

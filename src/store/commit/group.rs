@@ -159,9 +159,10 @@ impl StoreInner {
         whole: bool,
     ) -> Result<Vec<Answers>> {
         let mut timer = StepTimer::start(requests.len(), &self.short_groups);
-        let gpu = self.shared.sorter.gpu(requests.len());
+        let turn = self.shared.sorter.turn(requests.len());
         let operator = self.operator.as_deref();
-        let execution = Execution::start(requests, &self.tiers, operator, gpu)?;
+        let execution = Execution::start(requests, &self.tiers, operator, turn.gpu)?;
+        turn.done();
         if let Some(error) = execution.failure().filter(|_| whole) {
             return Err(error.clone());
         }

@@ -1,4 +1,4 @@
-//! Who sorts the versions of batches: the CPU, or for long queues a GPU.
+//! Who sorts the versions of batches: the CPU, or for long queues a GPU if it is faster (H-Rocks §6.7).
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::engine::{VersionSorter, version_sorter};
-use crate::pool::rates::Side;
+use crate::pool::rates::{Rates, Side};
 use crate::pool::threshold::Threshold;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::{Engine, Result};
@@ -18,7 +18,27 @@ pub struct Sorter {
     /// The GPU, once it was needed, if there is one.
     gpu: OnceLock<Option<VersionSorter>>,
     threshold: Mutex<Threshold>,
+    /// Of batches that the threshold lets to a GPU.
+    rates: Rates,
     batches: AtomicU64,
+}
+
+/// Who sorts a batch.
+pub struct Turn<'s> {
+    sorter: &'s Sorter,
+    pub gpu: Option<&'s VersionSorter>,
+    /// How long the batch is, and when it began, if that is to be noted.
+    began: Option<(u64, Instant)>,
+}
+
+impl Turn<'_> {
+    /// Notes that the batch is sorted.
+    pub fn done(self) {
+        if let Some((requests, began)) = self.began {
+            let side = self.gpu.map_or(Side::Cpu, |_| Side::Gpu);
+            self.sorter.rates.note(side, requests, began.elapsed());
+        }
+    }
 }
 
 impl Sorter {
@@ -37,6 +57,7 @@ impl Sorter {
             engine,
             gpu,
             threshold,
+            rates: Rates::default(),
             batches: AtomicU64::new(0),
         })
     }
@@ -46,22 +67,38 @@ impl Sorter {
         self.batches.load(Ordering::Relaxed)
     }
 
-    /// The GPU, if it is to sort the versions of so many requests, which are all that wait.
-    pub fn gpu(&self, waiting: usize) -> Option<&VersionSorter> {
+    /// Who is to sort the versions of so many requests, which are all that wait: a GPU that was asked for by name those
+    /// of every long queue, any other one those that it sorts faster than the CPU.
+    pub fn turn(&self, waiting: usize) -> Turn<'_> {
+        let of_cpu = Turn {
+            sorter: self,
+            gpu: None,
+            began: None,
+        };
         // The threshold has a lock that all partitions share, which single requests would wait for.
         if waiting < PARALLEL_REQUESTS_MIN || matches!(self.gpu.get(), Some(None)) {
-            return None;
+            return of_cpu;
         }
-        match self.threshold.lock().choose(waiting, Instant::now()) {
-            Side::Cpu => None,
-            // Only `Auto` may still have to look, and finds no error.
-            Side::Gpu => {
-                let open = || version_sorter(self.engine).ok().flatten();
-                let gpu = self.gpu.get_or_init(open).as_ref();
-                self.batches
-                    .fetch_add(u64::from(gpu.is_some()), Ordering::Relaxed);
-                gpu
-            }
+        if self.threshold.lock().choose(waiting, Instant::now()) == Side::Cpu {
+            return of_cpu;
+        }
+        let requests = waiting as u64;
+        let is_open = self.gpu.get().is_some();
+        if self.engine == Engine::Auto && self.rates.choose(requests) == Side::Cpu {
+            let began = Some((requests, Instant::now()));
+            return Turn { began, ..of_cpu };
+        }
+        // Only `Auto` may still have to look, and finds no error.
+        let open = || version_sorter(self.engine).ok().flatten();
+        let gpu = self.gpu.get_or_init(open).as_ref();
+        self.batches
+            .fetch_add(u64::from(gpu.is_some()), Ordering::Relaxed);
+        // To open it takes long, once.
+        let began = is_open.then(|| (requests, Instant::now()));
+        Turn {
+            gpu,
+            began,
+            ..of_cpu
         }
     }
 }

@@ -278,7 +278,8 @@ impl Partitions {
     ) -> Result<Vec<Answers>> {
         let began = Instant::now();
         let len = jobs.iter().map(|(batch, _)| batch.len()).sum();
-        let gpu = self.shared().sorter.gpu(len);
+        let turn = self.shared().sorter.turn(len);
+        let gpu = turn.gpu;
         let apart = Apart::of(shares.iter().map(|share| share.len));
         let start = |share| start(share, jobs, gpu);
         let executions: Vec<_> = match gpu {
@@ -286,6 +287,7 @@ impl Partitions {
             Some(_) => shares.iter().map(start).collect::<Result<_>>()?,
             None => each(apart, shares.iter(), start)?,
         };
+        turn.done();
         if let Some(error) = executions
             .iter()
             .find_map(|one| one.failure())

@@ -80,7 +80,7 @@ impl DType {
     }
 
     /// The number of it in the file.
-    pub(super) const fn code(self) -> u8 {
+    pub const fn code(self) -> u8 {
         match self {
             Self::U8 => 1,
             Self::U16 => 2,
@@ -98,7 +98,8 @@ impl DType {
         }
     }
 
-    pub(super) fn from_code(code: u8) -> Option<Self> {
+    /// The type of a number in the file.
+    pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.code() == code)
     }
 }
@@ -148,7 +149,7 @@ impl ColumnRole {
     const ALL: [Self; 3] = [Self::Weight, Self::OptimizerState, Self::Other];
 
     /// The number of it in the file.
-    pub(super) const fn code(self) -> u8 {
+    pub const fn code(self) -> u8 {
         match self {
             Self::Weight => 1,
             Self::OptimizerState => 2,
@@ -156,7 +157,8 @@ impl ColumnRole {
         }
     }
 
-    pub(super) fn from_code(code: u8) -> Option<Self> {
+    /// The role of a number in the file.
+    pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.code() == code)
     }
 }
@@ -173,6 +175,7 @@ impl fmt::Display for ColumnRole {
 
 /// A column of the values of an index: an array of one type at fixed bytes of every value.
 ///
+/// # Examples
 /// ```
 /// use gphash::{Column, ColumnRole, DType};
 ///
@@ -288,7 +291,7 @@ impl fmt::Display for Column {
 ///
 /// # Errors
 /// What was found, and what is expected.
-pub(crate) fn check(columns: &[Column], value_size: usize) -> Result<(), (String, String)> {
+pub fn check(columns: &[Column], value_size: usize) -> Result<(), (String, String)> {
     let refuse = |found: String, expected: &str| Err((found, expected.to_owned()));
     if columns.len() > COLUMNS_MAX {
         return refuse(format!("{} columns", columns.len()), "at most 16");
@@ -340,7 +343,7 @@ pub(crate) fn check(columns: &[Column], value_size: usize) -> Result<(), (String
 ///
 /// # Errors
 /// What was found, and which padding is needed.
-pub(crate) fn check_lines(columns: &[Column], value_size: usize) -> Result<(), (String, String)> {
+pub fn check_lines(columns: &[Column], value_size: usize) -> Result<(), (String, String)> {
     if value_size <= CACHE_LINE {
         return Ok(());
     }
