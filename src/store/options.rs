@@ -273,8 +273,8 @@ impl StoreOptions {
     }
 
     /// Who sorts the versions that a batch makes of its keys and finds those that its gets see. A GPU does
-    /// when many requests wait, about 10,000 or more as their rate has it. The CPU does it for fewer, and
-    /// executes the rest of every batch. A GPU also reads long [columns](super::Store::get_columns) of keys, by copies of
+    /// when many requests wait, about 10,000 or more as their rate has it, and with `Auto` where it has been faster. The CPU
+    /// does it for fewer, and executes the rest of every batch. A GPU also reads long [columns](super::Store::get_columns) of keys, by copies of
     /// the tables in its memory, and compacts sorted files, each where it has been faster. Results are the same. With
     /// [`Engine::Cuda`] a store is not opened without that GPU.
     ///
