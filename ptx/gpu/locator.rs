@@ -320,6 +320,7 @@ impl Locator {
     ) -> Result<()> {
         let _entered = self.device.enter()?;
         let bucket_size = self.shape.bucket_size as usize;
+        self.parts.settle()?;
         self.parts.views_differ = true;
         let copies = &mut self.parts.tables[usize::from(partition)];
         copies.hash_seed = hash_seed;
@@ -351,7 +352,9 @@ impl Locator {
         if copies.pieces.len() == wanted {
             return Ok(copies.covered());
         }
+        parts.settle()?;
         parts.views_differ = true;
+        let copies = &mut parts.tables[usize::from(partition)];
         // Nothing is covered if this ends early.
         let mut pieces = std::mem::take(&mut copies.pieces);
         copies.piece_addresses = None;
@@ -487,13 +490,10 @@ impl Locator {
     pub fn questions(&mut self, exchange: usize, size: Size) -> Result<Questions<'_>> {
         let _entered = self.device.enter()?;
         let parts = &mut *self.parts;
-        let exchange = &mut parts.exchanges[exchange];
-        if exchange.is_under_way {
-            // Nobody has waited for its answers.
-            wait(&parts.stream)?;
-            wait(&parts.back)?;
-            exchange.is_under_way = false;
+        if parts.exchanges[exchange].is_under_way {
+            parts.settle()?;
         }
+        let exchange = &mut parts.exchanges[exchange];
         exchange.size = size;
         let layout = QuestionsLayout::of(size);
         exchange.asked.reserve(layout.end)?;
@@ -546,8 +546,11 @@ impl Locator {
         parts.views_differ = true;
         exchange.is_answered.wait()?;
         parts.views_differ = false;
-        // Who finds no room now has it the next time.
-        parts.values_len = exchange.fetch(&parts.back)?;
+        let used = exchange.fetch(&parts.back)?;
+        if used > 0 {
+            // Who finds no room now has it the next time.
+            parts.values_len = used;
+        }
         Ok(())
     }
 
@@ -562,6 +565,20 @@ impl Locator {
         exchange.is_under_way = false;
         drop(entered);
         Ok(exchange.answers())
+    }
+}
+
+impl Parts {
+    /// Waits for exchanges whose answers nobody has waited for.
+    fn settle(&mut self) -> Result<()> {
+        if self.exchanges.iter().any(|one| one.is_under_way) {
+            wait(&self.stream)?;
+            wait(&self.back)?;
+        }
+        for exchange in &mut self.exchanges {
+            exchange.is_under_way = false;
+        }
+        Ok(())
     }
 }
 

@@ -80,6 +80,7 @@ impl DType {
     }
 
     /// The number of it in the file.
+    #[doc(hidden)]
     pub const fn code(self) -> u8 {
         match self {
             Self::U8 => 1,
@@ -99,6 +100,7 @@ impl DType {
     }
 
     /// The type of a number in the file.
+    #[doc(hidden)]
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.code() == code)
     }
@@ -149,6 +151,7 @@ impl ColumnRole {
     const ALL: [Self; 3] = [Self::Weight, Self::OptimizerState, Self::Other];
 
     /// The number of it in the file.
+    #[doc(hidden)]
     pub const fn code(self) -> u8 {
         match self {
             Self::Weight => 1,
@@ -158,6 +161,7 @@ impl ColumnRole {
     }
 
     /// The role of a number in the file.
+    #[doc(hidden)]
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.code() == code)
     }
@@ -177,6 +181,7 @@ impl fmt::Display for ColumnRole {
 ///
 /// # Examples
 /// ```
+/// # use gphash_column as gphash;
 /// use gphash::{Column, ColumnRole, DType};
 ///
 /// #[repr(C)]

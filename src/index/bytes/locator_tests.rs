@@ -44,16 +44,23 @@ fn value_of(sequence: u64) -> Vec<u8> {
 
 /// Asks in one exchange, and waits for all answers.
 fn find<'l>(locator: &'l mut Locator, keys: &[[u8; 8]], excluded: u64) -> Answers<'l> {
-    let size = Size {
-        len: keys.len(),
-        key_bytes: keys.as_flattened().len(),
-        has_partitions: false,
-    };
-    let terms = Terms {
+    find_by(locator, keys, &terms(excluded))
+}
+
+fn terms(excluded: u64) -> Terms {
+    Terms {
         values_wanted: true,
         excluded,
         usable: [1, 0, 0, 0],
         route: (0, 1),
+    }
+}
+
+fn find_by<'l>(locator: &'l mut Locator, keys: &[[u8; 8]], terms: &Terms) -> Answers<'l> {
+    let size = Size {
+        len: keys.len(),
+        key_bytes: keys.as_flattened().len(),
+        has_partitions: false,
     };
     let ask = |questions: Questions| {
         for (end, nth) in questions.ends.iter_mut().zip(1..) {
@@ -61,7 +68,7 @@ fn find<'l>(locator: &'l mut Locator, keys: &[[u8; 8]], excluded: u64) -> Answer
         }
         questions.keys.copy_from_slice(keys.as_flattened());
     };
-    locator.ask(0, size, &terms, ask).unwrap();
+    locator.ask(0, size, terms, ask).unwrap();
     locator.fetch(0).unwrap();
     locator.answers(0).unwrap()
 }
@@ -205,6 +212,12 @@ fn item_that_is_being_moved_is_not_named() {
     table.medium.store(member.addr.record, member.record.0);
     *locator = crate::engine::locator(GPU, &table.shape).unwrap().unwrap();
     assert_eq!(named(locator), member.record.offset());
+    // Nor are any of a table that is not usable, whatever others are.
+    let terms = Terms {
+        usable: [0b10, 1, 0, 0],
+        ..terms(0)
+    };
+    assert_eq!(find_by(locator, &[key], &terms).records[0], 0);
 }
 
 #[test]

@@ -33,8 +33,8 @@ const ASKED_MIN: usize = 4096;
 // A part of a column begins where a chunk does.
 const _: () = assert!(PART_VALUES.is_multiple_of(CHUNK));
 
-/// Most bytes of keys that go to the device at a time.
-const KEY_BYTES_MAX: usize = 64 << 20;
+/// Most bytes of keys that go to the device at a time: the host's memory for them is pinned.
+const KEY_BYTES_MAX: usize = 16 << 20;
 
 /// Waves of a column for which tables are held at most: who changes their levels waits for the end.
 const HELD_WAVES_MAX: usize = 8;
@@ -143,6 +143,23 @@ pub struct Turn<'p> {
 }
 
 impl Turn<'_> {
+    /// How many keys a part of a column of these keys has at most, so that so many parts together are few bytes.
+    pub fn part_values_max(keys: &Columns, parts: usize, most: usize) -> usize {
+        let bytes = keys.bytes_of(&(0..keys.len())).len();
+        let of_key = bytes / keys.len().max(1) + 1;
+        // Some may be longer than others.
+        let fits = KEY_BYTES_MAX / 2 / of_key / parts;
+        (fits / PART_VALUES * PART_VALUES).clamp(PART_VALUES, most)
+    }
+
+    /// Notes that the column is read.
+    pub fn done(self) {
+        if !self.is_settling && !self.has_failed {
+            let took = self.began.elapsed();
+            self.of.rates.note(Side::Gpu, self.keys, took);
+        }
+    }
+
     /// Where the records of the keys of a wave are and, if it `wants_values`, what these are, for as long as it is
     /// held; `None` if nobody knows. Waves come in order. The next one, which is not longer, is asked for while the caller
     /// does what is left of this one. The caller is on a thread of the pool that is to share the work.
@@ -152,7 +169,14 @@ impl Turn<'_> {
         wave: &Range<usize>,
         wants_values: bool,
     ) -> Option<Located<'_>> {
-        if self.has_failed || keys.bytes_of(wave).len() > KEY_BYTES_MAX {
+        if self.has_failed {
+            self.session = None;
+            return None;
+        }
+        if keys.bytes_of(wave).len() > KEY_BYTES_MAX {
+            self.session = None;
+            // The time that it takes is not the GPU's.
+            self.is_settling = true;
             return None;
         }
         let Self {
@@ -173,9 +197,13 @@ impl Turn<'_> {
             Err(error) => Err(error),
         };
         match found {
-            Ok(located) => {
+            Ok(Some(located)) => {
                 *is_settling |= located.session.is_first;
                 Some(located)
+            }
+            Ok(None) => {
+                *is_settling = true;
+                None
             }
             Err(error) => {
                 tracing::warn!(%error, "the CPU reads a column that the GPU could not");
@@ -204,11 +232,6 @@ fn open<'g>(
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        if !self.is_settling && !self.has_failed {
-            self.of
-                .rates
-                .note(Side::Gpu, self.keys, self.began.elapsed());
-        }
         self.session = None;
         *self.of.idle.lock() = Some(std::mem::take(&mut self.gpu));
     }
@@ -237,19 +260,23 @@ struct Session<'p> {
 }
 
 impl<'p> Session<'p> {
-    /// What the GPU says of a wave that the last session has asked for, or a new one does.
+    /// What the GPU says of a wave that the last session has asked for, or a new one does; nothing if it has no table.
     fn locate<'t>(
         last: &'t mut Option<Self>,
         partitions: &'p Partitions,
         locator: &'t mut Locator,
         (asked, wave): (&Asked, &Range<usize>),
-    ) -> Result<Located<'t>> {
+    ) -> Result<Option<Located<'t>>> {
         let session = match last.take() {
             Some(session) if session.is_ahead() => last.insert(session),
             // Nothing is held while this waits.
             other => {
                 drop(other);
-                let session = last.insert(Self::begin(partitions, locator)?);
+                let begun = Self::begin(partitions, locator)?;
+                if begun.usable == Usable::default() {
+                    return Ok(None);
+                }
+                let session = last.insert(begun);
                 session.ask(partitions, locator, (asked, wave))?;
                 session
             }
@@ -261,11 +288,11 @@ impl<'p> Session<'p> {
         // Whose values come while those of this wave are copied.
         session.fetch_up_to(session.current + 1, locator)?;
         session.current += 1;
-        Ok(Located {
+        Ok(Some(Located {
             first: wave.start,
             answers: locator.answers(exchange)?,
             session,
-        })
+        }))
     }
 
     /// Holds the tables that the GPU can serve, of which it then has what they have.

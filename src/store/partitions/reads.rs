@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Partitions;
 #[cfg(feature = "cuda")]
-use super::gpu_reads::Located;
+use super::gpu_reads::{Located, Turn};
 use crate::Result;
 use crate::pool::{parallel, run_off_pool};
 use crate::store::columns::{
@@ -48,6 +48,17 @@ const GPU_PART_VALUES_MAX: usize = 8 * PART_VALUES;
 
 /// Waves of a column that a GPU helps to read, at least.
 const GPU_WAVES: usize = 2;
+
+/// How many keys a part has if a GPU helps, at most.
+#[cfg(feature = "cuda")]
+fn gpu_part_values_max(keys: &Columns, parts: usize) -> usize {
+    Turn::part_values_max(keys, parts, GPU_PART_VALUES_MAX)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn gpu_part_values_max(_: &Columns, _: usize) -> usize {
+    GPU_PART_VALUES_MAX
+}
 
 /// Keys that a partition has, and their positions among those that are asked for.
 struct KeysOf<'k> {
@@ -226,7 +237,7 @@ impl Partitions {
         let gpu = None::<Located>;
         // All threads wait for what a GPU says of a wave, while it looks for the next one.
         let (waves, most) = match gpu.is_some() {
-            true => (GPU_WAVES, GPU_PART_VALUES_MAX),
+            true => (GPU_WAVES, gpu_part_values_max(keys, of_wave)),
             false => (1, self.part_values_max()),
         };
         let part = (keys.len() / waves / of_wave).next_multiple_of(PART_VALUES);
@@ -294,10 +305,12 @@ impl Partitions {
             }
         }
         #[cfg(feature = "cuda")]
-        if gpu.is_none() {
-            self.shared()
-                .gpu_reads
-                .note_cpu(keys.len(), began.elapsed());
+        match gpu {
+            Some(gpu) => gpu.done(),
+            None => {
+                let took = began.elapsed();
+                self.shared().gpu_reads.note_cpu(keys.len(), took);
+            }
         }
         Ok(builder.finish())
     }
