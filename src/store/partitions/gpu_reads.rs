@@ -160,9 +160,9 @@ impl Turn<'_> {
         }
     }
 
-    /// Where the records of the keys of a wave are and, if it `wants_values`, what these are, for as long as it is
-    /// held; `None` if nobody knows. Waves come in order. The next one, which is not longer, is asked for while the caller
-    /// does what is left of this one. The caller is on a thread of the pool that is to share the work.
+    /// Where the records of the keys of a wave are and, if it `wants_values`, what these are, for as long as the answer is
+    /// kept; `None` if nobody knows. Waves come in order, each as long as the one before, or the last one. The next two are
+    /// asked for while the caller does what is left of this one. He is on a thread of the pool that is to share the work.
     pub fn locate(
         &mut self,
         keys: &Columns,
