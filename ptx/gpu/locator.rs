@@ -1,6 +1,8 @@
 //! Copies of the buckets and the records of a store's partitions in device memory: where the records of keys are, and
 //! what values they have. The device answers from there, and never reads the store's files.
 
+mod exchange;
+
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 use std::ops::RangeInclusive;
@@ -10,17 +12,12 @@ use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
 use super::abi::DIRECTORY;
 use super::device::Device;
 use super::error::Result;
-use super::event::Event;
-use super::launch::{Blocks, Function, Launch, THREADS};
-use super::memory::{Address, DeviceMemory, PinnedMemory, copy_in, copy_out, fill, memory, wait};
+use super::launch::{Blocks, Function, Launch};
+use super::memory::{Address, DeviceMemory, PinnedMemory, copy_in, memory, wait};
 use super::module::Module;
 use super::stream::Stream;
-
-/// Keys whose values a block of threads puts side by side.
-pub const CHUNK: usize = 512;
-
-/// In place of the length of a value that the device does not give.
-pub const NO_VALUE: u32 = u32::MAX;
+use exchange::Exchange;
+pub use exchange::{Answers, CHUNK, Chunk, NO_VALUE, Questions, Size, Terms, Usable};
 
 /// Longest value that it gives, in bytes.
 pub const VALUE_MAX: u64 = 1024;
@@ -34,14 +31,8 @@ const PIECE: u32 = 16 << 20;
 /// Questions and answers that may be under way at a time.
 pub const EXCHANGES: usize = 3;
 
-/// In place of where the values of a chunk begin, if there was no room for them.
-const NO_ROOM: u64 = u64::MAX;
-
 /// This part of the device's memory, at least, is free once records are copied there: others want some, too.
 const FREE_FRACTION: u64 = 2;
-
-/// Bytes of a value for which there is room before anything is known of values.
-const USUAL_VALUE: usize = 128;
 
 /// Partitions that there may be: each number has a view.
 const PARTITIONS: usize = 1 << u8::BITS;
@@ -79,128 +70,6 @@ struct PartitionView {
     hash_seed: u64,
 }
 
-/// Keys that are asked for, as a launch sees them.
-#[derive(Debug, Clone, Copy, Zeroable, Pod)]
-#[repr(C)]
-struct QuestionsView {
-    ends: Address,
-    keys: Address,
-    /// Or zero: a hash of each key says which.
-    partitions: Address,
-    excluded: u64,
-    usable: Usable,
-    route_seed: u64,
-    partition_count: u32,
-    len: u32,
-    values_wanted: u32,
-    unused: u32,
-}
-
-/// What is known of them, as a launch sees it.
-#[derive(Debug, Clone, Copy, Zeroable, Pod)]
-#[repr(C)]
-struct AnswersView {
-    records: Address,
-    chunks: Address,
-    used: Address,
-    lens: Address,
-    values: Address,
-    room: u64,
-}
-
-/// Where the caller puts what he asks for.
-pub struct Questions<'q> {
-    /// Where each key ends among the bytes of all.
-    pub ends: &'q mut [u32],
-    /// All keys, one behind the other.
-    pub keys: &'q mut [u8],
-    /// The number of each key's partition, if the caller says so.
-    pub partitions: &'q mut [u8],
-}
-
-/// How much is asked.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Size {
-    /// Keys.
-    pub len: usize,
-    /// Bytes that all of them have.
-    pub key_bytes: usize,
-    /// The caller says which partitions they are in.
-    pub has_partitions: bool,
-}
-
-/// A bit for each number of a partition, the lowest of each word first.
-pub type Usable = [u64; PARTITIONS / u64::BITS as usize];
-
-/// How it is answered.
-#[derive(Debug, Clone, Copy)]
-pub struct Terms {
-    /// Values are given.
-    pub values_wanted: bool,
-    /// Bits of sequence numbers: values of records with one of them are not.
-    pub excluded: u64,
-    /// Nothing is said of other partitions.
-    pub usable: Usable,
-    /// The seed of the hash that says which partition has a key, and how many there are.
-    pub route: (u64, u32),
-}
-
-/// What the device has answered.
-pub struct Answers<'a> {
-    /// For each key, the offset of the record that a slot of the copied buckets names beside its fingerprint, in the file
-    /// of its partition; 0 if none does, or if it is not in the nearest buckets. Another key may have the fingerprint.
-    pub records: &'a [u64],
-    /// Bytes of each key's value, or [`NO_VALUE`].
-    lens: &'a [u32],
-    chunks: &'a [ChunkAnswer],
-    values: &'a [u8],
-}
-
-/// What a launch says of a chunk of keys.
-#[derive(Debug, Clone, Copy, Zeroable, Pod)]
-#[repr(C)]
-struct ChunkAnswer {
-    start: u64,
-    bytes: u32,
-    left: u32,
-}
-
-/// What is known of the keys of a [`CHUNK`].
-#[derive(Debug, Clone, Copy)]
-pub struct Chunk<'a> {
-    /// Where among all [values](Answers::values) theirs are, one behind the other.
-    pub start: usize,
-    /// The lengths of these, and [`NO_VALUE`] where the device has no copy of the key's record, or not a whole one.
-    pub lens: &'a [u32],
-    /// The sum of all lengths.
-    pub bytes: usize,
-    /// Keys without one.
-    pub left: usize,
-}
-
-impl<'a> Answers<'a> {
-    /// The values of all keys.
-    pub fn values(&self) -> &'a [u8] {
-        self.values
-    }
-
-    /// The lengths of all, as [chunks](Self::chunk) have them.
-    pub fn lens(&self) -> &'a [u32] {
-        self.lens
-    }
-
-    /// What is known of the keys of a chunk, if there was room for all.
-    pub fn chunk(&self, chunk: usize) -> Option<Chunk<'a>> {
-        let ChunkAnswer { start, bytes, left } = *self.chunks.get(chunk)?;
-        Some(Chunk {
-            start: usize::try_from(start).ok().filter(|_| start != NO_ROOM)?,
-            lens: self.lens.chunks(CHUNK).nth(chunk)?,
-            bytes: bytes as usize,
-            left: left as usize,
-        })
-    }
-}
-
 /// A slot of a partition: its level, its bucket there, and its number in that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotId {
@@ -234,25 +103,6 @@ struct Parts {
     exchanges: [Exchange; EXCHANGES],
     /// Bytes of values in the answers of late.
     values_len: usize,
-}
-
-/// Questions on their way to the device and there, and their answers there and on their way back.
-struct Exchange {
-    asked: PinnedMemory,
-    questions: DeviceMemory,
-    answers: DeviceMemory,
-    answered: PinnedMemory,
-    /// Comes to pass when these are.
-    is_answered: Event,
-    values: DeviceMemory,
-    values_arrived: PinnedMemory,
-    have_arrived: Event,
-    /// What was asked last.
-    size: Size,
-    /// Of its answers.
-    value_bytes: usize,
-    /// The device may have to do with it.
-    is_under_way: bool,
 }
 
 struct Kernels {
@@ -493,18 +343,7 @@ impl Locator {
         if parts.exchanges[exchange].is_under_way {
             parts.settle()?;
         }
-        let exchange = &mut parts.exchanges[exchange];
-        exchange.size = size;
-        let layout = QuestionsLayout::of(size);
-        exchange.asked.reserve(layout.end)?;
-        let asked = exchange.asked.bytes_mut();
-        let (ends, rest) = asked[..layout.end].split_at_mut(layout.keys);
-        let (keys, partitions) = rest.split_at_mut(size.key_bytes);
-        Ok(Questions {
-            ends: cast_slice_mut(ends),
-            keys,
-            partitions: &mut partitions[layout.partitions - layout.keys - size.key_bytes..],
-        })
+        parts.exchanges[exchange].questions(size)
     }
 
     /// Asks the [questions](Self::questions) of an exchange.
@@ -579,158 +418,6 @@ impl Parts {
             exchange.is_under_way = false;
         }
         Ok(())
-    }
-}
-
-impl Exchange {
-    fn new() -> Result<Self> {
-        Ok(Self {
-            asked: PinnedMemory::empty(),
-            questions: DeviceMemory::new(0)?,
-            answers: DeviceMemory::new(0)?,
-            answered: PinnedMemory::empty(),
-            is_answered: Event::new()?,
-            values: DeviceMemory::new(0)?,
-            values_arrived: PinnedMemory::empty(),
-            have_arrived: Event::new()?,
-            size: Size::default(),
-            value_bytes: 0,
-            is_under_way: false,
-        })
-    }
-
-    /// Makes room for what is asked and answered, and for so many bytes of values at least, if they are wanted.
-    fn make_room(&mut self, values_wanted: bool, values_len: usize) -> Result<()> {
-        let answered = AnswersLayout::of(self.size.len).end;
-        let asked = QuestionsLayout::of(self.size).end;
-        self.questions.reserve(asked)?;
-        self.answers.reserve(answered)?;
-        self.answered.reserve(answered)?;
-        if values_wanted {
-            let usual = self.size.len * USUAL_VALUE;
-            self.values.reserve(values_len.max(usual))?;
-        }
-        Ok(())
-    }
-
-    /// Puts questions and answers on the stream, for the tables of these `views` at this address, which are told unless
-    /// the device knows them.
-    fn launch(
-        &mut self,
-        (stream, kernels): (&Stream, &Kernels),
-        (views, told): (Address, &[PartitionView]),
-        terms: &Terms,
-    ) -> Result<()> {
-        let len = self.size.len;
-        let (asked, answered) = (QuestionsLayout::of(self.size), AnswersLayout::of(len));
-        let at = self.questions.address();
-        let questions = QuestionsView {
-            ends: at,
-            keys: at + asked.keys as u64,
-            partitions: match self.size.has_partitions {
-                true => at + asked.partitions as u64,
-                false => 0,
-            },
-            excluded: terms.excluded,
-            usable: terms.usable,
-            route_seed: terms.route.0,
-            partition_count: terms.route.1,
-            len: u32::try_from(len).expect("keys are asked for in parts"),
-            values_wanted: u32::from(terms.values_wanted),
-            unused: 0,
-        };
-        let at = self.answers.address();
-        let answers = AnswersView {
-            records: at,
-            chunks: at + answered.chunks as u64,
-            used: at + answered.used as u64,
-            lens: at + answered.lens as u64,
-            values: self.values.address(),
-            room: self.values.len() as u64,
-        };
-        let chunks = u32::try_from(len.div_ceil(CHUNK)).expect("they are fewer than keys");
-        let blocks = kernels.blocks.for_threads(chunks.saturating_mul(THREADS));
-        let asked = &self.asked.bytes()[..asked.end];
-        let back = &mut self.answered.bytes_mut()[..answered.end];
-        // SAFETY: the blocks are as long as the kernel takes them to be. Each number of a partition has a view, whose
-        // levels and pieces stay. Nobody looks at the answers, or changes what is copied, while the exchange is under way.
-        unsafe {
-            copy_in(stream, views, cast_slice(told))?;
-            copy_in(stream, questions.ends, asked)?;
-            fill(stream, answers.used, 0, size_of::<u64>())?;
-            let arguments = [bytes_of(&views), bytes_of(&questions), bytes_of(&answers)];
-            (&*stream).put(kernels.find_records, blocks, &arguments)?;
-            copy_out(stream, back, answers.records)?;
-        }
-        self.is_answered.record(stream)
-    }
-
-    /// Puts the way back of all values on the stream; gives how many bytes there would be if there was room for all.
-    fn fetch(&mut self, stream: &Stream) -> Result<usize> {
-        let layout = AnswersLayout::of(self.size.len);
-        let used: &[u64] = cast_slice(&self.answered.bytes()[layout.used..layout.lens]);
-        let used = usize::try_from(used[0]).unwrap_or(usize::MAX);
-        self.value_bytes = used.min(self.values.len());
-        self.values_arrived.reserve(self.value_bytes)?;
-        let arrived = &mut self.values_arrived.bytes_mut()[..self.value_bytes];
-        // SAFETY: the block on the device is as long, and nobody looks at these bytes while the exchange is under way.
-        unsafe { copy_out(stream, arrived, self.values.address()) }?;
-        self.have_arrived.record(stream)?;
-        Ok(used)
-    }
-
-    fn answers(&self) -> Answers<'_> {
-        let layout = AnswersLayout::of(self.size.len);
-        let answers = self.answered.bytes();
-        Answers {
-            records: cast_slice(&answers[..layout.chunks]),
-            lens: cast_slice(&answers[layout.lens..layout.end]),
-            chunks: cast_slice(&answers[layout.chunks..layout.used]),
-            values: &self.values_arrived.bytes()[..self.value_bytes],
-        }
-    }
-}
-
-/// Where the parts of questions are in their block.
-struct QuestionsLayout {
-    keys: usize,
-    partitions: usize,
-    end: usize,
-}
-
-impl QuestionsLayout {
-    fn of(size: Size) -> Self {
-        let keys = size.len * size_of::<u32>();
-        // The device reads keys as words.
-        let partitions = keys + size.key_bytes + size_of::<u64>();
-        let numbers = if size.has_partitions { size.len } else { 0 };
-        Self {
-            keys,
-            partitions,
-            end: partitions + numbers,
-        }
-    }
-}
-
-/// Where the parts of answers are in their block.
-struct AnswersLayout {
-    chunks: usize,
-    used: usize,
-    lens: usize,
-    end: usize,
-}
-
-impl AnswersLayout {
-    fn of(len: usize) -> Self {
-        let chunks = len * size_of::<u64>();
-        let used = chunks + len.div_ceil(CHUNK) * size_of::<ChunkAnswer>();
-        let lens = used + size_of::<u64>();
-        Self {
-            chunks,
-            used,
-            lens,
-            end: lens + len * size_of::<u32>(),
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use crate::Result;
 use crate::gpu::locator;
 use crate::gpu::locator::{
-    Answers, LINE, Questions, SLOT, Size, SlotId, TableShape, Terms, VALUE_MAX,
+    Answers, LINE, Questions, SLOT, Size, SlotId, TableShape, Terms, Usable, VALUE_MAX,
 };
 use crate::layout::size_class::SMALLEST_RECORD;
 use crate::layout::{RecordWord, Shape};
@@ -56,7 +56,7 @@ type LineId = (u8, u64);
 /// What [`Locator::refresh`] has done.
 pub(crate) struct Refreshed {
     /// For each table, whether its copy is up to date.
-    pub(crate) usable: Vec<bool>,
+    pub(crate) usable: Usable,
     /// One was copied for the first time.
     pub(crate) is_first: bool,
 }
@@ -148,7 +148,10 @@ impl Locator {
         }
         self.copy(&sources, &mut single, 1)?;
         let is_first = copied.keys().any(|number| !before.contains_key(number));
-        let usable = sources.iter().map(Option::is_some).collect();
+        let mut usable = Usable::default();
+        for (number, _) in sources.iter().enumerate().filter(|(_, one)| one.is_some()) {
+            usable[number / 64] |= 1 << (number % 64);
+        }
         self.copied = before;
         self.copied.extend(copied);
         Ok(Refreshed { usable, is_first })

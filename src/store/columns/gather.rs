@@ -115,9 +115,8 @@ impl ValuesPart {
         self.lent_len += len as usize;
     }
 
-    /// Gives as many positions more as there are `lens` their values, which lie from `start` on in the block that is lent,
-    /// where these lengths are known from `first` on. The part was [cleared](Self::clear) of all positions, and all
-    /// numbers of them but the last one are multiples of 8.
+    /// Gives `len` more positions their values: `bytes` of the block that is lent, from `start` on. Their lengths are those
+    /// that are lent from `first` on. The part has no positions of another kind, and before this call a multiple of 8.
     #[cfg(feature = "cuda")]
     pub fn extend_lent(&mut self, (first, len): (usize, usize), (start, bytes): (usize, usize)) {
         self.lent.push(LentRun {

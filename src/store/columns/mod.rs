@@ -8,7 +8,6 @@ pub mod requests;
 mod tests;
 mod values;
 
-#[cfg(feature = "cuda")]
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -198,7 +197,6 @@ impl Columns {
     }
 
     /// The strings at some positions, one behind the other.
-    #[cfg(feature = "cuda")]
     pub(in crate::store) fn bytes_of(&self, positions: &Range<usize>) -> &[u8] {
         if positions.is_empty() {
             return &[];

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::Partitions;
+use super::reads::GPU_KEY_BYTES_MAX;
 use crate::engine::{Locator, locator};
 use crate::gpu::locator::{
     Answers, CHUNK, Chunk, EXCHANGES, NO_VALUE, Questions, Size, Terms, Usable,
@@ -32,9 +33,6 @@ const ASKED_MIN: usize = 4096;
 
 // A part of a column begins where a chunk does.
 const _: () = assert!(PART_VALUES.is_multiple_of(CHUNK));
-
-/// Most bytes of keys that go to the device at a time: the host's memory for them is pinned.
-const KEY_BYTES_MAX: usize = 16 << 20;
 
 /// Waves of a column for which tables are held at most: who changes their levels waits for the end.
 const HELD_WAVES_MAX: usize = 8;
@@ -143,15 +141,6 @@ pub struct Turn<'p> {
 }
 
 impl Turn<'_> {
-    /// How many keys a part of a column of these keys has at most, so that so many parts together are few bytes.
-    pub fn part_values_max(keys: &Columns, parts: usize, most: usize) -> usize {
-        let bytes = keys.bytes_of(&(0..keys.len())).len();
-        let of_key = bytes / keys.len().max(1) + 1;
-        // Some may be longer than others.
-        let fits = KEY_BYTES_MAX / 2 / of_key / parts;
-        (fits / PART_VALUES * PART_VALUES).clamp(PART_VALUES, most)
-    }
-
     /// Notes that the column is read.
     pub fn done(self) {
         if !self.is_settling && !self.has_failed {
@@ -173,7 +162,7 @@ impl Turn<'_> {
             self.session = None;
             return None;
         }
-        if keys.bytes_of(wave).len() > KEY_BYTES_MAX {
+        if keys.bytes_of(wave).len() > GPU_KEY_BYTES_MAX {
             self.session = None;
             // The time that it takes is not the GPU's.
             self.is_settling = true;
@@ -312,13 +301,9 @@ impl<'p> Session<'p> {
         };
         let held: Vec<Option<Held>> = all.iter().zip(&watched).map(hold).collect();
         let refreshed = Held::refresh(&held, locator)?;
-        let mut usable = Usable::default();
-        for (number, _) in refreshed.usable.iter().enumerate().filter(|(_, is)| **is) {
-            usable[number / 64] |= 1 << (number % 64);
-        }
         Ok(Self {
             gpu_reads: &partitions.shared().gpu_reads,
-            usable,
+            usable: refreshed.usable,
             is_first: refreshed.is_first,
             _held: held,
             waves: 0,
@@ -341,7 +326,7 @@ impl<'p> Session<'p> {
         (asked, len): (&Asked, usize),
     ) -> Result<()> {
         let next = self.end..asked.keys.len().min(self.end + len);
-        let is_short = asked.keys.bytes_of(&next).len() <= KEY_BYTES_MAX;
+        let is_short = asked.keys.bytes_of(&next).len() <= GPU_KEY_BYTES_MAX;
         let is_idle = self.waves < HELD_WAVES_MAX.min(self.current + EXCHANGES);
         match !next.is_empty() && is_short && is_idle {
             true => self.ask(partitions, locator, (asked, &next)),

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Partitions;
 #[cfg(feature = "cuda")]
-use super::gpu_reads::{Located, Turn};
+use super::gpu_reads::Located;
 use crate::Result;
 use crate::pool::{parallel, run_off_pool};
 use crate::store::columns::{
@@ -49,15 +49,16 @@ const GPU_PART_VALUES_MAX: usize = 8 * PART_VALUES;
 /// Waves of a column that a GPU helps to read, at least.
 const GPU_WAVES: usize = 2;
 
-/// How many keys a part has if a GPU helps, at most.
-#[cfg(feature = "cuda")]
-fn gpu_part_values_max(keys: &Columns, parts: usize) -> usize {
-    Turn::part_values_max(keys, parts, GPU_PART_VALUES_MAX)
-}
+/// Most bytes of keys that go to a GPU at a time: the host's memory for them is pinned.
+pub const GPU_KEY_BYTES_MAX: usize = 16 << 20;
 
-#[cfg(not(feature = "cuda"))]
-fn gpu_part_values_max(_: &Columns, _: usize) -> usize {
-    GPU_PART_VALUES_MAX
+/// How many keys a part has at most if a GPU helps, so that those of so many parts are few bytes.
+fn gpu_part_values_max(keys: &Columns, parts: usize) -> usize {
+    let bytes = keys.bytes_of(&(0..keys.len())).len();
+    let of_key = bytes / keys.len().max(1) + 1;
+    // Some may be longer than others.
+    let fits = GPU_KEY_BYTES_MAX / 2 / of_key / parts;
+    (fits / PART_VALUES * PART_VALUES).clamp(PART_VALUES, GPU_PART_VALUES_MAX)
 }
 
 /// Keys that a partition has, and their positions among those that are asked for.
