@@ -61,6 +61,7 @@ mod lsm;
 mod options;
 #[doc(hidden)]
 pub mod pm;
+pub(crate) use gphash_binary_column as binary_column;
 pub(crate) use gphash_column as column;
 pub(crate) use gphash_hot_cache as hot_cache;
 pub(crate) use gphash_metrics as metrics;

@@ -1069,7 +1069,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "values for columns are joined as they were found",
-        file: "src/store/columns/gather.rs",
+        file: "src/binary_column/gather.rs",
         find: "        let is_sorted = values.is_sorted_by_key(|value| value.start);\n",
         replacement: "        let is_sorted = true;\n",
         suite: Suite::Unit("store::columns"),
@@ -1578,14 +1578,14 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "which values there are is added to what the buffers had",
-        file: "src/store/columns/gather.rs",
+        file: "src/binary_column/gather.rs",
         find: "        validity.fill(0);\n",
         replacement: "",
         suite: Suite::Unit("store::columns"),
     },
     Mutation {
         name: "values that have come are lost when their buffer grows",
-        file: "src/store/columns/builder.rs",
+        file: "src/binary_column/builder.rs",
         find: "        self.bytes[..used].copy_from_slice(&old[..used]);\n",
         replacement: "        drop(old);\n",
         suite: Suite::Unit("store::columns"),

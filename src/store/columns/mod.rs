@@ -1,8 +1,6 @@
 //! Byte strings in columns: one buffer and offsets, as Apache Arrow lays out binary arrays. Batches of
 //! them take no allocation a request, neither of the caller nor of the store.
 
-mod builder;
-mod gather;
 pub mod requests;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -11,88 +9,15 @@ mod values;
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use crate::binary_column::Offsets;
 #[cfg(feature = "cuda")]
-pub(in crate::store) use builder::split_off;
-pub(in crate::store) use builder::{ColumnBuilder, PartCopy};
-pub(in crate::store) use gather::{Lent, PART_VALUES, ValuesPart, concat, scatter};
+pub(in crate::store) use crate::binary_column::split_off;
+pub(in crate::store) use crate::binary_column::{
+    BinaryColumn, ColumnBuilder, Lent, PART_VALUES, PartCopy, ValuesPart, concat, scatter,
+};
 pub use values::{ColumnAnswers, ValueColumns};
 
-use crate::width::to_usize;
 use crate::{Error, Result};
-
-/// Where byte strings begin and end in their buffer: *n* + 1 offsets for *n* strings.
-///
-/// These are the offsets of Arrow's `Binary` and `LargeBinary`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Offsets {
-    /// Of 32 bits, for buffers of less than 2 GiB.
-    I32(Vec<i32>),
-    /// Of 64 bits.
-    I64(Vec<i64>),
-}
-
-impl Default for Offsets {
-    fn default() -> Self {
-        Self::I32(vec![0])
-    }
-}
-
-impl Offsets {
-    /// How many offsets there are: one more than strings.
-    fn count(&self) -> usize {
-        match self {
-            Self::I32(offsets) => offsets.len(),
-            Self::I64(offsets) => offsets.len(),
-        }
-    }
-
-    /// Begin and end of a string, after the offsets were checked.
-    #[inline]
-    fn span(&self, nth: usize) -> (usize, usize) {
-        let (start, end) = match self {
-            Self::I32(offsets) => (offsets[nth].into(), offsets[nth + 1].into()),
-            Self::I64(offsets) => (offsets[nth], offsets[nth + 1]),
-        };
-        (
-            to_usize(start.cast_unsigned()),
-            to_usize(end.cast_unsigned()),
-        )
-    }
-
-    fn shrink_to_fit(&mut self) {
-        match self {
-            Self::I32(offsets) => offsets.shrink_to_fit(),
-            Self::I64(offsets) => offsets.shrink_to_fit(),
-        }
-    }
-
-    fn push(&mut self, end: usize) {
-        let wide_end = || i64::try_from(end).expect("no buffer is so long");
-        match self {
-            Self::I64(offsets) => offsets.push(wide_end()),
-            Self::I32(offsets) => match i32::try_from(end) {
-                Ok(end) => offsets.push(end),
-                Err(_) => {
-                    let mut wide: Vec<i64> = offsets.iter().copied().map(i64::from).collect();
-                    wide.push(wide_end());
-                    *self = Self::I64(wide);
-                }
-            },
-        }
-    }
-}
-
-impl From<Vec<i32>> for Offsets {
-    fn from(offsets: Vec<i32>) -> Self {
-        Self::I32(offsets)
-    }
-}
-
-impl From<Vec<i64>> for Offsets {
-    fn from(offsets: Vec<i64>) -> Self {
-        Self::I64(offsets)
-    }
-}
 
 /// A column of byte strings: keys, values or operands, one behind the other in one buffer.
 ///

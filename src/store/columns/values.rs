@@ -1,6 +1,6 @@
 //! Values that a batch of columns is answered by.
 
-use super::{Columns, Offsets};
+use super::{BinaryColumn, Columns, Offsets};
 use crate::Error;
 
 /// The values of keys, or of gets, in one buffer. A key without a value has *null*, which is not the empty value.
@@ -32,10 +32,6 @@ pub struct ValueColumns {
 }
 
 impl ValueColumns {
-    pub(super) fn of(values: Columns, validity: Vec<u8>) -> Self {
-        Self { values, validity }
-    }
-
     /// How many there are, nulls included.
     pub fn len(&self) -> usize {
         self.values.len()
@@ -79,14 +75,27 @@ impl ValueColumns {
     }
 
     /// As [`into_parts`](Self::into_parts), but empty ones in place of those that a clone shares.
-    pub(super) fn into_own_parts(self) -> (Offsets, Vec<u8>, Vec<u8>) {
+    pub(in crate::store) fn into_buffers(self) -> BinaryColumn {
         let (offsets, bytes) = self.values.into_own_parts().unwrap_or_default();
-        (offsets, bytes, self.validity)
+        BinaryColumn {
+            offsets,
+            bytes,
+            validity: self.validity,
+        }
     }
 
     fn is_valid(&self, nth: usize) -> bool {
         let byte = self.validity.get(nth / 8);
         byte.is_some_and(|byte| byte >> (nth % 8) & 1 != 0)
+    }
+}
+
+impl From<BinaryColumn> for ValueColumns {
+    fn from(column: BinaryColumn) -> Self {
+        Self {
+            values: Columns::of(column.offsets, column.bytes),
+            validity: column.validity,
+        }
     }
 }
 

@@ -258,7 +258,7 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         let answers = |of_run| match of_run {
             RunAnswers::Responses(responses) => Answers::Responses(responses),
             RunAnswers::Values(parts, failures) => {
-                let values = concat(parts);
+                let values = concat(parts).into();
                 Answers::Columns(Box::new(ColumnAnswers { values, failures }))
             }
             RunAnswers::Nothing => Answers::Columns(Box::default()),

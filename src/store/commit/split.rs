@@ -242,7 +242,10 @@ impl SplitAnswers {
                 of_share.for_each(|(at, &nth)| set(nth.into(), share, at));
             }
         });
-        ColumnAnswers { values, failures }
+        ColumnAnswers {
+            values: values.into(),
+            failures,
+        }
     }
 }
 

@@ -196,7 +196,8 @@ impl Partitions {
         mut buffers: ValueColumns,
     ) -> Result<ValueColumns> {
         let mut read_at = |at: Option<u64>| {
-            let builder = ColumnBuilder::new(keys.len(), std::mem::take(&mut buffers));
+            let buffers = std::mem::take(&mut buffers).into_buffers();
+            let builder = ColumnBuilder::new(keys.len(), buffers);
             self.build(keys, builder, at)
         };
         let read = || match snapshot {
@@ -302,7 +303,7 @@ impl Partitions {
                 && only.len() == keys.len()
                 && !builder.has_room(only.bytes_len())
             {
-                return Ok(concat(read));
+                return Ok(concat(read).into());
             }
         }
         #[cfg(feature = "cuda")]
@@ -313,7 +314,7 @@ impl Partitions {
                 self.shared().gpu_reads.note_cpu(keys.len(), took);
             }
         }
-        Ok(builder.finish())
+        Ok(builder.finish().into())
     }
 
     /// Notes what a GPU has said: so many values, and hints.

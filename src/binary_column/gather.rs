@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
+use gphash_pool::parallel;
+
 use super::builder::split_off;
-use super::values::ValueColumns;
-use super::{Columns, Offsets};
-use crate::pool::parallel;
+use super::{BinaryColumn, Offsets};
 
 /// Values that one thread reads at a time: a multiple of 8, so that no two share a byte of the validity.
 pub const PART_VALUES: usize = 512;
@@ -35,7 +35,9 @@ struct LentRun {
 /// A block of values that parts do not own, and lengths of values in it.
 #[derive(Clone, Copy, Default)]
 pub struct Lent<'l> {
+    /// Values.
     pub values: &'l [u8],
+    /// Their lengths.
     pub lens: &'l [u32],
 }
 
@@ -105,7 +107,6 @@ impl ValuesPart {
 
     /// Gives a position the value that it does not have yet, which is at `start` of a block that is lent until the values
     /// are copied.
-    #[cfg(feature = "cuda")]
     pub fn set_lent(&mut self, nth: usize, start: usize, len: u32) {
         self.spans[nth] = Span {
             start,
@@ -117,7 +118,6 @@ impl ValuesPart {
 
     /// Gives `len` more positions their values: `bytes` of the block that is lent, from `start` on. Their lengths are those
     /// that are lent from `first` on. The part has no positions of another kind, and before this call a multiple of 8.
-    #[cfg(feature = "cuda")]
     pub fn extend_lent(&mut self, (first, len): (usize, usize), (start, bytes): (usize, usize)) {
         self.lent.push(LentRun {
             first,
@@ -137,7 +137,7 @@ impl ValuesPart {
 }
 
 /// The values of parts as one column. If there are several, all but the last one have [`PART_VALUES`].
-pub fn concat(mut parts: Vec<ValuesPart>) -> ValueColumns {
+pub fn concat(mut parts: Vec<ValuesPart>) -> BinaryColumn {
     let total = parts.iter().map(|part| part.bytes.len()).sum();
     let taken = match &mut parts[..] {
         [part] => part.take_sorted(),
@@ -155,7 +155,7 @@ pub fn scatter(
     (len, chunk): (usize, usize),
     shares: Vec<Vec<ValuesPart>>,
     of_chunk: impl Fn(usize, &mut dyn FnMut(usize, usize, usize)) + Sync,
-) -> ValueColumns {
+) -> BinaryColumn {
     let mut bytes: Vec<Vec<u8>> = Vec::new();
     let share = |parts: Vec<ValuesPart>| {
         let first = u32::try_from(bytes.len()).expect("parts are fewer than requests");
@@ -303,7 +303,7 @@ impl<'p> Run<'p> {
 
 /// A column of `runs`, whose values have `total` bytes, in the buffer `bytes`. If there are several, all but the last one
 /// have as many positions, a multiple of [`PART_VALUES`].
-fn column(runs: &[Run], mut bytes: Vec<u8>, total: usize) -> ValueColumns {
+fn column(runs: &[Run], mut bytes: Vec<u8>, total: usize) -> BinaryColumn {
     let len = runs.iter().map(|run| run.spans.len()).sum();
     let mut validity = vec![0; usize::div_ceil(len, 8)];
     let offsets = match i32::try_from(total) {
@@ -318,7 +318,11 @@ fn column(runs: &[Run], mut bytes: Vec<u8>, total: usize) -> ValueColumns {
             Offsets::I64(offsets)
         }
     };
-    ValueColumns::of(Columns::of(offsets, bytes), validity)
+    BinaryColumn {
+        offsets,
+        bytes,
+        validity,
+    }
 }
 
 /// Fills the buffers of a column with the values of runs, on several threads if they are many.

@@ -1,8 +1,7 @@
 //! A column of values, made of parts that threads have read while they read the next ones.
 
 use super::gather::{Lent, Run, ValuesPart};
-use super::values::ValueColumns;
-use super::{Columns, Offsets};
+use super::{BinaryColumn, Offsets};
 
 /// Room that is taken for values of which nothing is known yet. It is not touched before they come.
 const UNTOUCHED_BYTES_MAX: usize = 1 << 30;
@@ -23,9 +22,13 @@ pub struct ColumnBuilder {
 }
 
 impl ColumnBuilder {
-    /// A column of `len` values, in the buffers of another one if nobody shares them.
-    pub fn new(len: usize, buffers: ValueColumns) -> Self {
-        let (offsets, bytes, mut validity) = buffers.into_own_parts();
+    /// A column of `len` values, in the buffers of another one.
+    pub fn new(len: usize, buffers: BinaryColumn) -> Self {
+        let BinaryColumn {
+            offsets,
+            bytes,
+            mut validity,
+        } = buffers;
         validity.resize(len.div_ceil(8), 0);
         let mut offsets = match offsets {
             Offsets::I32(offsets) => offsets,
@@ -103,7 +106,7 @@ impl ColumnBuilder {
     }
 
     /// The column, once all parts have been copied.
-    pub fn finish(mut self) -> ValueColumns {
+    pub fn finish(mut self) -> BinaryColumn {
         self.bytes.truncate(self.filled);
         if self.bytes.capacity() / 2 > self.filled {
             self.bytes.shrink_to_fit();
@@ -112,7 +115,11 @@ impl ColumnBuilder {
             self.validity.shrink_to_fit();
             self.offsets.shrink_to_fit();
         }
-        ValueColumns::of(Columns::of(self.offsets, self.bytes), self.validity)
+        BinaryColumn {
+            offsets: self.offsets,
+            bytes: self.bytes,
+            validity: self.validity,
+        }
     }
 }
 
