@@ -45,15 +45,19 @@ __device__ inline u64 record_in(const u8 *bucket, u32 slots, u64 fingerprint) {
     return 0;
 }
 
-// The record of a fingerprint in the first round of its candidate buckets, the highest level's first; 0 for none.
+// The record of a fingerprint in its candidate buckets, the nearest round's first, and there the highest level's; 0 for none.
+// Few keys are past the nearest round, but some of most batches are, and the host would wait for those.
 __device__ inline u64 record_of(const PartitionView &view, u64 fingerprint) {
     #pragma unroll 1
-    for (u32 level = view.level_end; level-- > view.bottom_level;) {
+    for (u32 round = 0; round <= OVERFLOW_ROUNDS; round++) {
         #pragma unroll 1
-        for (u32 nth = 0; nth < view.locations; nth++) {
-            u64 number = bucket_of(location(fingerprint, nth), level);
-            u64 found = record_in(view.levels[level] + number * view.bucket_size, view.slots, fingerprint);
-            if (found != 0) return found;
+        for (u32 level = view.level_end; level-- > view.bottom_level;) {
+            #pragma unroll 1
+            for (u32 nth = 0; nth < view.locations; nth++) {
+                u64 number = bucket_of(location(fingerprint, round * view.locations + nth), level);
+                u64 found = record_in(view.levels[level] + number * view.bucket_size, view.slots, fingerprint);
+                if (found != 0) return found;
+            }
         }
     }
     return 0;

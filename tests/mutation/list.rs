@@ -1675,6 +1675,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Emulated("locator_tests"),
     },
     Mutation {
+        name: "the device looks in the nearest buckets alone",
+        file: "ptx/kernels/locator.cu",
+        find: "round <= OVERFLOW_ROUNDS",
+        replacement: "round < 1",
+        suite: Suite::Emulated("partitions::gpu_reads"),
+    },
+    Mutation {
         name: "a noted slot is not found below the summary of notes",
         file: "src/table/changed_slots.rs",
         find: "        set(&self.words, slot / WORD_BITS);",

@@ -90,7 +90,7 @@ pub struct Terms {
 /// What the device has answered.
 pub struct Answers<'a> {
     /// For each key, the offset of the record that a slot of the copied buckets names beside its fingerprint, in the file
-    /// of its partition; 0 if none does, or if it is not in the nearest buckets. Another key may have the fingerprint.
+    /// of its partition; 0 if none does. Another key may have the fingerprint.
     pub records: &'a [u64],
     /// Bytes of each key's value, or [`NO_VALUE`].
     lens: &'a [u32],
