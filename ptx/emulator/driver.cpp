@@ -96,6 +96,7 @@ std::unordered_map<std::string, Kernel> kernels = {
     ENTRY(split_buckets),
     ENTRY(gather_changes), ENTRY(find_versions),
     {"find_records", kernel(find_records, true)},
+    {"place_values", kernel(place_values, true)},
     ENTRY(store_blocks),
     ENTRY(check_blocks), ENTRY(parse_blocks), ENTRY(load_key_words), ENTRY(order_alike),
     ENTRY(mark_kept),

@@ -1,11 +1,14 @@
 //! Copies of the buckets and the records of a store's partitions in device memory: where the records of keys are, and
-//! what values they have. The device answers from there, and never reads the store's files.
+//! what values they have. The device answers from there, and never reads the store's files. It puts values where they stay,
+//! if it is given memory for them.
 
+mod column;
 mod exchange;
 
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
 
@@ -15,9 +18,11 @@ use super::error::Result;
 use super::launch::{Blocks, Function, Launch};
 use super::memory::{Address, DeviceMemory, PinnedMemory, copy_in, memory, wait};
 use super::module::Module;
+use super::pinned_pool::{PinnedBlock, PinnedPool};
 use super::stream::Stream;
+use column::Column;
 use exchange::Exchange;
-pub use exchange::{Answers, CHUNK, Chunk, NO_VALUE, Questions, Size, Terms, Usable};
+pub use exchange::{Answers, CHUNK, Chunk, Questions, Size, Terms, Usable};
 
 /// Longest value that it gives, in bytes.
 pub const VALUE_MAX: u64 = 1024;
@@ -83,7 +88,8 @@ pub struct SlotId {
 pub struct Locator {
     // Goes before the device whose memory it has.
     parts: ManuallyDrop<Parts>,
-    device: Device,
+    pool: Arc<PinnedPool>,
+    device: Arc<Device>,
     shape: TableShape,
 }
 
@@ -101,12 +107,15 @@ struct Parts {
     staged: PinnedMemory,
     arrived: DeviceMemory,
     exchanges: [Exchange; EXCHANGES],
-    /// Bytes of values in the answers of late.
-    values_len: usize,
+    /// What they are for.
+    column: Column,
+    /// Bytes of a value in the last answers.
+    value_len: usize,
 }
 
 struct Kernels {
     find_records: Function,
+    place_values: Function,
     store_blocks: Function,
     blocks: Blocks,
     // The functions are its.
@@ -133,7 +142,7 @@ impl Locator {
     /// # Errors
     /// [`Error`](super::error::Error) if there is no driver, no such device, or one that is too old.
     pub fn open(ordinal: u32, shape: TableShape) -> Result<Self> {
-        let device = Device::open(ordinal)?;
+        let device = Arc::new(Device::open(ordinal)?);
         let entered = device.enter()?;
         let parts = Parts {
             stream: Stream::new()?,
@@ -146,11 +155,13 @@ impl Locator {
             staged: PinnedMemory::empty(),
             arrived: DeviceMemory::new(0)?,
             exchanges: [Exchange::new()?, Exchange::new()?, Exchange::new()?],
-            values_len: 0,
+            column: Column::default(),
+            value_len: 0,
         };
         drop(entered);
         Ok(Self {
             parts: ManuallyDrop::new(parts),
+            pool: PinnedPool::new(&device),
             device,
             shape,
         })
@@ -354,7 +365,7 @@ impl Locator {
         let _entered = self.device.enter()?;
         let parts = &mut *self.parts;
         let exchange = &mut parts.exchanges[exchange];
-        exchange.make_room(terms.values_wanted, parts.values_len)?;
+        exchange.make_room(terms.values_wanted, parts.value_len)?;
         if parts.views_differ {
             // They may still be on their way from there.
             wait(&parts.stream)?;
@@ -373,6 +384,50 @@ impl Locator {
         Ok(())
     }
 
+    /// A block for the values of a column of so many keys, and whether it was pinned for that, which takes long. None if
+    /// the values of the last columns were not known, or there is no room.
+    pub fn block_for(&self, values: usize) -> (Option<PinnedBlock>, bool) {
+        match self.pool.take(values) {
+            Some(block) => (Some(block), false),
+            None => {
+                let block = self.pool.pin(values);
+                let is_new = block.is_some();
+                (block, is_new)
+            }
+        }
+    }
+
+    /// Begins a column. Values that are [fetched](Self::fetch) are put into the block, one behind the other in the order of
+    /// the exchanges, until those of an exchange are not known or have no room there.
+    pub fn begin_column(&mut self, block: Option<PinnedBlock>) {
+        drop(self.take_block(0));
+        self.parts.column = Column::new(block);
+    }
+
+    /// The block of the column, if there is one that was not taken yet. If it cannot be waited for, its first `used` bytes,
+    /// which have [arrived](Self::arrive): the device may still write behind them.
+    pub fn take_block(&mut self, used: usize) -> Option<std::result::Result<PinnedBlock, Vec<u8>>> {
+        let block = self.parts.column.target.take()?.block;
+        let mut exchanges = self.parts.exchanges.iter();
+        if exchanges.any(|one| one.is_under_way && one.is_placed) {
+            let entered = self.device.enter();
+            if entered.and_then(|_entered| self.parts.settle()).is_err() {
+                let bytes = block.as_ref()[..used].to_vec();
+                std::mem::forget(block);
+                return Some(Err(bytes));
+            }
+        }
+        Some(Ok(block))
+    }
+
+    /// Notes that a column of so many keys is read, so that there is a [block](Self::block_for) for others like it.
+    pub fn end_column(&mut self, keys: usize) {
+        let column = &self.parts.column;
+        if column.keys == keys && column.bytes > 0 && !column.has_gaps {
+            self.pool.note(keys, column.bytes);
+        }
+    }
+
     /// Waits for what an exchange answers but for values, which are then on their way.
     ///
     /// # Errors
@@ -385,25 +440,30 @@ impl Locator {
         parts.views_differ = true;
         exchange.is_answered.wait()?;
         parts.views_differ = false;
-        let used = exchange.fetch(&parts.back)?;
-        if used > 0 {
+        let fetched = exchange.fetch(&parts.back, parts.column.target.as_mut())?;
+        parts.column.note(&fetched, exchange.is_placed);
+        if fetched.bytes > 0 {
             // Who finds no room now has it the next time.
-            parts.values_len = used;
+            parts.value_len = fetched.bytes.div_ceil(fetched.known.max(1));
         }
         Ok(())
     }
 
-    /// What an exchange has answered, once its values, which were [fetched](Self::fetch), have arrived.
+    /// Waits until the values of an exchange, which were [fetched](Self::fetch), have arrived.
     ///
     /// # Errors
     /// [`Error`](super::error::Error).
-    pub fn answers(&mut self, exchange: usize) -> Result<Answers<'_>> {
-        let entered = self.device.enter()?;
+    pub fn arrive(&mut self, exchange: usize) -> Result<()> {
+        let _entered = self.device.enter()?;
         let exchange = &mut self.parts.exchanges[exchange];
         exchange.have_arrived.wait()?;
         exchange.is_under_way = false;
-        drop(entered);
-        Ok(exchange.answers())
+        Ok(())
+    }
+
+    /// What an exchange has answered, all of which has [arrived](Self::arrive).
+    pub fn answers(&self, exchange: usize) -> Answers<'_> {
+        self.parts.exchanges[exchange].answers()
     }
 }
 
@@ -461,6 +521,7 @@ impl Kernels {
         let module = Module::load(crate::LOCATOR)?;
         Ok(Self {
             find_records: module.function("find_records")?,
+            place_values: module.function("place_values")?,
             store_blocks: module.function("store_blocks")?,
             blocks: Blocks::of(device),
             _module: module,
@@ -474,7 +535,10 @@ impl Drop for Locator {
         let _entered = self.device.enter();
         // What is under way goes to memory that is freed.
         let _ = wait(&self.parts.stream);
-        let _ = wait(&self.parts.back);
+        if wait(&self.parts.back).is_err() {
+            // Its next owner would not know.
+            std::mem::forget(self.parts.column.target.take());
+        }
         // SAFETY: nobody uses it after this.
         unsafe { ManuallyDrop::drop(&mut self.parts) };
     }

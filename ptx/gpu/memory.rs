@@ -78,6 +78,8 @@ pub struct PinnedMemory {
 
 // SAFETY: the block belongs to the value alone.
 unsafe impl Send for PinnedMemory {}
+// SAFETY: as above; a shared reference only reads.
+unsafe impl Sync for PinnedMemory {}
 
 impl PinnedMemory {
     /// No bytes.

@@ -11,6 +11,7 @@ pub mod launch;
 pub mod locator;
 pub mod memory;
 pub mod module;
+pub mod pinned_pool;
 pub mod radix;
 pub mod sort;
 pub mod stream;

@@ -8,7 +8,7 @@
 constexpr u64 PIECE = 16 << 20;          // bytes of a file whose copies lie side by side
 constexpr u32 RECORD_HEADER = 24;        // bytes: lengths of key and value, sequence number, checksum
 constexpr u32 VALUE_MAX = 1024;          // bytes of a value that is copied here
-constexpr u32 NO_VALUE = ~0u;            // in place of the length of a value that is not
+constexpr u32 NO_VALUE = 1u << 31;       // beside where a value ends: it is not there
 constexpr u32 CHUNK_THREAD_KEYS = 2;
 constexpr u32 CHUNK = BLOCK_THREADS * CHUNK_THREAD_KEYS; // keys whose values a block puts side by side
 constexpr u64 NO_ROOM = ~0ull;           // in place of where the values of a chunk begin
@@ -119,7 +119,7 @@ struct Questions {
 
 // What is known of the keys of a chunk.
 struct ChunkAnswer {
-    u64 start; // where their values begin, or NO_ROOM
+    u64 start; // where their values begin among all, or NO_ROOM
     u32 bytes; // of all values
     u32 left;  // keys whose values are not known
 };
@@ -128,8 +128,9 @@ struct ChunkAnswer {
 struct Answers {
     u64 *records; // the offset of the record that a slot names beside the fingerprint, or 0
     ChunkAnswer *chunks;
-    u64 *used;    // bytes that all chunks have, or would have
-    u32 *lens;    // of the value of each key, in its chunk in the order of the keys
+    u64 *used;    // bytes that all values have, or would have
+    u32 *ends;    // where the value of each key ends among all, which lie in the order of the keys; perhaps with NO_VALUE
+    const u8 **sources; // where the copy of each value is, or null
     u8 *values;
     u64 room;
 };
@@ -141,11 +142,9 @@ __device__ inline u32 partition_of(const Questions &asked, u64 at, const u8 *key
     return static_cast<u32>(__umul64hi(hash_bytes(key, len, asked.route_seed), asked.partition_count));
 }
 
-// Answers questions. Each number of a partition has a view.
+// Answers questions but for where chunks of values begin: ends are counted from there. Each number of a partition has a view.
 KERNEL find_records(const PartitionView *views, Questions asked, Answers found) {
-    __shared__ const u8 *sources[CHUNK];
     __shared__ u32 lens[CHUNK];
-    __shared__ u64 start;
     constexpr u32 GROUPS_OF_BLOCK = BLOCK_THREADS / GROUP;
     #pragma unroll 1
     for (u64 chunk = blockIdx.x; chunk * CHUNK < asked.len; chunk += gridDim.x) {
@@ -168,11 +167,10 @@ KERNEL find_records(const PartitionView *views, Questions asked, Answers found) 
                 }
             }
             if (group_lane() != 0) continue;
-            sources[nth] = value;
-            lens[nth] = value == nullptr ? 0 : len;
+            lens[nth] = value == nullptr ? NO_VALUE : len;
             if (at >= asked.len) continue;
             __stcs(found.records + at, record);
-            found.lens[at] = value == nullptr ? NO_VALUE : len;
+            found.sources[at] = value;
         }
         __syncthreads();
         // Bytes, and above them the keys that are left.
@@ -180,32 +178,58 @@ KERNEL find_records(const PartitionView *views, Questions asked, Answers found) 
         #pragma unroll
         for (u32 nth = 0; nth < CHUNK_THREAD_KEYS; nth++) {
             u32 at = threadIdx.x * CHUNK_THREAD_KEYS + nth;
-            bool is_left = sources[at] == nullptr && first + at < asked.len;
-            mine += lens[at] + (is_left ? 1ull << 32 : 0);
+            bool is_left = lens[at] == NO_VALUE;
+            if (first + at < asked.len) mine += is_left ? 1ull << 32 : lens[at];
         }
         u64 all = sum_up_to(mine);
         u32 end = static_cast<u32>(all);
-        if (threadIdx.x == BLOCK_THREADS - 1) {
-            // Chunks begin where words do.
-            u64 total = (static_cast<u64>(end) + 7) / 8 * 8;
-            start = atomicAdd(found.used, total);
-            if (start + total > found.room) start = NO_ROOM;
-            found.chunks[chunk] = {start, end, static_cast<u32>(all >> 32)};
-        }
-        // From here on, where each value begins.
-        u32 begin = end - static_cast<u32>(mine);
+        if (threadIdx.x == BLOCK_THREADS - 1) found.chunks[chunk] = {0, end, static_cast<u32>(all >> 32)};
+        end -= static_cast<u32>(mine);
         #pragma unroll
         for (u32 nth = 0; nth < CHUNK_THREAD_KEYS; nth++) {
             u32 at = threadIdx.x * CHUNK_THREAD_KEYS + nth;
-            u32 len = lens[at];
-            lens[at] = begin;
-            begin += len;
+            if (first + at >= asked.len) break;
+            bool is_left = lens[at] == NO_VALUE;
+            if (!is_left) end += lens[at];
+            found.ends[first + at] = is_left ? end | NO_VALUE : end;
         }
         __syncthreads();
+    }
+}
+
+// Copies the values that were found to where they belong, one behind the other in the order of the keys, as far as there is
+// room for the chunk that they are in, and counts their ends from there.
+KERNEL place_values(u32 len, Answers found) {
+    __shared__ u32 ends[CHUNK];
+    __shared__ u64 start;
+    constexpr u32 GROUPS_OF_BLOCK = BLOCK_THREADS / GROUP;
+    u64 room = found.room < NO_VALUE ? found.room : NO_VALUE - 1;
+    #pragma unroll 1
+    for (u64 chunk = blockIdx.x; chunk * CHUNK < len; chunk += gridDim.x) {
+        u64 first = chunk * CHUNK, before = 0;
         #pragma unroll 1
-        for (u32 nth = threadIdx.x / GROUP; nth < CHUNK && start != NO_ROOM; nth += GROUPS_OF_BLOCK) {
-            if (sources[nth] == nullptr) continue;
-            copy_value(found.values + start + lens[nth], sources[nth], found.lens[first + nth]);
+        for (u64 nth = threadIdx.x; nth < chunk; nth += BLOCK_THREADS) before += found.chunks[nth].bytes;
+        u64 begin = sum_up_to(before);
+        if (threadIdx.x == BLOCK_THREADS - 1) {
+            u64 end = begin + found.chunks[chunk].bytes;
+            start = end <= room ? begin : NO_ROOM;
+            found.chunks[chunk].start = start;
+            if (first + CHUNK >= len) *found.used = end;
+        }
+        #pragma unroll 1
+        for (u32 nth = threadIdx.x; nth < CHUNK && first + nth < len; nth += BLOCK_THREADS) ends[nth] = found.ends[first + nth];
+        __syncthreads();
+        u32 base = static_cast<u32>(start);
+        #pragma unroll 1
+        for (u32 nth = threadIdx.x; start != NO_ROOM && nth < CHUNK && first + nth < len; nth += BLOCK_THREADS) {
+            found.ends[first + nth] = ends[nth] + base;
+        }
+        #pragma unroll 1
+        for (u32 nth = threadIdx.x / GROUP; start != NO_ROOM && nth < CHUNK && first + nth < len; nth += GROUPS_OF_BLOCK) {
+            const u8 *source = found.sources[first + nth];
+            if (source == nullptr) continue;
+            u32 at = nth == 0 ? 0 : ends[nth - 1] & ~NO_VALUE;
+            copy_value(found.values + base + at, source, ends[nth] - at);
         }
         __syncthreads();
     }

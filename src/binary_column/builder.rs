@@ -1,6 +1,7 @@
 //! A column of values, made of parts that threads have read while they read the next ones.
 
-use super::gather::{Lent, Run, ValuesPart};
+use super::bytes::Bytes;
+use super::gather::{End, Lent, Run, ValuesPart, set_all};
 use super::{BinaryColumn, Offsets};
 
 /// Room that is taken for values of which nothing is known yet. It is not touched before they come.
@@ -14,8 +15,8 @@ pub struct ColumnBuilder {
     /// Of all positions. Those of parts that have not come mean nothing.
     offsets: Offsets,
     validity: Vec<u8>,
-    /// At least those of all parts that have come.
-    bytes: Vec<u8>,
+    /// At least those of all parts that have come, unless somebody else [has them](Self::extend).
+    bytes: Bytes,
     /// Positions of these parts, and bytes of their values.
     len: usize,
     filled: usize,
@@ -53,7 +54,7 @@ impl ColumnBuilder {
         let mut end = self.filled;
         self.filled += parts.iter().map(ValuesPart::bytes_len).sum::<usize>();
         self.make_room(end);
-        let mut bytes = &mut self.bytes[end..self.filled];
+        let mut bytes = &mut self.bytes.as_mut()[end..self.filled];
         let mut validity = &mut self.validity[first / 8..self.len.div_ceil(8)];
         let mut ends = Ends::of(&mut self.offsets, first + 1);
         let copy = |part: &'b ValuesPart| {
@@ -73,12 +74,7 @@ impl ColumnBuilder {
     /// Makes the buffer as long as what has come, or as all will be if the rest is like that. Its first `used` bytes
     /// stay.
     fn make_room(&mut self, used: usize) {
-        if let Offsets::I32(offsets) = &self.offsets
-            && i32::try_from(self.filled).is_err()
-        {
-            let wide = offsets.iter().copied().map(i64::from).collect();
-            self.offsets = Offsets::I64(wide);
-        }
+        self.widen();
         if self.bytes.len() >= self.filled {
             return;
         }
@@ -90,14 +86,57 @@ impl ColumnBuilder {
         let wanted = with_spare.clamp(self.filled, most);
         if self.bytes.capacity() >= self.filled {
             let len = wanted.min(self.bytes.capacity());
-            return self.bytes.resize(len, 0);
+            return self.bytes.resize(len);
         }
         let old = std::mem::take(&mut self.bytes);
         // What is in the way is not in memory beside what takes its place.
-        let old = if used > 0 { old } else { Vec::new() };
+        let old = if used > 0 { old } else { Bytes::default() };
         // Fresh zeros cost nothing until they are used, unlike those behind a vector's end.
-        self.bytes = vec![0; wanted];
-        self.bytes[..used].copy_from_slice(&old[..used]);
+        let mut bytes = vec![0; wanted];
+        bytes[..used].copy_from_slice(&old[..used]);
+        self.bytes = bytes.into();
+    }
+
+    /// Makes offsets wide if they must be.
+    fn widen(&mut self) {
+        if let Offsets::I32(offsets) = &self.offsets
+            && i32::try_from(self.filled).is_err()
+        {
+            let wide = offsets.iter().copied().map(i64::from).collect();
+            self.offsets = Offsets::I64(wide);
+        }
+    }
+
+    /// Adds positions, of which all have values: so many bytes, which end where `ends` says, counted from the first of
+    /// them. They are in a buffer that somebody else has, behind those of the positions before, which came so as well.
+    pub fn extend(&mut self, ends: &[u32], bytes: usize) {
+        let (first, begin) = (self.len, self.filled);
+        self.len += ends.len();
+        self.filled += bytes;
+        self.widen();
+        match Ends::of(&mut self.offsets, first + 1) {
+            Ends::I32(all) => i32::put_ends(&mut all[..ends.len()], begin, ends),
+            Ends::I64(all) => i64::put_ends(&mut all[..ends.len()], begin, ends),
+        }
+        let validity = &mut self.validity[first / 8..self.len.div_ceil(8)];
+        set_all(validity, ends.len());
+    }
+
+    /// How many bytes of values have come.
+    pub fn filled(&self) -> usize {
+        self.filled
+    }
+
+    /// Puts the buffer that has all values so far in place of the column's own.
+    pub fn set_bytes(&mut self, bytes: Bytes) {
+        self.bytes = bytes;
+    }
+
+    /// Gives the buffer back if it is lent, which no values have come to.
+    pub fn return_bytes(&mut self) {
+        if self.bytes.are_lent() {
+            self.bytes = Bytes::default();
+        }
     }
 
     /// Whether so many bytes of values fit into the buffer as it is.
@@ -107,7 +146,7 @@ impl ColumnBuilder {
 
     /// The column, once all parts have been copied.
     pub fn finish(mut self) -> BinaryColumn {
-        self.bytes.truncate(self.filled);
+        self.bytes.resize(self.filled);
         if self.bytes.capacity() / 2 > self.filled {
             self.bytes.shrink_to_fit();
         }

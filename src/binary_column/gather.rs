@@ -5,7 +5,8 @@ use std::ops::Range;
 use gphash_pool::parallel;
 
 use super::builder::split_off;
-use super::{BinaryColumn, Offsets};
+use super::bytes::Bytes;
+use super::{BinaryColumn, Offsets, to_usize};
 
 /// Values that one thread reads at a time: a multiple of 8, so that no two share a byte of the validity.
 pub const PART_VALUES: usize = 512;
@@ -23,7 +24,7 @@ pub struct ValuesPart {
     lent_len: usize,
 }
 
-/// Values that lie one behind the other in a block that is lent: their lengths are those from `first` on.
+/// Values that lie one behind the other in a block that is lent: their ends are those from `first` on.
 #[derive(Debug, Clone, Copy)]
 struct LentRun {
     first: usize,
@@ -32,13 +33,13 @@ struct LentRun {
     bytes: usize,
 }
 
-/// A block of values that parts do not own, and lengths of values in it.
+/// A block of values that parts do not own, and where they end.
 #[derive(Clone, Copy, Default)]
 pub struct Lent<'l> {
     /// Values.
     pub values: &'l [u8],
-    /// Their lengths.
-    pub lens: &'l [u32],
+    /// Where they end, in runs of them that are there without gaps.
+    pub ends: &'l [u32],
 }
 
 /// Where a value is in the bytes of a part.
@@ -66,6 +67,10 @@ impl Span {
     }
 }
 
+#[expect(
+    clippy::len_without_is_empty,
+    reason = "nobody makes a part without positions"
+)]
 impl ValuesPart {
     /// So many positions without values.
     pub fn nulls(len: usize) -> Self {
@@ -105,18 +110,18 @@ impl ValuesPart {
         self.bytes.extend_from_slice(value);
     }
 
-    /// Gives a position the value that it does not have yet, which is at `start` of a block that is lent until the values
-    /// are copied.
-    pub fn set_lent(&mut self, nth: usize, start: usize, len: u32) {
+    /// Gives a position the value that it does not have yet, which is there in a block that is lent until the values are
+    /// copied.
+    pub fn set_lent(&mut self, nth: usize, value: Range<usize>) {
         self.spans[nth] = Span {
-            start,
-            len,
+            start: value.start,
+            len: u32::try_from(value.len()).expect("values have at most 1 GiB"),
             part: LENT,
         };
-        self.lent_len += len as usize;
+        self.lent_len += value.len();
     }
 
-    /// Gives `len` more positions their values: `bytes` of the block that is lent, from `start` on. Their lengths are those
+    /// Gives `len` more positions their values: `bytes` of the block that is lent, from `start` on. Their ends are those
     /// that are lent from `first` on. The part has no positions of another kind, and before this call a multiple of 8.
     pub fn extend_lent(&mut self, (first, len): (usize, usize), (start, bytes): (usize, usize)) {
         self.lent.push(LentRun {
@@ -237,7 +242,7 @@ impl<'p> Run<'p> {
 
     /// Copies the values to `bytes`, which are at `begin` of a column, unless they are there already and `bytes` is
     /// empty. Says where they end, and which ones there are.
-    pub fn fill<O: TryFrom<usize, Error: std::fmt::Debug>>(
+    pub fn fill<O: End>(
         &self,
         begin: usize,
         mut bytes: &mut [u8],
@@ -245,22 +250,16 @@ impl<'p> Run<'p> {
         validity: &mut [u8],
     ) {
         let mut end = begin;
-        let to_end = |end| O::try_from(end).expect("the width is chosen for all of them");
         for run in self.runs {
             let values = &self.lent.values[run.start..][..run.bytes];
             split_off(&mut bytes, run.bytes).copy_from_slice(values);
-            let lens = &self.lent.lens[run.first..][..run.len];
-            for (value_end, len) in split_off(&mut ends, run.len).iter_mut().zip(lens) {
-                end += *len as usize;
-                *value_end = to_end(end);
-            }
+            let lent_ends = &self.lent.ends[run.first..][..run.len];
+            let from = end.wrapping_sub(run.start);
+            O::put_ends(split_off(&mut ends, run.len), from, lent_ends);
+            end += run.bytes;
         }
         if let [.., last] = self.runs {
-            validity.fill(u8::MAX);
-            if let (Some(byte), 1..) = (validity.last_mut(), last.len % 8) {
-                *byte >>= 8 - last.len % 8;
-            }
-            return;
+            return set_all(validity, last.len);
         }
         if !bytes.is_empty() {
             self.copy_to(bytes);
@@ -271,7 +270,7 @@ impl<'p> Run<'p> {
                 end += value.len();
                 validity[nth / 8] |= 1 << (nth % 8);
             }
-            ends[nth] = to_end(end);
+            ends[nth] = O::of(end);
         }
     }
 
@@ -301,20 +300,64 @@ impl<'p> Run<'p> {
     }
 }
 
+/// Where a value ends in a column, in one of two widths, which is chosen for all of them.
+pub trait End: Copy {
+    fn of(end: usize) -> Self;
+
+    /// Puts ends that are counted `from` somewhere, which may be before the column.
+    fn put_ends(to: &mut [Self], from: usize, ends: &[u32]);
+}
+
+impl End for i32 {
+    fn of(end: usize) -> Self {
+        Self::try_from(end).expect("the width is chosen for all of them")
+    }
+
+    fn put_ends(to: &mut [Self], from: usize, ends: &[u32]) {
+        // A check of each would keep the compiler from adding several at a time.
+        let from = u32::try_from(from & to_usize(u32::MAX.into())).expect("half of the bits");
+        for (to, end) in to.iter_mut().zip(ends) {
+            *to = from.wrapping_add(*end).cast_signed();
+        }
+    }
+}
+
+impl End for i64 {
+    fn of(end: usize) -> Self {
+        Self::try_from(end).expect("no buffer is so long")
+    }
+
+    fn put_ends(to: &mut [Self], from: usize, ends: &[u32]) {
+        let from = from as u64;
+        for (to, end) in to.iter_mut().zip(ends) {
+            *to = from.wrapping_add(u64::from(*end)).cast_signed();
+        }
+    }
+}
+
+/// Notes that all values are there of positions whose number has this remainder of 8.
+pub fn set_all(validity: &mut [u8], len: usize) {
+    validity.fill(u8::MAX);
+    if let (Some(byte), 1..) = (validity.last_mut(), len % 8) {
+        *byte >>= 8 - len % 8;
+    }
+}
+
 /// A column of `runs`, whose values have `total` bytes, in the buffer `bytes`. If there are several, all but the last one
 /// have as many positions, a multiple of [`PART_VALUES`].
-fn column(runs: &[Run], mut bytes: Vec<u8>, total: usize) -> BinaryColumn {
+fn column(runs: &[Run], bytes: Vec<u8>, total: usize) -> BinaryColumn {
     let len = runs.iter().map(|run| run.spans.len()).sum();
     let mut validity = vec![0; usize::div_ceil(len, 8)];
+    let mut bytes = Bytes::from(bytes);
     let offsets = match i32::try_from(total) {
         Ok(_) => {
             let mut offsets = vec![0i32; len + 1];
-            fill(runs, &mut bytes, &mut offsets[1..], &mut validity);
+            fill(runs, bytes.as_mut(), &mut offsets[1..], &mut validity);
             Offsets::I32(offsets)
         }
         Err(_) => {
             let mut offsets = vec![0i64; len + 1];
-            fill(runs, &mut bytes, &mut offsets[1..], &mut validity);
+            fill(runs, bytes.as_mut(), &mut offsets[1..], &mut validity);
             Offsets::I64(offsets)
         }
     };
@@ -326,12 +369,7 @@ fn column(runs: &[Run], mut bytes: Vec<u8>, total: usize) -> BinaryColumn {
 }
 
 /// Fills the buffers of a column with the values of runs, on several threads if they are many.
-fn fill<O: TryFrom<usize, Error: std::fmt::Debug> + Send>(
-    runs: &[Run],
-    mut bytes: &mut [u8],
-    ends: &mut [O],
-    validity: &mut [u8],
-) {
+fn fill<O: End + Send>(runs: &[Run], mut bytes: &mut [u8], ends: &mut [O], validity: &mut [u8]) {
     let mut base = 0;
     // A single one may be longer.
     let of_each = runs

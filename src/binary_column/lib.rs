@@ -2,12 +2,15 @@
 //! a batch, put together. All but [`Offsets`] is for the store of gphash alone.
 
 mod builder;
+mod bytes;
 mod gather;
 #[cfg(test)]
 mod tests;
 
 #[doc(hidden)]
 pub use builder::{ColumnBuilder, PartCopy, split_off};
+#[doc(hidden)]
+pub use bytes::{Block, Bytes};
 #[doc(hidden)]
 pub use gather::{Lent, PART_VALUES, ValuesPart, concat, scatter};
 
@@ -96,7 +99,7 @@ pub struct BinaryColumn {
     /// One more than values.
     pub offsets: Offsets,
     /// All values, one behind the other.
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
     /// A bit for each value, the lowest of a byte first.
     pub validity: Vec<u8>,
 }

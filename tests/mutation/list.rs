@@ -1586,7 +1586,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "values that have come are lost when their buffer grows",
         file: "src/binary_column/builder.rs",
-        find: "        self.bytes[..used].copy_from_slice(&old[..used]);\n",
+        find: "        bytes[..used].copy_from_slice(&old[..used]);\n",
         replacement: "        drop(old);\n",
         suite: Suite::Unit("store::columns"),
     },
@@ -1675,10 +1675,31 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Emulated("locator_tests"),
     },
     Mutation {
+        name: "the values of each chunk are placed at the beginning",
+        file: "ptx/kernels/locator.cu",
+        find: "before += found.chunks[nth].bytes;",
+        replacement: "before += 0;",
+        suite: Suite::Emulated("partitions::gpu_reads"),
+    },
+    Mutation {
         name: "the device looks in the nearest buckets alone",
         file: "ptx/kernels/locator.cu",
         find: "round <= OVERFLOW_ROUNDS",
         replacement: "round < 1",
+        suite: Suite::Emulated("partitions::gpu_reads"),
+    },
+    Mutation {
+        name: "values are put behind a gap of a column",
+        file: "ptx/gpu/locator/column.rs",
+        find: "            target.is_closed |= !is_placed;\n",
+        replacement: "            let _ = is_placed;\n",
+        suite: Suite::Emulated("partitions::gpu_reads"),
+    },
+    Mutation {
+        name: "pinned memory of columns has no bound",
+        file: "ptx/gpu/pinned_pool.rs",
+        find: "blocks.pinned - idle + len > PINNED_BYTES_MAX",
+        replacement: "idle > usize::MAX - 1",
         suite: Suite::Emulated("partitions::gpu_reads"),
     },
     Mutation {

@@ -1,25 +1,31 @@
 //! Questions that the device is asked and what it answers, in buffers of their own: several may be under way.
 
+use std::ops::Range;
+
 use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
 
+use super::column::Target;
 use super::{Kernels, PARTITIONS, PartitionView};
 use crate::gpu::error::Result;
 use crate::gpu::event::Event;
 use crate::gpu::launch::{Launch, THREADS};
-use crate::gpu::memory::{Address, DeviceMemory, PinnedMemory, copy_in, copy_out, fill};
+use crate::gpu::memory::{Address, DeviceMemory, PinnedMemory, copy_in, copy_out};
 use crate::gpu::stream::Stream;
 
 /// Keys whose values a block of threads puts side by side.
 pub const CHUNK: usize = 512;
 
-/// In place of the length of a value that the device does not give.
-pub const NO_VALUE: u32 = u32::MAX;
+/// Beside where a value ends that the device does not give.
+const NO_VALUE: u32 = 1 << 31;
 
 /// In place of where the values of a chunk begin, if there was no room for them.
 const NO_ROOM: u64 = u64::MAX;
 
 /// Bytes of a value for which there is room before anything is known of values.
 const USUAL_VALUE: usize = 128;
+
+/// This part of the room for values as long as the last ones is added.
+const SPARE_FRACTION: usize = 16;
 
 /// Keys that are asked for, as a launch sees them.
 #[derive(Debug, Clone, Copy, Zeroable, Pod)]
@@ -45,7 +51,8 @@ struct AnswersView {
     records: Address,
     chunks: Address,
     used: Address,
-    lens: Address,
+    ends: Address,
+    sources: Address,
     values: Address,
     room: u64,
 }
@@ -92,10 +99,11 @@ pub struct Answers<'a> {
     /// For each key, the offset of the record that a slot of the copied buckets names beside its fingerprint, in the file
     /// of its partition; 0 if none does. Another key may have the fingerprint.
     pub records: &'a [u64],
-    /// Bytes of each key's value, or [`NO_VALUE`].
-    lens: &'a [u32],
+    /// Where each key's value ends among all; beside that perhaps [`NO_VALUE`].
+    ends: &'a [u32],
     chunks: &'a [ChunkAnswer],
     values: &'a [u8],
+    placed: Option<usize>,
 }
 
 /// What a launch says of a chunk of keys.
@@ -112,23 +120,52 @@ struct ChunkAnswer {
 pub struct Chunk<'a> {
     /// Where among all [values](Answers::values) theirs are, one behind the other.
     pub start: usize,
-    /// The lengths of these, and [`NO_VALUE`] where the device has no copy of the key's record, or not a whole one.
-    pub lens: &'a [u32],
+    ends: &'a [u32],
     /// The sum of all lengths.
     pub bytes: usize,
     /// Keys without one.
     pub left: usize,
 }
 
+impl Chunk<'_> {
+    /// How many keys it has.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Where the value of each key is among all; nothing where the device has no copy of the key's record, or not a whole
+    /// one.
+    pub fn spans(&self) -> impl Iterator<Item = Option<Range<usize>>> {
+        let mut start = self.start;
+        self.ends.iter().map(move |&end| {
+            let is_there = end & NO_VALUE == 0;
+            let span = start..(end & !NO_VALUE) as usize;
+            start = span.end;
+            is_there.then_some(span)
+        })
+    }
+}
+
 impl<'a> Answers<'a> {
-    /// The values of all keys.
+    /// The values of all keys, unless they were [placed](Self::placed).
     pub fn values(&self) -> &'a [u8] {
         self.values
     }
 
-    /// The lengths of all, as [chunks](Self::chunk) have them.
-    pub fn lens(&self) -> &'a [u32] {
-        self.lens
+    /// Where each of these ends, if all of its [chunk](Self::chunk) are there.
+    pub fn ends(&self) -> &'a [u32] {
+        self.ends
+    }
+
+    /// How many bytes all values have, each of which is there, if they are behind those of the last exchange in the
+    /// [column](super::Locator::begin_column).
+    pub fn placed(&self) -> Option<usize> {
+        self.placed
     }
 
     /// What is known of the keys of a chunk, if there was room for all.
@@ -136,7 +173,7 @@ impl<'a> Answers<'a> {
         let ChunkAnswer { start, bytes, left } = *self.chunks.get(chunk)?;
         Some(Chunk {
             start: usize::try_from(start).ok().filter(|_| start != NO_ROOM)?,
-            lens: self.lens.chunks(CHUNK).nth(chunk)?,
+            ends: self.ends.chunks(CHUNK).nth(chunk)?,
             bytes: bytes as usize,
             left: left as usize,
         })
@@ -158,6 +195,8 @@ pub struct Exchange {
     size: Size,
     /// Of its answers.
     value_bytes: usize,
+    /// They go to a column.
+    pub is_placed: bool,
     /// The device may have to do with it.
     pub is_under_way: bool,
 }
@@ -175,6 +214,7 @@ impl Exchange {
             have_arrived: Event::new()?,
             size: Size::default(),
             value_bytes: 0,
+            is_placed: false,
             is_under_way: false,
         })
     }
@@ -182,6 +222,7 @@ impl Exchange {
     /// See [`Locator::questions`](super::Locator::questions).
     pub fn questions(&mut self, size: Size) -> Result<Questions<'_>> {
         self.size = size;
+        self.is_placed = false;
         let layout = QuestionsLayout::of(size);
         self.asked.reserve(layout.end)?;
         let asked = self.asked.bytes_mut();
@@ -194,16 +235,17 @@ impl Exchange {
         })
     }
 
-    /// Makes room for what is asked and answered, and for so many bytes of values at least, if they are wanted.
-    pub fn make_room(&mut self, values_wanted: bool, values_len: usize) -> Result<()> {
-        let answered = AnswersLayout::of(self.size.len).end;
+    /// Makes room for what is asked and answered, and for values of so many bytes each, if they are wanted.
+    pub fn make_room(&mut self, values_wanted: bool, value_len: usize) -> Result<()> {
+        let answers = AnswersLayout::of(self.size.len);
         let asked = QuestionsLayout::of(self.size).end;
         self.questions.reserve(asked)?;
-        self.answers.reserve(answered)?;
-        self.answered.reserve(answered)?;
+        self.answers.reserve(answers.device_end)?;
+        self.answered.reserve(answers.end)?;
         if values_wanted {
-            let usual = self.size.len * USUAL_VALUE;
-            self.values.reserve(values_len.max(usual))?;
+            // Some waves have longer ones than others.
+            let value_len = (value_len + value_len / SPARE_FRACTION).max(USUAL_VALUE);
+            self.values.reserve(self.size.len * value_len)?;
         }
         Ok(())
     }
@@ -216,8 +258,11 @@ impl Exchange {
         (views, told): (Address, &[PartitionView]),
         terms: &Terms,
     ) -> Result<()> {
-        let len = self.size.len;
-        let (asked, answered) = (QuestionsLayout::of(self.size), AnswersLayout::of(len));
+        let (asked, answered) = (
+            QuestionsLayout::of(self.size),
+            AnswersLayout::of(self.size.len),
+        );
+        let len = u32::try_from(self.size.len).expect("keys are asked for in parts");
         let at = self.questions.address();
         let questions = QuestionsView {
             ends: at,
@@ -230,7 +275,7 @@ impl Exchange {
             usable: terms.usable,
             route_seed: terms.route.0,
             partition_count: terms.route.1,
-            len: u32::try_from(len).expect("keys are asked for in parts"),
+            len,
             values_wanted: u32::from(terms.values_wanted),
             unused: 0,
         };
@@ -239,11 +284,12 @@ impl Exchange {
             records: at,
             chunks: at + answered.chunks as u64,
             used: at + answered.used as u64,
-            lens: at + answered.lens as u64,
+            ends: at + answered.ends as u64,
+            sources: at + answered.sources as u64,
             values: self.values.address(),
             room: self.values.len() as u64,
         };
-        let chunks = u32::try_from(len.div_ceil(CHUNK)).expect("they are fewer than keys");
+        let chunks = u32::try_from(self.size.len.div_ceil(CHUNK)).expect("fewer than keys");
         let blocks = kernels.blocks.for_threads(chunks.saturating_mul(THREADS));
         let asked = &self.asked.bytes()[..asked.end];
         let back = &mut self.answered.bytes_mut()[..answered.end];
@@ -252,26 +298,50 @@ impl Exchange {
         unsafe {
             copy_in(stream, views, cast_slice(told))?;
             copy_in(stream, questions.ends, asked)?;
-            fill(stream, answers.used, 0, size_of::<u64>())?;
             let arguments = [bytes_of(&views), bytes_of(&questions), bytes_of(&answers)];
             (&*stream).put(kernels.find_records, blocks, &arguments)?;
+            let arguments = [bytes_of(&len), bytes_of(&answers)];
+            (&*stream).put(kernels.place_values, blocks, &arguments)?;
             copy_out(stream, back, answers.records)?;
         }
         self.is_answered.record(stream)
     }
 
-    /// Puts the way back of all values on the stream; gives how many bytes there would be if there was room for all.
-    pub fn fetch(&mut self, stream: &Stream) -> Result<usize> {
-        let layout = AnswersLayout::of(self.size.len);
-        let used: &[u64] = cast_slice(&self.answered.bytes()[layout.used..layout.lens]);
-        let used = usize::try_from(used[0]).unwrap_or(usize::MAX);
-        self.value_bytes = used.min(self.values.len());
-        self.values_arrived.reserve(self.value_bytes)?;
-        let arrived = &mut self.values_arrived.bytes_mut()[..self.value_bytes];
+    /// Puts the way back of all values on the stream: to the `column`, if there is one, it has room and all values are known.
+    pub fn fetch(&mut self, stream: &Stream, column: Option<&mut Target>) -> Result<Fetched> {
+        let fetched = self.fetched();
+        let column = column.filter(|column| fetched.is_whole && column.room() >= fetched.bytes);
+        self.is_placed = column.is_some();
+        let arrived = match column {
+            Some(column) => {
+                self.value_bytes = fetched.bytes;
+                column.take(fetched.bytes)
+            }
+            None => {
+                self.value_bytes = fetched.bytes.min(self.values.len());
+                self.values_arrived.reserve(self.value_bytes)?;
+                &mut self.values_arrived.bytes_mut()[..self.value_bytes]
+            }
+        };
         // SAFETY: the block on the device is as long, and nobody looks at these bytes while the exchange is under way.
         unsafe { copy_out(stream, arrived, self.values.address()) }?;
         self.have_arrived.record(stream)?;
-        Ok(used)
+        Ok(fetched)
+    }
+
+    fn fetched(&self) -> Fetched {
+        let layout = AnswersLayout::of(self.size.len);
+        let answers = self.answered.bytes();
+        let used: &[u64] = cast_slice(&answers[layout.used..layout.ends]);
+        let chunks: &[ChunkAnswer] = cast_slice(&answers[layout.chunks..layout.used]);
+        let left: usize = chunks.iter().map(|chunk| chunk.left as usize).sum();
+        let has_room = chunks.iter().all(|chunk| chunk.start != NO_ROOM);
+        Fetched {
+            keys: self.size.len,
+            known: self.size.len.saturating_sub(left),
+            bytes: usize::try_from(used[0]).unwrap_or(usize::MAX),
+            is_whole: left == 0 && has_room,
+        }
     }
 
     pub fn answers(&self) -> Answers<'_> {
@@ -279,11 +349,26 @@ impl Exchange {
         let answers = self.answered.bytes();
         Answers {
             records: cast_slice(&answers[..layout.chunks]),
-            lens: cast_slice(&answers[layout.lens..layout.end]),
+            ends: cast_slice(&answers[layout.ends..layout.end]),
             chunks: cast_slice(&answers[layout.chunks..layout.used]),
-            values: &self.values_arrived.bytes()[..self.value_bytes],
+            values: match self.is_placed {
+                true => &[],
+                false => &self.values_arrived.bytes()[..self.value_bytes],
+            },
+            placed: self.is_placed.then_some(self.value_bytes),
         }
     }
+}
+
+/// What is fetched of an exchange.
+pub struct Fetched {
+    pub keys: usize,
+    /// Of these, how many have values that are known.
+    pub known: usize,
+    /// Bytes that they have, or would have if there was room for all.
+    pub bytes: usize,
+    /// All are known, and there was room.
+    pub is_whole: bool,
 }
 
 /// Where the parts of questions are in their block.
@@ -311,20 +396,27 @@ impl QuestionsLayout {
 struct AnswersLayout {
     chunks: usize,
     used: usize,
-    lens: usize,
+    ends: usize,
+    /// Of what the host is told.
     end: usize,
+    sources: usize,
+    device_end: usize,
 }
 
 impl AnswersLayout {
     fn of(len: usize) -> Self {
         let chunks = len * size_of::<u64>();
         let used = chunks + len.div_ceil(CHUNK) * size_of::<ChunkAnswer>();
-        let lens = used + size_of::<u64>();
+        let ends = used + size_of::<u64>();
+        let end = ends + len * size_of::<u32>();
+        let sources = end.next_multiple_of(size_of::<Address>());
         Self {
             chunks,
             used,
-            lens,
-            end: lens + len * size_of::<u32>(),
+            ends,
+            end,
+            sources,
+            device_end: sources + len * size_of::<Address>(),
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::gpu::locator;
 use crate::gpu::locator::{
     Answers, LINE, Questions, SLOT, Size, SlotId, TableShape, Terms, Usable, VALUE_MAX,
 };
+use crate::gpu::pinned_pool::PinnedBlock;
 use crate::layout::size_class::SMALLEST_RECORD;
 use crate::layout::{RecordWord, Shape};
 use crate::pm::{Mapping, Medium};
@@ -232,6 +233,29 @@ impl Locator {
         Ok(self.device.ask(exchange, terms)?)
     }
 
+    /// See [`locator::Locator::block_for`].
+    pub(crate) fn block_for(&self, values: usize) -> (Option<PinnedBlock>, bool) {
+        self.device.block_for(values)
+    }
+
+    /// See [`locator::Locator::begin_column`].
+    pub(crate) fn begin_column(&mut self, block: Option<PinnedBlock>) {
+        self.device.begin_column(block);
+    }
+
+    /// See [`locator::Locator::take_block`].
+    pub(crate) fn take_block(
+        &mut self,
+        used: usize,
+    ) -> Option<std::result::Result<PinnedBlock, Vec<u8>>> {
+        self.device.take_block(used)
+    }
+
+    /// See [`locator::Locator::end_column`].
+    pub(crate) fn end_column(&mut self, keys: usize) {
+        self.device.end_column(keys);
+    }
+
     /// Waits for the answers of an exchange but for values, which are then on their way.
     ///
     /// # Errors
@@ -240,12 +264,17 @@ impl Locator {
         Ok(self.device.fetch(exchange)?)
     }
 
-    /// What an exchange has answered, once it was [fetched](Self::fetch).
+    /// Waits for the values of an exchange, which were [fetched](Self::fetch).
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
-    pub(crate) fn answers(&mut self, exchange: usize) -> Result<Answers<'_>> {
-        Ok(self.device.answers(exchange)?)
+    pub(crate) fn arrive(&mut self, exchange: usize) -> Result<()> {
+        Ok(self.device.arrive(exchange)?)
+    }
+
+    /// What an exchange has answered, all of which has [arrived](Self::arrive).
+    pub(crate) fn answers(&self, exchange: usize) -> Answers<'_> {
+        self.device.answers(exchange)
     }
 }
 

@@ -8,7 +8,7 @@ use rand::RngExt;
 use super::*;
 use crate::engine::device_tests::{GPU, alone};
 use crate::engine::locator;
-use crate::gpu::locator::{Answers, CHUNK, Chunk, NO_VALUE, Questions, Size, Terms, VALUE_MAX};
+use crate::gpu::locator::{Answers, CHUNK, Questions, Size, Terms, VALUE_MAX};
 use crate::index::variable_tests::{dir, options, rng};
 use crate::layout::RecordWord;
 use crate::layout::bucket::SLOT_WORDS_BYTES;
@@ -70,7 +70,8 @@ fn find_by<'l>(locator: &'l mut Locator, keys: &[[u8; 8]], terms: &Terms) -> Ans
     };
     locator.ask(0, size, terms, ask).unwrap();
     locator.fetch(0).unwrap();
-    locator.answers(0).unwrap()
+    locator.arrive(0).unwrap();
+    locator.answers(0)
 }
 
 struct Copied {
@@ -120,6 +121,20 @@ impl Copied {
         let keys: Vec<[u8; 8]> = (0..end).map(u64::to_le_bytes).collect();
         let answers = find(locator, &keys, EXCLUDED);
         let (mut located, mut given) = (0, 0);
+        // Values lie in the order of the keys, without gaps.
+        let mut end_of_chunks = vec![0];
+        for nth in 0..keys.len().div_ceil(CHUNK) {
+            let chunk = answers.chunk(nth).expect("there is room");
+            let mut end = chunk.start;
+            for span in chunk.spans().flatten() {
+                assert_eq!(span.start, end);
+                end = span.end;
+            }
+            assert_eq!(end - chunk.start, chunk.bytes);
+            let left = chunk.spans().filter(Option::is_none);
+            assert_eq!(left.count(), chunk.left);
+            end_of_chunks.push(end);
+        }
         for (nth, ((key, number), &record)) in keys.iter().zip(0..).zip(answers.records).enumerate()
         {
             let found = session
@@ -134,15 +149,9 @@ impl Copied {
             };
             let expected = found.filter(is_given).map(value_of);
             let chunk = answers.chunk(nth / CHUNK).expect("there is room");
-            let (first, lens) = (chunk.start, chunk.lens);
-            let left = lens.iter().filter(|len| **len == NO_VALUE);
-            assert_eq!(left.count(), chunk.left);
-            let known = lens.iter().filter(|len| **len != NO_VALUE);
-            assert_eq!(known.map(|len| *len as usize).sum::<usize>(), chunk.bytes);
-            let len_of = |len: &u32| (*len != NO_VALUE).then_some(*len as usize);
-            let before: usize = lens[..nth % CHUNK].iter().filter_map(len_of).sum();
-            let value = |len| &answers.values()[first + before..][..len];
-            let value = len_of(&lens[nth % CHUNK]).map(value);
+            assert_eq!(chunk.start, end_of_chunks[nth / CHUNK]);
+            let span = chunk.spans().nth(nth % CHUNK).expect("one of each key");
+            let value = span.map(|span| &answers.values()[span]);
             assert_eq!(value, expected.as_deref(), "of key {number}");
             given += usize::from(value.is_some());
         }
@@ -239,8 +248,9 @@ fn value_is_given_if_the_key_is_equal_and_the_record_whole() {
         locator.refresh(&[Some(table)]).unwrap();
         let answers = find(&mut locator, &[5u64.to_le_bytes()], 0);
         assert_eq!(answers.records[0], record.offset());
-        let Chunk { start, lens, .. } = answers.chunk(0).expect("there is room");
-        (lens[0] != NO_VALUE).then(|| answers.values()[start..][..lens[0] as usize].to_vec())
+        let chunk = answers.chunk(0).expect("there is room");
+        let span = chunk.spans().next().expect("one of each key");
+        span.map(|span| answers.values()[span].to_vec())
     };
     // As if another key had the fingerprint.
     table.medium.store(five.addr.record, six.record.0);

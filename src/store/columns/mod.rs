@@ -13,7 +13,7 @@ pub use crate::binary_column::Offsets;
 #[cfg(feature = "cuda")]
 pub(in crate::store) use crate::binary_column::split_off;
 pub(in crate::store) use crate::binary_column::{
-    BinaryColumn, ColumnBuilder, Lent, PART_VALUES, PartCopy, ValuesPart, concat, scatter,
+    BinaryColumn, Bytes, ColumnBuilder, Lent, PART_VALUES, PartCopy, ValuesPart, concat, scatter,
 };
 pub use values::{ColumnAnswers, ValueColumns};
 
@@ -46,7 +46,7 @@ pub struct Columns(Arc<Buffers>);
 #[derive(Debug, Clone)]
 struct Buffers {
     offsets: Offsets,
-    bytes: Vec<u8>,
+    bytes: Bytes,
 }
 
 impl Columns {
@@ -74,10 +74,10 @@ impl Columns {
             Offsets::I32(offsets) => check(offsets, bytes.len())?,
             Offsets::I64(offsets) => check(offsets, bytes.len())?,
         }
-        Ok(Self::of(offsets, bytes))
+        Ok(Self::of(offsets, bytes.into()))
     }
 
-    fn of(offsets: Offsets, bytes: Vec<u8>) -> Self {
+    fn of(offsets: Offsets, bytes: Bytes) -> Self {
         Self(Arc::new(Buffers { offsets, bytes }))
     }
 
@@ -164,7 +164,8 @@ impl Columns {
         &self.0.bytes
     }
 
-    /// Gives the buffers back, as they were given. They are copied only if a clone shares them.
+    /// Gives the buffers back, as they were given. They are copied only if a clone shares them, or if a GPU has put
+    /// values into them: its memory cannot be a `Vec`.
     ///
     /// # Examples
     /// ```
@@ -179,11 +180,17 @@ impl Columns {
     /// ```
     pub fn into_parts(self) -> (Offsets, Vec<u8>) {
         let Buffers { offsets, bytes } = Arc::unwrap_or_clone(self.0);
-        (offsets, bytes)
+        (offsets, bytes.into_vec())
+    }
+
+    /// Whether a GPU has put the strings where they are.
+    #[cfg(all(test, feature = "cuda", not(loom)))]
+    pub(in crate::store) fn are_lent(&self) -> bool {
+        self.0.bytes.are_lent()
     }
 
     /// The buffers, unless a clone shares them.
-    fn into_own_parts(self) -> Option<(Offsets, Vec<u8>)> {
+    fn into_own_parts(self) -> Option<(Offsets, Bytes)> {
         let Buffers { offsets, bytes } = Arc::into_inner(self.0)?;
         Some((offsets, bytes))
     }
@@ -192,7 +199,7 @@ impl Columns {
 /// No string.
 impl Default for Columns {
     fn default() -> Self {
-        Self::of(Offsets::default(), Vec::new())
+        Self::of(Offsets::default(), Bytes::default())
     }
 }
 
@@ -213,7 +220,7 @@ impl<S: AsRef<[u8]>> FromIterator<S> for Columns {
             bytes.extend_from_slice(string.as_ref());
             offsets.push(bytes.len());
         }
-        Self::of(offsets, bytes)
+        Self::of(offsets, bytes.into())
     }
 }
 

@@ -251,14 +251,15 @@ fn columns_are_built_in_the_buffers_of_others() {
 fn parts_are_lent_runs_of_values() {
     let len = 3 * PART_VALUES + 13;
     let value = |nth: usize| vec![nth.to_le_bytes()[0]; nth % 7];
-    let lens: Vec<u32> = (0..len)
-        .map(|nth| value(nth).len().try_into().unwrap())
-        .collect();
+    let mut ends = vec![0u32; len];
     // The last ones lie first.
     let mut values = b"others".to_vec();
     let mut run = |first: usize, end: usize| {
         let start = values.len();
-        (first..end).for_each(|nth| values.extend(value(nth)));
+        for (nth, value_end) in (first..end).zip(&mut ends[first..end]) {
+            values.extend(value(nth));
+            *value_end = values.len().try_into().unwrap();
+        }
         ((first, end - first), (start, values.len() - start))
     };
     let last = run(3 * PART_VALUES, len);
@@ -275,7 +276,7 @@ fn parts_are_lent_runs_of_values() {
     parts[2].extend_lent(last.0, last.1);
     let lent = Lent {
         values: &values,
-        lens: &lens,
+        ends: &ends,
     };
     let mut builder = ColumnBuilder::new(len, BinaryColumn::default());
     builder

@@ -68,7 +68,8 @@ impl ValueColumns {
         &self.validity
     }
 
-    /// The buffers: offsets, bytes and validity. Nothing is copied unless a clone shares the values.
+    /// The buffers: offsets, bytes and validity. Nothing is copied unless a clone shares the values, or a GPU has put them
+    /// where they are: [`values`](Self::values) has them there.
     pub fn into_parts(self) -> (Offsets, Vec<u8>, Vec<u8>) {
         let (offsets, bytes) = self.values.into_parts();
         (offsets, bytes, self.validity)

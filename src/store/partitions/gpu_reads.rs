@@ -15,13 +15,13 @@ use parking_lot::Mutex;
 use super::Partitions;
 use super::reads::GPU_KEY_BYTES_MAX;
 use crate::engine::{Locator, locator};
-use crate::gpu::locator::{
-    Answers, CHUNK, Chunk, EXCHANGES, NO_VALUE, Questions, Size, Terms, Usable,
-};
+use crate::gpu::locator::{Answers, CHUNK, EXCHANGES, Questions, Size, Terms, Usable};
 use crate::index::bytes::Held;
 use crate::pool::parallel;
 use crate::pool::rates::{Rates, Side};
-use crate::store::columns::{Columns, Lent, PART_VALUES, ValuesPart, split_off};
+use crate::store::columns::{
+    Bytes, ColumnBuilder, Columns, Lent, PART_VALUES, ValuesPart, split_off,
+};
 use crate::store::inner::{PARALLEL_LOOKUPS_MIN, StoreInner};
 use crate::store::partition::Partition;
 use crate::store::resident::tiers::TOMBSTONE;
@@ -109,7 +109,7 @@ impl GpuReads {
             gpu: idle.take()?,
             session: None,
             began: Instant::now(),
-            keys: keys as u64,
+            keys,
             is_settling: false,
             has_failed: false,
         })
@@ -134,30 +134,95 @@ pub struct Turn<'p> {
     gpu: Gpu,
     session: Option<Session<'p>>,
     began: Instant,
-    keys: u64,
+    keys: usize,
     /// It has done what is not done for each column.
     is_settling: bool,
     has_failed: bool,
 }
 
 impl Turn<'_> {
-    /// Notes that the column is read.
-    pub fn done(self) {
-        if !self.is_settling && !self.has_failed {
+    fn locator(&mut self) -> Option<&mut Locator> {
+        self.gpu.get_mut().and_then(Option::as_mut)
+    }
+
+    /// Begins the column. If its values are wanted, and there is pinned memory for them, the GPU puts them there.
+    pub fn begin_column(&mut self, builder: &mut ColumnBuilder, wants_values: bool) {
+        let keys = self.keys;
+        // Who opens it does not know yet how long values are.
+        let Some(locator) = self.locator() else {
+            return;
+        };
+        let (block, is_new) = match wants_values {
+            true => {
+                builder.return_bytes();
+                locator.block_for(keys)
+            }
+            false => (None, false),
+        };
+        locator.begin_column(block);
+        self.is_settling |= is_new;
+    }
+
+    /// Gives the column the pinned memory with the values that the GPU has put there, if it has not got it yet.
+    fn leave_column(&mut self, builder: &mut ColumnBuilder) {
+        let used = builder.filled();
+        let taken = self.locator().and_then(|gpu| gpu.take_block(used));
+        match taken {
+            Some(Ok(block)) => builder.set_bytes(Bytes::lent(block)),
+            Some(Err(bytes)) => builder.set_bytes(bytes.into()),
+            None => {}
+        }
+    }
+
+    /// Notes that the column is read, of which the `builder` has all but what is in pinned memory.
+    pub fn done(mut self, builder: &mut ColumnBuilder) {
+        self.leave_column(builder);
+        if self.has_failed {
+            return;
+        }
+        let keys = self.keys;
+        if let Some(locator) = self.locator() {
+            locator.end_column(keys);
+        }
+        if !self.is_settling {
             let took = self.began.elapsed();
-            self.of.rates.note(Side::Gpu, self.keys, took);
+            self.of.rates.note(Side::Gpu, keys as u64, took);
         }
     }
 
     /// Where the records of the keys of a wave are and, if it `wants_values`, what these are, for as long as the answer is
     /// kept; `None` if nobody knows. Waves come in order, each as long as the one before, or the last one. The next two are
     /// asked for while the caller does what is left of this one. He is on a thread of the pool that is to share the work.
+    /// The `builder` has pinned memory from the first wave on whose values the GPU has not put there.
     pub fn locate(
         &mut self,
         keys: &Columns,
         wave: &Range<usize>,
         wants_values: bool,
+        builder: &mut ColumnBuilder,
     ) -> Option<Located<'_>> {
+        let exchange = self.exchange_of(keys, wave, wants_values);
+        let is_placed = |exchange: usize| {
+            let locator = self.gpu.get().and_then(Option::as_ref);
+            locator.is_some_and(|gpu| gpu.answers(exchange).placed().is_some())
+        };
+        if !exchange.is_some_and(is_placed) {
+            self.leave_column(builder);
+        }
+        Some(Located {
+            first: wave.start,
+            answers: self.gpu.get()?.as_ref()?.answers(exchange?),
+            session: self.session.as_ref()?,
+        })
+    }
+
+    /// The exchange that has answered a wave; `None` if nobody does.
+    fn exchange_of(
+        &mut self,
+        keys: &Columns,
+        wave: &Range<usize>,
+        wants_values: bool,
+    ) -> Option<usize> {
         if self.has_failed {
             self.session = None;
             return None;
@@ -181,14 +246,14 @@ impl Turn<'_> {
             Ok(None) => return None,
             Ok(Some(locator)) => {
                 let asked = Asked { keys, wants_values };
-                Session::locate(session, partitions, locator, (&asked, wave))
+                Session::advance(session, partitions, locator, (&asked, wave))
             }
             Err(error) => Err(error),
         };
         match found {
-            Ok(Some(located)) => {
-                *is_settling |= located.session.is_first;
-                Some(located)
+            Ok(Some(exchange)) => {
+                *is_settling |= session.as_ref().is_some_and(|session| session.is_first);
+                Some(exchange)
             }
             Ok(None) => {
                 *is_settling = true;
@@ -222,6 +287,10 @@ fn open<'g>(
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.session = None;
+        if let Some(locator) = self.locator() {
+            // Whoever fails has not taken it.
+            drop(locator.take_block(0));
+        }
         *self.of.idle.lock() = Some(std::mem::take(&mut self.gpu));
     }
 }
@@ -249,13 +318,14 @@ struct Session<'p> {
 }
 
 impl<'p> Session<'p> {
-    /// What the GPU says of a wave that the last session has asked for, or a new one does; nothing if it has no table.
-    fn locate<'t>(
-        last: &'t mut Option<Self>,
+    /// Waits for a wave that the last session has asked for, or a new one does. Gives the exchange that has answered;
+    /// nothing if the GPU has no table.
+    fn advance(
+        last: &mut Option<Self>,
         partitions: &'p Partitions,
-        locator: &'t mut Locator,
+        locator: &mut Locator,
         (asked, wave): (&Asked, &Range<usize>),
-    ) -> Result<Option<Located<'t>>> {
+    ) -> Result<Option<usize>> {
         let session = match last.take() {
             Some(session) if session.is_ahead() => last.insert(session),
             // Nothing is held while this waits.
@@ -274,14 +344,11 @@ impl<'p> Session<'p> {
         session.ask_next(partitions, locator, (asked, wave.len()))?;
         session.fetch_up_to(session.current, locator)?;
         session.ask_next(partitions, locator, (asked, wave.len()))?;
-        // Whose values come while those of this wave are copied.
+        // Whose values come while the caller does what is left of this wave.
         session.fetch_up_to(session.current + 1, locator)?;
+        locator.arrive(exchange)?;
         session.current += 1;
-        Ok(Some(Located {
-            first: wave.start,
-            answers: locator.answers(exchange)?,
-            session,
-        }))
+        Ok(Some(exchange))
     }
 
     /// Holds the tables that the GPU can serve, of which it then has what they have.
@@ -388,12 +455,23 @@ impl Located<'_> {
         self.answers.records[position - self.first]
     }
 
-    /// The values that it knows, and their lengths.
+    /// The values that it knows, and where they end.
     pub fn lent(&self) -> Lent<'_> {
         Lent {
             values: self.answers.values(),
-            lens: self.answers.lens(),
+            ends: self.answers.ends(),
         }
+    }
+
+    /// Adds all values of the wave to the column, if they are in its pinned memory.
+    pub fn extend(&self, builder: &mut ColumnBuilder) -> bool {
+        let Some(bytes) = self.answers.placed() else {
+            return false;
+        };
+        let ends = self.answers.ends();
+        builder.extend(ends, bytes);
+        self.session.gpu_reads.note_located(ends.len());
+        true
     }
 
     /// Lends these to `part`, which begins with a position that a chunk begins with, if all of its positions have one.
@@ -405,7 +483,7 @@ impl Located<'_> {
             let Some(chunk) = chunk.filter(|chunk| chunk.left == 0) else {
                 return false;
             };
-            part.extend_lent((first, chunk.lens.len()), (chunk.start, chunk.bytes));
+            part.extend_lent((first, chunk.len()), (chunk.start, chunk.bytes));
         }
         self.session.gpu_reads.note_located(part.len());
         true
@@ -418,20 +496,15 @@ impl Located<'_> {
         for first in positions.clone().step_by(CHUNK) {
             let chunk = first..positions.end.min(first + CHUNK);
             let nth = first - self.first;
-            let Some(Chunk {
-                mut start, lens, ..
-            }) = self.answers.chunk(nth / CHUNK)
-            else {
+            let Some(known) = self.answers.chunk(nth / CHUNK) else {
                 left.extend(chunk);
                 continue;
             };
-            for (position, &len) in chunk.zip(lens) {
-                if len == NO_VALUE {
-                    left.push(position);
-                    continue;
+            for (position, span) in chunk.zip(known.spans()) {
+                match span {
+                    Some(span) => part.set_lent(position - positions.start, span),
+                    None => left.push(position),
                 }
-                part.set_lent(position - positions.start, start, len);
-                start += len as usize;
             }
         }
         left

@@ -28,6 +28,10 @@ impl Located {
         match *self {}
     }
 
+    fn extend(&self, _: &mut ColumnBuilder) -> bool {
+        match *self {}
+    }
+
     fn lend_all(&self, _: &Range<usize>, _: &mut ValuesPart) -> bool {
         match *self {}
     }
@@ -235,6 +239,10 @@ impl Partitions {
         let began = std::time::Instant::now();
         #[cfg(feature = "cuda")]
         let mut gpu = self.shared().gpu_reads.begin(self, keys.len());
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = &mut gpu {
+            gpu.begin_column(&mut builder, snapshot.is_none());
+        }
         #[cfg(not(feature = "cuda"))]
         let gpu = None::<Located>;
         // All threads wait for what a GPU says of a wave, while it looks for the next one.
@@ -252,13 +260,17 @@ impl Partitions {
             let located = match &mut gpu {
                 Some(gpu) if !wave.is_empty() => {
                     let wants_values = snapshot.is_none();
-                    pool.install(|| gpu.locate(keys, &wave, wants_values))
+                    pool.install(|| gpu.locate(keys, &wave, wants_values, &mut builder))
                 }
                 _ => None,
             };
             #[cfg(not(feature = "cuda"))]
             let located = None;
             let located: Option<&Located> = located.as_ref();
+            if located.is_some_and(|located| located.extend(&mut builder)) {
+                next = wave.end;
+                continue;
+            }
             let of_part = |first| {
                 let positions = first..keys.len().min(first + part);
                 let mut part = idle.pop().unwrap_or_default();
@@ -308,7 +320,7 @@ impl Partitions {
         }
         #[cfg(feature = "cuda")]
         match gpu {
-            Some(gpu) => gpu.done(),
+            Some(gpu) => gpu.done(&mut builder),
             None => {
                 let took = began.elapsed();
                 self.shared().gpu_reads.note_cpu(keys.len(), took);

@@ -10,6 +10,8 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::engine::device_tests::{GPU, alone, fail_calls};
+use crate::gpu::device::Device;
+use crate::gpu::pinned_pool::{PINNED_BYTES_MAX, PinnedPool};
 use crate::store::columns::{Columns, ValueColumns};
 use crate::store::tests::seed;
 use crate::store::{Durability, Partitioner, Store, StoreOptions};
@@ -310,4 +312,182 @@ fn a_gpu_that_fails_at_any_call_costs_time_alone() {
         assert!(located > 500, "{located} after call {first} failed");
         run(first, u64::MAX).unwrap();
     }
+}
+
+/// Keys of a few waves of one thread.
+const PINNED_COLUMN_KEYS: u32 = 20_000;
+
+/// Columns after which values come to pinned memory.
+const COLUMNS_BEFORE_PINNED: usize = 2;
+
+/// A store whose columns are read in waves of one thread, keys that it has with values of many lengths, and a column of
+/// all of them, in no order.
+fn whole(dir: &std::path::Path) -> (Store, Vec<Vec<u8>>, Model) {
+    let store = open_with(dir, StoreOptions::new().partitions(2).threads(1));
+    let keys: Vec<Vec<u8>> = (0..2000).map(key).collect();
+    let lens = [100, 0, 1, 3, 1024, 8, 77, 0, 30, 64, 5, 50];
+    let values: Vec<Vec<u8>> = (0..keys.len())
+        .map(|nth| vec![low_byte(nth as u64); lens[nth % lens.len()]])
+        .collect();
+    store
+        .put_columns(&columns(&keys), &columns(&values))
+        .unwrap();
+    let asked = (0..PINNED_COLUMN_KEYS).map(|nth| key(nth * 7919 % 2000));
+    let model = keys.iter().cloned().zip(values).collect();
+    (store, asked.collect(), model)
+}
+
+/// Reads columns until the values of the next one come to pinned memory.
+fn pin(store: &Store, asked: &[Vec<u8>]) {
+    for _ in 0..COLUMNS_BEFORE_PINNED {
+        let found = store.get_columns(&columns(asked)).unwrap();
+        assert!(!found.values().are_lent());
+    }
+}
+
+#[test]
+fn pinned_columns_are_kept_while_others_are_read() {
+    let Some(_alone) = alone() else { return };
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (store, asked, model) = whole(dir.path());
+    let all = columns(&asked);
+    pin(&store, &asked);
+    let mut kept = Vec::new();
+    for len in [20_000, 19_999, 9000, 20_000, 8193, 20_000, 20_000, 20_000] {
+        let found = store.get_columns(&columns(&asked[..len])).unwrap();
+        expect(&found, &asked[..len], &model);
+        kept.push((len, found));
+    }
+    let pinned = kept.iter().filter(|(_, found)| found.values().are_lent());
+    assert!(pinned.count() >= 3);
+    for (len, found) in &kept {
+        expect(found, &asked[..*len], &model);
+    }
+    // What others drop is used again, and clones stay as they are.
+    let (_, first) = kept.swap_remove(0);
+    assert!(first.values().are_lent());
+    let clone = first.clone();
+    thread::spawn(move || drop((first, kept))).join().unwrap();
+    expect(&clone, &asked, &model);
+    drop(clone);
+    let mut values = ValueColumns::default();
+    for _ in 0..4 {
+        values = store.get_columns_into(&all, values).unwrap();
+        expect(&values, &asked, &model);
+        assert!(values.values().are_lent());
+    }
+    // Other engines fill such buffers as well.
+    let little = columns(&asked[..10]);
+    let snapshot = store.snapshot();
+    let of_snapshot = snapshot.get_columns_into(&all, values).unwrap();
+    expect(&of_snapshot, &asked, &model);
+    drop(snapshot);
+    let values = store.get_columns_into(&little, of_snapshot).unwrap();
+    expect(&values, &asked[..10], &model);
+    let (_, bytes, _) = store.get_columns(&all).unwrap().into_parts();
+    let expected: Vec<u8> = asked.iter().flat_map(|key| model[key].clone()).collect();
+    assert_eq!(bytes, expected);
+    // They outlive the store, on any thread.
+    let last = store.get_columns(&all).unwrap();
+    assert!(last.values().are_lent());
+    drop(store);
+    thread::spawn(move || expect(&last, &asked, &model))
+        .join()
+        .unwrap();
+}
+
+#[test]
+fn values_that_the_device_does_not_know_interrupt_a_pinned_column() {
+    let Some(_alone) = alone() else { return };
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (store, asked, mut model) = whole(dir.path());
+    let deleted = b"deleted".to_vec();
+    let long = b"long".to_vec();
+    for (key, value) in [(&deleted, vec![1u8; 9]), (&long, vec![3; 5000])] {
+        store.put(key.clone(), value.clone()).unwrap();
+        model.insert(key.clone(), value);
+    }
+    store.delete(deleted.clone()).unwrap();
+    model.remove(&deleted);
+    let absent = b"there is no such key".to_vec();
+    pin(&store, &asked);
+    for strange in [&absent, &deleted, &long] {
+        for at in [&[0][..], &[8191, 8192], &[12_000], &[19_999], &[1, 9000]] {
+            let mut asked = asked.clone();
+            at.iter().for_each(|&nth| asked[nth] = strange.clone());
+            let found = store.get_columns(&columns(&asked)).unwrap();
+            expect(&found, &asked, &model);
+            assert!(found.values().are_lent());
+        }
+    }
+    // More than there is room for in the pinned memory.
+    let longest = asked.iter().filter(|key| model[*key].len() == 1024);
+    let longest: Vec<Vec<u8>> = longest.cycle().take(asked.len()).cloned().collect();
+    let found = store.get_columns(&columns(&longest)).unwrap();
+    expect(&found, &longest, &model);
+    assert!(!found.values().are_lent());
+}
+
+#[test]
+fn a_gpu_that_fails_while_it_fills_a_pinned_column_costs_time_alone() {
+    let Some(_alone) = alone() else { return };
+    let run = |first: u64, last: u64| {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (store, mut asked, model) = whole(dir.path());
+        // Two waves.
+        asked.truncate(3000);
+        pin(&store, &asked);
+        fail_calls(first, last)?;
+        let mut values = ValueColumns::default();
+        for _ in 0..2 {
+            values = store.get_columns_into(&columns(&asked), values).unwrap();
+            expect(&values, &asked, &model);
+        }
+        let calls = fail_calls(u64::MAX, u64::MAX);
+        // It is well again.
+        let later = store.get_columns(&columns(&asked)).unwrap();
+        expect(&later, &asked, &model);
+        expect(&values, &asked, &model);
+        calls.map(|calls| (calls, values.values().are_lent()))
+    };
+    let Some((calls, is_lent)) = run(u64::MAX, u64::MAX) else {
+        println!("skipped: only the emulated device fails when it is asked to");
+        return;
+    };
+    assert!(is_lent);
+    println!("{calls} calls");
+    for first in 0..calls {
+        run(first, first + 1).unwrap();
+        run(first, u64::MAX).unwrap();
+    }
+}
+
+#[test]
+fn pinned_memory_of_columns_is_bounded() {
+    let Some(_alone) = alone() else { return };
+    let device = Arc::new(Device::open(0).unwrap());
+    let pool = PinnedPool::new(&device);
+    let pin = || {
+        let taken = (0..2).map(|_| pool.take(1).or_else(|| pool.pin(1)));
+        taken.flatten().next()
+    };
+    assert!(pin().is_none(), "nobody knows how long values are");
+    pool.note(1, PINNED_BYTES_MAX / 3);
+    let first = pin().expect("there is room");
+    let second = pin().expect("there is room");
+    assert!(pin().is_none());
+    let address = first.as_ref().as_ptr();
+    drop(first);
+    let again = pin().expect("one that has come back");
+    assert_eq!(again.as_ref().as_ptr(), address);
+    drop((again, second));
+    // Those that are too short make room.
+    pool.note(1, PINNED_BYTES_MAX / 2);
+    let long = pin().expect("there is room");
+    assert!(long.as_ref().len() >= PINNED_BYTES_MAX / 2);
+    pool.note(1, PINNED_BYTES_MAX);
+    assert!(pin().is_none());
+    drop(pool);
+    drop(device);
+    assert!(long.as_ref().iter().all(|byte| *byte == 0));
 }
