@@ -302,16 +302,55 @@ fn growth_that_crashed_leaves_no_bytes_behind() {
     }
 }
 
-/// Counts the calls that make a file longer.
+/// Counts the calls that make a file longer, and those that map it.
 #[derive(Debug, Default)]
-struct Counting(AtomicU64);
+struct Counting {
+    extending: AtomicU64,
+    mapping: AtomicU64,
+}
 
 impl Faults for Counting {
     fn before(&self, call: Call, _: &Path) -> io::Result<()> {
-        let extends = matches!(call, Call::SetLen | Call::Allocate);
-        self.0.fetch_add(u64::from(extends), Ordering::Relaxed);
+        match call {
+            Call::SetLen | Call::Allocate => self.extending.fetch_add(1, Ordering::Relaxed),
+            Call::Map => self.mapping.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
         Ok(())
     }
+}
+
+/// A call that maps waits for all threads of the process that ask for memory.
+#[test]
+fn file_in_memory_is_mapped_once() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("table");
+    let calls = Arc::new(Counting::default());
+    let options = MapOptions {
+        domain: Domain::Shared,
+        faults: Some(calls.clone()),
+        ..MapOptions::default()
+    };
+    let mapping = Mapping::create(&path, LEN, &options).unwrap();
+    for huge_pages in 1..5 {
+        let len = LEN + huge_pages * HUGE_PAGE;
+        mapping.grow(len).unwrap();
+        mapping.store(len - 8, huge_pages);
+    }
+    superblock(&mapping, 1, mapping.len());
+    mapping.checkpoint().unwrap();
+    mapping.cut(LEN + HUGE_PAGE);
+    assert_eq!(fs::metadata(&path).unwrap().len(), LEN + HUGE_PAGE);
+    mapping.grow(LEN + 4 * HUGE_PAGE).unwrap();
+    let last = |huge_pages| mapping.load(LEN + huge_pages * HUGE_PAGE - 8);
+    assert_eq!([1, 2, 4].map(last), [1, 0, 0]);
+    assert_eq!(calls.mapping.load(Ordering::Relaxed), 1);
+    superblock(&mapping, 1, mapping.len());
+    drop(mapping);
+    let mapping = Mapping::open(&path, &options).unwrap();
+    mapping.grow(LEN + 9 * HUGE_PAGE).unwrap();
+    mapping.store(LEN + 9 * HUGE_PAGE - 8, 9);
+    assert_eq!(calls.mapping.load(Ordering::Relaxed), 2);
 }
 
 #[test]
@@ -326,12 +365,12 @@ fn growth_into_preallocated_room_makes_no_call() {
             .unwrap();
         assert_eq!(mapping.len(), LEN);
         assert!(mapping.prepared() >= LEN + 3 * HUGE_PAGE);
-        let before = calls.0.load(Ordering::Relaxed);
+        let before = calls.extending.load(Ordering::Relaxed);
         for len in [LEN + PAGE, LEN + 3 * HUGE_PAGE] {
             mapping.grow(len).unwrap();
             assert_eq!(mapping.len(), len);
         }
-        assert_eq!(calls.0.load(Ordering::Relaxed), before);
+        assert_eq!(calls.extending.load(Ordering::Relaxed), before);
         assert!(
             (LEN..mapping.len())
                 .step_by(8)

@@ -214,19 +214,26 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
     /// What is left of the batch in the end: the final values of the keys that it changes, in the order
     /// of the requests, in which they lie in memory.
     pub fn finals(&self) -> Vec<Entry<'_>> {
-        let last = |run: &[KeyWrite]| {
-            let (position, value) = self.newest(run.iter().rev())?;
-            Some(Entry {
-                key: self.key(&run[0]),
-                value,
-                position,
-            })
+        // Without a read-modify-write each write comes about.
+        let last = |run: &[KeyWrite]| match self.outcomes.is_empty() {
+            true => run.last().map(|version| version.position),
+            false => self.newest(run.iter().rev()).map(|(position, _)| position),
         };
-        let mut finals = self.versions.map_keys(last);
-        parallel::sort_unstable_by_key(&mut finals, REQUESTS_PER_THREAD_MIN, |entry| {
-            entry.position
-        });
-        finals
+        // As bits they need not be sorted.
+        let mut is_last = FixedBitSet::with_capacity(self.requests.len());
+        let positions = self.versions.map_keys(last).into_iter();
+        positions.for_each(|position| is_last.insert(position as usize));
+        let positions: Vec<usize> = is_last.ones().collect();
+        let entry = |nth: usize| {
+            let request = self.requests.get(positions[nth]);
+            let value = written(request, self.outcome(positions[nth]));
+            Entry {
+                key: request.key(),
+                value: value.expect("the last write of a key comes about"),
+                position: position(positions[nth]),
+            }
+        };
+        parallel::collect(positions.len(), REQUESTS_PER_THREAD_MIN, entry)
     }
 
     /// What is left of a key in the end; `None` if the batch does not change it.
