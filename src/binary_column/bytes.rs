@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::ops::Deref;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 /// Memory that a column may use for its values until it is dropped.
 pub trait Block: AsRef<[u8]> + AsMut<[u8]> + Debug + Send + Sync + 'static {}
@@ -21,6 +22,10 @@ enum Memory {
         len: usize,
     },
 }
+
+// What a panic leaves half written means as little as what no one has written yet.
+impl UnwindSafe for Bytes {}
+impl RefUnwindSafe for Bytes {}
 
 impl Bytes {
     /// All bytes of a block.
