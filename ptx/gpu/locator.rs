@@ -31,7 +31,16 @@ pub const VALUE_MAX: u64 = 1024;
 pub const LINE: u32 = 64;
 
 /// Bytes of a file whose copies lie side by side.
-const PIECE: u32 = 16 << 20;
+const PIECE: u32 = PIECE_MEMORY - PIECE_TAIL;
+
+/// Bytes of device memory for a piece: whole pages there, so that none are wasted.
+const PIECE_MEMORY: u32 = 16 << 20;
+
+/// Bytes behind a piece that have what the next one begins with, so that records which end there are whole.
+const PIECE_TAIL: u32 = 4096;
+
+// Each line is in one piece, and in one tail at most.
+const _: () = assert!(PIECE.is_multiple_of(LINE) && PIECE_TAIL.is_multiple_of(LINE));
 
 /// Questions and answers that may be under way at a time.
 pub const EXCHANGES: usize = 3;
@@ -223,11 +232,15 @@ impl Locator {
         let missing = (wanted - pieces.len()) as u64;
         let (free, total) = memory()?;
         let spare = total / FREE_FRACTION;
-        if free < missing.saturating_mul(PIECE.into()).saturating_add(spare) {
+        if free
+            < missing
+                .saturating_mul(PIECE_MEMORY.into())
+                .saturating_add(spare)
+        {
             return Ok(0);
         }
         while pieces.len() < wanted {
-            let Ok(piece) = DeviceMemory::new(PIECE as usize) else {
+            let Ok(piece) = DeviceMemory::new(PIECE_MEMORY as usize) else {
                 return Ok(0);
             };
             pieces.push(piece);
@@ -284,13 +297,35 @@ impl Locator {
     /// # Panics
     /// If one is not [covered](Self::cover), or if there was no staging memory for as many.
     pub fn store_lines(&mut self, lines: &[(u8, u64)]) -> Result<()> {
-        self.store_blocks(lines, LINE, |tables, &(partition, line)| {
+        let piece_at = |line: u64| {
             let (at, piece) = (line * u64::from(LINE), u64::from(PIECE));
+            (at / piece, at % piece)
+        };
+        let piece_of = |tables: &[Copies], partition: u8, number: u64| {
             let pieces = &tables[usize::from(partition)].pieces;
-            let found = usize::try_from(at / piece)
-                .ok()
-                .and_then(|nth| pieces.get(nth));
-            found.expect("the line is covered").address() + at % piece
+            let found = usize::try_from(number).ok().and_then(|nth| pieces.get(nth));
+            found.expect("the line is covered").address()
+        };
+        self.store_blocks(lines, LINE, |tables, &(partition, line)| {
+            let (number, within) = piece_at(line);
+            piece_of(tables, partition, number) + within
+        })?;
+        let is_in_tail =
+            |line: u64| matches!(piece_at(line), (1.., within) if within < PIECE_TAIL.into());
+        let staged = self.parts.staged.bytes_mut();
+        let (mut repeated, len) = (Vec::new(), LINE as usize);
+        for (nth, &(partition, line)) in lines.iter().enumerate() {
+            if is_in_tail(line) {
+                staged.copy_within(nth * len..(nth + 1) * len, repeated.len() * len);
+                repeated.push((partition, line));
+            }
+        }
+        if repeated.is_empty() {
+            return Ok(());
+        }
+        self.store_blocks(&repeated, LINE, |tables, &(partition, line)| {
+            let (number, within) = piece_at(line);
+            piece_of(tables, partition, number - 1) + u64::from(PIECE) + within
         })
     }
 

@@ -5,7 +5,8 @@
 #include "scan.cuh"
 #include "xxh3.cuh"
 
-constexpr u64 PIECE = 16 << 20;          // bytes of a file whose copies lie side by side
+constexpr u64 PIECE_TAIL = 4096;         // bytes that are also behind the piece before: records end there
+constexpr u64 PIECE = (16 << 20) - PIECE_TAIL; // bytes of a file whose copies lie side by side
 constexpr u32 RECORD_HEADER = 24;        // bytes: lengths of key and value, sequence number, checksum
 constexpr u32 VALUE_MAX = 1024;          // bytes of a value that is copied here
 constexpr u32 NO_VALUE = 1u << 31;       // beside where a value ends: it is not there
@@ -66,7 +67,7 @@ __device__ inline u64 record_of(const PartitionView &view, u64 fingerprint) {
 // The copy of `len` bytes of a file at an offset, if they are copied side by side. Eight bytes behind them may be read.
 __device__ inline const u8 *copy_of(const PartitionView &view, u64 at, u64 len) {
     u64 end = at + len + sizeof(u64);
-    if (end > view.covered || at / PIECE != (end - 1) / PIECE) return nullptr;
+    if (end > view.covered || end - at / PIECE * PIECE > PIECE + PIECE_TAIL) return nullptr;
     return view.pieces[at / PIECE] + at % PIECE;
 }
 

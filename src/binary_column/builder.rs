@@ -10,6 +10,9 @@ const UNTOUCHED_BYTES_MAX: usize = 1 << 30;
 /// Of the room for all values, if they are as long as those that have come, this part is added.
 const SPARE_FRACTION: usize = 16;
 
+/// Positions whose ends one thread notes.
+const ENDS_AT_ONCE: usize = 1 << 14;
+
 /// A column that becomes longer with each part.
 pub struct ColumnBuilder {
     /// Of all positions. Those of parts that have not come mean nothing.
@@ -109,17 +112,21 @@ impl ColumnBuilder {
 
     /// Adds positions, of which all have values: so many bytes, which end where `ends` says, counted from the first of
     /// them. They are in a buffer that somebody else has, behind those of the positions before, which came so as well.
-    pub fn extend(&mut self, ends: &[u32], bytes: usize) {
+    /// Gives what notes where they end.
+    pub fn extend<'b>(&'b mut self, ends: &'b [u32], bytes: usize) -> Vec<EndsCopy<'b>> {
         let (first, begin) = (self.len, self.filled);
         self.len += ends.len();
         self.filled += bytes;
         self.widen();
-        match Ends::of(&mut self.offsets, first + 1) {
-            Ends::I32(all) => i32::put_ends(&mut all[..ends.len()], begin, ends),
-            Ends::I64(all) => i64::put_ends(&mut all[..ends.len()], begin, ends),
-        }
         let validity = &mut self.validity[first / 8..self.len.div_ceil(8)];
         set_all(validity, ends.len());
+        let mut all = Ends::of(&mut self.offsets, first + 1);
+        let copy = |ends: &'b [u32]| EndsCopy {
+            begin,
+            from: ends,
+            to: all.split_off(ends.len()),
+        };
+        ends.chunks(ENDS_AT_ONCE).map(copy).collect()
     }
 
     /// How many bytes of values have come.
@@ -178,6 +185,23 @@ impl PartCopy<'_> {
         match self.ends {
             Ends::I32(ends) => run.fill(begin, self.bytes, ends, self.validity),
             Ends::I64(ends) => run.fill(begin, self.bytes, ends, self.validity),
+        }
+    }
+}
+
+/// Notes where values end.
+pub struct EndsCopy<'b> {
+    begin: usize,
+    from: &'b [u32],
+    to: Ends<'b>,
+}
+
+impl EndsCopy<'_> {
+    /// Does so.
+    pub fn run(self) {
+        match self.to {
+            Ends::I32(to) => i32::put_ends(to, self.begin, self.from),
+            Ends::I64(to) => i64::put_ends(to, self.begin, self.from),
         }
     }
 }

@@ -8,7 +8,7 @@ mod gather;
 mod tests;
 
 #[doc(hidden)]
-pub use builder::{ColumnBuilder, PartCopy, split_off};
+pub use builder::{ColumnBuilder, EndsCopy, PartCopy, split_off};
 #[doc(hidden)]
 pub use bytes::{Block, Bytes};
 #[doc(hidden)]
@@ -53,6 +53,24 @@ impl Offsets {
             to_usize(start.cast_unsigned()),
             to_usize(end.cast_unsigned()),
         )
+    }
+
+    /// Bytes of the longest string, after the offsets were checked; 0 without one.
+    #[doc(hidden)]
+    pub fn longest(&self) -> usize {
+        // The closures are as plain as that so that several strings are measured at a time.
+        match self {
+            Self::I32(offsets) => {
+                let pairs = offsets.iter().zip(offsets.get(1..).unwrap_or_default());
+                let lens = pairs.map(|(start, end)| end.wrapping_sub(*start));
+                to_usize(i64::from(lens.fold(0, i32::max)).cast_unsigned())
+            }
+            Self::I64(offsets) => {
+                let pairs = offsets.iter().zip(offsets.get(1..).unwrap_or_default());
+                let lens = pairs.map(|(start, end)| end.wrapping_sub(*start));
+                to_usize(lens.fold(0, i64::max).cast_unsigned())
+            }
+        }
     }
 
     fn shrink_to_fit(&mut self) {

@@ -4,6 +4,22 @@ use super::gather::End;
 use super::*;
 
 #[test]
+fn longest_string_is_measured_in_either_width() {
+    let lens = [3usize, 0, 40_000, 7, 39_999, 1];
+    for strings in 0..=lens.len() {
+        let (mut narrow, mut wide) = (Offsets::I32(vec![9]), Offsets::I64(vec![9]));
+        let mut end = 9;
+        for len in &lens[..strings] {
+            end += len;
+            narrow.push(end);
+            wide.push(end);
+        }
+        let longest = lens[..strings].iter().copied().max().unwrap_or(0);
+        assert_eq!((narrow.longest(), wide.longest()), (longest, longest));
+    }
+}
+
+#[test]
 fn offsets_become_wide_when_they_must() {
     let mut offsets = Offsets::I32(vec![0]);
     offsets.push(i32::MAX as usize);
@@ -35,7 +51,8 @@ impl AsMut<[u8]> for Memory {
 /// 16 values, of which the first eight are in the memory already.
 fn extended(memory: Memory, rest: &[u8]) -> BinaryColumn {
     let mut builder = ColumnBuilder::new(16, BinaryColumn::default());
-    builder.extend(&[1, 3, 3, 4, 6, 6, 6, 8], 8);
+    let copies = builder.extend(&[1, 3, 3, 4, 6, 6, 6, 8], 8);
+    copies.into_iter().for_each(EndsCopy::run);
     assert_eq!(builder.filled(), 8);
     builder.set_bytes(Bytes::lent(memory));
     let mut part = ValuesPart::nulls(8);

@@ -55,8 +55,7 @@ impl Store {
     /// # Errors
     /// As [`get`](Self::get). The buffers are dropped then.
     pub fn get_columns_into(&self, keys: &Columns, buffers: ValueColumns) -> Result<ValueColumns> {
-        let check = || ColumnBatch::gets(keys).check();
-        self.threads().run_for_caller(keys.len(), check)?;
+        ColumnBatch::gets(keys).check()?;
         let read = || self.partitions().read_columns(keys, None, buffers);
         self.metrics().time(TimedPath::MultiGet, read)
     }
@@ -158,8 +157,9 @@ impl Store {
     }
 
     fn change_columns(&self, batch: ColumnBatch) -> Result<ColumnAnswers> {
-        let check = || batch.check().map(|()| batch.has_merge());
-        if self.threads().run_for_caller(batch.len(), check)? {
+        batch.check()?;
+        let has_merge = || batch.has_merge();
+        if self.threads().run_for_caller(batch.len(), has_merge) {
             self.operator()?;
         }
         let partition = self.partitions().of_all(Batch::Columns(&batch).keys());

@@ -151,10 +151,8 @@ impl<'s> Snapshot<'s> {
     /// # Errors
     /// As [`get`](Self::get). The buffers are dropped then.
     pub fn get_columns_into(&self, keys: &Columns, buffers: ValueColumns) -> Result<ValueColumns> {
+        ColumnBatch::gets(keys).check()?;
         let partitions = self.store.partitions();
-        let check = || ColumnBatch::gets(keys).check();
-        let threads = &partitions.shared().threads;
-        threads.run_for_caller(keys.len(), check)?;
         let read = || partitions.read_columns(keys, Some(self.live.commit_seq), buffers);
         self.store.metrics().time(TimedPath::MultiGet, read)
     }

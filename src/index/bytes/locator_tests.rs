@@ -199,6 +199,25 @@ fn items_that_move_up_are_found_where_they_are() {
     assert!(drained > 5);
 }
 
+/// A column with one value that the device does not give is slower: its values are copied once more.
+#[test]
+fn values_are_given_wherever_their_records_are() {
+    let Some(_alone) = alone() else { return };
+    let dir = dir();
+    let mut copied = Copied::open(&dir.path().join("index.gph"));
+    let end = 35_000;
+    // They fill several of the pieces in which the file is copied, and records are across their borders.
+    for sequence in [8, 35] {
+        assert_eq!(value_of(sequence).len(), 1000);
+        let all: Vec<(u64, Option<u64>)> = (0..end).map(|key| (key, Some(sequence))).collect();
+        copied.change(&all);
+        copied.table.finish_draining().unwrap();
+        assert!(copied.table.watch_slots());
+        assert!(copied.table.medium.len() > 34 << 20);
+        copied.check(end);
+    }
+}
+
 /// Whoever moves an item may have cleared the slot since it was copied.
 #[test]
 fn item_that_is_being_moved_is_not_named() {

@@ -13,7 +13,8 @@ pub use crate::binary_column::Offsets;
 #[cfg(feature = "cuda")]
 pub(in crate::store) use crate::binary_column::split_off;
 pub(in crate::store) use crate::binary_column::{
-    BinaryColumn, Bytes, ColumnBuilder, Lent, PART_VALUES, PartCopy, ValuesPart, concat, scatter,
+    BinaryColumn, Bytes, ColumnBuilder, EndsCopy, Lent, PART_VALUES, PartCopy, ValuesPart, concat,
+    scatter,
 };
 pub use values::{ColumnAnswers, ValueColumns};
 
@@ -129,6 +130,11 @@ impl Columns {
         let (start, _) = self.0.offsets.span(positions.start);
         let (_, end) = self.0.offsets.span(positions.end - 1);
         &self.0.bytes[start..end]
+    }
+
+    /// Bytes of the longest string.
+    pub(in crate::store) fn longest(&self) -> usize {
+        self.0.offsets.longest()
     }
 
     /// The strings in their order.

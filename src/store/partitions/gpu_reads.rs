@@ -20,7 +20,7 @@ use crate::index::bytes::Held;
 use crate::pool::parallel;
 use crate::pool::rates::{Rates, Side};
 use crate::store::columns::{
-    Bytes, ColumnBuilder, Columns, Lent, PART_VALUES, ValuesPart, split_off,
+    Bytes, ColumnBuilder, Columns, EndsCopy, Lent, PART_VALUES, ValuesPart, split_off,
 };
 use crate::store::inner::{PARALLEL_LOOKUPS_MIN, StoreInner};
 use crate::store::partition::Partition;
@@ -463,15 +463,12 @@ impl Located<'_> {
         }
     }
 
-    /// Adds all values of the wave to the column, if they are in its pinned memory.
-    pub fn extend(&self, builder: &mut ColumnBuilder) -> bool {
-        let Some(bytes) = self.answers.placed() else {
-            return false;
-        };
+    /// Adds all values of the wave to the column, if they are in its pinned memory; gives what notes where they end.
+    pub fn extend<'b>(&'b self, builder: &'b mut ColumnBuilder) -> Option<Vec<EndsCopy<'b>>> {
+        let bytes = self.answers.placed()?;
         let ends = self.answers.ends();
-        builder.extend(ends, bytes);
         self.session.gpu_reads.note_located(ends.len());
-        true
+        Some(builder.extend(ends, bytes))
     }
 
     /// Lends these to `part`, which begins with a position that a chunk begins with, if all of its positions have one.

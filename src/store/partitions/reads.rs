@@ -8,7 +8,7 @@ use super::gpu_reads::Located;
 use crate::Result;
 use crate::pool::{parallel, run_off_pool};
 use crate::store::columns::{
-    ColumnBuilder, Columns, Lent, PART_VALUES, PartCopy, ValueColumns, ValuesPart, concat,
+    ColumnBuilder, Columns, EndsCopy, Lent, PART_VALUES, PartCopy, ValueColumns, ValuesPart, concat,
 };
 use crate::store::inner::{PARALLEL_LOOKUPS_MIN, UNREGISTERED_READS};
 use crate::store::mvcc::old_versions::Value;
@@ -28,7 +28,7 @@ impl Located {
         match *self {}
     }
 
-    fn extend(&self, _: &mut ColumnBuilder) -> bool {
+    fn extend(&self, _: &mut ColumnBuilder) -> Option<Vec<EndsCopy<'_>>> {
         match *self {}
     }
 
@@ -267,7 +267,8 @@ impl Partitions {
             #[cfg(not(feature = "cuda"))]
             let located = None;
             let located: Option<&Located> = located.as_ref();
-            if located.is_some_and(|located| located.extend(&mut builder)) {
+            if let Some(copies) = located.and_then(|located| located.extend(&mut builder)) {
+                pool.install(|| parallel::map(copies, EndsCopy::run));
                 next = wave.end;
                 continue;
             }
