@@ -1682,6 +1682,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Emulated("partitions::gpu_reads"),
     },
     Mutation {
+        name: "the device has no record that is across two pieces of a file",
+        file: "ptx/kernels/locator.cu",
+        find: "PIECE > PIECE + PIECE_TAIL",
+        replacement: "PIECE > PIECE",
+        suite: Suite::Emulated("locator_tests"),
+    },
+    Mutation {
         name: "the device looks in the nearest buckets alone",
         file: "ptx/kernels/locator.cu",
         find: "round <= OVERFLOW_ROUNDS",
