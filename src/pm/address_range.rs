@@ -1,4 +1,4 @@
-//! A reserved range of addresses into which a file is mapped piece by piece, so that nothing
+//! A reserved range of addresses into which a file is mapped, at once or piece by piece, so that nothing
 //! moves when the file grows.
 
 use std::io;
