@@ -232,11 +232,8 @@ impl Locator {
         let missing = (wanted - pieces.len()) as u64;
         let (free, total) = memory()?;
         let spare = total / FREE_FRACTION;
-        if free
-            < missing
-                .saturating_mul(PIECE_MEMORY.into())
-                .saturating_add(spare)
-        {
+        let needed = missing.saturating_mul(PIECE_MEMORY.into());
+        if free < needed.saturating_add(spare) {
             return Ok(0);
         }
         while pieces.len() < wanted {

@@ -7,6 +7,8 @@ mod gather;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Sub;
+
 #[doc(hidden)]
 pub use builder::{ColumnBuilder, EndsCopy, PartCopy, split_off};
 #[doc(hidden)]
@@ -58,18 +60,9 @@ impl Offsets {
     /// Bytes of the longest string, after the offsets were checked; 0 without one.
     #[doc(hidden)]
     pub fn longest(&self) -> usize {
-        // The closures are as plain as that so that several strings are measured at a time.
         match self {
-            Self::I32(offsets) => {
-                let pairs = offsets.iter().zip(offsets.get(1..).unwrap_or_default());
-                let lens = pairs.map(|(start, end)| end.wrapping_sub(*start));
-                to_usize(i64::from(lens.fold(0, i32::max)).cast_unsigned())
-            }
-            Self::I64(offsets) => {
-                let pairs = offsets.iter().zip(offsets.get(1..).unwrap_or_default());
-                let lens = pairs.map(|(start, end)| end.wrapping_sub(*start));
-                to_usize(lens.fold(0, i64::max).cast_unsigned())
-            }
+            Self::I32(offsets) => longest_between(offsets),
+            Self::I64(offsets) => longest_between(offsets),
         }
     }
 
@@ -96,6 +89,17 @@ impl Offsets {
             },
         }
     }
+}
+
+/// The longest distance between offsets in their order. It is as plain as that so that several are measured at a time.
+fn longest_between<O>(offsets: &[O]) -> usize
+where
+    O: Copy + Default + Ord + Sub<Output = O> + Into<i64>,
+{
+    let pairs = offsets.iter().zip(offsets.get(1..).unwrap_or_default());
+    let longest = pairs.map(|(start, end)| *end - *start);
+    let longest: i64 = longest.fold(O::default(), O::max).into();
+    to_usize(longest.cast_unsigned())
 }
 
 impl From<Vec<i32>> for Offsets {
