@@ -19,7 +19,7 @@ use crate::table::probe::{Occupied, ProbeResult};
 use crate::table::probe_hint::ProbeHint;
 use crate::table::record::ValuePart;
 use crate::table::{Session, Table};
-use crate::width::low_byte;
+use crate::width::{low_byte, to_usize};
 
 /// Lookups under way: those from their first step to before their last. The first three steps are:
 /// tags of the home bucket, other tags, bucket. The last two are: record, value.
@@ -140,6 +140,7 @@ pub fn lookup<'k, 't, M: Medium + 't>(
     mut found: impl FnMut(&mut Session<'t, M>, Occupied, usize) -> Result<()>,
 ) -> Result<()> {
     let mut in_flight: [Option<Lookup>; LOOKUPS_IN_FLIGHT] = [None; LOOKUPS_IN_FLIGHT];
+    let mut under_way = HashCounts::default();
     let is_variable = sessions.at(0).table.shape.key_class() == KeyClass::Variable;
     let (distance, compared) = match is_variable {
         false => (STEP_DISTANCE_OPS, 3 * STEP_DISTANCE_OPS),
@@ -153,6 +154,7 @@ pub fn lookup<'k, 't, M: Medium + 't>(
             if let ProbeResult::Found(member) = lookup.result {
                 found(sessions.at(position), member, position)?;
             }
+            under_way.remove(lookup.target.hash);
             in_flight[position % LOOKUPS_IN_FLIGHT] = None;
         }
         if let Some(position) = step.checked_sub(compared)
@@ -161,13 +163,13 @@ pub fn lookup<'k, 't, M: Medium + 't>(
         {
             let session = sessions.at(position);
             let table = session.table;
-            *result = table.find_probed(target, *result, &mut session.touches);
+            table.find_probed(target, result, &mut session.touches);
             prefetch_probed(table, result, wanted);
-            let (word, behind) = (
-                target.word,
-                position + 1..position + compared - 2 * distance,
-            );
-            doubt(&mut in_flight, behind, word);
+            if under_way.has_others(target.hash) {
+                let behind = position + 1..position + compared - 2 * distance;
+                let word = target.word;
+                doubt(&mut in_flight, behind, word);
+            }
         }
         if is_variable
             && let Some(position) = step.checked_sub(3 * distance)
@@ -181,14 +183,14 @@ pub fn lookup<'k, 't, M: Medium + 't>(
         {
             let session = sessions.at(position);
             let table = session.table;
-            match *result {
-                ProbeResult::Candidate(addr) if is_variable => prefetch_record(table, addr),
-                ProbeResult::Candidate(addr) => {
-                    *result = table.probe_slot(addr, target, &mut session.touches);
+            match result {
+                ProbeResult::Candidate(addr) if is_variable => prefetch_record(table, *addr),
+                ProbeResult::Candidate(_) => {
+                    table.probe_slot(target, result, &mut session.touches);
                     prefetch_probed(table, result, wanted);
                 }
                 _ => {
-                    *result = table.probe_tags(target);
+                    table.probe_tags(target, result);
                     prefetch_probed(table, result, wanted);
                 }
             }
@@ -197,7 +199,7 @@ pub fn lookup<'k, 't, M: Medium + 't>(
             && let Some(Lookup { target, result }) = &mut in_flight[position % LOOKUPS_IN_FLIGHT]
         {
             let table = sessions.at(position).table;
-            *result = table.probe_home_tags(target);
+            table.probe_home_tags(target, result);
             match result {
                 ProbeResult::Candidate(addr) => prefetch_slot(table, addr),
                 _ => prefetch_tags(table, target),
@@ -206,6 +208,7 @@ pub fn lookup<'k, 't, M: Medium + 't>(
         if step < len {
             let target = target(step);
             sessions.at(step).table.home_tags(&target).prefetch();
+            under_way.add(target.hash);
             in_flight[step % LOOKUPS_IN_FLIGHT] = Some(Lookup {
                 target,
                 result: ProbeResult::Unsure,
@@ -213,6 +216,39 @@ pub fn lookup<'k, 't, M: Medium + 't>(
         }
     }
     Ok(())
+}
+
+/// How many lookups are under way, by some bits of their hashes. Equal keys have equal hashes, and few others share those bits: so
+/// hardly any lookup is compared with the others.
+struct HashCounts([u8; 1 << HashCounts::BITS]);
+
+const _: () = assert!(LOOKUPS_IN_FLIGHT <= u8::MAX as usize);
+
+impl HashCounts {
+    const BITS: u32 = 9;
+
+    fn of(&mut self, hash: KeyHash) -> &mut u8 {
+        &mut self.0[to_usize(hash.0 >> (u64::BITS - Self::BITS))]
+    }
+
+    fn add(&mut self, hash: KeyHash) {
+        *self.of(hash) += 1;
+    }
+
+    fn remove(&mut self, hash: KeyHash) {
+        *self.of(hash) -= 1;
+    }
+
+    /// Whether there are others beside one that is under way.
+    fn has_others(&mut self, hash: KeyHash) -> bool {
+        *self.of(hash) > 1
+    }
+}
+
+impl Default for HashCounts {
+    fn default() -> Self {
+        Self([0; 1 << Self::BITS])
+    }
 }
 
 /// Repeats lookups of the same state word that have ended before one that is in front of them in
