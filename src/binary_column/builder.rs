@@ -52,43 +52,46 @@ impl ColumnBuilder {
     /// Makes room for the next parts, all of which but the last one of all have the same multiple of 8 positions.
     /// Gives what copies each of them there, out of their own bytes and what was `lent`.
     pub fn add<'b>(&'b mut self, parts: &'b [ValuesPart], lent: Lent<'b>) -> Vec<PartCopy<'b>> {
-        let first = self.len;
-        self.len += parts.iter().map(ValuesPart::len).sum::<usize>();
-        let mut end = self.filled;
-        self.filled += parts.iter().map(ValuesPart::bytes_len).sum::<usize>();
-        self.make_room(end);
-        let mut bytes = &mut self.bytes.as_mut()[end..self.filled];
-        let mut validity = &mut self.validity[first / 8..self.len.div_ceil(8)];
-        let mut ends = Ends::of(&mut self.offsets, first + 1);
-        let copy = |part: &'b ValuesPart| {
-            let begin = end;
-            end += part.bytes_len();
-            PartCopy {
-                begin,
-                ends: ends.split_off(part.len()),
-                bytes: split_off(&mut bytes, part.bytes_len()),
-                validity: split_off(&mut validity, part.len().div_ceil(8)),
-                run: Run::of(part, lent),
-            }
+        let len: usize = parts.iter().map(ValuesPart::len).sum();
+        let bytes: usize = parts.iter().map(ValuesPart::bytes_len).sum();
+        self.make_room(self.len + len, self.filled + bytes);
+        let mut room = self.room();
+        let copy = |part: &'b ValuesPart| PartCopy {
+            to: room.take(part).expect("there is room for all of them"),
+            run: Run::of(part, lent),
         };
         parts.iter().map(copy).collect()
     }
 
-    /// Makes the buffer as long as what has come, or as all will be if the rest is like that. Its first `used` bytes
-    /// stay.
-    fn make_room(&mut self, used: usize) {
-        self.widen();
-        if self.bytes.len() >= self.filled {
+    /// What is left of its buffers as they are.
+    pub fn room(&mut self) -> ColumnRoom<'_> {
+        let bytes = self.bytes.as_mut().get_mut(self.filled..);
+        ColumnRoom {
+            ends: Ends::of(&mut self.offsets, self.len + 1),
+            validity: &mut self.validity[self.len / 8..],
+            bytes: bytes.unwrap_or_default(),
+            len: &mut self.len,
+            filled: &mut self.filled,
+        }
+    }
+
+    /// Makes the buffer as long as `len` values of `filled` bytes, or as all will be if the rest is like those. What it has
+    /// stays.
+    fn make_room(&mut self, len: usize, filled: usize) {
+        self.widen(filled);
+        if self.bytes.len() >= filled {
             return;
         }
-        let half_more = self.filled.saturating_add(self.filled / 2);
-        let of_each = self.filled.div_ceil(self.len.max(1));
+        let used = self.filled;
+        let half_more = filled.saturating_add(filled / 2);
+        let of_each = filled.div_ceil(len.max(1));
         let all = of_each.saturating_mul(self.offsets.count() - 1);
         let with_spare = all.saturating_add(all / SPARE_FRACTION);
         let most = UNTOUCHED_BYTES_MAX.max(half_more);
-        let wanted = with_spare.clamp(self.filled, most);
-        if self.bytes.capacity() >= self.filled {
-            let len = wanted.min(self.bytes.capacity());
+        let wanted = with_spare.clamp(filled, most);
+        if self.bytes.capacity() >= filled {
+            // Zeros are written there.
+            let len = all.clamp(filled, self.bytes.capacity());
             return self.bytes.resize(len);
         }
         let old = std::mem::take(&mut self.bytes);
@@ -100,10 +103,10 @@ impl ColumnBuilder {
         self.bytes = bytes.into();
     }
 
-    /// Makes offsets wide if they must be.
-    fn widen(&mut self) {
+    /// Makes offsets wide if those of so many bytes must be.
+    fn widen(&mut self, filled: usize) {
         if let Offsets::I32(offsets) = &self.offsets
-            && i32::try_from(self.filled).is_err()
+            && i32::try_from(filled).is_err()
         {
             let wide = offsets.iter().copied().map(i64::from).collect();
             self.offsets = Offsets::I64(wide);
@@ -117,7 +120,7 @@ impl ColumnBuilder {
         let (first, begin) = (self.len, self.filled);
         self.len += ends.len();
         self.filled += bytes;
-        self.widen();
+        self.widen(self.filled);
         let validity = &mut self.validity[first / 8..self.len.div_ceil(8)];
         set_all(validity, ends.len());
         let mut all = Ends::of(&mut self.offsets, first + 1);
@@ -127,6 +130,15 @@ impl ColumnBuilder {
             to: all.split_off(ends.len()),
         };
         ends.chunks(ENDS_AT_ONCE).map(copy).collect()
+    }
+
+    /// How many positions have come.
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "nobody asks whether none has come"
+    )]
+    pub fn len(&self) -> usize {
+        self.len
     }
 
     /// How many bytes of values have come.
@@ -169,23 +181,68 @@ impl ColumnBuilder {
     }
 }
 
-/// Copies a part to where it belongs.
-pub struct PartCopy<'b> {
-    run: Run<'b>,
+/// What is left of the buffers of a column, for parts that come one after the other.
+pub struct ColumnRoom<'b> {
+    ends: Ends<'b>,
+    validity: &'b mut [u8],
+    bytes: &'b mut [u8],
+    /// Those of the column.
+    len: &'b mut usize,
+    filled: &'b mut usize,
+}
+
+impl<'b> ColumnRoom<'b> {
+    /// Where the next part belongs, if there is room for it. All parts of a column but the last one have the same multiple of 8
+    /// positions.
+    pub fn take(&mut self, part: &ValuesPart) -> Option<PartTarget<'b>> {
+        let (len, bytes) = (part.len(), part.bytes_len());
+        let begin = *self.filled;
+        if bytes > self.bytes.len() || !self.ends.hold(begin + bytes) {
+            return None;
+        }
+        *self.len += len;
+        *self.filled += bytes;
+        Some(PartTarget {
+            begin,
+            ends: self.ends.split_off(len),
+            bytes: split_off(&mut self.bytes, bytes),
+            validity: split_off(&mut self.validity, len.div_ceil(8)),
+        })
+    }
+}
+
+/// Where a part belongs.
+pub struct PartTarget<'b> {
     begin: usize,
     bytes: &'b mut [u8],
     ends: Ends<'b>,
     validity: &'b mut [u8],
 }
 
+impl PartTarget<'_> {
+    /// Copies a part there that has its own bytes.
+    pub fn fill(self, part: &ValuesPart) {
+        self.fill_with(&Run::of(part, Lent::default()));
+    }
+
+    fn fill_with(self, run: &Run) {
+        match self.ends {
+            Ends::I32(ends) => run.fill(self.begin, self.bytes, ends, self.validity),
+            Ends::I64(ends) => run.fill(self.begin, self.bytes, ends, self.validity),
+        }
+    }
+}
+
+/// Copies a part to where it belongs.
+pub struct PartCopy<'b> {
+    run: Run<'b>,
+    to: PartTarget<'b>,
+}
+
 impl PartCopy<'_> {
     /// Does so.
     pub fn run(self) {
-        let Self { run, begin, .. } = self;
-        match self.ends {
-            Ends::I32(ends) => run.fill(begin, self.bytes, ends, self.validity),
-            Ends::I64(ends) => run.fill(begin, self.bytes, ends, self.validity),
-        }
+        self.to.fill_with(&self.run);
     }
 }
 
@@ -217,6 +274,14 @@ impl<'b> Ends<'b> {
         match offsets {
             Offsets::I32(offsets) => Self::I32(&mut offsets[first..]),
             Offsets::I64(offsets) => Self::I64(&mut offsets[first..]),
+        }
+    }
+
+    /// Whether they are wide enough for so many bytes.
+    fn hold(&self, bytes: usize) -> bool {
+        match self {
+            Self::I32(_) => i32::try_from(bytes).is_ok(),
+            Self::I64(_) => true,
         }
     }
 

@@ -10,7 +10,7 @@ mod tests;
 use std::ops::Sub;
 
 #[doc(hidden)]
-pub use builder::{ColumnBuilder, EndsCopy, PartCopy, split_off};
+pub use builder::{ColumnBuilder, ColumnRoom, EndsCopy, PartCopy, PartTarget, split_off};
 #[doc(hidden)]
 pub use bytes::{Block, Bytes};
 #[doc(hidden)]

@@ -36,6 +36,15 @@ pub(crate) trait BytesEngine {
         found: impl FnMut(usize, u64, Cow<'_, [u8]>),
     ) -> Result<()>;
 
+    /// As [`get_many`](Self::get_many), of the keys of positions whose tables have these `numbers`.
+    fn get_many_of<'t, 'k>(
+        &self,
+        table: impl Fn(u8) -> &'t Table<Mapping>,
+        numbers: &[u8],
+        key: impl Fn(usize) -> &'k [u8],
+        found: impl FnMut(usize, u64, Cow<'_, [u8]>),
+    ) -> Result<()>;
+
     /// As [`get_many`](Self::get_many), in no order. `hints` has for each key the offset of a record which, if its key is
     /// this one, has been this one's in the table since the caller was pinned, or 0.
     fn get_hinted(
@@ -106,6 +115,16 @@ impl BytesEngine for CpuEngine {
         found: impl FnMut(usize, u64, Cow<'_, [u8]>),
     ) -> Result<()> {
         CpuEngine::get_many(self, table, keys, found)
+    }
+
+    fn get_many_of<'t, 'k>(
+        &self,
+        table: impl Fn(u8) -> &'t Table<Mapping>,
+        numbers: &[u8],
+        key: impl Fn(usize) -> &'k [u8],
+        found: impl FnMut(usize, u64, Cow<'_, [u8]>),
+    ) -> Result<()> {
+        CpuEngine::get_many_of(self, table, numbers, key, found)
     }
 
     fn get_hinted(

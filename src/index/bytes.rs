@@ -177,6 +177,28 @@ impl<E: BytesEngine> BytesIndex<E> {
         }
     }
 
+    /// As [`get_many`](Self::get_many), of the keys of positions whose `indexes` have these `numbers`.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub(crate) fn get_many_of<'i, 'k>(
+        indexes: impl Fn(u8) -> &'i Self,
+        numbers: &[u8],
+        key: impl Fn(usize) -> &'k [u8],
+        found: impl FnMut(usize, u64, Cow<'_, [u8]>),
+    ) -> Result<()>
+    where
+        E: 'i,
+    {
+        let Some(&first) = numbers.first() else {
+            return Ok(());
+        };
+        let table = |number| &**indexes(number).table;
+        indexes(first)
+            .engine
+            .get_many_of(table, numbers, key, found)
+    }
+
     /// As [`get_many`](Self::get_many). Every checksum is compared, whatever the table was told, and `found` is given the
     /// errors: a damaged item is in nobody's way.
     ///

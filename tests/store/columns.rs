@@ -224,6 +224,38 @@ fn columns_of_many_items_leave_memory_and_are_read_below() {
     }
 }
 
+/// The room that is made for a column's values is guessed by the first of them.
+#[test]
+fn columns_whose_values_become_longer_are_read() {
+    const ITEMS: u32 = 60_000;
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), &crate::partitioned()).unwrap();
+    let value = |nth: u32| vec![nth.to_le_bytes()[0]; (nth / 400) as usize];
+    let keys: Columns = (0..ITEMS).map(u32::to_be_bytes).collect();
+    let values: Columns = (0..ITEMS).map(value).collect();
+    store.put_columns(&keys, &values).unwrap();
+    let mut found = ValueColumns::default();
+    // Both directions, some keys twice or absent, in buffers of shorter and of longer ones.
+    let orders: [Vec<u32>; 4] = [
+        (0..ITEMS).collect(),
+        (0..ITEMS).rev().collect(),
+        (ITEMS / 2..2 * ITEMS).collect(),
+        (0..ITEMS).map(|nth| nth / 2 + ITEMS / 2).collect(),
+    ];
+    for order in &orders {
+        let keys: Columns = order.iter().copied().map(u32::to_be_bytes).collect();
+        found = store.get_columns_into(&keys, found).unwrap();
+        assert_eq!(found.len(), order.len());
+        for (&nth, found) in order.iter().zip(found.iter()) {
+            let expected = (nth < ITEMS).then(|| value(nth));
+            assert_eq!(found, expected.as_deref(), "{nth}");
+        }
+        let keys: Vec<[u8; 4]> = order.iter().copied().map(u32::to_be_bytes).collect();
+        let one_by_one = store.multi_get(&keys).unwrap();
+        assert!(found.iter().eq(one_by_one.iter().map(Option::as_deref)));
+    }
+}
+
 #[test]
 fn columns_with_equal_keys_keep_the_last() {
     let dir = tempfile::tempdir().unwrap();

@@ -232,6 +232,35 @@ impl CpuEngine {
         })
     }
 
+    /// As [`get_many`](Self::get_many), of keys whose tables are numbered.
+    pub fn get_many_of<'t, 'k, M: Medium + 't>(
+        &self,
+        table: impl Fn(u8) -> &'t Table<M>,
+        numbers: &[u8],
+        key: impl Fn(usize) -> &'k [u8],
+        mut found: impl FnMut(usize, u64, Cow<'_, [u8]>),
+    ) -> Result<()> {
+        for (part, numbers) in numbers.chunks(PINNED_OPS_MAX).enumerate() {
+            let first = part * PINNED_OPS_MAX;
+            let whole = ValuePart::whole(&table(numbers[0]).shape);
+            let target = |i: usize| table(numbers[i]).target(key(first + i));
+            let mut sessions = SessionsOf::begin(numbers, &table);
+            lookup(
+                &mut sessions,
+                whole,
+                numbers.len(),
+                target,
+                |session, member, i| {
+                    let nth = first + i;
+                    session.read_variable(member, key(nth), Check::AsTold, |sequence, value| {
+                        found(nth, sequence, value);
+                    })
+                },
+            )?;
+        }
+        Ok(())
+    }
+
     /// As [`get_many`](Self::get_many), in no order. `hints` has for each key the offset of a record which, if its key is
     /// this one, has been this one's since the caller was pinned, or 0: so no bucket is looked at.
     pub fn get_hinted<M: Medium>(
@@ -327,7 +356,8 @@ impl CpuEngine {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         let mut has_ended = false;
         for (part, ids) in ids.chunks(PINNED_OPS_MAX).enumerate() {
-            let mut sessions = SessionsOf::begin(ids, &table);
+            let numbers: Vec<u8> = ids.iter().map(|id| id.table).collect();
+            let mut sessions = SessionsOf::begin(&numbers, &table);
             let target = |i: usize| ProbeKey::of_fingerprint(ids[i].fingerprint, Identity::Any);
             lookup(
                 &mut sessions,

@@ -13,7 +13,6 @@ use crate::layout::bucket::SlotAddr;
 use crate::layout::{KeyClass, KeyHash, RecordWord, Shape};
 use crate::pm::Medium;
 use crate::prefetch;
-use crate::table::item::ItemId;
 use crate::table::key::ProbeKey;
 use crate::table::probe::{Occupied, ProbeResult};
 use crate::table::probe_hint::ProbeHint;
@@ -92,9 +91,10 @@ impl<'t, M: Medium> Sessions<'t, M> for Session<'t, M> {
     }
 }
 
-/// Sessions of all tables that some ids name.
-pub struct SessionsOf<'t, 'i, M: Medium> {
-    ids: &'i [ItemId],
+/// Sessions of all tables that the targets of a batch are in.
+pub struct SessionsOf<'t, 'n, M: Medium> {
+    /// The number of the table of each target.
+    numbers: &'n [u8],
     /// In the order of the tables' numbers.
     open: Vec<Session<'t, M>>,
     /// Which of them is that of a table.
@@ -103,12 +103,12 @@ pub struct SessionsOf<'t, 'i, M: Medium> {
 
 const TABLES_MAX: usize = 1 << u8::BITS;
 
-impl<'t, 'i, M: Medium> SessionsOf<'t, 'i, M> {
-    /// Begins them in one order, so that no two callers wait for each other, and counts the ids as operations.
-    pub fn begin(ids: &'i [ItemId], table: impl Fn(u8) -> &'t Table<M>) -> Self {
+impl<'t, 'n, M: Medium> SessionsOf<'t, 'n, M> {
+    /// Begins them in one order, so that no two callers wait for each other, and counts the targets as operations.
+    pub fn begin(numbers: &'n [u8], table: impl Fn(u8) -> &'t Table<M>) -> Self {
         let mut counts = [0; TABLES_MAX];
-        for id in ids {
-            counts[usize::from(id.table)] += 1;
+        for &number in numbers {
+            counts[usize::from(number)] += 1;
         }
         let (mut ranks, mut open) = ([0; TABLES_MAX], Vec::new());
         for number in (0..=u8::MAX).filter(|&number| counts[usize::from(number)] > 0) {
@@ -117,14 +117,18 @@ impl<'t, 'i, M: Medium> SessionsOf<'t, 'i, M> {
             session.count(counts[usize::from(number)]);
             open.push(session);
         }
-        Self { ids, open, ranks }
+        Self {
+            numbers,
+            open,
+            ranks,
+        }
     }
 }
 
 impl<'t, M: Medium> Sessions<'t, M> for SessionsOf<'t, '_, M> {
     #[inline]
     fn at(&mut self, position: usize) -> &mut Session<'t, M> {
-        let table = usize::from(self.ids[position].table);
+        let table = usize::from(self.numbers[position]);
         &mut self.open[usize::from(self.ranks[table])]
     }
 }

@@ -50,6 +50,16 @@ impl BytesEngine for Refusing {
         refused()
     }
 
+    fn get_many_of<'t, 'k>(
+        &self,
+        _: impl Fn(u8) -> &'t Table<Mapping>,
+        _: &[u8],
+        _: impl Fn(usize) -> &'k [u8],
+        _: impl FnMut(usize, u64, Cow<'_, [u8]>),
+    ) -> Result<()> {
+        refused()
+    }
+
     fn get_hinted(
         &self,
         _: &Table<Mapping>,

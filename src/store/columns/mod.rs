@@ -6,16 +6,17 @@ pub mod requests;
 mod tests;
 mod values;
 
+#[cfg(feature = "cuda")]
 use std::ops::Range;
 use std::sync::Arc;
 
 pub use crate::binary_column::Offsets;
-#[cfg(feature = "cuda")]
-pub(in crate::store) use crate::binary_column::split_off;
 pub(in crate::store) use crate::binary_column::{
-    BinaryColumn, Bytes, ColumnBuilder, EndsCopy, Lent, PART_VALUES, PartCopy, ValuesPart, concat,
-    scatter,
+    BinaryColumn, Bytes, ColumnBuilder, ColumnRoom, Lent, PART_VALUES, PartCopy, PartTarget,
+    ValuesPart, concat, scatter,
 };
+#[cfg(feature = "cuda")]
+pub(in crate::store) use crate::binary_column::{EndsCopy, split_off};
 pub use values::{ColumnAnswers, ValueColumns};
 
 use crate::{Error, Result};
@@ -123,6 +124,7 @@ impl Columns {
     }
 
     /// The strings at some positions, one behind the other.
+    #[cfg(feature = "cuda")]
     pub(in crate::store) fn bytes_of(&self, positions: &Range<usize>) -> &[u8] {
         if positions.is_empty() {
             return &[];

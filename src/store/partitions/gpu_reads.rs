@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::Partitions;
-use super::reads::GPU_KEY_BYTES_MAX;
+use super::gpu_columns::GPU_KEY_BYTES_MAX;
 use crate::engine::{Locator, locator};
 use crate::gpu::locator::{Answers, CHUNK, EXCHANGES, Questions, Size, Terms, Usable};
 use crate::index::bytes::Held;

@@ -7,7 +7,10 @@
 //!  several ----> the queue here: whoever leads it holds the queues of the partitions, then executes in each
 //! ```
 
+mod column_reads;
 mod commit;
+#[cfg(feature = "cuda")]
+mod gpu_columns;
 #[cfg(feature = "cuda")]
 pub mod gpu_reads;
 mod hot_reads;

@@ -137,7 +137,7 @@ impl Partitions {
         ItemsIn(self)
     }
 
-    fn index(&self, number: u8) -> &BytesIndex {
+    pub(super) fn index(&self, number: u8) -> &BytesIndex {
         &self.all()[usize::from(number)].state.tiers.table
     }
 

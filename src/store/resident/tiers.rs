@@ -173,10 +173,18 @@ impl TieredItems {
         let found = |stamp, value| EntryMeta(stamp).value(value);
         match self.table.get(key, found)? {
             Some(value) => Ok(value),
-            None => match self.spill.version_if_any() {
-                Some(version) => self.get_below(&version, key),
-                None => Ok(None),
-            },
+            None => self.get_left(key),
+        }
+    }
+
+    /// The value of a key that the table has not.
+    ///
+    /// # Errors
+    /// Those of the files.
+    pub fn get_left(&self, key: &[u8]) -> Result<Value> {
+        match self.spill.version_if_any() {
+            Some(version) => self.get_below(&version, key),
+            None => Ok(None),
         }
     }
 

@@ -1,0 +1,142 @@
+//! Columns of values at one moment, a wave at a time, with what a GPU says of each.
+
+use std::ops::Range;
+
+use super::Partitions;
+use super::gpu_reads::{Located, Turn};
+use super::reads::KeysOf;
+use crate::Result;
+use crate::pool::parallel;
+use crate::store::columns::{
+    ColumnBuilder, Columns, EndsCopy, Lent, PART_VALUES, PartCopy, ValueColumns, ValuesPart, concat,
+};
+
+/// Parts of a wave that each thread reads.
+const PARTS_PER_THREAD: usize = 2;
+
+/// Waves of a column, at least: all threads wait for what a GPU says of one, while it looks for the next one.
+const WAVES: usize = 2;
+
+/// Most values that a thread reads at a time: what a GPU lends for all threads is still in a cache when they copy it.
+const PART_VALUES_MAX: usize = 8 * PART_VALUES;
+
+/// Most bytes of keys that go to a GPU at a time: the host's memory for them is pinned.
+pub const GPU_KEY_BYTES_MAX: usize = 16 << 20;
+
+/// How many keys a part has at most, so that those of so many parts are few bytes.
+fn part_values_max(keys: &Columns, parts: usize) -> usize {
+    let bytes = keys.bytes_of(&(0..keys.len())).len();
+    let of_key = bytes / keys.len().max(1) + 1;
+    // Some may be longer than others.
+    let fits = GPU_KEY_BYTES_MAX / 2 / of_key / parts;
+    (fits / PART_VALUES * PART_VALUES).clamp(PART_VALUES, PART_VALUES_MAX)
+}
+
+enum Task {
+    Lent(ValuesPart),
+    Read(Range<usize>, ValuesPart),
+}
+
+impl Partitions {
+    /// The values of keys in a live snapshot, or the newest ones.
+    pub(super) fn build_with_gpu(
+        &self,
+        keys: &Columns,
+        mut builder: ColumnBuilder,
+        snapshot: Option<u64>,
+        mut gpu: Turn,
+    ) -> Result<ValueColumns> {
+        let wants_values = snapshot.is_none();
+        gpu.begin_column(&mut builder, wants_values);
+        let pool = &self.shared().threads.reads;
+        let of_wave = PARTS_PER_THREAD * pool.install(parallel::threads);
+        let part = (keys.len() / WAVES / of_wave).next_multiple_of(PART_VALUES);
+        let part = part.clamp(PART_VALUES, part_values_max(keys, of_wave));
+        let mut idle = Vec::new();
+        while builder.len() < keys.len() {
+            let first = builder.len();
+            let wave = first..keys.len().min(first + of_wave * part);
+            let located = pool.install(|| gpu.locate(keys, &wave, wants_values, &mut builder));
+            if let Some(copies) = located.as_ref().and_then(|said| said.extend(&mut builder)) {
+                pool.install(|| parallel::map(copies, EndsCopy::run));
+                continue;
+            }
+            let of_part = |first| {
+                let positions = first..wave.end.min(first + part);
+                let mut part: ValuesPart = idle.pop().unwrap_or_default();
+                let is_lent = |said: &Located| said.lend_all(&positions, &mut part);
+                match located.as_ref().is_some_and(is_lent) {
+                    true => Task::Lent(part),
+                    false => Task::Read(positions, part),
+                }
+            };
+            let tasks: Vec<Task> = wave.clone().step_by(part).map(of_part).collect();
+            let run = |task: Task| match task {
+                Task::Lent(part) => Ok(part),
+                Task::Read(positions, part) => match &located {
+                    Some(located) => self.read_located(keys, positions, part, snapshot, located),
+                    None => self.read_part(keys, positions, part, snapshot),
+                },
+            };
+            let are_lent = tasks.iter().all(|task| matches!(task, Task::Lent(_)));
+            let read: Vec<Result<ValuesPart>> = match are_lent {
+                true => tasks.into_iter().map(run).collect(),
+                // Not longer than that: who waits there does whatever comes.
+                false => pool.install(|| parallel::map(tasks, run)),
+            };
+            let read: Vec<ValuesPart> = read.into_iter().collect::<Result<_>>()?;
+            if let [only] = &read[..]
+                && located.is_none()
+                && only.len() == keys.len()
+                && !builder.has_room(only.bytes_len())
+            {
+                return Ok(concat(read).into());
+            }
+            // What a GPU has lent is given back with what else it says of the wave.
+            let lent = located.as_ref().map_or(Lent::default(), Located::lent);
+            let copies = builder.add(&read, lent);
+            pool.install(|| parallel::map(copies, PartCopy::run));
+            idle = read;
+        }
+        gpu.done(&mut builder);
+        Ok(builder.finish().into())
+    }
+
+    /// The values of the keys at these positions in a live snapshot, or the newest ones, in place of those of `part`. A GPU
+    /// was asked where they are.
+    fn read_located(
+        &self,
+        keys: &Columns,
+        positions: Range<usize>,
+        mut part: ValuesPart,
+        snapshot: Option<u64>,
+        located: &Located,
+    ) -> Result<ValuesPart> {
+        part.clear(positions.len());
+        let first = positions.start;
+        let left = match snapshot {
+            None => located.lend(&positions, &mut part),
+            Some(_) => positions.collect(),
+        };
+        let hinted = left.iter().map(|&nth| {
+            let key = keys.at(nth);
+            (key, self.number_of(key), Some(located.at(nth)))
+        });
+        let mut shares = self.share_out(hinted);
+        for position in shares.iter_mut().flat_map(|share| &mut share.positions) {
+            *position = left[*position] - first;
+        }
+        self.note_located(&shares, part.len() - left.len());
+        for share in &shares {
+            self.read_share(share, snapshot, |nth, value| part.set(nth, &value))?;
+        }
+        Ok(part)
+    }
+
+    /// Notes what a GPU has said: so many values, and hints.
+    fn note_located(&self, shares: &[KeysOf], values: usize) {
+        let hints = shares.iter().flat_map(|share| &share.hints);
+        let known = hints.filter(|hint| **hint != 0).count();
+        self.shared().gpu_reads.note_located(known + values);
+    }
+}
