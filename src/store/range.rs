@@ -59,12 +59,14 @@ impl fmt::Debug for Range<'_> {
 impl Iterator for Range<'_> {
     type Item = Result<(Vec<u8>, Vec<u8>)>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         self.pages.take(End::Front)
     }
 }
 
 impl DoubleEndedIterator for Range<'_> {
+    #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
         self.pages.take(End::Back)
     }
@@ -110,6 +112,7 @@ impl fmt::Debug for Keys<'_> {
 impl Iterator for Keys<'_> {
     type Item = Result<Vec<u8>>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let item = self.pages.take(End::Front)?;
         Some(item.map(|(key, _)| key))
@@ -117,6 +120,7 @@ impl Iterator for Keys<'_> {
 }
 
 impl DoubleEndedIterator for Keys<'_> {
+    #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
         let item = self.pages.take(End::Back)?;
         Some(item.map(|(key, _)| key))

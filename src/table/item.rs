@@ -1,8 +1,5 @@
 //! An item of variable length, and a change of one.
 
-/// From how many bytes on it takes less time to make another buffer than to copy a value out of it.
-const LONG_VALUE_BYTES_MIN: usize = 64 << 10;
-
 /// A key, its sequence number and its value.
 pub(crate) type Item = (Vec<u8>, u64, Vec<u8>);
 
@@ -29,17 +26,9 @@ pub(crate) trait Found {
     /// What is wanted of the item at a position, with this key and a value of so many bytes.
     fn wanted(&mut self, nth: usize, key: &[u8], value_bytes: u64) -> Wanted;
 
-    /// Takes the item, with its sequence number. The value is empty if only the key was wanted; it may be
-    /// [taken](take_value).
+    /// Takes the item, with its sequence number. The value is empty if only the key was wanted; it may
+    /// leave with its buffer.
     fn take(&mut self, key: &[u8], sequence: u64, value: &mut Vec<u8>);
-}
-
-/// The value in a buffer. A long one leaves with the buffer's memory: it is never there twice.
-pub(crate) fn take_value(buffer: &mut Vec<u8>) -> Vec<u8> {
-    match buffer.len() {
-        0..LONG_VALUE_BYTES_MIN => buffer.as_slice().to_vec(),
-        _ => std::mem::take(buffer),
-    }
 }
 
 /// A change of one key.

@@ -14,7 +14,7 @@ use crate::store::inner::{Applying, StoreInner};
 use crate::store::ordered::view::OrderedViewState;
 use crate::store::ordered::{Chunks, Item, Items, Keys, OrderedView, Sink, Size};
 use crate::store::resident::tiers::EntryMeta;
-use crate::table::item::{Found, ItemId, Mutation, Wanted, take_value};
+use crate::table::item::{Found, ItemId, Mutation, Wanted};
 use crate::{Error, Result};
 
 /// Keys of which one thread takes the fingerprints.
@@ -105,7 +105,7 @@ impl<S: Sink> Found for Stamped<'_, S> {
     }
 
     fn take(&mut self, key: &[u8], stamp: u64, value: &mut Vec<u8>) {
-        let value = || EntryMeta(stamp).value(take_value(value));
+        let value = || EntryMeta(stamp).value(std::mem::take(value));
         self.0.take(key, value);
     }
 }

@@ -366,10 +366,17 @@ impl<'s> Pages<'s> {
     }
 
     /// Takes the next item from one end.
+    #[inline]
     pub fn take(&mut self, end: End) -> Option<Result<(Vec<u8>, Vec<u8>)>> {
-        if let Some(item) = self.take_read(end) {
-            return Some(Ok(item));
+        match self.take_read(end) {
+            Some(item) => Some(Ok(item)),
+            None => self.take_unread(end),
         }
+    }
+
+    /// The same if it was not read yet.
+    #[inline(never)]
+    fn take_unread(&mut self, end: End) -> Option<Result<(Vec<u8>, Vec<u8>)>> {
         if self.is_open {
             if let Err(error) = self.read_timed(end) {
                 self.is_open = false;
@@ -390,6 +397,7 @@ impl<'s> Pages<'s> {
     }
 
     /// Takes the next item that was read from an end.
+    #[inline]
     fn take_read(&mut self, end: End) -> Option<(Vec<u8>, Vec<u8>)> {
         let read = match end {
             End::Front => &mut self.front_page,
@@ -408,6 +416,7 @@ impl<'s> Pages<'s> {
 }
 
 /// An item that is not a tombstone.
+#[inline]
 fn with_value((key, value): Item) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((key, value?))
 }
