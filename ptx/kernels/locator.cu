@@ -9,7 +9,9 @@ constexpr u64 PIECE_TAIL = 4096;         // bytes that are also behind the piece
 constexpr u64 PIECE = (16 << 20) - PIECE_TAIL; // bytes of a file whose copies lie side by side
 constexpr u32 RECORD_HEADER = 24;        // bytes: lengths of key and value, sequence number, checksum
 constexpr u32 VALUE_MAX = 1024;          // bytes of a value that is copied here
-constexpr u32 NO_VALUE = 1u << 31;       // beside where a value ends: it is not there
+constexpr u32 NO_VALUE = 1u << 31;       // beside where a value ends: it is not known
+constexpr u32 ABSENT = 1u << 30;         // the same: it is known that there is none
+constexpr u32 END = ABSENT - 1;          // bits of where it ends
 constexpr u32 CHUNK_THREAD_KEYS = 2;
 constexpr u32 CHUNK = BLOCK_THREADS * CHUNK_THREAD_KEYS; // keys whose values a block puts side by side
 constexpr u64 NO_ROOM = ~0ull;           // in place of where the values of a chunk begin
@@ -29,8 +31,8 @@ struct PartitionView {
 };
 
 // The record of the slot in a bucket that has a fingerprint; 0 if none has, or if it was being moved elsewhere when the
-// bucket was copied. A group together.
-__device__ inline u64 record_in(const u8 *bucket, u32 slots, u64 fingerprint) {
+// bucket was copied: then it `is_seen`. A group together.
+__device__ inline u64 record_in(const u8 *bucket, u32 slots, u64 fingerprint, bool &is_seen) {
     #pragma unroll 1
     for (u32 first = 0; first < slots; first += GROUP) {
         u32 index = first + group_lane();
@@ -42,13 +44,15 @@ __device__ inline u64 record_in(const u8 *bucket, u32 slots, u64 fingerprint) {
                         (record & (TENTATIVE | COLLIDED | FROZEN)) == 0;
         u32 found = group_ballot(is_found);
         if (found != 0) return group_word(record, __ffs(found) - 1) & RECORD_OFFSET;
+        is_seen |= group_any(state == fingerprint);
     }
     return 0;
 }
 
-// The record of a fingerprint in its candidate buckets, the nearest round's first, and there the highest level's; 0 for none.
+// The record of a fingerprint in its candidate buckets, the nearest round's first, and there the highest level's; 0 for none,
+// or for one that `is_seen`.
 // Few keys are past the nearest round, but some of most batches are, and the host would wait for those.
-__device__ inline u64 record_of(const PartitionView &view, u64 fingerprint) {
+__device__ inline u64 record_of(const PartitionView &view, u64 fingerprint, bool &is_seen) {
     #pragma unroll 1
     for (u32 round = 0; round <= OVERFLOW_ROUNDS; round++) {
         #pragma unroll 1
@@ -56,7 +60,8 @@ __device__ inline u64 record_of(const PartitionView &view, u64 fingerprint) {
             #pragma unroll 1
             for (u32 nth = 0; nth < view.locations; nth++) {
                 u64 number = bucket_of(location(fingerprint, round * view.locations + nth), level);
-                u64 found = record_in(view.levels[level] + number * view.bucket_size, view.slots, fingerprint);
+                const u8 *bucket = view.levels[level] + number * view.bucket_size;
+                u64 found = record_in(bucket, view.slots, fingerprint, is_seen);
                 if (found != 0) return found;
             }
         }
@@ -122,7 +127,7 @@ struct Questions {
 struct ChunkAnswer {
     u64 start; // where their values begin among all, or NO_ROOM
     u32 bytes; // of all values
-    u32 left;  // keys whose values are not known
+    u32 left;  // keys of which it is not known what value they have, if any
 };
 
 // What is known of them.
@@ -130,7 +135,7 @@ struct Answers {
     u64 *records; // the offset of the record that a slot names beside the fingerprint, or 0
     ChunkAnswer *chunks;
     u64 *used;    // bytes that all values have, or would have
-    u32 *ends;    // where the value of each key ends among all, which lie in the order of the keys; perhaps with NO_VALUE
+    u32 *ends;    // where the value of each key ends among all, which lie in the order of the keys; perhaps with NO_VALUE, ABSENT
     const u8 **sources; // where the copy of each value is, or null
     u8 *values;
     u64 room;
@@ -154,6 +159,7 @@ KERNEL find_records(const PartitionView *views, Questions asked, Answers found) 
         for (u32 nth = threadIdx.x / GROUP; nth < CHUNK; nth += GROUPS_OF_BLOCK) {
             u64 at = first + nth, record = 0;
             u32 len = 0;
+            bool is_absent = false;
             const u8 *value = nullptr;
             if (at < asked.len) {
                 u32 begin = at == 0 ? 0 : asked.ends[at - 1], key_len = asked.ends[at] - begin;
@@ -161,14 +167,17 @@ KERNEL find_records(const PartitionView *views, Questions asked, Answers found) 
                 u32 number = partition_of(asked, at, key, key_len);
                 const PartitionView &view = views[number];
                 if ((asked.usable[number / 64] >> number % 64 & 1) != 0) {
-                    record = record_of(view, fingerprint(hash_bytes(key, key_len, view.hash_seed)));
+                    bool is_seen = false;
+                    record = record_of(view, fingerprint(hash_bytes(key, key_len, view.hash_seed)), is_seen);
+                    // Who wants no values may have keys elsewhere.
+                    is_absent = record == 0 && !is_seen && asked.values_wanted != 0;
                 }
                 if (record != 0 && asked.values_wanted != 0) {
                     value = value_in(view, record, key, key_len, asked.excluded, &len);
                 }
             }
             if (group_lane() != 0) continue;
-            lens[nth] = value == nullptr ? NO_VALUE : len;
+            lens[nth] = is_absent ? ABSENT : value == nullptr ? NO_VALUE : len;
             if (at >= asked.len) continue;
             __stcs(found.records + at, record);
             found.sources[at] = value;
@@ -180,7 +189,7 @@ KERNEL find_records(const PartitionView *views, Questions asked, Answers found) 
         for (u32 nth = 0; nth < CHUNK_THREAD_KEYS; nth++) {
             u32 at = threadIdx.x * CHUNK_THREAD_KEYS + nth;
             bool is_left = lens[at] == NO_VALUE;
-            if (first + at < asked.len) mine += is_left ? 1ull << 32 : lens[at];
+            if (first + at < asked.len) mine += is_left ? 1ull << 32 : lens[at] & END;
         }
         u64 all = sum_up_to(mine);
         u32 end = static_cast<u32>(all);
@@ -190,9 +199,8 @@ KERNEL find_records(const PartitionView *views, Questions asked, Answers found) 
         for (u32 nth = 0; nth < CHUNK_THREAD_KEYS; nth++) {
             u32 at = threadIdx.x * CHUNK_THREAD_KEYS + nth;
             if (first + at >= asked.len) break;
-            bool is_left = lens[at] == NO_VALUE;
-            if (!is_left) end += lens[at];
-            found.ends[first + at] = is_left ? end | NO_VALUE : end;
+            end += lens[at] & END;
+            found.ends[first + at] = end | (lens[at] & ~END);
         }
         __syncthreads();
     }
@@ -204,7 +212,7 @@ KERNEL place_values(u32 len, Answers found) {
     __shared__ u32 ends[CHUNK];
     __shared__ u64 start;
     constexpr u32 GROUPS_OF_BLOCK = BLOCK_THREADS / GROUP;
-    u64 room = found.room < NO_VALUE ? found.room : NO_VALUE - 1;
+    u64 room = found.room < END ? found.room : END;
     #pragma unroll 1
     for (u64 chunk = blockIdx.x; chunk * CHUNK < len; chunk += gridDim.x) {
         u64 first = chunk * CHUNK, before = 0;
@@ -229,7 +237,7 @@ KERNEL place_values(u32 len, Answers found) {
         for (u32 nth = threadIdx.x / GROUP; start != NO_ROOM && nth < CHUNK && first + nth < len; nth += GROUPS_OF_BLOCK) {
             const u8 *source = found.sources[first + nth];
             if (source == nullptr) continue;
-            u32 at = nth == 0 ? 0 : ends[nth - 1] & ~NO_VALUE;
+            u32 at = nth == 0 ? 0 : ends[nth - 1] & END;
             copy_value(found.values + base + at, source, ends[nth] - at);
         }
         __syncthreads();

@@ -1,7 +1,7 @@
 //! A column of values, made of parts that threads have read while they read the next ones.
 
 use super::bytes::Bytes;
-use super::gather::{End, Lent, Run, ValuesPart, set_all};
+use super::gather::{End, Lent, Run, ValuesPart, set_valid};
 use super::{BinaryColumn, Offsets};
 
 /// Room that is taken for values of which nothing is known yet. It is not touched before they come.
@@ -10,7 +10,7 @@ const UNTOUCHED_BYTES_MAX: usize = 1 << 30;
 /// Of the room for all values, if they are as long as those that have come, this part is added.
 const SPARE_FRACTION: usize = 16;
 
-/// Positions whose ends one thread notes.
+/// Positions whose ends one thread notes: a multiple of 8, as for parts.
 const ENDS_AT_ONCE: usize = 1 << 14;
 
 /// A column that becomes longer with each part.
@@ -113,21 +113,21 @@ impl ColumnBuilder {
         }
     }
 
-    /// Adds positions, of which all have values: so many bytes, which end where `ends` says, counted from the first of
-    /// them. They are in a buffer that somebody else has, behind those of the positions before, which came so as well.
+    /// Adds positions, whose values are so many bytes, which end where `ends` says, counted from the first of them, with
+    /// [`NULL_END`](super::NULL_END) for one that has none. They are in a buffer that somebody else has, behind those of the positions before, which came so as well.
     /// Gives what notes where they end.
     pub fn extend<'b>(&'b mut self, ends: &'b [u32], bytes: usize) -> Vec<EndsCopy<'b>> {
         let (first, begin) = (self.len, self.filled);
         self.len += ends.len();
         self.filled += bytes;
         self.widen(self.filled);
-        let validity = &mut self.validity[first / 8..self.len.div_ceil(8)];
-        set_all(validity, ends.len());
+        let mut validity = &mut self.validity[first / 8..self.len.div_ceil(8)];
         let mut all = Ends::of(&mut self.offsets, first + 1);
         let copy = |ends: &'b [u32]| EndsCopy {
             begin,
             from: ends,
             to: all.split_off(ends.len()),
+            validity: split_off(&mut validity, ends.len().div_ceil(8)),
         };
         ends.chunks(ENDS_AT_ONCE).map(copy).collect()
     }
@@ -246,16 +246,18 @@ impl PartCopy<'_> {
     }
 }
 
-/// Notes where values end.
+/// Notes where values end, and which ones there are.
 pub struct EndsCopy<'b> {
     begin: usize,
     from: &'b [u32],
     to: Ends<'b>,
+    validity: &'b mut [u8],
 }
 
 impl EndsCopy<'_> {
     /// Does so.
     pub fn run(self) {
+        set_valid(self.validity, self.from);
         match self.to {
             Ends::I32(to) => i32::put_ends(to, self.begin, self.from),
             Ends::I64(to) => i64::put_ends(to, self.begin, self.from),

@@ -38,9 +38,12 @@ struct LentRun {
 pub struct Lent<'l> {
     /// Values.
     pub values: &'l [u8],
-    /// Where they end, in runs of them that are there without gaps.
+    /// Where they end, in runs of them without gaps, with [`NULL_END`] for positions that have none.
     pub ends: &'l [u32],
 }
+
+/// Beside where a value ends that is lent: there is none.
+pub const NULL_END: u32 = 1 << 30;
 
 /// Where a value is in the bytes of a part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -247,7 +250,7 @@ impl<'p> Run<'p> {
         begin: usize,
         mut bytes: &mut [u8],
         mut ends: &mut [O],
-        validity: &mut [u8],
+        mut validity: &mut [u8],
     ) {
         let mut end = begin;
         for run in self.runs {
@@ -256,10 +259,11 @@ impl<'p> Run<'p> {
             let lent_ends = &self.lent.ends[run.first..][..run.len];
             let from = end.wrapping_sub(run.start);
             O::put_ends(split_off(&mut ends, run.len), from, lent_ends);
+            set_valid(split_off(&mut validity, run.len.div_ceil(8)), lent_ends);
             end += run.bytes;
         }
-        if let [.., last] = self.runs {
-            return set_all(validity, last.len);
+        if !self.runs.is_empty() {
+            return;
         }
         if !bytes.is_empty() {
             self.copy_to(bytes);
@@ -304,7 +308,7 @@ impl<'p> Run<'p> {
 pub trait End: Copy {
     fn of(end: usize) -> Self;
 
-    /// Puts ends that are counted `from` somewhere, which may be before the column.
+    /// Puts ends that are counted `from` somewhere, which may be before the column, and that may have [`NULL_END`].
     fn put_ends(to: &mut [Self], from: usize, ends: &[u32]);
 }
 
@@ -317,7 +321,7 @@ impl End for i32 {
         // A check of each would keep the compiler from adding several at a time.
         let from = u32::try_from(from & to_usize(u32::MAX.into())).expect("half of the bits");
         for (to, end) in to.iter_mut().zip(ends) {
-            *to = from.wrapping_add(*end).cast_signed();
+            *to = from.wrapping_add(*end & !NULL_END).cast_signed();
         }
     }
 }
@@ -330,16 +334,20 @@ impl End for i64 {
     fn put_ends(to: &mut [Self], from: usize, ends: &[u32]) {
         let from = from as u64;
         for (to, end) in to.iter_mut().zip(ends) {
-            *to = from.wrapping_add(u64::from(*end)).cast_signed();
+            *to = from.wrapping_add(u64::from(*end & !NULL_END)).cast_signed();
         }
     }
 }
 
-/// Notes that all values are there of positions whose number has this remainder of 8.
-pub fn set_all(validity: &mut [u8], len: usize) {
-    validity.fill(u8::MAX);
-    if let (Some(byte), 1..) = (validity.last_mut(), len % 8) {
-        *byte >>= 8 - len % 8;
+/// Notes which positions have values, by where these end.
+pub fn set_valid(validity: &mut [u8], ends: &[u32]) {
+    for (byte, ends) in validity.iter_mut().zip(ends.chunks(8)) {
+        let bit = |(nth, end): (usize, &u32)| u8::from(end & NULL_END == 0) << nth;
+        *byte = ends
+            .iter()
+            .enumerate()
+            .map(bit)
+            .fold(0, |all, bit| all | bit);
     }
 }
 

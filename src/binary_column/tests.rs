@@ -110,6 +110,7 @@ fn ends_are_counted_from_before_a_column() {
     let mut wide = [0i64; 3];
     i64::put_ends(&mut wide, 5usize.wrapping_sub(100), &[100, 101, 200]);
     assert_eq!(wide, [5, 6, 105]);
-    i64::put_ends(&mut wide, 1 << 40, &[0, 1, u32::MAX]);
-    assert_eq!(wide, [1 << 40, (1 << 40) + 1, (1 << 40) + 0xffff_ffff]);
+    // Of a position that has no value, too.
+    i64::put_ends(&mut wide, 1 << 40, &[0, 1 | NULL_END, NULL_END - 1]);
+    assert_eq!(wide, [1 << 40, (1 << 40) + 1, (1 << 40) + 0x3fff_ffff]);
 }

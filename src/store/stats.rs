@@ -54,7 +54,8 @@ pub struct StoreStats {
     pub stalls: Stalls,
     /// Groups of batches for which a GPU was chosen; see [`engine`](super::StoreOptions::engine).
     pub gpu_batches: u64,
-    /// Keys of columns whose values or records a GPU has found; see [`engine`](super::StoreOptions::engine).
+    /// Keys of columns of which a GPU has said what values they have, where their records are, or that there are none;
+    /// see [`engine`](super::StoreOptions::engine).
     pub gpu_located: u64,
     /// What groups of batches took.
     pub steps: Steps,

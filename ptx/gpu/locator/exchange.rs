@@ -15,8 +15,11 @@ use crate::gpu::stream::Stream;
 /// Keys whose values a block of threads puts side by side.
 pub const CHUNK: usize = 512;
 
-/// Beside where a value ends that the device does not give.
+/// Beside where a value ends: the device does not know it.
 const NO_VALUE: u32 = 1 << 31;
+
+/// The same: the device knows that there is none.
+pub const ABSENT: u32 = 1 << 30;
 
 /// In place of where the values of a chunk begin, if there was no room for them.
 const NO_ROOM: u64 = u64::MAX;
@@ -99,7 +102,7 @@ pub struct Answers<'a> {
     /// For each key, the offset of the record that a slot of the copied buckets names beside its fingerprint, in the file
     /// of its partition; 0 if none does. Another key may have the fingerprint.
     pub records: &'a [u64],
-    /// Where each key's value ends among all; beside that perhaps [`NO_VALUE`].
+    /// Where each key's value ends among all; beside that perhaps [`NO_VALUE`] or [`ABSENT`].
     ends: &'a [u32],
     chunks: &'a [ChunkAnswer],
     values: &'a [u8],
@@ -123,8 +126,19 @@ pub struct Chunk<'a> {
     ends: &'a [u32],
     /// The sum of all lengths.
     pub bytes: usize,
-    /// Keys without one.
+    /// Keys of which nothing is known.
     pub left: usize,
+}
+
+/// What is known of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// Where its value is among all.
+    Value(Range<usize>),
+    /// That it has none.
+    Absent,
+    /// Nothing: the device has no copy of its record, or not a whole one.
+    Nothing,
 }
 
 impl Chunk<'_> {
@@ -138,15 +152,17 @@ impl Chunk<'_> {
         self.ends.is_empty()
     }
 
-    /// Where the value of each key is among all; nothing where the device has no copy of the key's record, or not a whole
-    /// one.
-    pub fn spans(&self) -> impl Iterator<Item = Option<Range<usize>>> {
+    /// What is known of each key.
+    pub fn said(&self) -> impl Iterator<Item = Said> {
         let mut start = self.start;
         self.ends.iter().map(move |&end| {
-            let is_there = end & NO_VALUE == 0;
-            let span = start..(end & !NO_VALUE) as usize;
+            let span = start..(end & !NO_VALUE & !ABSENT) as usize;
             start = span.end;
-            is_there.then_some(span)
+            match (end & NO_VALUE, end & ABSENT) {
+                (0, 0) => Said::Value(span),
+                (0, _) => Said::Absent,
+                _ => Said::Nothing,
+            }
         })
     }
 }
@@ -157,12 +173,12 @@ impl<'a> Answers<'a> {
         self.values
     }
 
-    /// Where each of these ends, if all of its [chunk](Self::chunk) are there.
+    /// Where each of these ends, with [`ABSENT`] for a key that has none, if all of its [chunk](Self::chunk) are known.
     pub fn ends(&self) -> &'a [u32] {
         self.ends
     }
 
-    /// How many bytes all values have, each of which is there, if they are behind those of the last exchange in the
+    /// How many bytes all values have, each of which is known, if they are behind those of the last exchange in the
     /// [column](super::Locator::begin_column).
     pub fn placed(&self) -> Option<usize> {
         self.placed
@@ -363,7 +379,7 @@ impl Exchange {
 /// What is fetched of an exchange.
 pub struct Fetched {
     pub keys: usize,
-    /// Of these, how many have values that are known.
+    /// Of these, how many are known.
     pub known: usize,
     /// Bytes that they have, or would have if there was room for all.
     pub bytes: usize,

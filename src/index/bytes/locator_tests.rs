@@ -2,13 +2,14 @@
 //! emulated device for its driver (docs/testing.md), these tests pass by.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use rand::RngExt;
 
 use super::*;
 use crate::engine::device_tests::{GPU, alone};
 use crate::engine::locator;
-use crate::gpu::locator::{Answers, CHUNK, Questions, Size, Terms, VALUE_MAX};
+use crate::gpu::locator::{Answers, CHUNK, Questions, Said, Size, Terms, VALUE_MAX};
 use crate::index::variable_tests::{dir, options, rng};
 use crate::layout::RecordWord;
 use crate::layout::bucket::SLOT_WORDS_BYTES;
@@ -80,6 +81,21 @@ struct Copied {
     model: Model,
 }
 
+/// What is said of the first key.
+fn first_of(answers: &Answers) -> (u64, Said) {
+    let chunk = answers.chunk(0).expect("there is room");
+    let said = chunk.said().next().expect("one of each key");
+    (answers.records[0], said)
+}
+
+/// Where a value is that the device gives.
+fn span_of(said: Said) -> Option<Range<usize>> {
+    match said {
+        Said::Value(span) => Some(span),
+        Said::Absent | Said::Nothing => None,
+    }
+}
+
 impl Copied {
     fn open(path: &Path) -> Self {
         let entry = Entry::at(path, None).unwrap();
@@ -120,18 +136,18 @@ impl Copied {
         assert_eq!(refreshed.usable, [1, 0, 0, 0]);
         let keys: Vec<[u8; 8]> = (0..end).map(u64::to_le_bytes).collect();
         let answers = find(locator, &keys, EXCLUDED);
-        let (mut located, mut given) = (0, 0);
+        let (mut located, mut given, mut absent) = (0, 0, 0);
         // Values lie in the order of the keys, without gaps.
         let mut end_of_chunks = vec![0];
         for nth in 0..keys.len().div_ceil(CHUNK) {
             let chunk = answers.chunk(nth).expect("there is room");
             let mut end = chunk.start;
-            for span in chunk.spans().flatten() {
+            for span in chunk.said().filter_map(span_of) {
                 assert_eq!(span.start, end);
                 end = span.end;
             }
             assert_eq!(end - chunk.start, chunk.bytes);
-            let left = chunk.spans().filter(Option::is_none);
+            let left = chunk.said().filter(|said| *said == Said::Nothing);
             assert_eq!(left.count(), chunk.left);
             end_of_chunks.push(end);
         }
@@ -150,11 +166,16 @@ impl Copied {
             let expected = found.filter(is_given).map(value_of);
             let chunk = answers.chunk(nth / CHUNK).expect("there is room");
             assert_eq!(chunk.start, end_of_chunks[nth / CHUNK]);
-            let span = chunk.spans().nth(nth % CHUNK).expect("one of each key");
-            let value = span.map(|span| &answers.values()[span]);
+            let said = chunk.said().nth(nth % CHUNK).expect("one of each key");
+            let is_absent = said == Said::Absent;
+            assert!(!is_absent || sequence.is_none(), "key {number} is there");
+            absent += usize::from(is_absent);
+            let value = span_of(said).map(|span| &answers.values()[span]);
             assert_eq!(value, expected.as_deref(), "of key {number}");
             given += usize::from(value.is_some());
         }
+        let missing = keys.len() - (0..end).filter(|key| model.contains_key(key)).count();
+        assert_eq!(absent, missing, "keys that are not there");
         assert!(given > 0 || model.is_empty());
         let all = model.len();
         assert!(located * 10 >= all * 8, "{located} of {all}");
@@ -238,20 +259,24 @@ fn item_that_is_being_moved_is_not_named() {
     let member = table.find(&target, &mut 0).expect("it was put");
     let named = |asked: &mut Locator| {
         asked.refresh(&[Some(&*table)]).unwrap();
-        find(asked, &[key], 0).records[0]
+        first_of(&find(asked, &[key], 0))
     };
     let frozen = member.record.with(RecordWord::FROZEN);
     table.medium.store(member.addr.record, frozen.0);
-    assert_eq!(named(locator), 0);
+    // Nor does it count as absent.
+    assert_eq!(named(locator), (0, Said::Nothing));
     table.medium.store(member.addr.record, member.record.0);
     *locator = crate::engine::locator(GPU, &table.shape).unwrap().unwrap();
-    assert_eq!(named(locator), member.record.offset());
+    let (record, said) = named(locator);
+    assert_eq!(record, member.record.offset());
+    assert!(matches!(said, Said::Value(_)));
     // Nor are any of a table that is not usable, whatever others are.
     let terms = Terms {
         usable: [0b10, 1, 0, 0],
         ..terms(0)
     };
-    assert_eq!(find_by(locator, &[key], &terms).records[0], 0);
+    let answers = find_by(locator, &[key], &terms);
+    assert_eq!(first_of(&answers), (0, Said::Nothing));
 }
 
 #[test]
@@ -274,8 +299,8 @@ fn value_is_given_if_the_key_is_equal_and_the_record_whole() {
         let answers = find(&mut locator, &[5u64.to_le_bytes()], 0);
         assert_eq!(answers.records[0], record.offset());
         let chunk = answers.chunk(0).expect("there is room");
-        let span = chunk.spans().next().expect("one of each key");
-        span.map(|span| answers.values()[span].to_vec())
+        let said = chunk.said().next().expect("one of each key");
+        span_of(said).map(|span| answers.values()[span].to_vec())
     };
     // As if another key had the fingerprint.
     table.medium.store(five.addr.record, six.record.0);

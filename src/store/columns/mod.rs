@@ -16,7 +16,7 @@ pub(in crate::store) use crate::binary_column::{
     ValuesPart, concat, scatter,
 };
 #[cfg(feature = "cuda")]
-pub(in crate::store) use crate::binary_column::{EndsCopy, split_off};
+pub(in crate::store) use crate::binary_column::{EndsCopy, NULL_END, split_off};
 pub use values::{ColumnAnswers, ValueColumns};
 
 use crate::{Error, Result};

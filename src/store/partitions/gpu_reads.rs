@@ -15,12 +15,14 @@ use parking_lot::Mutex;
 use super::Partitions;
 use super::gpu_columns::GPU_KEY_BYTES_MAX;
 use crate::engine::{Locator, locator};
-use crate::gpu::locator::{Answers, CHUNK, EXCHANGES, Questions, Size, Terms, Usable};
+use crate::gpu::locator::{
+    ABSENT, Answers, CHUNK, EXCHANGES, Questions, Said, Size, Terms, Usable,
+};
 use crate::index::bytes::Held;
 use crate::pool::parallel;
 use crate::pool::rates::{Rates, Side};
 use crate::store::columns::{
-    Bytes, ColumnBuilder, Columns, EndsCopy, Lent, PART_VALUES, ValuesPart, split_off,
+    Bytes, ColumnBuilder, Columns, EndsCopy, Lent, NULL_END, PART_VALUES, ValuesPart, split_off,
 };
 use crate::store::inner::{PARALLEL_LOOKUPS_MIN, StoreInner};
 use crate::store::partition::Partition;
@@ -33,6 +35,9 @@ const ASKED_MIN: usize = 4096;
 
 // A part of a column begins where a chunk does.
 const _: () = assert!(PART_VALUES.is_multiple_of(CHUNK));
+
+// What the device says of ends is what a column is told.
+const _: () = assert!(ABSENT == NULL_END);
 
 /// Waves of a column for which tables are held at most: who changes their levels waits for the end.
 const HELD_WAVES_MAX: usize = 8;
@@ -81,7 +86,7 @@ impl GpuReads {
         false
     }
 
-    /// Keys whose values it has given, or whose records it has said where they are.
+    /// Keys whose values it has given, or whose records it has said where they are, or that there are none.
     pub fn located(&self) -> u64 {
         self.located.load(Ordering::Relaxed)
     }
@@ -487,7 +492,7 @@ impl Located<'_> {
     }
 
     /// Lends these to the positions of `part`, which begins at one that a chunk begins with. Gives the positions that it
-    /// knows no value of.
+    /// knows nothing of.
     pub fn lend(&self, positions: &Range<usize>, part: &mut ValuesPart) -> Vec<usize> {
         let mut left = Vec::new();
         for first in positions.clone().step_by(CHUNK) {
@@ -497,10 +502,11 @@ impl Located<'_> {
                 left.extend(chunk);
                 continue;
             };
-            for (position, span) in chunk.zip(known.spans()) {
-                match span {
-                    Some(span) => part.set_lent(position - positions.start, span),
-                    None => left.push(position),
+            for (position, said) in chunk.zip(known.said()) {
+                match said {
+                    Said::Value(span) => part.set_lent(position - positions.start, span),
+                    Said::Absent => {}
+                    Said::Nothing => left.push(position),
                 }
             }
         }

@@ -396,6 +396,32 @@ fn pinned_columns_are_kept_while_others_are_read() {
         .unwrap();
 }
 
+/// That a key has no value is known of the device.
+#[test]
+fn absent_keys_are_in_a_pinned_column() {
+    let Some(_alone) = alone() else { return };
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (store, asked, model) = whole(dir.path());
+    let absent = |nth: usize| format!("there is no key {nth}").into_bytes();
+    pin(&store, &asked);
+    // Some of them, in all bytes of the validity, and all but one.
+    for (every, are_absent) in [(3, true), (13, true), (asked.len(), true), (7777, false)] {
+        let mut asked = asked.clone();
+        let strange = |nth: &usize| nth.is_multiple_of(every) == are_absent;
+        (0..asked.len())
+            .filter(strange)
+            .for_each(|nth| asked[nth] = absent(nth));
+        let located = store.stats().gpu_located;
+        let found = store.get_columns(&columns(&asked)).unwrap();
+        expect(&found, &asked, &model);
+        assert!(found.values().are_lent());
+        assert_eq!(store.stats().gpu_located - located, asked.len() as u64);
+        let values = asked.iter().filter_map(|key| model.get(key));
+        let bytes: usize = values.map(Vec::len).sum();
+        assert_eq!(found.values().bytes().len(), bytes);
+    }
+}
+
 #[test]
 fn values_that_the_device_does_not_know_interrupt_a_pinned_column() {
     let Some(_alone) = alone() else { return };
@@ -409,9 +435,8 @@ fn values_that_the_device_does_not_know_interrupt_a_pinned_column() {
     }
     store.delete(deleted.clone()).unwrap();
     model.remove(&deleted);
-    let absent = b"there is no such key".to_vec();
     pin(&store, &asked);
-    for strange in [&absent, &deleted, &long] {
+    for strange in [&deleted, &long] {
         for at in [&[0][..], &[8191, 8192], &[12_000], &[19_999], &[1, 9000]] {
             let mut asked = asked.clone();
             at.iter().for_each(|&nth| asked[nth] = strange.clone());
