@@ -3,13 +3,13 @@
 //! Whoever leads the queue holds the queues of the partitions that a group reads or changes, so that no request
 //! comes between. Then
 //!
-//! 1. each partition executes what is its own, and each that is changed, but for the first one, writes a *prepare
-//!    record* with it into its log;
-//! 2. the first one, the coordinator, writes the *commit record* with its own changes, which names the others;
+//! 1. each partition executes what is its own;
+//! 2. each that is changed, but for the first one, writes a *prepare record* with it into its log. Beside them the first one, the
+//!    coordinator, writes the *commit record* with its own changes, which names the others;
 //! 3. the group is published in all of them at once, and goes into their tables.
 //!
-//! No table changes before the commit record is as durable as answers are (p²KVS §4.5). If it cannot be written, the
-//! group is aborted: its prepare records are taken back.
+//! No table changes before all these records are as durable as answers are (p²KVS §4.5). A group counts after a crash if all of
+//! them are there. If one cannot be written, the group is aborted: the others are taken back.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -387,7 +387,8 @@ impl Partitions {
         Ok(Coordinator { nth, room })
     }
 
-    /// Writes the prepare records of a group, and then its commit record.
+    /// Writes the prepare records and the commit record of a group, side by side: a recovery counts a group whose records are
+    /// all there.
     ///
     /// # Errors
     /// What the operating system answers. The group is aborted then, unless the process or the machine stops before
@@ -403,53 +404,79 @@ impl Partitions {
         let others: Vec<usize> = (0..changes.len())
             .filter(|nth| Some(*nth) != coordinator.nth)
             .collect();
-        let part = GroupPart {
+        let prepared = GroupPart {
             group,
             participants: Vec::new(),
         };
-        let prepare = |&nth: &usize| {
-            let (share, writes) = changes[nth];
-            let state = &share.partition.state;
-            let span = share.len as u64;
-            let log = &state.log;
-            log.append_part(span, &part, writes.finals(), state.durably, rooms[nth])
+        let participant = |&nth: &usize| (changes[nth].0.number as u64, firsts[nth]);
+        let committed = GroupPart {
+            group,
+            participants: others.iter().map(participant).collect(),
         };
-        let prepared = parallel::map_if_shared(others.iter(), prepare);
-        let mut committed = prepared.iter().cloned().fold(Ok(()), Result::and);
-        if committed.is_ok() {
-            let record = |&nth: &usize| (changes[nth].0.number as u64, firsts[nth]);
-            let commit = GroupPart {
-                group,
-                participants: others.iter().map(record).collect(),
-            };
-            let state = &self.first().state;
-            let (span, finals) = match coordinator.nth {
-                Some(nth) => (changes[nth].0.len, changes[nth].1.finals()),
-                None => (1, &[][..]),
-            };
-            let room = coordinator.room;
-            let log = &state.log;
-            committed = log.append_part(span as u64, &commit, finals, state.durably, room);
-            if committed.is_err() {
-                self.shared().note_failed_commit();
+        let of_change = |nth: usize, part| {
+            let (share, writes) = changes[nth];
+            LogPart {
+                state: &share.partition.state,
+                part,
+                span: share.len as u64,
+                first: firsts[nth],
+                finals: writes.finals(),
+                room: rooms[nth],
             }
-        }
-        if committed.is_err() {
-            for (&nth, prepared) in others.iter().zip(&prepared) {
-                if prepared.is_ok() {
-                    changes[nth].0.partition.state.log.abort(firsts[nth]);
+        };
+        let first = &self.first().state;
+        let commit = match coordinator.nth {
+            Some(nth) => of_change(nth, &committed),
+            None => LogPart {
+                state: first,
+                part: &committed,
+                span: 1,
+                first: first.log.next_sequence(),
+                finals: &[],
+                room: coordinator.room,
+            },
+        };
+        let mut parts: Vec<LogPart> = others
+            .iter()
+            .map(|&nth| of_change(nth, &prepared))
+            .collect();
+        parts.push(commit);
+        let written = parallel::map_if_shared(&parts, LogPart::write);
+        let all_written = written.iter().cloned().fold(Ok(()), Result::and);
+        if all_written.is_err() {
+            // The commit record may be there, and must not count once others have the numbers of the rest.
+            self.shared().note_failed_commit();
+            for (part, written) in parts.iter().zip(&written) {
+                if written.is_ok() {
+                    part.state.log.abort(part.first);
                 }
             }
-            // What the disk has of a commit record that failed must not count once others have these numbers.
             if let Err(error) = self.shared().rule_out_failed_commit() {
                 tracing::warn!(%error, "changes wait until a log can be written again");
             }
-            if is_full(&committed) {
-                let state = &self.first().state;
-                state.was_full.store(true, atomic::Ordering::Relaxed);
+            if is_full(&all_written) {
+                first.was_full.store(true, atomic::Ordering::Relaxed);
             }
         }
-        committed
+        all_written
+    }
+}
+
+/// What the log of a partition gets of a group.
+struct LogPart<'p> {
+    state: &'p StoreInner,
+    part: &'p GroupPart,
+    span: u64,
+    /// The sequence number of the record.
+    first: u64,
+    finals: &'p [Entry<'p>],
+    room: Room,
+}
+
+impl LogPart<'_> {
+    fn write(&self) -> Result<()> {
+        let StoreInner { log, durably, .. } = self.state;
+        log.append_part(self.span, self.part, self.finals, *durably, self.room)
     }
 }
 
