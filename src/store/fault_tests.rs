@@ -277,3 +277,64 @@ fn recovery_discards_nothing_after_a_read_error() {
         }
     }
 }
+
+/// A key that a partition has, the `nth` one.
+fn key_in(store: &Store, partition: usize, nth: usize) -> Vec<u8> {
+    let keys = (0..u32::MAX).map(|key| key.to_be_bytes().to_vec());
+    let mut own = keys.filter(|key| store.partitions().number_of(key) == partition);
+    own.nth(nth).expect("each partition has many")
+}
+
+/// The records of a group are written side by side. One of them fails: nothing of the others counts, neither now nor after a
+/// crash, also once the partitions have used their numbers again.
+#[test]
+fn group_counts_for_nothing_if_one_of_its_records_fails() {
+    const PARTITIONS: usize = 3;
+    let of_log: [fn(Call, &Path) -> bool; PARTITIONS] = [
+        |call, path| call == Call::Sync && !path.to_string_lossy().contains("partition-"),
+        |call, path| call == Call::Sync && path.to_string_lossy().contains("partition-001"),
+        |call, path| call == Call::Sync && path.to_string_lossy().contains("partition-002"),
+    ];
+    for (nth, fails) in of_log.into_iter().enumerate() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, copy) = (dir.path().join("store"), dir.path().join("copy"));
+        let faults = Failing::only(fails, libc::EIO);
+        let options = super::tests::options()
+            .partitions(3)
+            .durability(Durability::Always);
+        let store = Store::open(&path, &options.clone().faults(faults.clone())).unwrap();
+        let mut model = Model::new();
+        let mut write = |round: usize, is_refused: bool| {
+            let mut batch = WriteBatch::new();
+            let keys: Vec<Vec<u8>> = (0..PARTITIONS)
+                .map(|partition| key_in(&store, partition, round))
+                .collect();
+            keys.iter().for_each(|key| batch.put(key.clone(), [7]));
+            let written = store.write(batch);
+            assert_eq!(
+                written.is_err(),
+                is_refused,
+                "{nth}, round {round}: {written:?}"
+            );
+            for key in keys {
+                let value = store.get(&key).unwrap();
+                assert_eq!(value.is_some(), !is_refused, "{nth}, round {round}");
+                model.extend(value.map(|value| (key, value)));
+            }
+        };
+        write(0, false);
+        faults.cure(false);
+        write(1, true);
+        assert!(faults.was_met());
+        faults.cure(true);
+        for partition in (0..PARTITIONS).rev() {
+            let key = key_in(&store, partition, 2);
+            store.put(key.clone(), [8]).unwrap();
+            model.insert(key, vec![8]);
+            lay(&files(&path).unwrap(), &copy);
+            assert_eq!(contents(&copy), model, "{nth}, {partition} was used again");
+        }
+        drop(store);
+        assert_eq!(contents(&path), model);
+    }
+}
