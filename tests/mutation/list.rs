@@ -1203,6 +1203,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("store::crash_tests"),
     },
     Mutation {
+        name: "the commit record of an aborted group stays",
+        file: "src/store/partitions/commit.rs",
+        find: "                if written.is_ok() {\n                    part.state",
+        replacement: "                if written.is_ok() && part.part.participants.is_empty() {\n                    part.state",
+        suite: Suite::Unit("store::fault_tests::group"),
+    },
+    Mutation {
         name: "a moment does not wait for a commit that is being published",
         file: "src/store/mvcc/clock.rs",
         find: "            while (1..=newest).contains",
