@@ -117,6 +117,7 @@ impl Faults for Disk {
 /// A store whose disk becomes full.
 struct Case {
     domain: Domain,
+    partitions: u32,
     budget: Option<u64>,
     /// Lives end by the death of the process.
     is_killed: bool,
@@ -131,7 +132,7 @@ struct Case {
 impl Case {
     fn open(&self) -> Store {
         let mut options = crate::options()
-            .partitions(1)
+            .partitions(self.partitions)
             .capacity(64)
             .domain(self.domain)
             .assume_dax(self.domain == Domain::Dax)
@@ -145,9 +146,15 @@ impl Case {
     }
 
     fn name(&self) -> String {
-        let Self { domain, budget, .. } = self;
+        let Self {
+            domain,
+            partitions,
+            budget,
+            lives,
+            ..
+        } = self;
         let end = if self.is_killed { "killed" } else { "closed" };
-        format!("{domain:?}, budget {budget:?}, {end}, life {}", self.lives)
+        format!("{domain:?}, {partitions} partitions, budget {budget:?}, {end}, life {lives}")
     }
 
     /// Ends the life, and begins the next one.
@@ -184,27 +191,48 @@ impl Case {
         assert!(contents(store) == self.model, "{}", self.name());
     }
 
-    fn put(&mut self, store: &Store, len: usize) -> bool {
+    fn key(&mut self) -> String {
         let number = self.rng.random_range(0..4000u32);
-        let key = match number % 20 {
+        match number % 20 {
             // The tombstone of such a key is longer than most items.
             0 => format!("{number:2000}"),
             1..4 => format!("a longer key, of another size class, with number {number}"),
             _ => format!("key {number}"),
+        }
+    }
+
+    fn put(&mut self, store: &Store, len: usize) -> bool {
+        self.put_all(store, 1, len)
+    }
+
+    /// Puts some values of so many bytes together.
+    fn put_all(&mut self, store: &Store, count: usize, len: usize) -> bool {
+        let items: Model = (0..count)
+            .map(|_| (self.key().into_bytes(), vec![self.rng.random(); len]))
+            .collect();
+        let put = match items.iter().next() {
+            Some((key, value)) if items.len() == 1 => store.put(key.clone(), value.clone()),
+            _ => {
+                let mut batch = WriteBatch::new();
+                let all = items.iter();
+                all.for_each(|(key, value)| batch.put(key.clone(), value.clone()));
+                store.write(batch)
+            }
         };
-        let value = vec![self.rng.random(); len];
-        match store.put(key.clone(), value.clone()) {
+        match put {
             Ok(()) => {
-                self.model.insert(key.into_bytes(), value);
+                self.model.extend(items);
                 true
             }
             Err(Error::NoSpace { .. }) => {
-                let found = store.get(key.as_bytes()).unwrap();
-                assert!(
-                    found.as_ref() == self.model.get(key.as_bytes()),
-                    "{}: a put that was refused has changed something",
-                    self.name()
-                );
+                for key in items.keys() {
+                    let found = store.get(key).unwrap();
+                    assert!(
+                        found.as_ref() == self.model.get(key),
+                        "{}: a put that was refused has changed something",
+                        self.name()
+                    );
+                }
                 false
             }
             Err(error) => {
@@ -223,7 +251,11 @@ impl Case {
                 1..4 => 5000,
                 _ => self.rng.random_range(0..1500),
             };
-            refused += u32::from(!self.put(store, len));
+            let count = match self.rng.random_range(0..4) {
+                0 => self.rng.random_range(2..6),
+                _ => 1,
+            };
+            refused += u32::from(!self.put_all(store, count, len));
         }
         if self.rng.random() {
             // Nothing of the reserve is in use now.
@@ -231,8 +263,9 @@ impl Case {
             self.disk.fill();
         }
         for len in [1 << 20, 100_000] {
-            // What leaves the index, and compaction, may make some room beside it.
-            assert!(!self.put(store, len) || self.budget.is_some());
+            // What leaves the index, and compaction, may make some room beside it. Another partition may have some.
+            let may_have_room = self.budget.is_some() || self.partitions > 1;
+            assert!(!self.put(store, len) || may_have_room);
         }
     }
 
@@ -343,10 +376,17 @@ fn rounds() -> u64 {
     setting("GPHASH_FULL_DISKS").unwrap_or(1)
 }
 
+/// Partitions of each store: `GPHASH_FULL_DISK_PARTITIONS`, or one. Several share the disk, and a deletion of one that has to hold
+/// more is refused, seldom, while others hold what they need.
+fn partitions() -> u32 {
+    setting("GPHASH_FULL_DISK_PARTITIONS").unwrap_or(1)
+}
+
 fn try_all(domain: Domain, is_killed: bool) {
     let mut rng = SmallRng::seed_from_u64(seed());
     for _ in 0..rounds() {
-        for budget in [None, Some(256 << 10)] {
+        let partitions = partitions();
+        for budget in [None, Some(u64::from(partitions) * (256 << 10))] {
             let folder = match Path::new("/dev/shm").is_dir() {
                 true => tempfile::tempdir_in("/dev/shm").unwrap(),
                 false if domain == Domain::Checkpointed => tempfile::tempdir().unwrap(),
@@ -354,11 +394,12 @@ fn try_all(domain: Domain, is_killed: bool) {
             };
             let case = Case {
                 domain,
+                partitions,
                 budget,
                 is_killed,
                 path: folder.path().join("0"),
                 folder,
-                disk: Disk::new(rng.random_range(4 << 20..6 << 20)),
+                disk: Disk::new(u64::from(partitions) * rng.random_range(4 << 20..6 << 20)),
                 model: Model::new(),
                 rng: SmallRng::seed_from_u64(rng.random()),
                 lives: 0,

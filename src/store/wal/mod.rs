@@ -231,7 +231,7 @@ impl Log {
         self.append_record(header, &entries, (durably, room), || Ok(()))
     }
 
-    /// Takes the last record back, a prepare record with the sequence number `first`: its group was aborted.
+    /// Takes the last record back, one of a group, with the sequence number `first`: the group was aborted.
     pub fn abort(&self, first: u64) {
         let _alone = self.only_sync();
         let mut tail = self.tail();
