@@ -120,7 +120,7 @@ struct Questions {
     u32 partition_count;
     u32 len;
     u32 values_wanted;
-    u32 unused;
+    u32 absence_known; // whether a key in no slot has no value
 };
 
 // What is known of the keys of a chunk.
@@ -169,8 +169,7 @@ KERNEL find_records(const PartitionView *views, Questions asked, Answers found) 
                 if ((asked.usable[number / 64] >> number % 64 & 1) != 0) {
                     bool is_seen = false;
                     record = record_of(view, fingerprint(hash_bytes(key, key_len, view.hash_seed)), is_seen);
-                    // Who wants no values may have keys elsewhere.
-                    is_absent = record == 0 && !is_seen && asked.values_wanted != 0;
+                    is_absent = record == 0 && !is_seen && asked.absence_known != 0;
                 }
                 if (record != 0 && asked.values_wanted != 0) {
                     value = value_in(view, record, key, key_len, asked.excluded, &len);

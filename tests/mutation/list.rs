@@ -1661,6 +1661,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Emulated("locator_tests"),
     },
     Mutation {
+        name: "the device says that keys are absent while items move",
+        file: "src/engine/cuda/locator.rs",
+        find: "levels == copied[&number].levels && !levels.draining(table.shape.levels)",
+        replacement: "levels.top >= copied[&number].levels.top",
+        suite: Suite::Emulated("locator_tests"),
+    },
+    Mutation {
         name: "absent keys have empty values",
         file: "src/binary_column/gather.rs",
         find: "u8::from(end & NULL_END == 0)",

@@ -44,7 +44,7 @@ struct QuestionsView {
     partition_count: u32,
     len: u32,
     values_wanted: u32,
-    unused: u32,
+    absence_known: u32,
 }
 
 /// What is known of them, as a launch sees it.
@@ -89,6 +89,8 @@ pub type Usable = [u64; PARTITIONS / u64::BITS as usize];
 pub struct Terms {
     /// Values are given.
     pub values_wanted: bool,
+    /// A key that is in no slot has no value: it is nowhere else, and none was being moved while the slots were copied.
+    pub absence_known: bool,
     /// Bits of sequence numbers: values of records with one of them are not.
     pub excluded: u64,
     /// Nothing is said of other partitions.
@@ -293,7 +295,7 @@ impl Exchange {
             partition_count: terms.route.1,
             len,
             values_wanted: u32::from(terms.values_wanted),
-            unused: 0,
+            absence_known: u32::from(terms.absence_known),
         };
         let at = self.answers.address();
         let answers = AnswersView {

@@ -60,6 +60,8 @@ pub(crate) struct Refreshed {
     pub(crate) usable: Usable,
     /// One was copied for the first time.
     pub(crate) is_first: bool,
+    /// No item of any of them was being moved meanwhile: what is in no copied slot was not there.
+    pub(crate) is_settled: bool,
 }
 
 impl Locator {
@@ -148,6 +150,14 @@ impl Locator {
             self.copy(&sources, &mut whole, of_bucket)?;
         }
         self.copy(&sources, &mut single, 1)?;
+        // An item that moves on may have left its slot before that was copied, and have come to one that was not. Levels are only
+        // added while the caller keeps them, so as many as before are the same.
+        let is_settled = (0..=u8::MAX).zip(&sources).all(|(number, source)| {
+            source.is_none_or(|Source { table, .. }| {
+                let levels = table.levels.live();
+                levels == copied[&number].levels && !levels.draining(table.shape.levels)
+            })
+        });
         let is_first = copied.keys().any(|number| !before.contains_key(number));
         let mut usable = Usable::default();
         for (number, _) in sources.iter().enumerate().filter(|(_, one)| one.is_some()) {
@@ -155,7 +165,11 @@ impl Locator {
         }
         self.copied = before;
         self.copied.extend(copied);
-        Ok(Refreshed { usable, is_first })
+        Ok(Refreshed {
+            usable,
+            is_first,
+            is_settled,
+        })
     }
 
     /// Makes room for the records of a table; gives up to where.

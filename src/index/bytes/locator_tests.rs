@@ -51,6 +51,7 @@ fn find<'l>(locator: &'l mut Locator, keys: &[[u8; 8]], excluded: u64) -> Answer
 fn terms(excluded: u64) -> Terms {
     Terms {
         values_wanted: true,
+        absence_known: true,
         excluded,
         usable: [1, 0, 0, 0],
         route: (0, 1),
@@ -134,6 +135,8 @@ impl Copied {
         let mut session = table.read_session();
         let refreshed = locator.refresh(&[Some(&*table)]).unwrap();
         assert_eq!(refreshed.usable, [1, 0, 0, 0]);
+        let is_draining = table.levels.live().draining(table.shape.levels);
+        assert_eq!(refreshed.is_settled, !is_draining);
         let keys: Vec<[u8; 8]> = (0..end).map(u64::to_le_bytes).collect();
         let answers = find(locator, &keys, EXCLUDED);
         let (mut located, mut given, mut absent) = (0, 0, 0);

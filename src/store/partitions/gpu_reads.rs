@@ -313,6 +313,8 @@ struct Session<'p> {
     usable: Usable,
     /// It has copied one of them for the first time.
     is_first: bool,
+    /// What it has no slot of is in none of them.
+    is_settled: bool,
     _held: Vec<Option<Held<'p>>>,
     /// How many waves have been asked for, and where the last one ends.
     waves: usize,
@@ -377,6 +379,7 @@ impl<'p> Session<'p> {
             gpu_reads: &partitions.shared().gpu_reads,
             usable: refreshed.usable,
             is_first: refreshed.is_first,
+            is_settled: refreshed.is_settled,
             _held: held,
             waves: 0,
             end: 0,
@@ -424,8 +427,11 @@ impl<'p> Session<'p> {
         // Where reads are counted, the CPU does them.
         let is_counted = partitions.all()[0].state.tiers.access_counts.is_some();
         let route = partitions.by_hash();
+        let values_wanted = asked.wants_values && locator.has_records() && !is_counted;
         let terms = Terms {
-            values_wanted: asked.wants_values && locator.has_records() && !is_counted,
+            values_wanted,
+            // Where reads are counted, items also leave the tables for files.
+            absence_known: values_wanted && self.is_settled,
             excluded: TOMBSTONE,
             usable: self.usable,
             route: route.unwrap_or_default(),
