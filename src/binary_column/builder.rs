@@ -114,8 +114,8 @@ impl ColumnBuilder {
     }
 
     /// Adds positions, whose values are so many bytes, which end where `ends` says, counted from the first of them, with
-    /// [`NULL_END`](super::NULL_END) for one that has none. They are in a buffer that somebody else has, behind those of the positions before, which came so as well.
-    /// Gives what notes where they end.
+    /// [`NULL_END`](super::NULL_END) for one that has none. They are in a buffer that somebody else has, behind those of the
+    /// positions before, which came so as well. Gives what notes where they end.
     pub fn extend<'b>(&'b mut self, ends: &'b [u32], bytes: usize) -> Vec<EndsCopy<'b>> {
         let (first, begin) = (self.len, self.filled);
         self.len += ends.len();

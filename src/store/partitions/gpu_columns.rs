@@ -8,7 +8,7 @@ use super::reads::KeysOf;
 use crate::Result;
 use crate::pool::parallel;
 use crate::store::columns::{
-    ColumnBuilder, Columns, EndsCopy, Lent, PART_VALUES, PartCopy, ValueColumns, ValuesPart, concat,
+    ColumnBuilder, Columns, EndsCopy, Lent, PART_VALUES, PartCopy, ValueColumns, ValuesPart,
 };
 
 /// Parts of a wave that each thread reads.
@@ -85,13 +85,6 @@ impl Partitions {
                 false => pool.install(|| parallel::map(tasks, run)),
             };
             let read: Vec<ValuesPart> = read.into_iter().collect::<Result<_>>()?;
-            if let [only] = &read[..]
-                && located.is_none()
-                && only.len() == keys.len()
-                && !builder.has_room(only.bytes_len())
-            {
-                return Ok(concat(read).into());
-            }
             // What a GPU has lent is given back with what else it says of the wave.
             let lent = located.as_ref().map_or(Lent::default(), Located::lent);
             let copies = builder.add(&read, lent);

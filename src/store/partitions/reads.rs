@@ -207,10 +207,11 @@ impl Partitions {
                 }
             },
         )?;
-        for nth in above.zeroes() {
-            if let Some(value) = tiers(nth).get_left(key(nth))? {
-                found(nth, value.into());
-            }
+        let mut left: Vec<usize> = above.zeroes().collect();
+        left.sort_unstable_by_key(|&nth| numbers[nth]);
+        for left in left.chunk_by(|&one, &next| numbers[one] == numbers[next]) {
+            let keys = left.iter().map(|&nth| (nth, key(nth)));
+            tiers(left[0]).read_left(keys, &mut found)?;
         }
         Ok(())
     }

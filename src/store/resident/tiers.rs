@@ -173,18 +173,10 @@ impl TieredItems {
         let found = |stamp, value| EntryMeta(stamp).value(value);
         match self.table.get(key, found)? {
             Some(value) => Ok(value),
-            None => self.get_left(key),
-        }
-    }
-
-    /// The value of a key that the table has not.
-    ///
-    /// # Errors
-    /// Those of the files.
-    pub fn get_left(&self, key: &[u8]) -> Result<Value> {
-        match self.spill.version_if_any() {
-            Some(version) => self.get_below(&version, key),
-            None => Ok(None),
+            None => match self.spill.version_if_any() {
+                Some(version) => self.get_below(&version, key),
+                None => Ok(None),
+            },
         }
     }
 
@@ -276,12 +268,23 @@ impl TieredItems {
         if above.is_full() {
             return Ok(());
         }
-        let version = self.spill.version();
-        if version.is_empty() {
+        self.read_left(above.zeroes().map(|nth| (nth, keys[nth])), found)
+    }
+
+    /// Gives `found` position and value of each of the keys, which the table has not, that has one in the files.
+    ///
+    /// # Errors
+    /// Those of the files.
+    pub fn read_left<'k>(
+        &self,
+        keys: impl Iterator<Item = (usize, &'k [u8])>,
+        mut found: impl FnMut(usize, Cow<'_, [u8]>),
+    ) -> Result<()> {
+        let Some(version) = self.spill.version_if_any() else {
             return Ok(());
-        }
-        for nth in above.zeroes() {
-            if let Some(value) = self.get_below(&version, keys[nth])? {
+        };
+        for (nth, key) in keys {
+            if let Some(value) = self.get_below(&version, key)? {
                 found(nth, value.into());
             }
         }
