@@ -8,11 +8,12 @@ use std::ops::Range;
 use fixedbitset::FixedBitSet;
 
 use super::REQUESTS_PER_THREAD_MIN;
-use super::key_writes::{KeyWrite, KeyWrites, position};
+use super::key_writes::{KEY_DISTANCE_REQUESTS, KeyWrite, KeyWrites, position};
 use super::queue::Answers;
 use super::requests::{AnswerForm, Batch, Requests};
 use crate::engine::VersionSorter;
 use crate::pool::parallel;
+use crate::prefetch;
 use crate::store::columns::{ColumnAnswers, PART_VALUES, ValuesPart, concat};
 use crate::store::merge::{MergeOperator, merge};
 use crate::store::request::{RequestRef, Response};
@@ -418,11 +419,11 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         let mut part = ValuesPart::nulls(positions.len());
         let mut asked: Vec<usize> = Vec::new();
         let mut keys: Vec<&[u8]> = Vec::new();
-        for (nth, at) in positions.enumerate() {
-            if !self.requests.is_get(at) {
-                continue;
-            }
-            let key = self.requests.key(at);
+        let first = positions.start;
+        let gets = positions.filter(|&at| self.requests.is_get(at));
+        let ask = |at: usize| prefetch::lines(self.requests.key(at));
+        for at in prefetch::in_turn(gets, KEY_DISTANCE_REQUESTS, ask) {
+            let (nth, key) = (at - first, self.requests.key(at));
             match self.newest(self.versions.before(key, position(at))) {
                 Some((_, Some(value))) => part.set(nth, value),
                 Some((_, None)) => {}

@@ -10,7 +10,11 @@ use super::REQUESTS_PER_THREAD_MIN;
 use crate::Result;
 use crate::engine::VersionSorter;
 use crate::pool::parallel;
+use crate::prefetch;
 use crate::width::{product_top, to_usize};
+
+/// By how many requests a key is asked for before it is read: those of a partition are scattered over a column.
+pub const KEY_DISTANCE_REQUESTS: usize = 16;
 
 /// Versions from which on they are sorted by buckets.
 const BUCKET_SORT_MIN: usize = 64;
@@ -32,6 +36,8 @@ pub struct KeyWrites<'k, K: Fn(u32) -> &'k [u8]> {
     seed: u64,
     /// Where the versions of each value of the hash's top bits begin, and where all end.
     starts: Vec<u32>,
+    /// Most keys that are read have no version.
+    filter: HashFilter,
     /// For each request the newest version before it that has the hash of its key, or `u32::MAX`, if a GPU has
     /// found them.
     newest: Option<Vec<u32>>,
@@ -63,15 +69,21 @@ impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
                 }
             });
             let (table, starts, newest) = sorted.unwrap_or_else(|| {
-                let (table, starts) = sort_on_cpu(len, &is_change, version);
+                let ask = |position| prefetch::lines(key(position));
+                let (table, starts) = sort_on_cpu(len, &is_change, ask, version);
                 (table, starts, None)
             });
             if tells_apart(&table, &key) {
+                let filter = match table.len() == len as usize {
+                    true => HashFilter::any(),
+                    false => HashFilter::of(&table),
+                };
                 return Self {
                     table,
                     key,
                     seed,
                     starts,
+                    filter,
                     newest,
                 };
             }
@@ -124,7 +136,7 @@ impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
         self.ending_at(key, self.upto_hash(key, u32::MAX))
     }
 
-    /// The versions of a key among those before `end`, of which the last one is the newest, newest first.
+    /// The versions of a key among those before `end`, of which the last one has its hash, newest first.
     fn ending_at(&self, key: &[u8], end: usize) -> impl Iterator<Item = &KeyWrite> {
         let older = &self.table[..end];
         let newest = older.last().copied();
@@ -134,8 +146,8 @@ impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
         older.iter().rev().take_while(has_key)
     }
 
-    /// The end of the versions among which the last one is the newest of the key before `position`, if
-    /// there is one.
+    /// The end of the versions among which the last one is the newest of the key's hash before `position`; 0 if there is
+    /// none.
     fn upto(&self, key: &[u8], position: u32) -> usize {
         match &self.newest {
             Some(newest) => match newest[position as usize] {
@@ -148,15 +160,54 @@ impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
 
     /// As [`upto`](Self::upto), by the hash of the key.
     fn upto_hash(&self, key: &[u8], position: u32) -> usize {
-        if self.table.is_empty() {
+        let hash = xxh3_64_with_seed(key, self.seed);
+        if !self.filter.may_have(hash) {
             return 0;
         }
-        let hash = xxh3_64_with_seed(key, self.seed);
         let bits = top_bits(hash, self.starts.len());
         let (start, end) = (self.starts[bits] as usize, self.starts[bits + 1] as usize);
         let near = &self.table[start..end];
         let is_older = |version: &KeyWrite| (version.hash, version.position) < (hash, position);
-        start + near.partition_point(is_older)
+        let older = near.partition_point(is_older);
+        match near[..older].last() {
+            Some(newest) if newest.hash == hash => start + older,
+            _ => 0,
+        }
+    }
+}
+
+/// Some bits of hashes that are there.
+#[derive(Debug)]
+struct HashFilter(Vec<u64>);
+
+impl HashFilter {
+    /// One in so many of other hashes is taken for one that is there.
+    const BITS_PER_HASH: usize = 16;
+
+    /// Takes every hash for one that is there.
+    fn any() -> Self {
+        Self(vec![u64::MAX])
+    }
+
+    fn of(versions: &[KeyWrite]) -> Self {
+        let bits = (versions.len() * Self::BITS_PER_HASH).next_power_of_two();
+        let mut filter = Self(vec![0; bits.div_ceil(u64::BITS as usize)]);
+        for version in versions {
+            let (word, bit) = filter.bit(version.hash);
+            filter.0[word] |= 1 << bit;
+        }
+        filter
+    }
+
+    fn may_have(&self, hash: u64) -> bool {
+        let (word, bit) = self.bit(hash);
+        self.0[word] >> bit & 1 == 1
+    }
+
+    /// The top bits choose among [starts](KeyWrites), so others choose here.
+    fn bit(&self, hash: u64) -> (usize, u64) {
+        let word = to_usize(hash / u64::from(u64::BITS)) & (self.0.len() - 1);
+        (word, hash % u64::from(u64::BITS))
     }
 }
 
@@ -165,13 +216,18 @@ fn shares_key(a: &KeyWrite, b: &KeyWrite) -> bool {
     a.hash == b.hash
 }
 
-/// The versions that the changes among `len` requests make, by hash and position, and their [starts](KeyWrites).
+/// The versions that the changes among `len` requests make, by hash and position, and their [starts](KeyWrites). `ask`
+/// asks for the key of one.
 fn sort_on_cpu(
     len: u32,
     is_change: &(impl Fn(u32) -> bool + Sync),
+    ask: impl Fn(u32) + Copy + Sync,
     version: impl Fn(u32) -> KeyWrite + Sync,
 ) -> (Vec<KeyWrite>, Vec<u32>) {
-    let versions = |positions: Range<u32>| positions.filter(|&nth| is_change(nth)).map(&version);
+    let versions = |positions: Range<u32>| {
+        let changes = positions.filter(|&nth| is_change(nth));
+        prefetch::in_turn(changes, KEY_DISTANCE_REQUESTS, ask).map(&version)
+    };
     if (len as usize) < REQUESTS_PER_THREAD_MIN || parallel::threads() == 1 {
         return sort_in_buckets(versions(0..len).collect());
     }
