@@ -42,33 +42,46 @@ enum Seen {
 }
 
 impl<'t> ProbeHint<'t> {
-    /// Finds the buckets, and asks for their tags.
+    /// Nothing is known.
+    #[inline]
+    pub fn nothing<M: Medium>(table: &'t Table<M>) -> Self {
+        Self {
+            levels: table.levels.live(),
+            buckets: [None; BUCKETS_MAX],
+            insertable: 0,
+            seen: Seen::Nothing,
+        }
+    }
+
+    /// What the tags say of a key.
+    #[cfg(test)]
+    pub fn of<M: Medium>(table: &'t Table<M>, target: &ProbeKey) -> Self {
+        let mut hint = Self::nothing(table);
+        hint.find_buckets(table, target);
+        hint.read_tags(target);
+        hint
+    }
+
+    /// Finds the buckets, and asks for their tags. Nothing was known.
     #[inline(always)]
-    pub fn new<M: Medium>(table: &'t Table<M>, target: &ProbeKey) -> Self {
-        let levels = table.levels.live();
+    pub fn find_buckets<M: Medium>(&mut self, table: &'t Table<M>, target: &ProbeKey) {
+        let levels = self.levels;
         let lowest = levels.lowest_insertable(table.shape.levels);
-        let mut buckets = [None; BUCKETS_MAX];
-        let (mut count, mut insertable) = (0, 0);
+        let mut count = 0;
         let all = table.candidates(target, 0, levels.top, levels.bottom, |bucket| {
-            match (bucket.tags.only(), buckets.get_mut(count)) {
+            match (bucket.tags.only(), self.buckets.get_mut(count)) {
                 (Some(tags), Some(hint)) => {
                     tags.prefetch();
                     *hint = Some((bucket.at, tags));
                     count += 1;
-                    insertable += u8::from(bucket.level >= lowest);
+                    self.insertable += u8::from(bucket.level >= lowest);
                     ControlFlow::Continue(())
                 }
                 _ => ControlFlow::Break(()),
             }
         });
         if all.is_break() {
-            buckets = [None; BUCKETS_MAX];
-        }
-        Self {
-            levels,
-            buckets,
-            insertable,
-            seen: Seen::Nothing,
+            self.buckets = [None; BUCKETS_MAX];
         }
     }
 

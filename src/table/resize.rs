@@ -474,7 +474,7 @@ pub(in crate::table) mod tests {
         let table = session.table;
         for key in keys {
             let target = table.target(bytemuck::bytes_of(&key));
-            let hint = ProbeHint::new(table, &target);
+            let hint = ProbeHint::of(table, &target);
             let value = key.to_ne_bytes();
             session
                 .insert(&target, &hint, &Content::fixed(&value))

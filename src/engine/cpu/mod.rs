@@ -405,8 +405,7 @@ impl CpuEngine {
         let content = Content::variable(key, value, sequence);
         let mut session = table.session();
         let target = table.target(key);
-        let mut hint = ProbeHint::new(table, &target);
-        hint.read_tags(&target);
+        let hint = ProbeHint::of(table, &target);
         match verb {
             Write::Insert => Ok(session.insert(&target, &hint, &content)? == Inserted::New),
             Write::Update => session.update(&target, &hint, &content),

@@ -308,14 +308,18 @@ pub fn change<'k, 't, M: Medium>(
             change.hint.read_tags(&change.target);
             prefetch_stores(session, &change.hint, stores(change.position));
         }
-        prefetched[slot] = position.map(|position| {
-            let target = table.target(key(position));
-            Prefetched {
-                target,
-                hint: ProbeHint::new(table, &target),
-                position,
+        match position {
+            // In place: a copy would wait until all of it is in the cache.
+            Some(position) => {
+                let Prefetched { target, hint, .. } = prefetched[slot].insert(Prefetched {
+                    target: table.target(key(position)),
+                    hint: ProbeHint::nothing(table),
+                    position,
+                });
+                hint.find_buckets(table, target);
             }
-        });
+            None => prefetched[slot] = None,
+        }
     }
     Ok(())
 }

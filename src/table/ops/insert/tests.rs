@@ -26,7 +26,7 @@ fn insertions_beside_removals_leave_one_copy() {
             let mut balance = 0;
             for round in 0..rounds {
                 let mut session = table.session();
-                let hint = ProbeHint::new(&table, &target);
+                let hint = ProbeHint::of(&table, &target);
                 balance -= i64::from(session.remove(&target, &hint).unwrap());
                 let content = round.to_ne_bytes();
                 let inserted = session.insert(&target, &hint, &Content::fixed(&content));
@@ -41,7 +41,7 @@ fn insertions_beside_removals_leave_one_copy() {
                 scope.spawn(remove_and_insert),
             ];
             for round in 0..rounds {
-                let hint = ProbeHint::new(&table, &target);
+                let hint = ProbeHint::of(&table, &target);
                 let content = round.to_ne_bytes();
                 let mut session = table.session();
                 let updated = session.update(&target, &hint, &Content::fixed(&content));
@@ -51,7 +51,7 @@ fn insertions_beside_removals_leave_one_copy() {
             threads.map(|thread| thread.join().unwrap()).iter().sum()
         });
         let mut copies = 0;
-        let hint = ProbeHint::new(&table, &target);
+        let hint = ProbeHint::of(&table, &target);
         while table.session().remove(&target, &hint).unwrap() {
             copies += 1;
         }
