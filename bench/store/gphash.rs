@@ -101,6 +101,12 @@ fn columns(requests: &[Request]) -> Call {
 }
 
 impl Gphash {
+    /// Those of answers that were checked.
+    fn buffers(&self) -> ValueColumns {
+        let buffers = self.buffers.lock().expect("nobody panics").pop();
+        buffers.unwrap_or_default()
+    }
+
     pub fn open(path: &Path, settings: &Settings) -> Result<Self, Failure> {
         let durability = match settings.always {
             true => Durability::Always,
@@ -234,9 +240,7 @@ impl Target for Gphash {
             Ok(match call {
                 Call::Execute(requests) => Answer::Values(self.store.execute(requests)?),
                 Call::Gets(keys) => {
-                    let buffers = self.buffers.lock().expect("nobody panics").pop();
-                    let buffers = buffers.unwrap_or_default();
-                    let values = self.store.get_columns_into(&keys, buffers)?;
+                    let values = self.store.get_columns_into(&keys, self.buffers())?;
                     Answer::Column {
                         values,
                         _keys: keys,
@@ -250,7 +254,10 @@ impl Target for Gphash {
                     }
                 }
                 Call::Columns(kinds, keys, values) => {
-                    let answers = self.store.execute_columns(&kinds, &keys, &values)?;
+                    let buffers = self.buffers();
+                    let answers = self
+                        .store
+                        .execute_columns_into(&kinds, &keys, &values, buffers)?;
                     Answer::Columns(kinds, answers)
                 }
                 Call::Get(key) => Answer::Value(self.store.get(&key)?),
@@ -307,7 +314,9 @@ impl Target for Gphash {
         }
         check_answers(operations, &self.sizes, values, ranges)?;
         for answer in answers {
-            if let Answer::Column { values, .. } = answer {
+            if let Answer::Column { values, .. }
+            | Answer::Columns(_, ColumnAnswers { values, .. }) = answer
+            {
                 self.buffers.lock().expect("nobody panics").push(values);
             }
         }

@@ -50,18 +50,15 @@ pub const NULL_END: u32 = 1 << 30;
 struct Span {
     start: usize,
     len: u32,
-    /// Of which part, among several.
-    part: u32,
+    /// In the block that is not the part's own.
+    is_lent: bool,
 }
-
-/// In place of the number of a part: the block that is not the part's own.
-const LENT: u32 = u32::MAX;
 
 /// There is no value. The length of one has 31 bits.
 const NULL: Span = Span {
     start: 0,
     len: u32::MAX,
-    part: 0,
+    is_lent: false,
 };
 
 impl Span {
@@ -108,7 +105,7 @@ impl ValuesPart {
         self.spans[nth] = Span {
             start: self.bytes.len(),
             len: u32::try_from(value.len()).expect("values have at most 1 GiB"),
-            part: 0,
+            is_lent: false,
         };
         self.bytes.extend_from_slice(value);
     }
@@ -119,7 +116,7 @@ impl ValuesPart {
         self.spans[nth] = Span {
             start: value.start,
             len: u32::try_from(value.len()).expect("values have at most 1 GiB"),
-            part: LENT,
+            is_lent: true,
         };
         self.lent_len += value.len();
     }
@@ -157,75 +154,12 @@ pub fn concat(mut parts: Vec<ValuesPart>) -> BinaryColumn {
     column(&runs.collect::<Vec<_>>(), bytes, total)
 }
 
-/// The values of shares of a batch as one column of `len`. `of_chunk` tells of each `chunk` positions which share has
-/// which of them: it calls what it is given with the position in the chunk, the share, and the position there.
-pub fn scatter(
-    (len, chunk): (usize, usize),
-    shares: Vec<Vec<ValuesPart>>,
-    of_chunk: impl Fn(usize, &mut dyn FnMut(usize, usize, usize)) + Sync,
-) -> BinaryColumn {
-    let mut bytes: Vec<Vec<u8>> = Vec::new();
-    let share = |parts: Vec<ValuesPart>| {
-        let first = u32::try_from(bytes.len()).expect("parts are fewer than requests");
-        let (spans, of_parts): (Vec<_>, Vec<_>) = parts
-            .into_iter()
-            .map(|part| (part.spans, part.bytes))
-            .unzip();
-        bytes.extend(of_parts);
-        ShareSpans { first, spans }
-    };
-    let shares: Vec<ShareSpans> = shares.into_iter().map(share).collect();
-    let spans_of = |first: usize| {
-        let mut spans = vec![NULL; chunk.min(len - first)];
-        of_chunk(first / chunk, &mut |nth, share, at| {
-            spans[nth] = shares[share].span(at);
-        });
-        let values = spans.iter().filter_map(|span| span.bytes());
-        let values_len = values.map(|value| value.len()).sum();
-        (spans, values_len)
-    };
-    let chunks = parallel::map_if_shared((0..len).step_by(chunk), spans_of);
-    let runs = chunks.iter().map(|(spans, len)| Run {
-        spans,
-        len: *len,
-        runs: &[],
-        parts: &bytes,
-        lent: Lent::default(),
-    });
-    let total = chunks.iter().map(|(_, len)| len).sum();
-    column(&runs.collect::<Vec<_>>(), vec![0; total], total)
-}
-
-/// Where the values of a share are.
-struct ShareSpans {
-    /// The first one of its parts.
-    first: u32,
-    /// By parts. If there are several, all but the last one have [`PART_VALUES`].
-    spans: Vec<Vec<Span>>,
-}
-
-impl ShareSpans {
-    fn span(&self, nth: usize) -> Span {
-        let (part, at) = match self.spans.len() {
-            1 => (0, nth),
-            _ => (nth / PART_VALUES, nth % PART_VALUES),
-        };
-        match self.spans[part][at] {
-            NULL => NULL,
-            span => Span {
-                part: self.first + u32::try_from(part).expect("parts are fewer than requests"),
-                ..span
-            },
-        }
-    }
-}
-
 /// Values of consecutive positions, and where they are.
 pub struct Run<'p> {
     spans: &'p [Span],
     /// In place of spans.
     runs: &'p [LentRun],
-    parts: &'p [Vec<u8>],
+    bytes: &'p [u8],
     lent: Lent<'p>,
     /// Bytes that are to be copied.
     len: usize,
@@ -238,7 +172,7 @@ impl<'p> Run<'p> {
             spans: &part.spans,
             runs: &part.lent,
             len: part.bytes_len(),
-            parts: std::slice::from_ref(&part.bytes),
+            bytes: &part.bytes,
             lent,
         }
     }
@@ -280,27 +214,27 @@ impl<'p> Run<'p> {
 
     /// Copies the values in the order of their positions to `bytes`, which have just the room for them.
     fn copy_to(&self, mut bytes: &mut [u8]) {
-        let mut copy = |part: u32, values: Range<usize>| {
+        let mut copy = |is_lent: bool, values: Range<usize>| {
             let target = bytes.split_off_mut(..values.len());
             let target = target.expect("as long as all of them");
-            let source = match part {
-                LENT => self.lent.values,
-                part => &self.parts[part as usize],
+            let source = match is_lent {
+                true => self.lent.values,
+                false => self.bytes,
             };
             target.copy_from_slice(&source[values]);
         };
         // Mostly many of them lie in order, and are copied at once.
-        let (mut part, mut values) = (0, 0..0);
+        let (mut is_lent, mut values) = (false, 0..0);
         for span in self.spans {
             let Some(value) = span.bytes() else { continue };
-            if (span.part, value.start) == (part, values.end) {
+            if (span.is_lent, value.start) == (is_lent, values.end) {
                 values.end = value.end;
             } else {
-                copy(part, std::mem::replace(&mut values, value));
-                part = span.part;
+                copy(is_lent, std::mem::replace(&mut values, value));
+                is_lent = span.is_lent;
             }
         }
-        copy(part, values);
+        copy(is_lent, values);
     }
 }
 

@@ -14,7 +14,7 @@ pub use builder::{ColumnBuilder, ColumnRoom, EndsCopy, PartCopy, PartTarget, spl
 #[doc(hidden)]
 pub use bytes::{Block, Bytes};
 #[doc(hidden)]
-pub use gather::{Lent, NULL_END, PART_VALUES, ValuesPart, concat, scatter};
+pub use gather::{Lent, NULL_END, PART_VALUES, ValuesPart, concat};
 
 /// Where byte strings begin and end in their buffer: *n* + 1 offsets for *n* strings.
 ///

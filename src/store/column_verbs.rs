@@ -141,15 +141,45 @@ impl Store {
         keys: &Columns,
         values: &Columns,
     ) -> Result<ColumnAnswers> {
+        self.execute_columns_into(kinds, keys, values, ValueColumns::default())
+    }
+
+    /// As [`execute_columns`](Self::execute_columns), in the buffers of earlier values, as
+    /// [`get_columns_into`](Self::get_columns_into) uses them.
+    ///
+    /// # Examples
+    /// ```
+    /// use gphash::store::{Columns, RequestKind, ValueColumns};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// let (keys, values): (Columns, Columns) = (["ada"; 2].into_iter().collect(), ["1", ""].into_iter().collect());
+    /// let mut answered = ValueColumns::default();
+    /// for kinds in [[RequestKind::Put, RequestKind::Get], [RequestKind::Delete, RequestKind::Get]] {
+    ///     answered = store.execute_columns_into(&kinds, &keys, &values, answered)?.values;
+    /// }
+    /// assert_eq!(answered.null_count(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`execute_columns`](Self::execute_columns). The buffers are dropped then.
+    pub fn execute_columns_into(
+        &self,
+        kinds: &[RequestKind],
+        keys: &Columns,
+        values: &Columns,
+        buffers: ValueColumns,
+    ) -> Result<ColumnAnswers> {
         let mixed = || -> Result<_> {
-            let batch = ColumnBatch::mixed(kinds, keys, values)?;
+            let batch = ColumnBatch::mixed(kinds, keys, values, buffers)?;
             let only_gets = batch.only(RequestKind::Get);
             Ok((batch, only_gets))
         };
         let (batch, only_gets) = self.threads().run_for_caller(kinds.len(), mixed)?;
         match only_gets {
             true => Ok(ColumnAnswers {
-                values: self.get_columns(keys)?,
+                values: self.get_columns_into(keys, batch.take_buffers())?,
                 failures: Vec::new(),
             }),
             false => self.change_columns(batch),

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::Columns;
+use parking_lot::Mutex;
+
+use super::{Columns, ValueColumns};
 use crate::layout::size_class::{MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE};
 use crate::pool::parallel;
 use crate::store::request::{RequestRef, check_key, check_value};
@@ -61,6 +63,8 @@ pub struct ColumnBatch {
     keys: Columns,
     /// As many as keys; none if no request has one.
     values: Option<Columns>,
+    /// Those that the answers take, once.
+    buffers: Arc<Mutex<ValueColumns>>,
 }
 
 #[derive(Debug, Clone)]
@@ -94,14 +98,20 @@ impl ColumnBatch {
             kinds: Kinds::All(kind),
             keys: keys.clone(),
             values,
+            buffers: Arc::default(),
         }
     }
 
-    /// Requests of these kinds.
+    /// Requests of these kinds, whose answers take the place of values.
     ///
     /// # Errors
     /// [`Error::LengthMismatch`] and [`Error::InvalidColumns`].
-    pub fn mixed(kinds: &[RequestKind], keys: &Columns, values: &Columns) -> Result<Self> {
+    pub fn mixed(
+        kinds: &[RequestKind],
+        keys: &Columns,
+        values: &Columns,
+        buffers: ValueColumns,
+    ) -> Result<Self> {
         check_lengths(keys, values)?;
         if kinds.len() != keys.len() {
             return Err(Error::InvalidColumns {
@@ -111,14 +121,21 @@ impl ColumnBatch {
             });
         }
         let is_get = |nth: usize| kinds[nth] == RequestKind::Get;
-        if parallel::all(kinds.len(), REQUESTS_PER_THREAD_MIN, is_get) {
-            return Ok(Self::gets(keys));
-        }
+        let only_gets = parallel::all(kinds.len(), REQUESTS_PER_THREAD_MIN, is_get);
         Ok(Self {
-            kinds: Kinds::Each(kinds.into()),
+            kinds: match only_gets {
+                true => Kinds::All(RequestKind::Get),
+                false => Kinds::Each(kinds.into()),
+            },
             keys: keys.clone(),
-            values: Some(values.clone()),
+            values: (!only_gets).then(|| values.clone()),
+            buffers: Arc::new(Mutex::new(buffers)),
         })
+    }
+
+    /// The buffers that the answers may take.
+    pub fn take_buffers(&self) -> ValueColumns {
+        std::mem::take(&mut *self.buffers.lock())
     }
 
     pub fn len(&self) -> usize {

@@ -77,8 +77,10 @@ fn batches_refuse_columns_of_other_lengths() {
     let other = |error| matches!(error, Error::LengthMismatch { keys: 2, values: 3 });
     assert!(other(ColumnBatch::puts(&two, &three).unwrap_err()));
     let kinds = [RequestKind::Put; 2];
-    assert!(other(ColumnBatch::mixed(&kinds, &two, &three).unwrap_err()));
-    let error = ColumnBatch::mixed(&kinds, &three, &three).unwrap_err();
+    assert!(other(
+        ColumnBatch::mixed(&kinds, &two, &three, ValueColumns::default()).unwrap_err()
+    ));
+    let error = ColumnBatch::mixed(&kinds, &three, &three, ValueColumns::default()).unwrap_err();
     let said = "invalid columns: the number of kinds is 2; expected 3, one for each key";
     assert_eq!(error.to_string(), said);
 }
@@ -90,47 +92,6 @@ fn kinds_are_the_bytes_that_are_documented() {
     }
     let error = RequestKind::try_from(9).unwrap_err();
     assert!(error.to_string().contains("the kind of a request is 9"));
-}
-
-#[test]
-fn values_of_several_shares_come_to_their_positions() {
-    for shares in 1..5 {
-        let len = 2 * PART_VALUES + 3;
-        let expected =
-            |nth: usize| (!nth.is_multiple_of(7)).then(|| vec![nth.to_le_bytes()[0]; nth % 9]);
-        let positions = |share: usize| (0..len).filter(move |nth| nth % shares == share);
-        let parts_of = |share| {
-            let part = |positions: &[usize]| {
-                let mut part = ValuesPart::nulls(positions.len());
-                for (at, &nth) in positions.iter().enumerate().rev() {
-                    if let Some(value) = expected(nth) {
-                        part.set(at, &value);
-                    }
-                }
-                part
-            };
-            let positions: Vec<usize> = positions(share).collect();
-            positions.chunks(PART_VALUES).map(part).collect()
-        };
-        for chunk in [PART_VALUES, 2 * PART_VALUES, 2 * len] {
-            let all = (0..shares).map(parts_of).collect();
-            let column = scatter((len, chunk), all, |of_chunk, set| {
-                let first = of_chunk * chunk;
-                for nth in first..len.min(first + chunk) {
-                    set(nth - first, nth % shares, nth / shares);
-                }
-            });
-            assert!(
-                ValueColumns::from(column)
-                    .iter()
-                    .map(|value| value.map(<[u8]>::to_vec))
-                    .eq((0..len).map(expected))
-            );
-        }
-    }
-    let nulls = |len| ValueColumns::from(scatter((len, PART_VALUES), Vec::new(), |_, _| {}));
-    assert!(nulls(0).is_empty());
-    assert_eq!(nulls(9).null_count(), 9);
 }
 
 #[test]

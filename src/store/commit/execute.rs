@@ -14,7 +14,8 @@ use super::requests::{AnswerForm, Batch, Requests};
 use crate::engine::VersionSorter;
 use crate::pool::parallel;
 use crate::prefetch;
-use crate::store::columns::{ColumnAnswers, PART_VALUES, ValuesPart, concat};
+use crate::store::columns::assembly::assemble;
+use crate::store::columns::{ColumnAnswers, ColumnBuilder, PART_VALUES, ValueColumns, ValuesPart};
 use crate::store::merge::{MergeOperator, merge};
 use crate::store::request::{RequestRef, Response};
 use crate::store::resident::tiers::TieredItems;
@@ -263,19 +264,27 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         early: Vec<Option<Response>>,
     ) -> Result<Vec<Answers>> {
         let runs: Vec<_> = jobs.iter().map(|job| (job.len(), job.form())).collect();
-        let answers = |of_run| match of_run {
-            RunAnswers::Responses(responses) => Answers::Responses(responses),
-            RunAnswers::Values(parts, failures) => {
-                let values = concat(parts).into();
-                Answers::Columns(Box::new(ColumnAnswers { values, failures }))
-            }
-            RunAnswers::Nothing => Answers::Columns(Box::default()),
+        let mut responses = self.answer_runs(tiers, &runs, early)?.into_iter();
+        let mut first = 0;
+        let answers = |job: &Batch| {
+            let positions = first..first + job.len();
+            first = positions.end;
+            let responses = responses.next().expect("some for each job");
+            Ok(match job.form() {
+                AnswerForm::Responses => Answers::Responses(responses),
+                AnswerForm::Nothing => Answers::Columns(Box::default()),
+                AnswerForm::Values => {
+                    let failures = self.failures(positions.clone());
+                    let values = self.read_column(tiers, positions, job.take_buffers())?;
+                    Answers::Columns(Box::new(ColumnAnswers { values, failures }))
+                }
+            })
         };
-        let of_runs = self.answer_runs(tiers, &runs, early)?.into_iter();
-        Ok(of_runs.map(answers).collect())
+        jobs.iter().map(answers).collect()
     }
 
-    /// The answers to runs of so many requests, one behind the other, each in its form; `early` is as for jobs.
+    /// The responses to runs of so many requests, one behind the other; none to those that are answered otherwise.
+    /// `early` is as for jobs.
     ///
     /// # Errors
     /// Those of the index.
@@ -284,7 +293,7 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         tiers: &TieredItems,
         runs: &[(usize, AnswerForm)],
         mut early: Vec<Option<Response>>,
-    ) -> Result<Vec<RunAnswers>> {
+    ) -> Result<Vec<Vec<Response>>> {
         let mut answers = Vec::with_capacity(runs.len());
         let mut first = 0;
         let is_response = |run: &(usize, AnswerForm)| run.1 == AnswerForm::Responses;
@@ -293,20 +302,13 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
             let of_others = early.split_off(early.len().min(end - first));
             let early = std::mem::replace(&mut early, of_others);
             match some {
-                [(_, AnswerForm::Values)] => {
-                    let parts = self.read_parts(tiers, first..end)?;
-                    answers.push(RunAnswers::Values(parts, self.failures(first..end)));
-                }
-                [(_, AnswerForm::Nothing)] => answers.push(RunAnswers::Nothing),
+                [run] if !is_response(run) => answers.push(Vec::new()),
                 // Its responses may be very many.
-                [_] => {
-                    let responses = self.answer(tiers, first..end, early)?;
-                    answers.push(RunAnswers::Responses(responses));
-                }
+                [_] => answers.push(self.answer(tiers, first..end, early)?),
                 _ => {
                     let mut responses = self.answer(tiers, first..end, early)?.into_iter();
                     let of_run = |(len, _): &(usize, _)| responses.by_ref().take(*len).collect();
-                    answers.extend(some.iter().map(of_run).map(RunAnswers::Responses));
+                    answers.extend(some.iter().map(of_run));
                 }
             }
             first = end;
@@ -372,9 +374,8 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
             let (RequestRef::Get { key } | RequestRef::Swap { key, .. }) = request else {
                 continue;
             };
-            let versions = self.versions.before(key, position(first + nth));
-            match self.newest(versions) {
-                Some((_, value)) => *response = Response::Value(value.map(<[u8]>::to_vec)),
+            match self.value_before(key, position(first + nth)) {
+                Some(value) => *response = Response::Value(value.map(<[u8]>::to_vec)),
                 None if is_early(nth) => {}
                 None => {
                     asked.push(nth);
@@ -387,21 +388,29 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         })
     }
 
-    /// The values for the gets in columns at these positions.
-    fn read_parts(&self, tiers: &TieredItems, positions: Range<usize>) -> Result<Vec<ValuesPart>> {
-        if !is_shared(positions.len()) {
-            return Ok(vec![self.read_part(tiers, positions)?]);
-        }
-        let part = |first: usize| {
-            let end = positions.end.min(first + PART_VALUES);
-            self.read_part(tiers, first..end)
+    /// The values for the gets in columns at these positions, in the buffers of a column.
+    fn read_column(
+        &self,
+        tiers: &TieredItems,
+        positions: Range<usize>,
+        buffers: ValueColumns,
+    ) -> Result<ValueColumns> {
+        let (first, len) = (positions.start, positions.len());
+        let read = |of_column: Range<usize>, part| {
+            self.read_part(tiers, first + of_column.start..first + of_column.end, part)
         };
-        let parts = parallel::map(positions.clone().step_by(PART_VALUES), part);
-        parts.into_iter().collect()
+        let builder = ColumnBuilder::new(len, buffers.into_buffers());
+        assemble((len, PART_VALUES), is_shared(len), builder, &read)
+    }
+
+    /// What a request before the one at `position` has left of its key; `None` if none has changed it.
+    pub fn value_before(&self, key: &[u8], position: u32) -> Option<Value<'_>> {
+        let newest = self.newest(self.versions.before(key, position));
+        newest.map(|(_, value)| value)
     }
 
     /// Which of the requests at these positions failed, counted from the first one of them.
-    fn failures(&self, positions: Range<usize>) -> Vec<(usize, Error)> {
+    pub fn failures(&self, positions: Range<usize>) -> Vec<(usize, Error)> {
         let failure = |position: usize| match self.outcome(position) {
             Some(Outcome::Refused(Response::Failed(error))) => {
                 Some((position - positions.start, (**error).clone()))
@@ -414,9 +423,14 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         }
     }
 
-    /// The values for the gets at these positions.
-    fn read_part(&self, tiers: &TieredItems, positions: Range<usize>) -> Result<ValuesPart> {
-        let mut part = ValuesPart::nulls(positions.len());
+    /// The values for the gets at these positions, in place of those of `part`.
+    fn read_part(
+        &self,
+        tiers: &TieredItems,
+        positions: Range<usize>,
+        mut part: ValuesPart,
+    ) -> Result<ValuesPart> {
+        part.clear(positions.len());
         let mut asked: Vec<usize> = Vec::new();
         let mut keys: Vec<&[u8]> = Vec::new();
         let first = positions.start;
@@ -424,9 +438,9 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         let ask = |at: usize| prefetch::lines(self.requests.key(at));
         for at in prefetch::in_turn(gets, KEY_DISTANCE_REQUESTS, ask) {
             let (nth, key) = (at - first, self.requests.key(at));
-            match self.newest(self.versions.before(key, position(at))) {
-                Some((_, Some(value))) => part.set(nth, value),
-                Some((_, None)) => {}
+            match self.value_before(key, position(at)) {
+                Some(Some(value)) => part.set(nth, value),
+                Some(None) => {}
                 None => {
                     asked.push(nth);
                     keys.push(key);
@@ -436,15 +450,6 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         tiers.read_some(&keys, &[], |nth, value| part.set(asked[nth], &value))?;
         Ok(part)
     }
-}
-
-/// The answers to a run of requests.
-#[derive(Debug)]
-pub enum RunAnswers {
-    Responses(Vec<Response>),
-    /// Values, and which requests failed.
-    Values(Vec<ValuesPart>, Vec<(usize, Error)>),
-    Nothing,
 }
 
 /// Whether threads share the answers to so many requests. A caller who leads has little left to do, and

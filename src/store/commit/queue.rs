@@ -191,7 +191,7 @@ pub enum Answers {
     Responses(Vec<Response>),
     /// Those to a batch in columns; no values if none of its requests has one.
     Columns(Box<ColumnAnswers>),
-    /// Those to a batch of several partitions, as these have given them.
+    /// Those to a batch of several partitions that did not come in columns, as these have given them.
     Split(Box<SplitAnswers>),
 }
 
@@ -204,16 +204,15 @@ impl Answers {
         match self {
             Self::Responses(responses) => responses,
             Self::Columns(_) => Vec::new(),
-            Self::Split(answers) => answers.into_responses(),
+            Self::Split(answers) => answers.in_order(),
         }
     }
 
     /// The answers to requests that came in columns.
     pub fn into_columns(self) -> ColumnAnswers {
         match self {
-            Self::Responses(_) => ColumnAnswers::default(),
+            Self::Responses(_) | Self::Split(_) => ColumnAnswers::default(),
             Self::Columns(answers) => *answers,
-            Self::Split(answers) => answers.into_columns(),
         }
     }
 }

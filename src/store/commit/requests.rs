@@ -2,6 +2,7 @@
 
 use super::REQUESTS_PER_THREAD_MIN;
 use crate::pool::parallel;
+use crate::store::columns::ValueColumns;
 use crate::store::columns::requests::{ColumnBatch, RequestKind};
 use crate::store::request::{Request, RequestRef};
 
@@ -26,6 +27,14 @@ impl<'r> Batch<'r> {
             Self::Owned(_) => AnswerForm::Responses,
             Self::Columns(columns) if columns.is_answered() => AnswerForm::Values,
             Self::Columns(_) => AnswerForm::Nothing,
+        }
+    }
+
+    /// The buffers that its answers may take.
+    pub fn take_buffers(self) -> ValueColumns {
+        match self {
+            Self::Owned(_) => ValueColumns::default(),
+            Self::Columns(columns) => columns.take_buffers(),
         }
     }
 
@@ -84,7 +93,7 @@ impl<'r> RequestAt<'r> {
         }
     }
 
-    fn is_get(self) -> bool {
+    pub fn is_get(self) -> bool {
         match self {
             Self::Owned(request) => request.is_get(),
             Self::Column(columns, nth) => columns.kind(nth) == RequestKind::Get,

@@ -3,22 +3,17 @@
 
 use std::sync::Arc;
 
-use super::execute::RunAnswers;
-use super::queue::Answers;
-use super::requests::AnswerForm;
-use crate::Error;
+use super::key_writes::position;
 use crate::pool::parallel;
-use crate::store::columns::{ColumnAnswers, PART_VALUES, ValuesPart, scatter};
 use crate::store::request::Response;
 
 /// Numbers that partitions may have.
 const NUMBERS: usize = 256;
 
-/// Requests that one thread splits at a time. Their positions have 16 bits, and no two threads share a byte of the
-/// validity of their values.
-const CHUNK_REQUESTS: usize = 8192;
+/// Requests that one thread splits, or answers, at a time. Their positions have 16 bits.
+pub const CHUNK_REQUESTS: usize = 2048;
 
-const _: () = assert!(CHUNK_REQUESTS.is_multiple_of(PART_VALUES) && CHUNK_REQUESTS <= 1 << 16);
+const _: () = assert!(CHUNK_REQUESTS <= 1 << 16);
 
 /// The requests of a batch by the partitions that have their keys. What it says of each of these has a *rank* among them.
 #[derive(Debug)]
@@ -27,6 +22,15 @@ pub struct Split {
     /// The numbers of the partitions that have some, ascending, and how many each has.
     counts: Vec<(usize, usize)>,
     chunks: Vec<Chunk>,
+}
+
+/// Who has a request of a batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Routed {
+    /// The rank of the partition.
+    pub rank: u8,
+    /// Which one it is of those that the partition has.
+    pub nth: u32,
 }
 
 /// Consecutive requests of a batch.
@@ -114,6 +118,11 @@ impl Split {
         })
     }
 
+    /// How many requests there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
     /// The number of each partition that has some of the requests, and how many, by ranks.
     pub fn counts(&self) -> &[(usize, usize)] {
         &self.counts
@@ -128,8 +137,21 @@ impl Split {
         })
     }
 
+    /// Who has the requests of the chunk that begins at position `first`, in their order.
+    pub fn chunk(&self, first: usize) -> Vec<Routed> {
+        let chunk = &self.chunks[first / CHUNK_REQUESTS];
+        let mut all = vec![Routed::default(); chunk.positions.len()];
+        for (rank, &before) in (0..).zip(&chunk.before) {
+            let of_partition = chunk.of(rank.into()).iter();
+            for (nth, &of_chunk) in (position(before)..).zip(of_partition) {
+                all[usize::from(of_chunk)] = Routed { rank, nth };
+            }
+        }
+        all
+    }
+
     /// The position of request `nth` of those that the partition of a rank has.
-    fn position(&self, rank: usize, nth: usize) -> usize {
+    pub fn position(&self, rank: usize, nth: usize) -> usize {
         let behind = self
             .chunks
             .partition_point(|chunk| chunk.before[rank] <= nth);
@@ -139,27 +161,25 @@ impl Split {
     }
 }
 
-/// The answers to a batch, as its partitions have given them.
+/// The answers to a batch that did not come in columns, as its partitions have given them.
 #[derive(Debug)]
 pub struct SplitAnswers {
     split: Arc<Split>,
-    form: AnswerForm,
     /// By ranks.
-    answers: Vec<(usize, RunAnswers)>,
+    answers: Vec<(usize, Vec<Response>)>,
 }
 
 impl SplitAnswers {
-    /// None yet, to requests that are answered so.
-    pub fn new(split: &Arc<Split>, form: AnswerForm) -> Self {
+    /// None yet.
+    pub fn new(split: &Arc<Split>) -> Self {
         Self {
             split: Arc::clone(split),
-            form,
             answers: Vec::new(),
         }
     }
 
     /// Adds those to all that the partition of a rank has.
-    pub fn add(&mut self, rank: usize, answers: RunAnswers) {
+    pub fn add(&mut self, rank: usize, answers: Vec<Response>) {
         self.answers.push((rank, answers));
     }
 
@@ -169,25 +189,9 @@ impl SplitAnswers {
     }
 
     /// The answers in the order of the requests. Threads of the caller's pool put them there together.
-    pub fn in_order(self) -> Answers {
-        match self.form {
-            AnswerForm::Responses => Answers::Responses(self.into_responses()),
-            AnswerForm::Values | AnswerForm::Nothing => {
-                Answers::Columns(Box::new(self.into_columns()))
-            }
-        }
-    }
-
-    /// The answers to requests that did not come in columns, in the order of these.
-    pub fn into_responses(self) -> Vec<Response> {
+    pub fn in_order(mut self) -> Vec<Response> {
         let mut responses = vec![Response::Done; self.split.len];
-        let mut of_partitions: Vec<(usize, Vec<Response>)> = Vec::new();
-        for (rank, answers) in self.answers {
-            if let RunAnswers::Responses(responses) = answers {
-                of_partitions.push((rank, responses));
-            }
-        }
-        let left = of_partitions.iter_mut();
+        let left = self.answers.iter_mut();
         let mut left: Vec<(usize, &mut [Response])> = left
             .map(|(rank, responses)| (*rank, &mut responses[..]))
             .collect();
@@ -210,42 +214,6 @@ impl SplitAnswers {
             }
         });
         responses
-    }
-
-    /// The answers to requests that came in columns, in the order of these.
-    pub fn into_columns(self) -> ColumnAnswers {
-        let Self {
-            split,
-            form,
-            answers,
-        } = self;
-        if form == AnswerForm::Nothing {
-            return ColumnAnswers::default();
-        }
-        let mut failures: Vec<(usize, Error)> = Vec::new();
-        let mut ranks: Vec<usize> = Vec::new();
-        let mut shares: Vec<Vec<ValuesPart>> = Vec::new();
-        for (rank, answers) in answers {
-            let RunAnswers::Values(parts, failed) = answers else {
-                continue;
-            };
-            ranks.push(rank);
-            shares.push(parts);
-            let failed = failed.into_iter();
-            failures.extend(failed.map(|(nth, error)| (split.position(rank, nth), error)));
-        }
-        failures.sort_by_key(|(nth, _)| *nth);
-        let values = scatter((split.len, CHUNK_REQUESTS), shares, |nth, set| {
-            let chunk = &split.chunks[nth];
-            for (share, &rank) in ranks.iter().enumerate() {
-                let of_share = (chunk.before[rank]..).zip(chunk.of(rank));
-                of_share.for_each(|(at, &nth)| set(nth.into(), share, at));
-            }
-        });
-        ColumnAnswers {
-            values: values.into(),
-            failures,
-        }
     }
 }
 

@@ -1,108 +1,20 @@
-//! Columns of values at one moment. Threads read parts of a column, and copy each to where it belongs once all before it
-//! have come. No thread waits for another one.
+//! Columns of values at one moment.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 use std::ops::Range;
-
-use parking_lot::Mutex;
 
 use super::Partitions;
 use crate::Result;
 use crate::pool::{parallel, run_off_pool};
-use crate::store::columns::{
-    ColumnBuilder, ColumnRoom, Columns, Lent, PART_VALUES, PartCopy, PartTarget, ValueColumns,
-    ValuesPart, concat,
-};
+use crate::store::columns::assembly::assemble;
+use crate::store::columns::{ColumnBuilder, Columns, PART_VALUES, ValueColumns, ValuesPart};
+use crate::store::commit::requests::Batch;
+use crate::store::commit::split::{CHUNK_REQUESTS, Routed, Split};
 use crate::store::inner::PARALLEL_LOOKUPS_MIN;
+use crate::width::low_byte;
 
-/// Keys that a thread reads at a time.
+/// Keys of a column that a thread reads at a time.
 const PART_KEYS: usize = 2 * PART_VALUES;
-
-/// Parts for each thread that may have come before one that is still being read: they are memory.
-const EARLY_PARTS_PER_THREAD: usize = 8;
-
-/// What a thread does next.
-enum Task<'b> {
-    Read(Range<usize>, ValuesPart),
-    Copy(PartTarget<'b>, ValuesPart),
-}
-
-/// A column on its way, as far as there is room for it.
-struct Assembly<'b> {
-    room: ColumnRoom<'b>,
-    len: usize,
-    /// The first position that nobody reads yet, and that has no target yet.
-    next: usize,
-    aimed: usize,
-    /// By their first positions: parts that have come, of which one before has not.
-    early: BTreeMap<usize, ValuesPart>,
-    early_max: usize,
-    /// Parts that have targets.
-    ready: Vec<(PartTarget<'b>, ValuesPart)>,
-    /// To be filled again.
-    idle: Vec<ValuesPart>,
-    /// Nothing more is read for now.
-    has_ended: bool,
-    outcome: Result<()>,
-}
-
-impl<'b> Assembly<'b> {
-    /// One of the positions that are left of `len`, from `first` on.
-    fn new(
-        room: ColumnRoom<'b>,
-        (first, len): (usize, usize),
-        early_max: usize,
-        idle: Vec<ValuesPart>,
-    ) -> Self {
-        Self {
-            room,
-            len,
-            next: first,
-            aimed: first,
-            early: BTreeMap::new(),
-            early_max,
-            ready: Vec::new(),
-            idle,
-            has_ended: false,
-            outcome: Ok(()),
-        }
-    }
-
-    fn next(&mut self) -> Option<Task<'b>> {
-        if let Some((target, part)) = self.ready.pop() {
-            return Some(Task::Copy(target, part));
-        }
-        // A thread that reads an early part takes long. Who waited for it would keep the others from what they may do.
-        self.has_ended |= self.early.len() >= self.early_max;
-        if self.has_ended || self.next == self.len {
-            return None;
-        }
-        let positions = self.next..self.len.min(self.next + PART_KEYS);
-        self.next = positions.end;
-        Some(Task::Read(positions, self.idle.pop().unwrap_or_default()))
-    }
-
-    /// Notes what a thread has read from a position on.
-    fn note(&mut self, first: usize, read: Result<ValuesPart>) {
-        match read {
-            Ok(part) => drop(self.early.insert(first, part)),
-            Err(error) => {
-                self.outcome = Err(error);
-                self.has_ended = true;
-            }
-        }
-        while let Some(entry) = self.early.first_entry()
-            && *entry.key() == self.aimed
-        {
-            let Some(target) = self.room.take(entry.get()) else {
-                self.has_ended = true;
-                return;
-            };
-            self.aimed += entry.get().len();
-            self.ready.push((target, entry.remove()));
-        }
-    }
-}
 
 impl Partitions {
     /// The values of keys in columns in a live snapshot, or at one moment, in the buffers of a column.
@@ -153,65 +65,15 @@ impl Partitions {
     fn build_on_cpu(
         &self,
         keys: &Columns,
-        mut builder: ColumnBuilder,
+        builder: ColumnBuilder,
         snapshot: Option<u64>,
     ) -> Result<ValueColumns> {
-        let pool = &self.shared().threads.reads;
-        let is_short = keys.len() < PARALLEL_LOOKUPS_MIN;
-        let threads = match is_short {
-            true => 1,
-            false => pool.install(parallel::threads),
-        };
-        let mut idle = Vec::new();
-        while builder.len() < keys.len() {
-            let first = builder.len();
-            let early_max = EARLY_PARTS_PER_THREAD * threads;
-            let assembly = Assembly::new(builder.room(), (first, keys.len()), early_max, idle);
-            let assembly = Mutex::new(assembly);
-            let work = || self.work(&assembly, keys, snapshot);
-            match is_short {
-                true => work(),
-                false => drop(pool.install(|| parallel::map(0..threads, |_| work()))),
-            }
-            let left = assembly.into_inner();
-            left.outcome?;
-            idle = left.idle;
-            let parts: Vec<ValuesPart> = left.early.into_values().collect();
-            if let [only] = &parts[..]
-                && only.len() == keys.len()
-                && !builder.has_room(only.bytes_len())
-            {
-                return Ok(concat(parts).into());
-            }
-            let copies = builder.add(&parts, Lent::default());
-            match is_short {
-                true => copies.into_iter().for_each(PartCopy::run),
-                false => drop(pool.install(|| parallel::map(copies, PartCopy::run))),
-            }
-            idle.extend(parts);
-        }
-        Ok(builder.finish().into())
-    }
-
-    /// Does what there is to do for a column, until there is nothing.
-    fn work(&self, assembly: &Mutex<Assembly>, keys: &Columns, snapshot: Option<u64>) {
-        let mut task = assembly.lock().next();
-        while let Some(doing) = task {
-            task = match doing {
-                Task::Read(positions, part) => {
-                    let first = positions.start;
-                    let read = self.read_part(keys, positions, part, snapshot);
-                    let mut assembly = assembly.lock();
-                    assembly.note(first, read);
-                    assembly.next()
-                }
-                Task::Copy(target, part) => {
-                    target.fill(&part);
-                    let mut assembly = assembly.lock();
-                    assembly.idle.push(part);
-                    assembly.next()
-                }
-            };
+        let read = |positions, part| self.read_part(keys, positions, part, snapshot);
+        let is_long = keys.len() >= PARALLEL_LOOKUPS_MIN;
+        let build = || assemble((keys.len(), PART_KEYS), is_long, builder, &read);
+        match is_long {
+            true => self.shared().threads.reads.install(build),
+            false => build(),
         }
     }
 
@@ -229,7 +91,43 @@ impl Partitions {
         self.read(len, key, snapshot, |nth, value| part.set(nth, &value))?;
         Ok(part)
     }
-}
 
-#[cfg(all(test, not(loom)))]
-mod tests;
+    /// The values for the gets of a batch in columns, in the order of its requests and in the buffers of a column. `earlier` knows what an earlier request
+    /// of the batch has left of the key of one. Nobody changes the partitions meanwhile, whose tables have all commits.
+    pub(super) fn answer_columns<'v>(
+        &self,
+        batch: Batch,
+        split: &Split,
+        buffers: ValueColumns,
+        earlier: impl Fn(Routed, &[u8]) -> Option<Option<&'v [u8]>> + Sync,
+    ) -> Result<ValueColumns> {
+        let read = |positions: Range<usize>, mut part: ValuesPart| {
+            part.clear(positions.len());
+            let first = positions.start;
+            let (mut numbers, mut asked) = (Vec::new(), Vec::new());
+            for (nth, routed) in split.chunk(first).into_iter().enumerate() {
+                let request = batch.at(first + nth);
+                if !request.is_get() {
+                    continue;
+                }
+                let key = request.key();
+                match earlier(routed, key) {
+                    Some(Some(value)) => part.set(nth, value),
+                    Some(None) => {}
+                    None => {
+                        let (number, _) = split.counts()[usize::from(routed.rank)];
+                        numbers.push(low_byte(number as u64));
+                        asked.push((nth, key));
+                    }
+                }
+            }
+            let key = |of_asked: usize| asked[of_asked].1;
+            let found = |of_asked: usize, value: Cow<'_, [u8]>| part.set(asked[of_asked].0, &value);
+            self.read_tables(&numbers, key, found)?;
+            Ok(part)
+        };
+        let is_shared = split.len() > CHUNK_REQUESTS && parallel::is_shared();
+        let builder = ColumnBuilder::new(split.len(), buffers.into_buffers());
+        assemble((split.len(), CHUNK_REQUESTS), is_shared, builder, &read)
+    }
+}

@@ -22,12 +22,14 @@ use super::Partitions;
 use crate::engine::VersionSorter;
 use crate::pool::parallel;
 use crate::pool::worker::words;
+use crate::store::columns::ColumnAnswers;
 use crate::store::commit::apply::Stays;
-use crate::store::commit::execute::{Execution, RunAnswers};
+use crate::store::commit::execute::Execution;
 use crate::store::commit::group::{answer_each, drop_conflicting, goes_before, read_sets};
+use crate::store::commit::key_writes::position;
 use crate::store::commit::queue::{Answer, Answers, Held, Job, Leader, Work};
 use crate::store::commit::requests::{AnswerForm, Batch, Requests};
-use crate::store::commit::split::{Split, SplitAnswers};
+use crate::store::commit::split::{Routed, Split, SplitAnswers};
 use crate::store::files::dir::{Room, is_full};
 use crate::store::inner::{Applying, StoreInner};
 use crate::store::mvcc::group_writes::GroupWrites;
@@ -109,6 +111,31 @@ impl<'r> Share<'_, 'r> {
             }
             Requests::Joined(requests)
         })
+    }
+}
+
+/// The final values of a share, and the room that is there for them.
+struct Prepared<'e> {
+    finals: Vec<Entry<'e>>,
+    /// What of the reserve its log may have.
+    room: Room,
+    /// How long its record will be, but for what all records have.
+    record_bytes: u64,
+}
+
+/// What a group changes in a partition.
+struct Change<'c> {
+    number: usize,
+    state: &'c StoreInner,
+    /// How many requests of the group it has.
+    span: u64,
+    writes: &'c GroupWrites<'c>,
+    prepared: &'c Prepared<'c>,
+}
+
+impl<'c> Change<'c> {
+    fn finals(&self) -> &'c [Entry<'c>] {
+        self.writes.finals()
     }
 }
 
@@ -279,34 +306,33 @@ impl Partitions {
         let began = Instant::now();
         let len = jobs.iter().map(|(batch, _)| batch.len()).sum();
         let turn = self.shared().sorter.turn(len);
-        let gpu = turn.gpu;
         let apart = Apart::of(shares.iter().map(|share| share.len));
-        let start = |share| start(share, jobs, gpu);
-        let executions: Vec<_> = match gpu {
+        let started: Vec<OnceLock<_>> = shares.iter().map(|_| OnceLock::new()).collect();
+        if let Some(gpu) = turn.gpu {
             // One at a time has it, and shares the rest of its work with the other threads.
-            Some(_) => shares.iter().map(start).collect::<Result<_>>()?,
-            None => each(apart, shares.iter(), start)?,
-        };
+            for (share, started) in shares.iter().zip(&started) {
+                let execution = start(share, jobs, Some(gpu))?;
+                started.get_or_init(|| execution);
+            }
+        }
+        // By one thread each, which finds in its caches what it has just made.
+        let prepared = each(apart, shares.iter().zip(&started), |(share, started)| {
+            if started.get().is_none() {
+                let execution = start(share, jobs, None)?;
+                started.get_or_init(|| execution);
+            }
+            let execution = started.get().expect("it has just been started");
+            self.prepare(share, execution.finals())
+        })?;
         turn.done();
-        if let Some(error) = executions
-            .iter()
-            .find_map(|one| one.failure())
-            .filter(|_| whole)
-        {
+        let executions: Vec<_> = started.iter().filter_map(OnceLock::get).collect();
+        let mut failures = executions.iter().filter_map(|one| one.failure());
+        if let Some(error) = failures.next().filter(|_| whole) {
             return Err(error.clone());
         }
         let versions = began.elapsed();
         // Before the tables change.
-        let done = each(
-            apart,
-            executions.iter().zip(shares),
-            |(execution, share)| {
-                let answers = answers_of(execution, share, jobs)?;
-                Ok((execution.finals(), answers))
-            },
-        )?;
-        let (finals, answers): (Vec<Vec<Entry>>, Vec<_>) = done.into_iter().unzip();
-        let answers = by_jobs(jobs, shares, answers);
+        let answers = self.answers(&executions, shares, jobs, apart)?;
         {
             let mut steps = self.first().state.steps.lock();
             steps.versions += versions;
@@ -316,14 +342,20 @@ impl Partitions {
             .iter()
             .map(|execution| |key: &[u8]| execution.value(key))
             .collect();
-        let writes = finals.iter().zip(&finds);
+        let writes = prepared.iter().zip(&finds);
         let writes: Vec<GroupWrites> = writes
-            .map(|(finals, find)| GroupWrites::new(finals, find))
+            .map(|(prepared, find)| GroupWrites::new(&prepared.finals, find))
             .collect();
-        let changes: Vec<(&Share, &GroupWrites)> = shares
-            .iter()
-            .zip(&writes)
-            .filter(|(_, writes)| !writes.finals().is_empty())
+        let of_shares = shares.iter().zip(&prepared).zip(&writes);
+        let changes: Vec<Change> = of_shares
+            .map(|((share, prepared), writes)| Change {
+                number: share.number,
+                state: &share.partition.state,
+                span: share.len as u64,
+                writes,
+                prepared,
+            })
+            .filter(|change| !change.finals().is_empty())
             .collect();
         if !changes.is_empty() {
             self.commit(&changes, read_sets)?;
@@ -331,34 +363,113 @@ impl Partitions {
         Ok(answers)
     }
 
+    /// Sees to it that there is room for what a partition will change.
+    fn prepare<'e>(&self, share: &Share, finals: Vec<Entry<'e>>) -> Result<Prepared<'e>> {
+        let mut room = Room::Spares;
+        if !finals.is_empty() {
+            self.shared().rule_out_failed_commit()?;
+            room = share.partition.state.hold_for(&finals)?;
+        }
+        Ok(Prepared {
+            record_bytes: record::len(&finals),
+            finals,
+            room,
+        })
+    }
+
+    /// The answers to each job, of whose requests each share has executed its own.
+    fn answers<'s>(
+        &self,
+        executions: &[&Execution<'s, impl Fn(u32) -> &'s [u8] + Sync>],
+        shares: &[Share],
+        jobs: &[SplitBatch],
+        apart: Apart,
+    ) -> Result<Vec<Answers>> {
+        let form = |job: usize| jobs[job].0.form();
+        let of_share = |(execution, share): (&&Execution<'s, _>, &Share)| {
+            let run = |run: &Run| (run.len, form(run.job));
+            let runs: Vec<(usize, AnswerForm)> = share.runs.iter().map(run).collect();
+            execution.answer_runs(&share.partition.state.tiers, &runs, Vec::new())
+        };
+        let mut of_shares = Vec::new();
+        if (0..jobs.len()).any(|job| form(job) == AnswerForm::Responses) {
+            of_shares = each(apart, executions.iter().zip(shares), of_share)?;
+        }
+        let mut responses: Vec<SplitAnswers> = jobs
+            .iter()
+            .map(|(_, split)| SplitAnswers::new(split))
+            .collect();
+        for (share, answers) in shares.iter().zip(of_shares) {
+            for (run, answers) in share.runs.iter().zip(answers) {
+                responses[run.job].add(run.rank, answers);
+            }
+        }
+        let answer = |(job, responses)| {
+            Ok(match form(job) {
+                AnswerForm::Responses => Answers::Split(Box::new(responses)),
+                AnswerForm::Nothing => Answers::Columns(Box::default()),
+                AnswerForm::Values => {
+                    let answers = self.column_answers(executions, shares, (job, jobs[job]))?;
+                    Answers::Columns(Box::new(answers))
+                }
+            })
+        };
+        responses.into_iter().enumerate().map(answer).collect()
+    }
+
+    /// The answers to a job that has come in columns.
+    fn column_answers<'s>(
+        &self,
+        executions: &[&Execution<'s, impl Fn(u32) -> &'s [u8] + Sync>],
+        shares: &[Share],
+        (job, (batch, split)): (usize, SplitBatch),
+    ) -> Result<ColumnAnswers> {
+        // By ranks, which shares are in the order of: who executes its requests, and the position of the first one.
+        let mut runs: Vec<(&Execution<'s, _>, u32)> = Vec::new();
+        let mut failures: Vec<(usize, Error)> = Vec::new();
+        for (execution, share) in executions.iter().zip(shares) {
+            let mut first = 0;
+            for run in &share.runs {
+                if run.job == job {
+                    runs.push((execution, position(first)));
+                    let failed = execution.failures(first..first + run.len).into_iter();
+                    failures
+                        .extend(failed.map(|(nth, error)| (split.position(run.rank, nth), error)));
+                }
+                first += run.len;
+            }
+        }
+        failures.sort_by_key(|(nth, _)| *nth);
+        let earlier = |routed: Routed, key: &[u8]| {
+            let (execution, first) = runs[usize::from(routed.rank)];
+            execution.value_before(key, first + routed.nth)
+        };
+        let values = self.answer_columns(batch, split, batch.take_buffers(), earlier)?;
+        Ok(ColumnAnswers { values, failures })
+    }
+
     /// Puts what a group changes in each partition into the logs, and then into the tables.
-    fn commit(&self, changes: &[(&Share, &GroupWrites)], read_sets: &[&ReadSet]) -> Result<()> {
+    fn commit(&self, changes: &[Change], read_sets: &[&ReadSet]) -> Result<()> {
         let began = Instant::now();
-        self.shared().rule_out_failed_commit()?;
-        let apart = Apart::of(changes.iter().map(|(_, writes)| writes.finals().len()));
-        let rooms = each(apart, changes.iter(), |(share, writes)| {
-            share.partition.state.hold_for(writes.finals())
-        })?;
-        let coordinator = self.coordinator(changes, &rooms)?;
+        let apart = Apart::of(changes.iter().map(|change| change.finals().len()));
+        let coordinator = self.coordinator(changes)?;
         read_sets.iter().for_each(|read_set| read_set.release());
         let firsts: Vec<u64> = changes
             .iter()
-            .map(|(share, _)| share.partition.state.log.next_sequence())
+            .map(|change| change.state.log.next_sequence())
             .collect();
-        let is_long = |(_, writes): &(&Share, &GroupWrites)| {
-            record::len(writes.finals()) > IN_MEMORY_RECORD_BYTES_MAX
-        };
+        let is_long = |change: &Change| change.prepared.record_bytes > IN_MEMORY_RECORD_BYTES_MAX;
         let takes_long = changes.iter().any(is_long);
         let threads = &self.shared().threads;
         threads.run_for_leader(takes_long, || match changes {
-            [(share, writes)] => {
-                let state = &share.partition.state;
-                let span = share.len as u64;
-                let finals = writes.finals();
+            [change] => {
+                let state = change.state;
+                let span = change.span;
+                let (finals, room) = (change.finals(), change.prepared.room);
                 let log = &state.log;
-                log.append(span, finals, state.durably, rooms[0], || Ok(()))
+                log.append(span, finals, state.durably, room, || Ok(()))
             }
-            _ => self.log_parts(changes, &firsts, &rooms, coordinator),
+            _ => self.log_parts(changes, &firsts, coordinator),
         })?;
         let logged = began.elapsed();
         let applied = apply(changes, apart, &firsts);
@@ -369,16 +480,13 @@ impl Partitions {
     }
 
     /// What the coordinator has of a group, once the disk has room for its commit record.
-    fn coordinator(
-        &self,
-        changes: &[(&Share, &GroupWrites)],
-        rooms: &[Room],
-    ) -> Result<Coordinator> {
-        let nth = changes.iter().position(|(share, _)| share.number == 0);
+    fn coordinator(&self, changes: &[Change]) -> Result<Coordinator> {
+        let nth = changes.iter().position(|change| change.number == 0);
         let first = &self.first().state;
+        let adds = |change: &Change| change.prepared.room == Room::Spares;
         let room = match nth {
-            Some(nth) => rooms[nth],
-            None if rooms.contains(&Room::Spares) => {
+            Some(nth) => changes[nth].prepared.room,
+            None if changes.iter().any(adds) => {
                 first.hold_to_add(&Need::default(), 0)?;
                 Room::Spares
             }
@@ -395,9 +503,8 @@ impl Partitions {
     /// the next record of the coordinator is written.
     fn log_parts(
         &self,
-        changes: &[(&Share, &GroupWrites)],
+        changes: &[Change],
         firsts: &[u64],
-        rooms: &[Room],
         coordinator: Coordinator,
     ) -> Result<()> {
         let group = rand::random();
@@ -408,20 +515,20 @@ impl Partitions {
             group,
             participants: Vec::new(),
         };
-        let participant = |&nth: &usize| (changes[nth].0.number as u64, firsts[nth]);
+        let participant = |&nth: &usize| (changes[nth].number as u64, firsts[nth]);
         let committed = GroupPart {
             group,
             participants: others.iter().map(participant).collect(),
         };
         let of_change = |nth: usize, part| {
-            let (share, writes) = changes[nth];
+            let change = &changes[nth];
             LogPart {
-                state: &share.partition.state,
+                state: change.state,
                 part,
-                span: share.len as u64,
+                span: change.span,
                 first: firsts[nth],
-                finals: writes.finals(),
-                room: rooms[nth],
+                finals: change.finals(),
+                room: change.prepared.room,
             }
         };
         let first = &self.first().state;
@@ -492,33 +599,28 @@ fn start<'s, 'r: 's>(
 }
 
 /// Publishes a group that is in the logs, and brings it into the tables.
-fn apply(changes: &[(&Share, &GroupWrites)], apart: Apart, firsts: &[u64]) -> Result<()> {
-    let states: Vec<_> = changes
+fn apply(changes: &[Change], apart: Apart, firsts: &[u64]) -> Result<()> {
+    let mut alone: Vec<MutexGuard<Applying>> = changes
         .iter()
-        .map(|(share, _)| &share.partition.state)
+        .map(|change| change.state.applying())
         .collect();
-    let mut alone: Vec<MutexGuard<Applying>> =
-        states.iter().map(|state| state.applying()).collect();
     let mut alone: Vec<&mut Applying> = alone.iter_mut().map(|alone| &mut **alone).collect();
-    let parts: Vec<(&Published, &GroupWrites)> = states
+    let parts: Vec<(&Published, &GroupWrites)> = changes
         .iter()
-        .zip(changes)
-        .map(|(state, (_, writes))| (&state.published, *writes))
+        .map(|change| (&change.state.published, change.writes))
         .collect();
-    let finals = changes.iter().flat_map(|(_, writes)| writes.finals());
-    let _blocked = states[0].shared.block_cached(finals);
+    let finals = changes.iter().flat_map(|change| change.finals());
+    let _blocked = changes[0].state.shared.block_cached(finals);
     Published::show_all(&parts, |commit_seq| {
         // Who has seen a part sees all of them also if one of them panics.
-        let of_parts = states.iter().zip(changes).zip(firsts);
+        let of_parts = changes.iter().zip(firsts);
         let _stay: Vec<Stays> = of_parts
-            .map(|((state, (_, writes)), &first)| {
-                Stays::of(state, commit_seq, first, writes.finals())
-            })
+            .map(|(change, &first)| Stays::of(change.state, commit_seq, first, change.finals()))
             .collect();
         let work = alone.iter_mut().zip(changes).zip(firsts);
-        let applied = apart.map(work, |((alone, (share, writes)), &first)| {
-            let state = &share.partition.state;
-            state.bring_into_table(alone, commit_seq, first, writes)
+        let applied = apart.map(work, |((alone, change), &first)| {
+            let state = change.state;
+            state.bring_into_table(alone, commit_seq, first, change.writes)
         });
         applied.into_iter().fold(Ok(()), Result::and)
     })
@@ -559,28 +661,4 @@ fn each<T: Send, R: Send>(
     make: impl Fn(T) -> Result<R> + Sync,
 ) -> Result<Vec<R>> {
     apart.map(of, make).into_iter().collect()
-}
-
-/// The answers to a share, one after the other for the jobs that its requests are of.
-fn answers_of<'s>(
-    execution: &Execution<'s, impl Fn(u32) -> &'s [u8] + Sync>,
-    share: &Share,
-    jobs: &[SplitBatch],
-) -> Result<Vec<RunAnswers>> {
-    let run = |run: &Run| (run.len, jobs[run.job].0.form());
-    let runs: Vec<(usize, AnswerForm)> = share.runs.iter().map(run).collect();
-    execution.answer_runs(&share.partition.state.tiers, &runs, Vec::new())
-}
-
-/// The answers to each job, of those to each share.
-fn by_jobs(jobs: &[SplitBatch], shares: &[Share], answers: Vec<Vec<RunAnswers>>) -> Vec<Answers> {
-    let none = |(batch, split): &SplitBatch| SplitAnswers::new(split, batch.form());
-    let mut all: Vec<SplitAnswers> = jobs.iter().map(none).collect();
-    for (share, answers) in shares.iter().zip(answers) {
-        for (run, answers) in share.runs.iter().zip(answers) {
-            all[run.job].add(run.rank, answers);
-        }
-    }
-    let answers = |of_job| Answers::Split(Box::new(of_job));
-    all.into_iter().map(answers).collect()
 }

@@ -165,7 +165,9 @@ impl Partitions {
             }
             let answer = match answer {
                 Ok(Answers::Split(answers)) => {
-                    Ok(threads.run_for_caller(answers.len(), || answers.in_order()))
+                    let len = answers.len();
+                    let in_order = || Answers::Responses(answers.in_order());
+                    Ok(threads.run_for_caller(len, in_order))
                 }
                 answer => answer,
             };

@@ -145,7 +145,9 @@ impl Partitions {
         mut found: impl FnMut(usize, Cow<'_, [u8]>) + Send,
     ) -> Result<()> {
         if snapshot.is_none() && self.all().iter().all(|one| one.state.published.is_quiet()) {
-            return self.read_tables(len, key, found);
+            let number = |nth| low_byte(self.number_of(key(nth)) as u64);
+            let numbers: Vec<u8> = (0..len).map(number).collect();
+            return self.read_tables(&numbers, key, found);
         }
         for share in self.share_out_keys((0..len).map(key)) {
             self.read_share(&share, snapshot, &mut found)?;
@@ -180,17 +182,16 @@ impl Partitions {
         Ok(())
     }
 
-    /// Gives `found` position and newest value of each of `len` keys that has one, of partitions whose tables have all
-    /// commits. One key comes after the other, whatever partition has it: the memory of the next ones is always on its way.
-    fn read_tables<'k>(
+    /// Gives `found` position and newest value of each key that has one, of partitions of these numbers whose tables have
+    /// all commits. One key comes after the other, whatever partition has it: the memory of the next ones is always on
+    /// its way.
+    pub(super) fn read_tables<'k>(
         &self,
-        len: usize,
+        numbers: &[u8],
         key: impl Fn(usize) -> &'k [u8] + Copy,
         mut found: impl FnMut(usize, Cow<'_, [u8]>),
     ) -> Result<()> {
-        let all = self.all();
-        let number = |nth| low_byte(self.number_of(key(nth)) as u64);
-        let numbers: Vec<u8> = (0..len).map(number).collect();
+        let (all, len) = (self.all(), numbers.len());
         let tiers = |nth: usize| &all[usize::from(numbers[nth])].state.tiers;
         if all[0].state.tiers.access_counts.is_some() {
             (0..len).for_each(|nth| tiers(nth).count(key(nth)));
@@ -198,7 +199,7 @@ impl Partitions {
         let mut above = FixedBitSet::with_capacity(len);
         BytesIndex::get_many_of(
             |number| self.index(number),
-            &numbers,
+            numbers,
             key,
             |nth, stamp, value| {
                 above.insert(nth);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::store::columns::ValueColumns;
 use crate::store::columns::requests::ColumnBatch;
 use crate::store::commit::key_writes::position;
 use crate::store::mvcc::group_writes::Unfinished;
@@ -50,7 +51,7 @@ fn columns<const N: usize>(requests: [(RequestKind, &str, &str); N]) -> Job {
     let kinds = requests.map(|(kind, ..)| kind);
     let keys: Columns = requests.iter().map(|(_, key, _)| key).collect();
     let values: Columns = requests.iter().map(|(.., value)| value).collect();
-    let batch = ColumnBatch::mixed(&kinds, &keys, &values).unwrap();
+    let batch = ColumnBatch::mixed(&kinds, &keys, &values, ValueColumns::default()).unwrap();
     Job::of(Work::Columns(batch))
 }
 

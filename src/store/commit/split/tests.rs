@@ -6,8 +6,7 @@ fn each_request_goes_to_one_partition_and_its_answer_back() {
         for partitions in [1, 3, 256] {
             let number_of = |nth: usize| nth * nth % partitions;
             let split = Split::new(len, number_of);
-            let mut responses = SplitAnswers::new(&split, AnswerForm::Responses);
-            let mut columns = SplitAnswers::new(&split, AnswerForm::Values);
+            let mut responses = SplitAnswers::new(&split);
             assert!(split.counts().is_sorted());
             let counts = split.counts().iter();
             assert_eq!(counts.map(|(_, count)| count).sum::<usize>(), len);
@@ -21,20 +20,10 @@ fn each_request_goes_to_one_partition_and_its_answer_back() {
                 let response = |nth| Response::Value(Some(value(nth)));
                 let all = positions.iter().map(response).collect();
                 if number % 2 == 0 {
-                    responses.add(rank, RunAnswers::Responses(all));
+                    responses.add(rank, all);
                 }
-                let parts = positions.chunks(PART_VALUES).map(|positions| {
-                    let mut part = ValuesPart::nulls(positions.len());
-                    for (at, nth) in positions.iter().enumerate() {
-                        part.set(at, &value(nth));
-                    }
-                    part
-                });
-                let failed = vec![(count - 1, Error::Conflict)];
-                columns.add(rank, RunAnswers::Values(parts.collect(), failed));
             }
-            let responses = responses.into_responses();
-            let columns = columns.into_columns();
+            let responses = responses.in_order();
             assert_eq!(responses.len(), len);
             for (nth, response) in responses.iter().enumerate() {
                 let expected = nth.to_le_bytes();
@@ -42,14 +31,18 @@ fn each_request_goes_to_one_partition_and_its_answer_back() {
                     (Response::Value(Some(value)), 0) => assert_eq!(value, &expected),
                     (response, _) => assert!(matches!(response, Response::Done)),
                 }
-                assert_eq!(columns.values.get(nth), Some(&expected[..]));
             }
-            let mut last: Vec<usize> = (0..split.counts().len())
-                .filter_map(|rank| split.positions(rank).last())
-                .collect();
-            last.sort_unstable();
-            let failed: Vec<usize> = columns.failures.iter().map(|(nth, _)| *nth).collect();
-            assert_eq!(failed, last);
+            let mut seen = vec![0; split.counts().len()];
+            for first in (0..len).step_by(CHUNK_REQUESTS) {
+                for (at, Routed { rank, nth }) in (first..).zip(split.chunk(first)) {
+                    let (rank, nth) = (usize::from(rank), nth as usize);
+                    assert_eq!(split.counts()[rank].0, number_of(at));
+                    assert_eq!((nth, split.position(rank, nth)), (seen[rank], at));
+                    seen[rank] += 1;
+                }
+            }
+            let counts = split.counts().iter().map(|(_, count)| *count);
+            assert!(seen.into_iter().eq(counts));
         }
     }
 }

@@ -1,6 +1,9 @@
 use super::*;
 use crate::Error;
 
+/// Positions of a part.
+const PART_LEN: usize = 1024;
+
 /// The part of positions from `first` on, whose values say where they are.
 fn part(first: usize, len: usize) -> ValuesPart {
     let mut part = ValuesPart::nulls(len);
@@ -53,7 +56,13 @@ fn check(len: usize, bytes: usize, early_max: usize, late: impl Fn(usize) -> boo
     while builder.len() < len {
         rounds += 1;
         let first = builder.len();
-        let mut assembly = Assembly::new(builder.room(), (first, len), early_max, Vec::new());
+        let mut assembly = Assembly::new(
+            builder.room(),
+            (first, len),
+            PART_LEN,
+            early_max,
+            Vec::new(),
+        );
         let left = assemble(&mut assembly, late);
         assembly.outcome.clone().unwrap();
         let copies = builder.add(&left, Lent::default());
@@ -70,20 +79,20 @@ fn check(len: usize, bytes: usize, early_max: usize, late: impl Fn(usize) -> boo
 
 #[test]
 fn parts_come_to_their_positions_in_any_order() {
-    let len = 10 * PART_KEYS + 5;
+    let len = 10 * PART_LEN + 5;
     let all = len * 8;
     assert_eq!(check(len, all, 100, |_| false), 1);
     assert_eq!(check(len, all, 100, |first| first == 0), 1);
-    assert_eq!(check(len, all, 100, |first| first / PART_KEYS % 2 == 1), 1);
+    assert_eq!(check(len, all, 100, |first| first / PART_LEN % 2 == 1), 1);
     assert_eq!(check(len, all, 100, |_| true), 1);
     assert_eq!(check(1, all, 1, |_| false), 1);
 }
 
 #[test]
 fn parts_without_room_are_left_for_a_longer_buffer() {
-    let len = 10 * PART_KEYS + 5;
+    let len = 10 * PART_LEN + 5;
     // For nothing, a part and some of the next one, most parts.
-    for bytes in [0, PART_KEYS * 8, len * 4] {
+    for bytes in [0, PART_LEN * 8, len * 4] {
         assert_eq!(check(len, bytes, 100, |_| false), 2, "{bytes}");
         assert!(check(len, bytes, 100, |first| first == 0) <= 2, "{bytes}");
     }
@@ -91,12 +100,12 @@ fn parts_without_room_are_left_for_a_longer_buffer() {
 
 #[test]
 fn threads_stop_while_an_early_part_takes_long() {
-    let len = 10 * PART_KEYS + 5;
+    let len = 10 * PART_LEN + 5;
     let is_first = |first| first == 0;
     // Three of those behind it have come, and six are left.
     assert_eq!(check(len, len * 8, 3, is_first), 2);
     let mut builder = builder(len, len * 8);
-    let mut assembly = Assembly::new(builder.room(), (0, len), 3, Vec::new());
+    let mut assembly = Assembly::new(builder.room(), (0, len), PART_LEN, 3, Vec::new());
     for first in 0..4 {
         let Some(Task::Read(positions, _)) = assembly.next() else {
             panic!("part {first} is there to be read");
@@ -110,9 +119,9 @@ fn threads_stop_while_an_early_part_takes_long() {
 
 #[test]
 fn nothing_is_read_after_an_error() {
-    let len = 3 * PART_KEYS;
+    let len = 3 * PART_LEN;
     let mut builder = builder(len, len * 8);
-    let mut assembly = Assembly::new(builder.room(), (0, len), 100, Vec::new());
+    let mut assembly = Assembly::new(builder.room(), (0, len), PART_LEN, 100, Vec::new());
     assert!(matches!(assembly.next(), Some(Task::Read(..))));
     assembly.note(0, Err(Error::Unordered));
     assert!(assembly.next().is_none());
