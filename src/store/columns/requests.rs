@@ -133,6 +133,11 @@ impl ColumnBatch {
         })
     }
 
+    #[cfg(feature = "cuda")]
+    pub fn keys(&self) -> &Columns {
+        &self.keys
+    }
+
     /// The buffers that the answers may take.
     pub fn take_buffers(&self) -> ValueColumns {
         std::mem::take(&mut *self.buffers.lock())

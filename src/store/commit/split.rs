@@ -1,6 +1,7 @@
 //! Which partition has which requests of a batch. A caller finds that out before he waits, and puts the answers in
 //! order afterwards, so that whoever leads does nothing for each request.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::key_writes::position;
@@ -137,14 +138,20 @@ impl Split {
         })
     }
 
-    /// Who has the requests of the chunk that begins at position `first`, in their order.
-    pub fn chunk(&self, first: usize) -> Vec<Routed> {
-        let chunk = &self.chunks[first / CHUNK_REQUESTS];
-        let mut all = vec![Routed::default(); chunk.positions.len()];
-        for (rank, &before) in (0..).zip(&chunk.before) {
-            let of_partition = chunk.of(rank.into()).iter();
-            for (nth, &of_chunk) in (position(before)..).zip(of_partition) {
-                all[usize::from(of_chunk)] = Routed { rank, nth };
+    /// Who has the requests at some positions, in their order.
+    pub fn routed(&self, positions: Range<usize>) -> Vec<Routed> {
+        let mut all = vec![Routed::default(); positions.len()];
+        let chunks = positions.start / CHUNK_REQUESTS..positions.end.div_ceil(CHUNK_REQUESTS);
+        for number in chunks {
+            let (first, chunk) = (number * CHUNK_REQUESTS, &self.chunks[number]);
+            for (rank, &before) in (0..).zip(&chunk.before) {
+                let of_partition = chunk.of(rank.into()).iter();
+                for (nth, &of_chunk) in (position(before)..).zip(of_partition) {
+                    let at = first + usize::from(of_chunk);
+                    if positions.contains(&at) {
+                        all[at - positions.start] = Routed { rank, nth };
+                    }
+                }
             }
         }
         all

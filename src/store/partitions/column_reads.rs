@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::Partitions;
+#[cfg(feature = "cuda")]
+use super::gpu_reads::ColumnKind;
 use crate::Result;
 use crate::pool::{parallel, run_off_pool};
 use crate::store::columns::assembly::assemble;
@@ -12,6 +14,12 @@ use crate::store::commit::requests::Batch;
 use crate::store::commit::split::{CHUNK_REQUESTS, Routed, Split};
 use crate::store::inner::PARALLEL_LOOKUPS_MIN;
 use crate::width::low_byte;
+
+/// What is known of a position of a column before it is read: its value, or that it has none; `None` for nothing.
+pub(super) type Known<'v> = Option<Option<&'v [u8]>>;
+
+/// What is known of some positions.
+pub(super) type KnownOf<'c, 'v> = dyn Fn(&Range<usize>) -> Vec<Known<'v>> + Sync + 'c;
 
 /// Keys of a column that a thread reads at a time.
 const PART_KEYS: usize = 2 * PART_VALUES;
@@ -50,12 +58,14 @@ impl Partitions {
         #[cfg(feature = "cuda")]
         {
             let gpu_reads = &self.shared().gpu_reads;
-            if let Some(turn) = gpu_reads.begin(self, keys.len()) {
-                return self.build_with_gpu(keys, builder, snapshot, turn);
+            if let Some(turn) = gpu_reads.begin(self, keys.len(), ColumnKind::Gets) {
+                let read = |positions, part| self.read_part(keys, positions, part, snapshot);
+                let build = || self.build_with_gpu(keys, builder, turn, &read, None, snapshot);
+                return self.shared().threads.reads.install(build);
             }
             let began = std::time::Instant::now();
             let built = self.build_on_cpu(keys, builder, snapshot)?;
-            gpu_reads.note_cpu(keys.len(), began.elapsed());
+            gpu_reads.note_cpu(keys.len(), ColumnKind::Gets, began.elapsed());
             Ok(built)
         }
         #[cfg(not(feature = "cuda"))]
@@ -101,33 +111,60 @@ impl Partitions {
         buffers: ValueColumns,
         earlier: impl Fn(Routed, &[u8]) -> Option<Option<&'v [u8]>> + Sync,
     ) -> Result<ValueColumns> {
-        let read = |positions: Range<usize>, mut part: ValuesPart| {
-            part.clear(positions.len());
-            let first = positions.start;
-            let (mut numbers, mut asked) = (Vec::new(), Vec::new());
-            for (nth, routed) in split.chunk(first).into_iter().enumerate() {
-                let request = batch.at(first + nth);
-                if !request.is_get() {
-                    continue;
-                }
-                let key = request.key();
-                match earlier(routed, key) {
-                    Some(Some(value)) => part.set(nth, value),
-                    Some(None) => {}
-                    None => {
-                        let (number, _) = split.counts()[usize::from(routed.rank)];
-                        numbers.push(low_byte(number as u64));
-                        asked.push((nth, key));
-                    }
+        let known = |positions: &Range<usize>| {
+            let known = |(position, routed)| match batch.at(position) {
+                get if get.is_get() => earlier(routed, get.key()),
+                _ => Some(None),
+            };
+            let routed = split.routed(positions.clone());
+            (positions.start..).zip(routed).map(known).collect()
+        };
+        let read =
+            |positions: Range<usize>, part| self.read_unknown(batch, positions, part, &known);
+        let len = split.len();
+        let builder = ColumnBuilder::new(len, buffers.into_buffers());
+        #[cfg(feature = "cuda")]
+        let began = std::time::Instant::now();
+        #[cfg(feature = "cuda")]
+        if let Batch::Columns(columns) = batch
+            && let Some(turn) = self.shared().gpu_reads.begin(self, len, ColumnKind::Mixed)
+        {
+            return self.build_with_gpu(columns.keys(), builder, turn, &read, Some(&known), None);
+        }
+        let is_shared = len > CHUNK_REQUESTS && parallel::is_shared();
+        let column = assemble((len, CHUNK_REQUESTS), is_shared, builder, &read)?;
+        #[cfg(feature = "cuda")]
+        self.shared()
+            .gpu_reads
+            .note_cpu(len, ColumnKind::Mixed, began.elapsed());
+        Ok(column)
+    }
+
+    /// The values at these positions of a column of requests, in place of those of `part`: what is known, and the newest
+    /// ones.
+    fn read_unknown(
+        &self,
+        batch: Batch,
+        positions: Range<usize>,
+        mut part: ValuesPart,
+        known: &KnownOf,
+    ) -> Result<ValuesPart> {
+        part.clear(positions.len());
+        let (mut numbers, mut asked) = (Vec::new(), Vec::new());
+        for (nth, known) in known(&positions).into_iter().enumerate() {
+            match known {
+                Some(Some(value)) => part.set(nth, value),
+                Some(None) => {}
+                None => {
+                    let key = batch.key(positions.start + nth);
+                    numbers.push(low_byte(self.number_of(key) as u64));
+                    asked.push((nth, key));
                 }
             }
-            let key = |of_asked: usize| asked[of_asked].1;
-            let found = |of_asked: usize, value: Cow<'_, [u8]>| part.set(asked[of_asked].0, &value);
-            self.read_tables(&numbers, key, found)?;
-            Ok(part)
-        };
-        let is_shared = split.len() > CHUNK_REQUESTS && parallel::is_shared();
-        let builder = ColumnBuilder::new(split.len(), buffers.into_buffers());
-        assemble((split.len(), CHUNK_REQUESTS), is_shared, builder, &read)
+        }
+        let key = |of_asked: usize| asked[of_asked].1;
+        let found = |of_asked: usize, value: Cow<'_, [u8]>| part.set(asked[of_asked].0, &value);
+        self.read_tables(&numbers, key, found)?;
+        Ok(part)
     }
 }

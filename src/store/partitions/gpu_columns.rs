@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::Partitions;
+use super::column_reads::{Known, KnownOf};
 use super::gpu_reads::{Located, Turn};
 use super::reads::KeysOf;
 use crate::Result;
@@ -38,34 +39,37 @@ enum Task {
 }
 
 impl Partitions {
-    /// The values of keys in a live snapshot, or the newest ones.
+    /// The values of keys in a live snapshot, or the newest ones, but for those that are `known`; `read` reads parts without
+    /// the GPU. The caller is on a thread of the pool that is to share the work.
     pub(super) fn build_with_gpu(
         &self,
         keys: &Columns,
         mut builder: ColumnBuilder,
-        snapshot: Option<u64>,
         mut gpu: Turn,
+        read: &(dyn Fn(Range<usize>, ValuesPart) -> Result<ValuesPart> + Sync),
+        known: Option<&KnownOf>,
+        snapshot: Option<u64>,
     ) -> Result<ValueColumns> {
         let wants_values = snapshot.is_none();
-        gpu.begin_column(&mut builder, wants_values);
-        let pool = &self.shared().threads.reads;
-        let of_wave = PARTS_PER_THREAD * pool.install(parallel::threads);
+        // What is known does not come from it.
+        gpu.begin_column(&mut builder, wants_values && known.is_none());
+        let of_wave = PARTS_PER_THREAD * parallel::threads();
         let part = (keys.len() / WAVES / of_wave).next_multiple_of(PART_VALUES);
         let part = part.clamp(PART_VALUES, part_values_max(keys, of_wave));
         let mut idle = Vec::new();
         while builder.len() < keys.len() {
             let first = builder.len();
             let wave = first..keys.len().min(first + of_wave * part);
-            let located = pool.install(|| gpu.locate(keys, &wave, wants_values, &mut builder));
+            let located = gpu.locate(keys, &wave, wants_values, &mut builder);
             if let Some(copies) = located.as_ref().and_then(|said| said.extend(&mut builder)) {
-                pool.install(|| parallel::map(copies, EndsCopy::run));
+                parallel::map(copies, EndsCopy::run);
                 continue;
             }
             let of_part = |first| {
                 let positions = first..wave.end.min(first + part);
                 let mut part: ValuesPart = idle.pop().unwrap_or_default();
                 let is_lent = |said: &Located| said.lend_all(&positions, &mut part);
-                match located.as_ref().is_some_and(is_lent) {
+                match known.is_none() && located.as_ref().is_some_and(is_lent) {
                     true => Task::Lent(part),
                     false => Task::Read(positions, part),
                 }
@@ -74,41 +78,50 @@ impl Partitions {
             let run = |task: Task| match task {
                 Task::Lent(part) => Ok(part),
                 Task::Read(positions, part) => match &located {
-                    Some(located) => self.read_located(keys, positions, part, snapshot, located),
-                    None => self.read_part(keys, positions, part, snapshot),
+                    Some(located) => {
+                        let known = known.map(|known| known(&positions));
+                        let of_part = (positions, part, known.unwrap_or_default());
+                        self.read_located(keys, of_part, snapshot, located)
+                    }
+                    None => read(positions, part),
                 },
             };
             let are_lent = tasks.iter().all(|task| matches!(task, Task::Lent(_)));
             let read: Vec<Result<ValuesPart>> = match are_lent {
                 true => tasks.into_iter().map(run).collect(),
                 // Not longer than that: who waits there does whatever comes.
-                false => pool.install(|| parallel::map(tasks, run)),
+                false => parallel::map(tasks, run),
             };
             let read: Vec<ValuesPart> = read.into_iter().collect::<Result<_>>()?;
             // What a GPU has lent is given back with what else it says of the wave.
             let lent = located.as_ref().map_or(Lent::default(), Located::lent);
             let copies = builder.add(&read, lent);
-            pool.install(|| parallel::map(copies, PartCopy::run));
+            parallel::map(copies, PartCopy::run);
             idle = read;
         }
         gpu.done(&mut builder);
         Ok(builder.finish().into())
     }
 
-    /// The values of the keys at these positions in a live snapshot, or the newest ones, in place of those of `part`. A GPU
-    /// was asked where they are.
+    /// The values of the keys at these positions in a live snapshot, or the newest ones, in place of those of `part`, but for
+    /// those that are `known`, if any are. A GPU was asked where they are.
     fn read_located(
         &self,
         keys: &Columns,
-        positions: Range<usize>,
-        mut part: ValuesPart,
+        (positions, mut part, known): (Range<usize>, ValuesPart, Vec<Known>),
         snapshot: Option<u64>,
         located: &Located,
     ) -> Result<ValuesPart> {
         part.clear(positions.len());
         let first = positions.start;
+        for (nth, known) in known.iter().enumerate() {
+            if let Some(Some(value)) = known {
+                part.set(nth, value);
+            }
+        }
+        let is_known = |nth: usize| known.get(nth).is_some_and(Option::is_some);
         let left = match snapshot {
-            None => located.lend(&positions, &mut part),
+            None => located.lend(&positions, &mut part, is_known),
             Some(_) => positions.collect(),
         };
         let hinted = left.iter().map(|&nth| {

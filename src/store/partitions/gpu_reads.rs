@@ -47,11 +47,20 @@ pub struct GpuReads {
     engine: Engine,
     /// Nothing while somebody reads a column with it.
     idle: Mutex<Option<Gpu>>,
-    rates: Rates,
+    /// By kinds of columns.
+    rates: [Rates; 2],
     located: AtomicU64,
     /// It helps with each column, however short it is and long it takes.
     #[cfg(test)]
     is_forced: AtomicBool,
+}
+
+/// What a column asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColumnKind {
+    Gets,
+    /// Changes, too.
+    Mixed,
 }
 
 /// The GPU, once it was looked for, if there is one.
@@ -63,7 +72,7 @@ impl GpuReads {
         Self {
             engine,
             idle: Mutex::new(Some(Gpu::new())),
-            rates: Rates::default(),
+            rates: Default::default(),
             located: AtomicU64::new(0),
             #[cfg(test)]
             is_forced: AtomicBool::new(false),
@@ -99,13 +108,18 @@ impl GpuReads {
     }
 
     /// The GPU for a column of so many keys, if it is to help with that and helps nobody else.
-    pub fn begin<'p>(&'p self, partitions: &'p Partitions, keys: usize) -> Option<Turn<'p>> {
+    pub fn begin<'p>(
+        &'p self,
+        partitions: &'p Partitions,
+        keys: usize,
+        kind: ColumnKind,
+    ) -> Option<Turn<'p>> {
         if self.engine == Engine::Cpu || keys < PARALLEL_LOOKUPS_MIN && !self.is_forced() {
             return None;
         }
         let mut idle = self.idle.lock();
         let has_none = matches!(idle.as_ref()?.get(), Some(None));
-        if has_none || !self.is_forced() && !self.is_worth_it(keys as u64) {
+        if has_none || !self.is_forced() && !self.is_worth_it(keys as u64, kind) {
             return None;
         }
         Some(Turn {
@@ -115,19 +129,21 @@ impl GpuReads {
             session: None,
             began: Instant::now(),
             keys,
+            kind,
             is_settling: false,
             has_failed: false,
         })
     }
 
-    fn is_worth_it(&self, keys: u64) -> bool {
-        self.rates.is_rested() && self.rates.choose(keys) == Side::Gpu
+    fn is_worth_it(&self, keys: u64, kind: ColumnKind) -> bool {
+        let is_rested = self.rates.iter().all(Rates::is_rested);
+        is_rested && self.rates[kind as usize].choose(keys) == Side::Gpu
     }
 
     /// Notes how long a column took without it.
-    pub fn note_cpu(&self, keys: usize, took: Duration) {
+    pub fn note_cpu(&self, keys: usize, kind: ColumnKind, took: Duration) {
         if self.engine != Engine::Cpu && keys >= PARALLEL_LOOKUPS_MIN {
-            self.rates.note(Side::Cpu, keys as u64, took);
+            self.rates[kind as usize].note(Side::Cpu, keys as u64, took);
         }
     }
 }
@@ -140,6 +156,7 @@ pub struct Turn<'p> {
     session: Option<Session<'p>>,
     began: Instant,
     keys: usize,
+    kind: ColumnKind,
     /// It has done what is not done for each column.
     is_settling: bool,
     has_failed: bool,
@@ -191,7 +208,7 @@ impl Turn<'_> {
         }
         if !self.is_settling {
             let took = self.began.elapsed();
-            self.of.rates.note(Side::Gpu, keys as u64, took);
+            self.of.rates[self.kind as usize].note(Side::Gpu, keys as u64, took);
         }
     }
 
@@ -243,6 +260,7 @@ impl Turn<'_> {
             partitions,
             gpu,
             session,
+            kind,
             is_settling,
             has_failed,
             ..
@@ -267,7 +285,7 @@ impl Turn<'_> {
             Err(error) => {
                 tracing::warn!(%error, "the CPU reads a column that the GPU could not");
                 *has_failed = true;
-                of.rates.rest();
+                of.rates[*kind as usize].rest();
                 None
             }
         }
@@ -497,20 +515,27 @@ impl Located<'_> {
         true
     }
 
-    /// Lends these to the positions of `part`, which begins at one that a chunk begins with. Gives the positions that it
-    /// knows nothing of.
-    pub fn lend(&self, positions: &Range<usize>, part: &mut ValuesPart) -> Vec<usize> {
+    /// Lends these to the positions of `part`, which begins at one that a chunk begins with, but for those that are known. Gives
+    /// the positions that nobody knows anything of.
+    pub fn lend(
+        &self,
+        positions: &Range<usize>,
+        part: &mut ValuesPart,
+        is_known: impl Fn(usize) -> bool,
+    ) -> Vec<usize> {
         let mut left = Vec::new();
         for first in positions.clone().step_by(CHUNK) {
             let chunk = first..positions.end.min(first + CHUNK);
             let nth = first - self.first;
             let Some(known) = self.answers.chunk(nth / CHUNK) else {
-                left.extend(chunk);
+                left.extend(chunk.filter(|position| !is_known(position - positions.start)));
                 continue;
             };
             for (position, said) in chunk.zip(known.said()) {
+                let nth = position - positions.start;
                 match said {
-                    Said::Value(span) => part.set_lent(position - positions.start, span),
+                    _ if is_known(nth) => {}
+                    Said::Value(span) => part.set_lent(nth, span),
                     Said::Absent => {}
                     Said::Nothing => left.push(position),
                 }

@@ -14,7 +14,7 @@ use crate::gpu::device::Device;
 use crate::gpu::pinned_pool::{PINNED_BYTES_MAX, PinnedPool};
 use crate::store::columns::{Columns, ValueColumns};
 use crate::store::tests::seed;
-use crate::store::{Durability, Partitioner, Store, StoreOptions};
+use crate::store::{Durability, Partitioner, RequestKind, Store, StoreOptions};
 use crate::width::low_byte;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -113,6 +113,7 @@ fn columns_have_what_was_put_whatever_becomes_of_the_table() {
                     model,
                 );
             }
+            mixed(&store, &mut model, &asked, &mut rng);
         }
         // All that are in the index, in the nearest buckets of a table at rest.
         let located = store.stats().gpu_located;
@@ -120,6 +121,39 @@ fn columns_have_what_was_put_whatever_becomes_of_the_table() {
         assert!(
             !is_in_memory || located * 10 > there * 8,
             "{located} of {there}"
+        );
+    }
+}
+
+/// Gets beside changes, some of the same keys: each sees the changes before it.
+fn mixed(store: &Store, model: &mut Model, keys: &[Vec<u8>], rng: &mut SmallRng) {
+    let kinds: Vec<RequestKind> = keys
+        .iter()
+        .map(|_| match rng.random_range(0..6) {
+            0 => RequestKind::Put,
+            1 => RequestKind::Delete,
+            _ => RequestKind::Get,
+        })
+        .collect();
+    let values: Vec<Vec<u8>> = keys
+        .iter()
+        .map(|_| vec![rng.random(); rng.random_range(0..90)])
+        .collect();
+    let answers = store
+        .execute_columns(&kinds, &columns(keys), &columns(&values))
+        .unwrap();
+    assert!(answers.failures.is_empty());
+    for (nth, (kind, key)) in kinds.iter().zip(keys).enumerate() {
+        let mut expected = None;
+        match kind {
+            RequestKind::Get => expected = model.get(key).map(Vec::as_slice),
+            RequestKind::Delete => drop(model.remove(key)),
+            _ => drop(model.insert(key.clone(), values[nth].clone())),
+        }
+        assert_eq!(
+            answers.values.get(nth),
+            expected,
+            "{kind:?} of {key:?}, the {nth}th"
         );
     }
 }
