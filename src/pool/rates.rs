@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Works of a size after which the slower side does one again: it may have become the faster one.
-const RETRY_WORKS: u64 = 512;
+/// Works of a size after which the slower side does one again, as it may have become the faster one: soon at first, since
+/// one work may have been slow by chance, and later each time after twice as many.
+const RETRY_WORKS: std::ops::RangeInclusive<u64> = 8..=512;
 
-/// How much the last work counts in what is known of a size.
+/// How much a work that was slower counts in what is known of a size. A faster one is all that counts: it says what can be
+/// had.
 const WEIGHT: f64 = 0.25;
 
 /// Sizes that are told apart: each is twice the one before.
@@ -37,7 +39,10 @@ pub struct Rates {
 struct OfSize {
     cpu: Option<f64>,
     gpu: Option<f64>,
+    /// Works since the slower side was tried, and after how many it is tried again.
     works: u64,
+    retry: u64,
+    is_gpu_faster: bool,
 }
 
 impl Default for Rates {
@@ -53,13 +58,22 @@ impl Rates {
     /// Who is to do the next work of so many units.
     pub fn choose(&self, units: u64) -> Side {
         let of_size = &mut self.sizes.lock()[size_of(units)];
-        of_size.works += 1;
         let is_faster = match (of_size.cpu, of_size.gpu) {
             (Some(cpu), Some(gpu)) => gpu < cpu,
             // What is not known yet is tried.
             (_, gpu) => gpu.is_none(),
         };
-        match is_faster != of_size.works.is_multiple_of(RETRY_WORKS) {
+        if of_size.is_gpu_faster != is_faster {
+            of_size.is_gpu_faster = is_faster;
+            (of_size.works, of_size.retry) = (0, 0);
+        }
+        of_size.works += 1;
+        let is_retry = of_size.works > of_size.retry.max(*RETRY_WORKS.start());
+        if is_retry {
+            of_size.works = 0;
+            of_size.retry = (2 * of_size.retry).clamp(2 * RETRY_WORKS.start(), *RETRY_WORKS.end());
+        }
+        match is_faster != is_retry {
             true => Side::Gpu,
             false => Side::Cpu,
         }
@@ -84,7 +98,8 @@ impl Rates {
             Side::Cpu => &mut of_size.cpu,
             Side::Gpu => &mut of_size.gpu,
         };
-        *known = Some(known.map_or(rate, |known| known + WEIGHT * (rate - known)));
+        let slower = |known: f64| known + WEIGHT * (rate - known);
+        *known = Some(known.map_or(rate, |known| slower(known).min(rate)));
     }
 }
 
@@ -104,13 +119,34 @@ mod tests {
         rates.note(Side::Gpu, 1000, took(10));
         assert_eq!(rates.choose(1000), Side::Cpu, "nor is this");
         rates.note(Side::Cpu, 1000, took(20));
-        let chosen: Vec<Side> = (2..RETRY_WORKS + 2).map(|_| rates.choose(1000)).collect();
-        let of_cpu = chosen.iter().filter(|side| **side == Side::Cpu).count();
-        assert_eq!(of_cpu, 1);
+        let chosen: Vec<Side> = (0..500).map(|_| rates.choose(1000)).collect();
+        let retried: Vec<usize> = (0..500).filter(|&nth| chosen[nth] == Side::Cpu).collect();
+        assert_eq!(retried, [8, 25, 58, 123, 252]);
         assert_eq!(rates.choose(1 << 20), Side::Gpu, "another size");
         for _ in 0..20 {
             rates.note(Side::Gpu, 1000, took(40));
         }
         assert_eq!(rates.choose(1000), Side::Cpu);
+    }
+
+    #[test]
+    fn one_slow_work_does_not_decide_for_long() {
+        let rates = Rates::default();
+        let took = |side| match side {
+            Side::Gpu => Duration::from_micros(10),
+            Side::Cpu => Duration::from_micros(20),
+        };
+        for side in [Side::Gpu, Side::Cpu] {
+            rates.note(side, 1000, took(side));
+        }
+        rates.note(Side::Gpu, 1000, Duration::from_secs(1));
+        let choose = |_| {
+            let side = rates.choose(1000);
+            rates.note(side, 1000, took(side));
+            side
+        };
+        let chosen: Vec<Side> = (0..20).map(choose).collect();
+        assert!(chosen[..8].iter().all(|side| *side == Side::Cpu));
+        assert!(chosen[9..17].iter().all(|side| *side == Side::Gpu));
     }
 }
