@@ -466,6 +466,11 @@ impl<E: BytesEngine> BytesIndex<E> {
         (journal, growth)
     }
 
+    /// Bytes of its file, but for what is preallocated.
+    pub(crate) fn file_len(&self) -> u64 {
+        self.table.medium.len()
+    }
+
     /// Gives back to the disk what was preallocated for a growth.
     pub(crate) fn trim(&self) {
         self.table.medium.trim();

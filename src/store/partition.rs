@@ -1,6 +1,6 @@
 //! What serves a partition of an open store: its state, the queue of its changes, and its threads.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -27,8 +27,6 @@ pub struct Partition {
     pub(in crate::store) callers: AtomicUsize,
     /// Held by who takes a checkpoint.
     checkpointing: Mutex<()>,
-    /// Checkpoints that were taken.
-    checkpoints: AtomicU64,
 }
 
 /// How often deletions are tried again on a full disk, each time after a checkpoint.
@@ -94,7 +92,6 @@ impl Partition {
             background: Background::new(interval, options.checkpoint_bytes),
             callers: AtomicUsize::new(0),
             checkpointing: Mutex::new(()),
-            checkpoints: AtomicU64::new(0),
         });
         partition.background.attend(&partition);
         Queue::attend(&partition, |partition| &partition.queue);
@@ -114,42 +111,56 @@ impl Partition {
     /// Has something done; again, on a full disk, once a checkpoint has made room.
     fn submit_with_room(self: &Arc<Self>, mut work: Work) -> (Work, Answer) {
         let mut left = retries(&work);
+        let only_deletes = work.only_deletes();
         loop {
-            let seen = self.checkpoints.load(Ordering::Relaxed);
+            let seen = self.state.shared.checkpoints();
             let (back, answer) = self.queue.submit(work, self);
             if !is_full(&answer) || !back.can_be_repeated() || left == 0 {
                 return (back, answer);
             }
             left -= 1;
             let stalls = &self.state.shared.metrics.full_disk_stalls;
-            if !stalls.time(|| self.make_room(seen)) {
+            if !stalls.time(|| self.make_room(seen, only_deletes)) {
                 return (back, answer);
             }
             work = back;
         }
     }
 
-    /// Gives a full disk back what a checkpoint frees, unless one has since there were `seen` of them; `false`
-    /// if there is nothing.
-    fn make_room(self: &Arc<Self>, seen: u64) -> bool {
+    /// Gives a full disk back what a checkpoint of all partitions frees, unless one has since `seen` was the
+    /// [count](crate::store::shared::Shared::checkpoints) of them; `false` if there is nothing.
+    fn make_room(self: &Arc<Self>, seen: (u64, u64), only_deletes: bool) -> bool {
+        let shared = &self.state.shared;
+        // What this one lacks may be in the logs of others.
+        let first = shared.first.get().and_then(Weak::upgrade);
+        let first = first.as_ref().unwrap_or(self);
         // One that has freed the log already may not have been counted yet.
-        let _alone = self.checkpointing.lock();
-        if self.checkpoints.load(Ordering::Relaxed) != seen {
+        let _alone = first.checkpointing.lock();
+        let taken = shared.checkpoints();
+        // What a deletion lacks may be in any log. For all else one checkpoint is enough, whichever.
+        if taken.0 != seen.0 || !only_deletes && taken != seen {
             return true;
         }
-        // What adds nothing may go on without a checkpoint if the disk has no room for one.
-        self.state.log.bytes() > 0 && (self.take_checkpoint().is_ok() || self.state.is_unsaved())
+        let is_taken = || {
+            first.take_checkpoint().is_ok()
+                || !Arc::ptr_eq(first, self) && self.checkpoint_here().is_ok()
+        };
+        match shared.has_records() {
+            // What adds nothing may go on without a checkpoint if the disk has no room for one.
+            true => is_taken() || self.state.is_unsaved(),
+            false => taken != seen,
+        }
     }
 
-    /// Ends all threads, and waits for what is left to do. Nobody calls it any more.
-    pub fn stop(self: &Arc<Self>) {
+    /// Ends the threads beside its callers. Nobody calls it any more.
+    pub fn stop(&self) {
         self.state.tiers.table.end_compaction();
         self.background.stop(&self.state);
-        self.queue.end(self);
     }
 
-    /// What it has served, once it has [stopped](Self::stop).
+    /// What it has served, once all partitions have [stopped](Self::stop). Waits for what is left to do.
     pub fn into_state(self: Arc<Self>) -> StoreInner {
+        self.queue.end(&self);
         last_of(self).state
     }
 
@@ -168,7 +179,11 @@ impl Partition {
             self.state.shared.sync_groups()?;
             self.state.complete_checkpoint()
         })?;
-        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        let shared = &self.state.shared;
+        shared.checkpoints.fetch_add(1, Ordering::Relaxed);
+        if self.state.number() == 0 {
+            shared.full_checkpoints.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(())
     }
 

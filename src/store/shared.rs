@@ -1,7 +1,7 @@
 //! What all partitions of a store share.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
@@ -11,6 +11,7 @@ use crate::lsm::GpuCompaction;
 use crate::pool::Pool;
 use crate::prefetch;
 use crate::process;
+use crate::store::Partition;
 use crate::store::commit::sorter::Sorter;
 use crate::store::metrics::StoreMetrics;
 use crate::store::mvcc::clock::CommitClock;
@@ -50,6 +51,12 @@ pub struct Shared {
     ruling_out: Mutex<()>,
     /// The log of each partition, once all are open.
     pub logs: OnceLock<Vec<Arc<Log>>>,
+    /// The first partition, whose checkpoint is one of all, once all are served.
+    pub first: OnceLock<Weak<Partition>>,
+    /// Checkpoints that were taken of a partition.
+    pub checkpoints: AtomicU64,
+    /// Those of all partitions.
+    pub full_checkpoints: AtomicU64,
 }
 
 /// The part of the files that a process may have open which a store keeps open, and most of each partition.
@@ -89,6 +96,9 @@ impl Shared {
             has_failed_commit: AtomicBool::new(false),
             ruling_out: Mutex::new(()),
             logs: OnceLock::new(),
+            first: OnceLock::new(),
+            checkpoints: AtomicU64::new(0),
+            full_checkpoints: AtomicU64::new(0),
         }
     }
 
@@ -133,6 +143,18 @@ impl Shared {
             self.has_failed_commit.store(false, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// How many checkpoints were taken, of all partitions and of any.
+    pub fn checkpoints(&self) -> (u64, u64) {
+        let count = |checkpoints: &AtomicU64| checkpoints.load(Ordering::Relaxed);
+        (count(&self.full_checkpoints), count(&self.checkpoints))
+    }
+
+    /// Whether a log has records of which a checkpoint could take the place.
+    pub fn has_records(&self) -> bool {
+        let mut logs = self.logs.get().into_iter().flatten();
+        logs.any(|log| log.bytes() > 0)
     }
 
     /// Makes the records of all partitions durable, if there are several: what one of them makes durable in its index may

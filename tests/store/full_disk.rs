@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use gphash::pm::{Call, Faults, FileEvent};
-use gphash::store::{Durability, Store, WriteBatch};
+use gphash::store::{Durability, Partitioner, Store, WriteBatch};
 use gphash::{Domain, Error, ReportState};
 use gphash_test_support::setting;
 use rand::rngs::SmallRng;
@@ -376,8 +376,7 @@ fn rounds() -> u64 {
     setting("GPHASH_FULL_DISKS").unwrap_or(1)
 }
 
-/// Partitions of each store: `GPHASH_FULL_DISK_PARTITIONS`, or one. Several share the disk, and a deletion of one that has to hold
-/// more is refused, seldom, while others hold what they need.
+/// Partitions of each store: `GPHASH_FULL_DISK_PARTITIONS`, or one. Several share the disk.
 fn partitions() -> u32 {
     setting("GPHASH_FULL_DISK_PARTITIONS").unwrap_or(1)
 }
@@ -437,6 +436,85 @@ fn full_disk_refuses_puts_alone_of_a_store_on_dax_that_is_closed() {
 #[test]
 fn full_disk_refuses_puts_alone_of_a_store_on_dax_that_is_killed() {
     try_all(Domain::Dax, true);
+}
+
+/// The partition of a key is its first byte.
+struct ByFirstByte;
+
+impl Partitioner for ByFirstByte {
+    fn name(&self) -> &str {
+        "first byte"
+    }
+
+    fn partition(&self, key: &[u8], _: usize) -> usize {
+        key[0].into()
+    }
+}
+
+/// What a partition gives back for deletions, and what its checkpoints free, is wanted by all others.
+fn delete_beside_puts(domain: Domain) {
+    const PARTITIONS: u8 = 8;
+    const LEN: usize = 8000;
+    let folder = match Path::new("/dev/shm").is_dir() {
+        true => tempfile::tempdir_in("/dev/shm").unwrap(),
+        false if domain == Domain::Checkpointed => tempfile::tempdir().unwrap(),
+        false => return,
+    };
+    let disk = Disk::new(8 << 20);
+    let options = crate::options()
+        .partitions(PARTITIONS.into())
+        .partitioner(Arc::new(ByFirstByte))
+        .capacity(64)
+        .domain(domain)
+        .durability(Durability::Always)
+        .segment_bytes(128 << 10)
+        .faults(disk.clone());
+    let store = Store::open(folder.path().join("store"), &options).unwrap();
+    let mut numbers = 0..;
+    let mut put = |partition: u8| {
+        let number: u64 = numbers.next().unwrap();
+        let key = [&[partition][..], &number.to_be_bytes()].concat();
+        match store.put(key.clone(), vec![partition; LEN]) {
+            Ok(()) => Some(key),
+            Err(Error::NoSpace { .. }) => None,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let delete = |key: Vec<u8>| {
+        store.delete(key.clone()).unwrap_or_else(|error| {
+            let pages = disk.pages().clone();
+            panic!("{domain:?}, {key:?}: {error}; {pages:?}")
+        });
+    };
+    let mut keys = vec![Vec::new(); PARTITIONS.into()];
+    let mut refused = 0;
+    for partition in (0..PARTITIONS).cycle() {
+        match put(partition) {
+            Some(key) => keys[usize::from(partition)].push(key),
+            None => refused += 1,
+        }
+        if refused == 8 * PARTITIONS {
+            break;
+        }
+    }
+    for keys_of_first in std::mem::take(&mut keys[0]).chunks(16) {
+        keys_of_first.iter().cloned().for_each(delete);
+        for partition in 1..PARTITIONS {
+            while let Some(key) = put(partition) {
+                keys[usize::from(partition)].push(key);
+            }
+        }
+    }
+    keys.into_iter().flatten().for_each(delete);
+    assert!(contents(&store).is_empty());
+    store.close().unwrap();
+}
+
+#[test]
+fn full_disk_keeps_what_each_partition_needs_for_deletions() {
+    for domain in [Domain::Checkpointed, Domain::Shared] {
+        delete_beside_puts(domain);
+    }
 }
 
 /// A disk that has no more room for the index, once it is full.

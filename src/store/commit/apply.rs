@@ -100,15 +100,21 @@ impl StoreInner {
 
     /// Has the index do what it must, with all of the disk's room but for a checkpoint's.
     fn with_last_room(&self, apply: impl Fn() -> Result<()>) -> Result<()> {
-        let applied = apply();
-        if !is_full(&applied) {
-            return applied;
+        let table = &self.tiers.table;
+        let before = table.file_len();
+        let mut applied = apply();
+        if is_full(&applied) {
+            let keep = self.journal_bytes() + reserve::ROOM_AFTER_GROWTH_BYTES;
+            applied = self.store_dir.with_room(Room::Reserve { keep }, || {
+                table.trim();
+                apply()
+            });
         }
-        let keep = self.journal_bytes() + reserve::ROOM_AFTER_GROWTH_BYTES;
-        self.store_dir.with_room(Room::Reserve { keep }, || {
-            self.tiers.table.trim();
-            apply()
-        })
+        let growth = table.file_len().saturating_sub(before);
+        if growth > 0 {
+            self.store_dir.reserve().note_used(growth);
+        }
+        applied
     }
 
     /// Makes the changes of a published group whose first request has the sequence number `first`, no two of one

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use crate::Result;
 use crate::store::files::dir::{Room, is_full};
 use crate::store::files::reserve;
+use crate::store::files::reserve::Purpose;
 use crate::store::files::segment::LEAST_EXTENSION;
 use crate::store::inner::StoreInner;
 use crate::store::wal::record;
@@ -48,8 +49,12 @@ impl StoreInner {
         need
     }
 
-    fn hold(&self, bytes: u64) -> Result<()> {
-        self.tiers.hold(&self.store_dir, bytes)
+    fn hold(&self, bytes: u64, purpose: Purpose) -> Result<()> {
+        let held = self.tiers.hold(&self.store_dir, bytes, purpose);
+        if purpose != Purpose::Deletion && is_full(&held) {
+            self.store_dir.reserve().set_tight();
+        }
+        held
     }
 
     /// Sees to it that the disk has room for what needs `need` in the index and `more` bytes beside it, and
@@ -58,9 +63,7 @@ impl StoreInner {
     /// # Errors
     /// [`Error::NoSpace`](crate::Error::NoSpace) and the like.
     pub(in crate::store) fn hold_to_add(&self, need: &Need, more: u64) -> Result<()> {
-        let held = self.hold(self.tiers.to_keep_free(need, more));
-        self.store_dir.set_tight(is_full(&held));
-        held
+        self.hold(self.tiers.to_keep_free(need, more), Purpose::Addition)
     }
 
     /// Sees to it that the disk has room for a group of changes before they go into the log; gives what of
@@ -87,13 +90,13 @@ impl StoreInner {
         let try_hold = || {
             let (journal, growth) = self.tiers.table.room_for(&self.need(entries));
             let keep = journal + growth + reserve::ROOM_AFTER_DELETION_BYTES;
-            let held = self.hold(keep + record);
+            let held = self.hold(keep + record, Purpose::Deletion);
             (held.map(|()| Room::Reserve { keep }), growth)
         };
         let (mut held, mut growth) = try_hold();
         if is_full(&held) && !self.store_dir.is_tight() {
             // Fewer of them leave a tombstone if the files are asked.
-            self.store_dir.set_tight(true);
+            self.store_dir.reserve().set_tight();
             (held, growth) = try_hold();
         }
         for _ in 0..EVICTIONS_AWAITED {
@@ -120,7 +123,8 @@ impl StoreInner {
         let mut need = Need::default();
         need.add_removals(removals as u64);
         let (journal, _) = self.tiers.table.room_for(&need);
-        self.hold(journal + reserve::ROOM_AFTER_DELETION_BYTES)
+        let keep = journal + reserve::ROOM_AFTER_DELETION_BYTES;
+        self.hold(keep, Purpose::Deletion)
     }
 
     /// Bytes that a checkpoint now may take of the disk, but for segments and manifest.
@@ -131,11 +135,10 @@ impl StoreInner {
     /// Holds what deleting takes, as far as the disk has it, and gives back the rest.
     pub(in crate::store) fn fill_reserve(&self) {
         let wanted = self.tiers.to_keep_free(&Need::default(), 0);
-        self.store_dir.reserve().cut(wanted);
-        let held = self.hold(wanted);
-        self.store_dir.set_tight(is_full(&held));
-        if held.is_err() {
-            self.store_dir.reserve().hold_most(wanted);
+        let reserve = self.store_dir.reserve();
+        reserve.cut(wanted);
+        if self.hold(wanted, Purpose::Refill).is_err() {
+            reserve.hold_most(wanted);
         }
     }
 }

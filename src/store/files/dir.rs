@@ -14,13 +14,13 @@ use std::io;
 use std::ops::RangeFrom;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock};
 
 use super::manifest;
 use super::manifest::{Copies, FILES_MAX, Manifest};
-use super::reserve::Reserve;
+use super::reserve::{Purpose, Reserve, Shares};
 use crate::layout::mark::{MARKS, MARKS_LEN};
 use crate::layout::{Mark, PAGE};
 use crate::lsm::{Catalog, LevelFile};
@@ -54,9 +54,10 @@ pub struct StoreDir {
     generations: Arc<[AtomicU64]>,
     /// Segments that no longer count and whose files the log may use again.
     spares: Mutex<Vec<u64>>,
-    /// Held alone while something of it is given back that is not for sorted files.
-    reserve: RwLock<Reserve>,
-    is_tight: AtomicBool,
+    reserve: Reserve,
+    /// Held alone while something of the reserve is given back that is not for sorted files: an attempt to hold more
+    /// takes all that is free for a moment.
+    giving: RwLock<()>,
     lock: PmFile,
 }
 
@@ -116,7 +117,7 @@ enum Identity {
     /// The store's own.
     First(PartitionCount),
     /// That of the partition of this number; the first one has this manifest.
-    Other(Box<Manifest>, u32, Arc<[AtomicU64]>),
+    Other(Box<Manifest>, u32, Arc<[AtomicU64]>, Arc<Shares>),
 }
 
 impl Identity {
@@ -140,7 +141,7 @@ impl Identity {
                 path: root.path().to_path_buf(),
                 advice: "a partition of the store; put it back: no other one has its keys",
             }),
-            (Self::Other(first, number, _), Some(found)) => {
+            (Self::Other(first, number, ..), Some(found)) => {
                 check_partition(root, (first, *number), found)
             }
             _ => Ok(()),
@@ -151,7 +152,7 @@ impl Identity {
     fn new_identity(&self) -> ([u64; 2], u32, u32) {
         match self {
             Self::First(count) => (rand::random(), count.wanted.unwrap_or(count.default), 0),
-            Self::Other(first, number, _) => {
+            Self::Other(first, number, ..) => {
                 let store_id = id_of_partition(first.store_id, *number);
                 (store_id, first.partitions, *number)
             }
@@ -221,6 +222,7 @@ impl StoreDir {
                 Box::new(self.manifest()),
                 number,
                 Arc::clone(&self.generations),
+                Arc::clone(self.reserve.shares()),
             ),
         )
     }
@@ -287,12 +289,17 @@ impl StoreDir {
         if let Some(names) = names {
             names.check(&root, &manifest)?;
         }
-        let generations = match identity {
-            Identity::First(_) => (0..partitions).map(|_| AtomicU64::new(0)).collect(),
-            Identity::Other(_, _, generations) => Arc::clone(generations),
+        let (generations, shares) = match identity {
+            Identity::First(_) => {
+                let generations = (0..partitions).map(|_| AtomicU64::new(0)).collect();
+                (generations, Shares::new(partitions))
+            }
+            Identity::Other(_, _, generations, shares) => {
+                (Arc::clone(generations), Arc::clone(shares))
+            }
         };
         generations[manifest.partition as usize].store(manifest.generation, Ordering::Relaxed);
-        let reserve = RwLock::new(Reserve::find(&root)?);
+        let reserve = Reserve::find(&root, manifest.partition, shares)?;
         let store_dir = Self {
             root,
             log,
@@ -304,7 +311,7 @@ impl StoreDir {
             first_copy: Mutex::new(0),
             spares: Mutex::default(),
             reserve,
-            is_tight: AtomicBool::new(false),
+            giving: RwLock::new(()),
             lock,
         };
         if !store_dir.manifest().complete {
@@ -513,11 +520,12 @@ impl StoreDir {
             return done;
         }
         // Nobody may be quicker to take what is given back.
-        self.set_tight(true);
-        let reserve = self.reserve.write();
+        self.reserve.set_tight();
+        let _alone = self.giving.write();
+        let reserve = self.reserve.give();
         let mut given = GIVEN_AT_ONCE;
         while is_full(&done) {
-            let left = reserve.held().saturating_sub(given);
+            let left = self.reserve.held().saturating_sub(given);
             if !reserve.shrink(left.max(keep)) {
                 break;
             }
@@ -527,21 +535,30 @@ impl StoreDir {
         done
     }
 
-    /// Says that the disk has no room for what adds to the store, or that it has some again. Sorted files
-    /// are neither written nor compacted while it has none.
-    pub fn set_tight(&self, is_tight: bool) {
-        self.is_tight.store(is_tight, Ordering::Relaxed);
+    /// Sees to it that the reserve holds so many bytes.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] and the like.
+    pub fn hold(&self, bytes: u64, purpose: Purpose) -> Result<()> {
+        if self.reserve.is_held(bytes, purpose) {
+            return Ok(());
+        }
+        self.with_room(Room::Spares, || {
+            // Who refills it waits there, for all partitions.
+            let _not_given = (purpose != Purpose::Refill).then(|| self.giving.read());
+            self.reserve.hold(bytes, purpose)
+        })
     }
 
-    /// Whether the disk had no room when something was last to be added to the store.
+    /// Whether the disk had no room when something was last to be added to the store, whatever the partition. Sorted
+    /// files are neither written nor compacted then.
     pub fn is_tight(&self) -> bool {
-        self.is_tight.load(Ordering::Relaxed)
+        self.reserve.is_tight()
     }
 
-    /// The room that is held for a full disk, while nothing of it is given back: an attempt to hold more
-    /// takes all that is free for a moment.
-    pub fn reserve(&self) -> RwLockReadGuard<'_, Reserve> {
-        self.reserve.read()
+    /// The room that is held for a full disk.
+    pub fn reserve(&self) -> &Reserve {
+        &self.reserve
     }
 
     /// Gives the files back that the log could use again; `false` if there are none.
@@ -629,7 +646,7 @@ impl Catalog for StoreDir {
     }
 
     fn write(&self, write: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        let _not_given = self.reserve.read();
+        let _not_given = self.giving.read();
         match self.is_tight() {
             true => Err(Error::NoSpace {
                 path: self.spill.path().to_path_buf(),

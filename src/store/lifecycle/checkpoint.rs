@@ -53,6 +53,9 @@ impl StoreInner {
             let begun = self.tiers.table.begin_sync();
             begun.inspect_err(|_| self.tiers.table.trim())
         })?;
+        // The journal has its room.
+        let wanted = self.tiers.to_keep_free(&Need::default(), 0);
+        self.store_dir.reserve().need_at_most(wanted);
         *self.begun.lock() = Some(sealed);
         Ok(())
     }
@@ -109,11 +112,14 @@ impl StoreInner {
             return self.tiers.table.close().map(|()| false);
         }
         let wanted = self.tiers.to_keep_free(&Need::default(), 0);
+        let reserve = self.store_dir.reserve();
+        let given = reserve.give();
         // What is free is written down, which may be much.
-        self.store_dir.reserve().shrink(0);
+        given.shrink(0);
         let closed = self.tiers.table.close();
+        drop(given);
         // A store that is closed has room to be opened and worked with, as far as it can be had.
-        self.store_dir.reserve().hold_most(wanted);
+        reserve.hold_most(wanted);
         match is_copied && is_full(&closed) {
             // The last checkpoint stands, and the next opening scans it.
             true => checkpoint,

@@ -535,7 +535,7 @@ impl StoreInner {
         )?;
         self.store_dir
             .reserve()
-            .shrink(self.tiers.to_keep_free(&need.without_changes(), 0));
+            .release(self.tiers.to_keep_free(&need.without_changes(), 0));
         let pool = &self.shared.threads.eviction;
         let parts = batch.parts.iter().map(|part| batch.entries(part));
         self.tiers.spill.add(pool, parts.collect())?;

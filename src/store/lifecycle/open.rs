@@ -18,6 +18,7 @@ use crate::store::commit::sorter::Sorter;
 use crate::store::files::dir::{Names, Room, StoreDir, is_full, older_copies};
 use crate::store::files::manifest::Manifest;
 use crate::store::files::reserve;
+use crate::store::files::reserve::Purpose;
 use crate::store::inner::{Applying, StoreInner};
 use crate::store::lifecycle::groups::{decide, takes_older};
 use crate::store::mvcc::published::Published;
@@ -90,7 +91,7 @@ impl Replayer<'_> {
             return Ok(());
         }
         let wanted = self.tiers.to_keep_free(&Need::default(), 0);
-        let held = self.tiers.hold(self.store_dir, wanted);
+        let held = self.tiers.hold(self.store_dir, wanted, Purpose::Deletion);
         let mut done = held.and_then(|()| {
             self.replay.run(
                 self.progress,
@@ -122,8 +123,8 @@ impl Replayer<'_> {
     fn apply(&self, changes: &[Mutation]) -> Result<()> {
         changes.chunks(REPLAY_PART_CHANGES).try_for_each(|part| {
             let (journal, _) = self.tiers.table.room_for(&self.tiers.need_of(part));
-            self.tiers
-                .hold(self.store_dir, journal + reserve::ROOM_AFTER_DELETION_BYTES)?;
+            let keep = journal + reserve::ROOM_AFTER_DELETION_BYTES;
+            self.tiers.hold(self.store_dir, keep, Purpose::Deletion)?;
             self.tiers.table.apply(part).map(|_| ())
         })
     }
@@ -131,7 +132,7 @@ impl Replayer<'_> {
     /// Makes the last change of each key alone, and deletions first: so nothing needs room that was gone
     /// again later. Checkpoints in between keep the journal short; the log stays.
     fn replay_on_full_disk(&self) -> Result<()> {
-        self.store_dir.set_tight(true);
+        self.store_dir.reserve().set_tight();
         self.store_dir.retire_old_segments(0);
         self.tiers.table.trim();
         let last = Mutex::new(HashMap::<Vec<u8>, u64>::new());
@@ -175,7 +176,9 @@ impl Replayer<'_> {
             let (journal, growth) = table.room_for(need);
             journal + growth + reserve::ROOM_AFTER_DELETION_BYTES
         };
-        let held = self.tiers.hold(self.store_dir, room_for(&need));
+        let held = self
+            .tiers
+            .hold(self.store_dir, room_for(&need), Purpose::Deletion);
         if is_full(&held) {
             let synced = self.store_dir.with_room(Room::ALL, || table.sync());
             if !is_full(&synced) {
@@ -287,6 +290,7 @@ fn open_in(
     (progress, seen): (Progress, Seen),
 ) -> Result<StoreInner> {
     let manifest = store_dir.manifest();
+    let found = store_dir.reserve().held();
     let index = store_dir.index()?;
     let (table, recovery) = BytesIndex::open_or_create(&index, &options.index)?;
     let catalog: Arc<dyn Catalog> = Arc::clone(&store_dir) as _;
@@ -334,6 +338,10 @@ fn open_in(
     }
     let log = Arc::new(log_after(&store_dir, &manifest, &tiers, &replay, options)?);
     store_dir.retire_old_segments(0);
+    if tiers.table.len() > 0 || !version.is_empty() {
+        let wanted = tiers.to_keep_free(&Need::default(), 0);
+        store_dir.reserve().need(wanted.min(found + replay.len()?));
+    }
     let domain = tiers.table.stats().domain;
     let state = StoreInner {
         tiers,

@@ -66,6 +66,8 @@ impl Partitions {
             .map(|state| Partition::start(state, &options, &[]))
             .collect();
         let first = Partition::start(first, &options, &others);
+        // Nobody has served them before.
+        let _ = first.state.shared.first.set(Arc::downgrade(&first));
         let partitions = Arc::new(Self {
             all: [first].into_iter().chain(others).collect(),
             route,
@@ -242,6 +244,7 @@ impl Partitions {
         // Nobody asks for it any more, and what still leaves the tables would follow one partition alone.
         self.shared().view.forget();
         let Self { all, .. } = last_of(self);
+        // The threads of each may have checkpoints taken of others.
         all.iter().for_each(|partition| partition.stop());
         close_all(all.into_iter().map(Partition::into_state).collect())
     }

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use super::tiers::TieredItems;
 use crate::Result;
 use crate::lsm::LsmVersion;
-use crate::store::files::dir::{Room, StoreDir, is_full};
-use crate::store::files::reserve;
+use crate::store::files::dir::{StoreDir, is_full};
+use crate::store::files::reserve::{Purpose, ROOM_AFTER_ADDITION_BYTES};
 use crate::table::item::Mutation;
 use crate::table::room::Need;
 
@@ -43,7 +43,7 @@ impl TieredItems {
             false => table.room_for(&tombstones.without_changes().and(need)),
         };
         (journal + growth)
-            .saturating_add(reserve::ROOM_AFTER_ADDITION_BYTES)
+            .saturating_add(ROOM_AFTER_ADDITION_BYTES)
             .saturating_add(more)
     }
 
@@ -51,14 +51,13 @@ impl TieredItems {
     ///
     /// # Errors
     /// [`Error::NoSpace`](crate::Error::NoSpace) and the like.
-    pub fn hold(&self, store_dir: &StoreDir, bytes: u64) -> Result<()> {
-        let hold = || store_dir.reserve().hold(bytes);
-        let held = store_dir.with_room(Room::Spares, hold);
+    pub fn hold(&self, store_dir: &StoreDir, bytes: u64, purpose: Purpose) -> Result<()> {
+        let held = store_dir.hold(bytes, purpose);
         if !is_full(&held) {
             return held;
         }
         self.table.trim();
-        hold()
+        store_dir.hold(bytes, purpose)
     }
 
     /// What the index needs for changes.

@@ -444,7 +444,11 @@ impl Log {
     /// again.
     pub fn was_taken(&self, sealed: &SealedPrefix) {
         self.tail().bytes -= sealed.bytes;
-        let room = sealed.bytes.next_multiple_of(self.extension);
+        let room = match self.store_dir.is_tight() {
+            // Another partition may need it.
+            true => 0,
+            false => sealed.bytes.next_multiple_of(self.extension),
+        };
         self.store_dir.retire_old_segments(room);
     }
 }
