@@ -124,7 +124,7 @@ struct Prepared<'e> {
 }
 
 /// What a group changes in a partition.
-struct Change<'c> {
+struct PartitionWrites<'c> {
     number: usize,
     state: &'c StoreInner,
     /// How many requests of the group it has.
@@ -133,7 +133,7 @@ struct Change<'c> {
     prepared: &'c Prepared<'c>,
 }
 
-impl<'c> Change<'c> {
+impl<'c> PartitionWrites<'c> {
     fn finals(&self) -> &'c [Entry<'c>] {
         self.writes.finals()
     }
@@ -347,8 +347,8 @@ impl Partitions {
             .map(|(prepared, find)| GroupWrites::new(&prepared.finals, find))
             .collect();
         let of_shares = shares.iter().zip(&prepared).zip(&writes);
-        let changes: Vec<Change> = of_shares
-            .map(|((share, prepared), writes)| Change {
+        let changes: Vec<PartitionWrites> = of_shares
+            .map(|((share, prepared), writes)| PartitionWrites {
                 number: share.number,
                 state: &share.partition.state,
                 span: share.len as u64,
@@ -449,7 +449,7 @@ impl Partitions {
     }
 
     /// Puts what a group changes in each partition into the logs, and then into the tables.
-    fn commit(&self, changes: &[Change], read_sets: &[&ReadSet]) -> Result<()> {
+    fn commit(&self, changes: &[PartitionWrites], read_sets: &[&ReadSet]) -> Result<()> {
         let began = Instant::now();
         let apart = Apart::of(changes.iter().map(|change| change.finals().len()));
         let coordinator = self.coordinator(changes)?;
@@ -458,7 +458,8 @@ impl Partitions {
             .iter()
             .map(|change| change.state.log.next_sequence())
             .collect();
-        let is_long = |change: &Change| change.prepared.record_bytes > IN_MEMORY_RECORD_BYTES_MAX;
+        let is_long =
+            |change: &PartitionWrites| change.prepared.record_bytes > IN_MEMORY_RECORD_BYTES_MAX;
         let takes_long = changes.iter().any(is_long);
         let threads = &self.shared().threads;
         threads.run_for_leader(takes_long, || match changes {
@@ -480,10 +481,10 @@ impl Partitions {
     }
 
     /// What the coordinator has of a group, once the disk has room for its commit record.
-    fn coordinator(&self, changes: &[Change]) -> Result<Coordinator> {
+    fn coordinator(&self, changes: &[PartitionWrites]) -> Result<Coordinator> {
         let nth = changes.iter().position(|change| change.number == 0);
         let first = &self.first().state;
-        let adds = |change: &Change| change.prepared.room == Room::Spares;
+        let adds = |change: &PartitionWrites| change.prepared.room == Room::Spares;
         let room = match nth {
             Some(nth) => changes[nth].prepared.room,
             None if changes.iter().any(adds) => {
@@ -503,7 +504,7 @@ impl Partitions {
     /// the next record of the coordinator is written.
     fn log_parts(
         &self,
-        changes: &[Change],
+        changes: &[PartitionWrites],
         firsts: &[u64],
         coordinator: Coordinator,
     ) -> Result<()> {
@@ -599,7 +600,7 @@ fn start<'s, 'r: 's>(
 }
 
 /// Publishes a group that is in the logs, and brings it into the tables.
-fn apply(changes: &[Change], apart: Apart, firsts: &[u64]) -> Result<()> {
+fn apply(changes: &[PartitionWrites], apart: Apart, firsts: &[u64]) -> Result<()> {
     let mut alone: Vec<MutexGuard<Applying>> = changes
         .iter()
         .map(|change| change.state.applying())
