@@ -530,12 +530,7 @@ impl Options {
                 found,
                 expected,
             })?;
-        Ok(Metadata {
-            key_kind,
-            columns,
-            version: Metadata::FIRST_VERSION,
-            ..Metadata::default()
-        })
+        Ok(Metadata::of_new(key_kind, columns))
     }
 
     /// Checks that a file at `path` which says `found` of itself was made with the key kind and the columns

@@ -1,6 +1,7 @@
 //! Byte strings in columns, one buffer and offsets each, as Apache Arrow lays out binary arrays: what threads have read of
 //! a batch, put together. All but [`Offsets`] is for the store of gphash alone.
 
+mod assembly;
 mod builder;
 mod bytes;
 mod gather;
@@ -9,6 +10,8 @@ mod tests;
 
 use std::ops::Sub;
 
+#[doc(hidden)]
+pub use assembly::assemble;
 #[doc(hidden)]
 pub use builder::{ColumnBuilder, ColumnRoom, EndsCopy, PartCopy, PartTarget, split_off};
 #[doc(hidden)]

@@ -1,9 +1,13 @@
 //! The columns of a value: which of its bytes hold what.
 
+#[doc(hidden)]
+pub mod metadata;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
+
+pub use metadata::{KeyKind, Metadata};
 
 use serde::{Serialize, Serializer};
 

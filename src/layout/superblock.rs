@@ -15,6 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::extent::{ExtentEntry, ExtentKind, MAX_EXTENTS};
 use super::shape::extent_alignment;
 use super::{DATA_START, KeyClass, MAX_FILE, PAGE, SUPERBLOCKS, Shape, align_up, hash};
+use crate::column::metadata::MAX_CHANGES;
 use crate::width::{to_usize, u32_of};
 use crate::{Error, Result};
 
@@ -23,10 +24,6 @@ pub const MAGIC: [u8; 8] = *b"GPHASH\r\n";
 
 /// The format that this build writes, and the latest that it reads.
 pub const FORMAT_VERSION: u32 = 3;
-
-/// What the counters of changes, of checkpoints and of versions never reach, and an attacker might set them to
-/// so that they overflow.
-pub(super) const MAX_CHANGES: u64 = 1 << 63;
 
 /// Entries for levels in memory, by their numbers.
 pub const DIRECTORY: usize = 48;

@@ -7,7 +7,9 @@
 
 pub mod crew;
 pub mod parallel;
+pub mod partition;
 pub mod rates;
+pub mod split;
 pub mod threshold;
 pub mod worker;
 

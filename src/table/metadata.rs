@@ -6,7 +6,7 @@ use bytemuck::Zeroable;
 
 use super::Table;
 use super::recovery::Recovery;
-use crate::layout::metadata::USER_METADATA_MAX;
+use crate::column::metadata::USER_METADATA_MAX;
 use crate::layout::{KeyClass, METADATA, Metadata, MetadataPage, Shape, Superblock};
 use crate::pm::Medium;
 use crate::sync::Ordering;
@@ -70,7 +70,7 @@ impl<M: Medium> Table<M> {
                     is_whole,
                     damage: None,
                 })
-                .map_err(|found| (newest.file_offset(), found)),
+                .map_err(|found| (METADATA[newest.copy()], found)),
         };
         match found {
             Err((at, found)) if !may_lack => Err(Error::Damaged {
@@ -132,7 +132,7 @@ impl<M: Medium> Table<M> {
         block.generation += 1;
         let page = MetadataPage::new(&block.current, block.generation);
         let mut before = MetadataPage::zeroed();
-        let at = page.file_offset();
+        let at = METADATA[page.copy()];
         self.medium.read(at, bytemuck::bytes_of_mut(&mut before));
         let lines = |page| <[u8]>::chunks(page, LINE_BYTES);
         let (old, new) = (bytemuck::bytes_of(&before), bytemuck::bytes_of(&page));
@@ -149,10 +149,9 @@ impl<M: Medium> Table<M> {
     /// What the file says of itself, with the version that was published last.
     pub(crate) fn metadata(&self) -> Metadata {
         let block = self.metadata.lock();
-        Metadata {
-            version: block.published,
-            ..block.current.clone()
-        }
+        let mut metadata = block.current.clone();
+        metadata.version = block.published;
+        metadata
     }
 
     /// Replaces the bytes of the user.

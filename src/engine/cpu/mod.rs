@@ -7,7 +7,6 @@
 //! Within a thread, operations go through a [pipeline], so that the memory's latency is paid by
 //! many of them at a time.
 
-mod partition;
 mod pipeline;
 
 use std::borrow::Cow;
@@ -19,6 +18,7 @@ use super::Write;
 use crate::Result;
 use crate::pm::{Mapping, Medium};
 use crate::pool::parallel;
+use crate::pool::partition::Partition;
 use crate::prefetch;
 use crate::table::idle::IdleWatch;
 use crate::table::item::{Found, ItemId, Mutation};
@@ -30,7 +30,6 @@ use crate::table::probe_hint::ProbeHint;
 use crate::table::record::{Check, Content, ValuePart};
 use crate::table::{Session, Table};
 use crate::width::{product_top, to_usize};
-use partition::Partition;
 use pipeline::{SessionsOf, Stores, change, lookup, prefetch_record_at};
 
 /// Batches below this length run on the caller's thread alone.

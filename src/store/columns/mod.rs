@@ -1,7 +1,6 @@
 //! Byte strings in columns: one buffer and offsets, as Apache Arrow lays out binary arrays. Batches of
 //! them take no allocation a request, neither of the caller nor of the store.
 
-pub mod assembly;
 pub mod requests;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -13,11 +12,10 @@ use std::sync::Arc;
 
 pub use crate::binary_column::Offsets;
 pub(in crate::store) use crate::binary_column::{
-    BinaryColumn, Bytes, ColumnBuilder, ColumnRoom, Lent, PART_VALUES, PartCopy, PartTarget,
-    ValuesPart, concat,
+    BinaryColumn, Bytes, ColumnBuilder, PART_VALUES, ValuesPart, assemble,
 };
 #[cfg(feature = "cuda")]
-pub(in crate::store) use crate::binary_column::{EndsCopy, NULL_END, split_off};
+pub(in crate::store) use crate::binary_column::{EndsCopy, Lent, NULL_END, PartCopy, split_off};
 pub use values::{ColumnAnswers, ValueColumns};
 
 use crate::{Error, Result};

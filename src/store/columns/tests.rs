@@ -3,6 +3,7 @@
 use super::requests::{ColumnBatch, RequestKind};
 use super::*;
 use crate::binary_column::NULL_END;
+use crate::binary_column::{Lent, PartCopy, concat};
 
 /// What is said of offsets that are refused.
 fn refused(offsets: impl Into<Offsets>, bytes: &[u8]) -> String {

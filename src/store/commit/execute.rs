@@ -14,8 +14,9 @@ use super::requests::{AnswerForm, Batch, Requests};
 use crate::engine::VersionSorter;
 use crate::pool::parallel;
 use crate::prefetch;
-use crate::store::columns::assembly::assemble;
-use crate::store::columns::{ColumnAnswers, ColumnBuilder, PART_VALUES, ValueColumns, ValuesPart};
+use crate::store::columns::{
+    ColumnAnswers, ColumnBuilder, PART_VALUES, ValueColumns, ValuesPart, assemble,
+};
 use crate::store::merge::{MergeOperator, merge};
 use crate::store::request::{RequestRef, Response};
 use crate::store::resident::tiers::TieredItems;
@@ -400,7 +401,7 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
             self.read_part(tiers, first + of_column.start..first + of_column.end, part)
         };
         let builder = ColumnBuilder::new(len, buffers.into_buffers());
-        assemble((len, PART_VALUES), is_shared(len), builder, &read)
+        assemble((len, PART_VALUES), is_shared(len), builder, &read).map(Into::into)
     }
 
     /// What a request before the one at `position` has left of its key; `None` if none has changed it.

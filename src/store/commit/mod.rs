@@ -10,7 +10,6 @@ pub mod queue;
 pub mod requests;
 pub mod room;
 pub mod sorter;
-pub mod split;
 pub mod user_code;
 
 pub use crate::store::threads::REQUESTS_PER_THREAD_MIN;

@@ -15,11 +15,11 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::optimistic_reads::OptimisticReads;
 use super::requests::Batch;
-use super::split::{Split, SplitAnswers};
 use super::user_code;
 use crate::metrics::StallReason;
 use crate::metrics::stalls::StallRecorder;
 use crate::pool::crew::Crew;
+use crate::pool::split::{Split, SplitAnswers};
 use crate::pool::worker::{Worker, words};
 use crate::store::columns::ColumnAnswers;
 use crate::store::columns::requests::{ColumnBatch, RequestKind};
@@ -192,7 +192,7 @@ pub enum Answers {
     /// Those to a batch in columns; no values if none of its requests has one.
     Columns(Box<ColumnAnswers>),
     /// Those to a batch of several partitions that did not come in columns, as these have given them.
-    Split(Box<SplitAnswers>),
+    Split(Box<SplitAnswers<Response>>),
 }
 
 impl Answers {
@@ -204,7 +204,7 @@ impl Answers {
         match self {
             Self::Responses(responses) => responses,
             Self::Columns(_) => Vec::new(),
-            Self::Split(answers) => answers.in_order(),
+            Self::Split(answers) => answers.in_order(Response::Done),
         }
     }
 

@@ -7,11 +7,12 @@ use super::Partitions;
 #[cfg(feature = "cuda")]
 use super::gpu_reads::ColumnKind;
 use crate::Result;
+use crate::pool::split::{CHUNK_REQUESTS, Routed, Split};
 use crate::pool::{parallel, run_off_pool};
-use crate::store::columns::assembly::assemble;
-use crate::store::columns::{ColumnBuilder, Columns, PART_VALUES, ValueColumns, ValuesPart};
+use crate::store::columns::{
+    ColumnBuilder, Columns, PART_VALUES, ValueColumns, ValuesPart, assemble,
+};
 use crate::store::commit::requests::Batch;
-use crate::store::commit::split::{CHUNK_REQUESTS, Routed, Split};
 use crate::store::inner::PARALLEL_LOOKUPS_MIN;
 use crate::width::low_byte;
 
@@ -80,7 +81,7 @@ impl Partitions {
     ) -> Result<ValueColumns> {
         let read = |positions, part| self.read_part(keys, positions, part, snapshot);
         let is_long = keys.len() >= PARALLEL_LOOKUPS_MIN;
-        let build = || assemble((keys.len(), PART_KEYS), is_long, builder, &read);
+        let build = || assemble((keys.len(), PART_KEYS), is_long, builder, &read).map(Into::into);
         match is_long {
             true => self.shared().threads.reads.install(build),
             false => build(),
@@ -132,7 +133,7 @@ impl Partitions {
             return self.build_with_gpu(columns.keys(), builder, turn, &read, Some(&known), None);
         }
         let is_shared = len > CHUNK_REQUESTS && parallel::is_shared();
-        let column = assemble((len, CHUNK_REQUESTS), is_shared, builder, &read)?;
+        let column = assemble((len, CHUNK_REQUESTS), is_shared, builder, &read)?.into();
         #[cfg(feature = "cuda")]
         self.shared()
             .gpu_reads

@@ -21,6 +21,7 @@ use parking_lot::MutexGuard;
 use super::Partitions;
 use crate::engine::VersionSorter;
 use crate::pool::parallel;
+use crate::pool::split::{Routed, Split, SplitAnswers};
 use crate::pool::worker::words;
 use crate::store::columns::ColumnAnswers;
 use crate::store::commit::apply::Stays;
@@ -29,7 +30,6 @@ use crate::store::commit::group::{answer_each, drop_conflicting, goes_before, re
 use crate::store::commit::key_writes::position;
 use crate::store::commit::queue::{Answer, Answers, Held, Job, Leader, Work};
 use crate::store::commit::requests::{AnswerForm, Batch, Requests};
-use crate::store::commit::split::{Routed, Split, SplitAnswers};
 use crate::store::files::dir::{Room, is_full};
 use crate::store::inner::{Applying, StoreInner};
 use crate::store::mvcc::group_writes::GroupWrites;
@@ -37,6 +37,7 @@ use crate::store::mvcc::published::Published;
 use crate::store::mvcc::read_set::ReadSet;
 use crate::store::options::WhenFull;
 use crate::store::partition::Partition;
+use crate::store::request::Response;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::wal::IN_MEMORY_RECORD_BYTES_MAX;
 use crate::store::wal::record::{self, Entry, GroupPart};
@@ -395,7 +396,7 @@ impl Partitions {
         if (0..jobs.len()).any(|job| form(job) == AnswerForm::Responses) {
             of_shares = each(apart, executions.iter().zip(shares), of_share)?;
         }
-        let mut responses: Vec<SplitAnswers> = jobs
+        let mut responses: Vec<SplitAnswers<Response>> = jobs
             .iter()
             .map(|(_, split)| SplitAnswers::new(split))
             .collect();

@@ -24,10 +24,10 @@ use std::sync::Arc;
 pub use self::route::Partitioner;
 use self::route::Route;
 use crate::pool::run_off_pool;
+use crate::pool::split::Split;
 use crate::process::Opener;
 use crate::store::commit::queue::{Answer, Answers, Callback, Queue, Work};
 use crate::store::commit::requests::Batch;
-use crate::store::commit::split::Split;
 use crate::store::commit::user_code;
 use crate::store::files::dir::is_full;
 use crate::store::inner::StoreInner;
@@ -35,6 +35,7 @@ use crate::store::lifecycle::checkpoint::close_all;
 use crate::store::mvcc::snapshots::Snapshot;
 use crate::store::options::{StoreOptions, WhenFull};
 use crate::store::partition::{Partition, last_of, retries};
+use crate::store::request::Response;
 use crate::store::shared::Shared;
 use crate::{Error, Progress, Result};
 
@@ -168,7 +169,7 @@ impl Partitions {
             let answer = match answer {
                 Ok(Answers::Split(answers)) => {
                     let len = answers.len();
-                    let in_order = || Answers::Responses(answers.in_order());
+                    let in_order = || Answers::Responses(answers.in_order(Response::Done));
                     Ok(threads.run_for_caller(len, in_order))
                 }
                 answer => answer,

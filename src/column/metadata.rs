@@ -13,10 +13,11 @@ use serde::Serialize;
 use static_assertions::const_assert_eq;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::superblock::MAX_CHANGES;
-use super::{METADATA, PAGE};
-use crate::column::{self, COLUMN_NAME_MAX, COLUMNS_MAX, Column, ColumnRole, DType, RANK_MAX};
-use crate::width::{to_usize, u32_of};
+use super::{COLUMN_NAME_MAX, COLUMNS_MAX, Column, ColumnRole, DType, RANK_MAX, check};
+
+/// What the counters of changes, of checkpoints and of versions never reach, and an attacker might set them to
+/// so that they overflow.
+pub const MAX_CHANGES: u64 = 1 << 63;
 
 /// Most bytes of the user.
 pub const USER_METADATA_MAX: usize = 2048;
@@ -46,7 +47,8 @@ impl KeyKind {
     }
 
     /// Whether keys of so many bytes can be of this kind.
-    pub(crate) const fn fits(self, key_size: u64) -> bool {
+    #[doc(hidden)]
+    pub const fn fits(self, key_size: u64) -> bool {
         matches!(self, Self::Bytes) || key_size == 8 || key_size == 16
     }
 }
@@ -69,15 +71,23 @@ pub struct Metadata {
     pub key_kind: KeyKind,
     /// The columns of a value, in the order of their offsets; none if nobody has named them.
     pub columns: Vec<Column>,
-    /// Number of the state that was published last, see [`Index::metadata`](crate::Index::metadata).
+    /// Number of the state that was published last, see `Index::metadata`.
     pub version: u64,
-    /// What [`Index::set_user_metadata`](crate::Index::set_user_metadata) was given last; empty before.
+    /// What `Index::set_user_metadata` was given last; empty before.
     pub user: Vec<u8>,
 }
 
 impl Metadata {
-    /// The version of a new index.
-    pub(crate) const FIRST_VERSION: u64 = 1;
+    /// That of a new index.
+    #[doc(hidden)]
+    pub fn of_new(key_kind: KeyKind, columns: Vec<Column>) -> Self {
+        Self {
+            key_kind,
+            columns,
+            version: 1,
+            user: Vec::new(),
+        }
+    }
 }
 
 /// A column as it stands in the file.
@@ -136,7 +146,7 @@ pub struct MetadataPage {
     pub checksum: u64,
 }
 
-const_assert_eq!(size_of::<MetadataPage>() as u64, PAGE);
+const_assert_eq!(size_of::<MetadataPage>(), 4096);
 const_assert_eq!(std::mem::offset_of!(MetadataPage, key_kind), 16);
 const_assert_eq!(std::mem::offset_of!(MetadataPage, columns), 32);
 const_assert_eq!(std::mem::offset_of!(MetadataPage, user), 1056);
@@ -145,15 +155,15 @@ const_assert_eq!(std::mem::offset_of!(MetadataPage, checksum), 4088);
 
 impl MetadataPage {
     /// The copy of this generation. The columns fit the value, and the user's bytes are not too many.
-    pub(crate) fn new(metadata: &Metadata, generation: u64) -> Self {
+    pub fn new(metadata: &Metadata, generation: u64) -> Self {
         let mut page = Self::zeroed();
         page.generation = generation;
         page.version = metadata.version;
         page.key_kind = metadata.key_kind.code();
-        page.column_count = u32_of(metadata.columns.len() as u64);
-        page.user_len = u32_of(metadata.user.len() as u64);
+        let number = |number: usize| u32::try_from(number).expect("they fit a value");
+        page.column_count = number(metadata.columns.len());
+        page.user_len = number(metadata.user.len());
         for (entry, column) in page.columns.iter_mut().zip(&metadata.columns) {
-            let number = |number: usize| u32_of(number as u64);
             entry.name[..column.name().len()].copy_from_slice(column.name().as_bytes());
             entry.dtype = column.dtype().code();
             entry.role = column.role().code();
@@ -169,7 +179,7 @@ impl MetadataPage {
         page
     }
 
-    /// Sets the checksum; to be called after the last change before writing.
+    /// Sets the checksum; to be called after the last one of the fields was set, before writing.
     pub fn seal(&mut self) {
         self.checksum = self.sum();
     }
@@ -183,13 +193,13 @@ impl MetadataPage {
         self.checksum == self.sum()
     }
 
-    /// Offset of the copy that this generation is written to.
-    pub fn file_offset(&self) -> u64 {
-        METADATA[to_usize(self.generation % 2)]
+    /// Which of the two copies this generation is written to.
+    pub fn copy(&self) -> usize {
+        usize::from(!self.generation.is_multiple_of(2))
     }
 
     /// The copy that holds, and whether the other one is whole, too.
-    pub(crate) fn find(copies: &[Self; 2]) -> Option<(&Self, bool)> {
+    pub fn find(copies: &[Self; 2]) -> Option<(&Self, bool)> {
         let whole = || copies.iter().filter(|copy| copy.is_whole());
         let newest = whole().max_by_key(|copy| copy.generation)?;
         Some((newest, whole().count() == copies.len()))
@@ -199,7 +209,7 @@ impl MetadataPage {
     ///
     /// # Errors
     /// What was found that no index has.
-    pub(crate) fn decode(&self, key_size: u64, value_size: u64) -> Result<Metadata, String> {
+    pub fn decode(&self, key_size: u64, value_size: u64) -> Result<Metadata, String> {
         if self.generation >= MAX_CHANGES || self.version >= MAX_CHANGES {
             return Err(format!(
                 "generation {} and version {}",
@@ -215,7 +225,8 @@ impl MetadataPage {
         let entries = entries.ok_or_else(|| format!("{} columns", self.column_count))?;
         let columns = entries.iter().map(ColumnEntry::decode);
         let columns = columns.collect::<Result<Vec<Column>, String>>()?;
-        column::check(&columns, to_usize(value_size))
+        let value_size = usize::try_from(value_size).map_err(|error| error.to_string())?;
+        check(&columns, value_size)
             .map_err(|(found, expected)| format!("{found}; expected {expected}"))?;
         let user = self.user.get(..self.user_len as usize);
         let user = user.ok_or_else(|| format!("{} bytes of the user", self.user_len))?;

@@ -4,9 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::key_writes::position;
-use crate::pool::parallel;
-use crate::store::request::Response;
+use super::parallel;
 
 /// Numbers that partitions may have.
 const NUMBERS: usize = 256;
@@ -120,16 +118,19 @@ impl Split {
     }
 
     /// How many requests there are.
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// The number of each partition that has some of the requests, and how many, by ranks.
+    #[inline]
     pub fn counts(&self) -> &[(usize, usize)] {
         &self.counts
     }
 
     /// The positions of what the partition of a rank has, in ascending order.
+    #[inline]
     pub fn positions(&self, rank: usize) -> impl Iterator<Item = usize> {
         let firsts = (0..).step_by(CHUNK_REQUESTS);
         firsts.zip(&self.chunks).flat_map(move |(first, chunk)| {
@@ -170,13 +171,13 @@ impl Split {
 
 /// The answers to a batch that did not come in columns, as its partitions have given them.
 #[derive(Debug)]
-pub struct SplitAnswers {
+pub struct SplitAnswers<T> {
     split: Arc<Split>,
     /// By ranks.
-    answers: Vec<(usize, Vec<Response>)>,
+    answers: Vec<(usize, Vec<T>)>,
 }
 
-impl SplitAnswers {
+impl<T: Clone + Send> SplitAnswers<T> {
     /// None yet.
     pub fn new(split: &Arc<Split>) -> Self {
         Self {
@@ -186,20 +187,22 @@ impl SplitAnswers {
     }
 
     /// Adds those to all that the partition of a rank has.
-    pub fn add(&mut self, rank: usize, answers: Vec<Response>) {
+    pub fn add(&mut self, rank: usize, answers: Vec<T>) {
         self.answers.push((rank, answers));
     }
 
     /// How many requests they answer.
+    #[inline]
     pub fn len(&self) -> usize {
         self.split.len
     }
 
-    /// The answers in the order of the requests. Threads of the caller's pool put them there together.
-    pub fn in_order(mut self) -> Vec<Response> {
-        let mut responses = vec![Response::Done; self.split.len];
+    /// The answers in the order of the requests, with `other` for those that have none. Threads of the caller's pool put
+    /// them there together.
+    pub fn in_order(mut self, other: T) -> Vec<T> {
+        let mut responses = vec![other; self.split.len];
         let left = self.answers.iter_mut();
-        let mut left: Vec<(usize, &mut [Response])> = left
+        let mut left: Vec<(usize, &mut [T])> = left
             .map(|(rank, responses)| (*rank, &mut responses[..]))
             .collect();
         let mut parts = Vec::with_capacity(self.split.chunks.len());
@@ -222,6 +225,11 @@ impl SplitAnswers {
         });
         responses
     }
+}
+
+/// The position of a request in its batch, whose length has 32 bits.
+fn position(nth: usize) -> u32 {
+    u32::try_from(nth).expect("a batch has fewer requests")
 }
 
 #[cfg(test)]

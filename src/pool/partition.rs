@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::pool::parallel;
+use super::parallel;
 
 /// Positions of a batch, in their order within each part.
 pub struct Partition {
@@ -35,6 +35,7 @@ impl Partition {
     }
 
     /// The positions of a part, ascending.
+    #[inline]
     pub fn positions(&self, part: usize) -> impl Iterator<Item = usize> + Clone {
         self.blocks
             .iter()
@@ -68,5 +69,5 @@ impl Block {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;

@@ -18,7 +18,7 @@ fn metadata_comes_back_from_its_page() {
     for written in [metadata(7), Metadata::default()] {
         let page = MetadataPage::new(&written, 5);
         assert!(page.is_whole());
-        assert_eq!(page.file_offset(), METADATA[1]);
+        assert_eq!(page.copy(), 1);
         assert_eq!(page.decode(8, 160), Ok(written));
     }
     let full = Metadata {

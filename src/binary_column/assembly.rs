@@ -4,13 +4,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use gphash_pool::parallel;
 use parking_lot::Mutex;
 
 use super::{
-    ColumnBuilder, ColumnRoom, Lent, PartCopy, PartTarget, ValueColumns, ValuesPart, concat,
+    BinaryColumn, ColumnBuilder, ColumnRoom, Lent, PartCopy, PartTarget, ValuesPart, concat,
 };
-use crate::Result;
-use crate::pool::parallel;
 
 /// Parts for each thread that may have come before one that is still being read: they are memory.
 const EARLY_PARTS_PER_THREAD: usize = 8;
@@ -22,7 +21,7 @@ enum Task<'b> {
 }
 
 /// A column on its way, as far as there is room for it.
-struct Assembly<'b> {
+struct Assembly<'b, E> {
     room: ColumnRoom<'b>,
     len: usize,
     /// Positions that a thread reads at a time.
@@ -39,10 +38,10 @@ struct Assembly<'b> {
     idle: Vec<ValuesPart>,
     /// Nothing more is read for now.
     has_ended: bool,
-    outcome: Result<()>,
+    outcome: Result<(), E>,
 }
 
-impl<'b> Assembly<'b> {
+impl<'b, E> Assembly<'b, E> {
     /// One of the positions that are left of `len`, from `first` on.
     fn new(
         room: ColumnRoom<'b>,
@@ -81,7 +80,7 @@ impl<'b> Assembly<'b> {
     }
 
     /// Notes what a thread has read from a position on.
-    fn note(&mut self, first: usize, read: Result<ValuesPart>) {
+    fn note(&mut self, first: usize, read: Result<ValuesPart, E>) {
         match read {
             Ok(part) => drop(self.early.insert(first, part)),
             Err(error) => {
@@ -107,12 +106,12 @@ impl<'b> Assembly<'b> {
 ///
 /// # Errors
 /// Those of `read`.
-pub fn assemble(
+pub fn assemble<E: Send>(
     (len, part_len): (usize, usize),
     is_shared: bool,
     mut builder: ColumnBuilder,
-    read: &(impl Fn(Range<usize>, ValuesPart) -> Result<ValuesPart> + Sync),
-) -> Result<ValueColumns> {
+    read: &(impl Fn(Range<usize>, ValuesPart) -> Result<ValuesPart, E> + Sync),
+) -> Result<BinaryColumn, E> {
     let threads = match is_shared {
         true => parallel::threads(),
         false => 1,
@@ -134,7 +133,7 @@ pub fn assemble(
             && only.len() == len
             && !builder.has_room(only.bytes_len())
         {
-            return Ok(concat(parts).into());
+            return Ok(concat(parts));
         }
         let copies = builder.add(&parts, Lent::default());
         match threads {
@@ -143,13 +142,13 @@ pub fn assemble(
         }
         idle.extend(parts);
     }
-    Ok(builder.finish().into())
+    Ok(builder.finish())
 }
 
 /// Does what there is to do for a column, until there is nothing.
-fn work(
-    assembly: &Mutex<Assembly>,
-    read: &impl Fn(Range<usize>, ValuesPart) -> Result<ValuesPart>,
+fn work<E>(
+    assembly: &Mutex<Assembly<E>>,
+    read: &impl Fn(Range<usize>, ValuesPart) -> Result<ValuesPart, E>,
 ) {
     let mut task = assembly.lock().next();
     while let Some(doing) = task {
@@ -171,5 +170,5 @@ fn work(
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
