@@ -119,7 +119,7 @@ impl Split {
 
     /// How many requests there are.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub fn requests(&self) -> usize {
         self.len
     }
 
@@ -193,7 +193,7 @@ impl<T: Clone + Send> SplitAnswers<T> {
 
     /// How many requests they answer.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub fn requests(&self) -> usize {
         self.split.len
     }
 

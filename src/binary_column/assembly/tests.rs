@@ -65,7 +65,7 @@ fn check(len: usize, bytes: usize, early_max: usize, late: impl Fn(usize) -> boo
             Vec::new(),
         );
         let left = assemble(&mut assembly, late);
-        assembly.outcome.clone().unwrap();
+        assembly.outcome.unwrap();
         let copies = builder.add(&left, Lent::default());
         copies.into_iter().for_each(PartCopy::run);
     }

@@ -122,7 +122,7 @@ impl Partitions {
         };
         let read =
             |positions: Range<usize>, part| self.read_unknown(batch, positions, part, &known);
-        let len = split.len();
+        let len = split.requests();
         let builder = ColumnBuilder::new(len, buffers.into_buffers());
         #[cfg(feature = "cuda")]
         let began = std::time::Instant::now();

@@ -168,7 +168,7 @@ impl Partitions {
             }
             let answer = match answer {
                 Ok(Answers::Split(answers)) => {
-                    let len = answers.len();
+                    let len = answers.requests();
                     let in_order = || Answers::Responses(answers.in_order(Response::Done));
                     Ok(threads.run_for_caller(len, in_order))
                 }
