@@ -1,13 +1,24 @@
 //! How long the CPU and a GPU take for work of a kind, by its size, who is faster (gLSM §5.4, H-Rocks §6.7), and whether the
 //! GPU is left alone because it has failed.
 
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 /// Works of a size after which the slower side does one again, as it may have become the faster one: soon at first, since
 /// one work may have been slow by chance, and later each time after twice as many.
-const RETRY_WORKS: std::ops::RangeInclusive<u64> = 8..=512;
+const RETRY_WORKS: RangeInclusive<u64> = 8..=512;
+
+/// In how many times what such a try has cost it comes again at the earliest: a share of the time of all works.
+const TRY_SHARE: f64 = 32.0;
+
+/// After how many works it comes again, whatever it costs.
+const RETRY_WORKS_MAX: u64 = 1 << 14;
+
+/// How many works in a row the slower side does then, unless one is noted before: the time of a work that had something
+/// else to do, too, says nothing.
+const TRIES: u64 = 2;
 
 /// How much a work that was slower counts in what is known of a size. A faster one is all that counts: it says what can be
 /// had.
@@ -43,6 +54,39 @@ struct OfSize {
     works: u64,
     retry: u64,
     is_gpu_faster: bool,
+    /// What it costs to try the slower side, in nanoseconds for a unit, since it has been due.
+    tried: f64,
+}
+
+impl OfSize {
+    /// After how many works the slower side is tried.
+    fn due(&self) -> u64 {
+        self.retry.max(*RETRY_WORKS.start())
+    }
+
+    /// Notes that it was.
+    fn note_retry(&mut self) {
+        let faster = if self.is_gpu_faster {
+            self.gpu
+        } else {
+            self.cpu
+        };
+        let works = std::mem::take(&mut self.tried) / faster.unwrap_or(f64::INFINITY);
+        let mut retry = (2 * self.due()).min(*RETRY_WORKS.end());
+        while (retry as f64) < TRY_SHARE * works && retry < RETRY_WORKS_MAX {
+            retry *= 2;
+        }
+        (self.works, self.retry) = (0, retry);
+    }
+
+    /// Whether a work that has had this rate was a try of the slower side.
+    fn is_try(&mut self, side: Side, rate: f64) -> bool {
+        let is_try = self.works > self.due() && self.is_gpu_faster != (side == Side::Gpu);
+        if is_try {
+            self.tried += rate;
+        }
+        is_try
+    }
 }
 
 impl Default for Rates {
@@ -67,12 +111,11 @@ impl Rates {
             of_size.is_gpu_faster = is_faster;
             (of_size.works, of_size.retry) = (0, 0);
         }
-        of_size.works += 1;
-        let is_retry = of_size.works > of_size.retry.max(*RETRY_WORKS.start());
-        if is_retry {
-            of_size.works = 0;
-            of_size.retry = (2 * of_size.retry).clamp(2 * RETRY_WORKS.start(), *RETRY_WORKS.end());
+        if of_size.works == of_size.due() + TRIES {
+            of_size.note_retry();
         }
+        of_size.works += 1;
+        let is_retry = of_size.works > of_size.due();
         match is_faster != is_retry {
             true => Side::Gpu,
             false => Side::Cpu,
@@ -92,7 +135,7 @@ impl Rates {
 
     /// Notes how long a work took.
     pub fn note(&self, side: Side, units: u64, took: Duration) {
-        let rate = took.as_nanos() as f64 / units.max(1) as f64;
+        let rate = rate(units, took);
         let of_size = &mut self.sizes.lock()[size_of(units)];
         let known = match side {
             Side::Cpu => &mut of_size.cpu,
@@ -100,7 +143,20 @@ impl Rates {
         };
         let slower = |known: f64| known + WEIGHT * (rate - known);
         *known = Some(known.map_or(rate, |known| slower(known).min(rate)));
+        if of_size.is_try(side, rate) {
+            of_size.note_retry();
+        }
     }
+
+    /// Notes how long a work took that had something to do for which the next ones are quicker. It says what it costs to try
+    /// that side, and nothing else.
+    pub fn note_unusual(&self, side: Side, units: u64, took: Duration) {
+        self.sizes.lock()[size_of(units)].is_try(side, rate(units, took));
+    }
+}
+
+fn rate(units: u64, took: Duration) -> f64 {
+    took.as_nanos() as f64 / units.max(1) as f64
 }
 
 fn size_of(units: u64) -> usize {
@@ -121,12 +177,32 @@ mod tests {
         rates.note(Side::Cpu, 1000, took(20));
         let chosen: Vec<Side> = (0..500).map(|_| rates.choose(1000)).collect();
         let retried: Vec<usize> = (0..500).filter(|&nth| chosen[nth] == Side::Cpu).collect();
-        assert_eq!(retried, [8, 25, 58, 123, 252]);
+        assert_eq!(retried, [8, 9, 26, 27, 60, 61, 126, 127, 256, 257]);
         assert_eq!(rates.choose(1 << 20), Side::Gpu, "another size");
         for _ in 0..20 {
             rates.note(Side::Gpu, 1000, took(40));
         }
         assert_eq!(rates.choose(1000), Side::Cpu);
+    }
+
+    #[test]
+    fn tries_that_cost_much_come_seldom() {
+        let rates = Rates::default();
+        let took = Duration::from_micros;
+        rates.note(Side::Gpu, 1000, took(30));
+        rates.note(Side::Cpu, 1000, took(20));
+        let choose = |_| {
+            let side = rates.choose(1000);
+            match side {
+                Side::Cpu => rates.note(side, 1000, took(20)),
+                Side::Gpu => rates.note_unusual(side, 1000, took(200)),
+            }
+            side
+        };
+        let chosen: Vec<Side> = (0..1100).map(choose).collect();
+        let tried: Vec<usize> = (0..1100).filter(|&nth| chosen[nth] == Side::Gpu).collect();
+        // Both have cost as much as twenty works.
+        assert_eq!(tried, [8, 9, 1034, 1035]);
     }
 
     #[test]

@@ -1035,8 +1035,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "what was read early hides what the batch changes",
         file: "src/store/commit/execute.rs",
-        find: "            match self.newest(versions) {\n",
-        replacement: "            match self.newest(versions.filter(|_| !is_early(nth))) {\n",
+        find: "            match self.value_before(key, position(first + nth)) {\n",
+        replacement: "            let before = self.value_before(key, position(first + nth));\n            match before.filter(|_| !is_early(nth)) {\n",
         suite: Suite::Unit("store::commit::group"),
     },
     Mutation {
@@ -1084,8 +1084,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a get in columns sees nothing of its batch",
         file: "src/store/commit/execute.rs",
-        find: "                Some((_, Some(value))) => part.set(nth, value),\n",
-        replacement: "                Some((_, Some(_))) => {}\n",
+        find: "                Some(Some(value)) => part.set(nth, value),\n",
+        replacement: "                Some(Some(_)) => {}\n",
         suite: Suite::Unit("store::commit::group"),
     },
     Mutation {
@@ -1571,17 +1571,17 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "what chunks before have of a partition is not counted",
-        file: "src/store/commit/split.rs",
+        file: "src/pool/split.rs",
         find: "                *count += chunk.of(rank).len();\n",
         replacement: "                let _ = rank;\n",
-        suite: Suite::Unit("commit::split"),
+        suite: Suite::Unit("split"),
     },
     Mutation {
-        name: "values of a partition begin anew in each chunk",
-        file: "src/store/commit/split.rs",
-        find: "(chunk.before[rank]..).zip(chunk.of(rank))",
-        replacement: "(0..).zip(chunk.of(rank))",
-        suite: Suite::Unit("commit::split"),
+        name: "requests of a partition begin anew in each chunk",
+        file: "src/pool/split.rs",
+        find: "(position(before)..).zip(of_partition)",
+        replacement: "(position(before * 0)..).zip(of_partition)",
+        suite: Suite::Unit("split"),
     },
     Mutation {
         name: "which values there are is added to what the buffers had",
@@ -1859,7 +1859,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a group of several partitions does not block its keys in the hot cache",
         file: "src/store/partitions/commit.rs",
-        find: "    let _blocked = states[0].shared.block_cached(finals);\n",
+        find: "    let _blocked = changes[0].state.shared.block_cached(finals);\n",
         replacement: "    let _ = finals;\n",
         suite: Suite::Store("hot_cache"),
     },

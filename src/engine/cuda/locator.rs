@@ -60,6 +60,8 @@ pub(crate) struct Refreshed {
     pub(crate) usable: Usable,
     /// One was copied for the first time.
     pub(crate) is_first: bool,
+    /// Slots that were copied.
+    pub(crate) slots: usize,
     /// No item of any of them was being moved meanwhile: what is in no copied slot was not there.
     pub(crate) is_settled: bool,
 }
@@ -116,6 +118,7 @@ impl Locator {
         }
         let of_bucket = self.shape.bucket_size / SLOT;
         let (mut single, mut whole) = (Vec::new(), Vec::new());
+        let mut copied_slots = 0;
         for (number, source) in (0..=u8::MAX).zip(&sources) {
             let Some(Source { table, .. }) = *source else {
                 continue;
@@ -134,6 +137,7 @@ impl Locator {
                     return Ok(());
                 }
                 single.push(id(level, bucket, slot));
+                copied_slots += 1;
                 match single.len() {
                     SLOTS_AT_ONCE => self.copy(&sources, &mut single, 1),
                     _ => Ok(()),
@@ -142,6 +146,7 @@ impl Locator {
             for level in (levels.bottom..=levels.top).filter(|level| !kept.contains(level)) {
                 for bucket in 0..1 << level {
                     whole.push(id(level, bucket, 0));
+                    copied_slots += of_bucket as usize;
                     if whole.len() == SLOTS_AT_ONCE / of_bucket as usize {
                         self.copy(&sources, &mut whole, of_bucket)?;
                     }
@@ -168,6 +173,7 @@ impl Locator {
         Ok(Refreshed {
             usable,
             is_first,
+            slots: copied_slots,
             is_settled,
         })
     }

@@ -13,7 +13,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::layout::PAGE;
 use crate::pm::Dir;
@@ -66,8 +66,10 @@ struct ShareBytes {
 pub struct Shares {
     /// That of each partition, once it is open.
     all: Box<[OnceLock<Arc<Share>>]>,
-    /// How many give something back now. Locked by whoever holds more.
+    /// How many give something back now. Locked by whoever holds more while the disk is full, or nearly.
     giving: Mutex<usize>,
+    /// Read by whoever holds more while it is not. Whoever begins to give something back waits for these alone.
+    extending: RwLock<()>,
     all_given: Condvar,
     /// Nothing is added before each partition was found to hold what it needs.
     is_tight: AtomicBool,
@@ -89,6 +91,7 @@ impl Shares {
         Arc::new(Self {
             all: (0..partitions).map(|_| OnceLock::new()).collect(),
             giving: Mutex::new(0),
+            extending: RwLock::new(()),
             all_given: Condvar::new(),
             is_tight: AtomicBool::new(false),
         })
@@ -168,6 +171,9 @@ impl Reserve {
     /// # Errors
     /// [`Error::NoSpace`] and the like.
     pub fn hold(&self, bytes: u64, purpose: Purpose) -> Result<()> {
+        if self.extend_beside_others(bytes, purpose) {
+            return Ok(());
+        }
         let mut giving = self.shares.giving.lock();
         while purpose == Purpose::Refill && *giving > 0 {
             self.shares.all_given.wait(&mut giving);
@@ -204,6 +210,16 @@ impl Reserve {
             self.shares.is_tight.store(false, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Holds more while other partitions do: to allocate room takes long. `false` if the disk is full, or nearly.
+    fn extend_beside_others(&self, bytes: u64, purpose: Purpose) -> bool {
+        let _extending = self.shares.extending.read();
+        // All hold what they need then.
+        let has_room = !self.is_tight() && *self.shares.giving.lock() == 0;
+        has_room
+            && self.own.extend(bytes, RESERVE_STEP_BYTES).is_ok()
+            && self.own.bytes.lock().is_held(bytes, purpose)
     }
 
     /// Gives back what each partition holds beyond its needs, which are to be so many bytes for this one; `false` if there
@@ -267,6 +283,7 @@ impl Reserve {
 
     /// Begins to give something back that it needs later.
     pub fn give(&self) -> Giving<'_> {
+        let _none_extends = self.shares.extending.write();
         let mut giving = self.shares.giving.lock();
         *giving += 1;
         // Before somebody else who adds to the store finds that all is held.

@@ -206,9 +206,10 @@ impl Turn<'_> {
         if let Some(locator) = self.locator() {
             locator.end_column(keys);
         }
-        if !self.is_settling {
-            let took = self.began.elapsed();
-            self.of.rates[self.kind as usize].note(Side::Gpu, keys as u64, took);
+        let (rates, took) = (&self.of.rates[self.kind as usize], self.began.elapsed());
+        match self.is_settling {
+            true => rates.note_unusual(Side::Gpu, keys as u64, took),
+            false => rates.note(Side::Gpu, keys as u64, took),
         }
     }
 
@@ -275,7 +276,9 @@ impl Turn<'_> {
         };
         match found {
             Ok(Some(exchange)) => {
-                *is_settling |= session.as_ref().is_some_and(|session| session.is_first);
+                *is_settling |= session
+                    .as_ref()
+                    .is_some_and(|session| session.is_catching_up);
                 Some(exchange)
             }
             Ok(None) => {
@@ -329,8 +332,9 @@ struct Session<'p> {
     gpu_reads: &'p GpuReads,
     /// The partitions whose tables the GPU has.
     usable: Usable,
-    /// It has copied one of them for the first time.
-    is_first: bool,
+    /// It has copied one of them for the first time, or more slots than a column of changes leaves: the next one has less
+    /// to do.
+    is_catching_up: bool,
     /// What it has no slot of is in none of them.
     is_settled: bool,
     _held: Vec<Option<Held<'p>>>,
@@ -356,7 +360,7 @@ impl<'p> Session<'p> {
             // Nothing is held while this waits.
             other => {
                 drop(other);
-                let begun = Self::begin(partitions, locator)?;
+                let begun = Self::begin(partitions, locator, asked.keys.len())?;
                 if begun.usable == Usable::default() {
                     return Ok(None);
                 }
@@ -376,8 +380,8 @@ impl<'p> Session<'p> {
         Ok(Some(exchange))
     }
 
-    /// Holds the tables that the GPU can serve, of which it then has what they have.
-    fn begin(partitions: &'p Partitions, locator: &mut Locator) -> Result<Self> {
+    /// Holds the tables that the GPU can serve, of which it then has what they have, for a column of so many keys.
+    fn begin(partitions: &'p Partitions, locator: &mut Locator, keys: usize) -> Result<Self> {
         let all = partitions.all();
         // Files are slow to read, and whoever changes a table waits for records that are held.
         let is_in_memory = |state: &StoreInner| state.tiers.spill.version_if_any().is_none();
@@ -396,7 +400,7 @@ impl<'p> Session<'p> {
         Ok(Self {
             gpu_reads: &partitions.shared().gpu_reads,
             usable: refreshed.usable,
-            is_first: refreshed.is_first,
+            is_catching_up: refreshed.is_first || refreshed.slots > keys,
             is_settled: refreshed.is_settled,
             _held: held,
             waves: 0,
