@@ -1570,6 +1570,27 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("pm::window"),
     },
     Mutation {
+        name: "the filter of a batch's changes forgets some",
+        file: "src/store/commit/key_writes.rs",
+        find: "            filter.0[word] |= 1 << bit;\n",
+        replacement: "            filter.0[word] = 1 << bit;\n",
+        suite: Suite::Unit("store::commit"),
+    },
+    Mutation {
+        name: "what earlier requests leave is not in a column that a GPU helps to read",
+        file: "src/store/partitions/gpu_columns.rs",
+        find: "                part.set(nth, value);\n",
+        replacement: "                let _ = (nth, value);\n",
+        suite: Suite::Emulated("gpu_reads::tests::columns_have_what_was_put"),
+    },
+    Mutation {
+        name: "what is added leaves other partitions less than they need",
+        file: "src/store/files/reserve.rs",
+        find: "                _ => self.others().try_for_each(Share::restore),\n",
+        replacement: "                _ => Ok(()),\n",
+        suite: Suite::Unit("reserve"),
+    },
+    Mutation {
         name: "what chunks before have of a partition is not counted",
         file: "src/pool/split.rs",
         find: "                *count += chunk.of(rank).len();\n",
