@@ -1,6 +1,5 @@
 //! The columns of a value: which of its bytes hold what.
 
-#[doc(hidden)]
 pub mod metadata;
 #[cfg(test)]
 mod tests;

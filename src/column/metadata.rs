@@ -17,6 +17,7 @@ use super::{COLUMN_NAME_MAX, COLUMNS_MAX, Column, ColumnRole, DType, RANK_MAX, c
 
 /// What the counters of changes, of checkpoints and of versions never reach, and an attacker might set them to
 /// so that they overflow.
+#[doc(hidden)]
 pub const MAX_CHANGES: u64 = 1 << 63;
 
 /// Most bytes of the user.
@@ -155,6 +156,7 @@ const_assert_eq!(std::mem::offset_of!(MetadataPage, checksum), 4088);
 
 impl MetadataPage {
     /// The copy of this generation. The columns fit the value, and the user's bytes are not too many.
+    #[doc(hidden)]
     pub fn new(metadata: &Metadata, generation: u64) -> Self {
         let mut page = Self::zeroed();
         page.generation = generation;
@@ -199,6 +201,7 @@ impl MetadataPage {
     }
 
     /// The copy that holds, and whether the other one is whole, too.
+    #[doc(hidden)]
     pub fn find(copies: &[Self; 2]) -> Option<(&Self, bool)> {
         let whole = || copies.iter().filter(|copy| copy.is_whole());
         let newest = whole().max_by_key(|copy| copy.generation)?;
@@ -209,6 +212,7 @@ impl MetadataPage {
     ///
     /// # Errors
     /// What was found that no index has.
+    #[doc(hidden)]
     pub fn decode(&self, key_size: u64, value_size: u64) -> Result<Metadata, String> {
         if self.generation >= MAX_CHANGES || self.version >= MAX_CHANGES {
             return Err(format!(

@@ -27,6 +27,7 @@ pub mod shape;
 pub mod size_class;
 pub mod superblock;
 
+pub use crate::column::metadata;
 pub use crate::column::metadata::MetadataPage;
 pub use crate::column::{Column, ColumnRole, DType, KeyKind, Metadata};
 pub use bucket::{BUSY, EMPTY, RESERVED_WORD};
