@@ -64,6 +64,27 @@ impl OfSize {
         self.retry.max(*RETRY_WORKS.start())
     }
 
+    fn choose(&mut self) -> Side {
+        let is_faster = match (self.cpu, self.gpu) {
+            (Some(cpu), Some(gpu)) => gpu < cpu,
+            // What is not known yet is tried.
+            (_, gpu) => gpu.is_none(),
+        };
+        if self.is_gpu_faster != is_faster {
+            self.is_gpu_faster = is_faster;
+            (self.works, self.retry) = (0, 0);
+        }
+        if self.works == self.due() + TRIES {
+            self.note_retry();
+        }
+        self.works += 1;
+        let is_retry = self.works > self.due();
+        match is_faster != is_retry {
+            true => Side::Gpu,
+            false => Side::Cpu,
+        }
+    }
+
     /// Notes that it was.
     fn note_retry(&mut self) {
         let faster = if self.is_gpu_faster {
@@ -101,25 +122,13 @@ impl Default for Rates {
 impl Rates {
     /// Who is to do the next work of so many units.
     pub fn choose(&self, units: u64) -> Side {
-        let of_size = &mut self.sizes.lock()[size_of(units)];
-        let is_faster = match (of_size.cpu, of_size.gpu) {
-            (Some(cpu), Some(gpu)) => gpu < cpu,
-            // What is not known yet is tried.
-            (_, gpu) => gpu.is_none(),
-        };
-        if of_size.is_gpu_faster != is_faster {
-            of_size.is_gpu_faster = is_faster;
-            (of_size.works, of_size.retry) = (0, 0);
-        }
-        if of_size.works == of_size.due() + TRIES {
-            of_size.note_retry();
-        }
-        of_size.works += 1;
-        let is_retry = of_size.works > of_size.due();
-        match is_faster != is_retry {
-            true => Side::Gpu,
-            false => Side::Cpu,
-        }
+        self.sizes.lock()[size_of(units)].choose()
+    }
+
+    /// Who would be to do it now.
+    pub fn would_choose(&self, units: u64) -> Side {
+        let mut of_size = self.sizes.lock()[size_of(units)];
+        of_size.choose()
     }
 
     /// Leaves the GPU alone for a while: it has failed.

@@ -50,6 +50,8 @@ pub struct GpuReads {
     /// By kinds of columns.
     rates: [Rates; 2],
     located: AtomicU64,
+    /// What the last mixed column has taken before anybody waited for it.
+    caught_up: Mutex<CaughtUp>,
     /// It helps with each column, however short it is and long it takes.
     #[cfg(test)]
     is_forced: AtomicBool,
@@ -63,6 +65,14 @@ pub enum ColumnKind {
     Mixed,
 }
 
+/// What it has taken to bring copies up to date.
+#[derive(Debug, Clone, Copy, Default)]
+struct CaughtUp {
+    took: Duration,
+    /// The next column has less to do.
+    is_unusual: bool,
+}
+
 /// The GPU, once it was looked for, if there is one.
 type Gpu = OnceCell<Option<Locator>>;
 
@@ -74,6 +84,7 @@ impl GpuReads {
             idle: Mutex::new(Some(Gpu::new())),
             rates: Default::default(),
             located: AtomicU64::new(0),
+            caught_up: Mutex::default(),
             #[cfg(test)]
             is_forced: AtomicBool::new(false),
         }
@@ -107,19 +118,55 @@ impl GpuReads {
         }
     }
 
-    /// The GPU for a column of so many keys, if it is to help with that and helps nobody else.
+    /// The GPU for a column of so many keys, if it is to help with that and helps nobody else. Of a mixed column others wait
+    /// for the end: so it helps with that only if it has [caught up](Self::catch_up) once.
     pub fn begin<'p>(
         &'p self,
         partitions: &'p Partitions,
         keys: usize,
         kind: ColumnKind,
     ) -> Option<Turn<'p>> {
+        let has_records = |gpu: &Gpu| matches!(gpu.get(), Some(Some(gpu)) if gpu.has_records());
+        let is_worth_it = |gpu: &Gpu| {
+            (kind == ColumnKind::Gets || has_records(gpu))
+                && self.is_worth_it(kind, |rates| rates.choose(keys as u64))
+        };
+        let mut turn = self.take(partitions, keys, kind, is_worth_it)?;
+        if kind == ColumnKind::Mixed {
+            let CaughtUp { took, is_unusual } = std::mem::take(&mut *self.caught_up.lock());
+            turn.began = turn.began.checked_sub(took).unwrap_or(turn.began);
+            turn.is_settling = is_unusual;
+        }
+        Some(turn)
+    }
+
+    /// Has the GPU copy what has changed, if it is to help with a mixed column of so many keys. To be called before
+    /// anybody waits for that column.
+    pub fn catch_up(&self, partitions: &Partitions, keys: usize) {
+        let kind = ColumnKind::Mixed;
+        let is_worth_it = |_: &Gpu| self.is_worth_it(kind, |rates| rates.would_choose(keys as u64));
+        if let Some(turn) = self.take(partitions, keys, kind, is_worth_it) {
+            partitions
+                .shared()
+                .threads
+                .reads
+                .install(|| turn.catch_up());
+        }
+    }
+
+    fn take<'p>(
+        &'p self,
+        partitions: &'p Partitions,
+        keys: usize,
+        kind: ColumnKind,
+        is_worth_it: impl FnOnce(&Gpu) -> bool,
+    ) -> Option<Turn<'p>> {
         if self.engine == Engine::Cpu || keys < PARALLEL_LOOKUPS_MIN && !self.is_forced() {
             return None;
         }
         let mut idle = self.idle.lock();
-        let has_none = matches!(idle.as_ref()?.get(), Some(None));
-        if has_none || !self.is_forced() && !self.is_worth_it(keys as u64, kind) {
+        let gpu = idle.as_ref()?;
+        if matches!(gpu.get(), Some(None)) || !is_worth_it(gpu) {
             return None;
         }
         Some(Turn {
@@ -135,9 +182,9 @@ impl GpuReads {
         })
     }
 
-    fn is_worth_it(&self, keys: u64, kind: ColumnKind) -> bool {
+    fn is_worth_it(&self, kind: ColumnKind, choose: impl Fn(&Rates) -> Side) -> bool {
         let is_rested = self.rates.iter().all(Rates::is_rested);
-        is_rested && self.rates[kind as usize].choose(keys) == Side::Gpu
+        self.is_forced() || is_rested && choose(&self.rates[kind as usize]) == Side::Gpu
     }
 
     /// Notes how long a column took without it.
@@ -165,6 +212,38 @@ pub struct Turn<'p> {
 impl Turn<'_> {
     fn locator(&mut self) -> Option<&mut Locator> {
         self.gpu.get_mut().and_then(Option::as_mut)
+    }
+
+    /// Brings the copies of all tables up to date.
+    fn catch_up(mut self) {
+        let Self {
+            of,
+            partitions,
+            gpu,
+            keys,
+            is_settling,
+            ..
+        } = &mut self;
+        let opened = open(of.engine, gpu, is_settling, partitions);
+        let caught_up = opened.and_then(|locator| match locator {
+            Some(locator) => {
+                let session = Session::begin(partitions, locator, *keys)?;
+                Ok(session.is_catching_up)
+            }
+            None => Ok(false),
+        });
+        match caught_up {
+            Ok(is_catching_up) => {
+                *self.of.caught_up.lock() = CaughtUp {
+                    took: self.began.elapsed(),
+                    is_unusual: is_catching_up || self.is_settling,
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the CPU reads a column that the GPU could not");
+                self.of.rates[self.kind as usize].rest();
+            }
+        }
     }
 
     /// Begins the column. If its values are wanted, and there is pinned memory for them, the GPU puts them there.

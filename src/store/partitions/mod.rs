@@ -156,6 +156,12 @@ impl Partitions {
         run_off_pool(|| {
             let split = self.split(work.batch().expect("it has requests"));
             self.wait_for_room(&split);
+            #[cfg(feature = "cuda")]
+            if let Work::Columns(columns) = &work
+                && columns.is_answered()
+            {
+                self.shared().gpu_reads.catch_up(self, columns.len());
+            }
             let mut left = retries(&work);
             let submit = |work| {
                 self.queue
