@@ -66,7 +66,6 @@ pub(crate) use gphash_column as column;
 pub(crate) use gphash_hot_cache as hot_cache;
 pub(crate) use gphash_metrics as metrics;
 pub(crate) use gphash_pool as pool;
-mod prefetch;
 mod process;
 pub mod store;
 mod sync;

@@ -8,6 +8,7 @@
 pub mod crew;
 pub mod parallel;
 pub mod partition;
+pub mod prefetch;
 pub mod rates;
 pub mod split;
 pub mod threshold;

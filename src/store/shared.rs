@@ -9,7 +9,7 @@ use crate::Result;
 use crate::hot_cache::{Blocked, HotCache};
 use crate::lsm::GpuCompaction;
 use crate::pool::Pool;
-use crate::prefetch;
+use crate::pool::prefetch;
 use crate::process;
 use crate::store::Partition;
 use crate::store::commit::sorter::Sorter;

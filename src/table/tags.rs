@@ -23,7 +23,7 @@ use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 
 use crate::layout::superblock::DIRECTORY;
 use crate::layout::{KeyHash, Shape};
-use crate::prefetch;
+use crate::pool::prefetch;
 use crate::sync::{AtomicU64, Ordering};
 use crate::width::{low_byte, low_half, to_usize};
 

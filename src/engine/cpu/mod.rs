@@ -19,7 +19,7 @@ use crate::Result;
 use crate::pm::{Mapping, Medium};
 use crate::pool::parallel;
 use crate::pool::partition::Partition;
-use crate::prefetch;
+use crate::pool::prefetch;
 use crate::table::idle::IdleWatch;
 use crate::table::item::{Found, ItemId, Mutation};
 use crate::table::key::{Identity, ProbeKey};

@@ -12,7 +12,7 @@ use crate::Result;
 use crate::layout::bucket::SlotAddr;
 use crate::layout::{KeyClass, KeyHash, RecordWord, Shape};
 use crate::pm::Medium;
-use crate::prefetch;
+use crate::pool::prefetch;
 use crate::table::key::ProbeKey;
 use crate::table::probe::{Occupied, ProbeResult};
 use crate::table::probe_hint::ProbeHint;

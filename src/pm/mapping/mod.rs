@@ -15,7 +15,7 @@ use super::journal::Journal;
 use super::write_back::WriteBack;
 use super::{Medium, Priority};
 use crate::layout::PAGE;
-use crate::prefetch;
+use crate::pool::prefetch;
 use crate::process::Opener;
 use crate::width::to_usize;
 use crate::{Domain, Error, Result};

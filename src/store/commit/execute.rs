@@ -13,7 +13,7 @@ use super::queue::Answers;
 use super::requests::{AnswerForm, Batch, Requests};
 use crate::engine::VersionSorter;
 use crate::pool::parallel;
-use crate::prefetch;
+use crate::pool::prefetch;
 use crate::store::columns::{
     ColumnAnswers, ColumnBuilder, PART_VALUES, ValueColumns, ValuesPart, assemble,
 };

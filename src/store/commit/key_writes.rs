@@ -10,7 +10,7 @@ use super::REQUESTS_PER_THREAD_MIN;
 use crate::Result;
 use crate::engine::VersionSorter;
 use crate::pool::parallel;
-use crate::prefetch;
+use crate::pool::prefetch;
 use crate::width::{product_top, to_usize};
 
 /// By how many requests a key is asked for before it is read: those of a partition are scattered over a column.

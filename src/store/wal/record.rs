@@ -36,7 +36,7 @@ use static_assertions::const_assert_eq;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::layout::size_class::{MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE};
-use crate::prefetch;
+use crate::pool::prefetch;
 use crate::store::files::manifest::SEQUENCE_LIMIT;
 use crate::width::to_usize;
 
