@@ -100,8 +100,8 @@ impl OfSize {
         (self.works, self.retry) = (0, retry);
     }
 
-    /// Whether a work that has had this rate was a try of the slower side.
-    fn is_try(&mut self, side: Side, rate: f64) -> bool {
+    /// Counts what a work of this rate has cost, if it was a try of the slower side; says whether it was.
+    fn count_try(&mut self, side: Side, rate: f64) -> bool {
         let is_try = self.works > self.due() && self.is_gpu_faster != (side == Side::Gpu);
         if is_try {
             self.tried += rate;
@@ -152,7 +152,7 @@ impl Rates {
         };
         let slower = |known: f64| known + WEIGHT * (rate - known);
         *known = Some(known.map_or(rate, |known| slower(known).min(rate)));
-        if of_size.is_try(side, rate) {
+        if of_size.count_try(side, rate) {
             of_size.note_retry();
         }
     }
@@ -160,7 +160,7 @@ impl Rates {
     /// Notes how long a work took that had something to do for which the next ones are quicker. It says what it costs to try
     /// that side, and nothing else.
     pub fn note_unusual(&self, side: Side, units: u64, took: Duration) {
-        self.sizes.lock()[size_of(units)].is_try(side, rate(units, took));
+        self.sizes.lock()[size_of(units)].count_try(side, rate(units, took));
     }
 }
 

@@ -228,7 +228,7 @@ impl<T: Clone + Send> SplitAnswers<T> {
 }
 
 /// The position of a request in its batch, whose length has 32 bits.
-fn position(nth: usize) -> u32 {
+pub fn position(nth: usize) -> u32 {
     u32::try_from(nth).expect("a batch has fewer requests")
 }
 

@@ -57,14 +57,14 @@ impl TryFrom<u8> for RequestKind {
 }
 
 /// The requests of a batch in columns, which the caller may share.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct ColumnBatch {
     kinds: Kinds,
     keys: Columns,
     /// As many as keys; none if no request has one.
     values: Option<Columns>,
     /// Those that the answers take, once.
-    buffers: Arc<Mutex<ValueColumns>>,
+    buffers: Mutex<ValueColumns>,
 }
 
 #[derive(Debug, Clone)]
@@ -98,7 +98,7 @@ impl ColumnBatch {
             kinds: Kinds::All(kind),
             keys: keys.clone(),
             values,
-            buffers: Arc::default(),
+            buffers: Mutex::default(),
         }
     }
 
@@ -122,14 +122,18 @@ impl ColumnBatch {
         }
         let is_get = |nth: usize| kinds[nth] == RequestKind::Get;
         let only_gets = parallel::all(kinds.len(), REQUESTS_PER_THREAD_MIN, is_get);
-        Ok(Self {
-            kinds: match only_gets {
-                true => Kinds::All(RequestKind::Get),
-                false => Kinds::Each(kinds.into()),
+        let buffers = Mutex::new(buffers);
+        Ok(match only_gets {
+            true => Self {
+                buffers,
+                ..Self::gets(keys)
             },
-            keys: keys.clone(),
-            values: (!only_gets).then(|| values.clone()),
-            buffers: Arc::new(Mutex::new(buffers)),
+            false => Self {
+                kinds: Kinds::Each(kinds.into()),
+                keys: keys.clone(),
+                values: Some(values.clone()),
+                buffers,
+            },
         })
     }
 

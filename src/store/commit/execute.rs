@@ -8,12 +8,13 @@ use std::ops::Range;
 use fixedbitset::FixedBitSet;
 
 use super::REQUESTS_PER_THREAD_MIN;
-use super::key_writes::{KEY_DISTANCE_REQUESTS, KeyWrite, KeyWrites, position};
+use super::key_writes::{KEY_DISTANCE_REQUESTS, KeyWrite, KeyWrites};
 use super::queue::Answers;
 use super::requests::{AnswerForm, Batch, Requests};
 use crate::engine::VersionSorter;
 use crate::pool::parallel;
 use crate::pool::prefetch;
+use crate::pool::split::position;
 use crate::store::columns::{
     ColumnAnswers, ColumnBuilder, PART_VALUES, ValueColumns, ValuesPart, assemble,
 };

@@ -11,6 +11,7 @@ use crate::Result;
 use crate::engine::VersionSorter;
 use crate::pool::parallel;
 use crate::pool::prefetch;
+use crate::pool::split::position;
 use crate::width::{product_top, to_usize};
 
 /// By how many requests a key is asked for before it is read: those of a partition are scattered over a column.
@@ -345,11 +346,6 @@ fn starts(table: &[KeyWrite]) -> Vec<u32> {
     }
     starts[next..].fill(position(table.len()));
     starts
-}
-
-/// The position of a request in its batch, whose length has 32 bits.
-pub fn position(nth: usize) -> u32 {
-    u32::try_from(nth).expect("a batch has fewer requests")
 }
 
 /// Which of the starts a hash belongs to.

@@ -103,8 +103,9 @@ impl Partitions {
         Ok(part)
     }
 
-    /// The values for the gets of a batch in columns, in the order of its requests and in the buffers of a column. `earlier` knows what an earlier request
-    /// of the batch has left of the key of one. Nobody changes the partitions meanwhile, whose tables have all commits.
+    /// The values for the gets of a batch in columns, in the order of its requests and in the buffers of a column. `earlier`
+    /// knows what an earlier request of the batch has left of the key of one. Nobody changes the partitions meanwhile, whose
+    /// tables have all commits.
     pub(super) fn answer_columns<'v>(
         &self,
         batch: Batch,

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::pool::split::position;
 use crate::store::columns::ValueColumns;
 use crate::store::columns::requests::ColumnBatch;
-use crate::store::commit::key_writes::position;
 use crate::store::mvcc::group_writes::Unfinished;
 use crate::store::wal::record::Entry;
 use crate::store::{
