@@ -376,15 +376,16 @@ fn rounds() -> u64 {
     setting("GPHASH_FULL_DISKS").unwrap_or(1)
 }
 
-/// Partitions of each store: `GPHASH_FULL_DISK_PARTITIONS`, or one. Several share the disk.
-fn partitions() -> u32 {
-    setting("GPHASH_FULL_DISK_PARTITIONS").unwrap_or(1)
+/// Partitions of each store: `GPHASH_FULL_DISK_PARTITIONS`, or one or eight. Several share the disk.
+fn partitions(rng: &mut SmallRng) -> u32 {
+    let drawn = if rng.random() { 1 } else { 8 };
+    setting("GPHASH_FULL_DISK_PARTITIONS").unwrap_or(drawn)
 }
 
 fn try_all(domain: Domain, is_killed: bool) {
     let mut rng = SmallRng::seed_from_u64(seed());
     for _ in 0..rounds() {
-        let partitions = partitions();
+        let partitions = partitions(&mut rng);
         for budget in [None, Some(u64::from(partitions) * (256 << 10))] {
             let folder = match Path::new("/dev/shm").is_dir() {
                 true => tempfile::tempdir_in("/dev/shm").unwrap(),

@@ -63,7 +63,24 @@ impl StoreInner {
     /// # Errors
     /// [`Error::NoSpace`](crate::Error::NoSpace) and the like.
     pub(in crate::store) fn hold_to_add(&self, need: &Need, more: u64) -> Result<()> {
-        self.hold(self.tiers.to_keep_free(need, more), Purpose::Addition)
+        loop {
+            let evictions = self.tiers.evictions();
+            self.hold(self.tiers.to_keep_free(need, more), Purpose::Addition)?;
+            // Else what an eviction needs, which has begun meanwhile, would be forgotten.
+            if self.tiers.evictions() == evictions {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sees to it that the disk has room for so many bytes of files that items leave the index for, for what is added
+    /// meanwhile, and for deleting all afterwards.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](crate::Error::NoSpace) and the like.
+    pub(in crate::store) fn hold_to_evict(&self, files: u64) -> Result<()> {
+        let bytes = self.tiers.to_keep_free(&Need::default(), files);
+        self.hold(bytes, Purpose::Eviction { files })
     }
 
     /// Sees to it that the disk has room for a group of changes before they go into the log; gives what of

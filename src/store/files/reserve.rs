@@ -45,6 +45,8 @@ pub enum Purpose {
     Refill,
     /// It takes what was held for it.
     Deletion,
+    /// Items leave the index for files of so many bytes, beside what adds to the partition.
+    Eviction { files: u64 },
 }
 
 /// What a partition holds.
@@ -171,6 +173,7 @@ impl Reserve {
     /// # Errors
     /// [`Error::NoSpace`] and the like.
     pub fn hold(&self, bytes: u64, purpose: Purpose) -> Result<()> {
+        let bytes = self.own.bytes.lock().wanted(bytes, purpose);
         if self.extend_beside_others(bytes, purpose) {
             return Ok(());
         }
@@ -274,10 +277,10 @@ impl Reserve {
         own.needed = own.needed.min(bytes);
     }
 
-    /// Gives the disk back what it holds beyond so many bytes, which it does not need any more.
-    pub fn release(&self, keep: u64) {
+    /// Gives the disk back so many bytes that were held for files.
+    pub fn release(&self, files: u64) {
         let mut own = self.own.bytes.lock();
-        own.needed = own.needed.min(keep);
+        let keep = own.held.saturating_sub(files).max(own.needed);
         self.own.shrink(&mut own, keep);
     }
 
@@ -312,14 +315,24 @@ impl Drop for Giving<'_> {
 }
 
 impl ShareBytes {
+    /// Bytes that must be held so that there are so many for a purpose.
+    fn wanted(&self, bytes: u64, purpose: Purpose) -> u64 {
+        match purpose {
+            Purpose::Eviction { files } => bytes.max(self.needed + files),
+            _ => bytes,
+        }
+    }
+
     /// Whether so many bytes are held, which nobody else may take then.
     fn is_held(&mut self, bytes: u64, purpose: Purpose) -> bool {
+        let bytes = self.wanted(bytes, purpose);
         let is_held = self.held >= bytes;
         if is_held {
             self.needed = match purpose {
                 Purpose::Addition => bytes,
                 // Who has made room does not know what others are about to add.
                 Purpose::Refill | Purpose::Deletion => bytes.max(self.needed),
+                Purpose::Eviction { files } => bytes - files,
             };
         }
         is_held

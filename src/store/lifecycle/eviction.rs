@@ -294,7 +294,7 @@ impl Partition {
         }
         while used > least {
             // Else each deletion meanwhile would leave a tombstone for nothing.
-            state.hold_to_add(&Need::default(), 0)?;
+            state.hold_to_evict(0)?;
             let cold = state.cold_items(used - least, used)?;
             if cold.items.is_empty() {
                 return Ok(());
@@ -339,6 +339,7 @@ struct EvictionGuard<'s> {
 impl Drop for EvictionGuard<'_> {
     fn drop(&mut self) {
         self.state.applying().is_evicting = false;
+        self.state.tiers.note_leaving(Need::default());
     }
 }
 
@@ -529,13 +530,10 @@ impl StoreInner {
             }
         }
         // A file is about as long as what it holds.
-        self.hold_to_add(
-            &need.without_changes(),
-            bytes + bytes / 8 + reserve::ROOM_AFTER_DELETION_BYTES,
-        )?;
-        self.store_dir
-            .reserve()
-            .release(self.tiers.to_keep_free(&need.without_changes(), 0));
+        let files = bytes + bytes / 8 + reserve::ROOM_AFTER_DELETION_BYTES;
+        self.tiers.note_leaving(need);
+        self.hold_to_evict(files)?;
+        self.store_dir.reserve().release(files);
         let pool = &self.shared.threads.eviction;
         let parts = batch.parts.iter().map(|part| batch.entries(part));
         self.tiers.spill.add(pool, parts.collect())?;

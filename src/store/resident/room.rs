@@ -1,5 +1,6 @@
 //! The room on the disk that deleting all takes, and how it is held.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -12,15 +13,24 @@ use crate::store::files::reserve::{Purpose, ROOM_AFTER_ADDITION_BYTES};
 use crate::table::item::Mutation;
 use crate::table::room::Need;
 
-/// What tombstones of all items below the index would take, of the version that was asked for last.
+/// What tombstones of all items below the index would take.
 #[derive(Debug, Default)]
-pub struct Tombstones(Mutex<(Weak<LsmVersion>, Need)>);
+pub struct Tombstones {
+    /// Of the version that was asked for last.
+    last: Mutex<(Weak<LsmVersion>, Need)>,
+    /// Of items that leave the index now.
+    leaving: Mutex<Need>,
+    /// How often there were such items.
+    evictions: AtomicU64,
+}
 
 impl TieredItems {
     /// What tombstones of all items below the index would need there.
     fn need_of_tombstones(&self) -> Need {
+        // First: what is not leaving any more is in the version.
+        let leaving = *self.tombstones.leaving.lock();
         let version = self.spill.version();
-        let mut last = self.tombstones.0.lock();
+        let mut last = self.tombstones.last.lock();
         if !std::ptr::eq(last.0.as_ptr(), Arc::as_ptr(&version)) {
             let mut need = Need::default();
             for (shortest, longest, keys) in version.key_lens() {
@@ -29,7 +39,18 @@ impl TieredItems {
             }
             *last = (Arc::downgrade(&version), need);
         }
-        last.1
+        last.1.and(&leaving)
+    }
+
+    /// Says what tombstones of the items need that leave the index now, until a version has their files.
+    pub fn note_leaving(&self, need: Need) {
+        *self.tombstones.leaving.lock() = need;
+        self.tombstones.evictions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often that was said.
+    pub fn evictions(&self) -> u64 {
+        self.tombstones.evictions.load(Ordering::Relaxed)
     }
 
     /// Bytes that must be left when `need` has been added to the store and `more` bytes have been written,

@@ -161,6 +161,26 @@ fn what_one_partition_holds_in_excess_is_for_another_one() {
 }
 
 #[test]
+fn eviction_leaves_additions_what_they_need_and_keeps_what_it_adds() {
+    let (_dir, disk, reserves) = reserves(4 * NEEDED);
+    let [one, other] = &reserves;
+    let files = 64 * KIB;
+    // As if a large group was under way.
+    one.hold(NEEDED + 8 * KIB, Purpose::Addition).unwrap();
+    for (tombstones, needed) in [(4 * KIB, NEEDED + 8 * KIB), (12 * KIB, NEEDED + 12 * KIB)] {
+        let purpose = Purpose::Eviction { files };
+        one.hold(NEEDED + tombstones + files, purpose).unwrap();
+        assert!(one.held() >= needed + files);
+        one.release(files);
+        disk.write(disk.free());
+        let more = other.hold(1 << 20, Purpose::Deletion);
+        assert!(is_full(&more), "{more:?}");
+        assert_eq!(one.held(), needed, "another partition has cut the rest");
+        disk.remove(2 * NEEDED);
+    }
+}
+
+#[test]
 fn refill_waits_for_those_who_give_back_and_takes_no_more_than_is_needed() {
     let (_dir, disk, reserves) = reserves(2 * NEEDED);
     let [one, other] = &reserves;
