@@ -14,12 +14,12 @@ use memmap2::{MmapMut, MmapOptions};
 use parking_lot::{Mutex, MutexGuard};
 use rayon::slice::ParallelSliceMut;
 
+use crate::hot_cache::access_counts::{AccessCounts, EvictionCut, Histogram};
 use crate::lsm::{Entry, Value};
 use crate::store::Partition;
 use crate::store::commit::queue::Work;
 use crate::store::files::reserve;
 use crate::store::inner::StoreInner;
-use crate::store::resident::access_counts::{AccessCounts, EvictionCut, Histogram};
 use crate::store::resident::budget::Budget;
 use crate::store::resident::tiers::EntryMeta;
 use crate::table::room::Need;

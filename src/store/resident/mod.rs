@@ -1,6 +1,5 @@
 //! Which items are resident in the table, and which are below it in sorted files.
 
-pub mod access_counts;
 pub mod budget;
 pub mod evict;
 pub mod promote;

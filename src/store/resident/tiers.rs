@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fixedbitset::FixedBitSet;
 use parking_lot::Mutex;
 
-use super::access_counts::AccessCounts;
 use super::room::Tombstones;
 use crate::Result;
+use crate::hot_cache::access_counts::AccessCounts;
 use crate::index::bytes::BytesIndex;
 use crate::lsm::{LsmVersion, Spill};
 use crate::pool::parallel;

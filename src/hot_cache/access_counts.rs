@@ -6,8 +6,6 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use crate::width::{saturating_u64, to_usize};
-
 /// Bytes of items in a partition, more or less.
 const PARTITION: u64 = 2048;
 
@@ -60,7 +58,7 @@ impl AccessCounts {
 
     #[inline]
     fn partition(&self, fingerprint: u64) -> &AtomicU8 {
-        &self.partitions[to_usize(fingerprint >> self.shift)]
+        &self.partitions[(fingerprint >> self.shift) as usize]
     }
 
     /// Counts a read. One that comes at the same time as others may not count.
@@ -75,7 +73,7 @@ impl AccessCounts {
 
     /// Notes that an item was read below the table; says whether it was not long ago, too.
     pub fn is_revisit(&self, fingerprint: u64) -> bool {
-        let last = &self.revisits[to_usize(fingerprint) % REVISITS];
+        let last = &self.revisits[fingerprint as usize % REVISITS];
         last.swap(fingerprint, Ordering::Relaxed) == fingerprint
     }
 
@@ -91,7 +89,7 @@ impl AccessCounts {
     /// The coldest of the items of a histogram, about `share` of them.
     pub fn coldest(&self, histogram: &Histogram, share: f64) -> EvictionCut {
         let items: u64 = histogram.0.iter().sum();
-        let mut wanted = saturating_u64((share.clamp(0.0, 1.0) * items as f64).ceil());
+        let mut wanted = (share.clamp(0.0, 1.0) * items as f64).ceil() as u64;
         let mut below = 0;
         while below < 255 && histogram.0[below] <= wanted {
             wanted -= histogram.0[below];
